@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callers_count_from_when_they_join_to_when_they_go() {
+    fn callers_count_from_join_until_drop() {
         let callers = Callers::default();
         assert!(callers.check().is_err());
         let (first, second) = (callers.join(), callers.clone().join());

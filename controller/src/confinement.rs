@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_that_the_sdk_reads_again_are_found_in_the_environment() {
+    fn sdk_credential_files_are_found_in_environment() {
         let environment = BTreeMap::from([
             (
                 "AWS_WEB_IDENTITY_TOKEN_FILE".to_owned(),

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_and_their_order_are_the_go_drivers() {
+    fn device_names_and_order_match_go_driver() {
         let all: Vec<_> = names().collect();
         assert_eq!(all.len(), 127);
         for (index, name) in [
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_free_name_is_taken_and_given_back() {
+    fn first_free_name_is_reserved_and_released() {
         let names = DeviceNames::default();
         let shown = [mapped("/dev/xvda"), mapped("/dev/xvdaa")];
         let first = names.reserve(&node(), &volume(1), &shown, 1).unwrap();
@@ -294,8 +294,9 @@ mod tests {
         assert!(names.lock().is_empty());
     }
 
+    /// An accepted attach with the name ends the avoidance at once.
     #[tokio::test(start_paused = true)]
-    async fn a_refused_name_is_avoided_for_an_hour_and_used_when_nothing_else_is_left() {
+    async fn refused_name_is_avoided_1_hour_unless_last() {
         let names = DeviceNames::default();
         let bad = DeviceName::parse("/dev/xvdaa").unwrap();
         names.refused(&node(), &bad);
@@ -316,8 +317,10 @@ mod tests {
         assert_eq!(pick(&[]), "/dev/xvdaa");
     }
 
+    /// Reads may not show an attachment yet, so its device name waits 60 seconds while others are
+    /// free.
     #[tokio::test(start_paused = true)]
-    async fn a_name_that_reads_may_miss_waits() {
+    async fn recently_sent_device_name_is_reused_last() {
         let names = DeviceNames::default();
         let pick = || {
             let mut kept = names.reserve(&node(), &volume(1), &[], 1).unwrap();
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn all_127_names_can_be_used_and_no_more() {
+    fn exactly_127_names_can_be_reserved() {
         let names = DeviceNames::default();
         let kept: Vec<_> = (0..127)
             .map(|n| names.reserve(&node(), &volume(n), &[], 1).unwrap())
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_whose_alias_is_taken_comes_after_the_others() {
+    fn name_with_taken_alias_comes_after_others() {
         let taken: Vec<String> = names().take(76).chain(["/dev/sdb".to_owned()]).collect();
         let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
         assert_eq!(
@@ -357,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_emptier_card_is_taken_and_the_lower_of_two_equal_ones() {
+    fn emptier_card_is_chosen_lower_one_on_tie() {
         let names = DeviceNames::default();
         let on = |device: &str, card| Mapped {
             card: Some(card),
@@ -374,7 +377,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_attaches_of_an_instance_share_a_name(taken in proptest::collection::vec(0usize..127, 0..60), count in 1usize..60) {
+        fn attaches_of_instance_never_share_device_name(taken in proptest::collection::vec(0usize..127, 0..60), count in 1usize..60) {
             let all: Vec<_> = names().collect();
             let shown: Vec<_> = taken.iter().map(|i| mapped(&all[*i])).collect();
             let names = DeviceNames::default();

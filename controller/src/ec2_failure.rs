@@ -86,8 +86,9 @@ mod tests {
         }
     }
 
+    /// A sidecar must never take such a failure for a call that certainly had no effect.
     #[test]
-    fn an_effect_that_may_exist_is_never_called_certainly_not_done() {
+    fn failure_with_possible_effect_may_be_in_progress() {
         for kind in [
             Kind::ServerError,
             Kind::NoAnswer,
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_ec2s_own() {
+    fn failure_keeps_ec2_message_and_request_id() {
         let failure = failure(&error(Kind::VolumeInUse, Sent::Answered));
         assert_eq!(failure.condition(), Condition::InUse);
         assert!(failure.text().contains("message") && failure.text().contains("r-1"));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_result_of_a_check_has_its_meaning() {
+    fn volume_status_and_state_map_to_health_problems() {
         use Harm::{DataLoss, Degraded, Inaccessible};
         type Row = (
             VolumeState,

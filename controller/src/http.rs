@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_requests_at_once_are_answered_and_then_five_a_second() {
+    fn limit_allows_10_requests_then_5_per_second() {
         let begun = Instant::now();
         let mut limit = Limit::full(begun);
         let mut answered = |after_ms: u64, asked: usize| {

@@ -133,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rates_are_fitted_as_the_go_driver_fits_them() {
+    fn iops_are_fitted_as_in_go_driver() {
         // type, wanted, GiB, raise, result
         let rows = [
             ("gp3", 3_000, 4, false, 3_000),
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_rate_above_the_documented_maximum_needs_the_zones() {
+    fn only_iops_above_documented_maximum_need_zone_maximum() {
         assert!(!IopsLimits::of("gp3").needs_the_zones_maximum(16_000));
         assert!(IopsLimits::of("gp3").needs_the_zones_maximum(16_001));
         assert!(!IopsLimits::of("gp2").needs_the_zones_maximum(1_000_000));
     }
 
     #[test]
-    fn a_product_that_ec2_cannot_express_is_none() {
+    fn overflowing_iops_product_is_none() {
         assert_eq!(per_gib(3, GiB(100)), Some(300));
         assert_eq!(per_gib(u32::MAX, GiB(2)), None);
         assert_eq!(per_gib(1 << 16, GiB(1 << 15)), None);

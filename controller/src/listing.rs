@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_are_cut_and_empty_ones_are_passed_over() {
+    async fn pages_are_cut_and_empty_pages_skipped() {
         let five = || vec![page(&[1, 2, 3, 4, 5], Some("n"))];
         assert_eq!(
             read(0, "", five()).await,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_ec2_refuses_is_named_with_the_way_on() {
+    async fn refused_starting_token_is_named_with_next_step() {
         let refusal = |kind| {
             vec![Err(Ec2Error {
                 kind,

@@ -121,8 +121,8 @@ impl Modifications {
     /// Changes type, performance and tags, and waits until the performance change is under way.
     ///
     /// # Errors
-    /// [`Condition::InvalidField`] for what EC2 cannot do, with the volume and its tags unchanged;
-    /// and EC2's errors.
+    /// [`Condition::InvalidField`] for what EC2 cannot do; and EC2's errors. The volume and its
+    /// tags are unchanged unless the text says that the volume is modified.
     pub async fn modify(
         &self,
         volume: &VolumeId,

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_is_the_volume_at_its_device() {
+    fn local_ebs_handle_resolves_attached_volume_by_device() {
         let rows = [
             ("local-ebs://dev/xvdbz", Ok(VOLUME)),
             ("local-ebs://", Err(Condition::InvalidField)),
@@ -198,8 +198,10 @@ mod tests {
         }
     }
 
+    /// Each node has a volume of its own behind the same handle, so the access type does not
+    /// matter.
     #[test]
-    fn many_nodes_may_write_each_to_its_own() {
+    fn node_local_volume_allows_multi_node_multi_writer() {
         let wire = |mode: Mode, access_type| csi::VolumeCapability {
             access_type,
             access_mode: Some(AccessMode { mode: mode as i32 }),

@@ -196,8 +196,10 @@ where
 mod tests {
     use super::*;
 
+    /// Handles of other drivers are skipped; a header, a second column or a bare name is refused
+    /// with its line number.
     #[test]
-    fn handles_are_read_one_a_line_and_nothing_is_guessed() {
+    fn handle_list_refuses_lines_that_are_not_handles() {
         let known = Known::read(
             "vol-0123456789abcdef0\n\n  aws://us-east-1a/vol-0123456789abcdef1 \nlocal-ebs://dev/xvdb\nsnap-0123456789abcdef2\r\nvol-0123456789abcdef0\n",
         )
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_orphan_is_one_line() {
+    fn orphan_prints_as_1_tab_separated_line() {
         let orphan = Orphan {
             id: "vol-0123456789abcdef0".to_owned(),
             name: "pvc-1".to_owned(),

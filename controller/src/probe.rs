@@ -191,8 +191,9 @@ mod tests {
         })
     }
 
+    /// A later failure of the check shows in `unready`, not in the probe's answer.
     #[tokio::test(start_paused = true)]
-    async fn probe_waits_for_the_first_success_and_then_stays_good() {
+    async fn probe_fails_until_first_success_then_always_succeeds() {
         let probe = Probe::new(ProbeAws::Startup);
         assert!(
             probe
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_other_modes_always_and_never_ask_aws() {
+    async fn always_mode_reports_failure_never_mode_stays_ready() {
         let always = Probe::new(ProbeAws::Always);
         always.note(&Ok(()));
         assert_eq!(always.answer().await, Ok(true));

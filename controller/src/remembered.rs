@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_value_is_remembered_for_its_time_however_often_it_is_read() {
+    async fn remembered_value_expires_on_time_despite_reads() {
         let names = Remembered::default();
         names.put("a", 1, Duration::from_secs(60));
         tokio::time::advance(Duration::from_secs(59)).await;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn memory_is_bounded() {
+    async fn cache_is_limited_to_10000_entries() {
         let names = Remembered::default();
         for n in 0..MOST_NAMES + 100 {
             names.put(&n.to_string(), n, Duration::from_secs(60));

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_becomes_an_answer_and_is_counted() {
+    async fn panic_in_handler_returns_aborted_and_is_counted() {
         let metrics = Arc::new(Metrics::default());
         let mut service = Guard {
             metrics: Arc::clone(&metrics),

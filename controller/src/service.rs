@@ -303,8 +303,9 @@ mod tests {
 
     use super::*;
 
+    /// Tags of both flags are set, and both flags refuse the driver's own key `CSIVolumeName`.
     #[test]
-    fn extra_volume_tags_count_and_extra_tags_win_over_them() {
+    fn extra_tags_override_extra_volume_tags() {
         let settings = |flags: &[&str]| {
             let config = Config::read(flags.iter().map(OsString::from), &BTreeMap::new()).unwrap();
             Settings::read(&config)

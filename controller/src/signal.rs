@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn those_who_wait_are_woken_in_their_order_whatever_the_runtime_draws() {
+    async fn waiting_tasks_wake_in_arrival_order() {
         let signal = Arc::new(Signal::new(false));
         let order = Arc::new(Mutex::new(Vec::new()));
         let waiting: Vec<_> = (0..32)
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_outcome_is_told_to_all_before_and_after_or_lost() {
+    async fn early_and_late_waiters_learn_outcome_or_loss() {
         let (teller, outcome) = outcome();
         let early = tokio::spawn({
             let outcome = outcome.clone();

@@ -84,8 +84,9 @@ mod tests {
 
     const PAUSE: Duration = Duration::from_secs(1);
 
+    /// A gap between two operations that is shorter than the pause is no rest.
     #[tokio::test(start_paused = true)]
-    async fn rest_comes_once_after_the_last_operation_and_not_between_two() {
+    async fn at_rest_calls_back_once_after_last_operation() {
         let tally = Tally::default();
         let rests = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&rests);

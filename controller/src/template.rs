@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_storage_classes_use_renders_as_in_go() {
+    fn supported_template_actions_render_as_in_go() {
         let rows = [
             ("", ""),
             ("plain } text { }} ok", "plain } text { }} ok"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_rendered_is_refused_with_the_reason() {
+    fn unrenderable_templates_are_refused_with_reason() {
         let rows = [
             ("{{ .Pod }}", "PVCName"),
             ("{{ .PVCName", "not closed"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_has_an_end() {
+    fn template_nested_too_deep_is_refused() {
         let deep = format!("{{{{ {}1{} }}}}", "(".repeat(500), ")".repeat(500));
         assert!(
             render(&deep, &Claim)
@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn text_without_an_action_is_itself(text in "[^{]{0,80}") {
+        fn text_without_action_renders_unchanged(text in "[^{]{0,80}") {
             prop_assert_eq!(render(&text, &Claim), Ok(text));
         }
     }

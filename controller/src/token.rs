@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_the_ones_that_the_go_driver_sends() {
+    fn client_tokens_match_go_driver() {
         let second = Attempt::FIRST.next();
         for (attempt, token) in [
             (
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn no_attempt_has_the_token_of_another() {
+    fn first_100_attempts_have_unique_client_tokens() {
         let mut attempt = Attempt::FIRST;
         let mut seen = std::collections::HashSet::new();
         for _ in 0..100 {

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_exported_unless_it_is_asked_for() {
+    fn traces_are_off_unless_requested_and_not_disabled() {
         assert_eq!(read(false, &[]), Ok(None));
         assert_eq!(
             read(false, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_follows_the_specification() {
+    fn otlp_address_follows_opentelemetry_specification() {
         let grpc = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
         type Variables<'a> = &'a [(&'a str, &'a str)];
         let rows: [(bool, Variables<'_>, String); 5] = [
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_said_without_its_secrets() {
+    fn unusable_otel_setting_is_named_without_its_secret() {
         for (name, value) in [
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"),
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4317"),

@@ -1,5 +1,5 @@
-//! Where the controller's credentials come from, how they are renewed, where its requests go and under which name, and what it says when
-//! AWS does not take it for anybody.
+//! Where the controller's credentials come from, how they are renewed, where its requests go and
+//! under which name, and what it says when AWS does not take it for anybody.
 
 mod program;
 mod scripted;
@@ -57,8 +57,9 @@ fn rotate(volume: &Path, version: &str, token: &str) {
     }
 }
 
+/// The log names the account and the role, but no token and no secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_web_identity_token_that_rotates_is_read_again() {
+async fn rotated_web_identity_token_is_read_again() {
     // Sessions of 61 seconds are renewed after one.
     let server = Server::start(|asked| aws(asked, 61)).await;
     let volume = tempfile::tempdir().expect("a directory");
@@ -91,7 +92,7 @@ async fn a_web_identity_token_that_rotates_is_read_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_aws_calls_expired_is_renewed_inside_the_call() {
+async fn expired_session_is_renewed_within_call() {
     let refused = Arc::new(AtomicU32::new(0));
     let script = {
         let refused = Arc::clone(&refused);
@@ -124,7 +125,7 @@ async fn a_session_that_aws_calls_expired_is_renewed_inside_the_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn container_credentials_are_asked_for_with_the_token_of_the_file() {
+async fn container_credentials_use_token_from_file() {
     let server = Server::start(|asked| match asked.uri.as_str() {
         "/v1/credentials" if asked.header("authorization") == Some("pod-token") => {
             keys("pod", 3600)
@@ -150,8 +151,9 @@ async fn container_credentials_are_asked_for_with_the_token_of_the_file() {
     called_with(&server, &channel, "ASIApod").await;
 }
 
+/// With a Region and keys in the environment, the controller sends no metadata request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn instance_metadata_is_the_last_resort_and_not_asked_when_it_is_not_needed() {
+async fn instance_metadata_credentials_are_last_resort() {
     let metadata = || {
         Server::start(|asked| match asked.uri.as_str() {
             "/latest/api/token" => Answer {
@@ -179,7 +181,7 @@ async fn instance_metadata_is_the_last_resort_and_not_asked_when_it_is_not_neede
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_of_another_account_is_assumed_by_a_profile() {
+async fn profile_assumes_role_of_another_account() {
     let server = Server::start(|asked| aws(asked, 3600)).await;
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("config");
@@ -200,7 +202,7 @@ async fn a_role_of_another_account_is_assumed_by_a_profile() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_name_the_driver() {
+async fn each_request_user_agent_names_driver_version() {
     let server = Server::start(|asked| aws(asked, 3600)).await;
     let controller = Controller::start(server.address(), false, &["--user-agent-extra=helm"]);
     assert!(probe(&controller.channel().await).await.expect("ready"));
@@ -222,8 +224,10 @@ async fn requests_name_the_driver() {
     }
 }
 
+/// Without AWS_REGION the node's label gives the Region. The error names the host that was to be
+/// called.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endpoints_are_those_of_the_region_and_fips_ones_where_asked_for() {
+async fn endpoints_follow_region_and_fips_setting() {
     for (region, fips, host) in [
         ("us-east-1", "false", "ec2.us-east-1.amazonaws.com:443"),
         ("us-east-1", "true", "ec2-fips.us-east-1.amazonaws.com:443"),
@@ -260,7 +264,7 @@ async fn endpoints_are_those_of_the_region_and_fips_ones_where_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_ca_bundle_takes_the_systems_place() {
+async fn server_outside_aws_ca_bundle_is_not_trusted() {
     for (bundle, trusted) in [("one.crt", true), ("two.crt", false)] {
         let server = Server::behind_a_proxy("one", |asked| aws(asked, 3600)).await;
         let bundle = certificate(bundle);
@@ -279,8 +283,10 @@ async fn the_ca_bundle_takes_the_systems_place() {
     }
 }
 
+/// The cases are a wrong clock, a wrong access key and a wrong secret key. The message never
+/// contains the secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_refused_learns_why_and_what_to_do() {
+async fn auth_refusal_names_cause_and_next_step() {
     type Case = (
         &'static str,
         fn(&scripted::Asked) -> Answer,
@@ -341,7 +347,7 @@ async fn who_is_refused_learns_why_and_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_that_trusts_somebody_else_is_named_with_stss_reason() {
+async fn untrusted_role_is_named_with_sts_reason() {
     let server = Server::start(|asked| match asked.parameter("Action").as_deref() {
         Some("AssumeRoleWithWebIdentity") => Answer {
             status: 403,

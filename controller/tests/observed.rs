@@ -1,4 +1,5 @@
-//! What operators see of the controller: metrics, health, traces, log lines, and TLS on the way to them.
+//! What operators see of the controller: metrics, health, traces, log lines, and TLS on the way to
+//! them.
 
 mod program;
 mod scripted;
@@ -50,7 +51,7 @@ const OLDER: [&str; 3] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_metric_is_there_by_its_name_and_older_ones_on_request() {
+async fn all_metrics_are_served_deprecated_only_on_request() {
     for older in [false, true] {
         let world = World::new().await;
         world.fault(json!({ "match": { "action": "DescribeSnapshots" }, "count": 1,
@@ -118,8 +119,10 @@ fn orphans(aws: &str, arguments: &[&str], handles: &str) -> (Option<i32>, String
     )
 }
 
+/// The list holds only old enough objects of the named cluster. Input that could make a used volume
+/// an orphan is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_cluster_has_left_behind_is_told_and_left_alone() {
+async fn orphans_command_lists_leftovers_and_deletes_nothing() {
     let world = World::new().await;
     let of = async |cluster: &str, names: &[&str]| {
         let flag = format!("--k8s-tag-cluster-id={cluster}");
@@ -240,14 +243,16 @@ fn put(from: &str, to: &Path) {
     std::fs::rename(&beside, to).expect("in its place");
 }
 
-/// The controller gives up root, and the directory of a test is its owner's alone. The folder of the checkout may be, too.
+/// The controller gives up root, and the directory of a test is its owner's alone. The folder of
+/// the checkout may be, too.
 fn open(directory: &Path) {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory, open).expect("readable");
 }
 
+/// While certificate and key do not match, the previous pair stays in use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn metrics_are_served_by_tls_with_a_certificate_that_may_rotate() {
+async fn metrics_tls_follows_certificate_rotation() {
     let world = World::new().await;
     let directory = tempfile::tempdir().expect("a directory");
     let (chain, key) = (
@@ -279,7 +284,7 @@ async fn metrics_are_served_by_tls_with_a_certificate_that_may_rotate() {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_ends_it_with_78() {
+fn unusable_metrics_certificate_exits_78() {
     let dir = tempfile::tempdir().expect("a directory");
     open(dir.path());
     for file in ["README.md", "two.crt", "one.key"] {
@@ -405,7 +410,7 @@ async fn traces_reach_a_collector_by_either_protocol() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_line_of_a_call_has_ec2s_request_id() {
+async fn rpc_log_line_has_ec2_request_id() {
     let world = World::new().await;
     let controller = Controller::start(&world.server.ec2(), false, &["--logging-format=json"]);
     ControllerClient::new(controller.channel().await)

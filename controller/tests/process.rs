@@ -22,7 +22,7 @@ use tonic::Code;
 use world::World;
 
 #[test]
-fn a_bad_command_line_is_one_line_and_64() {
+fn bad_command_line_exits_64_with_1_line() {
     for arguments in [
         vec!["--no-such"],
         vec!["--endpoint=x"],
@@ -36,7 +36,7 @@ fn a_bad_command_line_is_one_line_and_64() {
 }
 
 #[test]
-fn help_and_version_end_well() {
+fn help_and_version_exit_0() {
     let (code, out, _) = run(&["--version"], &[]);
     assert_eq!(code, Some(0));
     let version: serde_json::Value = serde_json::from_str(&out).expect("JSON");
@@ -48,8 +48,9 @@ fn help_and_version_end_well() {
     assert!(code == Some(0) && out.contains("AWS_REGION"), "{out}");
 }
 
+/// The error names the setting: AWS_REGION or AWS_EC2_ENDPOINT.
 #[test]
-fn without_a_region_it_ends_with_78_and_names_the_setting() {
+fn missing_region_or_bad_endpoint_exits_78() {
     let dir = tempfile::tempdir().expect("a directory");
     let endpoint = format!("--endpoint=unix://{}/csi.sock", dir.path().display());
     let nowhere = [("AWS_EC2_METADATA_DISABLED", "true")];
@@ -71,7 +72,7 @@ fn without_a_region_it_ends_with_78_and_names_the_setting() {
 }
 
 #[test]
-fn an_unusable_ca_bundle_ends_it_with_78() {
+fn unusable_ca_bundle_exits_78() {
     let dir = tempfile::tempdir().expect("a directory");
     let endpoint = format!("--endpoint=unix://{}/csi.sock", dir.path().display());
     let file = |name: &str, text: &str| {
@@ -98,7 +99,7 @@ fn an_unusable_ca_bundle_ends_it_with_78() {
 }
 
 #[test]
-fn a_socket_that_cannot_be_bound_is_an_error() {
+fn unbindable_socket_exits_1_and_is_named() {
     let (code, _, err) = run(
         &["--endpoint=unix:///nonexistent/csi.sock"],
         &[("AWS_REGION", "us-east-1")],
@@ -108,7 +109,7 @@ fn a_socket_that_cannot_be_bound_is_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_serves_confined_counts_and_ends_when_told() {
+async fn confined_controller_serves_metrics_and_exits_on_sigterm() {
     let world = World::new().await;
     let controller = Controller::start(&world.server.ec2(), true, &["--batching=true", "--v=5"]);
     let channel = controller.channel().await;
@@ -160,7 +161,7 @@ async fn it_serves_confined_counts_and_ends_when_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_starts_while_ec2_is_away_and_recovers() {
+async fn controller_starts_unready_without_ec2_then_recovers() {
     let world = World::new().await;
     world.fault(json!({ "match": { "action": "DescribeAvailabilityZones" },
                         "fault": { "kind": "error", "code": "Unavailable", "status": 503 } }));
@@ -184,7 +185,7 @@ async fn it_starts_while_ec2_is_away_and_recovers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_permission_shows_in_probe() {
+async fn probe_names_missing_iam_permission() {
     let world = World::new().await;
     world.fault(json!({ "match": { "action": "DescribeAvailabilityZones" },
                         "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "No." } }));
@@ -200,8 +201,9 @@ async fn a_missing_permission_shows_in_probe() {
     );
 }
 
+/// A killed process leaves its socket file behind.
 #[test]
-fn a_second_process_takes_over_the_socket_of_one_that_was_killed() {
+fn stale_socket_is_taken_over() {
     let dir = tempfile::tempdir().expect("a directory");
     let socket: &Path = &dir.path().join("csi.sock");
     drop(std::os::unix::net::UnixListener::bind(socket).expect("a stale socket"));
@@ -224,7 +226,7 @@ fn a_second_process_takes_over_the_socket_of_one_that_was_killed() {
 }
 
 #[test]
-fn what_cannot_be_confined_ends_with_77_and_serves_nothing() {
+fn failed_confinement_exits_77_and_serves_nothing() {
     if !rustix::process::geteuid().is_root() || !Path::new("/usr/bin/setpriv").exists() {
         println!("skipped: needs root and setpriv(1) of util-linux");
         return;
@@ -249,7 +251,7 @@ fn what_cannot_be_confined_ends_with_77_and_serves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_runs_when_it_is_told_to_end_is_answered_first() {
+async fn running_call_is_answered_before_sigterm_exit() {
     let slow = json!({ "profile": "instant", "latency": { "api": { "CreateVolume": { "fixed_ms": 1500 } } } });
     let world = World::with(slow, ebs_csi_controller::ec2::Settings::default()).await;
     let mut controller = Controller::start(&world.server.ec2(), true, &[]);
@@ -265,8 +267,9 @@ async fn a_call_that_runs_when_it_is_told_to_end_is_answered_first() {
     assert_eq!(ended.code(), Some(0), "{}", controller.log());
 }
 
+/// The process still exits with 0 and logs the end of the grace period.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_outlasts_the_grace_period_does_not_hold_up_the_end() {
+async fn call_beyond_drain_timeout_is_cut_off() {
     let slow = json!({ "profile": "instant", "latency": { "api": { "CreateVolume": { "fixed_ms": 12_000 } } } });
     let world = World::with(slow, ebs_csi_controller::ec2::Settings::default()).await;
     let mut controller = Controller::start(&world.server.ec2(), true, &["--drain-timeout=500ms"]);
@@ -299,7 +302,7 @@ async fn under_way(controller: &Controller, action: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_replicas_asked_for_the_same_at_once_make_it_once() {
+async fn same_create_at_2_replicas_makes_1_volume() {
     let world = World::new().await;
     let replicas = [(); 2].map(|()| Controller::start(&world.server.ec2(), false, &[]));
     let mut calls = Vec::new();
@@ -386,8 +389,10 @@ async fn a_panic_in_one_call_harms_no_other() {
     serving.abort();
 }
 
+/// In mode off there is no socket. The plugin manifest advertises safe-detach only where the socket
+/// exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn safe_detach_is_served_confined_on_a_socket_of_its_own_to_its_peers_alone() {
+async fn safe_detach_socket_serves_only_listed_peers() {
     let world = World::new().await;
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("safe-detach.sock");

@@ -1,4 +1,5 @@
-//! The driver and the simulator in one thread, under virtual time: what a seed decides once, it decides again.
+//! The driver and the simulator in one thread, under virtual time: what a seed decides once, it
+//! decides again.
 
 #[path = "world/in_process.rs"]
 mod in_process;
@@ -137,7 +138,8 @@ fn volume(name: &str) -> csi::CreateVolumeRequest {
     }
 }
 
-/// Asks for what the others ask for, and as soon as it is there for something of its own: EC2 sees in which order the callers were told.
+/// Asks for what the others ask for, and as soon as it is there for something of its own: EC2 sees
+/// in which order the callers were told.
 async fn caller(controller: Controller, n: usize) {
     let shared = controller
         .create_volume(Request::new(volume("pvc-shared")))
@@ -187,8 +189,10 @@ fn many_callers_of_one_key() -> Vec<String> {
     })
 }
 
+/// Each caller goes on with a create of its own, so the order of EC2's requests shows the order of
+/// the answers.
 #[test]
-fn callers_who_wait_for_one_operation_are_told_in_the_same_order_each_time() {
+fn waiting_callers_are_answered_in_reproducible_order() {
     let first = many_callers_of_one_key();
     let made = |what: &str| first.iter().filter(|line| line.contains(what)).count();
     assert_eq!(made("Action=CreateVolume&"), 25, "{first:#?}");

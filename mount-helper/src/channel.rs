@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_longer_than_the_bound_is_an_error() {
+    fn datagram_longer_than_max_is_an_error() {
         let (a, b) = pair().expect("pair");
         send(&a, &vec![1; MAX + 1], &[]).expect("send");
         assert!(receive(&b).is_err());

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_cannot_break_its_line() {
+    fn newline_in_journal_value_is_escaped() {
         let fields = [("path", "a b\n\"c\\"), ("volume", "vol-1")];
         let line = text(0, "info", "broker", "request", &fields);
         assert_eq!(
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_lines_some_are_written_and_all_are_counted() {
+    fn rate_limited_lines_are_suppressed_and_counted() {
         let mut buckets = Vec::new();
         let bucket = bucket(&mut buckets, "peer-cut-off");
         let start = bucket.filled;

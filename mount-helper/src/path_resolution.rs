@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_way_out_of_the_root() {
+    fn paths_leaving_root_directory_are_refused() {
         let directory = tempfile::tempdir().expect("tempdir");
         std::fs::create_dir(directory.path().join("a")).expect("mkdir");
         let root = root(&directory);

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_line_is_one_clear_line() {
+    fn invalid_command_line_gives_single_line_error() {
         for (line, word) in [
             (&[][..], "--listen"),
             (&["--listen"][..], "needs a value"),

@@ -625,7 +625,7 @@ mod tests {
     use std::mem::offset_of;
 
     #[test]
-    fn the_statistics_page_is_asked_for_as_the_kernel_lays_commands_out() {
+    fn nvme_statistics_command_matches_kernel_layout() {
         assert_eq!(size_of::<NvmeAdminCommand>(), 72);
         assert_eq!(offset_of!(NvmeAdminCommand, address), 24);
         assert_eq!(offset_of!(NvmeAdminCommand, data_length), 36);
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_nvme_disk_has_no_statistics_page() {
+    fn nvme_statistics_of_non_nvme_file_return_enotty() {
         let null = std::fs::File::open("/dev/null").expect("open");
         let error = nvme_statistics_page(&null).expect_err("no controller");
         assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));

@@ -48,7 +48,7 @@ fn ext4() -> Option<Vec<u8>> {
 }
 
 #[test]
-fn the_ext_family_is_told_apart() {
+fn ext2_ext3_and_ext4_are_distinguished() {
     for (kind, level) in [
         ("ext2", ExtLevel::Ext2),
         ("ext3", ExtLevel::Ext3),
@@ -67,7 +67,7 @@ fn the_ext_family_is_told_apart() {
 }
 
 #[test]
-fn an_xfs_is_recognised_with_its_size_and_identifier() {
+fn xfs_is_recognised_with_size_and_uuid() {
     let uuid = "0f0e0d0c-0b0a-0908-0706-050403020100";
     let Some(head) = image(400, "mkfs.xfs", &["-q", "-m", &format!("uuid={uuid}")]) else {
         return;
@@ -82,7 +82,7 @@ fn an_xfs_is_recognised_with_its_size_and_identifier() {
 }
 
 #[test]
-fn an_unfinished_xfs_says_so() {
+fn unfinished_xfs_is_reported_in_progress() {
     let Some(mut head) = image(400, "mkfs.xfs", &["-q"]) else {
         return;
     };
@@ -109,7 +109,7 @@ fn other_formats_are_foreign() {
 }
 
 #[test]
-fn what_is_left_of_a_superblock_is_damaged_and_not_foreign() {
+fn partially_overwritten_superblock_is_damaged_not_foreign() {
     let Some(mut head) = ext4() else { return };
     // Everything behind the size of a block, but not the magic.
     head[ext::AT + 8..ext::AT + 0x38].fill(0xff);
@@ -133,7 +133,7 @@ fn what_is_left_of_a_superblock_is_damaged_and_not_foreign() {
 }
 
 #[test]
-fn what_e2fsck_would_look_at_is_not_clean() {
+fn ext4_needing_e2fsck_is_not_clean() {
     let Some(head) = ext4() else { return };
     // tune2fs -O ^metadata_csum, by hand, so that only the field itself is judged.
     let plain = |change: &dyn Fn(&mut [u8])| {
@@ -172,8 +172,9 @@ fn what_e2fsck_would_look_at_is_not_clean() {
     assert!(never.clean, "-1 is no limit of mounts");
 }
 
+/// A signature deeper in an ext4 or XFS may be a user's image in a file and changes nothing.
 #[test]
-fn a_file_system_with_a_signature_in_its_boot_area_is_not_trusted() {
+fn signature_in_boot_area_wins_over_ext_superblock() {
     for (tool, arguments, megabytes) in [
         ("mke2fs", &["-q", "-F", "-t", "ext4"][..], 64),
         ("mkfs.xfs", &["-q"][..], 400),
@@ -213,7 +214,7 @@ fn a_file_system_with_a_signature_in_its_boot_area_is_not_trusted() {
 }
 
 #[test]
-fn a_boot_sector_is_no_partition_table_without_a_partition() {
+fn mbr_without_valid_partition_entry_is_not_recognised() {
     let mut head = vec![0; HEAD];
     head[510..512].copy_from_slice(&[0x55, 0xaa]);
     assert_eq!(recognise(&head, 0), None);
@@ -251,7 +252,7 @@ proptest! {
 
     /// Any bytes at all: no panic, and nothing of ours is made up.
     #[test]
-    fn noise_is_not_a_clean_file_system(
+    fn random_bytes_are_neither_sound_xfs_nor_blank(
         bytes in proptest::collection::vec(any::<u8>(), 0..8192),
         at in 0_usize..4096,
         magic in prop_oneof![

@@ -1,7 +1,9 @@
-//! Every disk that the fuzz target of the reader keeps is taken for what its name says, and never for blank or sound when it is not.
+//! Every disk that the fuzz target of the reader keeps is taken for what its name says, and never
+//! for blank or sound when it is not.
 //!
-//! A name begins with what the disk is: `ext4-…`, `damaged-…`, `blank-…`. `UPDATE_GENERATED=1 cargo test -p ebs-csi-mount-helper --test
-//! corpus` makes the kept disks anew, from what the real tools write; what a fuzzer finds is added beside them under such a name.
+//! A name begins with what the disk is: `ext4-…`, `damaged-…`, `blank-…`. `UPDATE_GENERATED=1 cargo
+//! test -p ebs-csi-mount-helper --test corpus` makes the kept disks anew, from what the real tools
+//! write; what a fuzzer finds is added beside them under such a name.
 use ebs_csi_policy::facts::{Content, ExtLevel};
 use std::fs;
 use std::path::PathBuf;
@@ -14,8 +16,8 @@ const SECTOR: usize = 512;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
-/// carry the folder of another one.
+/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept
+/// between checkouts would carry the folder of another one.
 fn corpus() -> PathBuf {
     PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
         .join("fuzz/corpus/content")
@@ -40,7 +42,7 @@ fn word(content: &Content) -> &'static str {
 }
 
 #[test]
-fn every_kept_disk_is_taken_for_what_it_is() {
+fn every_corpus_disk_matches_kind_in_its_name() {
     if std::env::var_os("UPDATE_GENERATED").is_some() {
         make();
     }

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_the_table_is_a_row_and_no_pattern_stands_twice() {
+    fn limit_table_lines_parse_with_unique_patterns() {
         let mut seen = std::collections::HashSet::new();
         for line in TABLE.lines() {
             if line.is_empty() || line.starts_with('#') {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn known_nodes_get_their_known_limits() {
+    fn attach_limit_follows_instance_type_attachments_and_flags() {
         let none = Wishes::default();
         let reserved = |reserved| Wishes {
             reserved: Some(reserved),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_now_goes_before_what_was_known_at_the_start() {
+    fn current_counts_override_counts_at_start() {
         let none = Wishes::default();
         let reserved = Wishes {
             reserved: Some(1),
@@ -251,8 +251,10 @@ mod tests {
     }
 
     proptest! {
+        /// Without --volume-attach-limit, no count or reservation moves the answer out of these
+        /// bounds.
         #[test]
-        fn without_an_order_the_limit_lies_between_one_and_the_tables(
+        fn computed_limit_stays_between_1_and_table_limit(
             interfaces in any::<u32>(), volumes in any::<u32>(), reserved in any::<Option<u32>>(),
             foreign_volumes in any::<Option<u32>>(), network_interfaces in any::<Option<u32>>(), local_devices in any::<u32>(),
         ) {

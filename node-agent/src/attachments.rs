@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_such_devices_says_nothing() {
+    fn empty_sysfs_leaves_attachment_counts_at_default() {
         let machine = Machine::new();
         let attachments = machine.attachments();
         assert!(!attachments.shows_disks());
@@ -225,8 +225,9 @@ mod tests {
         assert_eq!(taken, Taken::default());
     }
 
+    /// A new EBS disk counts as foreign once the driver has not held it for the SETTLED time.
     #[test]
-    fn disks_of_the_driver_take_no_slot_and_all_others_do() {
+    fn foreign_volume_count_excludes_disks_of_driver() {
         let machine = Machine::new();
         machine.ebs(0);
         machine.ebs(1);
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_starts_anew_finds_its_own_disks() {
+    fn restarted_driver_recognises_its_own_disks() {
         let machine = Machine::new();
         machine.ebs(0);
         machine.ebs(1);

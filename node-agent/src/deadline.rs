@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_read_as_grpc_writes_them() {
+    fn only_valid_grpc_timeout_values_are_parsed() {
         let rows = [
             ("1H", Some(Duration::from_secs(3600))),
             ("2M", Some(Duration::from_secs(120))),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_margin_never_exceeds_the_time() {
+    fn deadline_margin_never_exceeds_timeout_or_1_second() {
         for milliseconds in [0, 1, 4, 5, 50, 1000, 120_000] {
             let timeout = Duration::from_millis(milliseconds);
             assert!(margin(timeout) <= timeout);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_limit_gets_ours() {
+    fn missing_timeout_defaults_and_long_timeout_is_capped() {
         let deadline = Deadline::of(&MetadataMap::new());
         assert!(!deadline.chosen_by_caller());
         assert!(deadline.left() <= WITHOUT_LIMIT);
@@ -150,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_more_than_no_timeout(text in ".{0,12}") {
+        fn arbitrary_timeout_text_never_panics(text in ".{0,12}") {
             let _ = parse_timeout(&text);
         }
     }

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outpost_is_read_from_its_arn_alone() {
+    fn outpost_is_parsed_only_from_valid_arn() {
         let good = "arn:aws:outposts:us-west-2:123456789012:outpost/op-1a2b";
         assert_eq!(Outpost::parse(good).unwrap().id, "op-1a2b");
         for bad in [
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_node_is_told_what_each_source_lacked() {
+    fn unknown_node_error_explains_each_failed_source() {
         let dir = tempfile::tempdir().unwrap();
         let error = read(&Sources {
             order: vec![Source::Imds, Source::Kubernetes],

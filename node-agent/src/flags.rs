@@ -250,8 +250,9 @@ mod tests {
         );
     }
 
+    /// The verbosity accepts -v4, -v 4, --v 4 and --v=4, and a number may be negative.
     #[test]
-    fn switches_take_their_value_behind_an_equals_sign_or_none() {
+    fn switches_accept_equals_value_or_none() {
         for (line, want) in [
             ("", false),
             ("--legacy-xfs", true),
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_command_line_is_told_in_one_line() {
+    fn invalid_argument_is_named_in_1_line() {
         for (line, says) in [
             ("--no-such-flag", "--no-such-flag"),
             ("--v=many", "many"),
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pre_stop_hook_is_a_job_of_its_own() {
+    fn pre_stop_hook_parses_as_subcommand() {
         let line = parse("pre-stop-hook --timeout 3").unwrap();
         assert!(matches!(
             line.job,

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_counts_what_happened() {
+    fn metrics_page_reports_recorded_events() {
         let metrics = Metrics::default();
         metrics.info("version", "1\"2\\3\n");
         metrics.rpc_answered("NodeStageVolume", "OK", Duration::from_millis(4));

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_number_is_read_from_its_place() {
+    fn every_nvme_statistics_field_is_parsed() {
         let read = Statistics::parse(&example()).unwrap();
         let numbers = [
             read.read_ops,
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_kind_is_refused() {
+    fn wrong_length_magic_or_bin_count_is_refused() {
         assert_eq!(Statistics::parse(&[]), Err(Malformed::Length(0)));
         assert_eq!(
             Statistics::parse(&example()[..4095]),
@@ -191,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_page_is_more_than_refused(noise in proptest::collection::vec(any::<u8>(), PAGE - 4)) {
+        fn arbitrary_page_with_valid_magic_never_panics(noise in proptest::collection::vec(any::<u8>(), PAGE - 4)) {
             let page = [&MAGIC.to_le_bytes()[..], &noise].concat();
             let _ = Statistics::parse(&page);
         }

@@ -331,7 +331,7 @@ mod tests {
     use crate::nvme;
 
     #[test]
-    fn a_volumes_page_becomes_the_go_drivers_metrics() {
+    fn nvme_statistics_become_go_driver_metrics() {
         let volume = VolumeId::parse("vol-0123456789abcdef0").unwrap();
         let statistics = Statistics::parse(&nvme::example()).unwrap();
         let mut page = String::new();

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_alone_excludes_the_others_of_the_same_volume_only() {
+    async fn exclusive_turn_blocks_only_same_volume() {
         let queue = Queue::default();
         let turn = queue.alone(&volume(1), soon()).await.unwrap();
         assert!(queue.alone(&volume(1), soon()).await.is_none());
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_share_run_side_by_side() {
+    async fn shared_turns_coexist_and_block_exclusive_turn() {
         let queue = Queue::default();
         let first = queue.shared(&volume(1), soon()).await.unwrap();
         let second = queue.shared(&volume(1), soon()).await.unwrap();
@@ -96,8 +96,9 @@ mod tests {
         assert!(queue.alone(&volume(1), soon()).await.is_some());
     }
 
+    /// The last idle entry may stay until the next volume comes.
     #[tokio::test]
-    async fn a_volume_that_nobody_asks_about_leaves_nothing_behind() {
+    async fn queue_drops_entries_of_idle_volumes() {
         let queue = Queue::default();
         for digit in 0..9 {
             let _ = queue.alone(&volume(digit), soon()).await.unwrap();

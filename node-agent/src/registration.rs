@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_socket_keeps_the_registrars_name() {
+    fn non_socket_at_former_path_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let former = dir.path().join(FORMER_SOCKET);
         std::fs::write(&former, "data").unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_the_socket_is_an_authority() {
+    fn registration_socket_name_parses_as_uri_authority() {
         let authority = |name: &str| {
             let path = format!("/registration/{name}").replace('/', "%2F");
             path.parse::<tonic::codegen::http::uri::Authority>().is_ok()

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_be_used_name_the_flag() {
+    fn invalid_setting_names_flag_and_sets_exit_status() {
         for (line, flag, exit) in [
             ("--endpoint /csi.sock", "--endpoint", 64),
             ("--helper tcp://127.0.0.1:1", "--helper", 64),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_of_the_go_drivers_node_mode_is_accepted_or_refused_for_a_reason() {
+    fn go_driver_node_flags_are_accepted_or_refused() {
         // Flag, exit status of a refusal (0: accepted), and whether the log reports that the flag
         // has no effect.
         for (flag, exit, in_vain) in [
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_without_a_meaning_are_told_and_others_are_not() {
+    fn only_variables_without_effect_are_reported() {
         let set = [
             "AWS_REGION",
             "DISABLE_TAINT_WATCHER",
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_another_service_is_refused() {
+    fn hyperpod_node_is_refused_with_exit_78() {
         let name = "hyperpod-i-0123456789abcdef0";
         let error = check("", &[("CSI_NODE_NAME", name)]).unwrap_err();
         assert!(error.to_string().contains("HyperPod"), "{error}");
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_metrics_are_read_as_go_reads_them() {
+    fn metrics_address_is_parsed_like_go() {
         for (text, want) in [
             ("", None),
             (":9808", Some("0.0.0.0:9808")),
@@ -417,8 +417,10 @@ mod tests {
         }
     }
 
+    /// AWS_EC2_METADATA_DISABLED disables IMDS, --metadata-sources gives the order, and metadata-
+    /// labeler means kubernetes.
     #[test]
-    fn the_metadata_service_is_left_alone_where_it_must_be() {
+    fn imds_is_skipped_when_disabled_or_unlisted() {
         let disabled = check("", &[("AWS_EC2_METADATA_DISABLED", "true")]).unwrap();
         assert!(disabled.sources.imds.is_err());
         let usual = check("--metadata-sources=Kubernetes", &[("CSI_NODE_NAME", "n")]).unwrap();

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_socket_leaves_the_living_one_alone() {
+    fn dropping_prepared_socket_leaves_live_socket_serving() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
         let (_living, file) = Prepared::bind(&path).unwrap().take_over().unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_socket_is_not_removed_by_its_former_owner() {
+    fn replaced_socket_survives_former_owner_drop() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
         let (_listener, first) = Prepared::bind(&path).unwrap().take_over().unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_socket_stays() {
+    fn non_socket_file_is_refused_and_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
         std::fs::write(&path, "data").unwrap();

@@ -105,8 +105,10 @@ mod tests {
 
     const SERIES: &str = "ebs_csi_node_agent_kubelet_registered";
 
+    /// The fault comes 60 s after the start, or at once when kubelet refuses the registration or
+    /// another agent takes over.
     #[test]
-    fn an_unregistered_agent_shows_at_once_and_faults_later() {
+    fn unregistered_agent_sets_metric_first_and_faults_later() {
         let (metrics, start) = (Arc::new(Metrics::default()), Instant::now());
         let standing = Standing::waiting(Arc::clone(&metrics), start);
         let shows = |value: u8| metrics.page().contains(&format!("\n{SERIES} {value}\n"));
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_beside_a_registrar_has_no_fault() {
+    fn agent_with_separate_registrar_reports_no_fault() {
         let metrics = Arc::new(Metrics::default());
         let standing = Standing::elsewhere(Arc::clone(&metrics));
         let later = Instant::now() + REGISTERED_WITHIN;

@@ -46,7 +46,7 @@ mod tests {
     use crate::facts::{Outpost, example};
 
     #[test]
-    fn a_node_in_a_region_says_zone_and_system() {
+    fn regional_node_has_zone_and_os_segments() {
         let segments = segments(&example());
         assert_eq!(segments.len(), 3);
         assert_eq!(segments[ZONE], "us-east-1a");
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_on_an_outpost_says_which() {
+    fn outpost_node_topology_has_outpost_segments() {
         let mut facts = example();
         facts.outpost =
             Outpost::parse("arn:aws:outposts:us-west-2:123456789012:outpost/op-0123456789abcdef0");

@@ -1,4 +1,5 @@
-//! The operator's page names every flag and metric of the program, and nothing that it does not have.
+//! The operator's page names every flag and metric of the program, and nothing that it does not
+//! have.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ fn words<'a>(text: &'a str, start: &str) -> BTreeSet<&'a str> {
 }
 
 #[test]
-fn every_flag_is_on_the_page_and_no_other() {
+fn documented_flags_match_agent_flags_exactly() {
     let help = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
             .args(arguments)
@@ -60,7 +61,7 @@ fn every_flag_is_on_the_page_and_no_other() {
 }
 
 #[test]
-fn every_metric_of_the_agent_is_on_the_page_and_no_other() {
+fn documented_metrics_match_served_metrics_exactly() {
     let metrics = Metrics::default();
     metrics.info("version", "1");
     metrics.kubelet_registered(true);
@@ -78,7 +79,7 @@ fn every_metric_of_the_agent_is_on_the_page_and_no_other() {
 }
 
 #[test]
-fn every_alert_rests_on_what_is_served_and_has_its_paragraph() {
+fn alerts_use_served_metrics_and_have_runbook_entry() {
     let metrics = Metrics::default();
     metrics.kubelet_registered(false);
     let served = metrics.page();

@@ -16,7 +16,7 @@ use world::{World, publish, stage, timed};
 const WAIT: Duration = Duration::from_millis(400);
 
 #[tokio::test]
-async fn nobody_listening_is_told_as_unavailable_with_the_address() {
+async fn missing_helper_returns_unavailable_with_address() {
     let world = World::start().await;
     let World { dir, helper, .. } = &world;
     let path = dir.path().join("helper.sock");
@@ -28,8 +28,9 @@ async fn nobody_listening_is_told_as_unavailable_with_the_address() {
     assert_eq!(helper.connections(), 0);
 }
 
+/// The status is Unavailable, DeadlineExceeded or Cancelled, whichever side gives up first.
 #[tokio::test]
-async fn a_helper_that_hangs_is_told_before_the_caller_has_given_up_or_at_its_limit() {
+async fn hung_helper_fails_stage_without_connection_reuse() {
     let world = World::start().await;
     world.helper.then([Act::Hang]);
     let status = world
@@ -45,7 +46,7 @@ async fn a_helper_that_hangs_is_told_before_the_caller_has_given_up_or_at_its_li
 }
 
 #[tokio::test]
-async fn a_helper_that_does_not_greet_is_told_as_unavailable() {
+async fn helper_without_greeting_returns_unavailable() {
     let dir = tempfile::tempdir().unwrap();
     let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), Greeting::Silent);
     let world = World::with(dir, helper).await;
@@ -53,8 +54,10 @@ async fn a_helper_that_does_not_greet_is_told_as_unavailable() {
     assert_eq!(status.code(), Code::Unavailable, "{status}");
 }
 
+/// Crashes, cut or malformed frames, wrong request ids and answers of the wrong kind all count as
+/// invalid.
 #[tokio::test]
-async fn answers_that_are_none_are_told_as_unavailable_and_end_the_connection() {
+async fn invalid_helper_answers_return_unavailable_then_recover() {
     let world = World::start().await;
     let done = || Outcome::Staged(Staged::default());
     let lies = [
@@ -81,7 +84,7 @@ async fn answers_that_are_none_are_told_as_unavailable_and_end_the_connection() 
 }
 
 #[tokio::test]
-async fn an_inventory_that_does_not_end_is_refused() {
+async fn empty_inventory_page_with_more_returns_unavailable() {
     let world = World::start().await;
     world
         .helper
@@ -97,7 +100,7 @@ async fn an_inventory_that_does_not_end_is_refused() {
 }
 
 #[tokio::test]
-async fn a_restarted_helper_is_found_again_without_an_error() {
+async fn restarted_helper_is_reconnected_without_error() {
     let World {
         dir,
         helper,
@@ -119,8 +122,9 @@ async fn a_restarted_helper_is_found_again_without_an_error() {
     assert_eq!(helper.asked().len(), 1);
 }
 
+/// The number exceeds the agent's limit of 40 quick requests at a time, so some of them wait.
 #[tokio::test]
-async fn many_requests_at_once_share_a_bounded_number_of_connections() {
+async fn all_60_parallel_publishes_are_answered() {
     let world = World::start().await;
     let pause = Duration::from_millis(20);
     world.helper.then(
@@ -142,7 +146,7 @@ async fn many_requests_at_once_share_a_bounded_number_of_connections() {
 }
 
 #[tokio::test]
-async fn many_slow_stages_keep_no_publish_waiting() {
+async fn publish_succeeds_while_60_stages_hang() {
     const SLOW: usize = 60;
     let world = World::start().await;
     world
@@ -167,8 +171,10 @@ async fn many_slow_stages_keep_no_publish_waiting() {
     world.node().node_publish_volume(publish()).await.unwrap();
 }
 
+/// The silent disk counts as 1 collector error; the agent asks the helper to wait at most 500 ms
+/// for each disk.
 #[tokio::test]
-async fn a_disk_that_does_not_answer_costs_the_others_no_statistics() {
+async fn unresponsive_disk_does_not_block_other_statistics() {
     use ebs_csi_node_agent::helper::Helper;
     use ebs_csi_node_agent::metrics::Metrics;
     use ebs_csi_node_agent::nvme_metrics::Collector;

@@ -14,7 +14,7 @@ fn read(service: &MetadataService) -> Result<facts::NodeFacts, ImdsError> {
 }
 
 #[test]
-fn an_instance_is_described_with_a_session_and_four_pages() {
+fn imds_facts_need_1_token_and_4_pages() {
     let service = MetadataService::usual();
     let facts = read(&service).unwrap();
     assert_eq!(facts.instance.as_str(), "i-0123456789abcdef0");
@@ -36,7 +36,7 @@ fn an_instance_is_described_with_a_session_and_four_pages() {
 }
 
 #[test]
-fn an_instance_on_an_outpost_says_so() {
+fn outpost_arn_from_imds_is_parsed_or_refused() {
     let mut pages = pages();
     pages.push((
         "/latest/meta-data/outpost-arn",
@@ -50,8 +50,9 @@ fn an_instance_on_an_outpost_says_so() {
     assert!(error.to_string().contains("outpost-arn"), "{error}");
 }
 
+/// The token hangs or is denied, and the agent never tries IMDSv1.
 #[test]
-fn a_token_that_never_comes_or_is_denied_is_told_with_the_way_out() {
+fn missing_imds_token_error_names_hop_limit() {
     for behaviour in [Behaviour::HangingToken, Behaviour::NoToken] {
         let service = MetadataService::start(behaviour, &pages());
         let error = read(&service).unwrap_err();
@@ -68,12 +69,12 @@ fn a_token_that_never_comes_or_is_denied_is_told_with_the_way_out() {
 }
 
 #[test]
-fn server_errors_are_tried_again() {
+fn imds_server_errors_are_retried() {
     assert!(read(&MetadataService::start(Behaviour::Shaky, &pages())).is_ok());
 }
 
 #[test]
-fn a_page_that_never_comes_ends_in_an_error_that_names_it() {
+fn hanging_imds_page_error_names_page() {
     let error = read(&MetadataService::start(Behaviour::HangingPage, &pages())).unwrap_err();
     assert!(
         error.to_string().contains("instance-identity/document"),
@@ -82,7 +83,7 @@ fn a_page_that_never_comes_ends_in_an_error_that_names_it() {
 }
 
 #[test]
-fn a_document_of_another_cloud_is_refused() {
+fn foreign_or_incomplete_identity_document_is_refused() {
     for (from, to, says) in [
         ("i-0123456789abcdef0", "vm-1", "vm-1"),
         ("m5.large", "Standard_D2s", "instance type"),
@@ -97,7 +98,7 @@ fn a_document_of_another_cloud_is_refused() {
 }
 
 #[test]
-fn the_next_source_is_asked_when_one_does_not_know() {
+fn next_source_is_used_when_imds_fails() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("labels");
     std::fs::write(

@@ -16,8 +16,9 @@ use scripted_helper::{Act, Greeting, ScriptedHelper};
 use tonic::Code;
 use world::{STAGING, TARGET, VOLUME, World, block, publish, single_writer, stage, timed};
 
+/// The helper gets stage, publish, stats, expand, unpublish and unstage over 1 connection.
 #[tokio::test]
-async fn a_volumes_whole_life_is_asked_of_the_helper_in_order() {
+async fn volume_lifecycle_calls_reach_helper_in_order() {
     let world = World::start().await;
     let mut node = world.node();
     node.node_stage_volume(stage()).await.unwrap();
@@ -75,8 +76,10 @@ async fn a_volumes_whole_life_is_asked_of_the_helper_in_order() {
     );
 }
 
+/// The node reports its instance ID, zone, volume limit and 4 capabilities; the driver reports its
+/// name and readiness.
 #[tokio::test]
-async fn the_node_says_who_and_where_it_is_and_what_it_can() {
+async fn identity_and_node_info_need_no_helper_request() {
     let world = World::start().await;
     let mut node = world.node();
     let info = node
@@ -141,7 +144,7 @@ async fn a_raw_block_volume_is_published_without_staging() {
 }
 
 #[tokio::test]
-async fn each_refusal_becomes_its_status_with_words() {
+async fn stage_refusal_status_explains_reason_and_names_volume() {
     let world = World::start().await;
     let mut node = world.node();
     for refusal in Refusal::ALL.iter().filter(|r| **r != Refusal::Busy) {
@@ -156,8 +159,9 @@ async fn each_refusal_becomes_its_status_with_words() {
     }
 }
 
+/// A failed grow or sync returns Aborted.
 #[tokio::test]
-async fn each_failed_step_becomes_its_status_with_words() {
+async fn failed_step_returns_internal_except_grow_and_sync() {
     let world = World::start().await;
     let mut node = world.node();
     for step in Step::ALL {
@@ -172,8 +176,10 @@ async fn each_failed_step_becomes_its_status_with_words() {
     }
 }
 
+/// The status is DeadlineExceeded and says that a retry joins the work, which goes on in the
+/// helper.
 #[tokio::test]
-async fn work_that_takes_longer_than_the_caller_waits_is_joined_by_the_retry() {
+async fn stage_retry_after_deadline_repeats_same_helper_request() {
     let world = World::start().await;
     let mut node = world.node();
     world.helper.then([Act::Answer(Outcome::Pending)]);
@@ -201,8 +207,9 @@ async fn work_that_takes_longer_than_the_caller_waits_is_joined_by_the_retry() {
     }
 }
 
+/// A caller without a deadline still waits, so the status tells it to retry.
 #[tokio::test]
-async fn work_that_takes_longer_than_ours_is_told_as_pending() {
+async fn pending_without_caller_deadline_returns_aborted() {
     let world = World::start().await;
     world.helper.then([Act::Answer(Outcome::Pending)]);
     let status = world.node().node_stage_volume(stage()).await.unwrap_err();
@@ -210,7 +217,7 @@ async fn work_that_takes_longer_than_ours_is_told_as_pending() {
 }
 
 #[tokio::test]
-async fn a_busy_volume_is_asked_about_again_while_the_caller_waits() {
+async fn busy_volume_is_retried_until_deadline_then_aborted() {
     let world = World::start().await;
     let busy = || Act::Answer(Refusal::Busy.into());
     world
@@ -227,8 +234,10 @@ async fn a_busy_volume_is_asked_about_again_while_the_caller_waits() {
     assert_eq!(status.code(), Code::Aborted, "{status}");
 }
 
+/// The outcomes are a stage of untold origin and an unstage while another mount namespace keeps
+/// files open.
 #[tokio::test]
-async fn what_the_helper_did_out_of_the_ordinary_is_counted() {
+async fn unusual_helper_outcomes_are_counted_in_metrics() {
     let world = World::start().await;
     let untold = Staged {
         untold: true,
@@ -258,8 +267,9 @@ async fn what_the_helper_did_out_of_the_ordinary_is_counted() {
     }
 }
 
+/// The cancelled call's connection still carries the old answer, so the agent does not reuse it.
 #[tokio::test]
-async fn a_client_that_gives_up_does_not_stop_the_work() {
+async fn stage_after_cancelled_call_uses_new_connection() {
     let world = World::start().await;
     world.helper.then([Act::Slowly(
         Duration::from_millis(300),
@@ -278,8 +288,9 @@ async fn a_client_that_gives_up_does_not_stop_the_work() {
     assert_eq!(world.helper.connections(), 2);
 }
 
+/// The waiting request ends with Aborted at its deadline and never reaches the helper.
 #[tokio::test]
-async fn requests_about_one_volume_wait_for_each_other_and_other_volumes_do_not() {
+async fn same_volume_requests_wait_other_volumes_proceed() {
     let world = World::start().await;
     world.helper.then([Act::Hang]);
     let mut hanging = world.node();
@@ -304,8 +315,10 @@ async fn requests_about_one_volume_wait_for_each_other_and_other_volumes_do_not(
     hung.abort();
 }
 
+/// A retry at the same target passes. A volume without SINGLE_NODE_SINGLE_WRITER is not inspected
+/// at all.
 #[tokio::test]
-async fn a_single_writer_gets_one_target_and_several_writers_more() {
+async fn single_writer_publish_at_second_target_is_refused() {
     let world = World::start().await;
     let mut node = world.node();
     let held = |path: &str, staged| HeldVolume {
@@ -350,8 +363,10 @@ async fn a_single_writer_gets_one_target_and_several_writers_more() {
     );
 }
 
+/// A retry after the volume is gone succeeds, and so does the unpublish of an ID that EC2 never
+/// issued.
 #[tokio::test]
-async fn a_node_local_volume_is_found_by_its_path_when_it_is_undone() {
+async fn node_local_unstage_finds_volume_by_staging_path() {
     let world = World::start().await;
     let held = HeldVolume {
         volume: VolumeId::parse(VOLUME).unwrap(),
@@ -387,7 +402,7 @@ async fn a_node_local_volume_is_found_by_its_path_when_it_is_undone() {
 }
 
 #[tokio::test]
-async fn a_helper_of_another_protocol_is_told_as_unavailable() {
+async fn helper_with_other_protocol_version_returns_unavailable() {
     let dir = tempfile::tempdir().unwrap();
     let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), Greeting::OtherVersion);
     let world = World::with(dir, helper).await;
@@ -396,8 +411,9 @@ async fn a_helper_of_another_protocol_is_told_as_unavailable() {
     assert!(status.message().contains("release"), "{status}");
 }
 
+/// The CSI socket answers the standard gRPC health service; an unknown service name is NotFound.
 #[tokio::test]
-async fn health_is_asked_on_the_csi_socket_as_grpc_defines_it() {
+async fn grpc_readiness_follows_helper_while_liveness_keeps_serving() {
     use ebs_csi_proto::health::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
     let world = World::start().await;
     let check = async |service: &str| -> Result<ServingStatus, Code> {
@@ -438,8 +454,10 @@ fn stats_asked() -> csi::NodeGetVolumeStatsRequest {
     }
 }
 
+/// Without cached stats the status is DeadlineExceeded. Once the file system answers again, the
+/// node reports no failure.
 #[tokio::test]
-async fn a_hung_file_system_is_answered_from_what_was_known_and_reported() {
+async fn hung_filesystem_serves_cached_stats_and_reports_inaccessible() {
     let world = World::with_health().await;
     let mut node = world.node();
     let pending = || Act::Answer(Outcome::Pending);
@@ -484,8 +502,10 @@ async fn a_hung_file_system_is_answered_from_what_was_known_and_reported() {
     assert!(node_wide.into_inner().backend_health.is_empty());
 }
 
+/// A volume that is neither published nor staged has no health entry. A stopped mount-helper shows
+/// in the storage health.
 #[tokio::test]
-async fn volume_health_tells_what_a_look_runs_into() {
+async fn volume_health_reports_file_system_faults_by_reason() {
     let world = World::with_health().await;
     let mut node = world.node();
     let failed = Outcome::Failed(Failed::call(Step::Stat, 5));
@@ -574,7 +594,7 @@ async fn volume_health_tells_what_a_look_runs_into() {
 }
 
 #[tokio::test]
-async fn the_attachment_limit_follows_what_is_attached() {
+async fn node_get_info_recounts_attachments_on_each_call() {
     let world = World::start().await;
     let mut node = world.node();
     let mut max = async || {
@@ -608,8 +628,9 @@ async fn the_attachment_limit_follows_what_is_attached() {
     assert_eq!(max().await, 32);
 }
 
+/// Without the flag the capabilities are absent and both calls are Unimplemented.
 #[tokio::test]
-async fn the_alpha_health_calls_are_offered_behind_their_flag_only() {
+async fn alpha_health_rpcs_require_their_flag() {
     use csi::node_service_capability::{Type, rpc};
     for offered in [false, true] {
         let world = if offered {

@@ -72,7 +72,7 @@ fn row(root: &Path, what: &str) -> (String, String) {
 }
 
 #[test]
-fn a_node_that_lacks_nothing_passes() {
+fn preflight_of_suitable_node_exits_with_0() {
     if ebs_csi_confine::landlock_abi() == 0 {
         println!("skipped: this kernel has no Landlock");
         return;
@@ -92,7 +92,7 @@ fn a_node_that_lacks_nothing_passes() {
 }
 
 #[test]
-fn a_node_that_lacks_something_ends_with_1() {
+fn preflight_of_unsuitable_node_exits_with_1() {
     let node = node();
     std::fs::write(node.path().join("proc/sys/kernel/osrelease"), "5.10.1\n").unwrap();
     std::fs::remove_dir(node.path().join("var/lib/kubelet/plugins_registry")).unwrap();
@@ -112,7 +112,7 @@ fn a_node_that_lacks_something_ends_with_1() {
 }
 
 #[test]
-fn who_serves_this_drivers_name_is_told() {
+fn preflight_reports_serving_and_stale_registration_sockets() {
     let node = node();
     let registry = node.path().join("var/lib/kubelet/plugins_registry");
     assert_eq!(
@@ -136,8 +136,9 @@ fn who_serves_this_drivers_name_is_told() {
     }
 }
 
+/// A directory that the user cannot read does not fail the run: the exit status is 0.
 #[test]
-fn an_unprivileged_user_is_told_what_it_may_not_see() {
+fn preflight_as_unprivileged_user_reports_denied_access() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: only root can start it as another user");
         return;
@@ -155,7 +156,7 @@ fn an_unprivileged_user_is_told_what_it_may_not_see() {
 }
 
 #[test]
-fn a_misuse_ends_with_64() {
+fn unknown_output_format_exits_with_64() {
     let output = program().arg("--output=xml").output().unwrap();
     assert_eq!(output.status.code(), Some(64));
     assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);

@@ -21,8 +21,10 @@ use scripted_helper::Act;
 use tonic::Code;
 use world::{publish, stage};
 
+/// The kernel shows its own user, no capabilities and a seccomp filter; the agent serves even when
+/// the helper restarts.
 #[tokio::test]
-async fn a_program_started_as_root_serves_without_any_privilege() {
+async fn agent_started_as_root_drops_all_privileges() {
     if !is_root() {
         return;
     }
@@ -78,7 +80,7 @@ async fn a_program_started_as_root_serves_without_any_privilege() {
 }
 
 #[tokio::test]
-async fn a_program_started_under_its_own_user_needs_no_root() {
+async fn agent_started_under_own_user_needs_no_root() {
     if !is_root() {
         return;
     }
@@ -100,8 +102,9 @@ async fn a_program_started_under_its_own_user_needs_no_root() {
     assert!(!agent.socket.exists(), "it removes its own socket");
 }
 
+/// The agent cannot confine itself under a user that is not its own; the log names the right one.
 #[tokio::test]
-async fn a_program_that_cannot_be_confined_ends_with_77() {
+async fn agent_started_under_other_user_exits_with_77() {
     if !is_root() {
         return;
     }
@@ -118,7 +121,7 @@ async fn a_program_that_cannot_be_confined_ends_with_77() {
 }
 
 #[tokio::test]
-async fn a_killed_program_is_followed_by_one_that_asks_the_same_again() {
+async fn stage_retry_after_agent_kill_repeats_same_request() {
     if !is_root() {
         return;
     }
@@ -149,7 +152,7 @@ async fn a_killed_program_is_followed_by_one_that_asks_the_same_again() {
 }
 
 #[tokio::test]
-async fn a_call_that_runs_when_the_program_is_told_to_end_is_finished() {
+async fn sigterm_lets_running_call_finish() {
     if !is_root() {
         return;
     }
@@ -172,8 +175,9 @@ async fn a_call_that_runs_when_the_program_is_told_to_end_is_finished() {
     assert!(agent.end().await.success());
 }
 
+/// Any other path is 404, and /readyz is 503 once the helper is gone.
 #[tokio::test]
-async fn the_metrics_page_is_served_by_the_confined_program() {
+async fn confined_agent_serves_metrics_and_health_pages() {
     if !is_root() {
         return;
     }
@@ -240,8 +244,9 @@ fn staged_volume() -> Act {
     }))
 }
 
+/// The log names --node-facts-file and the hop limit, and no CSI socket remains.
 #[tokio::test]
-async fn a_node_that_nobody_knows_ends_the_program_with_the_reason() {
+async fn missing_node_identity_exits_1_with_reason() {
     let dir = directory();
     let metadata = MetadataService::start(Behaviour::NoToken, &[]);
     let mut agent = Agent::start(
@@ -261,8 +266,9 @@ async fn a_node_that_nobody_knows_ends_the_program_with_the_reason() {
     assert!(!agent.socket.exists(), "no socket that nobody serves");
 }
 
+/// The flag --windows-host-process is known but unsupported and exits with 78.
 #[test]
-fn bad_flags_end_the_program_with_64_and_one_line() {
+fn bad_flags_exit_64_with_1_error_line() {
     for (arguments, says) in [
         (&["--no-such-flag"][..], "--no-such-flag"),
         (
@@ -284,7 +290,7 @@ fn bad_flags_end_the_program_with_64_and_one_line() {
 }
 
 #[test]
-fn help_and_version_are_told_on_standard_output() {
+fn help_and_version_are_printed_to_stdout() {
     for (flag, says) in [
         ("--help", "--endpoint"),
         ("--version", env!("CARGO_PKG_VERSION")),
@@ -296,8 +302,9 @@ fn help_and_version_are_told_on_standard_output() {
     }
 }
 
+/// Without the draining annotation the hook exits with 0 at once; at its timeout it exits with 1.
 #[tokio::test]
-async fn the_pre_stop_hook_holds_only_a_node_that_is_drained_and_has_volumes() {
+async fn pre_stop_hook_waits_for_volumes_while_draining() {
     if !is_root() {
         return;
     }

@@ -19,8 +19,9 @@ use ebs_csi_policy::profile::NODE_AGENT;
 use metadata_service::MetadataService;
 use rustix::process::Signal;
 
+/// The agent owns the registry directory here, so it can make a removed socket again.
 #[tokio::test]
-async fn kubelet_learns_of_the_driver_and_again_when_its_directory_was_emptied() {
+async fn agent_registers_again_after_socket_removal() {
     if !is_root() {
         return;
     }
@@ -56,8 +57,10 @@ async fn kubelet_learns_of_the_driver_and_again_when_its_directory_was_emptied()
     assert!(!socket.exists(), "it removes its own socket");
 }
 
+/// The agent cannot write to root's directory, so it exits with 1 and registers when kubelet starts
+/// it anew.
 #[tokio::test]
-async fn in_a_directory_of_root_the_program_ends_when_its_registration_was_removed() {
+async fn removed_registration_in_root_directory_ends_agent() {
     if !is_root() {
         return;
     }
@@ -87,8 +90,9 @@ async fn in_a_directory_of_root_the_program_ends_when_its_registration_was_remov
     registered_soon(&socket).await;
 }
 
+/// A stock node-driver-registrar beside the agent still serves that socket.
 #[tokio::test]
-async fn without_the_flag_the_registrar_beside_it_keeps_its_socket() {
+async fn agent_without_registration_path_keeps_registrar_socket() {
     if !is_root() {
         return;
     }
@@ -133,7 +137,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_serve_takes_no_socket() {
+async fn failed_agent_start_takes_no_existing_socket() {
     if !is_root() {
         return;
     }
@@ -283,8 +287,9 @@ async fn an_unregistered_node_shows_in_metric_and_readiness() {
     assert!(get("/metrics").contains(&format!("{registered} 1\n")));
 }
 
+/// Nothing else remains in the registry: the stock registrar's leftover socket is gone.
 #[tokio::test]
-async fn a_killed_agent_is_followed_by_one_that_registers() {
+async fn restart_after_kill_creates_new_registration_socket() {
     if !is_root() {
         return;
     }

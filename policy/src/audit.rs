@@ -298,7 +298,7 @@ Max open files            1024                 4096                 files
     }
 
     #[test]
-    fn limits_are_read_by_column() {
+    fn proc_limits_are_parsed_by_column() {
         let limits = parse_limits(LIMITS);
         assert_eq!(limits[0], ("Max cpu time".to_owned(), None));
         assert_eq!(limits[1], ("Max core file size".to_owned(), Some(0)));
@@ -306,13 +306,15 @@ Max open files            1024                 4096                 files
     }
 
     #[test]
-    fn a_broker_as_its_profile_says_passes() {
+    fn broker_matching_its_profile_has_no_deviation() {
         let process = confined(profile::BROKER);
         assert_eq!(process.deviations(profile::BROKER), []);
     }
 
+    /// Where root alone may open the disks, the opener may run as user 0; elsewhere user 0 is a
+    /// deviation.
     #[test]
-    fn the_openers_group_is_that_of_the_machines_disks() {
+    fn opener_group_must_match_disk_group() {
         let disk = |gid| BlockNodes {
             nodes: vec![(
                 "nvme0n1".to_owned(),
@@ -352,7 +354,7 @@ Max open files            1024                 4096                 files
     }
 
     #[test]
-    fn a_credential_in_the_environment_of_a_node_is_a_deviation() {
+    fn credential_in_node_process_environment_is_deviation() {
         let mut process = confined(profile::BROKER);
         process.variables = vec![
             "AWS_REGION".to_owned(),
@@ -365,7 +367,7 @@ Max open files            1024                 4096                 files
     }
 
     #[test]
-    fn a_limit_that_is_too_high_is_a_deviation() {
+    fn too_high_or_missing_limit_is_deviation() {
         let mut process = confined(profile::BROKER);
         process.limits = parse_limits(LIMITS);
         assert_eq!(
@@ -376,8 +378,9 @@ Max open files            1024                 4096                 files
         assert_eq!(process.deviations(profile::BROKER).len(), 2);
     }
 
+    /// The group distinguishes the opener from the directories process when both run as user 0.
     #[test]
-    fn the_helpers_processes_are_told_apart_by_parent_and_user() {
+    fn helper_processes_are_identified_by_parent_and_user() {
         let helper = |pid, parent, uid| Process {
             pid,
             parent,
@@ -427,7 +430,7 @@ Max open files            1024                 4096                 files
     }
 
     #[test]
-    fn this_process_can_be_read() {
+    fn own_process_is_read_and_shows_deviations() {
         let process = Process::read(std::process::id()).unwrap();
         assert!(!process.program.is_empty() && !process.limits.is_empty());
         assert!(!process.deviations(profile::NODE_AGENT).is_empty());

@@ -170,8 +170,9 @@ mod tests {
         }
     }
 
+    /// Loop devices count only when simulated devices are allowed.
     #[test]
-    fn disks_are_told_by_their_names() {
+    fn is_disk_accepts_only_disk_and_partition_names() {
         for name in ["nvme0n1", "nvme10n2p3", "sda", "sdab12", "xvda", "xvdba1"] {
             assert!(is_disk(name, false), "{name}");
         }
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_are_those_that_may_write() {
+    fn disk_groups_include_only_groups_with_write_access() {
         let found = nodes(&[
             ("nvme0n1", 485, 0o660),
             ("nvme1n1", 6, 0o660),

@@ -35,8 +35,9 @@ mod tests {
     use super::*;
     use crate::flag::RefusedFlag;
 
+    /// An `errors=` option passes as well, since each mount sets it itself.
     #[test]
-    fn only_what_a_request_might_ask_for_is_allowed() {
+    fn only_requestable_default_mount_options_are_allowed() {
         for word in [
             "discard",
             "nodelalloc",

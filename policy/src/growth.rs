@@ -47,8 +47,9 @@ pub fn was_cut_short(facts: &ExtFacts) -> bool {
 mod tests {
     use super::*;
 
+    /// The time lies less than 2^16 seconds ahead, and its low 16 bits are the mark.
     #[test]
-    fn a_marked_time_is_near_and_bears_the_mark() {
+    fn growth_check_time_is_near_and_carries_mark() {
         for now in [0, 7, 0xffff, 1_763_800_000, 1 << 33] {
             let time = time([5; 16], now);
             assert!((now..now + (1 << BITS)).contains(&time), "{now}");
@@ -57,14 +58,16 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_have_marks_of_their_own() {
+    fn growth_marks_rarely_collide_across_file_systems() {
         let of = |n: u8| mark([n, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, n]);
         let marks: std::collections::BTreeSet<_> = (0..200).map(of).collect();
         assert!(marks.len() > 190, "{}", marks.len());
     }
 
+    /// A clean state, a later mount or check, a pending recovery, or another UUID rules the growth
+    /// out.
     #[test]
-    fn only_the_mark_of_the_file_system_itself_counts() {
+    fn only_own_mark_shows_unfinished_growth() {
         let cut = ExtFacts {
             level: crate::facts::ExtLevel::Ext4,
             clean: false,

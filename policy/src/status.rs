@@ -107,7 +107,7 @@ mod tests {
                         NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t2\n";
 
     #[test]
-    fn a_status_is_read_field_by_field() {
+    fn proc_status_fields_are_parsed() {
         let status = Status::parse(TEXT).unwrap();
         assert_eq!(status.name, "broker");
         assert_eq!(status.uids, [65531; 4]);
@@ -125,14 +125,15 @@ mod tests {
         assert!(error.to_string().contains("CapEff"), "{error}");
     }
 
+    /// Old kernels do not write Seccomp_filters.
     #[test]
-    fn an_old_kernel_without_a_filter_count_is_understood() {
+    fn status_without_seccomp_filter_count_parses() {
         let text = TEXT.replace("Seccomp_filters:\t2\n", "");
         assert_eq!(Status::parse(&text).unwrap().seccomp_filters, None);
     }
 
     #[test]
-    fn the_live_kernel_is_understood() {
+    fn proc_self_status_of_running_kernel_parses() {
         let text = std::fs::read_to_string("/proc/self/status").unwrap();
         assert!(Status::parse(&text).unwrap().threads >= 1);
     }

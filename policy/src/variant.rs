@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_policies_have_different_digests_of_a_sha256s_length() {
+    fn policy_digests_differ_and_are_sha256_hex() {
         assert_ne!(PRODUCTION.digest, SANDBOX.digest);
         for policy in [PRODUCTION, SANDBOX] {
             assert_eq!(policy.digest.len(), 64);

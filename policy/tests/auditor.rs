@@ -56,14 +56,15 @@ fn an_unconfined_process_deviates_from_every_profile() {
 }
 
 #[test]
-fn a_process_that_is_not_there_is_an_error() {
+fn audit_of_missing_process_exits_with_1() {
     let output = auditor(&["audit", "--tree", "4194304"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("4194304"));
 }
 
+/// The exit status is 0, and the table says that a process is not of the driver.
 #[test]
-fn a_tree_of_strangers_is_listed_and_not_judged() {
+fn audit_lists_foreign_tree_without_judging() {
     let pid = std::process::id().to_string();
     let output = auditor(&["audit", "--tree", &pid]);
     assert_eq!(output.status.code(), Some(0));
@@ -71,7 +72,7 @@ fn a_tree_of_strangers_is_listed_and_not_judged() {
 }
 
 #[test]
-fn the_digests_and_every_rule_can_be_shown() {
+fn auditor_prints_digests_and_rule_tables() {
     let digests = text(&auditor(&["digest"]).stdout);
     assert!(digests.contains(ebs_csi_policy::PRODUCTION.digest));
     assert!(digests.contains(ebs_csi_policy::SANDBOX.digest));

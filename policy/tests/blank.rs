@@ -13,7 +13,7 @@ fn covers(size: u64, at: u64) -> bool {
 }
 
 #[test]
-fn every_row_is_read_on_a_disk_that_is_large_enough() {
+fn every_area_is_read_on_512_gib_disk() {
     let size = 512 * GIB;
     for area in AREAS {
         let starts = match area.from {
@@ -35,7 +35,7 @@ fn every_row_is_read_on_a_disk_that_is_large_enough() {
 }
 
 #[test]
-fn no_long_stretch_of_a_disk_goes_unseen() {
+fn unread_gap_never_exceeds_1_64th_of_disk() {
     for size in [512 * MIB, 4 * GIB, 100 * GIB, 16 << 40, 64 << 40] {
         let mut end = 0;
         for (start, length) in ranges(size) {
@@ -46,7 +46,7 @@ fn no_long_stretch_of_a_disk_goes_unseen() {
 }
 
 #[test]
-fn what_no_row_names_is_not_read() {
+fn offsets_outside_areas_are_not_read() {
     let size = 512 * GIB;
     for at in [3 * MIB, 100 * MIB, 200 * GIB, size - 4 * MIB] {
         assert!(!covers(size, at), "{at}");
@@ -54,7 +54,7 @@ fn what_no_row_names_is_not_read() {
 }
 
 #[test]
-fn signatures_of_known_formats_lie_within() {
+fn ranges_cover_known_format_signatures() {
     let size = 100 * GIB;
     for (at, what) in [
         (0, "XFS, LUKS, boot sectors"),
@@ -79,7 +79,7 @@ fn signatures_of_known_formats_lie_within() {
 }
 
 #[test]
-fn a_disk_smaller_than_the_areas_is_read_whole() {
+fn disk_smaller_than_areas_is_read_whole() {
     for size in [1, 4096, 65_536, MIB, 2 * MIB] {
         assert_eq!(ranges(size), [(0, size)], "{size}");
     }

@@ -22,8 +22,10 @@ fn asked(origin: Origin) -> Disk {
     }
 }
 
+/// Another volume's mark does not contradict a copy, since the snapshot carries the mark of its
+/// source.
 #[test]
-fn a_name_is_taken_where_nothing_speaks_against_it() {
+fn device_name_is_accepted_unless_facts_contradict() {
     use Origin::{Blank, Copy, Unknown};
     let mismatch = Err(Refusal::DeviceMismatch);
     for (facts, origins, expected) in [
@@ -92,8 +94,9 @@ fn a_name_is_taken_where_nothing_speaks_against_it() {
     }
 }
 
+/// A disk once taken for this volume is accepted, and one once taken for another volume is refused.
 #[test]
-fn what_a_disk_was_taken_for_counts_more_than_all_that_is_seen_of_it() {
+fn earlier_identification_outweighs_all_other_facts() {
     for mark in [Mark::None, Mark::ThisVolume, Mark::Another] {
         for used in [Use::Nobody, Use::Kubelet, Use::Elsewhere, Use::Former] {
             for other_disk in [false, true] {
@@ -114,8 +117,9 @@ fn what_a_disk_was_taken_for_counts_more_than_all_that_is_seen_of_it() {
     }
 }
 
+/// Each value parses from its own text, and another word is refused.
 #[test]
-fn the_switch_has_two_words_and_by_name_is_the_default() {
+fn disks_without_serial_setting_defaults_to_by_name() {
     assert_eq!(DisksWithoutSerial::default(), DisksWithoutSerial::ByName);
     for one in DisksWithoutSerial::ALL {
         assert_eq!(DisksWithoutSerial::parse(one.as_str()), Some(one));

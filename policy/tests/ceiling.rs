@@ -11,7 +11,7 @@ use ebs_csi_policy::{PRODUCTION, SANDBOX};
 use ebs_csi_wire::FsType;
 
 #[test]
-fn without_settings_the_compiled_rules_hold() {
+fn default_settings_keep_compiled_ceiling() {
     let ceiling = Ceiling::of(PRODUCTION);
     assert!(FsType::ALL.iter().all(|fs| ceiling.offers(*fs)));
     assert!(
@@ -28,7 +28,7 @@ fn without_settings_the_compiled_rules_hold() {
 }
 
 #[test]
-fn settings_narrow() {
+fn settings_narrow_file_systems_deadlines_and_places() {
     let settings = Settings {
         file_systems: Some(vec![FsType::Xfs]),
         tool_deadline: Some(Duration::from_secs(60)),
@@ -49,7 +49,7 @@ fn settings_narrow() {
 }
 
 #[test]
-fn a_longer_deadline_than_the_compiled_one_has_no_effect() {
+fn deadline_longer_than_compiled_has_no_effect() {
     let settings = Settings {
         tool_deadline: Some(Duration::from_secs(1_000_000)),
         ..Settings::default()
@@ -63,7 +63,7 @@ fn a_longer_deadline_than_the_compiled_one_has_no_effect() {
 }
 
 #[test]
-fn settings_that_leave_nothing_are_errors() {
+fn no_file_system_or_zero_deadline_is_error() {
     let none = Settings {
         file_systems: Some(Vec::new()),
         ..Settings::default()

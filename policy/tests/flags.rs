@@ -22,7 +22,7 @@ fn flag(name: &str, value: Option<&str>) -> MountFlag {
 }
 
 #[test]
-fn every_row_admits_its_value_and_no_other() {
+fn mount_flag_rule_admits_only_its_value() {
     for rule in FLAGS {
         let (good, bad) = values(rule);
         for fs in rule.file_systems {
@@ -36,7 +36,7 @@ fn every_row_admits_its_value_and_no_other() {
 }
 
 #[test]
-fn every_row_is_denied_on_the_file_systems_that_it_does_not_name() {
+fn flag_is_denied_on_unlisted_file_systems() {
     for rule in FLAGS {
         let (good, _) = values(rule);
         let good = flag(rule.name, good.as_deref());
@@ -55,8 +55,9 @@ fn every_row_is_denied_on_the_file_systems_that_it_does_not_name() {
     }
 }
 
+/// A flag that is refused without a value is refused with one as well.
 #[test]
-fn every_flag_that_is_refused_on_purpose_is_refused() {
+fn refused_flags_are_denied_on_every_file_system() {
     for row in REFUSED {
         let refused = match row.name.split_once('=') {
             Some((name, value)) => flag(name, Some(value)),
@@ -78,7 +79,7 @@ fn every_flag_that_is_refused_on_purpose_is_refused() {
 }
 
 #[test]
-fn numbers_keep_to_their_range() {
+fn numeric_mount_flag_accepts_only_its_range() {
     for rule in FLAGS {
         let ValueRule::Number { low, high } = rule.value else {
             continue;
@@ -113,7 +114,7 @@ fn plan(text: &str, fs: FsType, read_only: bool) -> Result<flag::MountPlan, Refu
 }
 
 #[test]
-fn attributes_and_parameters_are_told_apart() {
+fn mount_flags_split_into_attributes_and_parameters() {
     let plan = plan(
         "noatime,nosuid,commit=30,_netdev,defaults,discard",
         FsType::Ext4,
@@ -151,8 +152,9 @@ fn a_read_only_request_stays_read_only() {
     assert_eq!(plan("rw", FsType::Ext4, true), Err(Refusal::MountFlag));
 }
 
+/// The flags dev, nodev and _netdev only look as if they did.
 #[test]
-fn nothing_that_names_another_file_is_among_the_flags() {
+fn no_allowed_flag_names_another_file() {
     for rule in FLAGS {
         assert!(
             !["dev", "path", "offset", "loop", "subvol", "helper"]
@@ -170,8 +172,9 @@ fn nothing_that_names_another_file_is_among_the_flags() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// The access-time field is exempt: it is cleared before a value is set.
     #[test]
-    fn a_plan_never_sets_what_it_clears(picks in proptest::collection::vec(0..FLAGS.len(), 0..12)) {
+    fn set_and_cleared_mount_attributes_never_overlap(picks in proptest::collection::vec(0..FLAGS.len(), 0..12)) {
         let flags: Vec<MountFlag> = picks
             .iter()
             .map(|at| flag(FLAGS[*at].name, values(&FLAGS[*at]).0.as_deref()))
@@ -189,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn only_known_attributes_are_set() {
+fn flag_rules_change_only_known_mount_attributes() {
     for rule in FLAGS {
         if let Effect::Attribute { set, clear } = rule.effect {
             assert_eq!(

@@ -17,8 +17,10 @@ const CLAIMED: PartFacts = PartFacts {
     ..FREE
 };
 
+/// The check covers the whole disk, its partitions and loop devices on it. A pod may use a disk
+/// that is published to it.
 #[test]
-fn each_use_is_weighed_for_the_whole_disk() {
+fn disk_held_outside_driver_is_refused() {
     let mounted = PartFacts {
         mounted: true,
         ..CLAIMED
@@ -93,8 +95,10 @@ fn part() -> impl Strategy<Value = PartFacts> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// A mount elsewhere always refuses; a layer or a loop device never turns a refusal into an
+    /// approval.
     #[test]
-    fn nothing_makes_a_disk_that_is_in_use_free(
+    fn added_use_never_makes_disk_free(
         parts in prop::collection::vec(part(), 1..5),
         beneath_loop: bool,
         at in 0..5_usize,

@@ -127,8 +127,9 @@ fn xfs(change: impl FnOnce(&mut XfsFacts)) -> Content {
     Content::Xfs(facts)
 }
 
+/// For a partition, the size of the whole disk counts.
 #[test]
-fn a_disk_is_as_large_as_it_was_and_whole() {
+fn disk_smaller_than_at_attach_is_refused() {
     assert_eq!(judge::disk(&asked_disk(), &DISK), Ok(()));
     for (size, expected) in [
         (DISK.bytes, Ok(())),
@@ -147,8 +148,9 @@ fn a_disk_is_as_large_as_it_was_and_whole() {
     assert_eq!(judge::disk(&asked, &part), Ok(()));
 }
 
+/// A different mount, a second staging path and a new mount of a disk shown raw are refused.
 #[test]
-fn a_stage_goes_where_nothing_is_or_where_it_is_already() {
+fn stage_needs_free_path_or_same_mount() {
     let asked = stage(|_| ());
     let reader = stage(|s| s.read_only = true);
     let fresh = |make| Ok(StagePlace::Fresh { make });
@@ -266,7 +268,7 @@ const FORMAT: StageDisk = StageDisk {
 };
 
 #[test]
-fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
+fn disk_content_decides_format_check_mount_or_refusal() {
     let ext4 = stage(|_| ());
     let ext3 = stage(|s| s.fs = FsType::Ext3);
     let xfs4 = stage(|s| s.fs = FsType::Xfs);
@@ -491,7 +493,7 @@ fn a_disk_is_formatted_checked_mounted_or_left_alone_by_what_it_holds() {
 }
 
 #[test]
-fn nothing_is_formatted_that_a_container_had_raw() {
+fn disk_published_raw_is_never_formatted() {
     let asked = stage(|s| s.disk.origin = Origin::Blank);
     for unfinished in [false, true] {
         let evidence = Evidence {
@@ -514,7 +516,7 @@ fn nothing_is_formatted_that_a_container_had_raw() {
 }
 
 #[test]
-fn what_was_found_is_told_with_its_state() {
+fn disk_content_is_reported_with_its_state() {
     let content = |signature, state| Some(Seen::Content { signature, state });
     for (found, expected) in [
         (Content::Blank, None),
@@ -558,7 +560,7 @@ fn what_was_found_is_told_with_its_state() {
 }
 
 #[test]
-fn a_format_that_never_finished_is_made_again() {
+fn only_proven_unfinished_format_is_repeated() {
     let asked = stage(|_| ());
     let evidence = Evidence {
         uuid: OURS,
@@ -653,8 +655,10 @@ fn a_format_that_never_finished_is_made_again() {
     );
 }
 
+/// A volume that began blank and a copy from this driver pass even `deny`. Under `check`, an untold
+/// origin mounts without the full check.
 #[test]
-fn a_file_system_that_was_made_elsewhere_goes_by_the_rule() {
+fn file_system_made_elsewhere_follows_untrusted_images() {
     use UntrustedImages::{Allow, Check, Deny};
     const ELSEWHERE: [u8; 16] = [9; 16];
     let foreign_ext = || ext(|e| e.uuid = ELSEWHERE);
@@ -787,8 +791,9 @@ fn a_file_system_that_was_made_elsewhere_goes_by_the_rule() {
     }
 }
 
+/// No publish may clear a kept attribute.
 #[test]
-fn restricted_mounts_stay_restricted() {
+fn nodev_nosuid_mode_sets_staged_and_kept_attributes() {
     for (rule, staged_ours, staged_theirs, kept) in [
         (NodevNosuid::Off, 0, 0, 0),
         (NodevNosuid::Untrusted, 0, 6, 6),
@@ -803,7 +808,7 @@ fn restricted_mounts_stay_restricted() {
 }
 
 #[test]
-fn a_target_shows_only_the_staged_volume() {
+fn publish_binds_only_staged_volume_to_free_target() {
     let bind = |make| Ok(Publish::Bind { make });
     let rows = [
         (false, mounted(|_| ()), PathFacts::Missing, bind(true)),
@@ -917,8 +922,9 @@ fn a_target_shows_only_the_staged_volume() {
     }
 }
 
+/// A second raw target passes only in the same mode, and a partition cannot be shown read-only.
 #[test]
-fn a_disk_is_shown_raw_only_when_nothing_is_mounted_of_it() {
+fn block_publish_needs_disk_without_mounts() {
     let raw = |read_only| {
         mounted(|m| {
             m.block = true;
@@ -1009,8 +1015,10 @@ fn a_disk_is_shown_raw_only_when_nothing_is_mounted_of_it() {
     }
 }
 
+/// A mount whose owner is gone or unproved is unmounted. Unstage leaves files and raw targets
+/// alone.
 #[test]
-fn only_what_belongs_to_the_volume_is_taken_away() {
+fn unstage_and_unpublish_refuse_another_volumes_mount() {
     let raw = || mounted(|m| m.block = true);
     for (place, owner, unstage, unpublish) in [
         (
@@ -1081,8 +1089,9 @@ fn only_what_belongs_to_the_volume_is_taken_away() {
     }
 }
 
+/// NodeExpandVolume uses the same check.
 #[test]
-fn only_the_volume_itself_is_looked_at() {
+fn stats_path_must_be_mount_of_requested_volume() {
     for (place, owner, expected) in [
         (
             mounted(|_| ()),
@@ -1132,7 +1141,7 @@ fn only_the_volume_itself_is_looked_at() {
 }
 
 #[test]
-fn an_expansion_is_held_to_its_bounds() {
+fn disk_size_outside_expand_range_is_refused() {
     for (required, limit, expected) in [
         (0, 0, Ok(())),
         (DISK.bytes, DISK.bytes, Ok(())),
@@ -1205,7 +1214,7 @@ proptest! {
     /// says about it. The exception is an unfinished format of this very volume, and even then a
     /// disk that was ever mounted is not formatted.
     #[test]
-    fn nothing_but_a_blank_disk_is_formatted(
+    fn content_is_overwritten_only_after_unfinished_format(
         content in any_content(),
         fs in prop_oneof![Just(FsType::Ext3), Just(FsType::Ext4), Just(FsType::Xfs)],
         origin in prop_oneof![Just(Origin::Unknown), Just(Origin::Blank), Just(Origin::Copy)],
@@ -1249,7 +1258,7 @@ proptest! {
 }
 
 #[test]
-fn a_volume_is_published_at_so_many_targets_and_no_more() {
+fn publications_beyond_limit_are_refused() {
     let most = judge::PUBLICATIONS;
     for (shown, expected) in [
         (0, Ok(())),

@@ -40,8 +40,9 @@ fn paths(parts: &[Part]) -> (String, String) {
     (good.join("/"), format!("elsewhere/{}", good.join("/")))
 }
 
+/// The parent of a matching path does not match, unless the row covers a whole subtree.
 #[test]
-fn every_row_allows_what_it_matches_and_nothing_beside() {
+fn each_place_row_allows_only_matching_paths() {
     for row in PLACES {
         let (good, bad) = paths(row.parts);
         for operation in row.operations {
@@ -60,7 +61,7 @@ fn every_row_allows_what_it_matches_and_nothing_beside() {
 }
 
 #[test]
-fn kubelets_paths_are_allowed_for_their_use_alone() {
+fn kubelet_paths_are_allowed_only_for_their_operation() {
     for (path, operation) in [
         (STAGING, PlaceFor::Stage),
         (
@@ -130,8 +131,9 @@ fn kubelets_paths_are_allowed_for_their_use_alone() {
     }
 }
 
+/// Neither directory itself is a place, and the `kubernetes` class refuses the wider paths.
 #[test]
-fn the_wider_class_still_ends_at_plugins_and_pods() {
+fn any_class_is_limited_to_plugins_and_pods() {
     for path in ["plugins/sanity/staging", "pods/x"] {
         for operation in [
             PlaceFor::Stage,
@@ -224,7 +226,7 @@ fn operations(staging: &KubeletPath, target: &KubeletPath, block: &KubeletPath) 
 }
 
 #[test]
-fn every_operation_is_held_to_its_places() {
+fn operation_path_outside_allowed_places_is_refused() {
     let root = root();
     let good = operations(&beneath(STAGING), &beneath(TARGET), &beneath(BLOCK));
     for operation in good {
@@ -255,7 +257,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn narrowing_never_admits_more(path in "[a-z]{1,8}(/[a-z~.]{1,12}[a-z]){0,6}", head in 0..3_usize) {
+    fn kubernetes_places_are_subset_of_any(path in "[a-z]{1,8}(/[a-z~.]{1,12}[a-z]){0,6}", head in 0..3_usize) {
         let path = format!("{}{path}", ["", "plugins/", "pods/"][head]);
         for operation in [PlaceFor::Stage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock] {
             if is_allowed(PlaceClass::Kubernetes, operation, &path) {

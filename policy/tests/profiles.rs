@@ -42,8 +42,9 @@ fn exact(profile: &Profile) -> Status {
     }
 }
 
+/// The launcher holds only CAP_KILL; the broker holds 3 capabilities, of which 1 is effective.
 #[test]
-fn only_the_broker_holds_capabilities_and_the_launcher_the_one_to_signal() {
+fn only_broker_and_launcher_hold_capabilities() {
     for profile in ALL {
         let names: Vec<_> = profile
             .capabilities
@@ -121,8 +122,10 @@ fn only_the_broker_may_change_mounts() {
     }
 }
 
+/// These calls undo confinement, reach widely into the kernel, or change owners, modes and names of
+/// files.
 #[test]
-fn no_profile_has_a_call_that_undoes_confinement_or_reaches_the_kernel_widely() {
+fn no_profile_allows_dangerous_system_calls() {
     for call in [
         "mount",
         "pivot_root",
@@ -171,15 +174,16 @@ fn no_profile_has_a_call_that_undoes_confinement_or_reaches_the_kernel_widely() 
     }
 }
 
+/// A file in memory would have no size limit.
 #[test]
-fn nobody_makes_a_file_in_memory_that_has_no_bound() {
+fn no_profile_allows_memfd_create() {
     for profile in ALL {
         assert!(!allows(profile, "memfd_create"), "{}", profile.name);
     }
 }
 
 #[test]
-fn only_the_supervisors_side_may_start_programs() {
+fn only_supervisor_runner_and_tool_allow_execve() {
     for profile in ALL {
         let may = ["supervisor", "runner", "tool"].contains(&profile.name);
         assert_eq!(allows(profile, "execve"), may, "{}", profile.name);
@@ -189,7 +193,7 @@ fn only_the_supervisors_side_may_start_programs() {
 }
 
 #[test]
-fn a_tool_names_no_process_but_itself() {
+fn tool_profile_denies_calls_targeting_other_processes() {
     let conditions = |call: &str| {
         let rules = TOOL.calls.iter().filter(|rule| rule.call == call);
         let allowed = rules.filter(|rule| rule.answer == Answer::Allow);
@@ -242,8 +246,9 @@ fn a_tool_names_no_process_but_itself() {
     }
 }
 
+/// The flags of their clone calls name no new namespace; clone3 is absent or fails with ENOSYS.
 #[test]
-fn new_processes_are_made_by_the_supervisors_side_and_in_no_namespace() {
+fn only_supervisor_and_runner_fork() {
     /// The `CLONE_NEW…` flags of linux/sched.h that clone(2) takes.
     const NAMESPACES: u64 = 0x7e02_0000;
     const PARENT: u64 = 0x8000;
@@ -288,8 +293,9 @@ fn new_processes_are_made_by_the_supervisors_side_and_in_no_namespace() {
     }
 }
 
+/// Unlike open and openat, openat2 can confine a lookup to a held directory.
 #[test]
-fn the_broker_starts_nothing_and_opens_beneath_held_directories_alone() {
+fn broker_starts_nothing_and_opens_only_with_openat2() {
     for call in [
         "clone", "clone3", "fork", "vfork", "execve", "open", "openat", "socket", "connect", "bind",
     ] {
@@ -298,8 +304,9 @@ fn the_broker_starts_nothing_and_opens_beneath_held_directories_alone() {
     assert!(allows(BROKER, "openat2"));
 }
 
+/// Its group distinguishes the opener from the directories process, whose user it may have.
 #[test]
-fn who_may_mount_is_not_who_may_open_disks() {
+fn only_opener_opens_disks_and_cannot_mount() {
     for profile in ALL {
         let opens = profile.name == "opener";
         assert_eq!(profile.identity.opens_disks, opens, "{}", profile.name);
@@ -313,8 +320,9 @@ fn who_may_mount_is_not_who_may_open_disks() {
     assert_ne!(OPENER.identity.gid, DIRECTORIES.identity.gid);
 }
 
+/// Only the controller and node-lifecycle get internet sockets and free TCP.
 #[test]
-fn sockets_are_made_by_the_services_and_the_router_alone() {
+fn only_services_and_router_create_sockets() {
     for profile in ALL {
         let families: BTreeSet<&str> = profile
             .calls
@@ -340,7 +348,7 @@ fn sockets_are_made_by_the_services_and_the_router_alone() {
 }
 
 #[test]
-fn ioctl_is_never_allowed_without_a_list_of_commands() {
+fn ioctl_is_allowed_only_with_command_list() {
     for profile in ALL {
         for rule in profile.calls.iter().filter(|rule| rule.call == "ioctl") {
             let listed = matches!(rule.condition, Condition::OneOf { argument: 1, .. });
@@ -350,8 +358,10 @@ fn ioctl_is_never_allowed_without_a_list_of_commands() {
     }
 }
 
+/// Only the directories process makes directories, files or sockets, except the node-agent's
+/// registration socket.
 #[test]
-fn no_process_can_write_a_file_but_a_tool_its_device() {
+fn landlock_file_writes_are_limited_to_devices() {
     for profile in ALL {
         let Files::Listed(rules) = profile.landlock.files else {
             continue;
@@ -387,8 +397,9 @@ fn no_process_can_write_a_file_but_a_tool_its_device() {
     }
 }
 
+/// Only the launcher may signal, since it started its processes before it was confined.
 #[test]
-fn every_process_is_kept_from_signals_and_abstract_sockets() {
+fn landlock_scopes_block_signals_and_abstract_sockets() {
     for profile in ALL {
         let scopes: &[Scope] = match profile.name {
             // The launcher signals the processes that it started before it was confined.
@@ -404,8 +415,9 @@ fn every_process_is_kept_from_signals_and_abstract_sockets() {
     assert!(TOOL.landlock.floor_is_hard && DIRECTORIES.landlock.floor_is_hard);
 }
 
+/// The runner's filter also holds in its tool, so the tool's calls and ioctl commands are a subset.
 #[test]
-fn a_runner_has_the_supervisors_calls_and_no_more() {
+fn runner_and_supervisor_profiles_have_same_calls() {
     let calls = |profile: &Profile| {
         profile
             .calls
@@ -451,7 +463,7 @@ fn every_tool_has_a_profile() {
 }
 
 #[test]
-fn every_row_has_a_reason() {
+fn every_system_call_rule_has_reason() {
     for profile in ALL {
         for rule in profile.calls {
             assert!(rule.why.len() >= 4, "{} of {}", rule.call, profile.name);
@@ -460,7 +472,7 @@ fn every_row_has_a_reason() {
 }
 
 #[test]
-fn a_process_as_its_profile_says_has_no_deviation() {
+fn process_matching_its_profile_has_no_deviation() {
     for profile in ALL {
         assert!(
             profile.deviations(&exact(profile)).is_empty(),
@@ -470,8 +482,10 @@ fn a_process_as_its_profile_says_has_no_deviation() {
     }
 }
 
+/// The privileges are users, groups and capability sets; a lack of no_new_privs or seccomp counts
+/// as well.
 #[test]
-fn each_thing_that_a_process_holds_too_much_is_a_deviation() {
+fn each_privilege_beyond_profile_is_deviation() {
     type Change = fn(&mut Status);
     let changes: [(&str, Change); 9] = [
         ("user", |status| status.uids[1] = 0x7777_0000),
@@ -506,7 +520,7 @@ fn each_thing_that_a_process_holds_too_much_is_a_deviation() {
 }
 
 #[test]
-fn an_optional_capability_may_be_absent_and_a_needed_one_may_not() {
+fn optional_capability_may_be_absent_required_may_not() {
     let mut status = exact(BROKER);
     let needed = 1 << 21;
     status.permitted = needed;
@@ -517,8 +531,10 @@ fn an_optional_capability_may_be_absent_and_a_needed_one_may_not() {
     assert!(!BROKER.deviations(&status).is_empty());
 }
 
+/// The controller, node-lifecycle, launcher and router accept user 1000; the node-agent and the
+/// broker do not.
 #[test]
-fn another_unprivileged_user_is_accepted_where_the_policy_says_so() {
+fn other_unprivileged_user_is_accepted_where_allowed() {
     let with_user = |profile: &Profile, user| {
         let mut status = exact(profile);
         status.uids = [user; 4];
@@ -537,7 +553,7 @@ fn another_unprivileged_user_is_accepted_where_the_policy_says_so() {
 }
 
 #[test]
-fn the_primary_group_may_be_repeated_anywhere() {
+fn primary_gid_in_supplementary_groups_is_no_deviation() {
     for profile in ALL {
         let mut status = exact(profile);
         status.groups.push(profile.identity.gid);
@@ -547,7 +563,7 @@ fn the_primary_group_may_be_repeated_anywhere() {
 }
 
 #[test]
-fn only_unprivileged_starters_keep_further_groups() {
+fn only_profiles_started_unprivileged_accept_extra_groups() {
     for profile in ALL {
         let mut status = exact(profile);
         status.groups.extend([profile.identity.gid, 2000]);
@@ -562,8 +578,9 @@ fn only_unprivileged_starters_keep_further_groups() {
     }
 }
 
+/// Each ID is 0 or from 65520 to 65531, which no distribution, systemd or base image gives out.
 #[test]
-fn no_process_has_a_user_that_others_are_given() {
+fn profile_ids_avoid_allocated_user_ranges() {
     // Distributions allocate 0 to 999 and 1000 to 60000, systemd's dynamic users have 61184 to
     // 65519, base images use 65532 (nonroot), 65533 and 65534 (nobody). Nobody allocates 65520 to
     // 65531.

@@ -27,8 +27,9 @@ fn words(line: &[String]) -> Vec<&str> {
     line.iter().map(String::as_str).collect()
 }
 
+/// Each ID comes back from its number, and a number beyond the last gives no tool.
 #[test]
-fn every_name_has_a_row_and_every_row_a_name() {
+fn tool_ids_and_table_rows_match() {
     for id in ToolId::ALL {
         assert!(id.tool().is_some(), "{}", id.key());
         assert_eq!(ToolId::from_number(id.number()), Some(id));
@@ -40,7 +41,7 @@ fn every_name_has_a_row_and_every_row_a_name() {
 }
 
 #[test]
-fn a_plain_format_has_the_defaults_of_its_tool() {
+fn format_without_options_uses_tool_defaults() {
     assert_eq!(
         words(&line(ToolId::Mke2fs, FsType::Ext4, |_| {})),
         [
@@ -77,7 +78,7 @@ fn a_plain_format_has_the_defaults_of_its_tool() {
 }
 
 #[test]
-fn every_format_option_brings_its_arguments_in() {
+fn format_options_become_mkfs_arguments() {
     let full = |given: &mut UncheckedFormatOptions| {
         *given = UncheckedFormatOptions {
             block_size: 4096,
@@ -115,7 +116,7 @@ fn every_format_option_brings_its_arguments_in() {
 }
 
 #[test]
-fn no_placeholder_is_left_and_the_disk_comes_last() {
+fn tool_arguments_fill_placeholders_and_end_with_disk() {
     for id in ToolId::ALL {
         for fs in id.tool().expect("a row").file_systems {
             let line = line(id, *fs, |_| {});
@@ -128,8 +129,9 @@ fn no_placeholder_is_left_and_the_disk_comes_last() {
     }
 }
 
+/// A listed status keeps its row's meaning: clean, repaired, uncorrectable or done.
 #[test]
-fn an_exit_status_means_what_the_row_says_and_otherwise_failure() {
+fn exit_status_unlisted_in_row_means_failure() {
     let meaning = |id: ToolId, status| id.tool().expect("a row").meaning(status);
     for (status, expected) in [
         (0, Some(Meaning::Clean)),
@@ -160,7 +162,7 @@ fn an_exit_status_means_what_the_row_says_and_otherwise_failure() {
 }
 
 #[test]
-fn every_tool_is_bounded() {
+fn every_tool_has_deadline_and_memory_limits() {
     for tool in TOOLS {
         assert!(
             tool.deadline.as_secs() >= 60 && tool.deadline.as_secs() <= 3600,
@@ -186,7 +188,7 @@ fn every_tool_is_bounded() {
 }
 
 #[test]
-fn groups_decide_how_an_xfs_is_looked_at() {
+fn xfs_above_64_groups_is_checked_without_prefetch() {
     let arguments =
         |groups| words(&line(ToolId::looks_at_xfs(groups), FsType::Xfs, |_| {})).join(" ");
     let ahead = format!("/usr/sbin/xfs_repair -n {DISK}");
@@ -199,8 +201,9 @@ fn groups_decide_how_an_xfs_is_looked_at() {
     assert!((64 * 17 + 32 + 192) * tool.stack < tool.data);
 }
 
+/// Each of them is a check with the argument -n.
 #[test]
-fn a_tool_that_only_looks_cannot_write_by_its_arguments() {
+fn read_only_tools_run_in_no_modify_mode() {
     for tool in TOOLS
         .iter()
         .filter(|tool| tool.device == DeviceAccess::ReadOnly)
@@ -211,7 +214,7 @@ fn a_tool_that_only_looks_cannot_write_by_its_arguments() {
 }
 
 #[test]
-fn every_file_system_has_one_tool_that_makes_it() {
+fn each_file_system_has_1_format_tool() {
     for fs in FsType::ALL {
         let makers: BTreeSet<_> = TOOLS
             .iter()

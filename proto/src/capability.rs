@@ -127,8 +127,9 @@ mod tests {
         }
     }
 
+    /// MULTI_NODE_MULTI_WRITER is accepted for raw block only.
     #[test]
-    fn the_table_of_modes_is_what_the_driver_offers() {
+    fn only_supported_access_modes_are_accepted() {
         let rows = [
             (Mode::SingleNodeWriter, true, true),
             (Mode::SingleNodeReaderOnly, true, true),
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capability_without_type_or_mode_names_the_missing_field() {
+    fn capability_without_type_or_mode_names_missing_field() {
         let mut no_type = wire(Mode::SingleNodeWriter, true);
         no_type.access_type = None;
         let mut no_mode = wire(Mode::SingleNodeWriter, true);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_below_the_requirement_is_out_of_range() {
+    fn limit_below_required_bytes_is_out_of_range() {
         let wire = csi::CapacityRange {
             required_bytes: 2,
             limit_bytes: 1,

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_read_as_the_go_driver_reads_them() {
+    fn endpoints_parse_like_go_driver() {
         let unix = |path: &str| Some(Endpoint::Unix(PathBuf::from(path)));
         let rows = [
             ("unix:///csi/csi.sock", unix("/csi/csi.sock")),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_replaces_a_stale_socket_but_no_other_file() {
+    fn bind_replaces_stale_socket_not_regular_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("csi.sock");
         let endpoint = Endpoint::Unix(path.clone());

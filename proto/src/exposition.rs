@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn openmetrics_is_served_to_those_who_accept_it() {
+    fn openmetrics_is_served_only_when_accepted() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         for (accept, takes) in [
             (prometheus, true),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_named_as_their_samples() {
+    fn openmetrics_to_text_names_families_like_samples() {
         let openmetrics = "# HELP calls Calls made.\n# TYPE calls counter\ncalls_total{code=\"OK\"} 3\n# HELP age Age of it.\n# TYPE age gauge\n# UNIT age seconds\nage 1.5\n# HELP took Duration.\n# TYPE took histogram\ntook_sum 1.0\ntook_count 2\ntook_bucket{le=\"+Inf\"} 2\n# EOF\n";
         let text = "# HELP calls_total Calls made.\n# TYPE calls_total counter\ncalls_total{code=\"OK\"} 3\n# HELP age Age of it.\n# TYPE age gauge\nage 1.5\n# HELP took Duration.\n# TYPE took histogram\ntook_sum 1.0\ntook_count 2\ntook_bucket{le=\"+Inf\"} 2\n";
         assert_eq!(as_text(openmetrics), text);

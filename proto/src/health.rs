@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn watch_is_not_offered() {
+    async fn health_watch_returns_unimplemented() {
         let mut health = Health::new(Arc::new(|| true));
         let request = http::Request::builder()
             .uri("/grpc.health.v1.Health/Watch")

@@ -103,7 +103,7 @@ mod tests {
     use crate::csi::plugin_capability::{Type, service};
 
     #[tokio::test]
-    async fn the_driver_says_who_it_is_and_offers_two_services() {
+    async fn identity_reports_name_version_and_2_services() {
         let identity = Identity::always_ready("v1.2.3");
         let info = identity
             .get_plugin_info(Request::new(csi::GetPluginInfoRequest {}))

@@ -214,8 +214,9 @@ mod tests {
     use super::{filter, milliseconds};
     use crate::csi;
 
+    /// With an empty or malformed RUST_LOG the verbosity decides.
     #[test]
-    fn levels_are_those_of_rust_log_else_of_the_verbosity() {
+    fn log_levels_follow_rust_log_else_verbosity() {
         let ours = "ebs_csi_controller::serve";
         for (asked, verbosity, levels, target, level, written) in [
             (None, 2, "", ours, Level::INFO, true),
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_written_to_a_thousandth_of_a_millisecond() {
+    fn durations_round_to_thousandths_of_millisecond() {
         for (nanoseconds, written) in [
             (46_219, "0.046"),
             (320_655, "0.321"),
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_cannot_be_printed() {
+    fn debug_output_hides_csi_secrets() {
         let secrets = [("key".to_owned(), "hunter2".to_owned())].into();
         let printed = format!(
             "{:?}",

@@ -69,8 +69,9 @@ fn code_name(condition: Condition) -> String {
     out
 }
 
+/// A row whose code matches the spec states no reason.
 #[test]
-fn each_code_is_the_spec_s_or_has_a_reason() {
+fn status_codes_match_spec_or_state_reason() {
     for row in rows() {
         let what = format!("{}: {}", row.rpc, row.condition);
         if row.failure == "-" {
@@ -96,7 +97,7 @@ fn each_code_is_the_spec_s_or_has_a_reason() {
 }
 
 #[test]
-fn the_table_lists_every_row_of_the_spec() {
+fn status_table_matches_csi_spec_error_rows() {
     let scratch = tempfile::tempdir().expect("temporary directory");
     let fetched = Command::new("go")
         .args(["mod", "download", "-json", SPEC_MODULE])
@@ -153,8 +154,10 @@ fn spec_rows(spec: &str) -> BTreeSet<(String, String, String)> {
     out
 }
 
+/// Sidecars and kubelet repeat a call after such a condition and take every other as certainly not
+/// done.
 #[test]
-fn sidecars_retry_exactly_what_may_be_in_progress() {
+fn exactly_9_conditions_may_be_in_progress() {
     let may: Vec<_> = Condition::ALL
         .into_iter()
         .filter(|c| c.may_be_in_progress())

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_proves_nothing() {
+    fn unknown_or_missing_verdict_is_unproven() {
         let off = InstanceEvidence::Off {
             launched: String::new(),
         };
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn only_checks_that_fail_are_failing() {
+    fn only_failed_status_checks_count_as_impaired() {
         let rows = [
             (0, Fact::Unknown),
             (1, Fact::Absent),

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_prove_first_and_serve_nothing() {
+    fn default_is_prove_first_without_http_or_fence() {
         let config = read(&[]).unwrap();
         assert_eq!(config.failover, Failover::ProveFirst);
         assert_eq!(config.http, None);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_in_one_line() {
+    fn invalid_flag_is_refused_in_one_line() {
         for arguments in [
             ["--safe-detach-endpoint=tcp://127.0.0.1:1"],
             ["--safe-detach-endpoint=unix://relative"],
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_alone_is_every_address() {
+    fn http_endpoint_port_alone_binds_all_addresses() {
         let config = read(&["--http-endpoint=:8085"]).unwrap();
         assert_eq!(config.http, Some("[::]:8085".parse().unwrap()));
     }

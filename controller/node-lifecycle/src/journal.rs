@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_leader_counts_what_the_last_one_did_for_ten_minutes() {
+    fn next_leader_counts_journal_entries_for_10_minutes() {
         let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let mut journal = Journal::default();
         journal.add("a", start);

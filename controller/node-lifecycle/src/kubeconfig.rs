@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn named_files_become_data_of_the_current_context() {
+    fn kubeconfig_files_of_current_context_are_inlined() {
         let folder = tempfile::tempdir().unwrap();
         for (name, content) in [("ca.crt", "ca"), ("me.crt", "me"), ("me.key", "key")] {
             std::fs::write(folder.path().join(name), content).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_files_and_programs_are_refused_by_name() {
+    fn unreadable_file_or_exec_plugin_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let refused = read(&written(folder.path(), "{}")).unwrap_err();
         assert!(refused.contains("ca.crt"), "{refused}");

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_has_an_age_only_after_a_renewal_was_seen() {
+    fn lease_age_is_unknown_before_observed_renewal() {
         let ages = LeaseAges::default();
         let now = Instant::now();
         let first = Some("2026-01-01T00:00:00Z".parse().unwrap());

@@ -270,8 +270,9 @@ fn report(node: &Node) -> NodeReport {
 mod tests {
     use super::*;
 
+    /// The node must be Ready, have a Lease age and a provider id, and not list the volume in use.
     #[test]
-    fn only_a_released_volume_is_tried_again_on_its_nodes_word() {
+    fn only_trusted_node_word_reports_volume_released() {
         let attachment = Attachment {
             name: "csi-1".to_owned(),
             uid: "u".to_owned(),

@@ -266,8 +266,9 @@ mod tests {
         keys
     }
 
+    /// Old rows stay until the new list is complete, so that nothing is missed meanwhile.
     #[test]
-    fn a_list_takes_the_place_of_the_last_one_when_it_has_ended() {
+    fn new_list_replaces_rows_when_complete() {
         let table = Table::default();
         assert!(!table.is_complete());
         table.begin();
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_key_is_of_the_row_that_last_had_it() {
+    fn second_key_resolves_to_latest_row() {
         let table: Table<Pair> = Table::default();
         let of = |key: &str| table.get_by_second_key(key).map(|row| row.0);
         note(&table, "a", Some("x"));

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_text_comes_back() {
+    fn stored_texts_are_returned_by_index() {
         let texts = Texts::new(["default/a", "", "ü", "x"]);
         let back: Vec<&str> = (0..5).map(|number| texts.get(number)).collect();
         assert_eq!(back, ["default/a", "", "ü", "x", ""]);

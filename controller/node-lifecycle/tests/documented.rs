@@ -21,7 +21,7 @@ fn names(text: &str, prefix: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_metric_that_alerts_and_their_page_name_is_served() {
+fn metrics_in_alerts_and_docs_are_served() {
     let page = Metrics::default().page();
     for prefix in ["aws_ebs_csi_safe_detach_", "aws_ebs_csi_onboarding_"] {
         let served = names(&page, prefix);
@@ -39,7 +39,7 @@ fn every_metric_that_alerts_and_their_page_name_is_served() {
 }
 
 #[test]
-fn every_label_that_an_alert_chooses_is_served() {
+fn label_values_in_alerts_are_served() {
     let page = Metrics::default().page();
     let rules = deploy("kubernetes/node-lifecycle-alerts.yaml");
     for choice in rules
@@ -72,7 +72,7 @@ fn every_alert_has_its_paragraph() {
 }
 
 #[test]
-fn the_csidriver_object_is_the_go_drivers_and_advertises_safe_detach() {
+fn csidriver_matches_go_driver_and_advertises_safe_detach() {
     let object: Value = serde_saphyr::from_str(&deploy("kubernetes/csidriver.yaml")).expect("YAML");
     assert_eq!(object["metadata"]["name"], ebs_csi_proto::DRIVER_NAME);
     let annotations = json!({ADVERTISED: ADVERTISED_VERSION});
@@ -88,7 +88,7 @@ fn the_csidriver_object_is_the_go_drivers_and_advertises_safe_detach() {
 
 /// Who speaks to AWS does not speak to Kubernetes, and the other way round.
 #[test]
-fn the_controller_has_no_kubernetes_token_and_nobody_else_an_aws_identity() {
+fn no_container_has_both_aws_and_kubernetes_credentials() {
     let manifest = deploy("kubernetes/controller.yaml");
     let deployment = manifest
         .split("\n---\n")
@@ -122,7 +122,7 @@ fn the_controller_has_no_kubernetes_token_and_nobody_else_an_aws_identity() {
 }
 
 #[test]
-fn every_rule_of_rbac_names_code_that_is_there() {
+fn every_rbac_rule_names_existing_code() {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     let manifest = deploy("kubernetes/node-lifecycle-rbac.yaml");
     let lines: Vec<&str> = manifest.lines().collect();
@@ -171,8 +171,9 @@ fn sources(folder: &Path, all: &mut String) {
     }
 }
 
+/// Every numbered scenario that the tests play must also stand in the table.
 #[test]
-fn every_scenario_of_the_table_names_tests_that_exist() {
+fn every_scenario_names_existing_tests() {
     let page = deploy("docs/safe-detach.md");
     let table = page.split("## Scenario by scenario").nth(1);
     let table = table.and_then(|rest| rest.split("\n## ").next());

@@ -65,8 +65,9 @@ async fn leads(leader: &Leader) {
     }
 }
 
+/// A replica that leads again after another one cannot record a decision of its first term.
 #[tokio::test]
-async fn what_was_decided_before_another_led_is_not_written_down_any_more() {
+async fn decision_from_former_term_is_not_recorded() {
     let store = Arc::new(Mutex::new(Store::default()));
     // A lease that does not run out while the test runs: who leads is told by giving the place up.
     let candidate = |name: &str| {

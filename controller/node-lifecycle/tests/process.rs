@@ -23,7 +23,7 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn help_and_version_end_well() {
+fn help_and_version_exit_0_with_output() {
     for arguments in [["--help"], ["--version"]] {
         let ended = run(&arguments);
         assert_eq!(ended.status.code(), Some(0), "{arguments:?}");
@@ -32,7 +32,7 @@ fn help_and_version_end_well() {
 }
 
 #[test]
-fn what_is_wrong_decides_the_exit_status_and_is_one_line() {
+fn startup_error_decides_exit_status_and_last_line() {
     let empty = tempfile::tempdir().expect("a directory");
     let missing = format!("--kubeconfig={}/none", empty.path().display());
     let rows: [(&[&str], i32, &str); 3] = [
@@ -51,7 +51,7 @@ fn what_is_wrong_decides_the_exit_status_and_is_one_line() {
 }
 
 #[test]
-fn preflight_misuse_is_64_and_an_unusable_kubeconfig_78() {
+fn preflight_misuse_exits_64_and_bad_kubeconfig_78() {
     let rows: [(&[&str], i32, &str); 4] = [
         (&["preflight", "--help"], 0, ""),
         (&["preflight", "--no-such-flag"], 64, "--no-such-flag"),
@@ -101,7 +101,7 @@ fn until_line(arguments: &[String], mut is_it: impl FnMut(&str) -> bool) -> Resu
 }
 
 #[test]
-fn files_that_a_kubeconfig_names_are_read_before_confinement() {
+fn files_named_by_kubeconfig_are_read_before_confinement() {
     let of_file = tempfile::tempdir().expect("a directory");
     let elsewhere = tempfile::tempdir().expect("a directory");
     for directory in [&of_file, &elsewhere] {
@@ -130,7 +130,7 @@ fn files_that_a_kubeconfig_names_are_read_before_confinement() {
 }
 
 #[test]
-fn a_controller_that_serves_nothing_is_said_once() {
+fn unreachable_controller_logs_info_once_then_debug() {
     let directory = tempfile::tempdir().expect("a directory");
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(directory.path(), open).expect("a directory of ours");

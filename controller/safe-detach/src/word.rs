@@ -99,8 +99,9 @@ mod tests {
         }
     }
 
+    /// A node that is not Ready gives the word NotReady; two nodes or a late answer give none.
     #[test]
-    fn a_word_is_one_only_from_a_ready_node_with_a_fresh_lease_that_is_this_instance() {
+    fn word_needs_this_instance_and_fresh_lease() {
         let name = || vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{}", volume())];
         let migrated = || {
             vec![format!(

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_knows_33_types() {
+    fn ebs_card_table_lists_33_instance_types() {
         for (name, cards) in [
             ("c8gb.48xlarge", 2),
             ("r8gn.metal-48xl", 2),

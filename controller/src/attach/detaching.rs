@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_look_decides_what_to_send() {
+    fn first_volume_state_decides_detach_wait_or_refusal() {
         let now = Instant::now();
         for (seen, want) in [
             (with(AttachmentState::Attached), Step::Detach),
@@ -220,8 +220,10 @@ mod tests {
         assert!(matches!(refused, Step::Refuse(_)));
     }
 
+    /// One absence alone may be a late read; a seen detach, a denial by EC2 or a second absence
+    /// confirms it.
     #[test]
-    fn gone_is_what_ec2_shows_and_not_a_single_late_look() {
+    fn gone_needs_seen_detach_or_second_absence() {
         let now = Instant::now();
         let mut seen_leaving = machine();
         seen_leaving.sent(now);
@@ -243,8 +245,9 @@ mod tests {
         assert_eq!(denied.see(&free(), now), Step::Gone);
     }
 
+    /// Reads can miss a volume; only the error AttachmentNotFound proves that it is detached.
     #[test]
-    fn a_hidden_volume_is_not_gone() {
+    fn hidden_volume_is_gone_only_after_ec2_denial() {
         let now = Instant::now();
         let mut machine = machine();
         assert_eq!(machine.see(&Seen::Absent, now), Step::Detach);
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_that_the_volume_contradicts_is_not_gone() {
+    fn denial_contradicted_by_volume_is_not_gone() {
         let now = Instant::now();
         let mut machine = machine();
         for _ in 0..MOST_REQUESTS {
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_effect_is_repeated() {
+    fn detach_without_effect_is_resent_after_10_seconds() {
         let now = Instant::now();
         let mut machine = machine();
         machine.sent(now);
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_boots_from_is_never_detached() {
+    fn boot_device_is_never_detached() {
         for device in ["/dev/xvda", "/dev/sda1"] {
             let seen = Seen::Present(Volume {
                 state: VolumeState::InUse,
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_device_is_named_when_the_time_ends() {
+    fn busy_device_timeout_asks_for_unmount() {
         let now = Instant::now();
         let mut machine = machine();
         machine.see(&with(AttachmentState::Busy), now);

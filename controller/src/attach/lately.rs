@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_attachment_that_has_ended_is_not_seen_again() {
+    async fn ended_attachment_shows_detaching_during_read_lag() {
         let lately = Lately::default();
         lately.ended(&volume().id, &node(), time(5));
         let seen = |seconds| state(&lately.corrected(&attached_at(seconds)));
@@ -116,8 +116,10 @@ mod tests {
         assert_eq!(seen(5), AttachmentState::Attached);
     }
 
+    /// For 2 seconds after an attach request, a read without the attachment may be older than the
+    /// request.
     #[tokio::test(start_paused = true)]
-    async fn none_right_after_an_attach_may_be_late() {
+    async fn missing_attachment_may_be_stale_after_recent_attach() {
         let lately = Lately::default();
         let id = volume().id;
         lately.attach_sent(&id, &node());

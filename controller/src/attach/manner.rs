@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn another_attachment_begins_afresh() {
+    fn new_attachment_ignores_previous_publish_capability() {
         let (key, manners) = (Key(volume().id, node()), Manners::default());
         let block = manner(AccessType::Block, AccessMode::SingleNodeWriter, false);
         let mounted = manner(mount("ext4", &[]), AccessMode::SingleNodeWriter, false);

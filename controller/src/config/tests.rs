@@ -5,7 +5,7 @@ fn read(arguments: &[&str]) -> Result<Config, Stop> {
 }
 
 #[test]
-fn the_command_line_of_the_go_drivers_chart_is_understood() {
+fn go_driver_chart_command_line_is_accepted() {
     let config = read(&[
         "--endpoint=unix:///var/lib/csi/sockets/pluginproxy/csi.sock",
         "--batching=true",
@@ -41,8 +41,9 @@ fn the_command_line_of_the_go_drivers_chart_is_understood() {
     assert_eq!(names, ["batching"]);
 }
 
+/// The default and metadata-labeler count as Kubernetes sources; imds alone does not.
 #[test]
-fn the_nodes_region_counts_where_kubernetes_is_a_source() {
+fn node_region_needs_kubernetes_metadata_source() {
     let environment = BTreeMap::from([("NODE_REGION".to_owned(), "eu-west-1".to_owned())]);
     for (sources, counts) in [
         (None, true),
@@ -97,7 +98,7 @@ const OF_THE_GO_DRIVER: &[(&str, &[&str], bool)] = &[
 ];
 
 #[test]
-fn every_flag_of_the_go_drivers_controller_mode_is_taken() {
+fn every_go_driver_controller_flag_is_accepted() {
     for (name, values, nothing) in OF_THE_GO_DRIVER {
         // These flags need each other.
         let beside: &[&str] = match *name {
@@ -129,7 +130,7 @@ fn every_flag_of_the_go_drivers_controller_mode_is_taken() {
 }
 
 #[test]
-fn variables_without_a_meaning_are_told_and_others_are_not() {
+fn only_variables_without_effect_are_reported() {
     let environment = |entries: &[(&str, &str)]| {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         entries.iter().map(own).collect::<BTreeMap<_, _>>()
@@ -158,7 +159,7 @@ fn variables_without_a_meaning_are_told_and_others_are_not() {
 }
 
 #[test]
-fn where_the_credentials_come_from_is_said_without_a_key() {
+fn credential_source_is_described_without_key() {
     let rows: [(&[(&str, &str)], &str); 5] = [
         (&[("AWS_ACCESS_KEY_ID", "AKIASECRET")], "the environment"),
         (&[("AWS_PROFILE", "other")], "the AWS profile other"),
@@ -202,7 +203,7 @@ fn the_defaults_are_those_of_the_go_driver() {
 }
 
 #[test]
-fn a_bad_flag_is_one_line_that_names_it() {
+fn bad_flag_error_is_one_line_naming_flag() {
     let rows = [
         (vec!["--no-such-flag"], "--no-such-flag"),
         (vec!["--endpoint=ftp://x"], "--endpoint"),
@@ -256,7 +257,7 @@ fn a_bad_flag_is_one_line_that_names_it() {
 }
 
 #[test]
-fn a_switch_may_be_followed_by_true() {
+fn boolean_flag_accepts_only_true_as_next_argument() {
     let config = read(&["--batching", "true", "--warn-on-invalid-tag", "true"]).unwrap();
     assert!(config.warn_on_invalid_tag);
     // Go reads this as true and ignores the word; the author of such a command line meant something
@@ -273,7 +274,7 @@ fn repeated_tags_are_taken_together() {
 }
 
 #[test]
-fn granted_request_rates_are_read() {
+fn action_request_rate_overrides_rate_for_all() {
     let config = read(&[
         "--ec2-request-rates=all=1000/100,AttachVolume=150/15",
         "--ec2-max-request-rates=CreateVolume=50/2",
@@ -291,13 +292,15 @@ fn granted_request_rates_are_read() {
 }
 
 #[test]
-fn help_and_version_are_said() {
+fn help_and_version_return_text_to_print() {
     assert!(matches!(read(&["--help"]), Err(Stop::Say(text)) if text.contains("--extra-tags")));
     assert!(matches!(read(&["--version"]), Err(Stop::Say(text)) if text.contains("driverVersion")));
 }
 
+/// The endpoint must be a Unix socket other than the CSI socket; with the mode off, the flags stay
+/// valid and open no socket.
 #[test]
-fn the_socket_of_safe_detach_needs_its_mode_its_peers_and_a_unix_path() {
+fn safe_detach_socket_needs_mode_peers_and_path() {
     let gate = "--feature-gates=NonGracefulFailover=true";
     let (on, off) = ("--safe-detach=enforce", "--safe-detach=off");
     let socket = "--safe-detach-endpoint=unix:///csi/safe-detach.sock";

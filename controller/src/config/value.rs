@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_that_cannot_be_are_refused() {
+    fn invalid_request_rates_are_refused() {
         for bad in [
             "AttachVolume",
             "AttachVolume=5",
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_as_go_reads_them() {
+    fn listen_address_takes_ip_localhost_or_empty_host() {
         for (text, want) in [
             (":3301", Some("[::]:3301")),
             ("localhost:3301", Some("127.0.0.1:3301")),

@@ -2,36 +2,6 @@
 
 use std::fmt;
 
-/// An EC2 action. `policy/iam` must allow exactly these actions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub enum Action {
-    CreateVolume,
-    CopyVolumes,
-    DeleteVolume,
-    AttachVolume,
-    DetachVolume,
-    ModifyVolume,
-    CreateSnapshot,
-    DeleteSnapshot,
-    EnableFastSnapshotRestores,
-    LockSnapshot,
-    StopInstances,
-    TerminateInstances,
-    CreateTags,
-    DeleteTags,
-    DescribeVolumes,
-    DescribeVolumesModifications,
-    DescribeVolumeStatus,
-    DescribeSnapshots,
-    DescribeFastSnapshotRestores,
-    DescribeLockedSnapshots,
-    DescribeInstances,
-    DescribeInstanceStatus,
-    DescribeInstanceTypes,
-    DescribeAvailabilityZones,
-}
-
 /// The numbers of a request token bucket: the size of a burst, and the sustained calls per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
@@ -41,65 +11,65 @@ pub struct Rate {
     pub refill: f64,
 }
 
-impl Action {
-    /// Every action.
-    pub const ALL: [Self; 24] = [
-        Self::CreateVolume,
-        Self::CopyVolumes,
-        Self::DeleteVolume,
-        Self::AttachVolume,
-        Self::DetachVolume,
-        Self::ModifyVolume,
-        Self::CreateSnapshot,
-        Self::DeleteSnapshot,
-        Self::EnableFastSnapshotRestores,
-        Self::LockSnapshot,
-        Self::StopInstances,
-        Self::TerminateInstances,
-        Self::CreateTags,
-        Self::DeleteTags,
-        Self::DescribeVolumes,
-        Self::DescribeVolumesModifications,
-        Self::DescribeVolumeStatus,
-        Self::DescribeSnapshots,
-        Self::DescribeFastSnapshotRestores,
-        Self::DescribeLockedSnapshots,
-        Self::DescribeInstances,
-        Self::DescribeInstanceStatus,
-        Self::DescribeInstanceTypes,
-        Self::DescribeAvailabilityZones,
-    ];
+/// Makes the closed list of actions from one row for each: its name, and the documented capacity and
+/// refill rate of its bucket.
+macro_rules! actions {
+    ($($name:ident: $capacity:literal, $refill:literal;)*) => {
+        /// An EC2 action. `policy/iam` must allow exactly these actions.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs)]
+        pub enum Action { $($name),* }
 
-    /// Returns the action's name, as in the API and in IAM.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CreateVolume => "CreateVolume",
-            Self::CopyVolumes => "CopyVolumes",
-            Self::DeleteVolume => "DeleteVolume",
-            Self::AttachVolume => "AttachVolume",
-            Self::DetachVolume => "DetachVolume",
-            Self::ModifyVolume => "ModifyVolume",
-            Self::CreateSnapshot => "CreateSnapshot",
-            Self::DeleteSnapshot => "DeleteSnapshot",
-            Self::EnableFastSnapshotRestores => "EnableFastSnapshotRestores",
-            Self::LockSnapshot => "LockSnapshot",
-            Self::StopInstances => "StopInstances",
-            Self::TerminateInstances => "TerminateInstances",
-            Self::CreateTags => "CreateTags",
-            Self::DeleteTags => "DeleteTags",
-            Self::DescribeVolumes => "DescribeVolumes",
-            Self::DescribeVolumesModifications => "DescribeVolumesModifications",
-            Self::DescribeVolumeStatus => "DescribeVolumeStatus",
-            Self::DescribeSnapshots => "DescribeSnapshots",
-            Self::DescribeFastSnapshotRestores => "DescribeFastSnapshotRestores",
-            Self::DescribeLockedSnapshots => "DescribeLockedSnapshots",
-            Self::DescribeInstances => "DescribeInstances",
-            Self::DescribeInstanceStatus => "DescribeInstanceStatus",
-            Self::DescribeInstanceTypes => "DescribeInstanceTypes",
-            Self::DescribeAvailabilityZones => "DescribeAvailabilityZones",
+        impl Action {
+            /// Every action.
+            pub const ALL: [Self; [$(Self::$name),*].len()] = [$(Self::$name),*];
+
+            /// Returns the action's name, as in the API and in IAM.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name)),* }
+            }
+
+            /// Returns the documented request bucket per account and Region (EC2 API reference,
+            /// "Request throttling").
+            pub fn documented_rate(self) -> Rate {
+                match self {
+                    $(Self::$name => Rate { capacity: $capacity, refill: $refill }),*
+                }
+            }
         }
-    }
+    };
+}
 
+// The rates of reads are those of non-mutating actions that are filtered or paginated, as all reads
+// of this crate are.
+actions! {
+    CreateVolume: 100.0, 5.0;
+    CopyVolumes: 50.0, 5.0;
+    DeleteVolume: 100.0, 5.0;
+    AttachVolume: 50.0, 5.0;
+    DetachVolume: 50.0, 5.0;
+    ModifyVolume: 50.0, 5.0;
+    CreateSnapshot: 100.0, 5.0;
+    DeleteSnapshot: 100.0, 5.0;
+    EnableFastSnapshotRestores: 50.0, 5.0;
+    LockSnapshot: 50.0, 5.0;
+    StopInstances: 50.0, 5.0;
+    TerminateInstances: 100.0, 5.0;
+    CreateTags: 100.0, 10.0;
+    DeleteTags: 100.0, 10.0;
+    DescribeVolumes: 100.0, 20.0;
+    DescribeVolumesModifications: 100.0, 20.0;
+    DescribeVolumeStatus: 100.0, 20.0;
+    DescribeSnapshots: 100.0, 20.0;
+    DescribeFastSnapshotRestores: 100.0, 20.0;
+    DescribeLockedSnapshots: 100.0, 20.0;
+    DescribeInstances: 100.0, 20.0;
+    DescribeInstanceStatus: 100.0, 20.0;
+    DescribeInstanceTypes: 100.0, 20.0;
+    DescribeAvailabilityZones: 100.0, 20.0;
+}
+
+impl Action {
     /// Returns whether the action changes nothing.
     pub fn is_read(self) -> bool {
         self.name().starts_with("Describe")
@@ -124,62 +94,10 @@ impl Action {
                     | Self::DeleteTags
             )
     }
-
-    /// Returns the documented request bucket per account and Region (EC2 API reference, "Request
-    /// throttling": capacity and refill rate).
-    pub fn documented_rate(self) -> Rate {
-        let (capacity, refill) = match self {
-            Self::CreateVolume
-            | Self::DeleteVolume
-            | Self::CreateSnapshot
-            | Self::DeleteSnapshot
-            | Self::TerminateInstances => (100.0, 5.0),
-            Self::CreateTags | Self::DeleteTags => (100.0, 10.0),
-            Self::CopyVolumes
-            | Self::AttachVolume
-            | Self::DetachVolume
-            | Self::ModifyVolume
-            | Self::EnableFastSnapshotRestores
-            | Self::LockSnapshot
-            | Self::StopInstances => (50.0, 5.0),
-            // The rate of non-mutating actions that are filtered or paginated, as all reads of this
-            // crate are.
-            Self::DescribeVolumes
-            | Self::DescribeVolumesModifications
-            | Self::DescribeVolumeStatus
-            | Self::DescribeSnapshots
-            | Self::DescribeFastSnapshotRestores
-            | Self::DescribeLockedSnapshots
-            | Self::DescribeInstances
-            | Self::DescribeInstanceStatus
-            | Self::DescribeInstanceTypes
-            | Self::DescribeAvailabilityZones => (100.0, 20.0),
-        };
-        Rate { capacity, refill }
-    }
 }
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_describe_calls_are_reads_and_every_name_is_its_own() {
-        let names: std::collections::BTreeSet<_> = Action::ALL.iter().map(|a| a.name()).collect();
-        assert_eq!(names.len(), Action::ALL.len());
-        for action in Action::ALL {
-            assert_eq!(
-                action.is_read(),
-                format!("{action:?}").starts_with("Describe"),
-                "{action}"
-            );
-            assert_eq!(action.name(), format!("{action:?}"));
-        }
     }
 }

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_and_container_credentials_pass_no_proxy() {
+    fn metadata_and_container_credential_addresses_bypass_proxy() {
         for (uri, direct) in [
             ("http://169.254.169.254/latest/api/token", true),
             ("http://169.254.170.2:80/v2/credentials", true),

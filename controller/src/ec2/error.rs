@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_says_what_why_next_step_and_request_id() {
+    fn error_text_has_action_cause_advice_request_id() {
         let text = error(Ec2ErrorKind::Unauthorized, "You are not authorized.").to_string();
         for part in [
             "ec2:CreateVolume",
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_next_step_follows_without_two_marks() {
+    fn advice_follows_message_without_double_punctuation() {
         let text = error(Ec2ErrorKind::IncorrectState, "The volume is being copied. ").to_string();
         assert!(text.contains("being copied; it is retried"), "{text}");
         let text = error(Ec2ErrorKind::DryRun, "It would have succeeded.").to_string();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_credential_comes_with_what_to_do_about_it() {
+    fn refused_credential_error_gives_next_step() {
         for (code, word) in [
             ("RequestExpired", "clock"),
             ("ExpiredToken", "fetched"),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoded_part_of_an_authorization_failure_is_left_out() {
+    fn encoded_authorization_message_is_left_out() {
         let long = format!(
             "Denied. Encoded authorization failure message: {}",
             "x".repeat(5000)

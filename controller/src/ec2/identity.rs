@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_partition_stands_in_the_arn() {
+    fn arn_partition_is_parsed_and_defaults_to_aws() {
         for (arn, want) in [
             ("arn:aws:sts::111122223333:assumed-role/r/s", "aws"),
             ("arn:aws-us-gov:iam::111122223333:user/u", "aws-us-gov"),

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ok_and_impaired_are_an_answer() {
+    fn status_other_than_ok_or_impaired_is_unclear() {
         let unclear = |word: &str| Check::Unclear(word.to_owned());
         let rows = [
             ("ok", Check::Ok),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_closed_root_is_a_whole_answer() {
+    fn answer_needs_closed_response_root_element() {
         let whole = "<?xml version=\"1.0\"?>\n<DescribeVolumesResponse xmlns=\"x\"><requestId>r</requestId><volumeSet/></DescribeVolumesResponse>\n";
         assert!(ends_with_its_root(whole.as_bytes()));
         let closed = whole.trim_end().len();

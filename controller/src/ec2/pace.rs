@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn for_long_it_takes_no_more_than_half_of_the_refill() {
+    async fn sustained_polling_takes_at_most_half_of_refill() {
         let calls = calls_within(Duration::from_secs(600), true);
         assert!((5850..=6000).contains(&calls), "{calls}");
     }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_poll_again_leave_calls_for_newcomers() {
+    async fn repeated_polls_leave_5_calls_for_new_waiters() {
         let mut now = Instant::now();
         let mut pace = pace(now);
         for _ in 0..1000 {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_is_worth_more_the_fewer_are_left() {
+    async fn call_worth_rises_as_tokens_run_low() {
         let now = Instant::now();
         let mut pace = pace(now);
         let full = pace.worth(now);
@@ -217,8 +217,9 @@ mod tests {
         assert_eq!(pace.worth(now + Duration::from_secs(60)), full);
     }
 
+    /// Failures more than 30 seconds apart do not count as one outage.
     #[tokio::test(start_paused = true)]
-    async fn failures_hold_it_back() {
+    async fn hold_delays_calls_and_answer_resets_failures() {
         let now = Instant::now();
         let mut pace = pace(now);
         assert_eq!((pace.failed(now), pace.failed(now)), (1, 2));

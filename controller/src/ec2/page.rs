@@ -79,12 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_never_a_pattern() {
+    fn filter_wildcards_in_name_are_escaped() {
         assert_eq!(literal(r"pvc-*?\x"), r"pvc-\*\?\\x");
     }
 
     #[tokio::test]
-    async fn empty_pages_do_not_end_a_list_and_an_endless_list_is_an_error() {
+    async fn empty_page_continues_and_endless_list_fails() {
         let pages = [
             (vec![1], Some("a")),
             (vec![], Some("b")),

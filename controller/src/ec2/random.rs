@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_decides_the_sequence_and_fractions_stay_below_one() {
+    fn seed_determines_sequence_of_fractions_below_1() {
         let (a, b, c) = (Random::new(7), Random::new(7), Random::new(8));
         let take = |r: &Random| (0..1000).map(|_| r.fraction()).collect::<Vec<_>>();
         let (a, b, c) = (take(&a), take(&b), take(&c));

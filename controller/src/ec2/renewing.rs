@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn they_are_kept_until_shortly_before_they_expire() {
+    async fn credentials_renew_60_seconds_before_expiry() {
         let (renewing, _, clock) = renewing(Some(900));
         assert_eq!(key(&renewing).await, "AKIA1");
         clock.0.store(839, Ordering::Relaxed);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn they_are_fetched_again_when_aws_refuses_them_but_not_at_once() {
+    async fn refused_credentials_are_fetched_again_after_1_second() {
         let (renewing, _, _) = renewing(None);
         assert_eq!(key(&renewing).await, "AKIA1");
         assert!(!renewing.forget(), "they have just come");
@@ -263,15 +263,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_who_ask_at_once_make_one_request() {
+    async fn concurrent_requests_fetch_credentials_once() {
         let (renewing, source, _) = renewing(None);
         let (one, two) = tokio::join!(key(&renewing), key(&renewing));
         assert_eq!((one, two), ("AKIA1".to_owned(), "AKIA1".to_owned()));
         assert_eq!(source.asked.load(Ordering::Relaxed), 1);
     }
 
+    /// A source that is down is asked again only after a pause, and `Debug` never shows the
+    /// credentials.
     #[tokio::test(start_paused = true)]
-    async fn while_the_source_is_away_what_is_held_is_used_to_its_end() {
+    async fn failed_source_leaves_cached_credentials_usable_until_expiry() {
         let (renewing, source, clock) = renewing(Some(900));
         assert_eq!(key(&renewing).await, "AKIA1");
         source.down.store(true, Ordering::Relaxed);

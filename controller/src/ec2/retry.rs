@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_sent_again_only_when_nothing_happened_or_twice_is_once() {
+    fn retry_requires_no_effect_or_idempotent_action() {
         let rows = [
             (Action::AttachVolume, Kind::Throttled, Sent::Answered, true),
             (Action::AttachVolume, Kind::Unreachable, Sent::Not, true),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn throttling_is_waited_out_and_other_failures_end() {
+    fn throttled_call_retries_forever_server_error_3_times() {
         let throttled = error(Action::AttachVolume, Kind::Throttled, Sent::Answered);
         let down = error(Action::CreateVolume, Kind::ServerError, Sent::Maybe);
         assert!(pause(&throttled, 1000, 0.9).is_some_and(|p| p <= Duration::from_secs(5)));

@@ -203,8 +203,10 @@ mod tests {
         (answers, calls.get())
     }
 
+    /// The bad ids are absent, also when EC2's message names none of them, and 64 ids cost at most
+    /// 40 calls.
     #[tokio::test]
-    async fn bad_ids_are_absent_and_the_others_are_answered() {
+    async fn bad_ids_in_batch_leave_other_ids_answered() {
         for naming in [true, false] {
             let bad = [1003, 1007, 1063];
             let (answers, calls) = run(&bad, 64, naming).await;
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_failure_makes_all_unknown() {
+    async fn throttled_call_makes_all_ids_unknown() {
         let keys = [1, 2, 3];
         let answers: BTreeMap<i32, Seen<()>> = ById::default()
             .ask(&keys, |_| async {
@@ -233,8 +235,9 @@ mod tests {
         );
     }
 
+    /// EC2 fails every call that names an id of a failing zone; halving the batch isolates that id.
     #[tokio::test]
-    async fn a_zone_that_fails_leaves_the_others() {
+    async fn server_error_for_1_id_leaves_others_answered() {
         let keys: Vec<u32> = (0..16).collect();
         let affected = 5;
         let answers: BTreeMap<u32, Seen<u32>> = ById::default()
@@ -251,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unknown_id_fails_one_call_only() {
+    async fn unknown_id_is_queried_apart_from_known_ids() {
         let (calls, by_id) = (Cell::new(0), ById::default());
         let look = async || {
             let answers: BTreeMap<u32, Seen<u32>> = by_id
@@ -281,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_not_found_within_a_longer_one() {
+    fn id_matches_only_whole_word_in_message() {
         assert!(names(
             "The volumes 'vol-1a2b3c4d, vol-2' do not exist.",
             "vol-1a2b3c4d"

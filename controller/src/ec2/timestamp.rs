@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fraction_is_a_fraction_however_many_digits_it_has() {
+    fn fractional_seconds_parse_regardless_of_digit_count() {
         assert_eq!(
             Timestamp::parse("2026-09-25T19:46:13.37Z"),
             Timestamp::parse("2026-09-25T19:46:13.370Z")

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_call_has_its_own_trail() {
+    async fn concurrent_calls_keep_separate_request_ids() {
         let call = |id: &'static str| {
             follow(async move {
                 tokio::task::yield_now().await;

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn polls_come_when_the_end_is_likely_and_not_before() {
+    fn polls_are_rare_before_likely_end_then_dense() {
         let usual = that_took((0..40).map(|n| 2000 + n * 5));
         // Polls are rare before the changes end, and dense while they end.
         assert!(next(&usual, 0) > 600, "{}", next(&usual, 0));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_was_never_seen_is_asked_about_less_as_it_ages() {
+    fn unseen_kind_is_polled_less_as_change_ages() {
         let unknown = Usual::default();
         let gaps = [0, 1000, 4000, 60_000, 600_000].map(|from| next(&unknown, from) - from);
         assert!(gaps.is_sorted(), "{gaps:?}");
@@ -161,13 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn what_outlasts_all_that_were_seen_is_asked_about_as_if_none_were() {
+    fn change_outlasting_history_uses_prior_alone() {
         let usual = that_took([500; 48]);
         assert_eq!(next(&usual, 5000), next(&Usual::default(), 5000));
     }
 
     #[test]
-    fn who_waited_in_a_queue_is_asked_about_less() {
+    fn queue_wait_delays_next_poll_up_to_3s() {
         let unknown = Usual::default();
         let soon = ms(500);
         assert!(unknown.lateness(ms(0), ms(0), soon) > 0.1);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_became_faster_is_noticed() {
+    fn polling_adapts_after_48_faster_changes() {
         let usual = that_took([3000; 48]);
         assert!(next(&usual, 0) < 1500, "{}", next(&usual, 0));
         for _ in 0..REMEMBERED {
@@ -188,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_waits_longer_is_later(took in proptest::collection::vec(1u64..10_000, 0..60), from in 0u64..20_000, to in 0u64..5000, more in 0u64..5000) {
+        fn lateness_never_decreases_or_exceeds_time_since_poll(took in proptest::collection::vec(1u64..10_000, 0..60), from in 0u64..20_000, to in 0u64..5000, more in 0u64..5000) {
             let usual = that_took(took);
             let (first, second) = (
                 usual.lateness(ms(0), ms(from), ms(from + to)),

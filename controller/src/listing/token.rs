@@ -63,7 +63,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn tokens_that_are_not_ours_are_ec2s() {
+    fn malformed_skip_token_fails_other_token_passes_through() {
         let token = PageToken::parse("AbC+/=").unwrap();
         assert_eq!((token.skip, token.page.as_deref()), (0, Some("AbC+/=")));
         for bad in ["skip:", "skip:x:AbC", "skip:-1:AbC", "skip:99999:AbC"] {
@@ -74,7 +74,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tokens_read_as_they_were_written(skip in 0usize..1000, page in proptest::option::of("[A-Za-z0-9+/=:]{1,40}")) {
+        fn page_token_round_trips(skip in 0usize..1000, page in proptest::option::of("[A-Za-z0-9+/=:]{1,40}")) {
             let token = PageToken { skip, page };
             prop_assume!(!token.page.as_deref().is_some_and(|page| page.starts_with(SKIP)));
             prop_assert_eq!(PageToken::parse(&token.to_string()), Ok(token));

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn the_names_and_labels_are_those_of_the_go_driver() {
+async fn metric_names_and_labels_match_go_driver() {
     let metrics = Metrics::default();
     metrics.api_call("CreateVolume", 0.4);
     metrics.api_error("CreateVolume", "InvalidParameterValue");
@@ -26,7 +26,7 @@ async fn the_names_and_labels_are_those_of_the_go_driver() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_detach_is_shown_only_after_a_minute() {
+async fn pending_detach_metric_is_absent_before_60_seconds() {
     let metrics = Metrics::default();
     metrics.detach_pending("vol-1", "i-1", "detaching", Instant::now());
     tokio::time::advance(Duration::from_secs(59)).await;
@@ -39,7 +39,7 @@ async fn a_detach_is_shown_only_after_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_detach_that_is_asked_for_again_goes_on_counting_until_nobody_asks() {
+async fn pending_detach_keeps_counting_across_retries_until_abandoned() {
     let metrics = Metrics::default();
     let shown = || {
         let text = metrics.encode(&[]).unwrap();
@@ -94,7 +94,7 @@ fn series(expression: &str) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_alert_rests_on_what_is_served_and_has_its_paragraph() {
+async fn alerts_use_served_metrics_and_have_runbook_entry() {
     let metrics = Metrics::default();
     metrics.safe_detach_mode("enforce");
     metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());

@@ -59,6 +59,7 @@ impl Modifications {
         if tagging.calls() > 0 && tagging.calls() + usize::from(request.is_some()) > 1 {
             tagging.rehearse(&ec2, id).await?;
         }
+        let modifies = request.is_some();
         if let Some(request) = request {
             callers.check()?;
             tracing::info!("modifying {}", described(id, &request));
@@ -66,7 +67,13 @@ impl Modifications {
         }
         if tagging.changes_any() {
             callers.check()?;
-            tagging.carry_out(&ec2, id).await?;
+            tagging.carry_out(&ec2, id).await.map_err(|failed| {
+                if modifies {
+                    failed.context("the volume is modified, its tags are not yet")
+                } else {
+                    failed
+                }
+            })?;
         }
         Ok(volume)
     }

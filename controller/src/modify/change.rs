@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_sent() {
+    fn modify_request_contains_only_changed_values() {
         let unsent = ModifyVolume {
             volume: gp3().id,
             size: None,
@@ -306,8 +306,10 @@ mod tests {
         }
     }
 
+    /// A ratio in the request always applies, a ratio in a tag only with permission, and an
+    /// explicit rate wins over the tag.
     #[test]
-    fn a_ratio_applies_where_request_or_volume_allow_it() {
+    fn iops_ratio_applies_if_request_or_volume_allows() {
         let tagged = |raise: &str, ratio: &str| {
             let mut volume = Volume {
                 kind: "io2".to_owned(),
@@ -387,7 +389,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_merges_is_covered_in_either_order(a in change(), b in change()) {
+        fn merge_is_commutative_and_covers_both_changes(a in change(), b in change()) {
             let (mut ab, mut ba) = (a.clone(), b.clone());
             let (left, right) = (ab.merge(&b), ba.merge(&a));
             prop_assert_eq!(left.is_ok(), right.is_ok());

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_optimization_is_told_where_its_pace_is_known() {
+    fn optimization_end_is_estimated_if_pace_is_known() {
         const BEGUN: &str = "2026-09-25T10:00:00Z";
         let now = at("2026-09-25T11:00:00Z");
         for (progress, started, end) in [
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_cooldown_is_told() {
+    fn refused_modification_reports_cooldown_end_if_known() {
         let refusal = |message: &str| Ec2Error {
             kind: Ec2ErrorKind::ModificationRate,
             action: Action::ModifyVolume,

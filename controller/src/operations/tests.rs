@@ -11,7 +11,7 @@ fn key() -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_with_the_same_intent_joins_and_both_get_the_result() {
+async fn calls_with_same_intent_share_one_operation() {
     let table = Table::new(Conflict::Refuse, Tally::default());
     let begun = Arc::new(AtomicUsize::new(0));
     let work = |begun: Arc<AtomicUsize>| {
@@ -31,7 +31,7 @@ async fn a_call_with_the_same_intent_joins_and_both_get_the_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_work_goes_on_when_its_caller_gives_up() {
+async fn operation_continues_after_caller_gives_up() {
     let table = Table::new(Conflict::Refuse, Tally::default());
     let work = |_| async {
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -53,7 +53,7 @@ async fn the_work_goes_on_when_its_caller_gives_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_intent_is_refused_where_the_table_says_so() {
+async fn conflict_refuse_rejects_other_intent_during_operation() {
     let table = Table::new(Conflict::Refuse, Tally::default());
     let first = tokio::spawn({
         let table = table.clone();
@@ -76,8 +76,9 @@ async fn another_intent_is_refused_where_the_table_says_so() {
     assert_eq!(table.run(key(), 2, None, |_| async { Ok(2) }).await, Ok(2));
 }
 
+/// Superseded calls fail with `OperationPending`, and two operations never run at once.
 #[tokio::test(start_paused = true)]
-async fn the_latest_intent_wins_and_begins_when_the_one_before_has_ended() {
+async fn conflict_supersede_runs_latest_intent_after_previous_ends() {
     let table = Table::new(Conflict::Supersede, Tally::default());
     let alone = Arc::new(AtomicUsize::new(0));
     let work = |alone: Arc<AtomicUsize>, value| {
@@ -115,7 +116,7 @@ async fn the_latest_intent_wins_and_begins_when_the_one_before_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_ends_nobody_elses_work_and_says_nothing_of_what_was_done() {
+async fn panicked_operation_fails_as_pending_and_frees_key() {
     let table = Table::new(Conflict::Refuse, Tally::default());
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -132,7 +133,7 @@ async fn a_panic_ends_nobody_elses_work_and_says_nothing_of_what_was_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_do_not_hinder_each_other() {
+async fn operations_with_different_keys_run_in_parallel() {
     let table = Table::new(Conflict::Refuse, Tally::default());
     let gate = Arc::new(Notify::new());
     let waiting = tokio::spawn({
@@ -158,8 +159,9 @@ async fn keys_do_not_hinder_each_other() {
     assert_eq!(waiting.await.unwrap(), Ok(1));
 }
 
+/// The first operation ignores its mandate and succeeds, but its caller gets `OperationPending`.
 #[tokio::test(start_paused = true)]
-async fn what_a_superseded_operation_achieved_is_not_handed_out() {
+async fn superseded_operation_result_is_not_returned() {
     let table = Table::new(Conflict::Supersede, Tally::default());
     let deaf = tokio::spawn({
         let table = table.clone();
@@ -178,7 +180,7 @@ async fn what_a_superseded_operation_achieved_is_not_handed_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operation_knows_whether_somebody_waits_for_it() {
+async fn operation_is_unwanted_while_no_caller_waits() {
     let table = Table::new(Conflict::Refuse, Tally::default());
     let (tell, told) = tokio::sync::oneshot::channel();
     let work = |mandate: Mandate| async move {

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_system_takes_the_keys_of_the_table() {
+    fn file_systems_accept_only_supported_format_keys() {
         // key, and whether ext4, "", ext3, xfs, ntfs and an unknown one support it
         let rows = [
             ("blocksize", [true, true, true, true, false, false]),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_size_needs_bigalloc() {
+    fn ext4_cluster_size_needs_bigalloc() {
         let mut keys = FormatKeys::default();
         keys.take("ext4clustersize", "16384").unwrap();
         let failure = keys.check(&[mount("ext4")]).unwrap_err();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_letters_and_digits() {
+    fn format_value_accepts_only_letters_and_digits() {
         let mut keys = FormatKeys::default();
         for bad in ["-4096", "4 k", "4096;reboot", "ä"] {
             assert!(keys.take("blocksize", bad).is_err(), "{bad}");

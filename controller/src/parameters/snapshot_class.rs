@@ -11,6 +11,10 @@ use crate::template::Fields;
 const LIST: &str = "parameters";
 const KNOWN: &str = "fastSnapshotRestoreAvailabilityZones, outpostArn, lockMode, lockDuration, lockExpirationDate, lockCoolOffPeriod and tagSpecification_N";
 
+/// The most bytes of a list of zones. Its tag records the zones with one byte between two of them,
+/// and EC2 takes 256 characters (EC2 user guide, "Tag restrictions"). No region has that many zones.
+const LONGEST_ZONES: usize = 255;
+
 /// The VolumeSnapshot that a snapshot is taken for, from the snapshotter's
 /// `--extra-create-metadata`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -103,7 +107,7 @@ impl SnapshotParameters {
             match given.to_ascii_lowercase().as_str() {
                 "fastsnapshotrestoreavailabilityzones" => {
                     read.fast_restore_zones = zones(value).ok_or_else(|| {
-                        invalid("is a list of zone names with commas between them".to_owned())
+                        invalid(format!("is a list of zone names with commas between them, of at most {LONGEST_ZONES} bytes"))
                     })?;
                 }
                 "outpostarn" => {
@@ -201,7 +205,8 @@ fn zones(value: &str) -> Option<Vec<String>> {
         .split(',')
         .map(str::to_owned)
         .collect();
-    zones.iter().all(|zone| !zone.is_empty()).then_some(zones)
+    let fits = zones.join(" ").len() <= LONGEST_ZONES;
+    (fits && zones.iter().all(|zone| !zone.is_empty())).then_some(zones)
 }
 
 /// `arn:partition:service:region:account:resource`.
@@ -223,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_read_in_any_letter_case() {
+    fn snapshot_class_keys_parse_in_mixed_case() {
         let read = parse(&[
             (
                 "outpostARN",
@@ -264,9 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_key() {
-        let rows: [(&[(&str, &str)], &str); 12] = [
+    fn invalid_parameter_is_refused_with_key_or_reason() {
+        let many = "us-east-1a,".repeat(24) + "b";
+        let rows: [(&[(&str, &str)], &str); 13] = [
             (&[("nosuch", "1")], "nosuch"),
+            (
+                &[("fastSnapshotRestoreAvailabilityZones", &many)],
+                "at most 255 bytes",
+            ),
             (
                 &[("fastSnapshotRestoreAvailabilityZones", "")],
                 "fastSnapshot",

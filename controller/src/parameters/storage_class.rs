@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_read_in_any_letter_case() {
+    fn storage_class_keys_parse_in_mixed_case() {
         let read = parse(&[
             ("TYPE", "io2"),
             ("iopsPerGB", "10"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_key() {
+    fn invalid_parameter_is_refused_with_key_or_reason() {
         let rows: [(&[(&str, &str)], &str); 10] = [
             (&[("sype", "gp3")], "sype"),
             (&[("iops", "many")], "iops"),
@@ -214,8 +214,9 @@ mod tests {
         }
     }
 
+    /// The value `True` of `encrypted` reads as false.
     #[test]
-    fn zero_is_not_given_and_only_true_is_true() {
+    fn iops_0_is_unset_and_only_true_encrypts() {
         let read = parse(&[("iops", "0"), ("iopsPerGB", "3"), ("encrypted", "True")]).unwrap();
         assert_eq!((read.iops, read.iops_per_gib), (None, Some(3)));
         assert_eq!(read.encrypted, Some(false));
@@ -223,7 +224,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_parameters_make_it_panic(entries in proptest::collection::hash_map("(type|iops|Iops|throughput|blockSize|tagSpecification_1|[a-zA-Z]{1,6})", ".{0,12}", 0..6)) {
+        fn parsing_arbitrary_parameters_never_panics(entries in proptest::collection::hash_map("(type|iops|Iops|throughput|blockSize|tagSpecification_1|[a-zA-Z]{1,6})", ".{0,12}", 0..6)) {
             let _ = VolumeParameters::parse(&entries);
         }
     }

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_read_as_written() {
+    fn attributes_parse_and_type_overrides_volume_type() {
         let read = parse(&[
             ("volumeType", "io1"),
             ("type", "gp3"),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_the_key() {
+    fn invalid_attribute_is_refused_with_key_or_reason() {
         let rows: [(&[(&str, &str)], &str); 7] = [
             (&[("Type", "gp3")], "Type"),
             (&[("iopsPerGB", "1")], "iopsPerGB"),

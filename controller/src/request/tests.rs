@@ -103,8 +103,9 @@ fn a_bad_create_is_refused_with_the_field() {
     assert!(CreateVolume::parse(&request).unwrap().multi_attach);
 }
 
+/// EC2 gives a copy the encryption of its source.
 #[test]
-fn a_copy_is_encrypted_as_its_source() {
+fn copy_accepts_only_true_for_encrypted_parameter() {
     let mut request = create();
     request.volume_content_source =
         Some(Source::Volume(VolumeId::parse("vol-0123456789abcdef0").unwrap()).to_wire());
@@ -114,8 +115,10 @@ fn a_copy_is_encrypted_as_its_source() {
     }
 }
 
+/// Unpublish counts as a deletion here. The volume context decides whether a publish waits for
+/// initialization.
 #[test]
-fn impossible_ids_are_gone_for_deletions_and_not_found_for_the_rest() {
+fn malformed_ids_delete_as_gone_otherwise_not_found() {
     let gone = csi::ControllerUnpublishVolumeRequest {
         volume_id: "vol-impossible".to_owned(),
         node_id: "i-0123456789abcdef0".to_owned(),
@@ -144,8 +147,10 @@ fn impossible_ids_are_gone_for_deletions_and_not_found_for_the_rest() {
     assert!(Publish::parse(&publish).unwrap().wait_until_initialized);
 }
 
+/// A successful unpublish would call an attached volume detached. A volume id that cannot exist is
+/// gone all the same.
 #[test]
-fn what_is_attached_to_a_hyperpod_node_is_not_called_detached() {
+fn hyperpod_node_is_refused_for_publish_and_unpublish() {
     const NODE: &str = "hyperpod-abc-i-0123456789abcdef0";
     let mut leave = csi::ControllerUnpublishVolumeRequest {
         volume_id: "vol-0123456789abcdef0".to_owned(),
@@ -172,7 +177,7 @@ fn what_is_attached_to_a_hyperpod_node_is_not_called_detached() {
 }
 
 #[test]
-fn an_expansion_without_a_size_asks_for_none() {
+fn expansion_without_required_bytes_has_no_size() {
     let expand = |required_bytes, limit_bytes| {
         Expand::parse(&csi::ControllerExpandVolumeRequest {
             volume_id: "vol-0123456789abcdef0".to_owned(),

@@ -49,8 +49,10 @@ pub(super) fn text(id: &InstanceId, seen: &Seen<InstanceStatus>) -> String {
 mod tests {
     use super::*;
 
+    /// `Absent` needs both checks passed, anything else is unknown, and the attached-EBS check
+    /// never counts.
     #[test]
-    fn one_check_that_fails_is_enough_and_both_must_pass() {
+    fn failed_status_check_makes_instance_impaired() {
         let unclear = || Check::Unclear("initializing".to_owned());
         let rows = [
             (Check::Ok, Check::Ok, Fact::Absent),

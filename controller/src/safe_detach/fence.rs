@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_brake_holds_for_its_window_and_counts_an_instance_once() {
+    async fn fence_limit_counts_each_instance_once_per_window() {
         let fences = Fences::new(FenceSettings {
             leave: FenceLeave::Stop,
             limit: 2,
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn leave_is_ordered_and_read_as_it_is_written() {
+    fn fence_leave_values_are_ordered_and_round_trip() {
         assert!(FenceLeave::Off < FenceLeave::Stop && FenceLeave::Stop < FenceLeave::Terminate);
         for leave in FenceLeave::ALL {
             assert_eq!(leave.to_string().parse(), Ok(leave));

@@ -67,7 +67,7 @@ mod tests {
     use ebs_csi_wire::{InstanceId, VolumeId};
 
     #[tokio::test(start_paused = true)]
-    async fn an_order_stands_for_a_while_and_forces_once() {
+    async fn override_order_expires_and_forces_each_attachment_once() {
         let pair = Pair {
             volume: VolumeId::parse("vol-0aaaaaaaaaaaaaaa1").unwrap(),
             node: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_that_is_not_known_is_refused() {
+    fn call_without_peer_credentials_is_denied() {
         let refused = check(&[0, 64532], Request::new(())).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied);
     }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_the_answer_to_this_question_counts() {
+    async fn only_report_with_matching_number_answers_question() {
         let words = Words::default();
         assert_eq!(words.of(&pair()).await, Fact::Unknown, "nobody to ask");
         let (observer, mut asks) = words.observe();

@@ -294,8 +294,9 @@ mod tests {
         }
     }
 
+    /// A snapshot with the same name but of another volume is `Incompatible`.
     #[test]
-    fn the_oldest_of_a_name_is_kept_and_a_failed_one_is_named() {
+    fn oldest_unfailed_snapshot_is_kept_else_failed_one() {
         const OURS: &str = "vol-0123456789abcdef0";
         const OTHER: &str = "vol-0123456789abcdef1";
         let request = CreateSnapshot {

@@ -11,9 +11,6 @@ use crate::ec2::Timestamp;
 use crate::parameters::{Lock, LockMode, SnapshotParameters};
 use crate::tags::{PROMISED_FAST_RESTORES, PROMISED_LOCK, Tags};
 
-/// The longest recorded tag value in bytes, which is within what EC2 accepts.
-const LONGEST_VALUE: usize = 255;
-
 /// The fast restores and the lock promised for a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Promise {
@@ -58,7 +55,6 @@ impl Promise {
             }
             tags.insert(PROMISED_LOCK.to_owned(), words);
         }
-        tags.retain(|_, value| value.len() <= LONGEST_VALUE);
         tags
     }
 
@@ -127,20 +123,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_promise_is_read_as_it_was_recorded(promise in promise()) {
+        fn recorded_promise_round_trips_through_tags(promise in promise()) {
             let recorded = Promise::recorded(&promise.tags());
             prop_assert_eq!(recorded, Some(promise).filter(|promise| !promise.is_empty()));
         }
 
         #[test]
-        fn no_tag_makes_it_panic(zones in ".{0,20}", lock in ".{0,30}") {
+        fn arbitrary_tag_values_never_panic(zones in ".{0,20}", lock in ".{0,30}") {
             let tags = Tags::from([(PROMISED_FAST_RESTORES.to_owned(), zones), (PROMISED_LOCK.to_owned(), lock)]);
             let _ = Promise::recorded(&tags);
         }
     }
 
     #[test]
-    fn the_record_is_for_people_too() {
+    fn promise_tags_are_plain_words_invalid_ones_ignored() {
         let promise = Promise {
             zones: vec!["us-east-1a".to_owned(), "us-east-1b".to_owned()],
             lock: read_lock("compliance days=7 cool-off-hours=24"),

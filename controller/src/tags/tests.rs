@@ -21,7 +21,7 @@ fn pairs(tags: &Tags) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn the_whole_set_of_a_volume_is_the_go_drivers() {
+fn all_volume_tags_match_go_driver() {
     let settings = TagSettings {
         cluster_id: Some("prod".to_owned()),
         ..Default::default()
@@ -51,7 +51,7 @@ fn the_whole_set_of_a_volume_is_the_go_drivers() {
 }
 
 #[test]
-fn the_whole_set_of_a_snapshot_is_the_go_drivers() {
+fn all_snapshot_tags_match_go_driver() {
     let settings = TagSettings {
         cluster_id: Some("prod".to_owned()),
         ..Default::default()
@@ -72,7 +72,7 @@ fn the_whole_set_of_a_snapshot_is_the_go_drivers() {
 }
 
 #[test]
-fn later_sources_win() {
+fn extra_tags_override_attributes_which_override_class() {
     let settings = TagSettings {
         cluster_id: Some("prod".to_owned()),
         extra: Tags::from([("c".to_owned(), "{{ .PVCName }}".to_owned())]),
@@ -109,7 +109,7 @@ fn later_sources_win() {
 }
 
 #[test]
-fn an_explicit_rate_ends_a_ratio() {
+fn explicit_iops_removes_iops_per_gib_tag() {
     let class = VolumeParameters {
         iops_per_gib: Some(10),
         ..class(&[])
@@ -124,8 +124,9 @@ fn an_explicit_rate_ends_a_ratio() {
     assert!(!tags.contains_key(IOPS_PER_GIB));
 }
 
+/// Text that is not key=value is refused even with `--warn-on-invalid-tag`.
 #[test]
-fn bad_tags_are_refused_or_left_out() {
+fn invalid_tag_is_skipped_only_under_warn_flag() {
     let strict = TagSettings::default();
     let lax = TagSettings {
         warn_on_invalid: true,

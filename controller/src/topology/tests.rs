@@ -107,7 +107,7 @@ fn terms_without_a_zone_mean_any_zone() {
 }
 
 #[test]
-fn a_contradicting_term_is_an_error() {
+fn incomplete_outpost_or_2_zone_keys_are_refused() {
     for bad in [
         term(&[(OUTPOST, "op-0aaaaaaaaaaaaaaa1")]),
         term(&[(ZONE, "a"), (ZONE_ID, "use1-az6")]),
@@ -141,8 +141,9 @@ fn a_copy_must_lie_in_a_requisite_term() {
     assert!(check(Some(&on_outpost), "a", None, Some(ARN)).is_ok());
 }
 
+/// A region, account or partition that the term gives is kept, and a full ARN is used as it is.
 #[test]
-fn an_outposts_id_is_completed_by_region_and_account_and_by_nothing_that_is_said_otherwise() {
+fn outpost_id_is_completed_with_region_and_account() {
     let owner = Caller {
         account: "111122223333".to_owned(),
         arn: "arn:aws-us-gov:iam::111122223333:role/ebs".to_owned(),
@@ -186,7 +187,7 @@ fn an_outposts_id_is_completed_by_region_and_account_and_by_nothing_that_is_said
 }
 
 #[test]
-fn the_answer_has_the_zone_and_the_outposts_segments() {
+fn response_topology_has_zone_and_outpost_segments() {
     assert_eq!(of_volume("us-east-1a", None), term(&[(ZONE, "us-east-1a")]));
     let on_outpost = of_volume("us-east-1a", Some(ARN));
     assert_eq!(on_outpost.segments.len(), 5);
@@ -205,7 +206,7 @@ fn the_answer_has_the_zone_and_the_outposts_segments() {
 
 proptest! {
     #[test]
-    fn the_zone_for_a_name_does_not_depend_on_the_order_of_zones(name in ".{0,40}", mut zones in proptest::collection::vec("[a-z]{1,4}", 1..6)) {
+    fn zone_chosen_for_name_ignores_zone_order(name in ".{0,40}", mut zones in proptest::collection::vec("[a-z]{1,4}", 1..6)) {
         let refs: Vec<&str> = zones.iter().map(String::as_str).collect();
         let first = pick(&refs, &name).map(str::to_owned);
         prop_assert!(first.is_some());

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_to_ec2_belongs_to_the_csi_call_that_made_it() {
+    fn ec2_span_is_child_of_csi_call_span() {
         let records = collected(|| {
             let rpc = tracing::info_span!(
                 "rpc",
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_whether_the_process_lives_and_other_spans_are_left_out() {
+    fn probe_and_other_spans_are_not_recorded() {
         let records = collected(|| {
             drop(tracing::info_span!("rpc", method = "csi.v1.Identity/Probe"));
             drop(tracing::info_span!("something", method = "else"));

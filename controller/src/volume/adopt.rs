@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_fits_when_the_caller_could_not_tell_the_difference() {
+    fn volume_fits_if_caller_sees_no_difference() {
         type Change = fn(&mut Volume, &mut CreateVolume);
         let rows: [(Change, bool); 12] = [
             (|_, _| {}, true),
@@ -209,8 +209,10 @@ mod tests {
         }
     }
 
+    /// Volumes in error, deleting or deleted count as absent. A live volume that does not fit is
+    /// `Found::Other`.
     #[test]
-    fn the_oldest_that_fits_is_kept_and_dead_ones_do_not_count() {
+    fn oldest_fitting_live_volume_is_kept() {
         let dead = |n, state| Volume { state, ..volume(n) };
         let none = vec![
             dead(1, VolumeState::Error),

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_has_its_end() {
+    fn volume_state_decides_creation_outcome() {
         let now = Instant::now();
         let rows = [
             (in_state(VolumeState::Creating), None),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn absence_is_hidden_after_looks_and_time() {
+    fn volume_is_hidden_after_3_absences_and_delay() {
         let begin = Instant::now();
         let late = begin + HIDDEN;
         let mut settling = Settling::new(volume(), HIDDEN);

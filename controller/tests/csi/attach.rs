@@ -16,7 +16,7 @@ async fn one_volume(driver: &Driver) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_answers_of_attach_and_detach_end_well() {
+async fn lost_attach_or_detach_answer_causes_no_resend() {
     for fault in [
         json!({ "kind": "lose_reply", "how": "close", "effect": true }),
         json!({ "kind": "error", "code": "InternalError", "status": 500, "effect": true }),
@@ -47,7 +47,7 @@ async fn lost_answers_of_attach_and_detach_end_well() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_ec2_hides_is_avoided() {
+async fn device_names_hidden_by_ec2_are_tried_once() {
     let driver = Driver::in_world(json!({ "instances": [
         { "id": NODE_1, "type": "m5.large", "zone": "us-east-1a", "hidden_devices": ["/dev/xvdaa", "/dev/xvdab"] },
     ] }))
@@ -66,7 +66,7 @@ async fn a_name_that_ec2_hides_is_avoided() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attaches_at_once_to_one_node_use_names_of_their_own() {
+async fn parallel_attaches_to_node_use_distinct_device_names() {
     let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 200 } } })).await;
     let mut ids = Vec::new();
     for n in 0..6 {
@@ -96,8 +96,9 @@ async fn attaches_at_once_to_one_node_use_names_of_their_own() {
     assert_eq!(driver.world.calls("AttachVolume"), 6);
 }
 
+/// The superseded call fails with ABORTED, and only the later intent takes effect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publish_takes_the_place_of_the_unpublish_before_it_and_the_other_way_round() {
+async fn publish_and_unpublish_supersede_each_other() {
     let driver = Driver::in_world(
         json!({ "latency": { "detach": { "fixed_ms": 1500 }, "attach": { "fixed_ms": 1500 } } }),
     )
@@ -142,8 +143,9 @@ async fn a_publish_waits_for_a_detach_elsewhere() {
     driver.check_invariants();
 }
 
+/// The second unpublish waits for the first DetachVolume and sends no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_in_use_stays_attached_until_it_is_released() {
+async fn device_in_use_stays_attached_until_released() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();
@@ -168,7 +170,7 @@ async fn a_device_in_use_stays_attached_until_it_is_released() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_that_is_gone_does_not_hold_up_a_detach() {
+async fn terminated_instance_does_not_block_unpublish() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();
@@ -185,8 +187,9 @@ async fn an_instance_that_is_gone_does_not_hold_up_a_detach() {
     driver.publish(&id, NODE_2).await.unwrap();
 }
 
+/// DescribeInstances shows the attachment 700 ms before DescribeVolumes does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_that_shows_the_volume_first_is_believed_only_by_the_volume() {
+async fn repeated_publish_during_attach_skew_attaches_once() {
     let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 800 } } })).await;
     let id = one_volume(&driver).await;
     driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "fault": { "kind": "skew_attach", "ms": 700 } }));
@@ -229,7 +232,7 @@ async fn a_shared_volume_is_attached_to_several_nodes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_instance_is_named_as_full() {
+async fn attach_to_full_instance_returns_resource_exhausted() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "fault": {
@@ -240,7 +243,7 @@ async fn a_full_instance_is_named_as_full() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_volume_that_does_not_exist_spoils_no_other_call() {
+async fn unknown_volumes_do_not_fail_parallel_unpublish() {
     let driver = Driver::in_world(json!({ "latency": { "detach": { "fixed_ms": 600 } } })).await;
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();
@@ -258,8 +261,10 @@ async fn one_volume_that_does_not_exist_spoils_no_other_call() {
     driver.check_invariants();
 }
 
+/// Neither a denied DescribeVolumes nor `InvalidAttachment.NotFound` from DetachVolume counts as
+/// detached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_known_is_never_read_as_detached() {
+async fn unknown_attachment_state_is_never_read_as_detached() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();
@@ -294,7 +299,7 @@ async fn what_is_not_known_is_never_read_as_detached() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publish_waits_for_the_data_of_a_restored_volume_and_holds_nothing() {
+async fn publish_waits_for_restored_data_without_blocking_unpublish() {
     let driver =
         Driver::in_world(json!({ "latency": { "initialize_per_gib": { "fixed_ms": 2000 } } }))
             .await;
@@ -326,7 +331,7 @@ async fn a_publish_waits_for_the_data_of_a_restored_volume_and_holds_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publish_of_a_volume_without_a_source_waits_for_no_data() {
+async fn publish_of_empty_volume_waits_for_no_data() {
     // Of an empty volume EC2's status has no line about initialization, however long it takes.
     let driver = Driver::in_world(
         json!({ "latency": { "initialize_per_gib": { "fixed_ms": 86_400_000 } } }),
@@ -349,7 +354,7 @@ async fn a_publish_of_a_volume_without_a_source_waits_for_no_data() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_process_takes_over_what_this_one_began() {
+async fn second_controller_joins_running_attach_and_detach() {
     let driver = Driver::in_world(
         json!({ "latency": { "attach": { "fixed_ms": 1000 }, "detach": { "fixed_ms": 1000 } } }),
     )
@@ -376,7 +381,7 @@ async fn another_process_takes_over_what_this_one_began() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attach_that_ec2_gives_up_is_sent_again_within_the_call() {
+async fn attach_abandoned_by_ec2_is_resent_within_publish() {
     let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 3000 } } })).await;
     let id = one_volume(&driver).await;
     let (attached, ()) = tokio::join!(driver.publish(&id, NODE_1), async {
@@ -394,8 +399,10 @@ async fn an_attach_that_ec2_gives_up_is_sent_again_within_the_call() {
     driver.check_invariants();
 }
 
+/// Two controllers publish one volume to two nodes at once: one attaches, the other fails with
+/// FAILED_PRECONDITION.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_nodes_at_once_one_gets_the_volume_and_the_other_is_told_who_has_it() {
+async fn loser_of_publish_race_is_told_holding_node() {
     let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 500 } } })).await;
     let other = driver.another().await;
     let id = one_volume(&driver).await;
@@ -412,7 +419,7 @@ async fn of_two_nodes_at_once_one_gets_the_volume_and_the_other_is_told_who_has_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn volume_in_use_is_no_answer_by_itself() {
+async fn volume_in_use_error_on_free_volume_retries() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     // The volume shows nobody: it was let go in the meantime.
@@ -423,7 +430,7 @@ async fn volume_in_use_is_no_answer_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_detach_asks_for_nothing_but_the_volume() {
+async fn unpublish_never_calls_describe_instances() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();

@@ -30,7 +30,7 @@ async fn card(driver: &Driver, id: &str, node: &str) -> Option<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_volume_goes_to_the_card_with_the_fewest() {
+async fn volume_goes_to_least_used_ebs_card() {
     let driver = driver().await;
     let mut counts = [0u32; 2];
     // The root volume hangs on card 0.
@@ -54,7 +54,7 @@ async fn each_volume_goes_to_the_card_with_the_fewest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attaches_at_once_count_each_other() {
+async fn parallel_attaches_spread_over_both_ebs_cards() {
     let driver = driver().await;
     let mut ids = Vec::new();
     for n in 0..4 {
@@ -80,8 +80,10 @@ async fn attaches_at_once_count_each_other() {
     );
 }
 
+/// The driver's own table still names a card for a type with two cards; for any other type the
+/// attach names no card.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_that_may_not_ask_for_types_still_attaches_and_other_types_name_no_card() {
+async fn attach_works_when_describe_instance_types_is_denied() {
     let driver = driver().await;
     driver.world.fault(
         json!({ "match": { "action": "DescribeInstanceTypes" }, "fault": {

@@ -9,7 +9,7 @@ use tonic::Code;
 use crate::driver::{Driver, in_zone, map, overdue, volume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_answers_make_one_volume() {
+async fn lost_create_answer_never_creates_second_volume() {
     for fault in [
         json!({ "kind": "lose_reply", "how": "close", "effect": true }),
         json!({ "kind": "lose_reply", "how": "reset", "effect": true }),
@@ -39,7 +39,7 @@ async fn lost_answers_make_one_volume() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_at_once_for_one_name_get_one_volume() {
+async fn parallel_creates_for_name_return_same_volume() {
     let driver =
         Driver::in_world(json!({ "latency": { "volume_create": { "fixed_ms": 300 } } })).await;
     let (a, b, c) = tokio::join!(
@@ -59,7 +59,7 @@ async fn requests_at_once_for_one_name_get_one_volume() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_that_gave_up_finds_its_work_going_on() {
+async fn create_continues_after_caller_gives_up() {
     let driver =
         Driver::in_world(json!({ "latency": { "volume_create": { "fixed_ms": 1500 } } })).await;
     let mut request = tonic::Request::new(volume("pvc-1", 1));
@@ -81,7 +81,7 @@ async fn a_caller_that_gave_up_finds_its_work_going_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_belongs_to_one_kind_of_volume() {
+async fn reused_name_with_other_size_or_zone_fails() {
     let driver = Driver::new().await;
     let first = driver.create(volume("pvc-1", 4)).await.unwrap();
     let larger = driver.create(volume("pvc-1", 8)).await.unwrap_err();
@@ -95,7 +95,8 @@ async fn a_name_belongs_to_one_kind_of_volume() {
         driver.create(elsewhere).await.unwrap_err().code(),
         Code::AlreadyExists
     );
-    // What EC2 takes for another request, the caller may take for the same: other tags make another token's parameters.
+    // What EC2 takes for another request, the caller may take for the same: other tags make another
+    // token's parameters.
     let tagged = csi::CreateVolumeRequest {
         parameters: map(&[("tagSpecification_1", "team=shop")]),
         ..volume("pvc-1", 4)
@@ -107,8 +108,10 @@ async fn a_name_belongs_to_one_kind_of_volume() {
     assert_eq!(driver.live("volumes"), 1);
 }
 
+/// A used-up quota does not hide a volume of the name. A name without a volume gets
+/// RESOURCE_EXHAUSTED.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_volumes_with_one_name_the_oldest_is_taken() {
+async fn oldest_volume_with_same_name_is_used() {
     let driver = Driver::new().await;
     let older = driver.world.volume("pvc-1").await;
     tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -123,7 +126,7 @@ async fn of_two_volumes_with_one_name_the_oldest_is_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_a_failed_creation_used_up_is_stepped_over() {
+async fn request_token_of_failed_creation_is_skipped() {
     for outcome in ["vanish", "error"] {
         let driver = Driver::new().await;
         driver.world.fault(json!({
@@ -138,7 +141,7 @@ async fn a_token_that_a_failed_creation_used_up_is_stepped_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_token_of_a_deleted_volume_is_stepped_over_by_another_process() {
+async fn request_token_of_deleted_volume_is_skipped() {
     let driver = Driver::new().await;
     let first = driver.create(volume("pvc-1", 1)).await.unwrap();
     driver.delete(&first.volume_id).await.unwrap();
@@ -148,7 +151,7 @@ async fn the_token_of_a_deleted_volume_is_stepped_over_by_another_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn throttling_is_waited_out() {
+async fn throttled_volume_operations_succeed_after_retries() {
     let driver = Driver::new().await;
     driver.world.fault(json!({ "match": { "action": "*" }, "every": 2, "count": 6, "fault": { "kind": "throttle" } }));
     let made = driver.create(volume("pvc-1", 1)).await.unwrap();
@@ -165,7 +168,7 @@ async fn throttling_is_waited_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_volume_has_the_tags_and_the_context_of_its_class() {
+async fn created_volume_has_tags_and_context_of_class() {
     let driver = Driver::new().await;
     let request = csi::CreateVolumeRequest {
         parameters: map(&[
@@ -223,8 +226,9 @@ async fn the_volume_has_the_tags_and_the_context_of_its_class() {
     );
 }
 
+/// A repeated create without a zone finds the same volume. A zone id comes back as the zone's name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_zone_one_is_chosen_and_with_an_id_its_name_is_answered() {
+async fn missing_zone_is_chosen_and_zone_id_resolved() {
     let driver = Driver::new().await;
     let anywhere = csi::CreateVolumeRequest {
         accessibility_requirements: None,
@@ -254,8 +258,9 @@ async fn without_a_zone_one_is_chosen_and_with_an_id_its_name_is_answered() {
     );
 }
 
+/// A later create with other tags, which EC2 takes for another request, finds the same volume.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_controllers_that_do_not_know_of_each_other_make_one_volume() {
+async fn parallel_creates_on_2_controllers_return_same_volume() {
     let driver = Driver::new().await;
     let other = driver.another().await;
     let (a, b) = tokio::join!(
@@ -272,8 +277,9 @@ async fn two_controllers_that_do_not_know_of_each_other_make_one_volume() {
     assert_eq!(driver.live("volumes"), 1);
 }
 
+/// A denied DescribeVolumes never means that no volume of the name exists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failure_of_the_look_up_is_never_read_as_no_volume() {
+async fn create_aborts_if_lookup_by_name_is_denied() {
     let driver = Driver::new().await;
     driver.create(volume("pvc-1", 1)).await.unwrap();
     driver
@@ -295,7 +301,7 @@ async fn a_failure_of_the_look_up_is_never_read_as_no_volume() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_on_the_wire_are_the_go_drivers() {
+async fn sent_client_tokens_match_go_driver() {
     let driver = Driver::new().await;
     driver.world.fault(json!({
         "match": { "action": "CreateVolume" }, "count": 1,
@@ -321,8 +327,10 @@ async fn tokens_on_the_wire_are_the_go_drivers() {
     );
 }
 
+/// The answer to CopyVolumes was lost, so the retry looks by name. A name that was never copied
+/// gets NOT_FOUND.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_is_found_again_though_its_source_is_gone() {
+async fn copy_is_found_after_source_is_deleted() {
     let driver = Driver::new().await;
     let source = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let copy = || csi::CreateVolumeRequest {
@@ -354,8 +362,9 @@ async fn a_copy_is_found_again_though_its_source_is_gone() {
     );
 }
 
+/// A source that cannot be read may exist, so NOT_FOUND would be wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_source_that_cannot_be_looked_at_is_not_a_source_that_does_not_exist() {
+async fn copy_aborts_if_source_lookup_is_denied() {
     let driver = Driver::new().await;
     let source = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     driver
@@ -374,8 +383,9 @@ async fn a_source_that_cannot_be_looked_at_is_not_a_source_that_does_not_exist()
     );
 }
 
+/// The driver learns the maximum from one dry run of CreateVolume, tagged like a real call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_most_iops_of_a_zone_are_asked_for_once_and_only_when_they_matter() {
+async fn zone_iops_maximum_is_read_once_when_needed() {
     let driver = Driver::new().await;
     let with = |name: &str, iops: &str| csi::CreateVolumeRequest {
         parameters: map(&[("iops", iops)]),
@@ -413,8 +423,10 @@ async fn the_most_iops_of_a_zone_are_asked_for_once_and_only_when_they_matter() 
     );
 }
 
+/// The rate is that of initialization. A size limit below the snapshot's size is OUT_OF_RANGE, and
+/// a rate without a source is INVALID_ARGUMENT.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restored_volume_has_its_rate_its_key_and_at_least_the_snapshots_size() {
+async fn restored_volume_has_rate_key_and_snapshot_size() {
     let driver = Driver::new().await;
     let source = driver.create(volume("pvc-1", 4)).await.unwrap().volume_id;
     let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;

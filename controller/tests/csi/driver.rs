@@ -413,7 +413,8 @@ pub(crate) fn from_volume(id: &str) -> csi::VolumeContentSource {
     }
 }
 
-/// That the call's time ended: said by the service, or by the client's own clock when the machine is busy.
+/// That the call's time ended: said by the service, or by the client's own clock when the machine
+/// is busy.
 pub(crate) fn overdue(status: &Status) -> bool {
     matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
 }

@@ -1,5 +1,5 @@
-//! Instances that are powered off on the word of the SafeDetach socket: with leave, behind the brake, and where it is asked for so only while EC2's
-//! status checks fail.
+//! Instances that are powered off on the word of the SafeDetach socket: with leave, behind the
+//! brake, and where it is asked for so only while EC2's status checks fail.
 
 use ebs_csi_controller::safe_detach::{FenceLeave, FenceSettings, Mode};
 use ebs_csi_controller::service::Settings;
@@ -48,8 +48,10 @@ async fn fence(
     asked(driver, request).await
 }
 
+/// A dry run does not count against the limit, and an instance that is already stopped is not
+/// stopped again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fence_needs_leave_and_stays_behind_its_brake() {
+async fn fence_needs_permission_and_respects_limit() {
     use fence_request::Mode::{Stop, Terminate};
     for leave in [FenceLeave::Off, FenceLeave::Stop] {
         let driver = Driver::with(fencing(leave), two_nodes()).await;
@@ -122,8 +124,10 @@ async fn told(
     answer.into_inner().answers
 }
 
+/// The check of attached volumes never counts, and a denied DescribeInstanceStatus leaves the
+/// result unspecified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn status_checks_are_told_of_what_runs_when_they_are_asked_for() {
+async fn status_checks_cover_only_requested_running_instances() {
     let driver = Driver::under(Mode::Enforce, two_nodes()).await;
     let calls = || driver.world.calls("DescribeInstanceStatus");
     let one = async |checked: &[&str]| {
@@ -196,7 +200,7 @@ async fn status_checks_are_told_of_what_runs_when_they_are_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_checks_cost_one_describe() {
+async fn status_checks_of_100_instances_use_1_call() {
     let ids: Vec<_> = (0..150)
         .map(|n| format!("i-0aaaaaaaaaaaaa{n:03}"))
         .collect();
@@ -225,8 +229,9 @@ async fn a_hundred_checks_cost_one_describe() {
     }
 }
 
+/// An earlier result does not count, and a refusal does not count against the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fence_of_the_impaired_alone_asks_ec2_itself_each_time() {
+async fn only_impaired_fence_reads_status_checks_each_time() {
     let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
     let impaired_only = async |dry_run| {
         let request = FenceRequest {

@@ -1,4 +1,5 @@
-//! What goes wrong is said: what was tried, why it failed, what to do next, and EC2's id of the request.
+//! What goes wrong is said: what was tried, why it failed, what to do next, and EC2's id of the
+//! request.
 
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -50,12 +51,13 @@ fn error(code: &str, status: u16) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_failure_has_its_cause_a_next_step_and_ec2s_request_id() {
+async fn failure_names_cause_next_step_and_request_id() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     driver.publish(&id, NODE_1).await.unwrap();
     let free = driver.create(volume("pvc-3", 4)).await.unwrap().volume_id;
-    // What EC2 answers to the call's own action, the code for the sidecar, EC2's code, and the next step.
+    // What EC2 answers to the call's own action, the code for the sidecar, EC2's code, and the next
+    // step.
     let rows: [(Call, Value, Code, &str, &str); 20] = [
         (
             Call::Create,

@@ -6,7 +6,7 @@ use tonic::Code;
 use crate::driver::{Driver, NODE_1, NODE_2, from_snapshot, from_volume, mount, volume, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_lives_from_create_to_delete() {
+async fn full_volume_lifecycle_leaves_no_resources() {
     let driver = Driver::new().await;
     let made = driver.create(volume("pvc-1", 4)).await.unwrap();
     assert_eq!(made.capacity_bytes, 4 << 30);
@@ -93,7 +93,7 @@ async fn a_volume_lives_from_create_to_delete() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_life_takes_four_changes_in_ec2() {
+async fn volume_lifecycle_makes_each_mutating_call_once() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     driver.publish(&id, NODE_1).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_repeated_request_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_is_validated_against_what_it_is() {
+async fn validation_refuses_unsupported_modes_and_unknown_volumes() {
     use csi::volume_capability::access_mode::Mode;
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
@@ -163,8 +163,9 @@ async fn a_volume_is_validated_against_what_it_is() {
     }
 }
 
+/// A copy in another zone than its source's is refused too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_copy_without_a_size_has_its_sources_and_never_less() {
+async fn copy_defaults_to_source_size_and_refuses_less() {
     let driver = Driver::new().await;
     let source = driver.create(volume("pvc-1", 120)).await.unwrap().volume_id;
     let copy = |name: &str, range| csi::CreateVolumeRequest {

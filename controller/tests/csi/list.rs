@@ -47,8 +47,10 @@ fn foreign_volume(driver: &Driver, tags: &[(&str, &str)]) -> String {
     rest.split('<').next().unwrap().to_owned()
 }
 
+/// A replica continues from another replica's token. Other clusters' volumes and nodes' own disks
+/// are left out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn volumes_of_the_own_cluster_are_listed_in_pages_that_another_process_goes_on_with() {
+async fn own_cluster_volumes_list_in_pages_across_replicas() {
     let driver = Driver::new().await;
     let mut own = BTreeSet::new();
     for n in 0..12 {
@@ -95,7 +97,7 @@ async fn volumes_of_the_own_cluster_are_listed_in_pages_that_another_process_goe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_page_is_refused_by_name() {
+async fn bad_starting_token_or_max_entries_is_refused() {
     let driver = Driver::new().await;
     driver.create(volume("pvc-1", 1)).await.unwrap();
     for token in ["invalid-token", "skip:many:", "skip:2:nonsense"] {
@@ -115,7 +117,7 @@ async fn a_bad_page_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listed_volume_tells_what_it_was_made_from() {
+async fn listed_volume_shows_content_source() {
     let driver = Driver::new().await;
     let source = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
@@ -141,7 +143,7 @@ async fn a_listed_volume_tells_what_it_was_made_from() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_offered_is_said_and_nothing_else_is() {
+async fn capabilities_are_exact_and_other_calls_unimplemented() {
     let driver = Driver::new().await;
     let request = csi::ControllerGetCapabilitiesRequest {};
     let answer = driver
@@ -206,8 +208,9 @@ async fn health(driver: &Driver, id: &str) -> Result<Vec<(i32, String)>, Status>
         .collect())
 }
 
+/// An unknown id is NOT_FOUND, and the list leaves out volumes of other clusters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_health_of_a_volume_is_what_ec2_says_of_it() {
+async fn failed_volume_is_unhealthy_in_get_and_list() {
     let driver = Driver::new().await;
     let well = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let failed = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;
@@ -257,7 +260,7 @@ async fn the_health_of_a_volume_is_what_ec2_says_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_that_is_slow_or_stuck_is_told_while_it_is_and_no_longer() {
+async fn degraded_or_stalled_volume_is_unhealthy_until_recovery() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     driver.publish(&id, NODE_1).await.unwrap();

@@ -24,8 +24,9 @@ async fn look(driver: &Driver, id: &str) -> ebs_csi_controller::ec2::Volume {
         .unwrap()
 }
 
+/// The same requests again, or a smaller size, modify nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn size_and_performance_that_come_together_are_one_modification() {
+async fn parallel_size_and_performance_changes_make_1_modification() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     let (grown, modified) = tokio::join!(
@@ -63,7 +64,7 @@ async fn size_and_performance_that_come_together_are_one_modification() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_request_from_many_callers_is_one_modification() {
+async fn same_expansion_from_many_callers_modifies_once() {
     let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 300 } } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     let (a, b, c) = tokio::join!(
@@ -78,7 +79,7 @@ async fn the_same_request_from_many_callers_is_one_modification() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_during_a_modification_waits_for_its_end() {
+async fn requests_during_modification_wait_for_its_end() {
     let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 1000 } } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     let later = async {
@@ -104,7 +105,7 @@ async fn what_comes_during_a_modification_waits_for_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_that_contradict_the_later_alone_fails() {
+async fn second_conflicting_modification_is_aborted() {
     // Long enough for the second to come while the first is under way, also on a busy machine.
     let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 2000 } } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
@@ -119,7 +120,7 @@ async fn of_two_that_contradict_the_later_alone_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_modification_changes_nothing_and_does_not_hold_up_the_expansion() {
+async fn refused_modification_changes_nothing_and_expansion_succeeds() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     let wrong: &[(&str, &str)] = &[("throughput", "9999"), ("tagSpecification_1", "tier=gold")];
@@ -134,7 +135,7 @@ async fn a_refused_modification_changes_nothing_and_does_not_hold_up_the_expansi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_answer_of_a_modification_is_looked_for() {
+async fn modification_with_lost_reply_is_not_repeated() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     driver.world.fault(json!({ "match": { "action": "ModifyVolume" }, "count": 1, "fault": { "kind": "lose_reply", "how": "close", "effect": true } }));
@@ -145,8 +146,9 @@ async fn a_lost_answer_of_a_modification_is_looked_for() {
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
 }
 
+/// The size stays unchanged, and the quota's error names its 24 hours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_modification_and_a_used_up_allowance_are_named() {
+async fn failed_modification_and_exhausted_quota_are_internal_errors() {
     let driver = Driver::in_world(json!({ "quotas": { "modifications_per_day": 1 } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     driver.world.fault(json!({ "match": { "action": "ModifyVolume" }, "count": 1, "fault": { "kind": "fail_modify", "after_ms": 10 } }));
@@ -159,7 +161,7 @@ async fn a_failed_modification_and_a_used_up_allowance_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tags_are_changed_without_a_modification() {
+async fn tag_changes_make_no_modify_volume_call() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     driver
@@ -175,8 +177,10 @@ async fn tags_are_changed_without_a_modification() {
     assert_eq!(driver.world.calls("ModifyVolume"), 0);
 }
 
+/// modify.v1.Modify, the service of the volume-modifier sidecar, takes the same parameters and
+/// refuses unknown volumes and parameters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_volume_modifiers_service_makes_the_same_change() {
+async fn volume_modifier_and_csi_requests_share_1_modification() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     let mut modifier = driver.modifier.clone();
@@ -236,7 +240,27 @@ fn refuse(action: &str) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tags_that_cannot_be_set_leave_everything_as_it_was() {
+async fn refused_tags_after_modification_report_modified_volume() {
+    let driver = Driver::new().await;
+    let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
+    // The first call is the dry run.
+    driver.world.fault(json!({ "match": { "action": "CreateTags" }, "skip": 1, "fault": { "kind": "error", "code": "InvalidParameterValue", "status": 400 } }));
+    let class: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
+    let refused = driver.modify(&id, class).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    assert!(
+        refused
+            .message()
+            .contains("the volume is modified, its tags are not yet"),
+        "{refused}"
+    );
+    assert_eq!(look(&driver, &id).await.iops, Some(4000));
+}
+
+/// A denied tag call or one tag too many fails the whole class change. An expansion that comes with
+/// the change still succeeds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_tags_leave_volume_unchanged() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     let class: &[(&str, &str)] = &[
@@ -276,7 +300,7 @@ async fn tags_that_cannot_be_set_leave_everything_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_class_means_the_same_for_a_new_volume_and_for_one_that_is_there() {
+async fn class_applies_equally_to_new_and_existing_volumes() {
     let driver = Driver::new().await;
     let class: &[(&str, &str)] = &[
         ("volumeType", "io2"),
@@ -336,8 +360,10 @@ async fn a_class_means_the_same_for_a_new_volume_and_for_one_that_is_there() {
     }
 }
 
+/// An expansion to the present size succeeds meanwhile. After the optimization the quota's refusal
+/// names the time of the next modification.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_that_is_optimizing_is_not_modified_again_and_the_time_is_told() {
+async fn modify_during_optimization_is_refused_with_progress() {
     let driver = Driver::in_world(json!({ "quotas": { "modifications_per_day": 1 }, "latency": { "modify_complete": { "fixed_ms": 1500 } } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     driver.expand(&id, 20).await.unwrap();
@@ -370,8 +396,10 @@ async fn a_volume_that_is_optimizing_is_not_modified_again_and_the_time_is_told(
     );
 }
 
+/// An expansion without a capacity range is INVALID_ARGUMENT. A range without a size keeps the
+/// present size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_refusal_of_a_modification_has_its_code_for_both_calls() {
+async fn expand_and_modify_map_refusals_to_same_codes() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     for (code, want) in [

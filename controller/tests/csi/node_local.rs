@@ -25,7 +25,7 @@ async fn attached_by_hand(driver: &Driver, name: &str, node: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handle_is_another_volume_on_each_node() {
+async fn node_local_handle_resolves_to_each_nodes_volume() {
     let driver = Driver::new().await;
     let first = attached_by_hand(&driver, "a", NODE_1).await;
     let second = attached_by_hand(&driver, "b", NODE_2).await;
@@ -57,8 +57,10 @@ async fn a_handle_is_another_volume_on_each_node() {
     assert_eq!(driver.controller.operations(), 0);
 }
 
+/// Covers malformed handles, boot devices, missing devices and nodes, and calls that need an EBS
+/// volume id or the feature flag.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_handle_cannot_be_is_named() {
+async fn refused_node_local_request_names_cause() {
     let driver = Driver::new().await;
     attached_by_hand(&driver, "a", NODE_1).await;
     for (handle, node, code, word) in [
@@ -116,7 +118,7 @@ async fn what_a_handle_cannot_be_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn its_capabilities_are_judged_without_ec2() {
+async fn node_local_capabilities_are_validated_without_describe_volumes() {
     let driver = Driver::new().await;
     let validate = async |capabilities| {
         let request = csi::ValidateVolumeCapabilitiesRequest {

@@ -25,8 +25,9 @@ fn requests(driver: &Driver, action: &str) -> Vec<Value> {
     records.iter().map(|r| r["parameters"].clone()).collect()
 }
 
+/// Clones accept the same keys. A term with both a zone name and a zone id is InvalidArgument.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_form_of_a_zone_is_taken_and_the_standard_one_is_answered() {
+async fn each_zone_key_is_answered_with_standard_key() {
     let driver = Driver::new().await;
     for (n, (key, value)) in [
         ("topology.kubernetes.io/zone", "us-east-1b"),
@@ -67,8 +68,9 @@ async fn each_form_of_a_zone_is_taken_and_the_standard_one_is_answered() {
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
 }
 
+/// An Outpost whose zone is unknown is InvalidArgument. Neither form calls STS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outpost_is_named_by_its_parts_or_by_its_arn_and_answered_by_its_parts() {
+async fn outpost_segments_or_arn_are_answered_by_segments() {
     let driver = Driver::in_world(json!({ "instances": [
         { "id": "i-0aaaaaaaaaaaaaaa1", "type": "m5.large", "zone": "us-east-1a" },
         { "id": "i-0bbbbbbbbbbbbbbb1", "type": "m5.large", "zone": "us-east-1b", "outpost": OUTPOST },
@@ -120,8 +122,10 @@ async fn an_outpost_is_named_by_its_parts_or_by_its_arn_and_answered_by_its_part
     assert_eq!(driver.world.calls("GetCallerIdentity"), 0);
 }
 
+/// While STS fails, the create is Unavailable and makes no volume in the Region instead. A known
+/// account is not asked for again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outpost_that_is_named_by_its_id_is_the_callers_own_as_sts_says_when_it_can_be_asked() {
+async fn outpost_id_alone_takes_account_from_sts() {
     let driver = Driver::in_world(json!({ "instances": [
         { "id": "i-0bbbbbbbbbbbbbbb1", "type": "m5.large", "zone": "us-east-1b", "outpost": OUTPOST },
     ] }))
@@ -155,8 +159,10 @@ async fn an_outpost_that_is_named_by_its_id_is_the_callers_own_as_sts_says_when_
     assert_eq!(driver.world.calls("GetCallerIdentity"), asked, "known once");
 }
 
+/// RESOURCE_EXHAUSTED lets the scheduler choose another zone, where the same claim then gets its
+/// volume.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zone_without_room_sends_the_scheduler_elsewhere() {
+async fn insufficient_zone_capacity_returns_resource_exhausted_without_retry() {
     for (code, status) in [
         ("InsufficientVolumeCapacity", 500),
         ("InsufficientVolumeCapacity", 503),
@@ -182,7 +188,7 @@ async fn a_zone_without_room_sends_the_scheduler_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zone_that_became_full_hides_no_volume() {
+async fn capacity_error_after_lost_reply_finds_created_volume() {
     for (code, status) in [
         ("InsufficientVolumeCapacity", 500),
         ("VolumeTypeNotAvailableInZone", 400),
@@ -196,7 +202,8 @@ async fn a_zone_that_became_full_hides_no_volume() {
         ] {
             driver.world.fault(fault);
         }
-        // The lost answer's volume is there: a final code would have the scheduler make another elsewhere.
+        // The lost answer's volume is there: a final code would have the scheduler make another
+        // elsewhere.
         let made = driver.create(volume("pvc-1", 1)).await.unwrap();
         assert_eq!(driver.world.calls("CreateVolume"), 2, "{code}");
         driver.delete(&made.volume_id).await.unwrap();

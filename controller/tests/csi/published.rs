@@ -24,8 +24,10 @@ async fn publish_as(
         .map(drop)
 }
 
+/// A different access type or readonly flag is AlreadyExists. A detach by another process ends the
+/// restriction too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_publish_in_another_manner_is_refused_until_it_is_unpublished() {
+async fn republish_with_different_mode_is_refused_until_unpublish() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let writer = || block(Mode::SingleNodeWriter);
@@ -62,8 +64,9 @@ async fn a_publish_in_another_manner_is_refused_until_it_is_unpublished() {
         .unwrap();
 }
 
+/// EC2 would detach the boot volume of a stopped instance; the driver refuses that too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_node_boots_from_is_neither_published_nor_detached() {
+async fn boot_volume_is_neither_published_nor_detached() {
     for mode in [SafeDetach::Off, SafeDetach::Ec2Only] {
         boot_volume_is_left_alone(Driver::under(mode, serde_json::json!({})).await).await;
     }
@@ -127,8 +130,10 @@ fn find<'a>(value: &'a serde_json::Value, key: &str) -> Option<Vec<&'a serde_jso
     }
 }
 
+/// Type io2 alone does not enable Multi-Attach, and the name of a single-node volume serves no
+/// multi-node create.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shared_volume_is_at_several_nodes_only_for_who_asks_so() {
+async fn multi_attach_needs_multi_node_create_and_publish() {
     let driver = Driver::new().await;
     let many = || block(Mode::MultiNodeMultiWriter);
     let io2 = map(&[("type", "io2"), ("iops", "1000")]);

@@ -28,7 +28,7 @@ fn only_volume(slow: &Slow) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hidden_new_volume_is_not_made_twice() {
+async fn volume_hidden_from_describe_is_not_created_twice() {
     for (hidden_after, span) in [(5, 4_000), (5, 15_000), (0, 60_000), (12, 60_000)] {
         let slow = Slow::new(json!({ "latency": { "volume_create": { "fixed_ms": 25_000 } } }));
         let slow = slow.await;
@@ -50,7 +50,7 @@ async fn a_hidden_new_volume_is_not_made_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hidden_volume_in_use_is_not_deleted() {
+async fn attached_volume_hidden_from_describe_is_not_deleted() {
     let slow = Slow::new(json!({})).await;
     let id = slow.create("pvc-1").await.unwrap();
     slow.publish(&id).await.unwrap();
@@ -64,8 +64,9 @@ async fn a_hidden_volume_in_use_is_not_deleted() {
     assert_eq!(slow.live("volumes"), 1);
 }
 
+/// Describe calls do not show the instance for a minute; EC2's answer to AttachVolume decides.
 #[tokio::test(start_paused = true)]
-async fn a_hidden_node_is_attached_to_by_ec2s_answer() {
+async fn attach_and_detach_succeed_for_hidden_node() {
     let slow = Slow::new(json!({})).await;
     let id = slow.create("pvc-1").await.unwrap();
     hide(&slow, NODE_1, 60_000);
@@ -75,8 +76,9 @@ async fn a_hidden_node_is_attached_to_by_ec2s_answer() {
     assert_eq!(slow.live("attachments"), 0);
 }
 
+/// A detaching volume that Describe calls hide for 20 s does not count as detached.
 #[tokio::test(start_paused = true)]
-async fn a_hidden_detaching_volume_is_not_detached() {
+async fn unpublish_of_hidden_detaching_volume_awaits_detach() {
     let slow = Slow::new(json!({ "latency": { "detach": { "fixed_ms": 30_000 } } })).await;
     let id = slow.create("pvc-1").await.unwrap();
     slow.publish(&id).await.unwrap();
@@ -90,7 +92,7 @@ async fn a_hidden_detaching_volume_is_not_detached() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_zone_outage_leaves_the_other_zones() {
+async fn zone_outage_does_not_affect_other_zones() {
     let driver = Driver::new().await;
     let made = async |name: &str, zone: &str| {
         let request = csi::CreateVolumeRequest {
@@ -122,8 +124,9 @@ async fn a_zone_outage_leaves_the_other_zones() {
     made("new", "us-east-1a").await;
 }
 
+/// A restore without the `encrypted` parameter, or with `true`, succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_encrypted_snapshot_decides_about_its_volumes() {
+async fn encrypted_snapshot_restore_refuses_encrypted_false() {
     let driver = Driver::new().await;
     let encrypted = csi::CreateVolumeRequest {
         parameters: map(&[("encrypted", "true")]),

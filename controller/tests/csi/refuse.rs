@@ -11,7 +11,7 @@ use crate::driver::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_create_is_refused_by_the_field_and_makes_nothing() {
+async fn invalid_create_names_cause_and_makes_no_volume() {
     let driver = Driver::new().await;
     let with = |parameters: &[(&str, &str)]| csi::CreateVolumeRequest {
         parameters: map(parameters),
@@ -123,7 +123,7 @@ async fn a_wrong_create_is_refused_by_the_field_and_makes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_does_not_grow_beyond_what_ebs_or_its_type_has() {
+async fn expand_beyond_ebs_or_type_maximum_is_refused() {
     let driver = Driver::new().await;
     let request = csi::CreateVolumeRequest {
         parameters: map(&[("type", "gp2")]),
@@ -142,8 +142,10 @@ async fn a_volume_does_not_grow_beyond_what_ebs_or_its_type_has() {
     assert_eq!(driver.expand(&id, 2).await.unwrap().capacity_bytes, 2 << 30);
 }
 
+/// Delete and unpublish succeed; publish, expand, modify and snapshot are NotFound. EC2 is not
+/// called for an id that it cannot have issued.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ids_that_do_not_exist_are_gone_or_not_found() {
+async fn unknown_ids_are_gone_or_not_found() {
     let driver = Driver::new().await;
     let asked = || {
         let all = driver
@@ -152,7 +154,8 @@ async fn ids_that_do_not_exist_are_gone_or_not_found() {
         all["totals"]["calls"].as_u64().unwrap()
     };
     let before = asked();
-    // What EC2 cannot have issued is answered without a call, and so spoils no other question to EC2.
+    // What EC2 cannot have issued is answered without a call, and so spoils no other question to
+    // EC2.
     for id in ["nonsense", "vol-0123456789abcdef0"] {
         assert_eq!(asked(), before, "{id}");
         driver.delete(id).await.unwrap();
@@ -210,7 +213,7 @@ async fn ids_that_do_not_exist_are_gone_or_not_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_permission_is_named_and_an_absent_ec2_is_not_final() {
+async fn missing_permission_is_named_and_outage_is_retryable() {
     let driver = Driver::new().await;
     driver.world.fault(json!({ "match": { "action": "CreateVolume" }, "fault": {
         "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "You are not authorized to perform this operation." } }));

@@ -52,8 +52,9 @@ async fn untouched(driver: &Driver, id: &str) {
     );
 }
 
+/// A detach in mode ec2-only makes no more EC2 calls before DetachVolume than in mode off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_running_instance_is_trusted_in_ec2_only_at_no_further_call() {
+async fn ec2_only_adds_no_calls_for_running_instance() {
     // Of the publish before it a look may still be on its way.
     for attempt in 1.. {
         let off = calls_before_detach(Mode::Off).await;
@@ -79,8 +80,9 @@ async fn calls_before_detach(mode: Mode) -> usize {
     passed.iter().position(detached).unwrap()
 }
 
+/// The checking modes are ec2-only and enforce. A repeated unpublish sends no second DetachVolume.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_ec2_shows_off_is_let_go_in_every_mode() {
+async fn stopped_instance_allows_detach_in_checking_modes() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
         let driver = under(mode).await;
         let id = attached(&driver).await;
@@ -93,8 +95,10 @@ async fn what_ec2_shows_off_is_let_go_in_every_mode() {
     }
 }
 
+/// The instance starts again while EC2 throttles DetachVolume, so the driver refuses the detach and
+/// EC2 accepts none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_throttled_detach_is_decided_anew() {
+async fn throttled_detach_is_rechecked_before_resend() {
     let driver = under(Mode::Enforce).await;
     let id = attached(&driver).await;
     power(&driver, "stop", json!({ "at_once": true }));
@@ -132,7 +136,7 @@ async fn a_throttled_detach_is_decided_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn enforce_refuses_a_running_instance_without_its_word() {
+async fn enforce_refuses_detach_from_unconfirmed_running_instance() {
     let driver = under(Mode::Enforce).await;
     let id = attached(&driver).await;
     let text = refused(driver.unpublish(&id, NODE_1).await, "no-word");
@@ -162,8 +166,10 @@ async fn a_hibernated_instance_keeps_its_volumes() {
     }
 }
 
+/// Only modes ec2-only and enforce do so. In mode off, or while the instance runs or hibernates,
+/// the publish is FailedPrecondition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_left_at_an_instance_leaves_it_for_another_only_when_it_is_off() {
+async fn publish_elsewhere_detaches_only_from_stopped_instance() {
     for mode in [Mode::Off, Mode::Ec2Only, Mode::Enforce] {
         for (how, off) in [
             ("", false),
@@ -186,7 +192,7 @@ async fn what_was_left_at_an_instance_leaves_it_for_another_only_when_it_is_off(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_on_its_way_down_is_waited_for() {
+async fn unpublish_waits_for_stopping_instance() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
         let driver = Driver::under(
             mode,
@@ -203,7 +209,7 @@ async fn an_instance_on_its_way_down_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_that_ec2_does_not_know_proves_nothing() {
+async fn detach_is_refused_for_instance_unknown_to_ec2() {
     let driver = under(Mode::Ec2Only).await;
     let id = attached(&driver).await;
     driver.world.fault(json!({ "match": { "action": "DescribeInstances" }, "fault": {
@@ -215,7 +221,7 @@ async fn an_instance_that_ec2_does_not_know_proves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_detach_that_is_under_way_is_waited_for_and_never_doubled() {
+async fn detach_under_way_is_awaited_not_repeated() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
         let driver = Driver::under(
             mode,

@@ -65,8 +65,10 @@ async fn observe(
     (asked, answering)
 }
 
+/// Exactly one Node must match the instance, be ready, have a fresh lease, and have the volume in
+/// neither volumesInUse nor volumesAttached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_running_instance_lets_go_only_on_its_nodes_word() {
+async fn running_instance_detach_requires_node_confirmation() {
     let driver = enforce().await;
     let id = attached(&driver).await;
     let named = || vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{id}")];
@@ -195,7 +197,7 @@ async fn query_instances(driver: &Driver, ids: &[&str]) -> Vec<(Outcome, String,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_says_what_an_unpublish_would_and_changes_nothing() {
+async fn query_reports_detach_verdict_and_changes_nothing() {
     let driver = enforce().await;
     let id = attached(&driver).await;
     let said = |verdict: &Verdict| (verdict.outcome(), verdict.token.clone());
@@ -255,8 +257,9 @@ async fn a_query_says_what_an_unpublish_would_and_changes_nothing() {
     assert_eq!(driver.world.calls("StopInstances"), 0);
 }
 
+/// All instances are in one known zone; a query by volume adds 1 DescribeVolumes call.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_number_of_suspects_costs_one_describe() {
+async fn query_for_150_instances_needs_1_describe_call() {
     let instances: Vec<Value> = (0..150)
         .map(|n| json!({ "id": format!("i-0aaaaaaaaaaaaa{n:03}"), "type": "m5.large", "zone": "us-east-1a" }))
         .collect();
@@ -329,8 +332,10 @@ fn forced(driver: &Driver) -> Vec<bool> {
         .collect()
 }
 
+/// An order with another attach time frees nothing. The detach that follows the right order needs
+/// no Force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn broken_glass_frees_the_attachment_that_it_names_and_no_other() {
+async fn break_glass_frees_only_named_attachment() {
     let driver = enforce().await;
     let id = attached(&driver).await;
     break_glass(&driver, &id, "2020-01-01T00:00:00Z").await;
@@ -342,8 +347,9 @@ async fn broken_glass_frees_the_attachment_that_it_names_and_no_other() {
     assert_eq!(forced(&driver), [false], "a plain detach was enough");
 }
 
+/// Before the order, the query reports the detach as leaving and the driver sends no Force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stuck_detach_is_reported_and_forced_once_by_broken_glass_alone() {
+async fn break_glass_forces_stuck_detach_once() {
     let driver = enforce().await;
     let id = attached(&driver).await;
     driver.world.fault(json!({ "match": { "action": "DetachVolume" }, "count": 1, "fault": { "kind": "stuck_detach", "busy": true } }));
@@ -373,7 +379,7 @@ async fn a_stuck_detach_is_reported_and_forced_once_by_broken_glass_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_the_peers_that_are_listed_may_call() {
+async fn unlisted_peer_gets_permission_denied() {
     let driver = enforce().await;
     let folder = tempfile::tempdir().unwrap();
     let another = rustix::process::getuid().as_raw() + 1;
@@ -387,8 +393,9 @@ async fn only_the_peers_that_are_listed_may_call() {
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
 }
 
+/// Each unpublish looks at EC2 again, in every mode; an earlier OK does not count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ok_means_that_ec2_showed_no_attachment_within_the_call() {
+async fn unpublish_succeeds_only_when_ec2_shows_detached() {
     for mode in [Mode::Off, Mode::Ec2Only, Mode::Enforce] {
         let slow = json!({ "latency": { "detach": { "fixed_ms": 1500 } } });
         let driver = Driver::under(mode, slow).await;

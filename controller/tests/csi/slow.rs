@@ -88,8 +88,9 @@ impl Slow {
     }
 }
 
+/// The publish is Aborted; the next publish sends a new AttachVolume and succeeds.
 #[tokio::test(start_paused = true)]
-async fn an_attach_that_does_not_end_is_taken_back_after_90_seconds_and_begun_afresh() {
+async fn stuck_attach_is_undone_after_90_seconds() {
     let slow = Slow::new(json!({ "faults": [
         { "match": { "action": "AttachVolume" }, "count": 1, "fault": { "kind": "stuck_attach" } },
     ] }))
@@ -108,8 +109,9 @@ async fn an_attach_that_does_not_end_is_taken_back_after_90_seconds_and_begun_af
     assert_eq!(slow.live("attachments"), 1);
 }
 
+/// In ec2-only mode the driver detaches the stuck attachment once.
 #[tokio::test(start_paused = true)]
-async fn a_stuck_attach_is_detached_only_when_decided() {
+async fn stuck_attach_detach_is_refused_in_enforce_mode() {
     for (mode, detaches) in [(Mode::Ec2Only, 1), (Mode::Enforce, 0)] {
         let slow = Slow::under(
             mode,
@@ -131,8 +133,9 @@ async fn a_stuck_attach_is_detached_only_when_decided() {
     }
 }
 
+/// The caller may have asked another process for the opposite by then.
 #[tokio::test(start_paused = true)]
-async fn a_change_that_waits_to_be_sent_again_is_not_sent_for_a_caller_who_left() {
+async fn throttled_call_is_not_resent_after_caller_leaves() {
     let throttled = |action: &str| {
         json!({ "match": { "action": action }, "count": 2, "fault": {
             "kind": "error", "code": "RequestLimitExceeded", "status": 503 } })
@@ -189,7 +192,7 @@ async fn a_change_that_waits_to_be_sent_again_is_not_sent_for_a_caller_who_left(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_ec2_drops_is_reported_at_once_with_the_key_as_the_likely_reason() {
+async fn vanished_volume_is_reported_immediately_naming_kms_key() {
     // Never shown: it is gone before the first look.
     let slow = Slow::new(json!({ "faults": [
         { "match": { "action": "CreateVolume" }, "count": 1, "fault": { "kind": "fail_create", "outcome": "vanish", "after_ms": 0 } },
@@ -208,8 +211,10 @@ async fn a_volume_that_ec2_drops_is_reported_at_once_with_the_key_as_the_likely_
     assert_eq!(slow.live("volumes"), 1);
 }
 
+/// Volumes vanish while the KMS key is broken. A process that knows none of the used request tokens
+/// then finds the same volume.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_mended_after_hours_of_failing_makes_the_volume() {
+async fn create_succeeds_after_60_vanished_volumes() {
     let slow = Slow::new(json!({ "faults": [
         { "match": { "action": "CreateVolume" }, "count": 60, "fault": { "kind": "fail_create", "outcome": "vanish", "after_ms": 300 } },
     ] }))
@@ -238,8 +243,10 @@ async fn a_key_that_is_mended_after_hours_of_failing_makes_the_volume() {
     assert_eq!(again.into_inner().volume.unwrap().volume_id, id);
 }
 
+/// If the delete is refused, the create is Aborted and names ec2:DeleteVolume. The create that
+/// deletes the failed volume is Internal.
 #[tokio::test(start_paused = true)]
-async fn a_failed_volume_keeps_its_token_until_it_is_deleted() {
+async fn failed_volume_blocks_recreate_until_deleted() {
     let slow = Slow::new(json!({ "faults": [
         { "match": { "action": "CreateVolume" }, "count": 1, "fault": { "kind": "fail_create", "outcome": "error", "after_ms": 100 } },
         { "match": { "action": "DeleteVolume" }, "count": 1, "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403 } },
@@ -258,8 +265,10 @@ async fn a_failed_volume_keeps_its_token_until_it_is_deleted() {
     assert_eq!(slow.live("volumes"), 1);
 }
 
+/// With `blockAttachUntilInitialized`, each call ends with a retryable code until the data is
+/// there.
 #[tokio::test(start_paused = true)]
-async fn data_that_takes_hours_to_come_blocks_nobody() {
+async fn publish_waits_2_hours_for_initialization_attaching_once() {
     let slow = Slow::new(json!({
         "latency": { "initialize_per_gib": { "fixed_ms": 7_200_000 } },
         "faults": [{ "match": { "action": "DescribeVolumeStatus" }, "skip": 2, "count": 2, "fault": {
@@ -328,7 +337,7 @@ async fn data_that_takes_hours_to_come_blocks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_that_are_behind_mislead_nobody() {
+async fn lagging_reads_cause_no_duplicate_volume_or_attachment() {
     for seed in 1..=12 {
         let slow = Slow::new(json!({
             "seed": seed,
@@ -362,7 +371,7 @@ async fn reads_that_are_behind_mislead_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_that_is_tested_before_the_token_hides_no_volume() {
+async fn quota_checked_before_request_token_hides_no_volume() {
     let slow = Slow::new(json!({
         "quotas": { "storage_tib": { "gp3": 0.0015 }, "before_token": true },
     }))
@@ -375,8 +384,10 @@ async fn a_quota_that_is_tested_before_the_token_hides_no_volume() {
     assert_eq!(slow.live("volumes"), 1);
 }
 
+/// The second process cannot find the volume by its name tag yet, and the quota refuses its
+/// CreateVolume.
 #[tokio::test(start_paused = true)]
-async fn a_quota_hides_no_volume_that_another_process_made_a_moment_ago() {
+async fn quota_hides_no_fresh_volume_of_another_process() {
     let slow = Slow::new(json!({
         "quotas": { "storage_tib": { "gp3": 0.0015 }, "before_token": true },
         "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": 1500 } },
@@ -391,8 +402,9 @@ async fn a_quota_hides_no_volume_that_another_process_made_a_moment_ago() {
     assert_eq!(slow.live("volumes"), 1);
 }
 
+/// The lost CreateVolume made the volume, so a refused retry must not report that none exists.
 #[tokio::test(start_paused = true)]
-async fn a_refusal_does_not_undo_the_lost_answer_before_it() {
+async fn refusal_after_lost_reply_is_not_final() {
     let refusals = [
         "UnauthorizedOperation",
         "InvalidParameterValue",
@@ -441,7 +453,7 @@ async fn snapshot(controller: &Controller, volume: &str) -> Result<String, Statu
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_snapshot_of_a_running_process_takes_one_look() {
+async fn first_snapshot_of_running_process_needs_1_lookup() {
     let (slow, volume) = lagging().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     snapshot(&slow.controller, &volume).await.unwrap();
@@ -449,8 +461,9 @@ async fn first_snapshot_of_a_running_process_takes_one_look() {
     assert_eq!(slow.calls("CreateSnapshot"), 1);
 }
 
+/// EC2 refuses the duplicate while the name lookup lags; the standby then finds the snapshot.
 #[tokio::test(start_paused = true)]
-async fn a_standby_that_takes_over_takes_no_second_snapshot() {
+async fn standby_takeover_makes_no_second_snapshot() {
     let (slow, volume) = lagging().await;
     let standby = slow.another(2).await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
@@ -465,7 +478,7 @@ async fn a_standby_that_takes_over_takes_no_second_snapshot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_process_waits_out_the_lag_of_look_ups() {
+async fn new_process_waits_out_snapshot_lookup_lag() {
     let (slow, volume) = lagging().await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let taken = snapshot(&slow.controller, &volume).await.unwrap();
@@ -475,8 +488,10 @@ async fn a_new_process_waits_out_the_lag_of_look_ups() {
     assert_eq!(slow.live("snapshots"), 1);
 }
 
+/// A snapshot taken before the date is returned again. A new one is InvalidArgument and is not
+/// taken.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_has_ended_takes_no_snapshot_and_is_no_reason_to_take_one_again() {
+async fn expired_lock_date_blocks_only_new_snapshots() {
     let slow = Slow::new(json!({})).await;
     let volume = slow.create("pvc-1").await.unwrap();
     // EC2's time begins with the year 2026.

@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 use crate::driver::{Driver, settings, volume, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lost_answers_make_one_snapshot() {
+async fn lost_create_snapshot_replies_make_1_snapshot() {
     for fault in [
         json!({ "kind": "lose_reply", "how": "close", "effect": true }),
         json!({ "kind": "error", "code": "InternalError", "status": 500, "effect": true }),
@@ -42,7 +42,7 @@ async fn lost_answers_make_one_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_belongs_to_one_volume() {
+async fn snapshot_name_reused_for_another_volume_is_refused() {
     let driver = Driver::new().await;
     let a = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let b = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;
@@ -66,8 +66,10 @@ fn error(action: &str, code: &str, status: u16) -> serde_json::Value {
     json!({ "match": { "action": action }, "fault": { "kind": "error", "code": code, "status": status } })
 }
 
+/// An unknown zone for fast snapshot restore leaves no snapshot either; a failing zone lookup
+/// refuses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_without_its_lock_does_not_stay() {
+async fn refused_snapshot_lock_leaves_no_snapshot() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     driver
@@ -96,8 +98,10 @@ async fn a_snapshot_without_its_lock_does_not_stay() {
     assert_eq!(driver.live("snapshots"), 1);
 }
 
+/// What the class promised at creation counts, and only missing parts are set. If EC2 refuses the
+/// look, both are set again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_snapshot_is_owed_is_set_by_whoever_finds_it() {
+async fn any_process_completes_snapshot_lock_and_fast_restore() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     driver.world.fault(json!({ "match": { "action": "LockSnapshot" }, "count": 1, "fault": { "kind": "lose_reply", "how": "close", "effect": false } }));
@@ -146,8 +150,10 @@ async fn what_a_snapshot_is_owed_is_set_by_whoever_finds_it() {
     assert_eq!(driver.live("snapshots"), 1);
 }
 
+/// The other process's request becomes visible only after the first lookup. Later snapshots need
+/// one lookup.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_process_has_just_asked_for_is_not_asked_for_again() {
+async fn concurrent_snapshot_of_another_process_is_reused() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let heir = driver
@@ -185,7 +191,7 @@ async fn what_another_process_has_just_asked_for_is_not_asked_for_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_up_that_lags_after_a_crash_makes_no_second_snapshot() {
+async fn lagging_lookup_after_crash_makes_no_second_snapshot() {
     let driver = Driver::in_world(json!({ "consistency": {
         "replicas": 1, "lag": { "fixed_ms": 50 }, "mapping_lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": 1500 } } }))
     .await;
@@ -203,7 +209,7 @@ async fn a_look_up_that_lags_after_a_crash_makes_no_second_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_snapshot_that_ec2_could_not_make_is_named_until_it_is_deleted() {
+async fn failed_snapshot_is_reported_until_deleted() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     driver.world.fault(json!({ "match": { "action": "CreateSnapshot" }, "count": 1, "fault": { "kind": "fail_snapshot", "after_ms": 0 } }));
@@ -235,8 +241,9 @@ async fn a_snapshot_that_ec2_could_not_make_is_named_until_it_is_deleted() {
     assert_ne!(first, second);
 }
 
+/// The sidecars decide by these codes whether to retry. A delete of a missing snapshot succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_refusal_has_the_code_that_a_sidecar_understands() {
+async fn ec2_snapshot_errors_map_to_csi_codes() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     for (code, status, want) in [
@@ -287,8 +294,9 @@ async fn each_refusal_has_the_code_that_a_sidecar_understands() {
     assert_eq!(driver.live("snapshots"), 0);
 }
 
+/// The tag set is exact. Fast restore on an Outpost and a local-ebs source are InvalidArgument.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_snapshot_is_tagged_with_and_where_it_is_kept() {
+async fn snapshot_tags_and_outpost_match_class() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     const OUTPOST: &str = "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1";
@@ -331,8 +339,9 @@ async fn what_a_snapshot_is_tagged_with_and_where_it_is_kept() {
     assert_eq!(local.unwrap_err().code(), Code::InvalidArgument);
 }
 
+/// Another replica continues a listing with the token of the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_of_any_size_give_every_snapshot_once() {
+async fn list_snapshots_pages_return_each_snapshot_once() {
     let driver = Driver::new().await;
     let a = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let b = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;

@@ -38,7 +38,7 @@ async fn origin(driver: &Driver, id: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn copies_of_another_cluster_are_told_from_own() {
+async fn publish_context_origin_separates_own_and_foreign_copies() {
     let driver = Driver::new().await;
     let other = other_cluster(&driver).await;
     for (maker, by_snapshot, by_volume) in [
@@ -64,7 +64,7 @@ async fn copies_of_another_cluster_are_told_from_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_source_that_is_gone_is_told_as_unseen() {
+async fn deleted_source_is_reported_as_unseen() {
     let driver = Driver::new().await;
     let source = driver.create(volume("pvc-1", 4)).await.unwrap().volume_id;
     let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
@@ -77,7 +77,7 @@ async fn a_source_that_is_gone_is_told_as_unseen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_look_at_the_source_does_not_fail_the_attach() {
+async fn failed_source_lookup_does_not_fail_attach() {
     let driver = Driver::new().await;
     let source = driver.create(volume("pvc-1", 4)).await.unwrap().volume_id;
     let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;

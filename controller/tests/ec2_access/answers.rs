@@ -11,8 +11,9 @@ use tokio::time::Instant;
 use crate::world::{World, access, small, token};
 use crate::{device, nobody, node_a, snapshot_of};
 
+/// The unknown id itself is Absent.
 #[tokio::test]
-async fn one_unknown_id_in_a_batch_is_absent_and_the_others_are_present() {
+async fn unknown_id_in_batch_leaves_others_present() {
     let world = World::new().await;
     let (one, two) = (world.volume("a").await, world.volume("b").await);
     let unknown = nobody();
@@ -33,7 +34,8 @@ async fn one_unknown_id_in_a_batch_is_absent_and_the_others_are_present() {
                 world.ec2.look_volume(&two.id),
             );
             assert!(a.present().is_some() && matches!(b, Seen::Absent) && c.present().is_some());
-            // A last look for those that were just made may be under way: what counts is what asks for the unknown one.
+            // A last look for those that were just made may be under way: what counts is what asks
+            // for the unknown one.
             let journal = world.command(|c| c.get("/v1/journal?action=DescribeVolumes"));
             let records = journal["records"].as_array().unwrap();
             let of_unknown = records
@@ -50,7 +52,7 @@ async fn one_unknown_id_in_a_batch_is_absent_and_the_others_are_present() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_whole_is_never_absence() {
+async fn broken_answer_is_never_taken_as_absence() {
     // A body shorter than its length ends only when the connection or the patience does.
     let settings = || Settings {
         call_timeout: Duration::from_millis(300),
@@ -96,8 +98,9 @@ async fn an_answer_that_is_not_whole_is_never_absence() {
     assert!(named.is_err(), "{named:?}");
 }
 
+/// The retry carries the same request token, so EC2 makes no second volume.
 #[tokio::test]
-async fn a_lost_reply_of_a_create_is_asked_again_by_token_and_makes_one_volume() {
+async fn lost_create_reply_still_makes_exactly_1_volume() {
     let world = World::new().await;
     for fault in [
         json!({ "kind": "lose_reply", "how": "close", "effect": true }),
@@ -116,8 +119,10 @@ async fn a_lost_reply_of_a_create_is_asked_again_by_token_and_makes_one_volume()
     }
 }
 
+/// Attach, detach, modify and snapshot take no request token, so the error tells the caller that
+/// the change may have happened.
 #[tokio::test]
-async fn a_lost_reply_of_a_change_without_a_token_is_the_callers_to_judge() {
+async fn lost_reply_without_token_is_not_retried() {
     let world = World::new().await;
     let volume = world.volume("a").await;
     let lost = json!({ "kind": "lose_reply", "how": "close", "effect": true });
@@ -165,7 +170,8 @@ async fn a_lost_reply_of_a_change_without_a_token_is_the_callers_to_judge() {
     assert_eq!(world.ec2.snapshots_by_name("s").await.unwrap().len(), 1);
 }
 
-/// A world that is waited for 400 ms in each call, and an AttachVolume that its answer's `fault` ends without one.
+/// A world that is waited for 400 ms in each call, and an AttachVolume that its answer's `fault`
+/// ends without one.
 async fn an_attach_times_out(fault: serde_json::Value) -> (World, VolumeId) {
     let settings = Settings {
         call_timeout: Duration::from_millis(400),
@@ -187,7 +193,7 @@ async fn an_attach_times_out(fault: serde_json::Value) -> (World, VolumeId) {
 }
 
 #[tokio::test]
-async fn an_answer_that_never_comes_ends_with_the_call_timeout() {
+async fn hanging_answer_ends_at_call_timeout() {
     let hang = json!({ "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 3000 });
     let (world, volume) = an_attach_times_out(hang).await;
     world.fault(json!({
@@ -198,7 +204,7 @@ async fn an_answer_that_never_comes_ends_with_the_call_timeout() {
 }
 
 #[tokio::test]
-async fn an_answer_that_trickles_ends_with_the_call_timeout() {
+async fn trickling_answer_ends_at_call_timeout() {
     // Its head comes at once; its body, byte by byte, would take a minute.
     an_attach_times_out(json!({ "kind": "slow", "first_byte_ms": 0, "byte_ms": 200 })).await;
 }

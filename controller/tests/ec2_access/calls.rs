@@ -16,7 +16,7 @@ use crate::world::{World, soon, token};
 use crate::{device, node_a, snapshot_of};
 
 #[tokio::test]
-async fn every_call_does_what_it_says() {
+async fn each_ec2_call_returns_result_or_typed_error() {
     let world = World::new().await;
     let ec2 = &world.ec2;
     ec2.check().await.unwrap();
@@ -177,7 +177,7 @@ async fn every_call_does_what_it_says() {
 }
 
 #[tokio::test]
-async fn the_most_iops_are_learned_from_a_dry_run() {
+async fn max_iops_comes_from_dry_run() {
     let world = World::new().await;
     let ask = |kind: &str| IopsQuestion {
         kind: kind.to_owned(),
@@ -199,7 +199,7 @@ async fn the_most_iops_are_learned_from_a_dry_run() {
 }
 
 #[tokio::test]
-async fn names_are_taken_as_they_stand_and_lists_come_in_pages() {
+async fn names_match_literally_and_lists_are_paged() {
     let world = World::new().await;
     let volume = world.volume("pvc-*").await;
     world.volume("pvc-1").await;

@@ -1,4 +1,5 @@
-//! Request rates: what a burst is spread over, what throttling teaches, who waits behind whom. Under virtual time: the machine's speed does not matter.
+//! Request rates: what a burst is spread over, what throttling teaches, who waits behind whom.
+//! Under virtual time: the machine's speed does not matter.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -56,7 +57,7 @@ async fn burst(granted: Value, believed: Rate, volumes: usize) -> (InProcess, Ec
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_beyond_the_bucket_is_spread_and_hardly_throttled() {
+async fn burst_beyond_bucket_is_spread_with_few_throttles() {
     // A tenth of EC2's time: 20 at once and 50 a second.
     let believed = Rate {
         capacity: 20.0,
@@ -72,8 +73,9 @@ async fn a_burst_beyond_the_bucket_is_spread_and_hardly_throttled() {
     assert!(begun.elapsed() < Duration::from_secs(4));
 }
 
+/// EC2 grants 40 calls a second where the driver assumes 200, as when other clients use the rest.
 #[tokio::test(start_paused = true)]
-async fn a_bucket_that_others_have_emptied_is_learned_and_every_call_succeeds() {
+async fn lower_granted_rate_is_learned_and_calls_succeed() {
     // We think of 200 a second; EC2 grants 40, and nothing at once.
     let believed = Rate {
         capacity: 400.0,
@@ -88,7 +90,7 @@ async fn a_bucket_that_others_have_emptied_is_learned_and_every_call_succeeds() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_larger_bucket_than_thought_is_found_and_used() {
+async fn higher_granted_rate_is_found_and_used() {
     // Ten times what is thought: 200 at once and 500 a second.
     let believed = Rate {
         capacity: 20.0,
@@ -107,7 +109,7 @@ async fn a_larger_bucket_than_thought_is_found_and_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ceiling_holds_where_ec2_would_accept_more() {
+async fn configured_max_rate_holds_below_ec2_limit() {
     let world = InProcess::new(json!({ "profile": "fast" }));
     let most = Rate {
         capacity: 10.0,
@@ -171,7 +173,7 @@ async fn an_attach_does_not_wait_behind_detaches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_turn_ends_at_the_deadline_and_nothing_is_sent() {
+async fn call_waiting_past_deadline_is_not_sent() {
     let rate = Rate {
         capacity: 1.0,
         refill: 0.001,

@@ -9,7 +9,7 @@ use crate::world::{World, access, small};
 use crate::{nobody, snapshot_of};
 
 #[tokio::test]
-async fn ec2_that_cannot_be_reached_is_said_and_nothing_was_sent() {
+async fn unreachable_ec2_is_reported_and_nothing_is_sent() {
     let settings = || Settings {
         connect_timeout: Duration::from_millis(300),
         ..Settings::default()
@@ -37,7 +37,7 @@ async fn ec2_that_cannot_be_reached_is_said_and_nothing_was_sent() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_names_the_action_and_is_not_tried_again() {
+async fn missing_permission_names_action_and_is_not_retried() {
     let world = World::new().await;
     world.fault(json!({
         "match": { "action": "CreateVolume" },
@@ -57,8 +57,9 @@ async fn a_missing_permission_names_the_action_and_is_not_tried_again() {
     assert_eq!(world.calls("CreateVolume"), 1);
 }
 
+/// EC2 answers 200 and lists the failed zones in the body.
 #[tokio::test]
-async fn fast_restores_that_fail_within_a_success_are_an_error() {
+async fn fast_restore_failure_inside_success_is_error() {
     let world = World::new().await;
     let volume = world.volume("a").await;
     let snapshot = world
@@ -81,7 +82,7 @@ async fn fast_restores_that_fail_within_a_success_are_an_error() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_no_url_is_refused_by_name() {
+async fn non_url_endpoint_is_refused_by_name() {
     let settings = Settings {
         region: Some("us-east-1".to_owned()),
         ec2_endpoint: Some("ec2.example".to_owned()),

@@ -1,8 +1,11 @@
-//! The container orchestrator: four sidecars that call as the real ones do, each led from one of two pods.
+//! The container orchestrator: four sidecars that call as the real ones do, each led from one of
+//! two pods.
 //!
-//! What external-provisioner and external-snapshotter read from a code: CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE and ABORTED say that the work may
-//! still be going on, and they call on until they know, even when nobody wants the result any more, to delete it. Everything else is final: when
-//! nobody wants the result any more they forget it, and whatever EC2 has made is left over for ever. The others call until they succeed.
+//! What external-provisioner and external-snapshotter read from a code: CANCELLED,
+//! DEADLINE_EXCEEDED, UNAVAILABLE and ABORTED say that the work may still be going on, and they
+//! call on until they know, even when nobody wants the result any more, to delete it. Everything
+//! else is final: when nobody wants the result any more they forget it, and whatever EC2 has made
+//! is left over for ever. The others call until they succeed.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -70,7 +73,8 @@ impl Leaders {
     }
 }
 
-/// Moves the leadership of one sidecar: when its pod's controller dies, and at times without a reason.
+/// Moves the leadership of one sidecar: when its pod's controller dies, and at times without a
+/// reason.
 pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
     let dice = Dice::of(seed, &format!("{sidecar:?} leads"));
     let leader = world.leaders.of_sidecar(sidecar);
@@ -199,7 +203,8 @@ pub(crate) fn still_hopeful(world: &World, what: &str, status: &Status) -> Optio
     Some(())
 }
 
-/// external-provisioner: makes the volume. None when it is given up and nothing is left over, or something is blamed.
+/// external-provisioner: makes the volume. None when it is given up and nothing is left over, or
+/// something is blamed.
 pub(crate) async fn provision(
     world: &World,
     request: &csi::CreateVolumeRequest,
@@ -262,7 +267,8 @@ pub(crate) async fn unprovision(world: &World, id: &str) -> Option<()> {
     Some(())
 }
 
-/// external-attacher: attaches until it succeeds or nobody wants it any more. True when it is attached.
+/// external-attacher: attaches until it succeeds or nobody wants it any more. True when it is
+/// attached.
 pub(crate) async fn attach(
     world: &World,
     request: &csi::ControllerPublishVolumeRequest,
@@ -329,7 +335,8 @@ pub(crate) async fn detach(world: &World, volume: &str, node: &str) -> Option<()
     Some(())
 }
 
-/// external-snapshotter: takes the snapshot and waits until it is ready. None when it is given up and nothing is left over, or something is blamed.
+/// external-snapshotter: takes the snapshot and waits until it is ready. None when it is given up
+/// and nothing is left over, or something is blamed.
 pub(crate) async fn snapshot(
     world: &World,
     request: &csi::CreateSnapshotRequest,

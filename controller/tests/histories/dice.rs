@@ -1,4 +1,5 @@
-//! Chance that a seed decides: a sequence of its own for each purpose, so that one more draw here moves nothing there.
+//! Chance that a seed decides: a sequence of its own for each purpose, so that one more draw here
+//! moves nothing there.
 
 use std::time::Duration;
 

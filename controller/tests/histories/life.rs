@@ -1,5 +1,6 @@
-//! What one workload does with its volumes, by its seed: comes, moves, grows, changes, is backed up, restored and copied, and goes. At times a
-//! person acts on the same volumes, or loses patience.
+//! What one workload does with its volumes, by its seed: comes, moves, grows, changes, is backed
+//! up, restored and copied, and goes. At times a person acts on the same volumes, or loses
+//! patience.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The line between one replica and EC2: it is cut when the replica dies, its clock may be wrong, and reads may be late.
+//! The line between one replica and EC2: it is cut when the replica dies, its clock may be wrong,
+//! and reads may be late.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,8 +22,9 @@ use super::in_process::{InProcess, deliver};
 use super::weather::Weather;
 use ebs_csi_controller::signal::Signal;
 
-/// A read shows at most so old a state. Longer than this a look-up by tag can hide a new snapshot from a replica that knows nothing yet, and
-/// then nothing tells it from one that was never taken: a replica is back later than that.
+/// A read shows at most so old a state. Longer than this a look-up by tag can hide a new snapshot
+/// from a replica that knows nothing yet, and then nothing tells it from one that was never taken:
+/// a replica is back later than that.
 pub(crate) const STALE_AT_MOST: Duration = Duration::from_secs(1);
 /// EC2 refuses requests that are signed so much earlier or later.
 const SIGNED_WITHIN_MS: u64 = 5 * 60 * 1000;

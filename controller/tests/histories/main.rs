@@ -1,7 +1,10 @@
-//! Histories of the CSI service under virtual time: two replicas that die between any request and its reply, an EC2 that fails, lies and is used by others, and
-//! sidecars that call as the real ones do. At the end EC2 must hold exactly what the callers know of, and every answer on the way must have been true.
+//! Histories of the CSI service under virtual time: two replicas that die between any request and
+//! its reply, an EC2 that fails, lies and is used by others, and sidecars that call as the real
+//! ones do. At the end EC2 must hold exactly what the callers know of, and every answer on the way
+//! must have been true.
 //!
-//! A seed decides everything. `HISTORY_SEEDS=1-100000` runs so many; `HISTORY_SEEDS=17 HISTORY_SHOW=1 … -- --nocapture` shows one, request by request.
+//! A seed decides everything. `HISTORY_SEEDS=1-100000` runs so many; `HISTORY_SEEDS=17
+//! HISTORY_SHOW=1 … -- --nocapture` shows one, request by request.
 
 mod co;
 mod dice;
@@ -18,7 +21,7 @@ mod weather;
 use ebs_csi_controller::known_bug::KnownBug;
 
 #[test]
-fn nothing_leaks_nothing_is_doubled_and_every_answer_is_true() {
+fn nothing_leaks_or_doubles_and_answers_are_true() {
     let seeds = seeds::wanted();
     let (requests, failed) = seeds::run(seeds.clone());
     println!(
@@ -46,7 +49,7 @@ fn a_seed_replays_its_history_exactly() {
 
 /// The runner would be worth nothing if it could not find what others have got wrong.
 #[test]
-fn known_bugs_are_found() {
+fn injected_known_bugs_are_found_within_100_seeds() {
     let bugs = [
         KnownBug::TokenBumpWithoutAdoption,
         KnownBug::SnapshotWithoutLookUp,

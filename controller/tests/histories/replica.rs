@@ -1,4 +1,5 @@
-//! One replica of the controller: a process that can die between any request and its reply, and begins again with an empty memory.
+//! One replica of the controller: a process that can die between any request and its reply, and
+//! begins again with an empty memory.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -122,7 +123,8 @@ impl Replica {
                 settings,
             )
             .await;
-        // An upgrade or another command line may come with the restart: the same volume is then asked for with other tags, which EC2 refuses.
+        // An upgrade or another command line may come with the restart: the same volume is then
+        // asked for with other tags, which EC2 refuses.
         if self.site.weather.reconfigured && self.dice.chance(0.5) {
             self.generation.fetch_add(1, Ordering::Relaxed);
         }

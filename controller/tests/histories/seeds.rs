@@ -20,7 +20,8 @@ pub(crate) fn wanted() -> RangeInclusive<u64> {
     }
 }
 
-/// Runs all, on as many threads as the machine has processors. Answers how many requests passed and what failed.
+/// Runs all, on as many threads as the machine has processors. Answers how many requests passed and
+/// what failed.
 pub(crate) fn run(seeds: RangeInclusive<u64>) -> (u64, Vec<String>) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicU64::new(*seeds.start());

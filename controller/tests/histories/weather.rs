@@ -1,4 +1,5 @@
-//! What goes wrong in a history, by its seed: each has some of the faults, and all of them end, so that the history can come to rest.
+//! What goes wrong in a history, by its seed: each has some of the faults, and all of them end, so
+//! that the history can come to rest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ const CHANGES: [&str; 8] = [
 pub(crate) struct Weather {
     /// A read is answered with what was true a little before, so often.
     pub(crate) stale: f64,
-    /// A change kills the replica that sends it, before it leaves or after it has taken effect, so often.
+    /// A change kills the replica that sends it, before it leaves or after it has taken effect, so
+    /// often.
     pub(crate) crash: f64,
     /// Sidecars lose their leadership now and then.
     pub(crate) handovers: bool,
@@ -207,7 +209,8 @@ fn add(ec2: &InProcess, rule: Value) {
 /// The zone of all instances and volumes.
 const ZONE: &str = "us-east-1a";
 
-/// Limits that several volumes at once run into, of a volume, of the account, of the zone. Some are tested before the client token is looked at.
+/// Limits that several volumes at once run into, of a volume, of the account, of the zone. Some are
+/// tested before the client token is looked at.
 fn narrow(dice: &Dice) -> Value {
     json!({
         "storage_tib": { "gp3": 0.02, "io2": 0.02 },
@@ -303,7 +306,8 @@ fn rules(dice: &Dice) -> Vec<Value> {
         }
     }
     if dice.chance(0.4) {
-        // Twice within the time that a connection takes to be repeated: EC2 sees the second before the first has ended.
+        // Twice within the time that a connection takes to be repeated: EC2 sees the second before
+        // the first has ended.
         for action in [
             "CreateVolume",
             "CopyVolumes",

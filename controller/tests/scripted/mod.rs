@@ -1,4 +1,5 @@
-//! A server on the loopback whose answers a test writes: EC2, STS, instance metadata, a proxy or a collector, as far as the test needs them.
+//! A server on the loopback whose answers a test writes: EC2, STS, instance metadata, a proxy or a
+//! collector, as far as the test needs them.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::convert::Infallible;
@@ -95,7 +96,8 @@ impl Server {
         Self::listen(Arc::new(script), None).await
     }
 
-    /// A proxy that tunnels every host to itself, and is that host by the certificate of `name`.test.
+    /// A proxy that tunnels every host to itself, and is that host by the certificate of
+    /// `name`.test.
     pub(crate) async fn behind_a_proxy(
         name: &str,
         script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
@@ -205,8 +207,9 @@ async fn answer(
         .expect("a response"))
 }
 
-/// What EC2 and STS answer where nothing is wrong: the check behind Probe, an empty list of snapshots, who asks, and roles whose keys are
-/// `ASIA` and what the token says, for so many seconds from now.
+/// What EC2 and STS answer where nothing is wrong: the check behind Probe, an empty list of
+/// snapshots, who asks, and roles whose keys are `ASIA` and what the token says, for so many
+/// seconds from now.
 pub(crate) fn aws(asked: &Asked, seconds: u64) -> Answer {
     match asked.parameter("Action").as_deref() {
         Some("DescribeAvailabilityZones") => Answer::ec2_error(412, "DryRunOperation"),

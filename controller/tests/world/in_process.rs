@@ -1,4 +1,5 @@
-//! The simulator in the driver's own thread, under virtual time: requests reach it without a socket.
+//! The simulator in the driver's own thread, under virtual time: requests reach it without a
+//! socket.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::{Arc, Mutex};
@@ -94,7 +95,8 @@ pub(crate) async fn deliver(reply: Reply) -> Result<HttpResponse, ConnectorError
 }
 
 impl InProcess {
-    /// A simulator with the default scenario and these settings over it; its time begins now. Must run under paused time.
+    /// A simulator with the default scenario and these settings over it; its time begins now. Must
+    /// run under paused time.
     pub(crate) fn new(over: Value) -> Self {
         let clock = Clock(Instant::now());
         let mut whole = serde_json::to_value(Scenario::default()).expect("a scenario is data");

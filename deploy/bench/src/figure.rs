@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn without_samples_there_is_no_verdict() {
+    fn target_without_samples_or_bound_has_no_verdict() {
         let figure = Figure::new("k", "t", "ms").target(Target::at_most(Statistic::Median, 1.0));
         assert!(figure.verdicts().is_empty());
         let of_bound = figure
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_three_digits() {
+    fn number_shows_fewer_decimals_for_larger_values() {
         for (value, text) in [
             (0.0, "0"),
             (0.0123, "0.012"),

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_with_work_for_half_its_processors_is_busy() {
+    fn load_above_half_of_processors_is_busy() {
         let mut host = Host::look();
         host.processors = 2;
         for (load, busy) in [
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_processors_memory_and_a_kernel() {
+    fn host_reports_processors_memory_and_kernel_without_hostname() {
         let host = Host::look();
         assert!(host.processors > 0 && host.memory_gib > 0, "{host:?}");
         assert!(host.kernel.contains('.'), "{host:?}");

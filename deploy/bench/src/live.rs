@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_uses_time_and_memory() {
+    fn process_cpu_and_memory_are_measured_by_pid() {
         let own = i32::try_from(std::process::id()).unwrap();
         let before = cpu_seconds(own).unwrap();
         let mut sum = 0_u64;

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_own_cgroup_is_found_in_both_versions() {
+    fn cgroup_path_is_parsed_for_v1_and_v2() {
         let first = "4:memory:/pods/a\n3:cpu,cpuacct:/\n0::/unified\n";
         assert_eq!(path_of(first, "memory"), Some("pods/a"));
         assert_eq!(path_of(first, "cpuacct"), Some(""));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_made_and_removed() {
+    fn memory_limit_cgroup_is_removed_on_drop() {
         let limit = match MemoryLimit::make(64 << 20) {
             Ok(limit) => limit,
             Err(why) => {

@@ -205,8 +205,9 @@ mod tests {
     use super::*;
     use crate::figure::Target;
 
+    /// On a busy machine a target in milliseconds is shown as busy, neither met nor missed.
     #[test]
-    fn a_miss_is_published_with_its_reason() {
+    fn missed_target_is_published_with_its_reason() {
         let mut part = Results::begin("node", "run node".to_owned());
         let figure = |key: &str, measured: f64| {
             Figure::new(key, key, "ms")
@@ -241,7 +242,7 @@ mod tests {
         );
     }
     #[test]
-    fn another_driver_stands_beside_ours_where_it_was_measured() {
+    fn page_shows_other_driver_where_measured() {
         let mut part = Results::begin("controller", "run controller".to_owned());
         let figure = |key: &str| {
             Figure::new(key, key, "s")

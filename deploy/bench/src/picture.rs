@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_an_empty_picture() {
+    fn zero_and_empty_figures_render_valid_svg() {
         let zero = Figure::new("k", "t", "").row(Role::Ours, "driver", vec![0.0]);
         assert!(svg(&zero).contains(r#"width="1.0""#));
         assert!(!svg(&Figure::new("k", "t", "")).contains("NaN"));

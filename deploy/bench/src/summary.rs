@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_nearest_ranks() {
+    fn percentiles_are_nearest_rank_and_ignore_nan() {
         let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         let of = Summary::of(&hundred);
         assert_eq!(

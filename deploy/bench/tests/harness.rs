@@ -93,7 +93,7 @@ fn greatest(results: &Results, key: &str) -> f64 {
 }
 
 #[test]
-fn the_node_is_measured() {
+fn node_bench_runs_and_loses_no_process() {
     let directory = tempfile::tempdir().expect("a directory");
     let Some(results) = run("node", directory.path()) else {
         return;
@@ -107,7 +107,7 @@ fn the_node_is_measured() {
 }
 
 #[test]
-fn the_controller_is_measured() {
+fn controller_bench_burst_has_no_throttles_or_retries() {
     let directory = tempfile::tempdir().expect("a directory");
     let Some(results) = run("controller", directory.path()) else {
         return;
@@ -174,7 +174,7 @@ fn each_figure_has_a_row_of(part: &str, only: &str, figures: usize, other: &Path
 }
 
 #[test]
-fn another_driver_is_measured_in_the_same_run() {
+fn other_drivers_controller_is_measured_alongside() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: processes with users of their own need root");
         return;
@@ -200,7 +200,7 @@ fn another_driver_is_measured_in_the_same_run() {
 }
 
 #[test]
-fn another_drivers_node_service_is_measured_in_the_same_run() {
+fn other_drivers_node_service_is_measured_alongside() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: block devices and processes with users of their own need root");
         return;
@@ -222,7 +222,7 @@ fn another_drivers_node_service_is_measured_in_the_same_run() {
 }
 
 #[test]
-fn a_measurement_that_does_not_exist_is_named() {
+fn unknown_measurement_is_refused_by_name() {
     for part in ["controller", "node", "failover"] {
         let done = bench(&[part, "--only", "weather", "--out", "/nonexistent"])
             .output()

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_sees_every_byte_and_no_hole() {
+    fn digest_covers_nonzero_bytes_and_size_not_holes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let disk = file.as_file();
         disk.set_len(64 << 20).unwrap();

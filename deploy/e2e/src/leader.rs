@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hand_over_ends_every_connection_and_the_next_goes_to_the_new_leader() {
+    async fn hand_over_closes_connections_and_switches_leader() {
         let dir = tempfile::tempdir().unwrap();
         let sockets = [dir.path().join("0"), dir.path().join("1")];
         let _running = [replica(&sockets[0], 0), replica(&sockets[1], 1)];

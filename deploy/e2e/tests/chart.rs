@@ -139,7 +139,7 @@ fn containers(pod: &Value) -> Vec<(&str, &Value)> {
 }
 
 #[test]
-fn the_plain_manifests_are_what_the_chart_renders() {
+fn committed_manifests_match_chart_output() {
     if helm().is_none() {
         return;
     }
@@ -165,7 +165,7 @@ fn the_plain_manifests_are_what_the_chart_renders() {
 }
 
 #[test]
-fn the_chart_carries_the_alerts_as_they_are() {
+fn chart_copies_of_alerts_are_current() {
     let mut carried = 0;
     for entry in std::fs::read_dir(root().join("deploy/kubernetes")).expect("manifests") {
         let name = entry.expect("an entry").file_name();
@@ -227,8 +227,10 @@ fn no_set_of_values_mixes_trust_levels() {
     });
 }
 
+/// Only `nameOverride` changes a selector label; Kubernetes refuses to change selectors and role
+/// references in place.
 #[test]
-fn selectors_and_role_references_never_change() {
+fn selectors_and_role_refs_stay_fixed_for_upgrades() {
     let Some(helm) = helm() else { return };
     let roles = BTreeMap::from([
         ("ebs-csi-attacher-binding", "ebs-external-attacher-role"),
@@ -289,8 +291,9 @@ fn no_object_is_rendered_twice() {
     });
 }
 
+/// A second release must not own the cluster-wide objects of the release with the controller.
 #[test]
-fn a_node_only_release_owns_nothing_of_the_other() {
+fn node_only_release_renders_only_own_namespaced_objects() {
     let Some(helm) = helm() else { return };
     let objects = render(&helm, &["--values", "deploy/chart/ci/node-only.yaml"]);
     let kinds: BTreeSet<_> = objects
@@ -307,7 +310,7 @@ fn a_node_only_release_owns_nothing_of_the_other() {
 }
 
 #[test]
-fn zero_and_false_can_be_said() {
+fn zero_and_false_values_override_defaults() {
     let Some(helm) = helm() else { return };
     let argument = |set: &str, name: &str, container: &str, flag: &str| {
         let objects = render(&helm, &["--set", set]);
@@ -375,7 +378,7 @@ fn zero_and_false_can_be_said() {
 }
 
 #[test]
-fn the_grace_period_is_divided_and_never_overrun() {
+fn node_shutdown_steps_fit_in_termination_grace_period() {
     let Some(helm) = helm() else { return };
     each(&helm, |set, objects| {
         for (name, pod) in pods(objects) {
@@ -569,7 +572,7 @@ fn each_refusal_names_its_key_and_next_step() {
 }
 
 #[test]
-fn values_without_effect_are_noted_where_they_act() {
+fn values_without_effect_are_noted_in_output() {
     let Some(helm) = helm() else { return };
     let rows = [
         ("fullnameOverride=x", "fullnameOverride"),
@@ -609,8 +612,9 @@ fn values_without_effect_are_noted_where_they_act() {
     }
 }
 
+/// A user's API rate also drops the chart's burst and worker-threads flags, which depend on it.
 #[test]
-fn a_users_argument_takes_the_charts_place() {
+fn additional_args_replace_chart_arguments() {
     let Some(helm) = helm() else { return };
     let set = "sidecars.provisioner.additionalArgs={--timeout=9s,--kube-api-qps=1}";
     let objects = render(&helm, &["--set", set]);
@@ -648,8 +652,9 @@ fn words<'a>(text: &'a str, from: &str, to: &str) -> BTreeSet<&'a str> {
         .collect()
 }
 
+/// Compares the kept environment variables, StorageClass parameters and mount-helper flags.
 #[test]
-fn the_charts_lists_are_those_of_the_programs() {
+fn chart_lists_match_those_in_program_sources() {
     let define = |file: &str, name: &str| {
         let text = read(&format!("deploy/chart/templates/{file}"));
         let from = format!("{{{{- define \"{name}\" -}}}}");
@@ -702,7 +707,7 @@ fn owned(words: &BTreeSet<&str>) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_programs_know_the_flags_of_the_chart() {
+fn programs_accept_all_chart_flags() {
     let Some(helm) = helm() else { return };
     let programs = [
         "ebs-csi-controller",
@@ -765,7 +770,7 @@ fn the_programs_know_the_flags_of_the_chart() {
 }
 
 #[test]
-fn the_sidecars_know_the_flags_of_the_chart() {
+fn sidecars_accept_all_chart_flags() {
     let Some(helm) = helm() else { return };
     let built = helm.with_file_name("../kubernetes");
     let mut tried = BTreeSet::new();
@@ -842,7 +847,7 @@ fn default_of(values: &Value, path: &str) -> Option<Value> {
 }
 
 #[test]
-fn every_value_has_a_class_and_a_reason() {
+fn chart_values_have_go_driver_class_and_description() {
     let values: Value = serde_saphyr::from_str(&read("deploy/chart/values.yaml")).expect("YAML");
     let schema = schema();
     for (path, leaf) in &schema {
@@ -879,7 +884,7 @@ fn every_value_has_a_class_and_a_reason() {
 }
 
 #[test]
-fn the_page_of_values_is_what_the_schema_says() {
+fn configuration_page_matches_values_and_schema() {
     let file = root().join("deploy/docs/configuration.md");
     let values: Value = serde_saphyr::from_str(&read("deploy/chart/values.yaml")).expect("YAML");
     let made = page(&values);

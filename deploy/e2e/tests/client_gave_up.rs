@@ -27,7 +27,7 @@ fn may_be_in_progress(code: Option<Code>) -> bool {
 }
 
 #[tokio::test]
-async fn a_create_goes_on_without_its_client_and_the_retry_gets_the_same_volume() {
+async fn abandoned_create_continues_and_retries_share_volume() {
     let Some(setting) = Setting::start().await else {
         return;
     };
@@ -54,7 +54,7 @@ async fn a_create_goes_on_without_its_client_and_the_retry_gets_the_same_volume(
 }
 
 #[tokio::test]
-async fn an_attach_goes_on_when_its_client_hangs_up() {
+async fn abandoned_attach_and_detach_are_carried_out_once() {
     let Some(setting) = Setting::start().await else {
         return;
     };
@@ -88,7 +88,7 @@ async fn an_attach_goes_on_when_its_client_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_resize_goes_on_without_its_client() {
+async fn abandoned_resize_continues_with_1_modify_call() {
     let Some(setting) = Setting::start().await else {
         return;
     };
@@ -112,7 +112,7 @@ async fn a_resize_goes_on_without_its_client() {
 }
 
 #[tokio::test]
-async fn a_format_goes_on_without_its_client_and_the_retry_joins_it() {
+async fn abandoned_format_continues_and_retry_joins() {
     let Some(setting) = Setting::start().await else {
         return;
     };

@@ -158,7 +158,7 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
 
 /// When this fails because the socket is answered, the name of the socket needs no `@` any more.
 #[tokio::test]
-async fn without_an_at_sign_kubelets_dial_is_refused() {
+async fn socket_name_without_at_sign_refuses_kubelet() {
     let Some(clients) = go_clients() else { return };
     let registry = tempfile::tempdir().unwrap();
     let Some(setting) = registering(registry.path()).await else {
@@ -171,8 +171,10 @@ async fn without_an_at_sign_kubelets_dial_is_refused() {
     setting.finish().await;
 }
 
+/// Without one, grpcio sends the percent-encoded path and is refused. A socket path with `@` works
+/// as well.
 #[tokio::test]
-async fn pythons_library_is_answered_when_it_names_an_authority() {
+async fn python_client_is_answered_with_explicit_authority() {
     let Some(python) = python() else { return };
     let links = tempfile::tempdir().unwrap();
     let Some(setting) = registering(links.path()).await else {

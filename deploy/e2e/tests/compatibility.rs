@@ -93,7 +93,7 @@ fn is_a_test(file: &str, name: &str) -> bool {
 }
 
 #[test]
-fn every_promise_is_shown_by_tests_that_exist() {
+fn every_compatibility_promise_cites_existing_tests() {
     let mut promises = BTreeSet::new();
     for row in page().part.into_iter().flat_map(|part| part.row) {
         assert!(
@@ -118,7 +118,7 @@ fn every_promise_is_shown_by_tests_that_exist() {
 }
 
 #[test]
-fn the_page_is_what_the_rows_make() {
+fn compatibility_page_matches_its_rows() {
     let file = root().join("deploy/docs/compatibility.md");
     let made = render(&page());
     if std::env::var_os("UPDATE_GENERATED").is_some() {

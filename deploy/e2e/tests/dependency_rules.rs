@@ -267,8 +267,9 @@ fn only_the_controller_links_the_aws_sdk() {
     }
 }
 
+/// Each crate on the list has a justification.
 #[test]
-fn the_helper_links_only_the_crates_on_its_list() {
+fn helper_links_exactly_its_listed_crates() {
     let path = root().join("policy/supply-chain/helper-crates.txt");
     let text = std::fs::read_to_string(&path).expect("helper-crates.txt");
     let mut listed = BTreeSet::new();

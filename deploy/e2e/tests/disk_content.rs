@@ -176,7 +176,7 @@ fn device(setting: &Setting, attachment: &Attachment) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_disk_that_holds_something_is_refused_and_keeps_every_byte() {
+async fn disk_with_unexpected_content_is_refused_unchanged() {
     let Some(setting) = Setting::start().await else {
         return;
     };
@@ -219,8 +219,9 @@ async fn a_disk_that_holds_something_is_refused_and_keeps_every_byte() {
     setting.finish().await;
 }
 
+/// The publish context names the origin; such a disk must hold data, so the agent never formats it.
 #[tokio::test]
-async fn an_empty_disk_that_came_from_a_snapshot_is_never_formatted() {
+async fn blank_disk_from_snapshot_or_clone_is_refused() {
     let Some(setting) = Setting::start().await else {
         return;
     };

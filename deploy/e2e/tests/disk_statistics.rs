@@ -49,7 +49,7 @@ async fn written_beyond(before: u64, volume: &Volume) -> u64 {
 }
 
 #[tokio::test]
-async fn what_a_pod_writes_is_counted_on_the_nodes_page() {
+async fn pod_writes_count_on_node_metrics_page() {
     let one_node = Setting::with(|options| {
         options.nodes.truncate(1);
         options

@@ -42,7 +42,7 @@ fn is_generated(path: &Path) -> bool {
 }
 
 #[test]
-fn unsafe_code_stands_in_one_named_file_per_crate() {
+fn unsafe_code_is_allowed_only_for_sys_modules() {
     let window = concat!("allow(", "unsafe_code)");
     for path in tracked(&[".rs"]) {
         if read(&path).contains(window) {
@@ -61,7 +61,7 @@ fn unsafe_code_stands_in_one_named_file_per_crate() {
 }
 
 #[test]
-fn no_file_is_named_after_nothing() {
+fn no_rust_file_has_generic_name() {
     let banned = [
         "util", "utils", "common", "helpers", "misc", "manager", "mod", "types", "base",
     ];
@@ -82,7 +82,7 @@ fn no_file_is_named_after_nothing() {
 }
 
 #[test]
-fn nothing_is_left_unfinished() {
+fn no_rust_file_contains_unfinished_markers() {
     let marks = ["todo!(", "unimplemented!(", "FIXME", "XXX:"];
     for path in tracked(&[".rs"]).into_iter().filter(|p| !is_generated(p)) {
         if path.ends_with("house_rules.rs") {
@@ -137,7 +137,7 @@ fn commands_that_the_readme_names_exist() {
 }
 
 #[test]
-fn no_test_carries_the_folder_it_was_compiled_in() {
+fn no_source_file_bakes_in_cargo_manifest_dir() {
     // CI keeps its target directory between checkouts; cargo takes the binary of another checkout for fresh.
     let baked = concat!("env!(", "\"CARGO_MANIFEST_DIR\")");
     for path in tracked(&[".rs"]) {
@@ -166,7 +166,7 @@ fn links_between_pages_lead_to_files() {
 }
 
 #[test]
-fn files_that_pages_name_exist() {
+fn rust_files_named_in_markdown_exist() {
     let folders = [
         "controller",
         "deploy",
@@ -219,7 +219,7 @@ fn cited_scenarios_are_defined() {
 }
 
 #[test]
-fn no_file_cites_a_document_outside_the_tree() {
+fn no_file_cites_external_design_document() {
     let phrase = concat!("the ", "design");
     for path in tracked(&[".rs", ".md", ".toml", ".yaml", ".py"]) {
         let text = read(&path).to_lowercase();

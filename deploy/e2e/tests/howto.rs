@@ -64,7 +64,7 @@ fn every_path_that_a_page_names_exists() {
 }
 
 #[test]
-fn the_stated_count_is_that_of_the_list() {
+fn stated_file_count_matches_file_list() {
     for (name, text) in pages() {
         let stated = text.lines().find_map(|line| line.strip_prefix("Files: "));
         let stated: Option<usize> = stated.and_then(|count| count.parse().ok());

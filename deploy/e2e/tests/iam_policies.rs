@@ -339,8 +339,10 @@ fn all_used(report: &Value) {
     }
 }
 
+/// The policies also refuse to fence an untagged instance, and controller/README.md lists exactly
+/// the EC2 calls made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_feature_works_under_the_policies_and_each_action_of_them_is_used() {
+async fn all_features_work_and_use_every_policy_action() {
     let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else {
         return;
     };
@@ -389,8 +391,9 @@ fn documented() -> BTreeSet<String> {
         .collect()
 }
 
+/// The error or the log names the action; a missing KMS action shows only as "encryption key".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_any_one_action_a_feature_breaks_and_says_which_is_missing() {
+async fn missing_policy_action_shows_in_error_or_log() {
     let policies = read_policies(&BY_FEATURE);
     let elements: BTreeSet<(String, String, String)> = policies.elements().collect();
     let rows: BTreeSet<(String, String, String)> = NEEDED
@@ -439,8 +442,10 @@ async fn breaks(world: &IamWorld, row: &Needed) -> Option<String> {
     (!clear).then(|| format!("{feature:?} without {action} of {policy}/{statement}: {result:?}"))
 }
 
+/// Ending an `iopsPerGB` ratio deletes its tag; without ec2:DeleteTags the change succeeds and the
+/// log names the permission.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rate_is_changed_without_delete_tags() {
+async fn modify_without_delete_tags_permission_succeeds_and_warns() {
     let Some(world) = IamWorld::start(read_policies(&BY_FEATURE)).await else {
         return;
     };
@@ -450,7 +455,7 @@ async fn a_rate_is_changed_without_delete_tags() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_cluster_scoped_policy_serves_its_cluster_and_touches_no_other() {
+async fn cluster_scoped_policy_serves_only_its_own_cluster() {
     let Some(world) = IamWorld::start(read_policies(&["cluster-scoped"])).await else {
         return;
     };
@@ -603,7 +608,7 @@ const ASKED: &[Asked] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_driver_never_asks_is_refused() {
+async fn policies_allow_driver_requests_and_refuse_others() {
     for (files, is_scoped) in [(&BY_FEATURE[..], false), (&["cluster-scoped"][..], true)] {
         let Some(world) = IamWorld::start(read_policies(files)).await else {
             return;

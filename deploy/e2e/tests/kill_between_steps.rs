@@ -146,7 +146,7 @@ async fn the_mount_helper_may_die_before_any_step() {
 }
 
 #[tokio::test]
-async fn the_mount_helpers_supervisor_may_die_before_any_step() {
+async fn mount_helper_supervisor_may_die_before_any_step() {
     let [mut first, second] = claims("supervisor");
     first.content = Claim::filesystem("", "xfs", 10).content;
     killed_before_every_step(Victim::HelperSupervisor, [first, second]).await;
@@ -159,7 +159,7 @@ async fn ec2_may_be_unreachable_before_any_step() {
 
 /// The controller is killed when EC2 has taken the request and has not answered it yet.
 #[tokio::test]
-async fn the_controller_may_die_while_ec2_works_on_its_request() {
+async fn controller_killed_during_ec2_call_duplicates_nothing() {
     let Some(mut setting) = Setting::start().await else {
         return;
     };
@@ -215,7 +215,7 @@ async fn the_controller_may_die_while_ec2_works_on_its_request() {
 
 /// The tool is stopped in the middle of a format, then the victim is killed.
 #[tokio::test]
-async fn whoever_dies_in_the_middle_of_a_format_strands_no_volume() {
+async fn kill_during_format_strands_no_volume() {
     let Some(mut setting) = Setting::start().await else {
         return;
     };
@@ -262,7 +262,7 @@ async fn whoever_dies_in_the_middle_of_a_format_strands_no_volume() {
 
 /// Each node process is killed some milliseconds after a call began, over a volume with data.
 #[tokio::test]
-async fn a_node_process_that_dies_some_milliseconds_into_a_call_loses_no_byte() {
+async fn node_process_kill_mid_call_loses_no_data() {
     let Some(mut setting) = Setting::start().await else {
         return;
     };

@@ -131,7 +131,7 @@ async fn history(seed: u64) -> Option<Result<Vec<&'static str>, String>> {
 }
 
 #[test]
-fn nothing_leaks_and_nothing_is_doubled_however_often_the_controller_is_killed() {
+fn repeated_controller_kills_leak_and_duplicate_nothing() {
     let lives = seeds::each(20, AT_ONCE, history);
     let kills: usize = lives.iter().map(Vec::len).sum();
     println!("killed {kills} times between a request and its reply");

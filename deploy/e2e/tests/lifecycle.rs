@@ -62,22 +62,22 @@ async fn live(claim: Claim) {
 }
 
 #[tokio::test]
-async fn an_ext4_volume_lives_and_leaves_nothing() {
+async fn ext4_volume_lifecycle_leaves_nothing_behind() {
     live(Claim::filesystem("pvc-life-ext4", "ext4", 10).parameter("type", "gp3")).await;
 }
 
 #[tokio::test]
-async fn an_xfs_volume_lives_and_leaves_nothing() {
+async fn xfs_volume_lifecycle_leaves_nothing_behind() {
     live(Claim::filesystem("pvc-life-xfs", "xfs", 10).parameter("type", "gp3")).await;
 }
 
 #[tokio::test]
-async fn a_raw_block_volume_lives_and_leaves_nothing() {
+async fn raw_block_volume_lifecycle_leaves_nothing_behind() {
     live(Claim::block("pvc-life-block", 10).parameter("type", "gp3")).await;
 }
 
 #[tokio::test]
-async fn a_larger_restore_fills_its_disk_and_keeps_the_bytes() {
+async fn larger_restore_grows_file_system_and_keeps_data() {
     let Some(setting) = Setting::start().await else {
         return;
     };
@@ -146,8 +146,9 @@ async fn a_larger_restore_fills_its_disk_and_keeps_the_bytes() {
     setting.finish().await;
 }
 
+/// Writes of the second pod fail with EROFS while the first pod still writes.
 #[tokio::test]
-async fn a_read_only_publish_cannot_be_written_and_two_pods_share_a_volume() {
+async fn read_only_publish_shares_volume_with_writing_pod() {
     let Some(setting) = Setting::start().await else {
         return;
     };

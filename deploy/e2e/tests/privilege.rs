@@ -171,7 +171,7 @@ fn auditor(program: &Path, arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn the_auditor_finds_the_sandbox_and_nothing_else() {
+async fn auditor_reports_sandbox_flag_and_wrong_profiles() {
     let Some(binaries) = setting::binaries(&["ebs-csi-policy"]) else {
         return;
     };

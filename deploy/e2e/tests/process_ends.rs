@@ -22,7 +22,7 @@ const PROGRAMS: [&str; 7] = [
 ];
 
 #[test]
-fn every_program_tells_its_help_and_version() {
+fn every_program_prints_help_and_version() {
     let Some(binaries) = setting::binaries(&PROGRAMS) else {
         return;
     };
@@ -36,7 +36,7 @@ fn every_program_tells_its_help_and_version() {
 }
 
 #[test]
-fn a_bad_command_line_ends_with_64_and_one_line() {
+fn bad_command_line_exits_64_with_one_line() {
     let Some(binaries) = setting::binaries(&PROGRAMS) else {
         return;
     };
@@ -98,7 +98,7 @@ fn a_bad_command_line_ends_with_64_and_one_line() {
 const OF_THE_LAUNCHER: [&str; 2] = ["helper", "listen"];
 
 #[test]
-fn every_flag_of_a_process_is_known_to_the_launcher() {
+fn launcher_knows_every_flag_of_its_processes() {
     let Some(binaries) = setting::binaries(&PROGRAMS) else {
         return;
     };
@@ -155,8 +155,9 @@ fn deprived(program: &Path, how: &[&str], arguments: &[&str]) -> Ended {
     program::run(whole)
 }
 
+/// The helper cannot confine itself without CAP_SYS_ADMIN, CAP_SETUID or CAP_SETPCAP.
 #[test]
-fn what_cannot_be_confined_ends_with_77_and_serves_nothing() {
+fn helper_missing_capability_exits_77_without_serving() {
     let Some(binaries) = setting::binaries(&PROGRAMS) else {
         return;
     };
@@ -215,8 +216,9 @@ impl Drop for Running {
     }
 }
 
+/// The process serves without credentials or EC2; without a Region it exits with 78.
 #[tokio::test]
-async fn a_controller_without_aws_serves_and_its_probe_says_what_is_missing() {
+async fn probe_of_controller_without_aws_names_cause() {
     let Some(binaries) = setting::binaries(&["ebs-csi-controller"]) else {
         return;
     };
@@ -276,7 +278,7 @@ async fn a_controller_without_aws_serves_and_its_probe_says_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_controller_that_starts_while_ec2_is_away_becomes_ready_by_itself() {
+async fn controller_started_during_ec2_outage_becomes_ready() {
     let Some(mut setting) = Setting::with(|options| options.devices = "none".to_owned()).await
     else {
         return;

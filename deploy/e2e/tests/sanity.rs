@@ -213,7 +213,7 @@ async fn csi_sanity_passes_with_raw_block_volumes() {
 }
 
 #[tokio::test]
-async fn csi_sanity_passes_on_the_one_socket_of_mode_all() {
+async fn csi_sanity_passes_on_single_mode_all_socket() {
     let Some(program) = program() else { return };
     let Some(binaries) = setting::binaries(&["aws-ebs-csi-driver"]) else {
         return;

@@ -216,7 +216,7 @@ async fn history(seed: u64) -> Option<Result<Happened, String>> {
 }
 
 #[test]
-fn nothing_leaks_and_nothing_is_doubled_by_two_controllers_at_once() {
+fn two_controllers_leak_and_duplicate_nothing() {
     let mut all = Happened::new();
     for (what, often) in seeds::each(8, AT_ONCE, history).into_iter().flatten() {
         *all.entry(what).or_default() += often;

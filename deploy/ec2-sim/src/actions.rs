@@ -276,12 +276,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sorted_because_it_is_searched() {
+    fn action_table_is_sorted_for_binary_search() {
         assert!(ACTIONS.windows(2).all(|w| w[0].0 < w[1].0));
     }
 
     #[test]
-    fn a_call_without_ids_filters_and_page_is_unfiltered() {
+    fn call_without_ids_filters_or_page_is_unfiltered() {
         for (query, yes) in [
             ("Action=DescribeVolumes&Version=1", true),
             ("VolumeId.1=vol-1", false),

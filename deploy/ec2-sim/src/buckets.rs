@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_gets_the_capacity_and_then_the_refill() {
+    fn each_action_bucket_grants_capacity_then_refill() {
         let (mut b, l) = (Buckets::default(), Limits::default());
         assert_eq!(granted(&mut b, &l, "CreateVolume", 150, 0), 100);
         assert_eq!(granted(&mut b, &l, "CreateVolume", 150, 2_000), 10);

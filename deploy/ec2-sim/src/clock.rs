@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_never_starts_before_what_the_state_knows() {
+    fn clock_never_starts_before_latest_stored_time() {
         let later = Millis::parse("2026-02-01T00:00:00Z").expect("time");
         let c = Clock::start(
             &Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_speed_can_be_changed() {
+    fn setting_scale_makes_manual_clock_run() {
         let mut c = Clock::start(&Mode::Manual("2026-01-01T00:00:00Z".to_owned()), None);
         c.set_scale(1_000_000.0);
         assert_eq!(c.mode(), "scaled");

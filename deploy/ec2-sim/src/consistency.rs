@@ -119,8 +119,9 @@ impl View {
 mod tests {
     use super::*;
 
+    /// A read that filters by tag adds the tag lag.
     #[test]
-    fn a_replica_keeps_to_its_lag_and_replicas_differ() {
+    fn replica_lag_is_stable_and_differs_per_replica() {
         let setting: Setting = serde_json::from_str(
             r#"{"replicas":8,"lag":{"uniform_ms":[0,1000]},"tag_lag":{"fixed_ms":5000}}"#,
         )
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn without_replicas_and_faults_reads_are_the_truth() {
+    fn reads_are_current_without_replicas_or_faults() {
         let mut c = Consistency::new(Setting::default(), 1);
         let p = Params::parse(b"");
         assert!(c.view("DescribeVolumes", &p, 0).is_none());

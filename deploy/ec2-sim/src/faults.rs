@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_strikes_as_often_as_it_says() {
+    fn fault_rule_hits_only_configured_matching_calls() {
         let t = r#""fault":{"kind":"throttle"}"#;
         for (json, expected) in [
             (format!("{{{t}}}"), vec![1, 2, 3, 4, 5, 6]),
@@ -217,15 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn a_probability_strikes_about_so_often_and_the_same_for_the_same_seed() {
+    fn fault_probability_is_kept_and_reproducible_per_seed() {
         let json = r#"{"probability":0.3,"fault":{"kind":"throttle"}}"#;
         let once = hits(json, 1000);
         assert!((250..350).contains(&once.len()), "{}", once.len());
         assert_eq!(once, hits(json, 1000));
     }
 
+    /// A rule with an id in use replaces the older rule.
     #[test]
-    fn rules_are_named_replaced_and_removed_and_typing_errors_refused() {
+    fn rules_are_replaced_and_removed_and_typos_refused() {
         let mut f = Faults::new(1);
         let id = f.add(rule(r#"{"fault":{"kind":"throttle"}}"#), Millis(0));
         f.add(

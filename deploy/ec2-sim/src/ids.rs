@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn issued_ids_are_well_formed_distinct_and_follow_from_the_seed() {
+    fn issued_ids_are_valid_unique_and_seeded() {
         let mut a = Ids::new(9);
         let mut b = Ids::new(9);
         let first: Vec<String> = (0..1000).map(|_| a.issue("vol")).collect();
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_cannot_have_been_issued_are_recognised() {
+    fn malformed_or_all_zero_ids_are_rejected() {
         for (id, good) in [
             ("vol-0123456789abcdef0", true),
             ("vol-1a2b3c4d", true),

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_needed_and_expires() {
+    fn imds_access_needs_unexpired_token() {
         let mut s = Sessions::default();
         let put = |s: &mut Sessions, ttl, forwarded| {
             s.put(ttl, forwarded, "t".to_owned(), Millis(0)).status
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn credential_paths_are_traps_and_others_are_not() {
+    fn only_credential_and_user_data_paths_are_traps() {
         for (path, trap) in [
             ("/latest/meta-data/iam/security-credentials/", true),
             ("/latest/meta-data/iam/security-credentials/role", true),

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_finds_its_violation_once() {
+    fn violated_invariants_are_reported_by_name() {
         assert_eq!(check(vec![fresh(Outcome::Available)]), Vec::<&str>::new());
         assert!(check(vec![attached(&["i-1", "i-2"])]).contains(&"one_instance"));
         let mut v = attached(&["i-1", "i-2"]);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_that_changes_its_identity_while_attached_is_reported() {
+    fn file_system_identity_change_while_attached_is_reported() {
         let print = |id: &str| {
             Some(Fingerprint {
                 kind: "ext4",

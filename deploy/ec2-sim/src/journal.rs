@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_numbered_over_restarts_and_found_by_number_and_action() {
+    fn numbering_survives_restart_and_queries_filter_by_action() {
         let dir = tempfile::tempdir().expect("dir");
         let mut j = Journal::open(dir.path()).expect("open");
         for a in ["A", "B", "A"] {

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_normal_has_its_median_and_its_99th_percentile() {
+    fn log_normal_samples_match_median_and_p99() {
         let d = spread(1_000, 4_000);
         let mut r = Random::new(5, "t");
         let mut v: Vec<u64> = (0..20_000).map(|_| d.sample(&mut r)).collect();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_and_items_are_known_by_name() {
+    fn latency_profiles_and_items_reject_unknown_names() {
         let mut l = Latency::new("instant", 1).expect("instant");
         assert_eq!((l.sample("attach"), l.api("CreateVolume")), (0, 0));
         let change: Change = serde_json::from_str(

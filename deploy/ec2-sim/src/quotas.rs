@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_keeps_what_it_does_not_name() {
+    fn quota_change_keeps_unnamed_quotas() {
         let q = Quotas::default();
         let changed = q
             .changed(serde_json::json!({"snapshots": 3, "storage_tib": {"gp3": 0.5}}))

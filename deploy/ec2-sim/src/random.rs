@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_sequence_and_purposes_differ() {
+    fn sequence_depends_only_on_seed_and_purpose() {
         let take = |seed, purpose| {
             let mut r = Random::new(seed, purpose);
             [r.bits(), r.bits(), r.bits()]

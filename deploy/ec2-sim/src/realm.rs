@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_comes_in_order_of_time() {
+    fn due_events_pop_in_time_order() {
         let mut r = realm();
         let mut v = fresh(Outcome::Available);
         r.put_volume(v.clone());

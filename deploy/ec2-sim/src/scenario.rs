@@ -403,7 +403,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_of_the_readme_is_a_scenario() {
+    fn readme_example_parses_as_valid_scenario() {
         let readme = include_str!("../README.md");
         let toml = readme
             .split_once("```toml\n")
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_and_contradictions_are_refused() {
+    fn unknown_keys_and_invalid_values_are_refused() {
         for (text, words) in [
             ("sed = 1", "unknown field"),
             (

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_within_an_eighth_of_a_doubling() {
+    fn histogram_percentiles_are_within_12_percent() {
         let mut h = Histogram::default();
         for v in 1..=1000 {
             h.add(f64::from(v));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_counted_by_how_they_ended() {
+    fn calls_are_counted_by_action_and_error_code() {
         let mut s = Statistics::default();
         let end = |code, throttled| Ended {
             code,

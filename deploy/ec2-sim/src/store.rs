@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_version_of_each_record_survives_and_a_torn_line_is_dropped() {
+    fn reopen_keeps_last_versions_and_drops_torn_line() {
         let dir = tempfile::tempdir().expect("dir");
         let (mut s, l) = Store::open(dir.path()).expect("open");
         assert!(l.last.is_none());

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_and_roles_are_answered() {
+    fn identity_and_assume_role_calls_succeed() {
         assert!(
             call("GetCallerIdentity", "")
                 .expect("identity")

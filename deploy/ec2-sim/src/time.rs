@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_are_written_with_milliseconds_and_read_back() {
+    fn iso_timestamps_parse_and_print_with_milliseconds() {
         let t = Millis::parse("2026-09-25T19:46:13Z").expect("parse");
         assert_eq!(t.iso(), "2026-09-25T19:46:13.000Z");
         assert_eq!(t.plus(5).iso(), "2026-09-25T19:46:13.005Z");

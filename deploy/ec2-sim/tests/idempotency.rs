@@ -34,7 +34,7 @@ fn volumes(w: &World) -> usize {
 }
 
 #[test]
-fn the_same_call_again_gives_the_same_volume_as_it_is_now() {
+fn replayed_create_returns_same_volume_in_current_state() {
     let mut scenario = Scenario {
         profile: "instant".to_owned(),
         ..Scenario::default()
@@ -56,7 +56,7 @@ fn the_same_call_again_gives_the_same_volume_as_it_is_now() {
 }
 
 #[test]
-fn other_parameters_are_a_mismatch_and_the_order_of_tags_is_not() {
+fn changed_parameters_mismatch_but_tag_order_does_not() {
     let mut w = World::new();
     let a = [
         ("TagSpecification.1.ResourceType", "volume"),
@@ -87,7 +87,7 @@ fn other_parameters_are_a_mismatch_and_the_order_of_tags_is_not() {
 }
 
 #[test]
-fn a_token_burns_with_its_volume_and_is_forgotten_after_its_time() {
+fn token_of_deleted_volume_is_refused_until_expiry() {
     let mut w = World::new();
     let (_, body) = call(&mut w, "t", &[]);
     let id = text(&body, "volumeId");
@@ -107,7 +107,7 @@ fn a_token_burns_with_its_volume_and_is_forgotten_after_its_time() {
 }
 
 #[test]
-fn a_dry_run_spends_no_token_and_a_volume_that_vanishes_keeps_its_token_spent() {
+fn vanished_volume_spends_token_unlike_dry_run() {
     let mut w = World::new();
     assert_eq!(
         call(&mut w, "t", &[("DryRun", "true"), ("Size", "9")]).0,
@@ -129,8 +129,9 @@ fn a_dry_run_spends_no_token_and_a_volume_that_vanishes_keeps_its_token_spent() 
     assert_eq!(call(&mut w, "t-2", &[]).0, 200);
 }
 
+/// CreateSnapshot has no client token.
 #[test]
-fn a_snapshot_has_no_token_and_is_made_twice() {
+fn repeated_create_snapshot_makes_second_snapshot() {
     let mut w = World::new();
     let v = w.volume(&[]);
     let a = text(&w.ok("CreateSnapshot", &[("VolumeId", &v)]), "snapshotId");
@@ -139,7 +140,7 @@ fn a_snapshot_has_no_token_and_is_made_twice() {
 }
 
 #[test]
-fn the_same_seed_and_requests_give_the_same_answers() {
+fn same_seed_and_requests_give_same_answers() {
     let run = |seed| {
         let mut w = World::of(Scenario {
             seed,

@@ -33,8 +33,9 @@ fn states(w: &mut World, volume: &str) -> Vec<String> {
     )
 }
 
+/// Attach and detach each take the configured 100 ms.
 #[test]
-fn an_attachment_takes_its_time_and_the_volume_is_in_use_at_once() {
+fn volume_is_in_use_while_attaching_and_detaching() {
     let mut w = fixed(r#"{"attach":{"fixed_ms":100},"detach":{"fixed_ms":100}}"#);
     let v = w.volume(&[]);
     attach(&mut w, &v, NODE_A, "/dev/xvdba");
@@ -68,7 +69,7 @@ fn a_stuck_attachment_stays_until_it_is_detached() {
 }
 
 #[test]
-fn the_instances_mapping_can_say_attached_before_the_volume_does() {
+fn instance_mapping_shows_attached_before_volume() {
     let mut w = fixed(r#"{"attach":{"fixed_ms":100}}"#);
     let v = w.volume(&[]);
     w.fault(r#"{"fault":{"kind":"skew_attach","ms":50}}"#);
@@ -103,8 +104,9 @@ fn a_stuck_detachment_shows_detaching_or_busy() {
     }
 }
 
+/// Two instances share an io2 volume; a second attach to the same instance answers VolumeInUse.
 #[test]
-fn several_instances_share_a_multi_attach_volume_and_each_detaches_by_name() {
+fn multi_attach_volume_needs_instance_to_detach() {
     let mut scenario = Scenario {
         profile: "instant".to_owned(),
         ..Scenario::default()
@@ -140,8 +142,9 @@ fn several_instances_share_a_multi_attach_volume_and_each_detaches_by_name() {
     assert!(w.sim.invariants.found().is_empty());
 }
 
+/// Termination also deletes the root volume; a stopped instance keeps its volumes.
 #[test]
-fn a_terminated_instance_frees_its_volumes_takes_its_root_along_and_is_listed_for_an_hour() {
+fn terminated_instance_frees_volumes_and_expires_after_1h() {
     let mut w = World::new();
     let v = w.volume(&[]);
     attach(&mut w, &v, NODE_A, "/dev/xvdba");
@@ -186,8 +189,10 @@ fn a_terminated_instance_frees_its_volumes_takes_its_root_along_and_is_listed_fo
     );
 }
 
+/// A restore needs a completed snapshot, inherits its encryption and reports initialization
+/// progress.
 #[test]
-fn a_snapshot_restores_to_a_volume_no_smaller_than_itself() {
+fn restored_volume_is_at_least_snapshot_size() {
     let mut w = fixed(r#"{"snapshot":{"fixed_ms":100},"initialize_per_gib":{"fixed_ms":50}}"#);
     let v = w.volume(&[("Encrypted", "true")]);
     let s = text(
@@ -258,7 +263,7 @@ fn a_locked_snapshot_stays_until_the_lock_expires() {
 }
 
 #[test]
-fn fast_restore_answers_200_with_its_failures_inside() {
+fn fast_snapshot_restore_reports_failures_in_200_response() {
     let mut w = World::new();
     let v = w.volume(&[]);
     let s = text(&w.ok("CreateSnapshot", &[("VolumeId", &v)]), "snapshotId");
@@ -309,7 +314,7 @@ fn fast_restore_answers_200_with_its_failures_inside() {
 }
 
 #[test]
-fn copies_are_one_at_a_time_per_source_and_five_per_region() {
+fn copies_run_1_per_source_5_per_region() {
     let mut w = fixed(r#"{"initialize_per_gib":{"fixed_ms":1000}}"#);
     let sources: Vec<String> = (0..6).map(|_| w.volume(&[])).collect();
     let copy = |w: &mut World, v: &str| {
@@ -338,8 +343,9 @@ fn copies_are_one_at_a_time_per_source_and_five_per_region() {
     assert_eq!(copy(&mut w, &sources[5]).0, 200);
 }
 
+/// DeleteTags without a value deletes the tag; a value that does not match leaves the tag.
 #[test]
-fn tags_are_merged_deleted_by_value_and_found() {
+fn create_tags_merges_delete_tags_compares_values() {
     let mut w = World::new();
     let v = w.volume(&[]);
     w.ok(
@@ -387,8 +393,10 @@ fn tags_are_merged_deleted_by_value_and_found() {
     }
 }
 
+/// A tag filter leaves pages empty instead of shortening the list; faults add an empty page and
+/// expire a token.
 #[test]
-fn pages_cover_everything_once_and_a_tag_filter_leaves_pages_empty() {
+fn pages_cover_all_volumes_before_tag_filter_applies() {
     let mut w = World::new();
     for i in 0..12 {
         let value = if i == 11 { "last" } else { "other" };
@@ -445,7 +453,7 @@ fn pages_cover_everything_once_and_a_tag_filter_leaves_pages_empty() {
 }
 
 #[test]
-fn accounts_and_regions_do_not_see_each_other() {
+fn accounts_are_isolated_in_same_region() {
     let mut scenario = Scenario {
         profile: "instant".to_owned(),
         ..Scenario::default()

@@ -20,7 +20,7 @@ fn volumes(w: &World) -> usize {
 }
 
 #[test]
-fn an_empty_bucket_answers_503_and_refills_with_time() {
+fn empty_bucket_answers_503_and_refills() {
     let mut w = World::new();
     let ok = |w: &mut World, n: usize| {
         (0..n)
@@ -40,7 +40,7 @@ fn an_empty_bucket_answers_503_and_refills_with_time() {
 }
 
 #[test]
-fn an_error_is_injected_with_or_without_its_effect_and_in_every_form() {
+fn each_injected_error_form_has_its_configured_effect() {
     for (rule, made, status, body) in [
         (
             r#"{"kind":"error","code":"InternalError","message":"x","effect":true}"#,
@@ -95,7 +95,7 @@ fn an_error_is_injected_with_or_without_its_effect_and_in_every_form() {
 }
 
 #[test]
-fn a_reply_is_lost_after_the_effect_or_before_it() {
+fn reply_is_lost_before_or_after_effect() {
     for (effect, made) in [("true", 1), ("false", 0)] {
         let mut w = World::new();
         w.fault(&format!(
@@ -107,7 +107,7 @@ fn a_reply_is_lost_after_the_effect_or_before_it() {
 }
 
 #[test]
-fn a_request_that_is_delivered_twice_takes_effect_twice_unless_a_token_stops_it() {
+fn duplicated_request_takes_effect_twice_unless_token_given() {
     for (token, made) in [(None, 2), (Some(("ClientToken", "t")), 1)] {
         let mut w = World::new();
         w.fault(
@@ -135,7 +135,7 @@ fn a_volume_that_fails_asynchronously_stays_as_error() {
 }
 
 #[test]
-fn the_journal_tells_each_request_and_hides_credentials() {
+fn journal_records_faults_and_effects_without_credentials() {
     let mut w = World::new();
     w.fault(r#"{"id":"lost","match":{"action":"CreateVolume"},"count":1,"fault":{"kind":"lose_reply","how":"hang","effect":true}}"#);
     w.reply("CreateVolume", CREATE);

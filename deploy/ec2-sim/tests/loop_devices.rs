@@ -86,8 +86,9 @@ fn bound(state: &Path) -> Vec<String> {
     found
 }
 
+/// The life covers a busy detach, growth, snapshot, restore and a kill -9 of the simulator.
 #[test]
-fn a_volume_lives_as_a_block_device_through_busy_growth_snapshot_restore_and_kill() {
+fn loop_device_follows_volume_through_its_whole_life() {
     if !possible() {
         return;
     }
@@ -209,7 +210,7 @@ fn a_volume_lives_as_a_block_device_through_busy_growth_snapshot_restore_and_kil
 }
 
 #[test]
-fn clean_clears_what_a_killed_simulator_left_and_nothing_else() {
+fn clean_removes_only_leftovers_of_killed_simulator() {
     if !possible() {
         return;
     }
@@ -241,7 +242,7 @@ fn clean_clears_what_a_killed_simulator_left_and_nothing_else() {
 }
 
 #[test]
-fn two_instances_share_one_device_of_a_multi_attach_volume() {
+fn multi_attach_instances_share_one_loop_device() {
     if !possible() {
         return;
     }
@@ -296,8 +297,9 @@ fn two_instances_share_one_device_of_a_multi_attach_volume() {
     assert!(bound(&w.state).is_empty());
 }
 
+/// The kernel keeps the loop device until the unmount.
 #[test]
-fn force_and_a_stopped_instance_do_not_wait_for_who_holds_the_device() {
+fn forced_detach_or_stopped_instance_ignores_mounted_device() {
     if !possible() {
         return;
     }

@@ -27,8 +27,9 @@ fn attach<'a>(volume: &'a str, device: &'a str) -> Vec<(&'a str, &'a str)> {
     ]
 }
 
+/// Tags and instance mappings have lags of their own, and changes act on the true state.
 #[test]
-fn a_read_that_is_behind_shows_neither_what_is_new_nor_that_something_is_gone() {
+fn lagging_read_misses_new_and_shows_deleted_volumes() {
     let mut w = with(
         "consistency",
         json!({"replicas": 1, "lag": {"fixed_ms": 1000}, "mapping_lag": {"fixed_ms": 3000}, "tag_lag": {"fixed_ms": 5000}}),
@@ -97,7 +98,7 @@ fn a_read_that_is_behind_shows_neither_what_is_new_nor_that_something_is_gone() 
 }
 
 #[test]
-fn replicas_make_reads_go_backwards_and_in_the_end_agree() {
+fn replica_reads_go_backwards_then_converge() {
     let mut w = with(
         "consistency",
         json!({"replicas": 4, "lag": {"uniform_ms": [0, 1000]}}),
@@ -117,7 +118,7 @@ fn replicas_make_reads_go_backwards_and_in_the_end_agree() {
 }
 
 #[test]
-fn a_stale_read_is_a_fault_like_others() {
+fn stale_fault_returns_old_state_for_1_read() {
     let mut w = World::new();
     let id = w.volume(&[]);
     w.fault(r#"{"match":{"action":"DescribeVolumes"},"skip":1,"count":1,"fault":{"kind":"stale","ms":60000}}"#);
@@ -129,7 +130,7 @@ fn a_stale_read_is_a_fault_like_others() {
 }
 
 #[test]
-fn what_is_there_can_be_unseen_for_a_while() {
+fn unseen_fault_hides_existing_resource_for_2_reads() {
     let mut w = World::new();
     let id = w.volume(&[]);
     let by_id = [("VolumeId.1", id.as_str())];
@@ -157,7 +158,7 @@ fn what_is_there_can_be_unseen_for_a_while() {
 }
 
 #[test]
-fn limits_of_the_account_are_kept() {
+fn requests_beyond_account_quotas_are_refused() {
     let mut w = with(
         "quotas",
         json!({"storage_tib": {"gp3": 0.015}, "iops": {"io2": 300}, "snapshots": 2,
@@ -224,7 +225,7 @@ fn limits_of_the_account_are_kept() {
 }
 
 #[test]
-fn a_volume_grows_and_changes_only_within_the_accounts_limits() {
+fn modification_stays_within_quotas_and_zone_capacity() {
     let mut w = with(
         "quotas",
         json!({"storage_tib": {"gp3": 0.03}, "iops": {"io2": 300},
@@ -267,7 +268,7 @@ fn a_volume_grows_and_changes_only_within_the_accounts_limits() {
 }
 
 #[test]
-fn what_is_above_a_limit_that_is_lowered_is_no_violation() {
+fn resources_above_lowered_quota_violate_no_invariant() {
     let mut w = World::new();
     let id = w.volume(&[("Size", "10")]);
     let other = w.volume(&[("Size", "10")]);
@@ -287,7 +288,7 @@ fn what_is_above_a_limit_that_is_lowered_is_no_violation() {
 }
 
 #[test]
-fn snapshots_under_way_are_limited_by_volume_and_by_region() {
+fn pending_snapshots_are_limited_per_volume_and_region() {
     let mut w = with("quotas", json!({"pending_snapshots": 6}));
     w.fault(r#"{"match":{"action":"CreateSnapshot"},"fault":{"kind":"stuck_snapshot"}}"#);
     let (a, b) = (w.volume(&[]), w.volume(&[]));
@@ -309,7 +310,7 @@ fn snapshots_under_way_are_limited_by_volume_and_by_region() {
 }
 
 #[test]
-fn a_limit_can_hide_that_a_replay_has_its_volume() {
+fn quota_checked_before_token_hides_replayed_volume() {
     for (before, code) in [(false, None), (true, Some("VolumeLimitExceeded"))] {
         let mut w = with(
             "quotas",
@@ -325,7 +326,7 @@ fn a_limit_can_hide_that_a_replay_has_its_volume() {
 }
 
 #[test]
-fn initialization_rates_add_up() {
+fn summed_initialization_rates_above_quota_are_refused() {
     let mut w = with("quotas", json!({"initialization_rate": 300}));
     let id = w.volume(&[]);
     let s = text(&w.ok("CreateSnapshot", &[("VolumeId", &id)]), "snapshotId");
@@ -344,8 +345,9 @@ fn initialization_rates_add_up() {
     w.ok("CreateVolume", &p);
 }
 
+/// Capacity is set per zone and volume type, so gp2 still has room where gp3 has none.
 #[test]
-fn a_zone_without_room_answers_a_server_error_and_others_have_room() {
+fn full_zone_answers_5xx_and_other_zones_create() {
     for status in [500, 503] {
         let mut w = with(
             "quotas",
@@ -359,8 +361,9 @@ fn a_zone_without_room_answers_a_server_error_and_others_have_room() {
     }
 }
 
+/// Unfiltered describe calls fail too while one zone is down.
 #[test]
-fn an_outage_of_a_zone_leaves_the_others_alone() {
+fn zone_outage_leaves_other_zones_usable() {
     let mut w = World::new();
     let (a, b) = (
         w.volume(&[]),
@@ -416,7 +419,7 @@ fn an_outage_of_a_zone_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_device_name_is_taken_by_what_is_not_listed_or_by_who_was_faster() {
+fn device_name_can_be_taken_unlisted_or_raced() {
     let mut w = World::new();
     let id = w.volume(&[]);
     let listed = |w: &mut World| {
@@ -449,7 +452,7 @@ fn a_device_name_is_taken_by_what_is_not_listed_or_by_who_was_faster() {
 }
 
 #[test]
-fn others_act_just_before_a_request_or_after_it() {
+fn foreign_change_lands_before_or_after_request() {
     let mut w = World::new();
     let id = w.volume(&[]);
     w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"foreign","action":"DeleteVolume","parameters":{"VolumeId":"$VolumeId"}}}"#);
@@ -484,7 +487,7 @@ fn others_act_just_before_a_request_or_after_it() {
 }
 
 #[test]
-fn a_modification_can_be_stuck_and_its_size_can_be_late() {
+fn modification_can_stick_or_resize_late() {
     let mut w = World::new();
     let id = w.volume(&[("Size", "1")]);
     w.fault(
@@ -510,8 +513,9 @@ fn a_modification_can_be_stuck_and_its_size_can_be_late() {
     assert_eq!(state(&mut w), "modifying");
 }
 
+/// EC2 and STS answer the same refusal with different statuses and codes.
 #[test]
-fn callers_are_sent_away_in_each_services_words() {
+fn refuse_faults_return_codes_of_each_service() {
     let mut w = World::new();
     for (refused, status, code) in [
         ("expired_token", 400, "RequestExpired"),
@@ -586,7 +590,7 @@ fn callers_are_sent_away_in_each_services_words() {
 }
 
 #[test]
-fn what_a_cluster_made_must_bear_a_name() {
+fn cluster_tagged_volume_without_name_violates_invariant() {
     let mut w = World::new();
     w.volume(&[
         ("TagSpecification.1.ResourceType", "volume"),
@@ -597,7 +601,7 @@ fn what_a_cluster_made_must_bear_a_name() {
 }
 
 #[test]
-fn a_scenario_with_a_zone_in_no_state_is_refused() {
+fn scenario_with_unknown_zone_state_is_refused() {
     let zones = json!([{"name": "us-east-1a", "id": "use1-az6", "state": "sleepy"}]);
     let s: Scenario =
         serde_json::from_value(json!({"zones": zones, "instances": []})).expect("scenario");

@@ -104,8 +104,9 @@ fn lengths(answer: &str) -> (usize, usize) {
     (said.parse().expect("number"), body.len())
 }
 
+/// With a manual clock, the simulator does not compare the date of the signature.
 #[test]
-fn a_signature_has_its_form_and_its_time() {
+fn malformed_or_expired_request_signature_is_refused() {
     let r = instant();
     let url = r.server.ec2();
     let answer = |signature: &str| raw_signed(&url, ZONES, signature).0;
@@ -131,7 +132,7 @@ fn a_signature_has_its_form_and_its_time() {
 }
 
 #[test]
-fn replies_are_lost_cut_and_slowed_on_the_wire() {
+fn wire_replies_are_lost_cut_or_slowed() {
     let r = instant();
     let url = r.server.ec2();
     let fault = |json: serde_json::Value| {
@@ -230,7 +231,7 @@ fn metadata(url: &str, method: &str, path: &str, header: &str) -> (u16, String) 
 }
 
 #[test]
-fn metadata_that_is_switched_off_or_does_not_come_through_says_so_or_nothing() {
+fn imds_off_answers_403_and_hang_stays_silent() {
     let mut scenario = Scenario::default();
     scenario.instances[0].imds = "off".to_owned();
     scenario.instances[1].imds = "hang".to_owned();
@@ -256,7 +257,7 @@ fn metadata_that_is_switched_off_or_does_not_come_through_says_so_or_nothing() {
 }
 
 #[test]
-fn metadata_needs_a_token_and_reports_who_reaches_for_credentials() {
+fn metadata_needs_token_and_reports_credential_reads() {
     let r = instant();
     let url = r.server.ready()["imds"][NODE_A]
         .as_str()
@@ -335,7 +336,7 @@ fn metadata_needs_a_token_and_reports_who_reaches_for_credentials() {
 }
 
 #[test]
-fn the_control_socket_moves_time_instances_and_states() {
+fn control_socket_changes_clock_instances_and_volume_states() {
     let scenario: Scenario = serde_json::from_value(json!({
         "clock": {"manual": "2026-01-01T00:00:00Z"},
         "latency": {"volume_create": {"fixed_ms": 1000}, "attach": {"fixed_ms": 1000}},
@@ -444,7 +445,7 @@ fn the_control_socket_moves_time_instances_and_states() {
 }
 
 #[test]
-fn only_loopback_is_served_and_a_directory_by_one_at_a_time() {
+fn server_refuses_non_loopback_and_busy_state_directory() {
     let r = instant();
     let options = |dir: &std::path::Path, listen: &str| ServerOptions {
         state_dir: dir.to_owned(),
@@ -467,7 +468,7 @@ fn only_loopback_is_served_and_a_directory_by_one_at_a_time() {
 }
 
 #[test]
-fn permissions_are_changed_and_read_over_the_control_socket() {
+fn control_socket_changes_and_reports_permissions() {
     let r = instant();
     let url = r.server.ec2();
     let may = |action: &str| {
@@ -529,7 +530,7 @@ fn permissions_are_changed_and_read_over_the_control_socket() {
 }
 
 #[test]
-fn a_device_comes_late_or_never() {
+fn late_device_fault_delays_or_hides_device_node() {
     let r = start(Scenario {
         profile: "instant".to_owned(),
         clock: ec2_sim::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),

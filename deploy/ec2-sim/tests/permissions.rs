@@ -70,7 +70,7 @@ fn create<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
 }
 
 #[test]
-fn no_action_is_done_without_permission_and_each_is_with_it() {
+fn each_action_needs_its_own_permission() {
     let mut w = world();
     let id = w.volume(&[]);
     let snapshot = text(&w.ok("CreateSnapshot", &[("VolumeId", &id)]), "snapshotId");
@@ -206,7 +206,7 @@ fn no_action_is_done_without_permission_and_each_is_with_it() {
 }
 
 #[test]
-fn conditions_see_tags_that_are_asked_for_and_tags_that_are_there() {
+fn conditions_see_requested_and_existing_tags() {
     let mut w = world();
     let theirs = w.volume(&TAGGED);
     let not_theirs = w.volume(&[]);
@@ -316,7 +316,7 @@ fn every_resource_of_a_call_must_be_allowed() {
 }
 
 #[test]
-fn a_refusal_can_be_decoded_and_a_denial_says_so() {
+fn refusal_decodes_and_names_explicit_deny() {
     let mut w = world();
     allow(
         &mut w,
@@ -357,7 +357,7 @@ fn sts(action: &str, parameters: &[(&str, &str)]) -> ec2_sim::Request {
 }
 
 #[test]
-fn a_roles_session_acts_as_the_role_until_it_ends() {
+fn role_session_acts_as_role_until_expiry() {
     let mut w = world();
     allow(
         &mut w,
@@ -464,7 +464,7 @@ fn sessions_and_keys_can_be_made_to_expire() {
 }
 
 #[test]
-fn keys_of_nobody_are_refused_where_that_is_asked_for() {
+fn unknown_access_keys_are_refused_when_configured() {
     let mut w = world();
     let mut setting = principal(&json!([{"Effect": "Allow", "Action": "*", "Resource": "*"}]));
     setting.unknown = ec2_sim::iam::Unknown::Refuse;
@@ -484,8 +484,9 @@ fn keys_of_nobody_are_refused_where_that_is_asked_for() {
     );
 }
 
+/// The vanished volume keeps its client token spent.
 #[test]
-fn a_volume_whose_key_may_not_be_used_is_accepted_and_vanishes() {
+fn accepted_volume_with_denied_kms_key_vanishes() {
     let key = "arn:aws:kms:us-east-1:111122223333:key/k";
     let kms = ["kms:CreateGrant", "kms:GenerateDataKeyWithoutPlaintext"];
     for missing in [None, Some(kms[0]), Some(kms[1])] {
@@ -530,7 +531,7 @@ fn a_volume_whose_key_may_not_be_used_is_accepted_and_vanishes() {
 }
 
 #[test]
-fn policies_come_from_files_and_what_cannot_be_judged_is_refused() {
+fn policy_files_load_and_bad_settings_are_refused() {
     let dir = tempfile::tempdir().expect("dir");
     let write =
         |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("write");

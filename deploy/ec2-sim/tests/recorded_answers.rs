@@ -10,7 +10,7 @@ const ZONE: (&str, &str) = ("AvailabilityZone", "us-east-1a");
 const NOWHERE: &str = "vol-0123456789abcdef0";
 
 #[test]
-fn create_volume_refuses_in_the_recorded_words() {
+fn create_volume_errors_match_recorded_messages() {
     let mut w = World::new();
     let cases: &[(Parameters, &str, &str)] = &[
         (
@@ -136,7 +136,7 @@ fn create_volume_refuses_in_the_recorded_words() {
 }
 
 #[test]
-fn the_order_of_dry_runs_is_the_services() {
+fn dry_run_and_validation_order_matches_ec2() {
     let mut w = World::new();
     let v = w.volume(&[]);
     let dry = ("DryRun", "true");
@@ -201,7 +201,7 @@ fn the_order_of_dry_runs_is_the_services() {
 }
 
 #[test]
-fn volumes_are_named_wrongly_in_the_recorded_words() {
+fn invalid_volume_calls_return_recorded_errors() {
     let mut w = World::new();
     let v = w.volume(&[]);
     let id = ("VolumeId", NOWHERE);
@@ -311,7 +311,7 @@ fn volumes_are_named_wrongly_in_the_recorded_words() {
 }
 
 #[test]
-fn attach_and_detach_refuse_in_the_recorded_words() {
+fn attach_and_detach_errors_match_recorded_messages() {
     let mut w = World::new();
     let v = w.volume(&[]);
     let other = w.volume(&[]);
@@ -364,7 +364,7 @@ fn attach_and_detach_refuse_in_the_recorded_words() {
 }
 
 #[test]
-fn the_attachment_limit_of_the_type_counts_root_and_interfaces() {
+fn attachment_limit_counts_root_and_network_interfaces() {
     let mut w = World::new();
     assert!(w.sim.set_enis(w.now, NODE_A, 2));
     // m5.large: 27 shared; one is the root volume, one the second interface's.
@@ -394,8 +394,10 @@ fn the_attachment_limit_of_the_type_counts_root_and_interfaces() {
     );
 }
 
+/// A modification is refused until the last one completes; the new size is in force once optimizing
+/// begins.
 #[test]
-fn a_modification_blocks_the_next_until_it_is_complete_and_four_a_day_are_the_limit() {
+fn modifications_are_serial_and_limited_to_4_daily() {
     let mut scenario = ec2_sim::Scenario {
         profile: "instant".to_owned(),
         ..ec2_sim::Scenario::default()
@@ -455,7 +457,7 @@ fn snapshots_too_close_together_are_refused_as_recorded() {
 }
 
 #[test]
-fn what_the_front_door_refuses() {
+fn unknown_action_parameter_and_unsigned_request_are_refused() {
     let mut w = World::new();
     assert_eq!(
         w.error("RunInstances", &[]),

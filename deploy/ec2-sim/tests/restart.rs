@@ -6,8 +6,9 @@ use process::{NODE_A, Process, binary, text};
 
 const CREATE: &str = "Action=CreateVolume&AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3";
 
+/// Kills follow a create, an attach and a detach; tokens, ids and attachments survive each.
 #[test]
-fn killed_at_any_time_it_carries_on_where_it_was() {
+fn killed_simulator_resumes_from_its_state_directory() {
     let dir = tempfile::tempdir().expect("dir");
     let state = dir.path().join("state");
     let p = Process::serve(&state, &["--devices", "file"]);
@@ -73,8 +74,9 @@ fn killed_at_any_time_it_carries_on_where_it_was() {
     assert!(!state.exists(), "nothing is left");
 }
 
+/// A usage error prints exactly one line; `--help` and `--version` exit with 0.
 #[test]
-fn bad_usage_and_bad_scenarios_end_with_one_line_and_their_own_code() {
+fn usage_and_scenario_errors_exit_64_and_78() {
     let dir = tempfile::tempdir().expect("dir");
     let bad = dir.path().join("bad.toml");
     std::fs::write(&bad, "sed = 1\n").expect("write");

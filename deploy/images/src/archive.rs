@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_names_the_next_by_digest() {
+    fn index_manifest_config_and_layer_digests_match() {
         let (image, contents) = image();
         let mut archive = Vec::new();
         write(&image, &contents, &mut archive).unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_links_and_owners_are_kept() {
+    fn layer_keeps_modes_and_links_sets_root_owner() {
         let (_, contents) = image();
         let layer = layer(&contents).unwrap();
         let mut seen = Vec::new();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_leave_the_root_are_refused() {
+    fn relative_and_dotdot_paths_are_refused() {
         let mut contents = Contents::default();
         for path in ["etc/passwd", "/etc/../passwd", "../x"] {
             let added = contents.add(Path::new(path), Entry::Directory(0o755));

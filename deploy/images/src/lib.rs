@@ -1,8 +1,9 @@
 //! Container images from scratch, written as OCI archives.
 //!
-//! An archive is the tar form of an [OCI image layout](https://github.com/opencontainers/image-spec):
-//! one layer, its configuration, a manifest and an index. `ctr images import` takes it as it is. All
-//! times and owners are fixed and all entries sorted, so that the same files give the same bytes.
+//! An archive is the tar form of an [OCI image
+//! layout](https://github.com/opencontainers/image-spec): one layer, its configuration, a manifest
+//! and an index. `ctr images import` takes it as it is. All times and owners are fixed and all
+//! entries sorted, so that the same files give the same bytes.
 
 mod archive;
 mod contents;

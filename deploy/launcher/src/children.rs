@@ -19,7 +19,8 @@ pub fn sibling(name: &str) -> io::Result<PathBuf> {
         .map_or_else(|| PathBuf::from(name), |directory| directory.join(name)))
 }
 
-/// The variables that a process other than the controller may inherit. Credentials, and what names them, are the controller's alone.
+/// The variables that a process other than the controller may inherit. Credentials, and what names
+/// them, are the controller's alone.
 pub const FOR_ALL: &[&str] = &["PATH", "RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"];
 
 /// What the node-agent reads besides: the node's name, and where instance metadata is.

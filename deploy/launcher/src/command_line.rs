@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_that_is_no_flag_is_the_mode() {
+    fn first_non_flag_word_is_mode() {
         for (text, all) in [
             ("node", false),
             ("all", true),
@@ -276,14 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_address_is_the_agents_in_mode_node() {
+    fn node_mode_gives_metrics_address_to_agent() {
         let run = run("node --http-endpoint=:8080");
         assert_eq!(run.agent, words("--http-endpoint=:8080"));
         assert!(run.controller.is_empty());
     }
 
     #[test]
-    fn what_cannot_be_used_is_said_in_one_line() {
+    fn unusable_command_line_is_refused_in_one_line() {
         for (text, says) in [
             ("metadataLabeler", "node facts file"),
             ("labeler", "unknown mode"),
@@ -303,8 +303,10 @@ mod tests {
         }
     }
 
+    /// The launcher answers `node --version`; `controller --version` goes to the controller
+    /// program.
     #[test]
-    fn help_and_version_are_answered_here_unless_a_mode_takes_the_place() {
+    fn launcher_answers_help_and_version_unless_mode_execs() {
         assert_eq!(read(&words("--help")).unwrap(), Asked::Help);
         assert_eq!(read(&words("--version")).unwrap(), Asked::Version);
         assert_eq!(read(&words("node --version")).unwrap(), Asked::Version);

@@ -48,7 +48,8 @@ pub const FLAGS: &[Flag] = &[
     value("runtime-dir", &[Launcher]),
     switch("help", &[Launcher]),
     switch("version", &[Launcher]),
-    // One address cannot be shared: in mode all it is the controller's, in mode node the node-agent's.
+    // One address cannot be shared: in mode all it is the controller's, in mode node the
+    // node-agent's.
     value("http-endpoint", &[Launcher]),
     value("metrics-cert-file", &[Controller, NodeAgent]),
     value("metrics-key-file", &[Controller, NodeAgent]),
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_stands_once_and_belongs_to_somebody() {
+    fn each_flag_is_listed_once_with_its_processes() {
         for (index, flag) in FLAGS.iter().enumerate() {
             assert!(!flag.known_by.is_empty(), "{}", flag.name);
             assert!(

@@ -1,5 +1,5 @@
-//! The driver's entry point: `aws-ebs-csi-driver MODE flags` runs the processes of a mode and, in mode `all`, serves their
-//! services on one socket.
+//! The driver's entry point: `aws-ebs-csi-driver MODE flags` runs the processes of a mode and, in
+//! mode `all`, serves their services on one socket.
 
 pub mod children;
 pub mod command_line;

@@ -117,8 +117,9 @@ fn become_program(path: &Path, command: &mut Command) -> io::Error {
     io::Error::new(error.kind(), format!("running {}: {error}", path.display()))
 }
 
-/// Starts the processes, then becomes the one that waits for them: a new image of this program without the environment, which may hold
-/// the controller's credentials, and without anything that this one has read.
+/// Starts the processes, then becomes the one that waits for them: a new image of this program
+/// without the environment, which may hold the controller's credentials, and without anything that
+/// this one has read.
 fn run_all(run: &Run) -> Result<u8, End> {
     init_log(LogFormat::Text, 2);
     let directory = RuntimeDirectory::make(run.runtime_directory.clone())?;

@@ -13,7 +13,8 @@ pub enum Mode {
     PreStopHook,
     /// The router alone; started by mode `all`.
     Router,
-    /// Waits for processes that are running already; what modes `node` and `all` become once they have started theirs.
+    /// Waits for processes that are running already; what modes `node` and `all` become once they
+    /// have started theirs.
     Supervise,
 }
 

@@ -29,7 +29,8 @@ impl Backend {
 
 /// The process for `path` (`/package.Service/Method`); `None` when no process offers the service.
 ///
-/// Identity is the controller's, whose Probe also says whether AWS can be reached; so did the Go driver's mode `all`.
+/// Identity is the controller's, whose Probe also says whether AWS can be reached; so did the Go
+/// driver's mode `all`.
 pub fn backend(path: &str) -> Option<Backend> {
     let (service, method) = path.strip_prefix('/')?.split_once('/')?;
     if method.is_empty() || method.contains('/') {
@@ -48,8 +49,10 @@ pub fn backend(path: &str) -> Option<Backend> {
 mod tests {
     use super::*;
 
+    /// Controller, Identity, Modify and Health calls go to the controller, Node calls to the node
+    /// agent; any other or malformed path has no backend.
     #[test]
-    fn each_service_has_one_process_and_nothing_else_is_routed() {
+    fn only_methods_of_known_services_get_a_backend() {
         for (path, expected) in [
             ("/csi.v1.Controller/CreateVolume", Some(Backend::Controller)),
             ("/csi.v1.Identity/Probe", Some(Backend::Controller)),

@@ -1,4 +1,5 @@
-//! Serves one socket and passes each RPC on by the service in its path. Messages are neither decoded nor encoded again.
+//! Serves one socket and passes each RPC on by the service in its path. Messages are neither
+//! decoded nor encoded again.
 
 use std::convert::Infallible;
 use std::io;
@@ -41,7 +42,8 @@ impl Target {
         }
     }
 
-    /// A connection that takes requests: the present one, or a new one when the process was started again.
+    /// A connection that takes requests: the present one, or a new one when the process was started
+    /// again.
     async fn connection(&self) -> io::Result<SendRequest<Incoming>> {
         let mut held = self.connection.lock().await;
         if let Some(sender) = held.as_mut()
@@ -111,8 +113,8 @@ impl Router {
     }
 }
 
-/// Routes what arrives on `listener` to the sockets in `directory` until `stop` resolves, then ends the connections, with at most
-/// `grace` for the RPCs in flight.
+/// Routes what arrives on `listener` to the sockets in `directory` until `stop` resolves, then ends
+/// the connections, with at most `grace` for the RPCs in flight.
 ///
 /// # Errors
 /// When the listener fails.

@@ -37,7 +37,8 @@ impl FromStr for Running {
     }
 }
 
-/// Waits until a signal asks to end or a process ends; then ends the others, with at most `grace` before SIGKILL.
+/// Waits until a signal asks to end or a process ends; then ends the others, with at most `grace`
+/// before SIGKILL.
 ///
 /// Answers the exit code: 0 only if a signal asked and all ended with 0.
 ///
@@ -60,7 +61,8 @@ pub async fn supervise(mut running: Vec<Running>, grace: Duration) -> io::Result
     end(running, grace, code).await
 }
 
-/// Ends what runs, with at most `grace` before SIGKILL. Answers `code`, or the failure of one of them when `code` is 0.
+/// Ends what runs, with at most `grace` before SIGKILL. Answers `code`, or the failure of one of
+/// them when `code` is 0.
 ///
 /// # Errors
 /// When processes cannot be waited for.
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_handed_over_as_a_word() {
+    fn process_argument_parses_only_as_name_and_pid() {
         let agent: Running = "node-agent:4711".parse().unwrap();
         assert_eq!(
             (agent.name.as_str(), agent.to_string().as_str()),

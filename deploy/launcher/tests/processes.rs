@@ -26,8 +26,8 @@ const PROGRAMS: [&str; 3] = [
     "ebs-csi-mount-helper",
 ];
 
-/// Held while files are written that will be executed, and while a child is between fork and exec: a child that inherits the open
-/// file would make its execution fail (ETXTBSY).
+/// Held while files are written that will be executed, and while a child is between fork and exec:
+/// a child that inherits the open file would make its execution fail (ETXTBSY).
 static WRITING_OR_STARTING: Mutex<()> = Mutex::new(());
 
 fn exclusively() -> MutexGuard<'static, ()> {
@@ -172,8 +172,9 @@ fn wait_for(path: &Path) {
     }
 }
 
+/// The controller replaces the launcher and keeps its process ID.
 #[test]
-fn mode_controller_becomes_the_controller_with_the_flags_as_they_are() {
+fn controller_mode_execs_controller_with_unchanged_flags() {
     let installed = Installed::new();
     let started = installed.start(&["controller", "--endpoint", "unix:///x.sock", "--batching"]);
     assert_eq!(
@@ -189,8 +190,10 @@ fn mode_controller_becomes_the_controller_with_the_flags_as_they_are() {
     wait_for(&installed.path("ebs-csi-controller.term"));
 }
 
+/// The launcher gives each process its own flags and both the same helper socket, starts no
+/// controller, and exits with 0 after SIGTERM.
 #[test]
-fn mode_node_runs_two_processes_that_share_a_socket_and_sigterm_reaches_both() {
+fn node_mode_starts_agent_and_helper_forwards_sigterm() {
     let installed = Installed::new();
     let mut started = installed.start(&[
         "node",
@@ -216,7 +219,7 @@ fn mode_node_runs_two_processes_that_share_a_socket_and_sigterm_reaches_both() {
 }
 
 #[test]
-fn the_end_of_one_process_ends_all_with_a_failure() {
+fn killed_process_stops_others_and_fails_launcher() {
     for victim in PROGRAMS {
         let installed = Installed::new();
         let socket = installed.path("csi.sock");
@@ -263,8 +266,9 @@ fn audited(pid: i32, profile: &'static Profile) -> Vec<String> {
     }
 }
 
+/// Neither process has the controller's AWS credential in its environment.
 #[test]
-fn launcher_and_router_are_as_their_profiles_say() {
+fn launcher_and_router_match_their_confinement_profiles() {
     if !geteuid().is_root() {
         println!("skipped: giving up root needs root");
         return;
@@ -319,8 +323,10 @@ fn launcher_and_router_are_as_their_profiles_say() {
     assert_eq!(started.end(), 0, "{}", installed.log());
 }
 
+/// Without CAP_SETPCAP no process can be confined: mode node leaves no agent or helper, and mode
+/// router serves no socket.
 #[test]
-fn what_cannot_be_confined_ends_with_77_and_takes_the_others_along() {
+fn missing_setpcap_exits_77_and_leaves_no_process() {
     if !geteuid().is_root() || !Path::new("/usr/bin/setpriv").exists() {
         println!("skipped: needs root and setpriv(1) of util-linux");
         return;
@@ -358,8 +364,10 @@ fn what_cannot_be_confined_ends_with_77_and_takes_the_others_along() {
     );
 }
 
+/// The launcher logs each usage error in one line and names the missing program; --version and
+/// --help succeed.
 #[test]
-fn bad_usage_is_one_line_and_64_and_a_missing_program_is_named() {
+fn bad_usage_exits_64_missing_program_exits_1() {
     let installed = Installed::new();
     for arguments in [
         &["nonsense"][..],

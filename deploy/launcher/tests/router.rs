@@ -86,7 +86,7 @@ async fn ask(directory: &Path, path: &str, body: Bytes) -> Response<Incoming> {
 }
 
 #[tokio::test]
-async fn each_rpc_reaches_the_process_of_its_service_and_its_bytes_are_not_touched() {
+async fn router_forwards_each_rpc_unchanged_to_its_backend() {
     let directory = tempfile::tempdir().unwrap();
     let _servers = (
         serve_echo(directory.path(), Backend::Controller),
@@ -139,7 +139,7 @@ async fn channel(directory: &Path) -> tonic::transport::Channel {
 }
 
 #[tokio::test]
-async fn a_process_that_is_away_is_unavailable_and_found_again_when_it_is_back() {
+async fn absent_backend_is_unavailable_and_reconnects_after_restart() {
     let directory = tempfile::tempdir().unwrap();
     start_router(directory.path());
     let mut client = IdentityClient::new(channel(directory.path()).await);
@@ -179,7 +179,7 @@ async fn a_process_that_is_away_is_unavailable_and_found_again_when_it_is_back()
 }
 
 #[tokio::test]
-async fn one_process_being_away_does_not_touch_the_others_calls() {
+async fn absent_node_agent_does_not_affect_controller_calls() {
     let directory = tempfile::tempdir().unwrap();
     let _controller = serve_echo(directory.path(), Backend::Controller);
     start_router(directory.path());
@@ -199,7 +199,7 @@ async fn one_process_being_away_does_not_touch_the_others_calls() {
 }
 
 #[tokio::test]
-async fn a_call_in_flight_is_finished_when_the_router_is_told_to_stop() {
+async fn router_stop_lets_call_in_flight_finish() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join(Backend::NodeAgent.socket());
     let listener = UnixListener::bind(&socket).unwrap();

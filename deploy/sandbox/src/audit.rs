@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn every_excess_is_a_deviation() {
+    fn excess_privileges_are_reported_as_deviations() {
         type Change = fn(&mut Seen);
         let changes: [(&str, Change); 8] = [
             ("CapEff", |seen| seen.effective |= capability::SETUID),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_process_can_be_looked_at() {
+    fn audit_of_own_process_reads_memory_and_threads() {
         let own = look(
             Tier::Controller,
             "test",

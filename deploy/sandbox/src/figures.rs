@@ -79,8 +79,9 @@ pub fn milliseconds(duration: Duration) -> String {
 mod tests {
     use super::*;
 
+    /// Of an even count it is the upper of the two middle samples; an empty list gives 0.
     #[test]
-    fn the_median_is_the_middle_of_the_sorted_samples() {
+    fn median_takes_upper_middle_of_sorted_samples() {
         let ms = Duration::from_millis;
         for (samples, middle) in [
             (vec![], ms(0)),

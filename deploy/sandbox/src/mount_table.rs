@@ -87,8 +87,9 @@ pub(crate) fn mentions(path: &Path, part: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Lines with and without propagation fields parse; the parser skips lines that are too short.
     #[test]
-    fn lines_with_and_without_propagation_are_read_and_octal_digits_undone() {
+    fn mountinfo_parser_accepts_optional_fields_and_decodes_octal() {
         let table = b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 shared:7 - ext3 /dev/sda1 rw,errors=continue\n\
             23 29 0:22 / /proc rw,relatime - proc proc rw\nshort\n";
         let mounts = parse(table);

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_told_from_a_later_one_with_its_number() {
+    fn reused_pid_does_not_count_as_alive() {
         let own = Identity::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(own.alive());
         assert!(
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_holds_children_and_not_the_dead() {
+    fn family_contains_child_and_killed_child_is_dead() {
         let own = Identity::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         let mut child = std::process::Command::new("sleep")
             .arg("60")

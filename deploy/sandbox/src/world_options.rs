@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_added_scenario_may_have_keys_and_tables() {
+    fn scenario_keys_precede_instances_and_tables_follow() {
         let mut options = WorldOptions::new(Binaries::at("/nowhere"));
         for (added, key, table) in [
             ("profile = \"fast\"\n[latency]\nattach = 1\n", true, true),

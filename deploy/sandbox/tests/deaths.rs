@@ -70,7 +70,7 @@ async fn life(world: &mut World, claim: &Claim, tier: Tier) -> Volume {
 }
 
 #[tokio::test]
-async fn a_process_that_dies_between_two_steps_changes_nothing() {
+async fn volume_lifecycle_survives_sigkill_between_any_two_steps() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: a world needs root");
         return;

@@ -15,7 +15,7 @@ fn field(pid: i32, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn one_socket_serves_all_services_and_no_process_gains_a_privilege() {
+async fn single_socket_serves_all_services_without_privilege_gain() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: a world needs root");
         return;

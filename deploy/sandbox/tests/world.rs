@@ -65,7 +65,7 @@ fn traces(directory: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_world_without_devices_serves_the_controller_and_ends_without_a_trace() {
+async fn world_without_devices_serves_controller_and_cleans_up() {
     let Some(mut options) = options(&["ebs-csi-sandbox", "ec2-sim", "ebs-csi-controller"]) else {
         return;
     };
@@ -93,7 +93,7 @@ async fn a_world_without_devices_serves_the_controller_and_ends_without_a_trace(
 }
 
 #[tokio::test]
-async fn a_world_that_is_dropped_is_cleaned_by_its_keeper() {
+async fn dropped_world_is_cleaned_by_keeper() {
     let Some(options) = options(&ALL) else { return };
     let world = World::start(options).await.unwrap();
     let directory = world.state_dir().to_owned();
@@ -141,7 +141,7 @@ async fn killed_by(signal: Signal) -> Option<(PathBuf, Option<i32>)> {
 }
 
 #[tokio::test]
-async fn a_world_that_is_interrupted_ends_without_a_trace() {
+async fn sigterm_ends_world_with_0_and_no_traces() {
     let Some((directory, code)) = killed_by(Signal::TERM).await else {
         return;
     };
@@ -150,7 +150,7 @@ async fn a_world_that_is_interrupted_ends_without_a_trace() {
 }
 
 #[tokio::test]
-async fn a_world_whose_maker_is_killed_is_cleaned_by_its_keeper() {
+async fn keeper_cleans_world_after_sigkill_of_its_maker() {
     let Some((directory, code)) = killed_by(Signal::KILL).await else {
         return;
     };
@@ -167,7 +167,7 @@ async fn a_world_whose_maker_is_killed_is_cleaned_by_its_keeper() {
 }
 
 #[tokio::test]
-async fn what_even_the_keeper_left_is_removed_by_clean() {
+async fn clean_removes_world_of_killed_maker_and_keeper() {
     let Some((mut child, directory)) = up().await else {
         return;
     };

@@ -48,7 +48,7 @@ mod tests {
     use crate::disk::attachments::MOST;
 
     #[test]
-    fn what_was_examined_is_known_until_it_is_forgotten_and_no_list_grows_for_ever() {
+    fn examined_disks_are_known_until_forgotten_or_evicted() {
         let examined = ExaminedDisks::default();
         for sequence in 0..MOST as u64 + 1 {
             examined.sound.insert((sequence, 7), ());

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identifier_is_a_uuid_of_version_8_that_holds_the_volume() {
+    fn filesystem_uuid_is_version_8_encoding_volume_id() {
         let volume = VolumeId::parse("vol-0123456789abcdef0").expect("id");
         assert_eq!(
             identifier(&volume),

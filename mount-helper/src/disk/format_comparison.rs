@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn one_compares_at_a_time() {
+    fn only_one_comparison_runs_at_a_time() {
         let comparisons = Comparisons::default();
         let right = comparisons.begin();
         assert!(right.is_some() && comparisons.begin().is_none());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_verdict_is_kept_and_no_list_grows_for_ever() {
+    fn full_comparison_list_drops_oldest_keeps_latest_verdict() {
         let comparisons = Comparisons::default();
         for sequence in 0..MOST as u64 + 1 {
             comparisons.strange.insert((sequence, 7), compared(1));

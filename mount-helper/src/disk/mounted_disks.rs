@@ -39,7 +39,7 @@ mod tests {
     use crate::disk::attachments::MOST;
 
     #[test]
-    fn the_oldest_go_when_there_are_too_many() {
+    fn full_mounted_list_drops_oldest_disk() {
         let mounted = MountedDisks::default();
         for sequence in 0..MOST as u64 + 1 {
             mounted.add(sequence, 7);

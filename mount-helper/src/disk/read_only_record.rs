@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_switched_outlives_the_process_only() {
+    fn read_only_disk_record_survives_restart_not_reboot() {
         let directory = tempfile::tempdir().expect("tempdir");
         let path = ReadOnlyRecord::beside(&directory.path().join("helper.sock"));
         let open = |boot| ReadOnlyRecord::open(&path, boot, |sequence, _| sequence != 5);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_stays_short() {
+    fn record_file_stays_bounded_and_keeps_entries() {
         let directory = tempfile::tempdir().expect("tempdir");
         let path = directory.path().join("switched");
         let switched = ReadOnlyRecord::open(&path, "boot", |_, _| true);

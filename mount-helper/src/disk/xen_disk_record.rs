@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_outlives_the_process_and_not_the_boot_nor_the_disk() {
+    fn taken_disks_survive_restart_not_reboot_or_detach() {
         let directory = tempfile::tempdir().expect("tempdir");
         let path = XenDiskRecord::beside(&directory.path().join("helper.sock"));
         let first = XenDiskRecord::open(&path, "boot-1", |_| true).expect("open");
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_counts_for_nothing_and_spoils_nothing() {
+    fn half_written_lines_are_ignored_without_harming_others() {
         let directory = tempfile::tempdir().expect("tempdir");
         let path = directory.path().join("disks");
         let taken = XenDiskRecord::open(&path, "boot", |_| true).expect("open");
@@ -290,8 +290,9 @@ mod tests {
         assert_eq!(taken.all(), [(disk(4), volume(4))].to_vec());
     }
 
+    /// Another process may have written such a file, so the helper replaces it with an empty one.
     #[test]
-    fn what_somebody_else_may_have_written_is_not_believed() {
+    fn group_writable_or_linked_record_file_is_rejected() {
         let directory = tempfile::tempdir().expect("tempdir");
         let path = directory.path().join("disks");
         let text = line("boot", &disk(1), &volume(1));
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_nothing_is_taken() {
+    fn disk_is_not_recorded_without_record_file() {
         let none = XenDiskRecord::default();
         assert_eq!(
             none.add(disk(1), &volume(1)),

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_gives_its_fields_and_undoes_escapes() {
+    fn mountinfo_line_is_parsed_and_unescaped() {
         let line = b"36 35 98:5 /sub /mnt\\040two rw,noatime master:1 shared:7 - ext4 /dev/ro\\134ot ro,errors=continue";
         let mount = parse_line(line).expect("a mount");
         assert_eq!(mount.id, 36);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_node_keeps_its_name() {
+    fn deleted_suffix_is_stripped_from_root_name() {
         for (root, name) in [
             ("/nvme1n1", "nvme1n1"),
             ("/nvme1n1//deleted", "nvme1n1"),
@@ -225,8 +225,10 @@ mod tests {
         }
     }
 
+    /// A superblock with emergency_ro, or with ro below an rw mount, counts as turned read-only;
+    /// the option shutdown counts as shut down.
     #[test]
-    fn a_file_system_that_the_kernel_stopped_is_told_from_one_that_was_mounted_read_only() {
+    fn kernel_stopped_filesystem_differs_from_read_only_mount() {
         for (options, superblock, read_only, down) in [
             ("rw", "rw,errors=remount-ro", false, false),
             ("rw", "rw,errors=remount-ro,emergency_ro", true, false),
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_line_spoils_the_whole_table() {
+    fn invalid_mountinfo_line_rejects_whole_table() {
         for line in [
             "x 35 98:5 / / rw - ext4 /dev/x rw",
             "36 35 98 / / rw - ext4 /dev/x rw",
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_live_table_can_be_read_and_has_a_root() {
+    fn live_mount_table_contains_root() {
         let mounts = MountTable::open().expect("open").read().expect("read");
         assert!(mounts.iter().any(|mount| mount.path == "/"));
     }

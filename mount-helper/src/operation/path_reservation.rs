@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_one_operations_with_all_above_and_beneath() {
+    fn path_lane_excludes_parents_and_children_until_dropped() {
         let reservations = PathReservations::default();
         let reservation = reservations.enter(&unpublish("/k/pods/a")).expect("free");
         for place in ["/k/pods/a", "/k/pods/a/b", "/k/pods"] {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_only_looks_takes_no_place() {
+    fn stats_is_allowed_on_reserved_path() {
         let reservations = PathReservations::default();
         let _reservation = reservations.enter(&unpublish("/k/pods/a")).expect("free");
         let stats = Operation::Stats(Stats {

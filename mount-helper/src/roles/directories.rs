@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_made_and_removed_beneath_the_parent() {
+    fn entries_are_created_and_removed_only_below_parent() {
         let directory = tempfile::tempdir().expect("tempdir");
         let parent = rustix::fs::open(directory.path(), OFlags::PATH, Mode::empty()).expect("open");
         let (ours, theirs) = channel::pair().expect("pair");

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_waited_for_and_not_for_ever() {
+    fn runner_waits_for_job_no_longer_than_timeout() {
         let (broker, runner) = channel::pair().expect("pair");
         let none = job(&runner, Duration::from_millis(1)).expect_err("none came");
         assert_eq!(none.kind(), io::ErrorKind::TimedOut);

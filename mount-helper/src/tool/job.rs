@@ -177,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn a_job_comes_back_as_it_was() {
+    fn job_round_trips_through_encoding() {
         assert_eq!(Job::decode(&job().encode()), Some(job()));
     }
 
     #[test]
-    fn a_job_with_a_value_out_of_range_is_no_job() {
+    fn job_with_invalid_value_does_not_decode() {
         let good = job().encode();
         for (at, value) in [(0, 200), (1, 9), (1, 0), (18, 3), (JOB - 1, 8)] {
             let mut bad = good.clone();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_comes_back_as_it_was_and_keeps_the_end_of_its_tail() {
+    fn report_round_trips_and_keeps_end_of_tail() {
         for end in [
             End::Exited(4),
             End::Signalled(9),

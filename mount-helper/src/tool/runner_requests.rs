@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runner_gets_its_job_first_and_its_disk_when_it_is_run() {
+    fn runner_receives_job_first_and_disk_on_run() {
         let (runners, supervisor) = runners();
         let mut waiting = runners.ask_early(&job()).expect("asked");
         waiting.go_on();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runner_that_is_not_wanted_is_let_go_and_leaves_no_answer_behind() {
+    fn unwanted_runner_ends_without_job_or_stale_answer() {
         let (runners, supervisor) = runners();
         let waiting = runners.ask_early(&job()).expect("asked");
         let runner = answer(&supervisor);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_wait_for_a_look() {
+    fn early_runners_are_limited_until_one_is_dropped() {
         let (runners, supervisor) = runners();
         let mut all: Vec<_> = (0..WAITING)
             .map(|_| runners.ask_early(&job()).expect("asked"))

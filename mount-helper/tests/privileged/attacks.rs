@@ -16,7 +16,7 @@ pub(crate) fn row(id: &str, tried: &str, happened: &str) {
 
 /// `deploy/docs/testing.md` is the table of what these tests print.
 #[test]
-fn the_page_has_the_rows_of_the_tests() {
+fn documented_attack_table_matches_printed_rows() {
     let crate_directory = std::env::var("CARGO_MANIFEST_DIR").expect("cargo runs this");
     let crate_directory = std::path::Path::new(&crate_directory);
     let page = crate_directory.join("../deploy/docs/testing.md");

@@ -1,4 +1,5 @@
-//! A check that does not end well ends the stage, and the next one tries again: nothing is ever mounted unchecked.
+//! A check that does not end well ends the stage, and the next one tries again: nothing is ever
+//! mounted unchecked.
 use crate::rig::{Attached, Client, LONG, Rig, able, children, done, shell, staged, volume};
 use ebs_csi_wire::{Failed, FsType, Operation, Outcome, Step, ToolEnd, VolumeId};
 use rustix::fs::{Gid, Uid};
@@ -57,7 +58,8 @@ fn exited(status: u8) -> ToolEnd {
     ToolEnd::Exited(status.try_into().expect("a status"))
 }
 
-/// Lower a limit of a tool. Its own user may, and root only where the machine grants CAP_SYS_RESOURCE.
+/// Lower a limit of a tool. Its own user may, and root only where the machine grants
+/// CAP_SYS_RESOURCE.
 fn limit(tool: u32, resource: Resource, most: u64) {
     let pid = Pid::from_raw(tool.cast_signed());
     let limit = Rlimit {
@@ -74,8 +76,9 @@ fn limit(tool: u32, resource: Resource, most: u64) {
     .expect("thread");
 }
 
+/// A checker that dies before it begins changes nothing on the disk, and the retry checks it.
 #[test]
-fn a_checker_that_dies_or_runs_out_of_memory_leaves_nothing_mounted_and_the_retry_checks() {
+fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
     if !able() {
         return;
     }
@@ -145,7 +148,7 @@ fn a_checker_that_dies_or_runs_out_of_memory_leaves_nothing_mounted_and_the_retr
 }
 
 #[test]
-fn a_checker_that_takes_too_long_is_ended_and_tried_again() {
+fn checker_past_deadline_is_ended_and_retry_succeeds() {
     if !able() {
         return;
     }
@@ -196,7 +199,7 @@ fn ends_with(status: u8) -> Vec<u8> {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn only_the_statuses_that_say_so_count_as_checked() {
+fn unexpected_e2fsck_status_fails_stage_without_mount() {
     use std::os::unix::fs::PermissionsExt;
     if !able() {
         return;
@@ -211,7 +214,8 @@ fn only_the_statuses_that_say_so_count_as_checked() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
     rig.within(&["mount", "--bind", path, "/usr/sbin/e2fsck"]);
     rig.run(&[]);
-    // 2 asks for a restart of a machine whose root it was; 16: wrong usage; 32: cancelled; 128: a library.
+    // 2 asks for a restart of a machine whose root it was; 16: wrong usage; 32: cancelled; 128: a
+    // library.
     for status in [3, 5, 7, 8, 12, 16, 32, 126, 127, 128, 137, 255] {
         // In place: what is bound is the file, not its name.
         fs::write(&program, ends_with(status)).expect("write");

@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Uids, gids, groups, permitted, effective and bounding capabilities. `SYS_RESOURCE` is left out of the comparison:
-/// a host may not grant it.
+/// Uids, gids, groups, permitted, effective and bounding capabilities. `SYS_RESOURCE` is left out
+/// of the comparison: a host may not grant it.
 fn holds(pid: u32, ids: [&str; 3], permitted: u64, effective: u64) {
     const RESOURCE: u64 = 1 << 24;
     let capabilities =
@@ -30,7 +30,7 @@ const SEARCH: u64 = 1 << 2;
 const NOBODY: [&str; 3] = ["65525 65525 65525 65525", "65525 65525 65525 65525", ""];
 
 #[test]
-fn each_process_holds_what_its_profile_says() {
+fn each_helper_process_has_expected_ids_and_capabilities() {
     if !able() {
         return;
     }
@@ -57,7 +57,7 @@ fn each_process_holds_what_its_profile_says() {
 }
 
 #[test]
-fn a_runner_and_its_tool_hold_nothing_but_the_disk() {
+fn runner_and_tool_hold_only_their_disk() {
     if !able() {
         return;
     }
@@ -74,9 +74,9 @@ fn a_runner_and_its_tool_hold_nothing_but_the_disk() {
             let tools = children(runner);
             assert_eq!(tools.len(), 1);
             holds(tools[0], NOBODY, 0, 0);
-            // It has its disk, and is about to become the program.
-            // The kernel names it before it has laid out its environment, and its loader opens a library at a time: what it keeps is what
-            // is there in the end.
+            // It has its disk, and is about to become the program. The kernel names it before it
+            // has laid out its environment, and its loader opens a library at a time: what it keeps
+            // is what is there in the end.
             let end = Instant::now() + LONG;
             let (open, environment) = loop {
                 let open = descriptors(tools[0]);
@@ -109,7 +109,8 @@ fn a_runner_and_its_tool_hold_nothing_but_the_disk() {
     }
 }
 
-/// Numbers of the open descriptors of a process, and what they are. One that is closed meanwhile is left out.
+/// Numbers of the open descriptors of a process, and what they are. One that is closed meanwhile is
+/// left out.
 fn descriptors(pid: u32) -> Vec<(String, String)> {
     let mut open: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
         .expect("fd")
@@ -126,13 +127,16 @@ fn descriptors(pid: u32) -> Vec<(String, String)> {
     open
 }
 
+/// While the broker still examines the disk, runner and tool process hold no descriptor of the disk
+/// and have not executed mke2fs.
 #[test]
-fn a_format_that_waits_for_the_look_has_no_disk_and_no_program() {
+fn early_format_process_has_no_disk_or_program() {
     if !able() {
         return;
     }
-    // The runner makes the tool's process when it is told to go on, between two reads of the disk. On a machine that is slow to start it the look may
-    // be over before that: then the next one may come so far, and the runner alone is looked at in this one.
+    // The runner makes the tool's process when it is told to go on, between two reads of the disk.
+    // On a machine that is slow to start it the look may be over before that: then the next one may
+    // come so far, and the runner alone is looked at in this one.
     for _ in 0..10 {
         let rig = Rig::start_with(&["--fault-point", "stage-looked", "--grace", "0"]);
         let volume = volume();
@@ -171,7 +175,7 @@ fn a_format_that_waits_for_the_look_has_no_disk_and_no_program() {
 }
 
 #[test]
-fn a_stop_ends_the_whole_tree_with_status_zero() {
+fn sigterm_ends_all_processes_with_status_0() {
     if !able() {
         return;
     }
@@ -210,7 +214,7 @@ fn a_stop_lets_the_running_operation_finish() {
 }
 
 #[test]
-fn the_tree_ends_with_any_of_its_parts() {
+fn killing_any_helper_process_ends_all() {
     if !able() {
         return;
     }
@@ -246,7 +250,7 @@ fn refused_start(arguments: &[&str], code: i32, words: &str) {
 }
 
 #[test]
-fn a_start_that_cannot_be_good_says_why_in_one_line() {
+fn invalid_start_options_fail_with_single_line_reason() {
     refused_start(&["--no-such-flag"], 64, "--no-such-flag");
     refused_start(&["--listen", "tcp://1.2.3.4"], 64, "unix:///PATH");
     let directory = tempfile::tempdir().expect("tempdir");
@@ -274,7 +278,7 @@ fn a_start_that_cannot_be_good_says_why_in_one_line() {
 }
 
 #[test]
-fn without_the_capability_to_mount_it_does_not_start() {
+fn helper_without_cap_sys_admin_does_not_start() {
     if !able() {
         return;
     }
@@ -315,8 +319,9 @@ fn on_root(prepare: &str, root: &std::path::Path, more: &[&str]) -> Command {
     command
 }
 
+/// Kubelet would not see mounts made there; the flag --allow-private-mounts permits the start.
 #[test]
-fn where_mounts_would_stay_unseen_it_does_not_start() {
+fn helper_with_private_kubelet_mounts_does_not_start() {
     if !able() {
         return;
     }

@@ -82,8 +82,10 @@ const RELEASED: Done = Done {
     copied: true,
 };
 
+/// When unstage removes the staging directory, the kernel also unmounts the copy in the other
+/// namespace.
 #[test]
-fn a_copy_without_open_files_goes_with_the_directory() {
+fn unstage_removes_mount_copy_without_open_files() {
     if !able() {
         return;
     }
@@ -100,7 +102,7 @@ fn a_copy_without_open_files_goes_with_the_directory() {
 }
 
 #[test]
-fn a_copied_mount_is_read_only_and_whole_after_the_release() {
+fn unstage_leaves_copied_mount_read_only_and_intact() {
     if !able() {
         return;
     }
@@ -125,8 +127,9 @@ fn a_copied_mount_is_read_only_and_whole_after_the_release() {
     }
 }
 
+/// The first helper ended between the unmount and the release; another node then finds all data.
 #[test]
-fn a_release_is_finished_by_the_next_helper() {
+fn restarted_helper_finishes_interrupted_release_of_copied_mount() {
     if !able() {
         return;
     }
@@ -144,7 +147,7 @@ fn a_release_is_finished_by_the_next_helper() {
 }
 
 #[test]
-fn a_copy_that_is_written_to_keeps_the_volume() {
+fn unstage_is_refused_while_copy_has_writer() {
     if !able() {
         return;
     }
@@ -163,8 +166,10 @@ fn a_copy_that_is_written_to_keeps_the_volume() {
     }
 }
 
+/// With --copied-mounts refuse, the copy stays writable, and unstage succeeds only after the copy
+/// is gone.
 #[test]
-fn the_switch_keeps_the_volume_until_the_copy_is_gone() {
+fn refuse_option_blocks_unstage_until_copy_is_gone() {
     if !able() {
         return;
     }
@@ -183,7 +188,7 @@ fn the_switch_keeps_the_volume_until_the_copy_is_gone() {
 }
 
 #[test]
-fn a_volume_returns_to_its_node_beside_the_copy() {
+fn volume_is_restaged_on_node_beside_open_copy() {
     if !able() {
         return;
     }
@@ -212,7 +217,7 @@ fn a_volume_returns_to_its_node_beside_the_copy() {
 }
 
 #[test]
-fn a_partition_returns_to_its_node_beside_the_copy() {
+fn partition_is_restaged_on_node_beside_open_copy() {
     if !able() {
         return;
     }

@@ -338,8 +338,10 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().expect(name))
 }
 
+/// Each seed kills a process within an operation; the repeated request succeeds without manual
+/// repair.
 #[test]
-fn no_crash_leaves_work_for_a_person() {
+fn random_crashes_leave_volume_stageable_and_intact() {
     if !able() {
         return;
     }

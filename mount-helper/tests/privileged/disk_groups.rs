@@ -23,7 +23,7 @@ fn deviations(rig: &Rig) -> Vec<String> {
 }
 
 #[test]
-fn the_opener_joins_the_group_of_the_disks() {
+fn opener_joins_group_owning_disk_device_nodes() {
     if !able() {
         return;
     }
@@ -44,8 +44,9 @@ fn the_opener_joins_the_group_of_the_disks() {
     }
 }
 
+/// No group may open such nodes. The opener has no capabilities, and the broker is not root.
 #[test]
-fn disks_of_root_alone_are_opened_by_root() {
+fn opener_runs_as_root_for_0600_disk_nodes() {
     if !able() {
         return;
     }
@@ -65,8 +66,9 @@ fn disks_of_root_alone_are_opened_by_root() {
     drop(disk);
 }
 
+/// Mode 0400 gives nobody write access; a later stage fails and reports the owner and the mode.
 #[test]
-fn disks_of_nobody_are_told_at_the_start() {
+fn inaccessible_disk_nodes_are_logged_at_helper_start() {
     if !able() {
         return;
     }
@@ -77,8 +79,10 @@ fn disks_of_nobody_are_told_at_the_start() {
     drop(disk);
 }
 
+/// The opener joins the group of the disks at its start and cannot open a later disk of another
+/// group.
 #[test]
-fn a_disk_of_a_later_group_is_told_with_its_owner() {
+fn disk_with_unknown_group_fails_stage_naming_owner() {
     if !able() {
         return;
     }

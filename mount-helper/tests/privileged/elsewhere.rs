@@ -1,4 +1,5 @@
-//! File systems that were made elsewhere: refused, examined or trusted by the rule; what their mounts may do.
+//! File systems that were made elsewhere: refused, examined or trusted by the rule; what their
+//! mounts may do.
 use crate::rig::{Attached, Rig, able, done, refused, shell, staged, staging, target, volume};
 use ebs_csi_wire::{
     FsType, MountFlag, Operation, Origin, Outcome, Refusal, Source, Stage, VolumeId,
@@ -69,8 +70,9 @@ fn damage(attached: &Attached, fs: FsType) {
     }
 }
 
+/// A raw publish or a restart of the helper leads to another check.
 #[test]
-fn what_was_made_elsewhere_is_examined_once_for_each_attachment() {
+fn foreign_filesystem_is_checked_once_per_attachment() {
     if !able() {
         return;
     }
@@ -102,8 +104,10 @@ fn what_was_made_elsewhere_is_examined_once_for_each_attachment() {
     }
 }
 
+/// The answer and the journal say that the origin is untold; a copy of an own volume or a blank
+/// origin gets no such note.
 #[test]
-fn what_nobody_called_foreign_is_mounted_unchecked_and_said() {
+fn filesystem_of_untold_origin_is_mounted_unchecked() {
     if !able() {
         return;
     }
@@ -130,7 +134,7 @@ fn what_nobody_called_foreign_is_mounted_unchecked_and_said() {
 }
 
 #[test]
-fn damage_behind_a_sound_superblock_is_found_before_the_mount() {
+fn damaged_foreign_filesystem_with_sound_superblock_is_refused() {
     if !able() {
         return;
     }
@@ -161,8 +165,10 @@ fn damage_behind_a_sound_superblock_is_found_before_the_mount() {
     }
 }
 
+/// A read-only stage cannot replay the log, so the helper refuses it until a writable stage has
+/// checked the disk.
 #[test]
-fn an_xfs_log_is_replayed_out_of_sight_before_it_is_examined() {
+fn foreign_xfs_log_is_replayed_before_check() {
     if !able() {
         return;
     }
@@ -208,7 +214,7 @@ fn an_xfs_log_is_replayed_out_of_sight_before_it_is_examined() {
 }
 
 #[test]
-fn the_switch_refuses_or_trusts_them() {
+fn untrusted_images_deny_refuses_and_allow_skips_check() {
     if !able() {
         return;
     }
@@ -247,8 +253,10 @@ fn options(rig: &Rig, path: &str) -> String {
         .to_owned()
 }
 
+/// The values off, untrusted and on restrict no volume, foreign volumes or all volumes; the mount
+/// flags suid and dev change nothing.
 #[test]
-fn mounts_lose_device_nodes_and_set_user_id_bits_by_the_switch() {
+fn nodev_nosuid_switch_sets_mount_options_by_origin() {
     if !able() {
         return;
     }
@@ -287,7 +295,7 @@ fn mounts_lose_device_nodes_and_set_user_id_bits_by_the_switch() {
 }
 
 #[test]
-fn a_superblock_that_asks_for_a_panic_does_not_get_it() {
+fn errors_panic_in_superblock_mounts_with_remount_ro() {
     if !able() {
         return;
     }

@@ -44,7 +44,7 @@ fn a_connected_agent_may_unmount_after_sigterm() {
 }
 
 #[test]
-fn an_agent_that_stays_connected_gets_the_grace_alone() {
+fn helper_stops_after_grace_despite_connected_agent() {
     if !able() {
         return;
     }

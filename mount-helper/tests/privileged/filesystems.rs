@@ -1,4 +1,5 @@
-//! File systems that are not clean, that are copies of one another, that are read-only, and flags that must hold.
+//! File systems that are not clean, that are copies of one another, that are read-only, and flags
+//! that must hold.
 use crate::rig::{
     Attached, LONG, Rig, able, done, refused, shell, staged, staging, target, told, volume,
 };
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// A second volume with the bytes that the first has on its disk while it is mounted: what a power cut leaves.
+/// A second volume with the bytes that the first has on its disk while it is mounted: what a power
+/// cut leaves.
 fn snapshot(rig: &Rig, of: &Attached) -> (VolumeId, Attached) {
     let volume = volume();
     let image = rig.path("volumes").join(format!("{volume}.img"));
@@ -42,7 +44,7 @@ fn in_use(rig: &Rig, fs_type: FsType) -> (VolumeId, Attached) {
 }
 
 #[test]
-fn an_ext4_that_was_cut_off_is_checked_and_keeps_what_was_synced() {
+fn unclean_ext4_is_checked_and_keeps_synced_data() {
     if !able() {
         return;
     }
@@ -62,7 +64,7 @@ fn an_ext4_that_was_cut_off_is_checked_and_keeps_what_was_synced() {
 }
 
 #[test]
-fn an_xfs_copy_stands_beside_its_origin() {
+fn xfs_copy_is_staged_beside_staged_origin() {
     if !able() {
         return;
     }
@@ -78,7 +80,7 @@ fn an_xfs_copy_stands_beside_its_origin() {
 }
 
 #[test]
-fn a_replayed_journal_is_no_repair_and_costs_one_full_check() {
+fn journal_replay_needs_1_full_check_no_repair() {
     if !able() {
         return;
     }
@@ -119,7 +121,7 @@ fn damaged(signature: Signature) -> Refused {
 }
 
 #[test]
-fn an_error_that_needs_a_person_is_refused_and_not_mounted() {
+fn ext4_needing_manual_repair_is_refused_not_mounted() {
     if !able() {
         return;
     }
@@ -164,8 +166,9 @@ fn a_damaged_xfs_is_refused_and_not_mounted() {
     assert_eq!(rig.mounts(&attached), 0);
 }
 
+/// The image stays the same byte for byte, and a write in the pod fails.
 #[test]
-fn read_only_is_read_only_from_the_disk_to_the_pod() {
+fn read_only_stage_writes_nothing_refuses_writable_publish() {
     if !able() {
         return;
     }
@@ -205,7 +208,7 @@ fn read_only_is_read_only_from_the_disk_to_the_pod() {
 }
 
 #[test]
-fn a_read_only_target_stands_beside_a_writable_one() {
+fn read_only_and_writable_targets_of_volume_coexist() {
     if !able() {
         return;
     }
@@ -227,7 +230,7 @@ fn a_read_only_target_stands_beside_a_writable_one() {
 }
 
 #[test]
-fn flags_hold_where_they_were_asked_for() {
+fn mount_flags_apply_only_to_requested_mount() {
     if !able() {
         return;
     }
@@ -313,7 +316,7 @@ fn format_options_reach_the_file_system() {
 }
 
 #[test]
-fn a_file_system_that_the_kernel_stopped_is_told() {
+fn kernel_filesystem_error_is_reported_in_stats() {
     if !able() {
         return;
     }
@@ -355,7 +358,7 @@ fn a_file_system_that_the_kernel_stopped_is_told() {
 }
 
 #[test]
-fn a_file_system_that_was_shut_down_is_told_and_can_be_taken_away() {
+fn shutdown_filesystem_is_reported_and_can_be_unstaged() {
     if !able() {
         return;
     }

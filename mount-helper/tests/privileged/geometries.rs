@@ -34,7 +34,7 @@ struct Line {
 }
 
 #[test]
-fn every_tool_works_on_file_systems_as_people_have_them() {
+fn every_tool_works_on_common_file_system_geometries() {
     if !able() {
         return;
     }

@@ -40,7 +40,7 @@ fn only_the_agents_uid_is_answered() {
 }
 
 #[test]
-fn a_broken_frame_ends_the_connection_and_nothing_else() {
+fn invalid_frame_closes_only_its_own_connection() {
     if !able() {
         return;
     }
@@ -115,7 +115,7 @@ fn paths_outside_of_the_allowed_places_are_refused() {
 }
 
 #[test]
-fn a_symbolic_link_on_the_way_is_refused() {
+fn publish_and_unpublish_refuse_symlink_in_target_path() {
     if !able() {
         return;
     }
@@ -153,8 +153,10 @@ fn a_symbolic_link_on_the_way_is_refused() {
     done(rig.unstage(&volume));
 }
 
+/// Another thread swaps the target's parent directory for a link while publish and unpublish run
+/// 300 times.
 #[test]
-fn a_directory_that_is_swapped_for_a_link_leads_nowhere() {
+fn target_parent_swapped_for_symlink_redirects_no_mount() {
     if !able() {
         return;
     }
@@ -206,8 +208,9 @@ fn a_directory_that_is_swapped_for_a_link_leads_nowhere() {
     assert!(!rig.mountinfo().contains("/outside"));
 }
 
+/// The next stage of the volume succeeds; the disk is formatted and mounted once.
 #[test]
-fn an_asker_who_leaves_does_not_stop_his_operation() {
+fn stage_continues_after_its_client_disconnects() {
     if !able() {
         return;
     }
@@ -272,8 +275,10 @@ fn an_inventory_names_what_is_staged_and_published() {
     assert!(!inventory.more);
 }
 
+/// A second connection finds the stage in the inventory and can join it; an unstage of the same
+/// volume is refused as busy.
 #[test]
-fn a_new_agent_finds_the_work_that_runs_and_looks_do_not_wait_for_it() {
+fn running_stage_is_listed_and_blocks_no_reads() {
     if !able() {
         return;
     }
@@ -319,8 +324,9 @@ fn a_new_agent_finds_the_work_that_runs_and_looks_do_not_wait_for_it() {
     assert!(done(rig.unpublish(&other, &target(&other, "p"))));
 }
 
+/// The mount stays until the pod closes its file; then unpublish and unstage succeed.
 #[test]
-fn a_file_that_a_pod_keeps_open_keeps_its_mount() {
+fn unpublish_with_open_file_is_refused() {
     if !able() {
         return;
     }

@@ -1,8 +1,9 @@
-//! Disks that were crafted: every one is refused, checked or mounted by rule; the helper survives, and nothing that holds a byte is
-//! formatted.
+//! Disks that were crafted: every one is refused, checked or mounted by rule; the helper survives,
+//! and nothing that holds a byte is formatted.
 //!
-//! A disk is a recipe: a base that the real tools make, a mutation, a seed. `hostile_disks/corpus.txt` keeps some, which are replayed;
-//! `HOSTILE_SEEDS=n` tries n seeds of every base and mutation, too.
+//! A disk is a recipe: a base that the real tools make, a mutation, a seed.
+//! `hostile_disks/corpus.txt` keeps some, which are replayed; `HOSTILE_SEEDS=n` tries n seeds of
+//! every base and mutation, too.
 mod image;
 mod mutation;
 
@@ -14,7 +15,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What was kept because it went another way than its neighbours, or because it is the plain case of a rule.
+/// What was kept because it went another way than its neighbours, or because it is the plain case
+/// of a rule.
 const CORPUS: &str = include_str!("hostile_disks/corpus.txt");
 
 /// Refusals that come before any question of where a file system was made.
@@ -91,8 +93,10 @@ fn recipes() -> Vec<Recipe> {
     recipes
 }
 
+/// Only a blank image may be formatted. No disk ends a part of the helper, which still stages a
+/// volume afterwards.
 #[test]
-fn no_crafted_disk_is_formatted_or_mounted_unchecked_or_ends_the_helper() {
+fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
     if !able() {
         return;
     }
@@ -125,7 +129,8 @@ fn no_crafted_disk_is_formatted_or_mounted_unchecked_or_ends_the_helper() {
     done(rig.unstage(&volume));
 }
 
-/// Stage the disk as ext4 or as XFS, whichever it resembles, and hold the outcome against the rules.
+/// Stage the disk as ext4 or as XFS, whichever it resembles, and hold the outcome against the
+/// rules.
 fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
     let name = recipe.name();
     let volume = volume();
@@ -159,7 +164,8 @@ fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
         done(rig.unstage(&volume));
         let fresh = rig.path("outside/fresh");
         image.write(&fresh);
-        // A mount rewrites some fields of the first XFS superblock alone, which a checker that found nothing before then minds.
+        // A mount rewrites some fields of the first XFS superblock alone, which a checker that
+        // found nothing before then minds.
         let as_it_came = fs == FsType::Xfs && sound(&fresh, fs);
         assert!(
             as_it_came || sound(&attached.image, fs),
@@ -187,7 +193,7 @@ fn sound(image: &Path, fs: FsType) -> bool {
 }
 
 #[test]
-fn a_recipe_always_makes_the_same_disk() {
+fn same_seed_mutates_disk_image_identically() {
     let mut image = Image::blank(4 << 20);
     image.put(0, &[7; 70_000]);
     for mutation in Mutation::ALL {

@@ -1,4 +1,5 @@
-//! Every named step of every operation, and every process killed there: the retry finds its way. Printed as a table.
+//! Every named step of every operation, and every process killed there: the retry finds its way.
+//! Printed as a table.
 use crate::rig::{
     Attached, LONG, Rig, able, block_target, children, done, grows_mounted, shell, staged, staging,
     target, volume,
@@ -62,7 +63,8 @@ fn operation(rig: &Rig, ask: Ask, volume: &VolumeId) -> Operation {
     }
 }
 
-/// What must have been done before the asked operation, and what state its success leaves: mounts of the device.
+/// What must have been done before the asked operation, and what state its success leaves: mounts
+/// of the device.
 fn around(ask: Ask) -> (Vec<Ask>, usize) {
     match ask {
         Ask::Stage(_) => (vec![], 1),
@@ -129,7 +131,7 @@ fn prepare(ask: Ask, attached: &Attached) {
 
 /// The kernel grows the file system once it is mounted, where the host allows it.
 #[test]
-fn whoever_is_killed_once_it_grew_is_followed() {
+fn restarted_helper_completes_stage_killed_after_growth() {
     if !able() {
         return;
     }
@@ -140,7 +142,8 @@ fn whoever_is_killed_once_it_grew_is_followed() {
     println!("killed once it grew, mounted: {}", grows_mounted());
 }
 
-/// Hold the operation at a step, kill one process there, and ask again, of a new helper where the tree has ended.
+/// Hold the operation at a step, kill one process there, and ask again, of a new helper where the
+/// tree has ended.
 fn survives(ask: Ask, point: &str, victim: &str) {
     let (before, mounts) = around(ask);
     let mut rig = Rig::start();
@@ -169,7 +172,8 @@ fn survives(ask: Ask, point: &str, victim: &str) {
                 rig.part(victim)
             });
             assert_ne!(rig.ended(), Some(0));
-            // A runner that is let go on finds nobody there, and ends. Those of a broker the supervisor has ended.
+            // A runner that is let go on finds nobody there, and ends. Those of a broker the
+            // supervisor has ended.
             if let Some(runner) = runner.filter(|_| victim == "supervisor") {
                 send(runner, Signal::USR1);
             }
@@ -246,7 +250,7 @@ const STEPS: [(Ask, &str); 28] = [
 
 /// Whoever is killed at whatever step, asking again ends where it would have ended.
 #[test]
-fn every_process_may_die_at_every_step() {
+fn retried_request_converges_after_kill_at_any_step() {
     if !able() {
         return;
     }
@@ -299,7 +303,7 @@ fn every_process_may_die_at_every_step() {
 
 /// No step is left out: the names are those that the program's own text has.
 #[test]
-fn the_table_has_every_step_of_the_program() {
+fn kill_table_lists_every_fault_point() {
     let src = std::path::PathBuf::from(
         std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"),
     )
@@ -325,7 +329,7 @@ fn the_table_has_every_step_of_the_program() {
 }
 
 #[test]
-fn a_tool_does_not_outlive_its_helper() {
+fn tool_ends_when_its_runner_is_killed() {
     if !able() {
         return;
     }

@@ -4,9 +4,10 @@ use ebs_csi_wire::{FsType, Inspect, KubeletPath, Operation, Outcome, Seen, Unpub
 
 const MIB: u64 = 1 << 20;
 
-/// Where nodes keep kubelet's directory on another disk, behind a link. The mount table knows no links.
+/// Where nodes keep kubelet's directory on another disk, behind a link. The mount table knows no
+/// links.
 #[test]
-fn a_kubelet_root_behind_a_link_is_the_same_root() {
+fn symlinked_kubelet_root_serves_and_reports_link_paths() {
     if !able() {
         return;
     }

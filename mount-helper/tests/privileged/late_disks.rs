@@ -37,7 +37,7 @@ fn asleep(thread: rustix::process::Pid, over: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_disk_that_comes_late_is_waited_for() {
+fn disk_look_up_waits_for_late_attachment() {
     if !able() {
         return;
     }
@@ -75,8 +75,10 @@ fn a_disk_that_comes_late_is_waited_for() {
     });
 }
 
+/// The kernel makes the node with mode 0600, and udev opens it to the disk group later. A look-up
+/// without patience fails.
 #[test]
-fn a_node_that_is_still_root_s_alone_is_waited_for() {
+fn disk_look_up_waits_for_device_node_permissions() {
     if !able() {
         return;
     }

@@ -84,22 +84,22 @@ fn life_of(fs_type: FsType) {
 }
 
 #[test]
-fn an_ext4_volume_lives_and_moves() {
+fn ext4_volume_keeps_data_across_nodes() {
     life_of(FsType::Ext4);
 }
 
 #[test]
-fn an_ext3_volume_lives_and_moves() {
+fn ext3_volume_keeps_data_across_nodes() {
     life_of(FsType::Ext3);
 }
 
 #[test]
-fn an_xfs_volume_lives_and_moves() {
+fn xfs_volume_keeps_data_across_nodes() {
     life_of(FsType::Xfs);
 }
 
 #[test]
-fn a_raw_volume_is_shown_and_withdrawn() {
+fn raw_block_volume_is_published_expanded_and_unpublished() {
     if !able() {
         return;
     }
@@ -193,7 +193,7 @@ fn many_volumes_are_staged_at_once() {
 
 /// The kernel ties this to CAP_SYS_RESOURCE alone, which a host need not grant.
 #[test]
-fn ext4_grows_while_it_is_used_where_the_host_allows_it() {
+fn mounted_ext4_grows_only_with_cap_sys_resource() {
     if !able() {
         return;
     }
@@ -222,8 +222,9 @@ fn ext4_grows_while_it_is_used_where_the_host_allows_it() {
     done(rig.unstage(&volume));
 }
 
+/// The application owns the root directory of the volume and gives it mode 0700.
 #[test]
-fn a_volume_whose_root_is_private_is_grown_all_the_same() {
+fn xfs_with_private_root_directory_grows() {
     if !able() {
         return;
     }
@@ -271,8 +272,10 @@ fn ext4_grows_when_it_is_staged_again() {
     done(rig.unstage(&volume));
 }
 
+/// The kernel's own device node refuses writes too. A writable publish or a stage is refused until
+/// the last read-only publish ends.
 #[test]
-fn a_raw_disk_that_is_published_read_only_takes_no_write_from_anybody() {
+fn read_only_raw_publish_blocks_all_writes() {
     use ebs_csi_wire::PublishBlock;
     if !able() {
         return;
@@ -325,8 +328,10 @@ fn a_raw_disk_that_is_published_read_only_takes_no_write_from_anybody() {
     unpublish("three");
 }
 
+/// Without the file NAME.0xd0 beside the device node the request is refused; a link in its place is
+/// an error.
 #[test]
-fn a_simulated_disk_has_the_statistics_that_stand_beside_its_node() {
+fn simulated_disk_serves_statistics_from_adjacent_file() {
     if !able() {
         return;
     }

@@ -41,8 +41,10 @@ pub(crate) fn parted(rig: &Rig, volume: &VolumeId) -> Attached {
     attached
 }
 
+/// Stage, publish, statistics and growth use the partition alone; a stage of the whole disk or of
+/// another partition is refused.
 #[test]
-fn a_partition_lives_like_a_disk_and_the_rest_of_its_disk_is_left_alone() {
+fn partition_lifecycle_keeps_partition_table_valid() {
     if !able() {
         return;
     }
@@ -120,7 +122,7 @@ fn a_partition_lives_like_a_disk_and_the_rest_of_its_disk_is_left_alone() {
 }
 
 #[test]
-fn a_raw_partition_is_shown_and_withdrawn() {
+fn raw_partition_is_published_writable_never_read_only() {
     if !able() {
         return;
     }

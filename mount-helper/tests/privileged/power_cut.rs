@@ -1,4 +1,5 @@
-//! The power goes at a step of a stage: what the disk holds at that moment is staged again, on this node and on another.
+//! The power goes at a step of a stage: what the disk holds at that moment is staged again, on this
+//! node and on another.
 use crate::rig::{LONG, Rig, able, children, done, shell, staged, staging, target, volume};
 use ebs_csi_wire::{FsType, Operation, VolumeId};
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,8 +35,9 @@ fn comes_back(rig: &Rig, volume: &VolumeId, image: &Path, fs: FsType) -> bool {
     result.formatted
 }
 
+/// The cut comes at each of 7 steps. A disk whose format had ended is not formatted again.
 #[test]
-fn a_format_whose_power_goes_at_any_step_comes_back_here_and_elsewhere() {
+fn power_cut_during_stage_recovers_on_either_node() {
     if !able() {
         return;
     }
@@ -80,8 +82,9 @@ fn a_format_whose_power_goes_at_any_step_comes_back_here_and_elsewhere() {
     }
 }
 
+/// The other node mounts a copy of the disk without formatting it and reads all 50 synced files.
 #[test]
-fn what_was_synced_survives_a_cut_and_is_checked_elsewhere() {
+fn synced_files_survive_power_cut_on_another_node() {
     if !able() {
         return;
     }

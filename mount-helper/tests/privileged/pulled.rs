@@ -203,7 +203,7 @@ fn pulled(act: Act, point: &str) {
 
 #[test]
 #[ignore = "runs in the virtual machine, which has a disk to pull"]
-fn a_disk_pulled_at_any_step_leaves_nothing() {
+fn disk_removed_at_any_step_leaves_nothing_mounted() {
     assert!(Path::new("/dev").join(REAL).exists(), "the machine's disk");
     let mut steps = 0;
     for (act, points) in STEPS {

@@ -1,4 +1,5 @@
-//! A disk is mounted or shown raw: a raw writer and a file system on the same bytes would destroy each other.
+//! A disk is mounted or shown raw: a raw writer and a file system on the same bytes would destroy
+//! each other.
 use crate::partitions::parted;
 use crate::rig::{
     Rig, able, block_target, disk, done, refused, shell, staged, staging, told, volume,
@@ -16,8 +17,9 @@ fn held_at(rig: &Rig, outcome: Outcome, place: &str) {
     assert_eq!(told.seen, Some(Seen::MountedAt(rig.kubelet(place))));
 }
 
+/// The refusal names the raw target. A raw publish beside a stage is refused with the staging path.
 #[test]
-fn a_disk_that_is_shown_raw_is_neither_formatted_nor_let_go() {
+fn raw_published_disk_refuses_stage_and_unstage() {
     if !able() {
         return;
     }
@@ -52,8 +54,10 @@ fn a_disk_that_is_shown_raw_is_neither_formatted_nor_let_go() {
     }
 }
 
+/// One partition can be mounted beside another one published raw, but unstage is refused until the
+/// raw one is unpublished.
 #[test]
-fn a_partition_counts_as_its_disk_and_not_as_its_neighbour() {
+fn partition_conflicts_with_whole_disk_not_with_neighbour() {
     if !able() {
         return;
     }

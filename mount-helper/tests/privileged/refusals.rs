@@ -132,8 +132,9 @@ fn a_disk_with_another_file_system_is_refused() {
     }
 }
 
+/// The disk stays unchanged, whatever file system type the stage asks for.
 #[test]
-fn a_file_system_whose_first_superblock_is_gone_is_damaged_and_not_formatted() {
+fn lost_first_superblock_is_refused_as_damaged() {
     if !able() {
         return;
     }
@@ -165,7 +166,7 @@ fn a_file_system_whose_first_superblock_is_gone_is_damaged_and_not_formatted() {
 }
 
 #[test]
-fn a_read_error_is_never_blank() {
+fn unreadable_disk_fails_stage_and_is_not_formatted() {
     if !able() {
         return;
     }
@@ -189,8 +190,10 @@ fn a_read_error_is_never_blank() {
     assert!(!rig.journal().contains(" tool "));
 }
 
+/// Size, origin, read-only mode and partition must fit the disk. Two of the rows ask for mount
+/// flags that the helper refuses.
 #[test]
-fn what_the_request_says_of_the_disk_must_hold() {
+fn stage_is_refused_when_request_contradicts_disk() {
     if !able() {
         return;
     }
@@ -230,7 +233,7 @@ fn what_the_request_says_of_the_disk_must_hold() {
 }
 
 #[test]
-fn the_serial_decides_which_disk_it_is() {
+fn stage_selects_disk_by_serial_not_device_name() {
     if !able() {
         return;
     }
@@ -257,7 +260,7 @@ fn the_serial_decides_which_disk_it_is() {
 }
 
 #[test]
-fn a_disk_that_somebody_claims_is_left_alone() {
+fn stage_refuses_disk_opened_exclusively_by_another_process() {
     if !able() {
         return;
     }
@@ -282,7 +285,7 @@ fn a_disk_that_somebody_claims_is_left_alone() {
 }
 
 #[test]
-fn a_volume_is_staged_in_one_place() {
+fn stage_refuses_second_path_or_occupied_path() {
     if !able() {
         return;
     }
@@ -316,8 +319,10 @@ fn a_volume_is_staged_in_one_place() {
     done(rig.unstage(&volume));
 }
 
+/// Unstaged volumes, other volumes' paths and occupied targets are refused, and the content of an
+/// occupied target stays.
 #[test]
-fn a_target_shows_the_verified_staging_mount_or_nothing() {
+fn publish_target_shows_only_verified_staging_mount() {
     if !able() {
         return;
     }
@@ -392,7 +397,7 @@ fn a_target_shows_the_verified_staging_mount_or_nothing() {
 }
 
 #[test]
-fn expand_is_held_to_its_bounds() {
+fn expand_outside_required_and_limit_bytes_is_refused() {
     if !able() {
         return;
     }
@@ -425,8 +430,10 @@ fn expand_is_held_to_its_bounds() {
     );
 }
 
+/// Another thread exchanges the nodes of two disks during 40 stages; each mount shows the file of
+/// the requested volume.
 #[test]
-fn a_node_that_is_swapped_under_the_helper_never_shows_another_disk() {
+fn swapped_device_node_never_exposes_another_disk() {
     if !able() {
         return;
     }

@@ -1,4 +1,5 @@
-//! One helper in a mount namespace of its own, with a kubelet root, a device directory and loop devices.
+//! One helper in a mount namespace of its own, with a kubelet root, a device directory and loop
+//! devices.
 mod client;
 mod elsewhere;
 mod loop_device;
@@ -270,8 +271,8 @@ impl Rig {
         shell("nsenter", &[&entering[..], command].concat());
     }
 
-    /// A process in a mount namespace of its own that has every mount of the helper's, and keeps it until it is
-    /// dropped.
+    /// A process in a mount namespace of its own that has every mount of the helper's, and keeps it
+    /// until it is dropped.
     pub(crate) fn copy_of_mounts(&self) -> MountsKept {
         let mut child = Command::new("nsenter")
             .args(["--mount", "--target", &self.holder.id().to_string()])

@@ -1,6 +1,7 @@
-//! A host may withhold what a test needs: CAP_SYS_RESOURCE, without which a mounted ext4 cannot be grown. A virtual machine
-//! withholds nothing. It boots a Debian kernel (`deploy/vm/prepare` fetches it) with this very test program, the helper and the
-//! programs that both start, and runs those tests. It also has what a host may lack: an NVMe controller.
+//! A host may withhold what a test needs: CAP_SYS_RESOURCE, without which a mounted ext4 cannot be
+//! grown. A virtual machine withholds nothing. It boots a Debian kernel (`deploy/vm/prepare`
+//! fetches it) with this very test program, the helper and the programs that both start, and runs
+//! those tests. It also has what a host may lack: an NVMe controller.
 use crate::rig::{LONG, Rig, block_target, done, refused, shell, staging, target, volume};
 use ebs_csi_mount_helper::sys;
 use ebs_csi_wire::Refusal;
@@ -12,7 +13,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Emulation without a hypervisor takes some seconds to boot, and more on a busy machine; only a hang reaches this.
+/// Emulation without a hypervisor takes some seconds to boot, and more on a busy machine; only a
+/// hang reaches this.
 const LIMIT: Duration = Duration::from_secs(400);
 /// What the tests, the helper and its tools start, as this machine has them.
 const PROGRAMS: [&str; 13] = [
@@ -141,7 +143,8 @@ fn archive(directory: &Path, module: &Path, tests: &str) -> PathBuf {
     archive
 }
 
-/// What the machine wrote on its console; None when it had not ended when the time was over, because nobody ran it.
+/// What the machine wrote on its console; None when it had not ended when the time was over,
+/// because nobody ran it.
 fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
     let mut machine = Command::new("qemu-system-x86_64")
         .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1024M"])
@@ -150,7 +153,8 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
             "-serial",
             "stdio",
             "-append",
-            // The kernel counts the ticks of an emulated timer, which a busy machine delays, and mends what is not broken.
+            // The kernel counts the ticks of an emulated timer, which a busy machine delays, and
+            // mends what is not broken.
             "console=ttyS0 quiet panic=-1 no_timer_check",
         ])
         .args(["-device", "nvme,drive=disk,serial=vol0123456789abcdef0"])
@@ -190,10 +194,11 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
     ended.then(|| String::from_utf8_lossy(&said).into_owned())
 }
 
-/// QEMU's controller has no page of EC2's: that it says so shows that it was asked, in a form that the kernel takes.
+/// QEMU's controller has no page of EC2's: that it says so shows that it was asked, in a form that
+/// the kernel takes.
 #[test]
 #[ignore = "runs in the virtual machine, whose controller is known"]
-fn an_nvme_controller_is_asked_for_the_statistics_page() {
+fn nvme_statistics_request_reaches_controller() {
     let disk = fs::File::open("/dev/nvme0n1").expect("the machine's NVMe disk");
     let error = sys::nvme_statistics_page(&disk).expect_err("a page of EC2's");
     assert_eq!(Errno::from_io_error(&error), Some(Errno::REMOTEIO));
@@ -219,10 +224,11 @@ pub(crate) fn plug_the_disk_in() {
     }
 }
 
-/// What was mounted from it can be neither read nor written back any more; it must not keep the volume on the node for ever.
+/// What was mounted from it can be neither read nor written back any more; it must not keep the
+/// volume on the node for ever.
 #[test]
 #[ignore = "runs in the virtual machine, which has a disk to pull"]
-fn what_is_mounted_of_a_disk_that_left_the_node_is_taken_away() {
+fn mounts_of_detached_disk_are_removed() {
     let rig = Rig::start();
     for written in [false, true] {
         let volume = volume();
@@ -262,8 +268,9 @@ fn what_is_mounted_of_a_disk_that_left_the_node_is_taken_away() {
     }
 }
 
+/// A host may deny CAP_SYS_RESOURCE or have no NVMe disk to pull, so QEMU runs these 6 tests.
 #[test]
-fn what_a_host_may_withhold_works_in_a_virtual_machine() {
+fn host_restricted_tests_pass_in_virtual_machine() {
     let (kernel, module) = match kernel() {
         Ok(found) => found,
         Err(why) => {
@@ -273,12 +280,17 @@ fn what_a_host_may_withhold_works_in_a_virtual_machine() {
     };
     let directory = tempfile::tempdir().expect("tempdir");
     let tests = [
-        "attacks::upkeep::growth::ext_is_grown_once_it_is_mounted_where_allowed",
-        "kills::whoever_is_killed_once_it_grew_is_followed",
-        "pulled::a_disk_pulled_at_any_step_leaves_nothing",
-        "lifecycle::ext4_grows_while_it_is_used_where_the_host_allows_it",
-        "virtual_machine::an_nvme_controller_is_asked_for_the_statistics_page",
-        "virtual_machine::what_is_mounted_of_a_disk_that_left_the_node_is_taken_away",
+        "attacks::confinement::broker::broker_cannot_open_disk_or_write_root_file",
+        "attacks::confinement::opener::opener_opens_disk_for_writing_only_if_unheld",
+        "attacks::confinement::supervisor::broker_gets_at_most_8_runners",
+        "attacks::confinement::supervisor::supervisor_clone_with_namespace_flags_is_killed",
+        "attacks::confinement::tool::tool_cannot_reach_other_processes_of_its_user",
+        "attacks::upkeep::growth::ext_grows_while_mounted_if_host_allows",
+        "kills::restarted_helper_completes_stage_killed_after_growth",
+        "pulled::disk_removed_at_any_step_leaves_nothing_mounted",
+        "lifecycle::mounted_ext4_grows_only_with_cap_sys_resource",
+        "virtual_machine::nvme_statistics_request_reaches_controller",
+        "virtual_machine::mounts_of_detached_disk_are_removed",
     ];
     let initrd = archive(directory.path(), &module, &tests.join(" "));
     let disk = directory.path().join("disk");
@@ -289,7 +301,7 @@ fn what_a_host_may_withhold_works_in_a_virtual_machine() {
         println!("skipped: the virtual machine did not end in {limit} s");
         return;
     };
-    assert!(said.contains("test result: ok. 6 passed"), "{said}");
+    assert!(said.contains("test result: ok. 11 passed"), "{said}");
     assert!(said.contains("grown at its stage, mounted: true"), "{said}");
     assert!(
         said.contains("killed once it grew, mounted: true"),

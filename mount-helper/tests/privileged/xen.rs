@@ -1,5 +1,6 @@
-//! Disks without a serial, as on instance types that are built on Xen: taken by the name that EC2 was told, unless something speaks
-//! against it. The helper runs with the policy of a node; `/sys` is made up, the disks are loop devices.
+//! Disks without a serial, as on instance types that are built on Xen: taken by the name that EC2
+//! was told, unless something speaks against it. The helper runs with the policy of a node; `/sys`
+//! is made up, the disks are loop devices.
 use crate::rig::{
     Elsewhere, LONG, Rig, able, block_target, disk, done, refused, shell, staged, staging, target,
     unstaged, volume,
@@ -135,17 +136,20 @@ fn life_of(fs_type: FsType, called: &str) {
 }
 
 #[test]
-fn an_ext4_lives_by_the_name_of_its_disk() {
+fn ext4_lifecycle_works_by_xvd_device_name() {
     life_of(FsType::Ext4, "/dev/xvdba");
 }
 
+/// The request names /dev/sdba, and the kernel calls the same disk xvdba.
 #[test]
-fn an_xfs_lives_by_the_name_that_the_kernel_makes_of_another() {
+fn xfs_lifecycle_works_by_translated_sd_name() {
     life_of(FsType::Xfs, "/dev/sdba");
 }
 
+/// Stats still work after a helper restart. Another volume can neither publish nor stage the same
+/// disk.
 #[test]
-fn a_raw_disk_lives_by_its_name() {
+fn raw_disk_lifecycle_works_by_device_name() {
     if !able() {
         return;
     }
@@ -190,8 +194,9 @@ fn volume_after(first: &VolumeId) -> VolumeId {
     other
 }
 
+/// Partition 2 of xvdba mounts as /dev/xvdba2, and the whole disk then belongs to the volume.
 #[test]
-fn a_partition_is_named_as_the_kernel_names_it() {
+fn xen_partition_mounts_under_its_kernel_name() {
     if !able() {
         return;
     }
@@ -236,8 +241,10 @@ fn a_partition_is_named_as_the_kernel_names_it() {
     done(rig.unstage(&volume));
 }
 
+/// The file system's identifier tells the volume. A copy is accepted, because a snapshot keeps the
+/// identifier of its volume.
 #[test]
-fn what_another_volume_was_formatted_as_is_not_taken_for_this_one() {
+fn disk_formatted_for_another_volume_is_refused() {
     if !able() {
         return;
     }
@@ -269,8 +276,10 @@ fn what_another_volume_was_formatted_as_is_not_taken_for_this_one() {
     }
 }
 
+/// A second volume on the same disk, a second disk for the same volume and a path of another volume
+/// are refused.
 #[test]
-fn a_disk_is_one_volumes_and_a_volume_has_one_disk() {
+fn disk_and_volume_bind_exclusively() {
     if !able() {
         return;
     }
@@ -311,7 +320,7 @@ fn a_disk_is_one_volumes_and_a_volume_has_one_disk() {
 
 /// The disk that was staged has left, and another one has come to its name and number.
 #[test]
-fn a_disk_that_was_swapped_beneath_its_name_is_only_taken_away() {
+fn swapped_disk_can_only_be_unstaged() {
     if !able() {
         return;
     }
@@ -339,15 +348,17 @@ fn a_disk_that_was_swapped_beneath_its_name_is_only_taken_away() {
             assert_eq!(refused(outcome), Refusal::DeviceMismatch);
         }
     }
-    // `/sys` and the disk itself tell of two attachments here, as in the moment of a swap: what was mounted goes, and that nobody holds
-    // the disk is told when it has settled.
+    // `/sys` and the disk itself tell of two attachments here, as in the moment of a swap: what was
+    // mounted goes, and that nobody holds the disk is told when it has settled.
     assert_eq!(refused(rig.unstage(&volume)), Refusal::DeviceMismatch);
     assert_eq!(rig.mounts(&xen.attached), 0);
     assert!(done(rig.unstage(&volume)));
 }
 
+/// Publish names the disk and restores the record. Without the record, statistics and growth are
+/// refused; unpublish and unstage work.
 #[test]
-fn a_memory_that_was_lost_is_made_again_by_who_names_the_disk() {
+fn lost_disk_record_is_rebuilt_by_named_requests() {
     if !able() {
         return;
     }
@@ -391,8 +402,9 @@ fn a_memory_that_was_lost_is_made_again_by_who_names_the_disk() {
     assert_eq!(rig.mounts(&one.attached), 0);
 }
 
+/// A mount outside the kubelet root, an exclusive open and an array member each count as use.
 #[test]
-fn a_disk_that_something_else_has_in_use_is_no_volume() {
+fn disk_in_use_elsewhere_is_refused() {
     if !able() {
         return;
     }
@@ -447,8 +459,9 @@ fn a_disk_that_something_else_has_in_use_is_no_volume() {
     done(rig.unstage(&volume));
 }
 
+/// The neighbour is mounted outside the helper; the stage succeeds once that mount ends.
 #[test]
-fn the_partition_beside_one_that_is_in_use_is_no_volume() {
+fn partition_beside_mounted_partition_is_refused() {
     if !able() {
         return;
     }
@@ -487,8 +500,10 @@ fn the_partition_beside_one_that_is_in_use_is_no_volume() {
     done(rig.unstage(&volume));
 }
 
+/// Two disks that match, a serial, another bus or a request without a device name lead to a
+/// refusal.
 #[test]
-fn only_a_disk_of_xen_without_a_serial_and_only_one_is_taken() {
+fn only_unambiguous_xen_disk_without_serial_is_used() {
     if !able() {
         return;
     }
@@ -516,8 +531,9 @@ fn only_a_disk_of_xen_without_a_serial_and_only_one_is_taken() {
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
 }
 
+/// A foreign ext4 is checked and mounted; unknown content and a blank copy are refused.
 #[test]
-fn what_stands_on_a_disk_is_judged_as_on_any_other() {
+fn usual_content_checks_apply_to_xen_disks() {
     if !able() {
         return;
     }
@@ -535,7 +551,8 @@ fn what_stands_on_a_disk_is_judged_as_on_any_other() {
     } = staged(stage_of(&rig, foreign, FsType::Ext4));
     assert!(checked && !formatted);
     done(rig.unstage(&volume));
-    // Nothing that is not blank is formatted, and a disk that was refused is not remembered as the volume's.
+    // Nothing that is not blank is formatted, and a disk that was refused is not remembered as the
+    // volume's.
     let second = volume_after(&volume);
     let unknown = rig.attach_xen("xvdbb", "unknown.img", SIZE);
     let image = fs::File::options()
@@ -564,7 +581,7 @@ fn what_stands_on_a_disk_is_judged_as_on_any_other() {
 }
 
 #[test]
-fn what_disks_were_taken_for_is_open_in_the_broker_alone() {
+fn only_broker_has_disk_record_open() {
     if !able() {
         return;
     }
@@ -582,7 +599,7 @@ fn what_disks_were_taken_for_is_open_in_the_broker_alone() {
 }
 
 #[test]
-fn a_helper_that_is_told_to_refuse_them_does() {
+fn refuse_option_rejects_disks_without_serial() {
     if !able() {
         return;
     }
@@ -600,7 +617,7 @@ fn a_helper_that_is_told_to_refuse_them_does() {
 }
 
 #[test]
-fn a_machine_without_xen_has_no_memory_of_names() {
+fn helper_without_xen_keeps_no_disk_record() {
     if !able() {
         return;
     }
@@ -611,7 +628,7 @@ fn a_machine_without_xen_has_no_memory_of_names() {
 
 /// Killed before the disk is noted down, between that and the format, and with the mount made.
 #[test]
-fn a_helper_that_is_killed_on_the_way_finds_the_disk_again() {
+fn killed_helper_finds_disk_again_after_restart() {
     if !able() {
         return;
     }

@@ -1,7 +1,9 @@
-//! A disk that a few bytes describe: its size, and what stands where. Everything else on it is zero.
+//! A disk that a few bytes describe: its size, and what stands where. Everything else on it is
+//! zero.
 //!
-//! Four bytes say how many sectors of 512 bytes the disk has, less one. Pieces follow: four bytes for the place, in units of 64
-//! bytes, two for the length, and the content. All numbers are little-endian; what leads beyond the disk is brought back into it.
+//! Four bytes say how many sectors of 512 bytes the disk has, less one. Pieces follow: four bytes
+//! for the place, in units of 64 bytes, two for the length, and the content. All numbers are
+//! little-endian; what leads beyond the disk is brought back into it.
 use ebs_csi_mount_helper::disk::content;
 use ebs_csi_policy::blank;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
@@ -84,7 +86,8 @@ fn number(bytes: &[u8]) -> (u32, &[u8]) {
     (u32::from_le_bytes(four), rest)
 }
 
-/// Look at the disk that `input` describes, and hold the answer and every judgement of it against what stands there.
+/// Look at the disk that `input` describes, and hold the answer and every judgement of it against
+/// what stands there.
 pub(crate) fn look_and_judge(input: &[u8]) -> Content {
     let disk = Scattered::read(input);
     let content =

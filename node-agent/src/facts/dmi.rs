@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_firmware_of_a_nitro_instance_says_id_and_type() {
+    fn nitro_firmware_gives_instance_id_and_type() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("board_asset_tag"), "i-0123456789abcdef0\n").unwrap();
         std::fs::write(dir.path().join("product_name"), "m7i.metal-24xl\n").unwrap();
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_firmware_of_another_machine_says_nothing() {
+    fn missing_or_foreign_dmi_values_yield_none() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(instance(dir.path()), None);
         for (tag, product) in [("", ""), ("Not Specified", "HVM domU"), ("i-xyz", "KVM")] {

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_file_is_enough_without_firmware() {
+    fn complete_facts_file_suffices_without_dmi() {
         let (dir, files) = write(WHOLE);
         let facts = read(dir.path(), &files, Duration::ZERO).unwrap();
         assert_eq!(facts.instance.as_str(), "i-0123456789abcdef0");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_facts_file_key_is_named_in_error() {
         for key in [
             "topology.kubernetes.io/zone",
             "node.kubernetes.io/instance-type",
@@ -254,15 +254,16 @@ mod tests {
         assert!(matches!(error, Lack::OtherNode { .. }), "{error}");
     }
 
+    /// The patience of 60 s is for an incomplete file, not for a bad value.
     #[test]
-    fn a_number_that_is_none_is_refused_at_once() {
+    fn negative_enis_count_is_refused() {
         let (dir, files) = write(&WHOLE.replace("\"3\"", "\"-1\""));
         let error = read(dir.path(), &files, Duration::from_secs(60)).unwrap_err();
         assert!(error.to_string().contains("enis-count"), "{error}");
     }
 
     #[test]
-    fn a_file_that_becomes_complete_is_waited_for() {
+    fn read_waits_until_facts_file_is_complete() {
         let (dir, files) = write("");
         let path = files[0].clone();
         let writer = std::thread::spawn(move || {
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_unquoted_as_kubelet_quotes_them() {
+    fn only_valid_kubelet_quoted_values_are_unquoted() {
         let rows = [
             (r#""a""#, Some("a")),
             (r#""a\"b\\c\n""#, Some("a\"b\\c\n")),
@@ -291,7 +292,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_kubelet_quotes_comes_back(value in "[ -~\n\t\r]{0,40}", noise in ".{0,40}") {
+        fn kubelet_quoted_value_round_trips_between_noise_lines(value in "[ -~\n\t\r]{0,40}", noise in ".{0,40}") {
             let quoted = value
                 .replace('\\', "\\\\")
                 .replace('"', "\\\"")

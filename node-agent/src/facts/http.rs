@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_when_its_length_is_there_or_the_stream_has_ended() {
+    fn response_completes_at_content_length_or_stream_end() {
         let sized = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabc";
         let answer = parse(sized, false).unwrap().unwrap();
         assert_eq!((answer.status, answer.body.as_str()), (200, "ab"));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_http_is_an_error() {
+    fn malformed_or_chunked_http_response_is_error() {
         for bad in [
             "SSH-2.0\r\n\r\n",
             "HTTP/1.1 abc\r\n\r\n",
@@ -173,8 +173,9 @@ mod tests {
     }
 
     proptest! {
+        /// A parsed body is never longer than the received bytes.
         #[test]
-        fn no_bytes_are_more_than_an_error(
+        fn arbitrary_bytes_never_panic_http_parser(
             bytes in prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..200),
                 "HTTP/1.[01] [0-9]{1,5}[ -~]{0,10}\r\n(Content-Length: ?-?[0-9]{0,25}\r\n)?\r\n.{0,20}"

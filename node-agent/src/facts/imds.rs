@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_is_read_as_the_sdks_read_it() {
+    fn imds_endpoint_is_parsed_like_aws_sdks() {
         let rows = [
             (None, None, Some("169.254.169.254:80")),
             (None, Some("IPv6"), Some("[fd00:ec2::254]:80")),
@@ -271,8 +271,9 @@ mod tests {
         }
     }
 
+    /// The number of network interfaces is the number of MAC addresses that IMDS lists.
     #[test]
-    fn interfaces_are_counted_by_their_hardware_addresses() {
+    fn only_complete_mac_addresses_are_recognised() {
         for (text, want) in [
             ("0e:49:61:0f:c3:11", true),
             ("0E:49:61:0f:c3:11", true),

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_path_is_named_by_its_field() {
+    fn refused_path_error_names_request_field() {
         for (asked, field) in [
             (Asked::Stage, "staging_target_path"),
             (Asked::Unpublish, "target_path"),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_growth_that_the_host_does_not_permit_names_the_capability_and_the_way_out() {
+    fn denied_growth_names_cap_sys_resource_and_remedy() {
         let failed = Failed {
             step: Step::Grow,
             errno: std::num::NonZeroI32::new(EPERM),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_may_not_be_opened_is_told_with_owner_and_mode() {
+    fn denied_device_node_reports_owner_mode_and_remedy() {
         let failed = Failed {
             step: Step::FindDevice,
             errno: std::num::NonZeroI32::new(13),
@@ -294,8 +294,9 @@ mod tests {
         }
     }
 
+    /// No refusal counts as a bug of the driver.
     #[test]
-    fn every_refusal_names_volume_path_and_next_step_and_is_no_bug() {
+    fn every_refusal_names_volume_path_and_next_step() {
         for asked in Asked::ALL {
             for refusal in Refusal::ALL {
                 let failure = told(asked, &HelperError::Refused((*refusal).into()));
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_tells_what_was_seen_before_what_to_do() {
+    fn refusal_reports_finding_before_advice() {
         let content = |signature, state| Seen::Content { signature, state };
         let path = KubeletPath::parse("/k/other/globalmount").unwrap();
         for (reason, seen, words) in [
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_final_unless_it_says_to_ask_again() {
+    fn only_busy_and_version_refusals_leave_outcome_open() {
         for asked in Asked::ALL {
             for refusal in Refusal::ALL {
                 let passing = matches!(refusal, Refusal::Busy | Refusal::Version);
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_the_specification_names_have_its_condition() {
+    fn helper_refusals_map_to_csi_error_conditions() {
         use Condition::*;
         for (asked, refusal, want) in [
             (Asked::Stage, Refusal::MountedDifferently, Incompatible),
@@ -385,8 +386,10 @@ mod tests {
         }
     }
 
+    /// Growth and sync follow the mount, so kubelet must not take a failed stage or publish for
+    /// undone.
     #[test]
-    fn a_step_that_failed_behind_the_mount_is_not_called_undone() {
+    fn failed_step_after_mount_may_be_in_progress() {
         for step in Step::ALL {
             let failed = HelperError::Failed(Failed::call(*step, 5));
             for asked in Asked::ALL {
@@ -403,8 +406,9 @@ mod tests {
         }
     }
 
+    /// Signal 9 also brings the advice to raise the memory limit.
     #[test]
-    fn a_tool_that_failed_is_told_by_its_end() {
+    fn failed_tool_reports_exit_status_or_signal() {
         let nine = std::num::NonZeroU8::new(9).unwrap();
         let eleven = std::num::NonZeroU8::new(11).unwrap();
         for (end, words) in [
@@ -419,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_may_still_run_is_told_so() {
+    fn helper_error_without_outcome_may_be_in_progress() {
         let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         for error in [
             HelperError::Pending,

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hung_place_keeps_what_was_known_until_it_is_gone() {
+    fn hung_path_keeps_last_usage_until_volume_leaves() {
         let volume = VolumeId::parse("vol-0123456789abcdef0").unwrap();
         let other = VolumeId::parse("vol-0123456789abcdef1").unwrap();
         let path = KubeletPath::parse("/var/lib/kubelet/pods/u/volumes/x/v/mount").unwrap();

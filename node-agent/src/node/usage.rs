@@ -32,8 +32,9 @@ pub(super) fn signed(number: u64) -> i64 {
 mod tests {
     use super::*;
 
+    /// A raw device has 1 entry, bytes; a file system with an inode count has 2.
     #[test]
-    fn a_raw_device_has_one_entry_and_a_file_system_two() {
+    fn only_file_systems_with_inode_counts_report_inodes() {
         let usage = wire::Usage {
             total_bytes: u64::MAX,
             used_bytes: 1,

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_are_judged_as_one() {
+    fn only_single_writable_non_root_disk_group_passes() {
         for (owners, level) in [
             (vec![], Level::Warn),
             (vec![(0, 6, 0o660)], Level::Ok),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_disks_are_told_from_their_parts() {
+    fn is_disk_accepts_only_whole_disk_names() {
         for (name, disk) in [
             ("nvme0n1", true),
             ("nvme12n1", true),

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_finding_has_its_level() {
+    fn kernel_facts_decide_preflight_check_level() {
         type Look = fn(&Host) -> Check;
         let rows: [(Look, &str, &str, Level); 12] = [
             (

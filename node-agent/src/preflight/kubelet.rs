@@ -91,7 +91,7 @@ mod tests {
 ";
 
     #[test]
-    fn the_mount_that_holds_a_path_decides() {
+    fn innermost_mount_of_path_decides_propagation_level() {
         for (path, level, says) in [
             ("/var/lib/other", Level::Ok, "/ is shared:1"),
             (

@@ -75,7 +75,7 @@ fn staged(request: &csi::NodeStageVolumeRequest) -> wire::Stage {
 }
 
 #[test]
-fn a_bad_stage_names_its_field() {
+fn invalid_stage_request_error_names_field() {
     type Spoil = fn(&mut csi::NodeStageVolumeRequest);
     use Condition::{InvalidField, MissingField, NotFound, Unsupported};
     let rows: &[(&str, Spoil, Condition)] = &[
@@ -228,7 +228,7 @@ fn a_bad_stage_names_its_field() {
 }
 
 #[test]
-fn a_bad_publish_names_its_field() {
+fn invalid_publish_request_error_names_field() {
     type Spoil = fn(&mut csi::NodePublishVolumeRequest);
     use Condition::{InvalidField, MissingField, NotFound};
     let rows: &[(&str, Spoil, Condition)] = &[
@@ -298,7 +298,7 @@ fn a_bad_publish_names_its_field() {
 }
 
 #[test]
-fn a_missing_argument_is_found_before_an_unknown_volume() {
+fn missing_capability_is_reported_before_unknown_volume() {
     let mut request = good_stage();
     request.volume_id = "fake".to_owned();
     request.volume_capability = None;
@@ -307,7 +307,7 @@ fn a_missing_argument_is_found_before_an_unknown_volume() {
 }
 
 #[test]
-fn a_plain_stage_asks_for_ext4_on_the_whole_disk() {
+fn default_stage_requests_ext4_on_whole_disk() {
     let ask = staged(&good_stage());
     assert_eq!(ask.fs, FsType::Ext4);
     assert_eq!(ask.disk.volume.as_str(), VOLUME);
@@ -320,7 +320,7 @@ fn a_plain_stage_asks_for_ext4_on_the_whole_disk() {
 }
 
 #[test]
-fn everything_that_a_stage_can_say_reaches_the_helper() {
+fn all_stage_parameters_reach_helper_request() {
     let mut request = good_stage();
     request.volume_capability = Some(with_mode(
         mount(
@@ -365,15 +365,17 @@ fn everything_that_a_stage_can_say_reaches_the_helper() {
     assert!(format.ext4_bigalloc && format.ext4_encryption && format.legacy_xfs);
 }
 
+/// Migrated in-tree volumes carry partition 0.
 #[test]
-fn a_migrated_volume_with_partition_zero_is_the_whole_disk() {
+fn partition_0_means_whole_disk() {
     let mut request = good_stage();
     request.volume_context = map(&[("partition", "0")]);
     assert_eq!(staged(&request).disk.partition, None);
 }
 
+/// Known values map to their origin and source; an empty value leaves the origin unknown.
 #[test]
-fn a_first_content_of_an_unheard_of_kind_counts_as_a_copy() {
+fn unknown_origin_value_counts_as_copy() {
     use Source::{Elsewhere, Own, Untold};
     for (word, want, source) in [
         ("blank", Origin::Blank, Elsewhere),
@@ -396,14 +398,14 @@ fn a_first_content_of_an_unheard_of_kind_counts_as_a_copy() {
 }
 
 #[test]
-fn a_device_name_of_another_form_is_no_hint() {
+fn nvme_device_path_gives_no_hint() {
     let mut request = good_stage();
     request.publish_context = map(&[("devicePath", "/dev/nvme1n1")]);
     assert_eq!(staged(&request).disk.device_hint, None);
 }
 
 #[test]
-fn a_raw_block_volume_is_not_staged_and_published_from_its_device() {
+fn raw_block_volume_skips_stage_and_publishes_device() {
     let mut request = good_stage();
     request.volume_capability = Some(with_mode(block(), Mode::MultiNodeMultiWriter));
     request.publish_context.clear();
@@ -420,7 +422,7 @@ fn a_raw_block_volume_is_not_staged_and_published_from_its_device() {
 }
 
 #[test]
-fn a_read_only_mode_publishes_read_only_and_a_single_writer_alone() {
+fn access_mode_sets_read_only_and_single_writer() {
     for (mode, readonly, read_only, single) in [
         (Mode::SingleNodeWriter, false, false, false),
         (Mode::SingleNodeWriter, true, true, false),
@@ -441,7 +443,7 @@ fn a_read_only_mode_publishes_read_only_and_a_single_writer_alone() {
 }
 
 #[test]
-fn a_node_local_volume_is_the_one_that_the_publish_context_names() {
+fn node_local_volume_takes_id_from_publish_context() {
     let mut request = good_stage();
     request.volume_id = "local-ebs://dev/xvdbz".to_owned();
     request.volume_capability = Some(with_mode(mount("", &[]), Mode::MultiNodeMultiWriter));
@@ -451,8 +453,9 @@ fn a_node_local_volume_is_the_one_that_the_publish_context_names() {
     assert_eq!(staged(&request).disk.volume.as_str(), VOLUME);
 }
 
+/// An empty field is reported as missing, and a path with .. as invalid.
 #[test]
-fn look_ups_answer_not_found_where_no_volume_can_be() {
+fn stats_for_relative_path_is_not_found() {
     let ask = |volume_id: &str, volume_path: &str| {
         stats(&csi::NodeGetVolumeStatsRequest {
             volume_id: volume_id.to_owned(),
@@ -470,7 +473,7 @@ fn look_ups_answer_not_found_where_no_volume_can_be() {
 }
 
 #[test]
-fn an_expansion_carries_its_bounds() {
+fn expand_keeps_valid_capacity_range_and_refuses_invalid() {
     let ask = |required_bytes, limit_bytes, capability| {
         expand(&csi::NodeExpandVolumeRequest {
             volume_id: VOLUME.to_owned(),
@@ -495,7 +498,7 @@ fn an_expansion_carries_its_bounds() {
 }
 
 #[test]
-fn a_flag_that_is_not_allowed_is_named_with_the_reason_and_the_next_step() {
+fn disallowed_mount_flag_error_names_reason_and_remedy() {
     for (flag, fs) in [
         ("loop", FsType::Ext4),
         ("nouuid", FsType::Ext4),
@@ -523,7 +526,7 @@ fn too_many_mount_flags_are_refused() {
 
 proptest! {
     #[test]
-    fn whatever_is_accepted_is_a_question_that_the_helper_can_read(
+    fn accepted_stage_request_round_trips_through_wire(
         id in "(vol-[0-9a-f]{17})|(vol-[0-9a-f]{8})|.{0,20}",
         path in "(/[a-z.]{1,5}){1,4}|.{0,20}",
         fs in "(ext4|XFS|ext3||ntfs)",

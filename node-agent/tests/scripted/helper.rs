@@ -1,4 +1,5 @@
-//! A mount-helper that follows a script: a thread that speaks the protocol's frames on a unix socket and does what it is told.
+//! A mount-helper that follows a script: a thread that speaks the protocol's frames on a unix
+//! socket and does what it is told.
 
 #![allow(dead_code)]
 
@@ -61,7 +62,8 @@ pub(crate) struct ScriptedHelper {
 }
 
 impl ScriptedHelper {
-    /// Listens at `path`; every question without an act is answered by what it would be on a good day.
+    /// Listens at `path`; every question without an act is answered by what it would be on a good
+    /// day.
     pub(crate) fn start(path: &Path, greeting: Greeting) -> Self {
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path).expect("bind");

@@ -186,8 +186,9 @@ mod tests {
     use super::*;
     use ebs_csi_policy::profile;
 
+    /// The kernel takes a filter of 1 to 4096 instructions.
     #[test]
-    fn every_profile_becomes_filters_that_the_kernel_could_take() {
+    fn every_profile_compiles_to_loadable_filters() {
         for profile in profile::ALL {
             let programs = programs(profile.calls).unwrap();
             for program in &programs {
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn no_profile_names_a_call_that_is_unknown() {
+    fn every_profile_system_call_has_known_number() {
         for profile in profile::ALL {
             for rule in profile.calls {
                 assert!(
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn no_call_is_known_that_no_profile_names() {
+    fn every_known_system_call_is_in_some_profile() {
         for name in call_number::names() {
             let named = profile::ALL
                 .iter()

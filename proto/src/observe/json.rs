@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_begins_with_kubernetes_keys() {
+    fn json_log_line_uses_kubernetes_keys() {
         let (text, value) = line(|| {
             let span = tracing::info_span!("rpc", id = 7, volume.id = tracing::field::Empty);
             let _inside = span.enter();

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn every_closed_list_mirrors_its_protocol_enum() {
+    fn every_rust_enum_mirrors_its_protobuf_enum() {
         mirrors!(FsType, FsType);
         mirrors!(Refusal, Refusal);
         mirrors!(Step, Step);

@@ -252,14 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_given_is_fine_for_every_file_system() {
+    fn default_format_options_suit_every_file_system() {
         for fs in FsType::ALL {
             assert_eq!(FormatOptions::default().check_for(*fs), Ok(()));
         }
     }
 
     #[test]
-    fn each_number_has_its_range() {
+    fn format_option_outside_range_is_refused() {
         assert!(with(|o| o.block_size = 4096).is_ok());
         assert!(with(|o| o.block_size = 256).is_err());
         assert!(with(|o| o.block_size = 4095).is_err());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_size_needs_bigalloc() {
+    fn ext4_cluster_size_needs_bigalloc() {
         assert_eq!(
             with(|o| o.ext4_cluster_size = 65_536),
             Err(FormatError::ClusterWithoutBigalloc)

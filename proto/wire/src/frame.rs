@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_gives_a_frame_only_when_it_is_whole() {
+    fn buffer_yields_only_complete_frames() {
         let frame = framed(b"payload").unwrap();
         let mut buffer = Vec::new();
         for byte in &frame[..frame.len() - 1] {
@@ -161,8 +161,9 @@ mod tests {
         assert_eq!(buffer, [9]);
     }
 
+    /// The length prefix is checked before the body is read.
     #[test]
-    fn a_length_out_of_range_is_an_error_before_the_body_is_read() {
+    fn frame_length_out_of_range_is_error() {
         for (prefix, expected) in [(0_u32, "without"), (16_385, "limit"), (u32::MAX, "limit")] {
             let mut bytes = prefix.to_le_bytes().to_vec();
             let error = read_frame(&mut bytes.as_slice()).unwrap_err();
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_ends_inside_a_frame_is_an_error() {
+    fn stream_ending_inside_frame_is_truncated_error() {
         let frame = framed(b"payload").unwrap();
         for cut in 1..frame.len() {
             let error = read_frame(&mut &frame[..cut]).unwrap_err();

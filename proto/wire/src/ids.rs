@@ -240,13 +240,13 @@ mod tests {
     }
 
     #[test]
-    fn a_hyperpod_node_is_refused_by_name() {
+    fn hyperpod_instance_id_error_names_hyperpod() {
         let error = InstanceId::parse("hyperpod-abc-i-0123456789abcdef0").unwrap_err();
         assert!(error.to_string().contains("HyperPod"), "{error}");
     }
 
     #[test]
-    fn device_names_are_checked_by_shape() {
+    fn only_sd_and_xvd_device_names_are_accepted() {
         for good in [
             "/dev/xvdba",
             "/dev/xvdz",
@@ -275,8 +275,9 @@ mod tests {
         );
     }
 
+    /// The error echoes only a bounded part of a text of 100000 characters.
     #[test]
-    fn an_error_echoes_a_bounded_part_of_the_text() {
+    fn id_parse_error_stays_below_300_bytes() {
         let error = VolumeId::parse(&"x".repeat(100_000)).unwrap_err();
         assert!(error.to_string().len() < 300);
     }

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_string_may_hold_several_flags() {
+    fn comma_separated_mount_flags_are_split() {
         assert_eq!(
             written("noatime,commit=30").unwrap(),
             ["noatime", "commit=30"]
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_are_not_spelled_as_flags_are_refused() {
+    fn malformed_mount_flags_are_refused() {
         let long_name = "x".repeat(65);
         let long_value = format!("x={}", "y".repeat(256));
         let many = "ro,".repeat(33);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_refuses_its_own_breach() {
+    fn invalid_path_reports_violated_rule() {
         let long_component = format!("/{}", "x".repeat(256));
         let long_path = "/x".repeat(2048);
         for (bad, problem) in [
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_is_stripped_at_a_component_boundary_only() {
+    fn root_is_stripped_only_at_component_boundary() {
         let root = KubeletPath::parse("/var/lib/kubelet").unwrap();
         let inside = KubeletPath::parse("/var/lib/kubelet/pods/u/mount").unwrap();
         let beside = KubeletPath::parse("/var/lib/kubelet-other/pods").unwrap();

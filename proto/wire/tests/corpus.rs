@@ -14,7 +14,7 @@ fn crate_directory() -> PathBuf {
 }
 
 #[test]
-fn every_kept_input_is_decoded_or_refused() {
+fn accepted_fuzz_corpus_messages_round_trip() {
     let corpus = crate_directory().join("fuzz/corpus/decode");
     let mut replayed = 0;
     let mut accepted = 0;

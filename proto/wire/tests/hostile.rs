@@ -46,8 +46,9 @@ fn replied(result: pb::reply::Result) -> Result<Reply, Malformed> {
     Reply::decode(&wire.encode_to_vec())
 }
 
+/// The other tests spoil one field of this message; they count only if it is valid itself.
 #[test]
-fn the_message_that_each_case_spoils_is_accepted() {
+fn unmodified_stage_message_is_accepted() {
     assert!(staged(|_| {}).is_ok());
 }
 
@@ -77,7 +78,7 @@ fn bytes_that_are_not_protobuf_are_refused() {
 }
 
 #[test]
-fn unknown_numbers_of_closed_lists_are_refused() {
+fn unknown_enum_numbers_are_refused() {
     for number in [0, 4, -1, i32::MAX] {
         assert_eq!(
             staged(|stage| stage.fs_type = number),
@@ -98,8 +99,9 @@ fn unknown_numbers_of_closed_lists_are_refused() {
     }
 }
 
+/// Content comes from closed lists, and a mount path must pass the path check.
 #[test]
-fn what_a_refusal_has_seen_is_of_closed_lists_or_a_checked_path() {
+fn refusal_with_invalid_seen_detail_is_rejected() {
     use pb::refused::Seen;
     let refused = |seen| {
         replied(pb::reply::Result::Refused(pb::Refused {
@@ -128,7 +130,7 @@ fn what_a_refusal_has_seen_is_of_closed_lists_or_a_checked_path() {
 }
 
 #[test]
-fn a_refusal_without_what_was_seen_is_what_the_release_before_sends() {
+fn refusal_without_seen_detail_matches_previous_release() {
     // Reply 1, refused, reason 11: the bytes as the previous release wrote them.
     let old = [8, 1, 0xa2, 1, 2, 8, 11];
     let expected = Reply {
@@ -140,7 +142,7 @@ fn a_refusal_without_what_was_seen_is_what_the_release_before_sends() {
 }
 
 #[test]
-fn paths_and_ids_of_the_wrong_shape_are_refused() {
+fn malformed_paths_and_ids_are_refused() {
     for path in ["", "/", "relative", "/a/../b", "/a//b", "/a/", "/a\0"] {
         let refused = staged(|stage| stage.staging_path = path.to_owned());
         assert!(matches!(refused, Err(Malformed::Path(_))), "{path:?}");
@@ -155,7 +157,7 @@ fn paths_and_ids_of_the_wrong_shape_are_refused() {
 }
 
 #[test]
-fn a_missing_part_is_named() {
+fn stage_without_disk_names_missing_field() {
     assert_eq!(
         staged(|stage| stage.disk = None),
         Err(Malformed::Missing { field: "disk" })
@@ -163,7 +165,7 @@ fn a_missing_part_is_named() {
 }
 
 #[test]
-fn lists_and_numbers_have_limits() {
+fn stage_request_beyond_limits_is_refused() {
     let flag = pb::MountFlag {
         name: "ro".to_owned(),
         value: String::new(),
@@ -191,8 +193,9 @@ fn lists_and_numbers_have_limits() {
     assert!(staged(|stage| stage.format = Some(format(4097))).is_err());
 }
 
+/// A comma, quote, space or newline in a flag could carry a second mount option.
 #[test]
-fn flags_that_could_carry_another_option_are_refused() {
+fn malformed_mount_flags_are_refused() {
     for (name, value) in [
         ("ro,exec", ""),
         ("context", "a\"b"),
@@ -215,7 +218,7 @@ fn flags_that_could_carry_another_option_are_refused() {
 }
 
 #[test]
-fn a_hello_needs_a_range_of_versions() {
+fn hello_with_invalid_version_range_is_refused() {
     for (oldest, newest) in [(0, 0), (0, 1), (2, 1)] {
         assert!(decoded(pb::request::Operation::Hello(pb::Hello { oldest, newest })).is_err());
     }
@@ -229,7 +232,7 @@ fn a_hello_needs_a_range_of_versions() {
 }
 
 #[test]
-fn replies_have_limits_too() {
+fn reply_fields_outside_limits_are_refused() {
     let failed = |errno, tool_exit, tool_signal| {
         replied(pb::reply::Result::Failed(pb::Failed {
             step: pb::Step::Format as i32,

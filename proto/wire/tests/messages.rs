@@ -267,18 +267,18 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(7), ..ProptestConfig::default() })]
 
     #[test]
-    fn a_request_comes_back_as_it_was(request in request()) {
+    fn encoded_request_decodes_unchanged(request in request()) {
         prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
     }
 
     #[test]
-    fn a_reply_comes_back_as_it_was(id in any::<u64>(), outcome in outcome()) {
+    fn encoded_reply_decodes_unchanged(id in any::<u64>(), outcome in outcome()) {
         let reply = Reply { id, outcome };
         prop_assert_eq!(Reply::decode(&reply.encode()), Ok(reply));
     }
 
     #[test]
-    fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+    fn message_accepted_from_arbitrary_bytes_round_trips(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
         // Accepted bytes are in the form that is sent: they encode to bytes that decode to the same
         // message.
         if let Ok(request) = Request::decode(&bytes) {
@@ -290,7 +290,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_request_is_decoded_or_refused(request in request(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
+    fn damaged_request_never_panics_decoder(request in request(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
         let mut bytes = request.encode();
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
@@ -300,7 +300,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_in_any_pieces_give_the_same_frames(
+    fn chunk_size_does_not_change_decoded_frames(
         payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..200), 0..8),
         piece in 1..50_usize,
     ) {
@@ -321,8 +321,9 @@ proptest! {
     }
 }
 
+/// The pages together hold each volume once, and a page beyond the end is empty.
 #[test]
-fn a_page_of_the_inventory_always_fits_a_frame() {
+fn every_inventory_page_fits_in_frame() {
     let held: Vec<HeldVolume> = (0..2000_u32)
         .map(|n| HeldVolume {
             volume: VolumeId::parse(&format!("vol-{n:017x}")).expect("of an id's shape"),

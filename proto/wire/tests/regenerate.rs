@@ -11,7 +11,7 @@ fn crate_directory() -> PathBuf {
 }
 
 #[test]
-fn the_checked_in_code_is_what_the_protocol_file_generates() {
+fn checked_in_code_matches_helper_proto() {
     let here = crate_directory();
     let descriptors =
         protox::compile([here.join("helper.proto")], [&here]).expect("helper.proto compiles");

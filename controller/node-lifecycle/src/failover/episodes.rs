@@ -141,8 +141,10 @@ mod tests {
         took
     }
 
+    /// Proof and recovery each report once; a node first seen already lost, or back without proof,
+    /// reports nothing.
     #[test]
-    fn each_end_is_told_once_with_the_time_since_the_node_was_lost() {
+    fn failover_times_are_reported_once_since_node_loss() {
         let secs = Duration::from_secs;
         let lost = Some((Phase::Querying, true));
         let acting = |attached| Some((Phase::Acting, attached));
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_takes_until_ec2_shows_the_instance_off() {
+    fn fence_duration_counts_from_first_request_until_off() {
         let (mut episodes, start) = (Episodes::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let shown = |phase| {

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_that_finds_the_node_well_begins_anew() {
+    fn healthy_observation_resets_lost_time() {
         let lost = Lost::new(Duration::from_secs(300));
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);

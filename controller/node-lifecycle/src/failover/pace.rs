@@ -20,8 +20,9 @@ mod tests {
     use super::*;
     use crate::failover::rota::Rota;
 
+    /// A configured time between rounds below 1,200 ms is kept.
     #[test]
-    fn several_turns_come_closer_together_but_never_closer_than_ec2_is_to_be_asked() {
+    fn more_turns_shorten_rounds_down_to_1200_ms() {
         let rows = [
             // every, turns, milliseconds
             (3, 0, 3_000),
@@ -62,8 +63,9 @@ mod tests {
         longest
     }
 
+    /// Up to 400 suspects, the longest time between two queries of an instance stays at 3 s.
     #[test]
-    fn what_ec2_shows_is_heard_within_seconds_however_many_are_suspect() {
+    fn query_gap_reaches_6_s_at_1000_suspects() {
         // The rest of five seconds is for the second look and the act.
         let rows = [
             (1, 3_000),

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_asked_about_in_its_turn_and_new_ones_first() {
+    fn suspects_rotate_200_per_round_new_ones_first() {
         let mut rota = Rota::default();
         let all = questions(0..450);
         let mut seen = BTreeSet::new();
@@ -202,8 +202,10 @@ mod tests {
         assert!(chosen.contains(&("i-0450".to_owned(), "vol-a".to_owned())));
     }
 
+    /// An instance that is no longer in question or is missing from an answer loses its text;
+    /// silence clears every text.
     #[test]
-    fn what_is_not_asked_about_any_more_is_forgotten_and_silence_forgets_all() {
+    fn dropped_or_missing_instance_or_silence_clears_answers() {
         let mut rota = Rota::default();
         let none = BTreeSet::new();
         let chosen = rota.choose(&questions(0..3));
@@ -220,8 +222,10 @@ mod tests {
         assert_eq!(text(&rota, "i-0001"), None);
     }
 
+    /// The checks of an instance are due again after 5 rounds; an instance whose checks begin to
+    /// matter is queried at once.
     #[test]
-    fn checks_are_asked_for_in_turn_a_hundred_in_a_round_and_of_each_every_fifth() {
+    fn status_checks_rotate_100_per_round() {
         let mut rota = Rota::default();
         let all = questions(0..150);
         let matter: BTreeSet<String> = all.iter().map(|(instance, _)| instance.clone()).collect();
@@ -242,8 +246,10 @@ mod tests {
         assert_eq!(asked, ["i-0150".to_owned()].into());
     }
 
+    /// A query without an answer makes the checks unknown, and an instance that stops running loses
+    /// them.
     #[test]
-    fn what_checks_said_stands_between_two_questions_while_the_instance_runs() {
+    fn check_result_persists_between_queries_while_instance_runs() {
         let mut rota = Rota::default();
         let all = vec![("i-0001".to_owned(), "vol-a".to_owned())];
         let asked: BTreeSet<String> = ["i-0001".to_owned()].into();

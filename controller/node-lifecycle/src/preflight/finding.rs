@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_is_one_line_with_its_next_step() {
+    fn finding_prints_as_one_line_with_next_step() {
         let finding = Finding {
             verdict: Verdict::Refused,
             kind: "PersistentVolume",

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_to_install_is_told_from_the_others() {
+    fn helm_eks_kubectl_and_unknown_installers_are_distinguished() {
         let ours = "ebs-csi-controller";
         let helm = json!({RELEASE_NAME: "ebs", RELEASE_NAMESPACE: "kube-system"});
         let rows = [

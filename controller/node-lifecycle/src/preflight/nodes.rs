@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_node_has_a_row() {
+    fn node_properties_decide_preflight_verdict() {
         use Verdict::{Fine, Ignored, Noted, Refused};
         let aws = || json!({"providerID": "aws:///us-east-1a/i-0123456789abcdef0"});
         let tainted = json!({"providerID": "aws:///a/i-0123456789abcdef0",

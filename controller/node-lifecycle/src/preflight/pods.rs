@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn only_copies_above_kubelets_mounts_are_noted() {
+    fn host_path_above_kubelet_without_propagation_is_noted() {
         let rows = [
             ("/", None, "Running", Verdict::Noted),
             ("/var/lib/", Some("None"), "Running", Verdict::Noted),

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_of_a_volume_has_a_row() {
+    fn unusable_persistent_volume_is_refused_with_reason() {
         const GOOD: &str = "vol-0123456789abcdef0";
         let rows = [
             (ours(GOOD, ""), json!({}), Verdict::Fine, "1 of this driver"),
@@ -254,8 +254,9 @@ mod tests {
         assert_eq!(of("aws://us-east-1a/disk-1"), Verdict::Refused);
     }
 
+    /// The check covers the classes of this driver and of the in-tree plugin.
     #[test]
-    fn classes_of_this_driver_are_judged_alone() {
+    fn only_ebs_storage_classes_can_be_refused() {
         let class = |provisioner: &str, fs_type: &str, options: Value| {
             let object = json!({"metadata": {"name": "c"}, "provisioner": provisioner,
                 "parameters": {"csi.storage.k8s.io/fstype": fs_type}, "mountOptions": options});

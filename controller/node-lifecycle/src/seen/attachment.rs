@@ -198,8 +198,9 @@ mod tests {
         SeenAttachment::new(serde_json::from_value(object).expect("an attachment"))
     }
 
+    /// The driver ignores attachments of another attacher and those with an inline volume.
     #[test]
-    fn what_matters_of_an_attachment_comes_back() {
+    fn own_volume_attachment_fields_are_kept_others_ignored() {
         let attachment = seen(|_| ()).expect("ours");
         assert_eq!((attachment.key(), attachment.node()), ("csi-1", "n"));
         assert_eq!(attachment.order(), None);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_detach_is_told_from_one_that_failed() {
+    fn refused_detach_is_distinguished_from_failed_detach() {
         let with = |message: &str, deleting: bool| {
             seen(|a| {
                 a["status"]["detachError"] =

@@ -226,8 +226,10 @@ mod tests {
         seen
     }
 
+    /// The driver's taint counts as foreign without a readable return annotation or next to a
+    /// person's taint.
     #[test]
-    fn whose_taint_it_is_has_a_row_for_each_form() {
+    fn taint_owner_follows_value_and_return_annotation() {
         let ours = json!({"key": OUT_OF_SERVICE, "value": OWNER, "effect": "NoExecute"});
         let persons =
             json!({"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"});
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_of_our_taint_stands_on_it() {
+    fn own_taint_age_comes_from_time_added() {
         let at = "2026-01-01T00:00:00Z";
         let taint = |value: &str| json!({"key": OUT_OF_SERVICE, "value": value, "effect": "NoExecute", "timeAdded": at});
         let tainted = |taints: serde_json::Value| {
@@ -268,8 +270,10 @@ mod tests {
         assert_eq!(tainted(ageless), None, "of an earlier version");
     }
 
+    /// A Ready condition of Unknown counts as NotReady; a provider id without an EC2 instance id
+    /// gives no instance.
     #[test]
-    fn only_ready_true_is_ready_and_only_an_instance_is_one() {
+    fn unknown_readiness_and_non_ec2_ids_are_rejected() {
         let node = seen(json!([]), json!({}));
         assert_eq!(node.ready, Readiness::NotReady);
         assert_eq!(node.instance.as_deref(), Some("i-0123456789abcdef0"));

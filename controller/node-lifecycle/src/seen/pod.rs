@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_of_a_pod_comes_back() {
+    fn pod_fields_needed_for_failover_are_kept() {
         let pod = seen(|_| ()).expect("it matters");
         assert_eq!((pod.key(), pod.node()), ("db/db-0", "n"));
         let pod = pod.resolve(&Table::default());
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_has_a_row() {
+    fn pod_flags_are_read_from_object_fields() {
         type Change = fn(&mut Value);
         type Is = fn(&Pod) -> bool;
         let rows: [(&str, Change, Is); 6] = [
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_a_node_or_without_claims_does_not_matter() {
+    fn pod_without_node_or_claims_is_ignored() {
         assert!(seen(|p| p["spec"]["nodeName"] = Value::Null).is_none());
         assert!(
             seen(|p| p["spec"]["volumes"] = json!([{"name": "conf", "configMap": {}}])).is_none()

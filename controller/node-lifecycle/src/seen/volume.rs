@@ -126,8 +126,10 @@ mod tests {
         SeenVolume::new(object).expect("it matters")
     }
 
+    /// Another driver's volume, or one without CSI, has no handle; ReadWriteMany makes a volume
+    /// shared.
     #[test]
-    fn what_a_volume_is_to_its_claim_has_a_row_for_each_form() {
+    fn bound_volume_names_claim_released_volume_does_not() {
         let whole = seen(|_| ());
         assert_eq!(
             (

@@ -106,7 +106,7 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
 }
 
 #[tokio::test]
-async fn what_is_proved_at_once_is_asked_about_twice_and_written_down_once() {
+async fn round_with_200_proofs_queries_twice_records_once() {
     // As many as the brake lets through of so many nodes.
     let world = world(4_000, 200, LONG).await;
     let next = world.failover.round().await;
@@ -119,7 +119,7 @@ async fn what_is_proved_at_once_is_asked_about_twice_and_written_down_once() {
 }
 
 #[tokio::test]
-async fn nothing_is_taken_on_an_answer_that_has_grown_old_and_the_next_round_follows_at_once() {
+async fn stale_answer_adds_no_taint_and_retries_immediately() {
     let world = world(40, 2, Duration::ZERO).await;
     let next = world.failover.round().await;
     assert_eq!(world.controller.asked(), 2);
@@ -129,8 +129,9 @@ async fn nothing_is_taken_on_an_answer_that_has_grown_old_and_the_next_round_fol
     assert_eq!(next, Duration::ZERO);
 }
 
+/// EC2 takes 200 instances in one request, so the suspects need two turns.
 #[tokio::test]
-async fn more_suspects_than_ec2_takes_at_once_are_asked_about_in_turns_that_come_sooner() {
+async fn round_interval_halves_with_201_suspects() {
     let world = world(900, 201, LONG).await;
     let next = world.failover.round().await;
     assert_eq!(next, EVERY / 2);
@@ -159,7 +160,7 @@ fn retries_of(failover: &Failover) -> Retries {
 }
 
 #[tokio::test]
-async fn a_refused_detach_is_said_once_on_its_attachment() {
+async fn refused_detach_emits_event_once_on_attachment() {
     let api = Api::of(3, 0);
     lock(&api).refuse(1);
     let world = world_of(api, LONG).await;
@@ -179,8 +180,10 @@ async fn a_refused_detach_is_said_once_on_its_attachment() {
     assert_eq!(events[0]["regarding"]["kind"], "VolumeAttachment");
 }
 
+/// The node has no word without a lease renewal, so the controller's proof at every second look
+/// starts the retry.
 #[tokio::test]
-async fn a_refused_detach_on_a_ready_node_is_tried_again() {
+async fn refused_detach_on_ready_node_is_retried() {
     let api = Api::of(3, 0);
     lock(&api).refuse(1);
     let world = world_of(api, LONG).await;
@@ -198,8 +201,9 @@ async fn a_refused_detach_on_a_ready_node_is_tried_again() {
     assert_eq!(api.asked("GET nodes"), 2, "each look reads the node anew");
 }
 
+/// A CSINode counts only when this Node object owns it.
 #[tokio::test]
-async fn a_node_without_provider_id_fails_over_by_its_csinode() {
+async fn node_without_provider_id_fails_over_by_csinode() {
     for (owner, tainted) in [("uid-0", 1), ("uid-of-another", 0)] {
         let api = Api::of(40, 1);
         lock(&api).name_by_csi_node(0, owner);

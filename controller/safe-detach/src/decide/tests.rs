@@ -55,7 +55,7 @@ fn silent() -> Facts {
 }
 
 #[test]
-fn modes_are_read_as_they_are_written() {
+fn modes_round_trip_and_unknown_mode_fails() {
     for mode in Mode::ALL {
         assert_eq!(mode.to_string().parse(), Ok(mode));
     }
@@ -63,7 +63,7 @@ fn modes_are_read_as_they_are_written() {
 }
 
 #[test]
-fn each_refusal_has_a_token_of_its_own_and_a_next_step() {
+fn each_refusal_has_unique_token_and_next_step() {
     let tokens: std::collections::BTreeSet<_> = Refusal::ALL.iter().map(|r| r.token()).collect();
     assert_eq!(tokens.len(), Refusal::ALL.len());
     assert!(Refusal::ALL.iter().all(|r| !r.next_step().is_empty()));

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shares_and_the_outages_each_have_a_row() {
+    fn brake_limits_nodes_by_share_and_outage() {
         use Held::{ClusterShare, Outage, ZoneShare};
         type Zones<'a> = &'a [(&'a str, usize, usize, usize, usize)];
         let rows: [(&str, Zones<'_>, usize, Option<Held>); 11] = [
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_is_finished_and_not_counted_twice() {
+    fn begun_node_is_admitted_and_not_counted_twice() {
         let mut all = cluster(&[("a", 20, 2, 1, 1)]);
         all[0].wanted = true;
         let admitted = admit(&all);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_against_a_pod_has_a_row() {
+    fn ineligible_pod_is_rejected_with_specific_reason() {
         let toleration = |key: &str, effect: &str, bounded| Toleration {
             key: key.to_owned(),
             effect: effect.to_owned(),

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_of_a_fence_has_a_row() {
+    fn fence_needs_every_condition_and_running_instance() {
         type Change = fn(&mut NodeFacts);
         let is = |f: &mut NodeFacts, evidence| drop(f.instances.insert("i-1".to_owned(), evidence));
         let rows: [(&str, Change, bool); 13] = [

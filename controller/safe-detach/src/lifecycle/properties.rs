@@ -180,7 +180,7 @@ proptest! {
     /// S8: in `prove-first` a pod is deleted only when every volume of it is proved free at the
     /// node's instance.
     #[test]
-    fn a_pod_goes_only_with_all_its_volumes_proved(facts in facts()) {
+    fn pod_deletion_needs_proof_of_all_volumes(facts in facts()) {
         for intent in step(&facts, FailoverMode::ProveFirst).intents {
             if let Intent::DeletePod { uid, .. } = intent {
                 let here = facts.instance();
@@ -192,7 +192,7 @@ proptest! {
     /// S9: the taint is set only about this node's own instance, when that is off, on a node that
     /// is not Ready and has no such taint of anybody.
     #[test]
-    fn the_taint_follows_only_proof(facts in facts(), mode in modes()) {
+    fn out_of_service_taint_needs_instance_off(facts in facts(), mode in modes()) {
         for intent in step(&facts, mode).intents {
             if let Intent::AddTaint(about) = intent {
                 let Fact::Present(node) = &facts.object else {
@@ -218,7 +218,7 @@ proptest! {
     /// A taint of anybody else is never removed; this driver's is removed only when another boot is
     /// Ready and nothing of the former one is left.
     #[test]
-    fn the_taint_is_lifted_only_by_proof_of_return(facts in facts(), mode in modes()) {
+    fn taint_removal_needs_new_ready_boot_without_attachments(facts in facts(), mode in modes()) {
         if step(&facts, mode).intents.contains(&Intent::RemoveTaint) {
             let Fact::Present(node) = &facts.object else {
                 panic!("a taint without a node");
@@ -245,7 +245,7 @@ proptest! {
     /// S16 on this side: an attachment is deleted after its pods, and never for an instance that it
     /// was not made for.
     #[test]
-    fn an_attachment_goes_after_its_pods(facts in facts(), mode in modes()) {
+    fn attachment_is_deleted_only_after_its_pods(facts in facts(), mode in modes()) {
         for intent in step(&facts, mode).intents {
             if let Intent::DeleteAttachment { uid, .. } = intent {
                 let a = facts.attachments.iter().find(|a| a.uid == uid).expect("seen");
@@ -266,7 +266,7 @@ proptest! {
     /// exception: without the proof about the node itself, its volumes' own proofs still permit
     /// acts.
     #[test]
-    fn forgetting_an_answer_allows_nothing_more(facts in facts(), mode in modes()) {
+    fn missing_answer_permits_no_additional_action(facts in facts(), mode in modes()) {
         let with = acts(&step(&facts, mode));
         for key in facts.volumes.keys() {
             let mut less = facts.clone();
@@ -285,7 +285,7 @@ proptest! {
     /// S15: at most the cluster's share and each zone's share, including earlier acts; nothing when
     /// all nodes are suspect.
     #[test]
-    fn the_brake_holds(
+    fn brake_limits_actions_per_cluster_and_zone(
         nodes in prop::collection::vec((0..4_usize, any::<bool>(), prop::bool::weighted(0.1), any::<bool>()), 0..80)
     ) {
         let all: Vec<Seen> = nodes

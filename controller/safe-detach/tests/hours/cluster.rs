@@ -1,5 +1,5 @@
-//! A small cluster, second by second: six nodes, of which one has the pod, EC2, Kubernetes' controllers with their own periods, the controller and
-//! node-lifecycle.
+//! A small cluster, second by second: six nodes, of which one has the pod, EC2, Kubernetes'
+//! controllers with their own periods, the controller and node-lifecycle.
 
 mod controller;
 mod kubernetes;
@@ -169,7 +169,8 @@ impl Cluster {
             );
         }
         if !self.api_up {
-            // Nobody's call comes through, and nobody calls the controller; what runs there goes on.
+            // Nobody's call comes through, and nobody calls the controller; what runs there goes
+            // on.
             self.of_call();
             return;
         }

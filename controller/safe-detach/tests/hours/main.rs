@@ -1,5 +1,6 @@
-//! What takes minutes or hours in a cluster, told second by second with the functions that ship: no clock, no sleep, and dice with a seed in place
-//! of whatever is not determined. Each test has its scenario's number.
+//! What takes minutes or hours in a cluster, told second by second with the functions that ship: no
+//! clock, no sleep, and dice with a seed in place of whatever is not determined. Each test has its
+//! scenario's number.
 
 mod cluster;
 
@@ -18,8 +19,10 @@ fn each_seed(history: impl Fn(&mut Cluster)) {
     }
 }
 
+/// No taint, detach or pod deletion happens before EC2 shows the instance stopped; then the pod
+/// moves within 2 minutes.
 #[test]
-fn f4_an_instance_that_stops_for_ten_minutes_is_waited_for() {
+fn f4_driver_waits_while_instance_stops_10_minutes() {
     each_seed(|cluster| {
         cluster.power(Power::Stopping);
         // Its kubelet ends early; what it mounted may be written to until the instance is off.
@@ -33,7 +36,7 @@ fn f4_an_instance_that_stops_for_ten_minutes_is_waited_for() {
 }
 
 #[test]
-fn f26_a_detach_that_is_busy_for_half_an_hour_is_asked_for_once() {
+fn f26_detach_busy_30_minutes_is_sent_once() {
     each_seed(|cluster| {
         cluster.busy_for = 30 * MINUTE;
         cluster.delete_pod();
@@ -43,14 +46,17 @@ fn f26_a_detach_that_is_busy_for_half_an_hour_is_asked_for_once() {
             cluster.deadlines > 0,
             "no call has run out of time: {cluster:?}"
         );
-        // The longest pause between two tries of external-attacher, and what is left of the half hour.
+        // The longest pause between two tries of external-attacher, and what is left of the half
+        // hour.
         cluster.until_moved(8 * MINUTE);
         assert_eq!(cluster.sent, 1, "{cluster:?}");
     });
 }
 
+/// With 4 of 5 calls throttled, a running instance gets no taint and no detach; after it stops and
+/// the storm ends, the pod runs elsewhere within 8 minutes.
 #[test]
-fn f29_in_a_storm_of_throttling_nothing_is_taken_for_proof_and_the_pod_moves_after_it() {
+fn f29_throttling_proves_nothing_and_pod_moves_later() {
     each_seed(|cluster| {
         cluster.weather = Weather::Throttled;
         cluster.cut_off();
@@ -65,8 +71,10 @@ fn f29_in_a_storm_of_throttling_nothing_is_taken_for_proof_and_the_pod_moves_aft
     });
 }
 
+/// EC2 does not know the instance at every second call for an hour; after the instance stops, the
+/// pod moves within 10 minutes.
 #[test]
-fn f30_an_instance_that_ec2_knows_only_at_times_keeps_its_volume_while_it_runs() {
+fn f30_running_instance_keeps_volume_despite_intermittent_notfound() {
     each_seed(|cluster| {
         cluster.weather = Weather::Flapping;
         cluster.cut_off();
@@ -78,8 +86,9 @@ fn f30_an_instance_that_ec2_knows_only_at_times_keeps_its_volume_while_it_runs()
     });
 }
 
+/// A 10-minute outage and the 10 minutes after it bring no taint, no detach and no pod deletion.
 #[test]
-fn f42_after_ten_minutes_without_an_api_server_nodes_that_were_not_heard_of_are_not_dead() {
+fn f42_api_server_outage_marks_no_node_dead() {
     each_seed(|cluster| {
         cluster.api(false);
         cluster.run(10 * MINUTE);
@@ -90,8 +99,9 @@ fn f42_after_ten_minutes_without_an_api_server_nodes_that_were_not_heard_of_are_
     });
 }
 
+/// No detach is sent while the API server is away; the pod moves within 3 minutes of its return.
 #[test]
-fn f42_an_instance_that_died_while_the_api_server_was_away_is_failed_over_after_it() {
+fn f42_instance_stopped_during_outage_fails_over_afterwards() {
     each_seed(|cluster| {
         cluster.api(false);
         cluster.run(5 * MINUTE);

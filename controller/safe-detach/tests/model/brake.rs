@@ -1,8 +1,10 @@
-//! Which replica acts, and on how many nodes: two replicas, the Lease with the journal on it, and the brake that ships.
+//! Which replica acts, and on how many nodes: two replicas, the Lease with the journal on it, and
+//! the brake that ships.
 //!
-//! Of a cluster of forty nodes in two zones three may die: two of zone `a`, which has three nodes, and one of zone `b`. A holder renews, loses its
-//! time, is overtaken; a replica stops for as long as it likes between any two instructions, also between its last look at the time and the
-//! arrival of its call. Ten minutes pass only while nothing is under way.
+//! Of a cluster of forty nodes in two zones three may die: two of zone `a`, which has three nodes,
+//! and one of zone `b`. A holder renews, loses its time, is overtaken; a replica stops for as long
+//! as it likes between any two instructions, also between its last look at the time and the arrival
+//! of its call. Ten minutes pass only while nothing is under way.
 
 use std::collections::BTreeSet;
 
@@ -165,7 +167,8 @@ impl Brake {
                 ..replica
             })
         });
-        // The Lease of a holder that is silent is taken only after its time has ended by its own clock, which is shorter.
+        // The Lease of a holder that is silent is taken only after its time has ended by its own
+        // clock, which is shorter.
         let silent = self
             .holder
             .is_none_or(|holder| holder == slot || !self.replicas[holder].leads);

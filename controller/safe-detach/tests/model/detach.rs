@@ -1,13 +1,15 @@
-//! The grain of one detach: one volume, a node A that may fail in every way, a node B that may get the volume, EC2 with two views that lag
-//! behind, an orchestrator, and one or two controllers.
+//! The grain of one detach: one volume, a node A that may fail in every way, a node B that may get
+//! the volume, EC2 with two views that lag behind, an orchestrator, and one or two controllers.
 //!
 //! What is assumed, because nothing here could enforce it:
 //!
-//! * **A view catches up before a boot ends.** The kubelet of a new boot is up only when EC2 shows the instance running, and not between the
-//!   controller's reads and the arrival of its DetachVolume. Minutes against milliseconds; a record of the node's would make it a proof.
-//! * **A request arrives or is lost, and a call ends,** before the next attach of the volume completes: a call of which nobody waits for the
-//!   answer sends nothing.
-//! * **Kubelet's books**: it lists a volume in `volumesInUse` before it looks at `volumesAttached` and mounts, and unlists it after it unmounted.
+//! * **A view catches up before a boot ends.** The kubelet of a new boot is up only when EC2 shows
+//!   the instance running, and not between the controller's reads and the arrival of its
+//!   DetachVolume. Minutes against milliseconds; a record of the node's would make it a proof.
+//! * **A request arrives or is lost, and a call ends,** before the next attach of the volume
+//!   completes: a call of which nobody waits for the answer sends nothing.
+//! * **Kubelet's books**: it lists a volume in `volumesInUse` before it looks at `volumesAttached`
+//!   and mounts, and unlists it after it unmounted.
 
 mod call;
 mod ec2;

@@ -11,7 +11,8 @@ pub(crate) struct Step<S> {
     pub(crate) name: Name,
     /// The state after it, or the property that it breaks.
     pub(crate) after: Result<S, &'static str>,
-    /// It is a fault, or a person's or the world's doing: when these end, it does not happen any more.
+    /// It is a fault, or a person's or the world's doing: when these end, it does not happen any
+    /// more.
     pub(crate) fault: bool,
 }
 
@@ -181,8 +182,9 @@ impl<S: Copy + Eq + Hash> Seen<S> {
         names
     }
 
-    /// Goes back from each goal along the steps that are no faults. Where that does not come by, the goal is out of reach for good; everywhere
-    /// else it can still be reached, whatever has happened, so a scheduler that is fair comes there.
+    /// Goes back from each goal along the steps that are no faults. Where that does not come by,
+    /// the goal is out of reach for good; everywhere else it can still be reached, whatever has
+    /// happened, so a scheduler that is fair comes there.
     fn look_at(
         &self,
         goals: &[Goal<S>],
@@ -203,7 +205,8 @@ impl<S: Copy + Eq + Hash> Seen<S> {
     }
 }
 
-/// The steps that are no faults: from each state in their order, where they lead. Four bytes each, because they are many.
+/// The steps that are no faults: from each state in their order, where they lead. Four bytes each,
+/// because they are many.
 #[derive(Default)]
 struct Calm {
     to: Vec<u32>,
@@ -223,7 +226,8 @@ impl Calm {
             let mut to = self.to[self.first[at]..self.first[at + 1]].iter();
             to.any(|to| marked[*to as usize])
         };
-        // Most steps lead to states that were found later, so most of it is done when they are gone through backwards once.
+        // Most steps lead to states that were found later, so most of it is done when they are gone
+        // through backwards once.
         loop {
             let mut more = false;
             for at in (0..marked.len()).rev().chain(0..marked.len()) {

@@ -1,17 +1,23 @@
-//! The whole of a failover: a node A whose instance may die, be cut off, reboot and come back, a node B that lives, a pod of a StatefulSet with
-//! one volume, Kubernetes' own controllers, persons, EC2 with two late views, controllers, and replicas of node-lifecycle that all believe that
-//! they lead.
+//! The whole of a failover: a node A whose instance may die, be cut off, reboot and come back, a
+//! node B that lives, a pod of a StatefulSet with one volume, Kubernetes' own controllers, persons,
+//! EC2 with two late views, controllers, and replicas of node-lifecycle that all believe that they
+//! lead.
 //!
-//! What decides is what ships: `decide`, `decide_instance` and `word` in the controllers, `step` and `fence` in the replicas. A lease that
-//! keeps all replicas but one from acting is left out here: it could only take behaviour away. The brake, which needs it, has a world of its own.
+//! What decides is what ships: `decide`, `decide_instance` and `word` in the controllers, `step`
+//! and `fence` in the replicas. A lease that keeps all replicas but one from acting is left out
+//! here: it could only take behaviour away. The brake, which needs it, has a world of its own.
 //!
-//! Time does not count: whatever waits for a time (a lease, the six minutes, an eviction) may happen at once or never. What is assumed:
+//! Time does not count: whatever waits for a time (a lease, the six minutes, an eviction) may
+//! happen at once or never. What is assumed:
 //!
-//! * **A view catches up before a boot ends**, and no call lies between its reads and the arrival of its DetachVolume meanwhile.
+//! * **A view catches up before a boot ends**, and no call lies between its reads and the arrival
+//!   of its DetachVolume meanwhile.
 //! * **A call ends** before the next attach of the volume completes.
-//! * **In `ec2-only`** a node that is back is not cut off again while it still carries our taint: Kubernetes would detach by force, and
-//!   the order of CSI calls, which that mode trusts, would not hold.
-//! * **Watches** lag by one change: an attachment that is gone, or to go, may still be seen as it was.
+//! * **In `ec2-only`** a node that is back is not cut off again while it still carries our taint:
+//!   Kubernetes would detach by force, and the order of CSI calls, which that mode trusts, would
+//!   not hold.
+//! * **Watches** lag by one change: an attachment that is gone, or to go, may still be seen as it
+//!   was.
 
 mod ec2;
 mod kubernetes;
@@ -53,12 +59,13 @@ pub(crate) struct Rules {
     pub(crate) kind: Kind,
     pub(crate) controllers: usize,
     pub(crate) replicas: usize,
-    /// Persons delete Nodes, pods and VolumeAttachments and set the taint. With [`Mode::Ec2Only`] they do not, and Kubernetes forces nothing: what
-    /// is trusted there is the order of CSI calls.
+    /// Persons delete Nodes, pods and VolumeAttachments and set the taint. With [`Mode::Ec2Only`]
+    /// they do not, and Kubernetes forces nothing: what is trusted there is the order of CSI calls.
     pub(crate) persons: bool,
     /// Fencing is on and allowed, and what EC2 must say.
     pub(crate) fences: Option<FenceWhen>,
-    /// Between what a replica reads and the controller's answers something may happen; or else only before it acts.
+    /// Between what a replica reads and the controller's answers something may happen; or else only
+    /// before it acts.
     pub(crate) late_answers: bool,
     /// How often node A boots again.
     pub(crate) boots: u8,
@@ -197,7 +204,8 @@ pub(crate) struct Plan {
 pub(crate) struct World {
     pub(crate) ec2: Ec2,
     pub(crate) shown: Ec2,
-    /// EC2's status checks of node A's instance fail, whatever its guest does. Only where it makes a difference.
+    /// EC2's status checks of node A's instance fail, whatever its guest does. Only where it makes
+    /// a difference.
     pub(crate) impaired: bool,
     pub(crate) guest: Guest,
     pub(crate) node: Option<NodeObject>,

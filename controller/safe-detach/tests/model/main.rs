@@ -1,8 +1,10 @@
-//! Every interleaving, in a small scope, with the functions that ship: of one detach ([`detach`]), of a failover from end to end ([`failover`]), and
-//! of the replicas that act and the brake that holds them ([`brake`]).
+//! Every interleaving, in a small scope, with the functions that ship: of one detach ([`detach`]),
+//! of a failover from end to end ([`failover`]), and of the replicas that act and the brake that
+//! holds them ([`brake`]).
 //!
-//! The properties have the numbers of `deploy/docs/safe-detach.md`. `EBS_CSI_MODEL=large` explores larger scopes, one of which may be named
-//! instead (`EBS_CSI_MODEL="enforce, persons, two boots"`): each takes minutes and up to some gigabytes.
+//! The properties have the numbers of `deploy/docs/safe-detach.md`. `EBS_CSI_MODEL=large` explores
+//! larger scopes, one of which may be named instead (`EBS_CSI_MODEL="enforce, persons, two
+//! boots"`): each takes minutes and up to some gigabytes.
 
 mod brake;
 mod detach;
@@ -112,7 +114,7 @@ fn no_interleaving_of_a_detach_breaks_a_property() {
 }
 
 #[test]
-fn faults_planted_in_a_detach_are_found_with_the_way_to_them() {
+fn planted_detach_faults_are_found_with_trace() {
     use detach::Fault;
     let rows = [
         (Fault::DetachOnNotFound, "S1"),
@@ -150,7 +152,7 @@ fn of_failover(rules: failover::Rules) -> Found {
 }
 
 #[test]
-fn no_interleaving_of_a_failover_breaks_a_property_and_every_goal_stays_in_reach() {
+fn failover_interleavings_keep_properties_and_goals_reachable() {
     let stopped = "DetachVolume is sent: stopped";
     let fenced = "the instance is fenced";
     let (taint, lifted) = ("our taint is set", "our taint is lifted");
@@ -258,7 +260,7 @@ fn is_walked(what: &str, rules: failover::Rules, taken: &[&str]) {
 }
 
 #[test]
-fn no_interleaving_deletes_a_pod_that_is_not_eligible() {
+fn no_interleaving_deletes_ineligible_pod() {
     let kinds = [
         Kind::Shared,
         Kind::Foreign,
@@ -282,7 +284,7 @@ fn no_interleaving_deletes_a_pod_that_is_not_eligible() {
 }
 
 #[test]
-fn faults_planted_in_a_failover_are_found_with_the_way_to_them() {
+fn planted_failover_faults_are_found_with_trace() {
     use failover::Fault;
     let rows = [
         (Fault::TaintByTimeout, "S9"),
@@ -311,7 +313,7 @@ fn faults_planted_in_a_failover_are_found_with_the_way_to_them() {
 }
 
 #[test]
-fn no_interleaving_of_two_replicas_goes_past_the_brake() {
+fn no_interleaving_of_2_replicas_exceeds_brake() {
     let explored = |fault| explore(brake::Brake::start(), &[], |world| world.next(fault));
     let found = told("two replicas and the brake", explored(brake::Fault::None));
     let taken = [

@@ -24,7 +24,7 @@ fn refusal(step: Step) -> Condition {
 }
 
 #[test]
-fn the_first_look_decides_what_to_send() {
+fn first_volume_state_decides_attach_wait_or_refusal() {
     use AttachmentState::{Attached, Attaching as OnItsWay, Busy, Detached, Detaching};
     use VolumeState::{Available, Creating, InUse};
     let ours = |state| vec![attachment(node(), state)];
@@ -74,7 +74,7 @@ fn the_first_look_decides_what_to_send() {
 }
 
 #[test]
-fn an_answer_that_shows_one_volume_at_two_nodes_is_not_believed() {
+fn attached_at_2_nodes_waits_unless_multi_attach() {
     let now = Instant::now();
     let both = || {
         [node(), other_node()]
@@ -97,7 +97,7 @@ fn an_answer_that_shows_one_volume_at_two_nodes_is_not_believed() {
 }
 
 #[test]
-fn an_attach_that_failed_in_ec2_is_sent_again_so_often_and_no_more() {
+fn failed_attach_is_resent_until_request_limit() {
     let free = with(VolumeState::Available, vec![]);
     let coming = with(
         VolumeState::InUse,
@@ -122,8 +122,9 @@ fn an_attach_that_failed_in_ec2_is_sent_again_so_often_and_no_more() {
     );
 }
 
+/// EC2 reports an unusable KMS key only indirectly: it accepts the attach and shows no attachment.
 #[test]
-fn an_unusable_key_is_named_after_lost_attaches() {
+fn lost_attaches_report_kms_key_of_encrypted_volume() {
     let now = Instant::now();
     for (encrypted, named) in [(true, true), (false, false)] {
         let mut machine = machine();
@@ -150,8 +151,9 @@ fn an_unusable_key_is_named_after_lost_attaches() {
     }
 }
 
+/// Reads can lag behind the request until then, so earlier looks prove nothing.
 #[test]
-fn a_request_without_effect_is_repeated_when_looks_cannot_be_late_any_more() {
+fn attach_without_effect_is_resent_after_5_seconds() {
     let free = with(VolumeState::Available, vec![]);
     let now = Instant::now();
     let mut machine = machine();
@@ -163,7 +165,7 @@ fn a_request_without_effect_is_repeated_when_looks_cannot_be_late_any_more() {
 }
 
 #[test]
-fn an_attachment_on_its_way_for_90_seconds_is_stuck() {
+fn attachment_is_stuck_after_90_seconds_attaching() {
     let coming = with(
         VolumeState::InUse,
         vec![attachment(node(), AttachmentState::Attaching)],
@@ -179,7 +181,7 @@ fn an_attachment_on_its_way_for_90_seconds_is_stuck() {
 }
 
 #[test]
-fn after_a_detach_has_ended_the_attach_is_sent() {
+fn attach_is_sent_after_detach_ends() {
     let now = Instant::now();
     let mut machine = machine();
     let leaving = with(
@@ -194,7 +196,7 @@ fn after_a_detach_has_ended_the_attach_is_sent() {
 }
 
 #[test]
-fn an_attachment_of_before_the_request_is_not_taken() {
+fn attachment_from_before_request_is_not_taken() {
     let time = |seconds| {
         Some(Timestamp {
             seconds,

@@ -161,7 +161,7 @@ fn rate(capacity: f64, refill: f64) -> Rate {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_bucket_gives_its_capacity_less_the_reserve_then_its_refill() {
+async fn full_bucket_grants_capacity_less_reserve_then_refill() {
     let now = Instant::now();
     let mut bucket = Bucket::new(ATTACH, Ceiling::Start, now);
     assert_eq!(drain(&mut bucket, now), 45);
@@ -172,7 +172,7 @@ async fn a_full_bucket_gives_its_capacity_less_the_reserve_then_its_refill() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_throttled_burst_empties_the_bucket_and_leaves_the_rate() {
+async fn throttled_burst_empties_bucket_and_keeps_rate() {
     let now = Instant::now();
     let mut bucket = Bucket::new(ATTACH, Ceiling::Open, now);
     let later = now + Duration::from_millis(50);
@@ -184,7 +184,7 @@ async fn one_throttled_burst_empties_the_bucket_and_leaves_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttled_calls_that_follow_each_other_lower_the_rate_and_quiet_raises_it() {
+async fn successive_throttles_lower_rate_and_quiet_restores_it() {
     let mut now = Instant::now();
     let mut bucket = Bucket::new(ATTACH, Ceiling::Start, now);
     for _ in 0..100 {
@@ -198,8 +198,10 @@ async fn throttled_calls_that_follow_each_other_lower_the_rate_and_quiet_raises_
     assert_eq!(bucket.refill(), 5.0);
 }
 
+/// Accepted calls raise the number beyond the estimate, unknown results do not; after 10 minutes a
+/// throttle is forgotten.
 #[tokio::test(start_paused = true)]
-async fn beyond_the_estimate_few_go_at_first_and_none_after_a_throttle() {
+async fn few_calls_exceed_estimate_and_none_after_throttle() {
     let now = Instant::now();
     let mut bucket = Bucket::new(ATTACH, Ceiling::Open, now);
     // 45 of the estimate and one beyond.
@@ -234,7 +236,7 @@ struct Row {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_takes_what_the_account_has() {
+async fn burst_uses_account_rate_with_few_throttles() {
     let (create, attach) = (rate(100.0, 5.0), ATTACH);
     let row = |name, ec2, start, calls, times, seconds_more, throttled| Row {
         name,
@@ -314,7 +316,7 @@ async fn a_burst_takes_what_the_account_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beside_another_user_it_takes_its_share() {
+async fn rate_yields_to_second_user_and_recovers() {
     let mut play = Play::new(Some(ATTACH), ATTACH, Ceiling::Open);
     // The other user takes half of the refill, from the first minute to the third.
     let other = (60, 180, Duration::from_millis(400));
@@ -334,7 +336,7 @@ async fn beside_another_user_it_takes_its_share() {
 
 proptest! {
     #[test]
-    fn never_more_than_the_ceiling_would_give(
+    fn granted_calls_never_exceed_ceiling(
         steps in proptest::collection::vec((0u64..2000, 0usize..20, 0u8..4), 1..60),
         most in prop_oneof![Just(None), (10u32..200, 1u32..20).prop_map(Some)],
     ) {

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_wrong_is_told_by_how_much() {
+    fn large_clock_skew_is_reported_in_minutes() {
         let now = UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
         for (date, want) in [
             ("Sun, 09 Sep 2001 01:46:40 GMT", None),

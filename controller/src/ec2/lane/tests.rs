@@ -24,7 +24,7 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turns_come_in_the_order_of_arrival_at_the_rate_of_the_bucket() {
+async fn turns_follow_arrival_order_at_bucket_rate() {
     let lane = lane(4.0, 1.0, 100);
     let start = Instant::now();
     let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
@@ -65,7 +65,7 @@ async fn no_more_calls_are_under_way_than_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_gives_up_holds_nobody_up() {
+async fn abandoned_turn_does_not_delay_next_caller() {
     let lane = lane(4.0, 1.0, 100);
     for _ in 0..3 {
         drop(lane.place().turn(far()).await.unwrap());
@@ -126,8 +126,9 @@ async fn a_throttled_call_keeps_its_place() {
     assert_eq!(order.recv().await, Some("newcomer"));
 }
 
+/// A turn is near when its estimated time is at most 2 seconds away.
 #[tokio::test(start_paused = true)]
-async fn whose_turn_is_far_waits_until_it_is_near() {
+async fn distant_turn_waits_until_near() {
     let lane = lane(4.0, 1.0, 100);
     let start = Instant::now();
     let places: Vec<_> = (0..8).map(|_| lane.place()).collect();
@@ -152,7 +153,7 @@ async fn whose_turn_is_far_waits_until_it_is_near() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_the_queue_holds_up_nobody_behind() {
+async fn dropped_queue_places_advance_next_caller_at_once() {
     let lane = lane(4.0, 1.0, 100);
     let places: Vec<_> = (0..6).map(|_| lane.place()).collect();
     for place in &places[..5] {
@@ -174,7 +175,7 @@ async fn who_leaves_the_queue_holds_up_nobody_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_not_sent_gives_its_token_back() {
+async fn unsent_call_returns_its_token() {
     let lane = lane(4.0, 1.0, 100);
     for _ in 0..10 {
         lane.place().turn(far()).await.unwrap().end(Ended::NotSent);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_iops_are_read_from_ec2s_refusals() {
+    fn maximum_iops_is_parsed_from_ec2_refusal() {
         let rows = [
             (
                 "Volume iops of 2147483647 is too high; maximum is 80000.",

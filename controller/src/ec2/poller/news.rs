@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_newest_is_taken_and_an_overtaken_one_never() {
+    async fn newest_answer_is_taken_and_overtaken_one_dropped() {
         let news = News::default();
         news.leave(1, answer(1));
         news.leave(3, answer(3));

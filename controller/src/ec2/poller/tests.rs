@@ -78,7 +78,7 @@ fn after(seconds: u64) -> Instant {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_poller_asks_at_once_and_then_falls_silent() {
+async fn idle_poller_calls_at_once_then_stays_silent() {
     let (poller, memory) = poller();
     memory.with(|m| m.values.insert(1, 10));
     let start = Instant::now();
@@ -93,7 +93,7 @@ async fn an_idle_poller_asks_at_once_and_then_falls_silent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_ask_together_share_one_call() {
+async fn simultaneous_looks_for_150_keys_share_1_call() {
     let (poller, memory) = poller();
     for key in 0..150 {
         memory.with(|m| m.values.insert(key, u64::from(key)));
@@ -111,7 +111,7 @@ async fn those_who_ask_together_share_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_does_not_count_for_who_asked_after_its_call_began() {
+async fn call_under_way_does_not_serve_later_look() {
     let (poller, memory) = poller();
     memory.with(|m| m.values.insert(1, 1));
     let early = {
@@ -127,7 +127,7 @@ async fn an_answer_does_not_count_for_who_asked_after_its_call_began() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_keys_than_a_filter_takes_are_asked_in_several_calls_none_twice() {
+async fn keys_beyond_filter_limit_are_split_without_repeats() {
     let (poller, memory) = poller();
     let looks: Vec<_> = (0..950u32)
         .map(|key| {
@@ -146,7 +146,7 @@ async fn more_keys_than_a_filter_takes_are_asked_in_several_calls_none_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_who_ask_about_many_a_moment_apart_share_one_call() {
+async fn large_looks_15_ms_apart_share_1_call() {
     let (poller, memory) = poller();
     let keys: Vec<u32> = (0..150).collect();
     let ask = |delay| {
@@ -172,8 +172,10 @@ async fn two_who_ask_about_many_a_moment_apart_share_one_call() {
     assert_eq!(begun - start, Duration::from_millis(140));
 }
 
+/// Transient errors are retried; a missing permission or lasting server errors end the look as
+/// unknown.
 #[tokio::test(start_paused = true)]
-async fn a_failed_call_makes_nothing_absent_and_a_look_asks_again() {
+async fn failed_call_makes_no_key_absent_and_retries() {
     let (poller, memory) = poller();
     memory.with(|m| {
         m.values.insert(1, 1);
@@ -201,7 +203,7 @@ async fn a_failed_call_makes_nothing_absent_and_a_look_asks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttled_looks_wait_until_the_caller_gives_up() {
+async fn throttled_look_retries_with_backoff_until_deadline() {
     let (poller, memory) = poller();
     memory.with(|m| m.failures = std::iter::repeat_n(Ec2ErrorKind::Throttled, 10_000).collect());
     let seen = poller.look(&1, None, after(120)).await;
@@ -213,7 +215,7 @@ async fn throttled_looks_wait_until_the_caller_gives_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_sees_each_answer_until_it_breaks() {
+async fn watch_delivers_answers_until_callback_breaks() {
     let (poller, memory) = poller();
     memory.with(|m| m.latency = Duration::from_millis(5));
     let setting = Arc::clone(&memory);
@@ -243,8 +245,9 @@ async fn a_watch_sees_each_answer_until_it_breaks() {
     assert!((15..40).contains(&absent), "{absent}");
 }
 
+/// With answers that take 400 ms, a change is seen within 270 ms plus one answer.
 #[tokio::test(start_paused = true)]
-async fn a_slow_answer_does_not_make_a_watch_blind() {
+async fn watch_keeps_polling_during_slow_answers() {
     let (poller, memory) = poller();
     memory.with(|m| m.latency = Duration::from_millis(400));
     let setting = Arc::clone(&memory);
@@ -273,7 +276,7 @@ async fn a_slow_answer_does_not_make_a_watch_blind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_ends_at_its_deadline_and_leaves_nothing_behind() {
+async fn watch_ends_at_deadline_and_stops_polling() {
     let (poller, memory) = poller();
     let ended: Option<()> = poller
         .watch(&1, None, Duration::ZERO, after(5), |_| {
@@ -287,8 +290,9 @@ async fn a_watch_ends_at_its_deadline_and_leaves_nothing_behind() {
     assert_eq!(memory.calls.load(Ordering::Relaxed), calls);
 }
 
+/// 1,500 watches share the calls, and each key is still queried within 30 seconds.
 #[tokio::test(start_paused = true)]
-async fn many_who_wait_long_take_no_more_than_half_of_the_refill() {
+async fn long_watches_take_at_most_half_of_refill() {
     let (poller, memory) = poller();
     for key in 0..1500u32 {
         let poller = poller.clone();
@@ -317,7 +321,7 @@ async fn many_who_wait_long_take_no_more_than_half_of_the_refill() {
 
 /// Changes that take much the same time each time.
 #[tokio::test(start_paused = true)]
-async fn what_takes_its_usual_time_is_asked_about_then() {
+async fn changes_of_usual_duration_are_polled_when_due() {
     let (poller, memory) = poller();
     memory.with(|m| m.latency = Duration::from_millis(30));
     let random = super::super::random::Random::new(1);
@@ -407,8 +411,10 @@ async fn lives_of_volumes(seed: u64) -> (Vec<u128>, f64) {
     (late, calls / begin.elapsed().as_secs_f64())
 }
 
+/// The median delay is at most 65 ms and the 99th percentile 180 ms, at no more than 10 calls per
+/// second.
 #[tokio::test(start_paused = true)]
-async fn ends_are_seen_soon_and_half_of_the_refill_is_enough() {
+async fn changes_are_seen_soon_within_half_of_refill() {
     for seed in [1, 2, 3] {
         let (late, rate) = lives_of_volumes(seed).await;
         let (median, p99) = (late[late.len() / 2], late[late.len() * 99 / 100]);
@@ -419,8 +425,9 @@ async fn ends_are_seen_soon_and_half_of_the_refill_is_enough() {
     }
 }
 
+/// A look alone is sent when its answer is needed; an earlier call of another look serves both.
 #[tokio::test(start_paused = true)]
-async fn a_look_that_is_needed_later_waits_for_company() {
+async fn look_needed_later_joins_another_call() {
     let (poller, memory) = poller();
     let start = Instant::now();
     let needed = Some(after(2));

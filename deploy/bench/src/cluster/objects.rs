@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_as_large_as_they_are_said_to_be() {
+    fn objects_have_documented_sizes() {
         let rows = [
             (node("n", "i-1", "b", true), 9_000..16_000),
             (pod("a", "p", "n", &["c".to_owned()]), 4_500..8_000),

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_queries_are_read() {
+    fn request_paths_and_query_parameters_are_parsed() {
         let lease = target("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/x");
         assert_eq!(
             lease,

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_events_show_every_object_once() {
+    fn pages_cover_all_objects_and_events_all_changes() {
         let store = Store::default();
         for number in 0..5 {
             store.put(Kind::Pods, named(&format!("p{number}")));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_over_another_version_is_refused() {
+    fn change_with_mismatched_resource_version_conflicts() {
         let store = Store::default();
         let made = store
             .change(Kind::Pods, Some(0), named("p"))

@@ -260,7 +260,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn transitions_are_found_wherever_the_state_keeps_them() {
+    fn creating_attaching_and_detaching_end_times_are_collected() {
         let state = json!({"realms": [{"volumes": [
             {"id": "vol-1", "life": {"at": "creating", "until": 7}, "attachments": []},
             {"id": "vol-2", "life": {"at": "ready"}, "attachments": [{"phase": {"at": "attaching", "until": 8}}]},

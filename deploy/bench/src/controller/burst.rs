@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_follows_from_the_buckets() {
+    fn burst_lower_bound_follows_token_bucket_rates() {
         assert!((least(1_000.0, 1.0) - 192.76).abs() < 1e-9);
         assert!((least(10.0, 1.0) - 2.76).abs() < 1e-9);
     }

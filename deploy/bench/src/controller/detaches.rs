@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pool_moves_with_the_detach_rate() {
+    fn first_attach_wait_bound_follows_detach_rate() {
         assert!((least_wait(500) - (351.0 / 5.0 + 3.26)).abs() < 1e-9);
         assert!((least_wait(10) - 3.26).abs() < 1e-9);
     }

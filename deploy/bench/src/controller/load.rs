@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_overtaken_is_behind_its_place() {
+    fn overtaken_call_reports_delay_against_queue_order() {
         let zero = Instant::now();
         let call = |began: u64, ended: u64| Done {
             queued: zero,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_between_attempts_holds_no_worker() {
+    async fn single_worker_serves_retried_and_other_call() {
         let workers = Workers::new(1);
         let refused = || CoError::Refused {
             rpc: "CreateVolume",

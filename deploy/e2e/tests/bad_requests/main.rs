@@ -166,7 +166,7 @@ async fn controller_rows(setting: &Setting, volume: &Volume, wrong: &mut Vec<Str
 }
 
 #[tokio::test]
-async fn bad_requests_to_the_controller_are_refused_and_change_nothing() {
+async fn bad_controller_requests_are_refused_and_change_nothing() {
     let Some(setting) = Setting::start().await else {
         return;
     };

@@ -55,7 +55,7 @@ impl OnNode<'_> {
 }
 
 #[tokio::test]
-async fn bad_requests_to_the_node_are_refused_and_change_nothing() {
+async fn bad_node_requests_are_refused_and_change_nothing() {
     let Some(setting) = Setting::start().await else {
         return;
     };

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_kept_or_filled_in() {
+    fn modification_keeps_or_derives_omitted_fields() {
         let gp3 = shape_of("gp3", 10, Some(4000), Some(300));
         let gp2 = shape_of("gp2", 2000, Some(6000), None);
         let io2 = shape_of("io2", 10, Some(5000), None);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_never_shrinks_and_io1_with_multi_attach_never_changes() {
+    fn shrink_and_io1_multi_attach_change_are_refused() {
         let v = shape_of("gp3", 10, Some(3000), Some(125));
         assert_eq!(
             target(&v, &change(Some(9), None, None, None))

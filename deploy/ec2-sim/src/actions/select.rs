@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_after_the_page_leave_it_short() {
+    fn filtering_after_paging_shortens_page() {
         let even = "Filter.1.Name=even&Filter.1.Value.1=true";
         let short = Page {
             filters_after: true,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_filter_can_leave_a_page_empty_that_has_a_successor() {
+    fn tag_filter_can_leave_nonfinal_page_empty() {
         let tag = "Filter.1.Name=tag:n&Filter.1.Value.1=9";
         assert_eq!(
             rows(&page(Some(5), None), tag),

@@ -74,8 +74,9 @@ impl Devices for FileDevices {
 mod tests {
     use super::*;
 
+    /// Repeated attach and release calls succeed.
     #[test]
-    fn an_attachment_is_a_link_that_comes_and_goes() {
+    fn device_link_exists_only_while_attached() {
         let dir = tempfile::tempdir().expect("dir");
         let mut d = FileDevices::new(dir.path()).expect("devices");
         d.create("vol-1", 1, Source::Blank).expect("create");

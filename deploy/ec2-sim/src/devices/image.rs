@@ -209,8 +209,9 @@ mod tests {
         (dir, images)
     }
 
+    /// A copy of the volume, unlike a restore of the snapshot, has the bytes written since.
     #[test]
-    fn a_snapshot_keeps_the_bytes_of_its_moment_and_stays_sparse() {
+    fn restored_snapshot_keeps_old_bytes_and_stays_sparse() {
         let (_dir, images) = images();
         images.create("vol-1", 1, Source::Blank).expect("create");
         let file = OpenOptions::new()
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_system_is_recognised_by_its_own_id() {
+    fn file_system_fingerprint_changes_with_its_uuid() {
         let (_dir, images) = images();
         images.create("vol-1", 1, Source::Blank).expect("create");
         assert_eq!(images.fingerprint("vol-1"), None);

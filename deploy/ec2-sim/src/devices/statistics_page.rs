@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_counts_stands_at_its_place_in_the_page() {
+    fn kernel_counters_land_at_their_page_offsets() {
         let stat = "      10        1       80        5       20        2      400       90        3      123      456        0        0        0        0        7        8\n";
         let page = page(stat).expect("a page");
         assert_eq!(page.len(), PAGE);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_kernels_makes_no_page() {
+    fn malformed_kernel_stat_makes_no_page() {
         for stat in ["", "1 2 3", "a b c d e f g h i"] {
             assert_eq!(page(stat), None, "{stat:?}");
         }

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_of_somebody_else_and_one_in_use_are_refused() {
+    fn foreign_or_busy_state_directory_is_refused() {
         let dir = tempfile::tempdir().expect("dir");
         std::fs::create_dir(dir.path().join("volumes")).expect("mkdir");
         assert!(

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_mean_what_iam_says() {
+    fn condition_operators_follow_iam_semantics() {
         let c = context();
         for (operator, key, wanted, yes) in [
             (
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_that_is_not_known_is_not_guessed() {
+    fn unknown_condition_operator_parses_to_none() {
         for name in [
             "StringIs",
             "ForSome:StringEquals",

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_wins_and_silence_is_no_permission() {
+    fn explicit_deny_wins_and_default_is_deny() {
         let allow = ("a", "Allow", "ec2:*");
         let deny = ("z", "Deny", "ec2:Delete*");
         let c = Context::default();

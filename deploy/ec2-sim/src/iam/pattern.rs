@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wildcards_fit_as_policies_mean_them() {
+    fn wildcards_match_as_in_iam_policies() {
         for (pattern, text, yes) in [
             ("*", "", true),
             ("*", "anything", true),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_stand_for_the_callers_values_literally() {
+    fn policy_variables_expand_literally_without_wildcards() {
         let mut c = Context::default();
         c.set("aws:PrincipalTag/team", "a*");
         for (pattern, text, yes) in [
@@ -122,7 +122,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_text_fits_itself_and_any_part_of_it_replaced_by_a_star(text in "[a-z:/]{0,20}", from in 0usize..20, to in 0usize..20) {
+        fn text_fits_itself_and_any_starred_form(text in "[a-z:/]{0,20}", from in 0usize..20, to in 0usize..20) {
             proptest::prop_assert!(fits(&text, &text));
             let (from, to) = (from.min(to).min(text.len()), from.max(to).min(text.len()));
             let pattern = format!("{}*{}", &text[..from], &text[to..]);

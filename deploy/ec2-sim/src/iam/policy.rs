@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_cannot_be_judged_are_refused() {
+    fn invalid_or_unsupported_policy_documents_are_refused() {
         let statement =
             |s: &str| format!(r#"{{"Version":"2012-10-17","Statement":[{{"Sid":"S",{s}}}]}}"#);
         for (json, words) in [
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_is_about_what_all_its_elements_say() {
+    fn statement_applies_only_when_all_elements_match() {
         let d = document(
             r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":["ec2:CreateVolume","ec2:Copy*"],
                 "Resource":"arn:*:ec2:*:*:volume/*","Condition":{"StringEquals":{"aws:RequestTag/x":"true"},"Null":{"aws:RequestTag/y":true}}}}"#,

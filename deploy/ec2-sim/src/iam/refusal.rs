@@ -96,8 +96,9 @@ pub fn decode(encoded: &str) -> Result<String, ApiError> {
 mod tests {
     use super::*;
 
+    /// Refusals of Describe actions carry neither a resource nor an encoded message.
     #[test]
-    fn a_refusal_names_who_what_on_what_and_can_be_decoded() {
+    fn refusal_names_principal_action_resource_and_decodes() {
         let mut c = Context::default();
         c.set("ec2:VolumeType", "gp3");
         let e = unauthorized(

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_by_the_simulator_that_issued_it() {
+    fn session_token_opens_only_on_issuing_simulator() {
         let s = Session {
             role: "arn:aws:iam::111122223333:role/r".to_owned(),
             name: "s".to_owned(),

@@ -264,8 +264,9 @@ mod tests {
         });
     }
 
+    /// A limit set below the present use permits that use but no growth.
     #[test]
-    fn each_limit_is_counted_from_what_exists() {
+    fn exceeded_limits_are_reported_unless_preexisting() {
         type Change = fn(&mut Volume);
         let rows: [(serde_json::Value, Change, &str); 9] = [
             (

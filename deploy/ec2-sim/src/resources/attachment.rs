@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_lives_from_attaching_to_release() {
+    fn attachment_advances_from_attaching_to_release() {
         let mut a = fresh();
         assert_eq!(
             (a.status(), a.advance(Millis(9))),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_attachment_moves_only_when_it_is_detached() {
+    fn stuck_attachment_advances_only_after_detach() {
         let mut a = Attachment::new("i-1", "/dev/xvdba", Millis(0), None);
         assert_eq!(a.advance(Millis(i64::MAX)), Step::None);
         assert!(a.detach(Some(Millis(5)), true));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mapping_of_the_instance_can_run_ahead() {
+    fn instance_block_device_mapping_can_show_attached_early() {
         let mut a = fresh();
         a.phase = Phase::Attaching {
             until: Some(Millis(10)),

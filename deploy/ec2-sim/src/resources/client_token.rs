@@ -65,8 +65,9 @@ pub fn judge<'a>(
 mod tests {
     use super::*;
 
+    /// A token whose volume was deleted is refused too.
     #[test]
-    fn a_token_replays_mismatches_burns_and_is_forgotten() {
+    fn client_token_replays_refuses_mismatch_and_expires() {
         let mut spent = Spent {
             volume: "vol-1".to_owned(),
             fingerprint: "a".to_owned(),

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_as_documented() {
+    fn documented_device_names_are_valid_others_refused() {
         for good in [
             "/dev/sda1",
             "/dev/sda2",
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_are_one_slot() {
+    fn sd_and_xvd_names_share_device_slot() {
         assert_eq!(slot("/dev/sdb"), slot("/dev/xvdb"));
         assert_ne!(slot("/dev/xvdb"), slot("/dev/xvdba"));
     }

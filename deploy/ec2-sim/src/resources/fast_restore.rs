@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_follows_from_the_time() {
+    fn fast_restore_state_follows_clock() {
         let mut f = FastRestore {
             snapshot: "snap-1".to_owned(),
             zone: "us-east-1a".to_owned(),

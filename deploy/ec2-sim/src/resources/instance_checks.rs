@@ -102,8 +102,9 @@ impl Checks {
 mod tests {
     use super::*;
 
+    /// Any other outcome clears the time.
     #[test]
-    fn a_check_fails_since_it_first_failed() {
+    fn impaired_since_keeps_first_failure_time() {
         let mut checks = Checks::default();
         let system = |outcome| Findings {
             system: Some(outcome),

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn network_interfaces_take_attachments_only_on_shared_types() {
+    fn network_interfaces_reduce_limit_only_on_shared_types() {
         for (name, enis, limit) in [
             ("m5.large", 1, 27),
             ("m5.large", 3, 25),

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_modification_ends_where_optimizing_would_begin() {
+    fn failing_modification_fails_instead_of_optimizing() {
         let mut m = fresh(true);
         assert_eq!(m.advance(Millis(10)), Some(State::Failed));
         assert_eq!((m.status(), m.due()), ("failed", None));

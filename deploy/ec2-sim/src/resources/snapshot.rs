@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_passes_from_pending_to_completed_and_shows_progress() {
+    fn pending_snapshot_shows_progress_and_completes() {
         let mut s = fresh(false);
         assert_eq!(
             (s.progress(Millis(0)), s.progress(Millis(50))),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_passes_its_cooling_off_and_expires() {
+    fn snapshot_lock_passes_cooloff_then_expires() {
         let hour = 3_600_000;
         let l = Lock {
             compliance: true,

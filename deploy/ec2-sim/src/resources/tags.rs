@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_of_a_specification_are_read() {
+    fn tag_specification_parameters_become_tags() {
         let tags = parse("TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=a&TagSpecification.1.Tag.1.Value=&TagSpecification.1.Tag.2.Key=b&TagSpecification.1.Tag.2.Value=x")
             .expect("tags");
         assert_eq!(

@@ -299,7 +299,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_volume_lives_from_creating_to_gone() {
+    fn volume_advances_from_creating_to_gone() {
         let mut v = fresh(Outcome::Available);
         assert_eq!((v.status(), v.advance(Millis(9))), ("creating", vec![]));
         assert_eq!(
@@ -331,7 +331,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn creation_can_end_in_error_or_nothing() {
+    fn failing_creation_ends_in_error_or_vanishes() {
         let mut v = fresh(Outcome::Error);
         assert_eq!(
             (v.advance(Millis(10)), v.status()),
@@ -344,7 +344,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_new_shape_is_in_force_when_optimizing_begins() {
+    fn new_shape_applies_when_optimizing_begins() {
         let mut v = fresh(Outcome::Available);
         v.advance(Millis(10));
         let mut target = v.shape.clone();

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_check_decides() {
+    fn worst_check_decides_volume_status() {
         use Performance::{Degraded, Normal, SeverelyDegraded, Stalled};
         for (io_disabled, performance, status) in [
             (false, Normal, "ok"),

@@ -252,7 +252,7 @@ mod tests {
 
     /// Answers recorded from the real service.
     #[test]
-    fn sizes_and_performance_are_judged_as_recorded() {
+    fn size_and_performance_checks_match_recorded_answers() {
         let cases: &[Case] = &[
             ("gp3", 1, None, None, Ok((Some(3000), Some(125)))),
             ("GP3", 1, None, None, Ok((Some(3000), Some(125)))),
@@ -369,7 +369,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn an_accepted_shape_is_accepted_again(size in 1_u32..70_000, iops in proptest::option::of(1_u32..300_000), throughput in proptest::option::of(1_u32..3_000)) {
+        fn resubmitting_accepted_shape_returns_same_shape(size in 1_u32..70_000, iops in proptest::option::of(1_u32..300_000), throughput in proptest::option::of(1_u32..3_000)) {
             for t in TYPES {
                 if let Ok(s) = t.shape(size, Wanted { iops, throughput }, false) && t.iops.is_some() {
                     let again = t.shape(size, Wanted { iops: s.iops, throughput: s.throughput }, false);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scope_is_found_in_header_or_query_and_nonsense_is_none() {
+    fn scope_parses_from_header_or_query_else_none() {
         let header = "AWS4-HMAC-SHA256 Credential=AKID/20260925/eu-west-1/ec2/aws4_request, SignedHeaders=host, Signature=00";
         let c = Credential::parse(Some(header), None).expect("header");
         assert_eq!(

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_alternatives_and_filters_must_all_hold() {
+    fn filter_values_are_alternatives_tag_filter_needs_tag() {
         let p = Params::parse(
             b"Filter.1.Name=status&Filter.1.Value.1=available&Filter.1.Value.2=in-use&Filter.2.Name=tag:app&Filter.2.Value.1=db*",
         );
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_filter_is_refused_in_the_recorded_words() {
+    fn unknown_filter_is_refused_with_recorded_message() {
         let p = Params::parse(b"Filter.1.Name=bad-filter&Filter.1.Value.1=x");
         let e = Filters::parse(&p, &["status"]).expect_err("unknown");
         assert_eq!(e.message, "The filter 'bad-filter' is invalid");

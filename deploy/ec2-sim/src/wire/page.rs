@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_good_for_its_own_action_and_its_time() {
+    fn page_token_is_bound_to_action_and_expires() {
         let t = seal("vol-1", "DescribeVolumes", Millis(0));
         assert_eq!(
             open(&t, "DescribeVolumes", Millis(5)),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_ids_are_refused_in_the_recorded_words() {
+    fn bad_page_parameters_are_refused_with_recorded_messages() {
         let parse = |q: &str, ids| {
             Page::parse(
                 &Params::parse(q.as_bytes()),

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_come_in_the_order_of_their_numbers() {
+    fn list_parameters_are_sorted_by_numeric_index() {
         let p = Params::parse(b"VolumeId.10=c&VolumeId.2=b&VolumeId.1=a&Tag.1.Key=k&Tag.1.Value=");
         assert_eq!(p.list("VolumeId"), ["a", "b", "c"]);
         assert_eq!(p.structures("Tag"), ["Tag.1."]);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_nobody_reads_is_refused_by_name() {
+    fn unknown_parameter_is_refused_with_its_name() {
         let p = Params::parse(b"Action=X&Version=1&VolumId=vol-1");
         let e = p.finish().expect_err("unknown");
         assert_eq!(e.code, "UnknownParameter");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_outside_their_range_are_refused_in_the_recorded_words() {
+    fn non_positive_integer_is_refused_with_recorded_message() {
         let p = Params::parse(b"Iops=-1&Size=ten&Throughput=5");
         assert_eq!(
             p.positive("Iops").expect_err("negative").message,

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_nest_and_empty_ones_are_empty_elements() {
+    fn xml_lists_nest_and_empty_members_self_close() {
         let mut x = Xml::new();
         x.text("a", "1 < 2")
             .text("b", "")

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_that_may_change_are_repeated_and_recorded() {
+    async fn retryable_grpc_codes_are_retried_and_recorded() {
         let (result, records) =
             codes(QUICK, &[Code::Aborted, Code::Unavailable, Code::Internal]).await;
         result.unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn final_answers_end_the_call() {
+    async fn final_grpc_codes_stop_retries() {
         for code in [Code::InvalidArgument, Code::OutOfRange, Code::AlreadyExists] {
             let (result, records) = codes(QUICK, &[Code::Aborted, code, Code::Aborted]).await;
             let error = result.unwrap_err();
@@ -296,14 +296,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn once_means_once() {
+    async fn once_patience_makes_single_attempt() {
         let (result, records) = codes(Patience::KUBELET.once(), &[Code::Unavailable]).await;
         assert_eq!(result.unwrap_err().code(), Some(Code::Unavailable));
         assert_eq!(records[0].attempts, 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_hangs_is_left_at_the_deadline() {
+    async fn hanging_call_ends_with_deadline_exceeded() {
         let attempts = Attempts::default();
         let error = attempts
             .run("NodeStageVolume", QUICK.once(), || {

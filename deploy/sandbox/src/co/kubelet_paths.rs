@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_staging_path_is_named_by_the_digest_of_the_volume_id() {
+    fn staging_path_contains_sha256_of_volume_id() {
         // printf vol-0123456789abcdef0 | sha256sum
         let path = staging(Path::new("/var/lib/kubelet"), "vol-0123456789abcdef0");
         let text = path.to_str().unwrap();
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_and_raw_devices_have_their_places() {
+    fn pod_and_block_paths_match_kubelet_layout() {
         let root = Path::new("/k");
         assert_eq!(
             target(root, "p", "pv"),

@@ -33,22 +33,6 @@ pub struct Shown {
     pub instances: Vec<String>,
 }
 
-/// The actions that change something.
-pub(super) const MUTATING: [&str; 12] = [
-    "CreateVolume",
-    "CopyVolumes",
-    "DeleteVolume",
-    "AttachVolume",
-    "DetachVolume",
-    "ModifyVolume",
-    "CreateSnapshot",
-    "DeleteSnapshot",
-    "CreateTags",
-    "DeleteTags",
-    "EnableFastSnapshotRestores",
-    "LockSnapshot",
-];
-
 impl<'a> Ec2<'a> {
     /// Of this simulator.
     pub fn new(simulator: &'a Simulator) -> Self {
@@ -287,7 +271,7 @@ mod tests {
         </volumeSet></DescribeVolumesResponse>";
 
     #[test]
-    fn volumes_and_their_attachments_are_told_apart() {
+    fn nested_attachments_are_not_parsed_as_volumes() {
         let volumes: Vec<Shown> = items(ANSWER, "volumeSet").into_iter().map(shown).collect();
         assert_eq!(volumes.len(), 2);
         assert_eq!(
@@ -314,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_found_wherever_the_state_keeps_it() {
+    fn nested_volume_is_found_unknown_id_is_none() {
         let state = json!({"realms": [{"volumes": {"vol-1": {"id": "vol-1", "life": {"at": "creating", "until": 7}}}}]});
         assert_eq!(find(&state, "vol-1").unwrap()["life"]["until"], 7);
         assert!(find(&state, "vol-2").is_none());

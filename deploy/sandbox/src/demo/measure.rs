@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 
 use ebs_csi_wire::FsType;
 
-use super::ec2::MUTATING;
 use super::{DemoError, Scene};
 use crate::audit::{self, Tier};
 use crate::bare::LoopDevice;
@@ -44,7 +43,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         .filter(|record| {
             record["action"]
                 .as_str()
-                .is_some_and(|action| MUTATING.contains(&action))
+                .is_some_and(|action| !action.starts_with("Describe"))
         })
         .count();
     scene.told.done(

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_published_check_value_comes_out() {
+    fn crc32c_matches_published_check_value() {
         assert_eq!(!crc32c(!0, b"123456789"), 0xe306_9283);
     }
 }

@@ -72,8 +72,9 @@ mod tests {
         poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&now)).expect("poll") > 0
     }
 
+    /// A node is created first and gets its group later; each of the two wakes a waiter.
     #[test]
-    fn a_new_node_and_its_new_group_are_told_and_told_once() {
+    fn device_node_creation_and_chmod_notify_once() {
         let directory = tempfile::tempdir().expect("tempdir");
         let arrivals = Arrivals::of(directory.path().to_str().expect("utf-8"));
         assert!(!word(&arrivals));
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_watch_the_wait_ends_all_the_same() {
+    fn wait_without_watch_still_returns() {
         let arrivals = Arrivals::of("/no/such/directory");
         assert!(arrivals.watch.is_none());
         arrivals.forget();

@@ -78,8 +78,10 @@ fn a_repeated_request_joins_the_running_operation() {
     assert!(table.running().is_empty());
 }
 
+/// The table admits a waiting request when the operation before it ends, and answers Busy when its
+/// connection gives up.
 #[test]
-fn another_request_for_the_same_volume_waits_and_is_then_busy() {
+fn second_request_for_volume_waits_or_gets_busy() {
     let table = table();
     table.submit(unpublish(A, "/k/a"), false, of(1));
     assert_eq!(table.submit(unpublish(A, "/k/b"), false, of(2)), busy());
@@ -102,7 +104,7 @@ fn another_request_for_the_same_volume_waits_and_is_then_busy() {
 }
 
 #[test]
-fn a_look_does_not_wait_for_a_change() {
+fn stats_does_not_wait_for_running_unpublish() {
     let table = table();
     table.submit(unpublish(A, "/k/a"), false, of(1));
     assert_eq!(table.submit(stats(A), true, of(2)), Submitted::Later);
@@ -116,7 +118,7 @@ fn a_look_does_not_wait_for_a_change() {
 }
 
 #[test]
-fn hanging_work_of_one_class_keeps_no_worker_of_another() {
+fn hanging_operations_do_not_starve_other_classes() {
     let table = table();
     for n in 0..20 {
         let (volume, connection) = (numbered(n), u64::try_from(n).expect("small"));
@@ -145,7 +147,7 @@ fn hanging_work_of_one_class_keeps_no_worker_of_another() {
 }
 
 #[test]
-fn an_inventory_is_made_anew_for_whoever_asks() {
+fn concurrent_inspect_requests_are_not_joined() {
     let table = table();
     for connection in 0..2 {
         let inspect = Operation::Inspect(Inspect::default());
@@ -158,7 +160,7 @@ fn an_inventory_is_made_anew_for_whoever_asks() {
 }
 
 #[test]
-fn what_waits_is_bounded_for_each_connection_and_in_all() {
+fn pending_operations_are_bounded_per_connection_and_class() {
     let table = table();
     let mut next = 0;
     let mut full = |connection: u64| {
@@ -186,7 +188,7 @@ fn what_waits_is_bounded_for_each_connection_and_in_all() {
 }
 
 #[test]
-fn who_asks_for_much_waits_for_himself() {
+fn busy_connection_does_not_delay_other_connection() {
     let table = table();
     for n in 0..100 {
         table.submit(stage(&numbered(n)), false, of(1));
@@ -199,7 +201,7 @@ fn who_asks_for_much_waits_for_himself() {
 }
 
 #[test]
-fn who_finds_no_place_for_a_tool_waits_without_a_worker() {
+fn operation_without_free_tool_place_holds_no_worker() {
     let table = table();
     for n in 0..6 {
         table.submit(stage(&numbered(n)), true, of(1));
@@ -245,8 +247,10 @@ fn who_finds_no_place_for_a_tool_waits_without_a_worker() {
     }
 }
 
+/// The end waits until no caller is connected, callers send no request for a while, or the time
+/// limit is over.
 #[test]
-fn the_end_waits_for_callers_and_begins_nothing_long() {
+fn ending_table_serves_callers_and_refuses_long_operations() {
     let table = table();
     let caller = table.caller();
     for _ in 0..crate::tool::tool_places::TOOLS {
@@ -284,7 +288,7 @@ fn the_end_waits_for_callers_and_begins_nothing_long() {
 }
 
 #[test]
-fn a_closed_table_finishes_what_runs_and_takes_nothing_more() {
+fn drained_table_finishes_admitted_work_and_refuses_more() {
     let table = table();
     table.submit(unpublish(A, "/k/a"), false, of(1));
     thread::scope(|scope| {

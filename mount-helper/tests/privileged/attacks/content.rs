@@ -15,7 +15,7 @@ const GIB: u64 = 1 << 30;
 
 /// Restores of volumes that were grown or have stripes.
 #[test]
-fn an_xfs_of_any_number_of_groups_is_checked() {
+fn xfs_with_31_to_2000_groups_is_checked() {
     if !able() {
         return;
     }
@@ -128,8 +128,10 @@ fn a_format_discards_nothing() {
     );
 }
 
+/// The helper runs no tool on a disk of unknown origin or after a raw publish; a new attachment
+/// ends the raw use, and an existing file system needs no origin.
 #[test]
-fn blank_is_not_enough_where_nobody_says_that_it_began_so() {
+fn blank_disk_untold_or_used_raw_is_refused() {
     if !able() {
         return;
     }

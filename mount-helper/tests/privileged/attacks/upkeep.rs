@@ -11,8 +11,9 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 const MIB: u64 = 1 << 20;
 
+/// The root directory has mode 0700 or 0000 and belongs to root or to the application.
 #[test]
-fn a_closed_root_is_staged_again() {
+fn volume_with_private_root_restages_and_grows() {
     if !able() {
         return;
     }

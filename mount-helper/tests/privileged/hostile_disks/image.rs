@@ -1,4 +1,5 @@
-//! What recipes start from: small images that the real tools make, held as the blocks that are not zero.
+//! What recipes start from: small images that the real tools make, held as the blocks that are not
+//! zero.
 use ebs_csi_wire::FsType;
 use std::collections::BTreeMap;
 use std::fs;
@@ -153,7 +154,8 @@ impl Base {
         }
     }
 
-    /// None where its tool is not installed. Only what is made by a tool is a file; the content of its files comes from `directory`.
+    /// None where its tool is not installed. Only what is made by a tool is a file; the content of
+    /// its files comes from `directory`.
     pub(super) fn make(self, directory: &Path) -> Option<Image> {
         let tree = directory.join("tree");
         if !tree.exists() {

@@ -197,7 +197,8 @@ fn is_xfs(image: &Image) -> bool {
     image.get(0, 4) == b"XFSB"
 }
 
-/// Make the checksum of the superblock right, where it has one: what is crafted gets past the first look.
+/// Make the checksum of the superblock right, where it has one: what is crafted gets past the first
+/// look.
 fn mend(image: &mut Image) {
     if is_xfs(image) {
         let mut sector = image.get(0, 512);
@@ -209,7 +210,8 @@ fn mend(image: &mut Image) {
     }
 }
 
-/// Give an inode an extent tree whose only branch leads back into the tree, or blocks that are their own list.
+/// Give an inode an extent tree whose only branch leads back into the tree, or blocks that are
+/// their own list.
 fn looped(image: &mut Image, dice: &mut Dice) {
     let number = |image: &Image, at: u64| {
         u32::from_le_bytes(image.get(at, 4).try_into().unwrap_or_default())

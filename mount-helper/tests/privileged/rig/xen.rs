@@ -1,4 +1,5 @@
-//! Disks of Xen: loop devices under the names that EC2 was told, in a made-up `/sys` where they are virtual disks of the hypervisor.
+//! Disks of Xen: loop devices under the names that EC2 was told, in a made-up `/sys` where they are
+//! virtual disks of the hypervisor.
 use super::{Attached, Rig};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -130,7 +131,8 @@ impl Drop for Shown {
     }
 }
 
-/// A disk as the kernel lays it out: `block/NAME` is a link into the device tree, and `device` there one upwards.
+/// A disk as the kernel lays it out: `block/NAME` is a link into the device tree, and `device`
+/// there one upwards.
 fn make_disk(sys: &Path, name: &str, number: &str) {
     let bus = sys.join(format!("devices/vbd-{name}"));
     let disk = bus.join("block").join(name);

@@ -4,7 +4,7 @@ use super::*;
 
 /// A row for each line of the table, and for each thing that is no evidence.
 #[test]
-fn each_line_of_the_ladder() {
+fn facts_decide_verdict_as_in_decision_table() {
     use Power::{Pending, ShuttingDown, Stopped, Stopping, Strange, Terminated};
     let stopped = || instance(Stopped, Fact::Absent);
     let word = |word| Facts {

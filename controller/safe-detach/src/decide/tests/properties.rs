@@ -105,7 +105,7 @@ proptest! {
 
     /// Losing a fact never makes a detach safe.
     #[test]
-    fn knowing_less_is_never_safer(facts in any_facts()) {
+    fn losing_fact_never_permits_detach(facts in any_facts()) {
         if !lets_go(decide(&facts)) {
             for less in losses(&facts) {
                 prop_assert!(!lets_go(decide(&less)), "{less:?}");
@@ -115,14 +115,14 @@ proptest! {
 
     /// An unknown attachment is never detached.
     #[test]
-    fn silence_is_refused(facts in any_facts()) {
+    fn unknown_attachment_is_refused(facts in any_facts()) {
         let facts = Facts { attachment: Fact::Unknown, ..facts };
         prop_assert_eq!(decide(&facts), Verdict::Refuse(Refusal::AttachmentUnknown));
     }
 
     /// An instance in a transitional state is waited for, whatever else is known.
     #[test]
-    fn a_transition_is_waited_for(facts in any_facts(), which in 0..3_usize) {
+    fn attached_volume_on_transitional_instance_waits(facts in any_facts(), which in 0..3_usize) {
         let power = [Power::Pending, Power::Stopping, Power::ShuttingDown][which];
         let facts = Facts {
             mode: Mode::Enforce,
@@ -136,7 +136,7 @@ proptest! {
 
     /// The verdict on a whole instance holds for each of its volumes, in the strictest mode.
     #[test]
-    fn an_instance_that_is_let_go_lets_each_volume_go(facts in any_facts()) {
+    fn instance_verdict_holds_for_each_volume(facts in any_facts()) {
         let facts = Facts {
             mode: Mode::Enforce,
             attachment: attachment(Phase::Held),
@@ -154,7 +154,7 @@ proptest! {
     /// Whatever `enforce` permits without an order, `ec2-only` and `off` permit too: the modes are
     /// ordered.
     #[test]
-    fn a_stricter_mode_lets_no_more_go(facts in any_facts()) {
+    fn stricter_mode_permits_no_additional_detach(facts in any_facts()) {
         let under = |mode| lets_go(decide(&Facts { mode, ..facts.clone() }));
         prop_assert!(!under(Mode::Enforce) || under(Mode::Ec2Only));
         prop_assert!(!under(Mode::Ec2Only) || under(Mode::Off));

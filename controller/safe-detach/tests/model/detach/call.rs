@@ -1,4 +1,5 @@
-//! One ControllerUnpublishVolume, step by step, as `controller/src/attach/leave.rs` goes them; the properties are looked at where it decides and sends.
+//! One ControllerUnpublishVolume, step by step, as `controller/src/attach/leave.rs` goes them; the
+//! properties are looked at where it decides and sends.
 
 use std::time::Duration;
 
@@ -237,7 +238,8 @@ impl World {
         };
         let goes_on = |stage| Ok(self.with(slot, Some(Call { stage, ..call })));
         let after = match verdict {
-            // S6, S17: with a fact lost nothing is let go that was not before; with none known nothing is.
+            // S6, S17: with a fact lost nothing is let go that was not before; with none known
+            // nothing is.
             _ if rules.fault == Fault::None && less_is_safer(&facts, verdict) => {
                 Err("S17: losing a fact made it safe")
             }

@@ -1,4 +1,5 @@
-//! The replicas of node-lifecycle: look, ask, act, as `controller/node-lifecycle/src/failover.rs` goes.
+//! The replicas of node-lifecycle: look, ask, act, as `controller/node-lifecycle/src/failover.rs`
+//! goes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -91,7 +92,8 @@ impl World {
         }
     }
 
-    /// What is to be done, after what was read and what the controller answers now. The same question is answered once.
+    /// What is to be done, after what was read and what the controller answers now. The same
+    /// question is answered once.
     fn plan(&self, rules: Rules, look: Look, ear: Ear) -> Plan {
         thread_local! {
             static PLANS: RefCell<HashMap<Asked, Plan, BuildHasherDefault<Mix>>> = RefCell::default();
@@ -156,11 +158,13 @@ impl World {
         plan
     }
 
-    /// Does the first thing of the plan. Each names exactly what was read: when that has changed, nothing is done.
+    /// Does the first thing of the plan. Each names exactly what was read: when that has changed,
+    /// nothing is done.
     fn acts(&self, slot: usize, plan: Plan, rules: Rules, steps: &mut Steps<Self>) {
         let rest = |after: Self, plan: Plan| {
             let mut after = after;
-            // What this act itself has changed does not count against the rest: it is about other objects.
+            // What this act itself has changed does not count against the rest: it is about other
+            // objects.
             let mut plan = plan;
             if let Replica::Acting(now) = after.replicas[slot] {
                 plan.changed = now.changed;

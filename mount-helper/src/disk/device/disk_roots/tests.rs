@@ -25,7 +25,7 @@ fn nvme(root: &Path, name: &str, number: &str, model: &str, serial: &str) {
 }
 
 #[test]
-fn only_an_ebs_model_makes_a_serial_a_volume() {
+fn only_ebs_nvme_models_yield_volume_serials() {
     let directory = tempfile::tempdir().expect("tempdir");
     let root = directory.path();
     let ebs = "Amazon Elastic Block Store";
@@ -81,8 +81,10 @@ fn only_an_ebs_model_makes_a_serial_a_volume() {
     assert_eq!(find.err(), Some(DeviceError::Absent));
 }
 
+/// A Xen disk at the device name from EC2 gives WithoutSerial; another kind of disk, no disk or no
+/// name gives Absent.
 #[test]
-fn a_xen_disk_at_the_name_that_ec2_was_told_is_told_apart_from_none() {
+fn existing_xen_disk_without_serial_differs_from_absent() {
     let directory = tempfile::tempdir().expect("tempdir");
     let root = directory.path();
     for (name, number, modalias) in [
@@ -132,7 +134,7 @@ fn a_xen_disk_at_the_name_that_ec2_was_told_is_told_apart_from_none() {
 }
 
 #[test]
-fn a_file_in_the_place_of_a_node_is_not_a_disk() {
+fn regular_file_as_device_node_is_no_disk() {
     let directory = tempfile::tempdir().expect("tempdir");
     let root = directory.path();
     nvme(

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_arrives_as_it_was_sent() {
+    fn open_request_round_trips() {
         let by_name = OpenRequest {
             disk: "xvdba".to_owned(),
             partition: None,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_not_of_the_table_is_none() {
+    fn malformed_open_requests_do_not_decode() {
         let good = String::from_utf8(ask(&example())).expect("text");
         for bad in [
             String::new(),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_descriptor_is_no_disk() {
+    fn answer_without_descriptor_is_device_error() {
         let node = Node {
             uid: 0,
             gid: 6,

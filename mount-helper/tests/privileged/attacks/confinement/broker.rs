@@ -1,4 +1,5 @@
-//! The broker, under its own filter and with its own user: what it reaches of disks and of the node.
+//! The broker, under its own filter and with its own user: what it reaches of disks and of the
+//! node.
 use super::script::{self, End};
 use crate::attacks::row;
 use crate::rig::{Rig, able, children, done, role, staged, volume};
@@ -60,8 +61,9 @@ fn errno(what: &str, path: &str) -> i32 {
     }
 }
 
+/// With CAP_DAC_READ_SEARCH the broker can still read a file of root, and it can mount.
 #[test]
-fn a_broker_opens_no_disk_and_writes_no_file_of_root() {
+fn broker_cannot_open_disk_or_write_root_file() {
     if !able() {
         return;
     }

@@ -83,7 +83,7 @@ pub(super) fn be_asked(devices: &str, mounted: (&str, &str), unused: (&str, &str
 }
 
 #[test]
-fn a_disk_is_opened_for_writing_only_when_nobody_holds_it() {
+fn opener_opens_disk_for_writing_only_if_unheld() {
     if !able() {
         return;
     }

@@ -7,7 +7,7 @@ use std::io::Read;
 const USERS: [u32; 4] = [65532, 65533, 65534, 0];
 
 #[test]
-fn users_of_base_images_are_no_peers() {
+fn base_image_uids_are_refused_on_helper_socket() {
     if !able() {
         return;
     }

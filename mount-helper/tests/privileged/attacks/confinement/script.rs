@@ -1,5 +1,5 @@
-//! A process that enters a profile as the helper does, and then does what it must not. A test starts
-//! this program again, and that forks: confinement comes before a second thread.
+//! A process that enters a profile as the helper does, and then does what it must not. A test
+//! starts this program again, and that forks: confinement comes before a second thread.
 use ebs_csi_mount_helper::sys::{Fork, fork};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::fmt::Debug;

@@ -53,8 +53,9 @@ pub(super) fn clone_with(flags: &str) {
     }
 }
 
+/// The seccomp filter answers each CLONE_NEW flag and CLONE_PARENT with SIGSYS; a plain fork works.
 #[test]
-fn a_supervisor_makes_no_child_in_a_namespace() {
+fn supervisor_clone_with_namespace_flags_is_killed() {
     if !able() {
         return;
     }
@@ -166,7 +167,7 @@ fn hoard(asking: &OwnedFd, supervisor: u32) {
 }
 
 #[test]
-fn a_broker_gets_no_more_than_eight_runners() {
+fn broker_gets_at_most_8_runners() {
     if !able() {
         return;
     }

@@ -1,4 +1,5 @@
-//! A tool whose disk has taken it over, on a kernel whose Landlock stops no signal or that has none.
+//! A tool whose disk has taken it over, on a kernel whose Landlock stops no signal or that has
+//! none.
 use super::script::{self, End};
 use super::sys;
 use crate::attacks::row;
@@ -89,7 +90,7 @@ pub(super) fn reach(what: &str) {
 }
 
 #[test]
-fn a_tool_reaches_no_other_process_of_its_user() {
+fn tool_cannot_reach_other_processes_of_its_user() {
     if !able() {
         return;
     }

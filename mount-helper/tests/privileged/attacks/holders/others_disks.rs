@@ -68,7 +68,7 @@ fn is_not_shown(rig: &Rig, volume: &VolumeId, attached: &Attached) {
 }
 
 #[test]
-fn a_disk_mounted_in_another_namespace_is_not_shown() {
+fn disk_mounted_in_other_namespace_not_published_raw() {
     if !able() {
         return;
     }
@@ -92,7 +92,7 @@ fn a_disk_mounted_in_another_namespace_is_not_shown() {
 }
 
 #[test]
-fn a_disk_in_use_as_swap_is_not_shown() {
+fn active_swap_disk_is_not_published_raw() {
     if !able() {
         return;
     }
@@ -126,8 +126,9 @@ fn a_disk_in_use_as_swap_is_not_shown() {
     );
 }
 
+/// A loop device over a disk that is already published does not block another publish.
 #[test]
-fn a_disk_beneath_another_device_is_left_alone() {
+fn unpublished_disk_under_loop_device_is_refused() {
     if !able() {
         return;
     }
@@ -158,7 +159,7 @@ fn a_disk_beneath_another_device_is_left_alone() {
 }
 
 #[test]
-fn a_holder_that_only_sysfs_tells_counts() {
+fn disk_with_sysfs_holder_is_not_published_raw() {
     if !able() {
         return;
     }
@@ -190,7 +191,7 @@ fn a_holder_that_only_sysfs_tells_counts() {
 }
 
 #[test]
-fn a_pod_that_claims_its_disk_does_not_stop_the_next() {
+fn pod_opening_disk_exclusively_does_not_block_publish() {
     if !able() {
         return;
     }
@@ -216,7 +217,7 @@ fn a_pod_that_claims_its_disk_does_not_stop_the_next() {
 }
 
 #[test]
-fn a_zero_partition_beside_a_hosts_mount_is_not_formatted() {
+fn blank_partition_beside_host_mounted_partition_is_refused() {
     if !able() {
         return;
     }
@@ -255,7 +256,7 @@ fn a_zero_partition_beside_a_hosts_mount_is_not_formatted() {
 }
 
 #[test]
-fn the_disk_of_kubelets_directory_is_no_volume() {
+fn partition_of_disk_holding_kubelet_directory_is_refused() {
     if !able() {
         return;
     }
@@ -283,7 +284,7 @@ fn the_disk_of_kubelets_directory_is_no_volume() {
 }
 
 #[test]
-fn a_hosts_mounted_disk_is_neither_staged_nor_released() {
+fn host_mounted_disk_is_neither_staged_nor_unstaged() {
     if !able() {
         return;
     }
@@ -326,8 +327,10 @@ fn a_hosts_mounted_disk_is_neither_staged_nor_released() {
     );
 }
 
+/// A file is still open in the copy in another mount namespace; the publish succeeds after the file
+/// is closed.
 #[test]
-fn a_copied_mount_keeps_the_raw_disk_away() {
+fn disk_with_copied_mount_is_not_published_raw() {
     if !able() {
         return;
     }
@@ -352,7 +355,7 @@ fn a_copied_mount_keeps_the_raw_disk_away() {
 
 /// As a volume that another driver formatted, whose identifier tells nothing.
 #[test]
-fn a_copy_of_a_mount_of_ours_is_known_by_the_mount() {
+fn own_mount_copy_is_recognised_without_volume_uuid() {
     if !able() {
         return;
     }

@@ -66,7 +66,7 @@ fn directory(path: &Path) -> OwnedFd {
 }
 
 #[test]
-fn only_empty_files_and_directories_of_root_go() {
+fn only_empty_root_owned_entries_are_removed() {
     if !able() {
         return;
     }

@@ -15,7 +15,7 @@ fn send(pid: u32, signal: Signal) {
 }
 
 #[test]
-fn a_second_helper_waits_for_the_end_of_the_first() {
+fn second_helper_waits_until_first_helper_ends() {
     if !able() {
         return;
     }
@@ -44,8 +44,10 @@ fn a_second_helper_waits_for_the_end_of_the_first() {
     );
 }
 
+/// The second helper never listens: it exits with 78 when its grace is over, and with 0 after
+/// SIGTERM.
 #[test]
-fn a_second_helper_gives_up_and_hears_signals() {
+fn waiting_second_helper_exits_78_or_on_sigterm() {
     if !able() {
         return;
     }
@@ -69,8 +71,10 @@ fn a_second_helper_gives_up_and_hears_signals() {
     );
 }
 
+/// The first helper is terminated or killed while its format tool runs; the file system of the
+/// second is sound.
 #[test]
-fn a_helper_is_replaced_while_its_tool_runs() {
+fn second_helper_formats_again_after_interrupted_format() {
     if !able() {
         return;
     }
@@ -138,7 +142,7 @@ fn is_an_answer(outcome: &Outcome) -> bool {
 }
 
 #[test]
-fn two_agents_at_odds_leave_nothing_behind() {
+fn concurrent_agents_on_same_volume_leave_no_mounts() {
     if !able() {
         return;
     }

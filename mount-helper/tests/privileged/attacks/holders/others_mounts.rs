@@ -15,8 +15,10 @@ const ANONYMOUS: [(&str, &[&str]); 3] = [
     ("proc", &["-t", "proc", "none"]),
 ];
 
+/// Mounts of tmpfs, overlay, proc and btrfs have such numbers; unpublish and unstage refuse them
+/// for any volume.
 #[test]
-fn a_mount_that_is_on_no_disk_stays() {
+fn mounts_with_anonymous_device_number_are_not_removed() {
     if !able() {
         return;
     }
@@ -67,8 +69,9 @@ fn a_mount_that_is_on_no_disk_stays() {
     );
 }
 
+/// A loop device cannot be a volume of a Xen node. The mount of a detached xvd disk is removed.
 #[test]
-fn a_gone_disk_of_another_kind_stays() {
+fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
     if !able() {
         return;
     }
@@ -117,7 +120,7 @@ fn a_gone_disk_of_another_kind_stays() {
 }
 
 #[test]
-fn a_volumes_own_mount_still_goes() {
+fn own_mounts_are_unpublished_and_unstaged() {
     if !able() {
         return;
     }

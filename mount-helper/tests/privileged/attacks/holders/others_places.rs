@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 
 #[test]
-fn a_volume_is_staged_where_kubelet_stages_it() {
+fn stage_outside_kubelet_globalmount_path_is_refused() {
     if !able() {
         return;
     }
@@ -104,7 +104,7 @@ fn one_has_it(rig: &Rig, place: &str, outcomes: &[Outcome]) {
 }
 
 #[test]
-fn two_volumes_never_share_a_place() {
+fn concurrent_volumes_never_share_staging_or_target_path() {
     if !able() {
         return;
     }
@@ -197,7 +197,7 @@ fn taken_meanwhile(point: &str, ask: impl Fn(&Rig, &VolumeId) -> (Operation, Str
 }
 
 #[test]
-fn a_place_that_is_taken_meanwhile_is_not_covered() {
+fn path_mounted_during_operation_is_not_mounted_over() {
     if !able() {
         return;
     }

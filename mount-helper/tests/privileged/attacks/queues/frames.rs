@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 /// More than the helper keeps.
 const SILENT: usize = 300;
 
+/// One byte arrives each second, and the frame never reaches its declared length.
 #[test]
-fn a_frame_that_drips_is_cut_off() {
+fn slowly_sent_frame_closes_connection() {
     if !able() {
         return;
     }
@@ -74,7 +75,7 @@ fn silent_connections_yield_to_new_ones() {
 }
 
 #[test]
-fn a_flood_of_events_does_not_flood_the_journal() {
+fn journal_suppresses_but_counts_flooding_events() {
     if !able() {
         return;
     }

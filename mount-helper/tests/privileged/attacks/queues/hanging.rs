@@ -51,7 +51,7 @@ impl Drop for Frozen {
 }
 
 #[test]
-fn hanging_disks_keep_no_worker_from_healthy_volumes() {
+fn hanging_unstages_do_not_block_healthy_volumes() {
     if !able() {
         return;
     }

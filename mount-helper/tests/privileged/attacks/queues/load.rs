@@ -76,7 +76,7 @@ fn use_once(rig: &Rig, client: &mut Client, volume: &VolumeId, times: &mut Times
 }
 
 #[test]
-fn healthy_volumes_are_used_during_a_storm_of_restores() {
+fn healthy_volumes_stay_usable_during_many_restores() {
     if !able() {
         return;
     }

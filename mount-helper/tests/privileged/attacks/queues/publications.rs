@@ -18,8 +18,9 @@ fn unpublish(rig: &Rig, client: &mut Client, volume: &VolumeId, pod: &str) -> Ou
     client.ask(Operation::Unpublish(asked), LONG)
 }
 
+/// Unpublish removes the directories that publish made; kubelet's own directories stay.
 #[test]
-fn publications_of_one_volume_are_bounded_and_leave_nothing() {
+fn volume_publications_are_limited_and_leave_no_directories() {
     if !able() {
         return;
     }
@@ -79,7 +80,7 @@ fn publications_of_one_volume_are_bounded_and_leave_nothing() {
 }
 
 #[test]
-fn parents_with_something_in_them_stay() {
+fn unpublish_removes_only_empty_parent_directories() {
     if !able() {
         return;
     }

@@ -10,7 +10,7 @@ const HELD: &str = "fault-point name=tool-started";
 const SLOW: usize = 16;
 
 #[test]
-fn slow_checks_keep_no_worker_from_healthy_volumes() {
+fn slow_filesystem_checks_do_not_block_healthy_volumes() {
     if !able() {
         return;
     }
@@ -66,7 +66,7 @@ fn slow_checks_keep_no_worker_from_healthy_volumes() {
 }
 
 #[test]
-fn a_flood_of_requests_is_bounded_and_others_are_served() {
+fn request_flood_is_bounded_and_others_are_served() {
     if !able() {
         return;
     }

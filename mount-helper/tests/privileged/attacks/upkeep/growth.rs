@@ -63,7 +63,7 @@ fn files_are_there(root: &Path, what: &str) {
 
 /// No tool touches what the kernel itself can grow: all but what has the feature `sparse_super2`.
 #[test]
-fn ext_is_grown_once_it_is_mounted_where_allowed() {
+fn ext_grows_while_mounted_if_host_allows() {
     if !able() {
         return;
     }
@@ -105,7 +105,7 @@ fn ext_is_grown_once_it_is_mounted_where_allowed() {
 
 /// resize2fs refuses what has clusters (`bigalloc`), so the volume stays as large as it was.
 #[test]
-fn ext_that_its_tool_cannot_grow_is_staged() {
+fn bigalloc_ext4_on_enlarged_disk_is_still_staged() {
     if !able() {
         return;
     }
@@ -136,7 +136,7 @@ fn ext_that_its_tool_cannot_grow_is_staged() {
 }
 
 #[test]
-fn an_offline_growth_may_be_killed_anywhere() {
+fn interrupted_offline_growth_is_completed_by_next_stage() {
     if !able() {
         return;
     }

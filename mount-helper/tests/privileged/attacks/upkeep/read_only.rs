@@ -39,7 +39,7 @@ fn killed_at(rig: &mut Rig, point: &str, operation: Operation) {
 }
 
 #[test]
-fn what_an_operator_made_read_only_stays_so() {
+fn operator_set_read_only_device_stays_read_only() {
     if !able() {
         return;
     }
@@ -84,8 +84,10 @@ fn what_an_operator_made_read_only_stays_so() {
     );
 }
 
+/// A helper killed during a read-only publish or unpublish leaves the disk read-only; the next
+/// helper learns this from the record.
 #[test]
-fn what_a_killed_helper_left_read_only_is_undone() {
+fn next_helper_makes_leftover_read_only_disk_writable() {
     if !able() {
         return;
     }
@@ -124,8 +126,9 @@ fn what_a_killed_helper_left_read_only_is_undone() {
     );
 }
 
+/// An earlier release kept no record of the devices that it set read-only.
 #[test]
-fn what_an_earlier_release_shows_is_taken_over() {
+fn unpublish_after_upgrade_makes_unrecorded_device_writable() {
     if !able() {
         return;
     }

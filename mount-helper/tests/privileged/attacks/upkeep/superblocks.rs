@@ -28,7 +28,7 @@ fn in_force(attached: &Attached) -> String {
 }
 
 #[test]
-fn no_default_option_panics_the_node() {
+fn errors_panic_in_superblock_does_not_panic_node() {
     if !able() {
         return;
     }
@@ -76,7 +76,7 @@ fn no_default_option_panics_the_node() {
 }
 
 #[test]
-fn unknown_default_options_are_refused() {
+fn superblock_mount_options_outside_allowlist_are_refused() {
     if !able() {
         return;
     }
@@ -157,7 +157,8 @@ fn an_external_journal_is_refused() {
             state: ContentState::Sound
         })
     );
-    // Crafted: an internal journal that the superblock does not name any more, another disk's number, and both.
+    // Crafted: an internal journal that the superblock does not name any more, another disk's
+    // number, and both.
     let number = fs::metadata(journal.path()).expect("device").rdev();
     let number = rustix::fs::major(number) << 8 | rustix::fs::minor(number);
     for changes in [

@@ -2,8 +2,9 @@
 
 use super::*;
 
+/// Proof counts neither for a Ready node nor while the nodes cannot be listed.
 #[test]
-fn a_node_that_nothing_is_proved_of_is_left_alone() {
+fn node_without_usable_proof_is_left_alone() {
     check(
         FailoverMode::ProveFirst,
         &[
@@ -82,8 +83,9 @@ fn a_node_that_nothing_is_proved_of_is_left_alone() {
     );
 }
 
+/// An opted-out node, and a node without this driver's pods and attachments, get no taint.
 #[test]
-fn an_instance_that_is_off_gives_its_node_our_taint() {
+fn instance_off_taints_its_own_node() {
     check(
         FailoverMode::ProveFirst,
         &[
@@ -137,7 +139,7 @@ fn an_instance_that_is_off_gives_its_node_our_taint() {
 }
 
 #[test]
-fn a_taint_of_a_person_is_neither_doubled_nor_lifted() {
+fn foreign_taint_is_neither_duplicated_nor_removed() {
     check(
         FailoverMode::ProveFirst,
         &[
@@ -175,8 +177,9 @@ fn a_taint_of_a_person_is_neither_doubled_nor_lifted() {
     );
 }
 
+/// The node must be Ready under another boot, with no attachment left and no pod still ending.
 #[test]
-fn our_taint_is_lifted_when_another_boot_is_ready_and_nothing_is_left() {
+fn driver_taint_is_removed_after_clean_new_boot() {
     check(
         FailoverMode::ProveFirst,
         &[

@@ -2,8 +2,10 @@
 
 use super::*;
 
+/// A pod stays when one of its volumes is unproven, shared or another driver's; a shared volume's
+/// attachment stays too.
 #[test]
-fn pods_go_when_all_their_volumes_are_proved_and_attachments_after_them() {
+fn proven_pods_are_deleted_before_their_attachments() {
     check(
         FailoverMode::ProveFirst,
         &[
@@ -100,8 +102,10 @@ fn a_refused_detach_is_nudged_once() {
     );
 }
 
+/// When the Node's name belongs to another instance now, the former instance's attachments are not
+/// deleted.
 #[test]
-fn attachments_go_by_their_own_instance() {
+fn attachment_is_judged_by_its_own_instance() {
     check(
         FailoverMode::ProveFirst,
         &[
@@ -175,7 +179,7 @@ fn attachments_go_by_their_own_instance() {
 }
 
 #[test]
-fn kep_deletes_what_kubernetes_wants_to_end() {
+fn kep_mode_deletes_terminating_pods_then_attachments() {
     check(
         FailoverMode::Kep,
         &[
