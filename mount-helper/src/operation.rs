@@ -15,8 +15,8 @@ mod stats;
 mod withdraw;
 mod xen_disk;
 
-use crate::outcome::{Done, Stop};
 use crate::operation::context::OperationContext;
+use crate::outcome::{Done, Stop};
 use ebs_csi_policy::place;
 use ebs_csi_wire::{Operation, OperationKind, Outcome, Refusal};
 
@@ -35,7 +35,9 @@ pub(crate) fn run(context: &OperationContext, operation: &Operation) -> Option<O
     let outcome: Done<Outcome> = match operation {
         Operation::Stage(asked) => stage::stage(context, asked).map(Outcome::Staged),
         Operation::Unstage(asked) => withdraw::unstage(context, asked).map(Outcome::Done),
-        Operation::PublishFilesystem(asked) => publish::filesystem(context, asked).map(Outcome::Done),
+        Operation::PublishFilesystem(asked) => {
+            publish::filesystem(context, asked).map(Outcome::Done)
+        }
         Operation::PublishBlock(asked) => publish::block(context, asked).map(Outcome::Done),
         Operation::Unpublish(asked) => withdraw::unpublish(context, asked).map(Outcome::Done),
         Operation::Expand(asked) => expand::expand(context, asked).map(Outcome::Expanded),

@@ -2,9 +2,9 @@
 //! again in memory. One comparison runs at a time, with bounded memory and time. A difference that
 //! was found is remembered while the disk stays attached, so that the comparison is not repeated.
 use crate::disk::attachments::Attachments;
-use crate::path_resolution;
 use crate::disk::content::reference::Witness;
 use crate::disk::device::Device;
+use crate::path_resolution;
 use ebs_csi_policy::facts::Content;
 use ebs_csi_wire::{FormatOptions, FsType};
 use rustix::fd::{AsFd, OwnedFd};
@@ -70,7 +70,12 @@ impl Comparisons {
     }
 
     /// Remembers that the disk holds something else than the format.
-    pub(crate) fn found_strange(&self, device: &Device, compared: Compared, witness: Option<Witness>) {
+    pub(crate) fn found_strange(
+        &self,
+        device: &Device,
+        compared: Compared,
+        witness: Option<Witness>,
+    ) {
         self.strange
             .insert(device.attachment(), (compared, witness));
     }

@@ -29,7 +29,8 @@ impl MountedDisks {
         if self.has(device.sequence(), device.number()) {
             return Ok(true);
         }
-        Ok(content::identifier(&content::head(device)?) == Some(filesystem_identifier::identifier(volume)))
+        Ok(content::identifier(&content::head(device)?)
+            == Some(filesystem_identifier::identifier(volume)))
     }
 }
 

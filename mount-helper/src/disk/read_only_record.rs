@@ -6,8 +6,8 @@
 //! line for each switch in either direction. A line is written before a disk becomes read-only and
 //! after it is writable again.
 use crate::disk::device::Device;
-use crate::journal;
 use crate::disk::xen_disk_record::{append, read, replace};
+use crate::journal;
 use rustix::fd::OwnedFd;
 use rustix::fs::ftruncate;
 use rustix::io::Errno;

@@ -2,9 +2,9 @@
 //! target. Each function that makes or ends a mount takes the policy's authorization as an
 //! argument.
 use crate::disk::device::Device;
+use crate::mount::volume_root;
 use crate::outcome::{At, Done, failed};
 use crate::sys;
-use crate::mount::volume_root;
 use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
 use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Step};
@@ -245,7 +245,11 @@ impl DetachedMount {
 
 /// Unmounts what stands at `name` in a held directory. The caller must hold no descriptor on the
 /// mount: even an O_PATH descriptor keeps it busy.
-pub(crate) fn unmount_at(_permit: &Authorized<Withdraw>, parent: impl AsFd, name: &str) -> Result<(), Errno> {
+pub(crate) fn unmount_at(
+    _permit: &Authorized<Withdraw>,
+    parent: impl AsFd,
+    name: &str,
+) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}/{name}", parent.as_fd().as_raw_fd());
     unmount(path, UnmountFlags::NOFOLLOW)
 }

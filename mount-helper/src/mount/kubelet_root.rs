@@ -1,8 +1,8 @@
 //! A path beneath the kubelet root, and what stands there.
-use crate::path_resolution;
 use crate::mount::directory_requests::{Act, Directories, MADE_HERE};
 use crate::mount::mount_table::{Mount, MountTable, mount_id_at};
 use crate::outcome::{At, Done, at_path};
+use crate::path_resolution;
 use ebs_csi_policy::facts::{MountFacts, PathFacts, VolumeMount};
 use ebs_csi_wire::{KubeletPath, Refusal, Seen, Step};
 use rustix::fd::{AsFd, OwnedFd};
@@ -157,7 +157,11 @@ impl KubeletRoot {
     }
 
     /// Returns those of `mounts` that `wanted` accepts, in the form that the judge takes.
-    pub(crate) fn those(&self, mounts: &[Mount], wanted: impl Fn(&Mount) -> bool) -> Vec<VolumeMount> {
+    pub(crate) fn those(
+        &self,
+        mounts: &[Mount],
+        wanted: impl Fn(&Mount) -> bool,
+    ) -> Vec<VolumeMount> {
         mounts
             .iter()
             .filter(|mount| wanted(mount))
@@ -178,7 +182,12 @@ impl KubeletRoot {
     /// Returns a place other than `relative` where the file system of a device is mounted, for a
     /// refusal that names it. None when there is no such place, or none with a name that can be
     /// reported.
-    pub(crate) fn other_mount(&self, device: u64, relative: &str, table: &MountTable) -> Option<Seen> {
+    pub(crate) fn other_mount(
+        &self,
+        device: u64,
+        relative: &str,
+        table: &MountTable,
+    ) -> Option<Seen> {
         let mounts = table.read().ok()?;
         mounts
             .iter()

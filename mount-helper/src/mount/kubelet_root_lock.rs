@@ -2,9 +2,9 @@
 //! socket, and neither would know what the other is about to mount. The second helper waits until
 //! the first has ended, for example when a new pod of a DaemonSet starts before the old one is
 //! gone.
-use crate::path_resolution;
 use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
+use crate::path_resolution;
 use crate::sys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -25,7 +25,9 @@ const PAUSE: Timespec = Timespec {
 /// The lock on the kubelet root. The kernel releases it when the last process that holds it ends,
 /// however that process ends.
 #[derive(Debug)]
-pub(crate) struct KubeletRootLock(#[expect(dead_code, reason = "held for as long as this lives")] OwnedFd);
+pub(crate) struct KubeletRootLock(
+    #[expect(dead_code, reason = "held for as long as this lives")] OwnedFd,
+);
 
 /// Why this helper does not serve.
 #[derive(Debug)]

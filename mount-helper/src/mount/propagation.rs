@@ -3,10 +3,10 @@
 //! A mount beneath a private or slave mount stays in this mount namespace. Kubelet and the pods
 //! would see an empty directory instead, and would write to the node's own disk what was meant for
 //! the volume.
-use crate::path_resolution;
 use crate::journal;
-use crate::mount::mount_table::{MountTable, mount_of};
 use crate::mount::kubelet_root::KubeletRoot;
+use crate::mount::mount_table::{MountTable, mount_of};
+use crate::path_resolution;
 use rustix::io::Errno;
 
 /// The directories beneath which the places of `policy/mounts.toml` lie. Each may be a mount of its

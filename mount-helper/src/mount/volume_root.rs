@@ -1,7 +1,7 @@
 //! The root directory of a volume's file system. An application may have made it private with any
 //! owner and mode, so it is opened here and nowhere else.
-use crate::path_resolution;
 use crate::mount::privilege;
+use crate::path_resolution;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;

@@ -1,18 +1,18 @@
 //! Everything that an operation may use, opened before the process confined itself.
-use crate::disk::format_comparison::Comparisons;
 use crate::disk::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
-use crate::mount::directory_requests::Directories;
 use crate::disk::examined_disks::ExaminedDisks;
-use crate::operation::path_reservation::PathReservations;
-use crate::mount::mount_table::MountTable;
+use crate::disk::format_comparison::Comparisons;
 use crate::disk::mounted_disks::MountedDisks;
-use crate::settings::CopiedMounts;
-use crate::outcome::{At, Done};
-use crate::mount::kubelet_root::KubeletRoot;
-use crate::tool::runner_requests::Runners;
-use crate::mount::kubelet_root_lock::KubeletRootLock;
 use crate::disk::read_only_record::ReadOnlyRecord;
 use crate::disk::xen_disk_record::XenDiskRecord;
+use crate::mount::directory_requests::Directories;
+use crate::mount::kubelet_root::KubeletRoot;
+use crate::mount::kubelet_root_lock::KubeletRootLock;
+use crate::mount::mount_table::MountTable;
+use crate::operation::path_reservation::PathReservations;
+use crate::outcome::{At, Done};
+use crate::settings::CopiedMounts;
+use crate::tool::runner_requests::Runners;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
 use ebs_csi_wire::{FsType, KubeletPath, Refusal, Refused, Step, VolumeId};
@@ -50,6 +50,7 @@ pub(crate) struct OperationContext {
     /// The places that running operations have reserved.
     pub(crate) path_reservations: PathReservations,
     /// The lock that keeps other helpers from serving this root.
+    #[expect(dead_code, reason = "held for as long as this lives")]
     pub(crate) lock: KubeletRootLock,
 }
 

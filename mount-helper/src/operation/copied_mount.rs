@@ -9,8 +9,8 @@
 use crate::disk::device::Device;
 use crate::journal;
 use crate::mount::detached_mount::{self, Joined};
-use crate::outcome::{At, Done, Stop};
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done, Stop};
 use crate::settings::CopiedMounts;
 use ebs_csi_policy::judge::{Authorized, Withdraw};
 use ebs_csi_wire::{FsType, Refusal, Refused, Seen, Step, VolumeId};

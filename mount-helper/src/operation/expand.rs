@@ -2,8 +2,8 @@
 use super::grow;
 use crate::disk::device::Access;
 use crate::fault_point;
-use crate::outcome::{At, Done};
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done};
 use ebs_csi_policy::judge::{self, Shown};
 use ebs_csi_wire::{Expand, Expanded, Refused, Seen, Step};
 
@@ -14,7 +14,11 @@ pub(super) fn expand(context: &OperationContext, asked: &Expand) -> Done<Expande
     let owner = context.owner(&place, &asked.volume)?;
     let shown = judge::shown(&place, owner)?.into_act();
     let device = context
-        .find_known(&asked.volume, context.partition_at(&place), Access::ReadOnly)
+        .find_known(
+            &asked.volume,
+            context.partition_at(&place),
+            Access::ReadOnly,
+        )
         .at(Step::FindDevice)?;
     // A partition keeps its size; the request is about the size of the volume.
     judge::expand(asked, device.whole_bytes())

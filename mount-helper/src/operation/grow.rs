@@ -2,11 +2,11 @@
 use crate::disk::device::Device;
 use crate::journal;
 use crate::mount::detached_mount::DetachedMount;
-use crate::outcome::{At, Done, at_path, failed};
 use crate::mount::privilege;
-use crate::sys;
 use crate::mount::volume_root;
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done, at_path, failed};
+use crate::sys;
 use ebs_csi_policy::facts::ExtFacts;
 use ebs_csi_wire::{FsType, Step};
 use rustix::fd::OwnedFd;
@@ -124,7 +124,12 @@ fn superblock(device: &Device) -> Done<ExtFacts> {
 
 /// Grows a file system that is mounted already, on a repeated stage. A failure to grow does not
 /// fail the stage, which has nothing left to do; NodeExpandVolume reports the reason.
-pub(super) fn after_restage(context: &OperationContext, relative: &str, fs: FsType, device: &Device) -> bool {
+pub(super) fn after_restage(
+    context: &OperationContext,
+    relative: &str,
+    fs: FsType,
+    device: &Device,
+) -> bool {
     match mounted(context, relative, device, false) {
         Ok((grown, _)) => grown,
         Err(stop) => {

@@ -5,9 +5,9 @@ use super::raw_disk;
 use crate::disk::device::{Access, Claim, Device, DeviceError, Part};
 use crate::journal;
 use crate::mount::mount_table::Mount;
-use crate::outcome::{At, Done, Stop};
 use crate::mount::propagation::PLACES;
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done, Stop};
 use ebs_csi_policy::holders::{self, Held, PartFacts};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::{Refusal, Refused, Seen, Step};
@@ -118,11 +118,20 @@ fn is_ours(context: &OperationContext, relative: &str) -> bool {
 
 /// Tests whether each part is claimed; the kernel does not say by whom. The whole disk is not
 /// tested when the caller claims it.
-fn claims(context: &OperationContext, device: &Device, parts: &[Part], facts: &mut [PartFacts]) -> Done<()> {
+fn claims(
+    context: &OperationContext,
+    device: &Device,
+    parts: &[Part],
+    facts: &mut [PartFacts],
+) -> Done<()> {
     let Some((whole, partitions)) = facts.split_first_mut() else {
         return Ok(());
     };
-    let claimed = |part: &Part| device.is_claimed(&context.disks, part).at(Step::ClaimDevice);
+    let claimed = |part: &Part| {
+        device
+            .is_claimed(&context.disks, part)
+            .at(Step::ClaimDevice)
+    };
     whole.claimed = !whole.claimed_next && claimed(&parts[0])?;
     for (part, facts) in parts[1..].iter().zip(partitions) {
         // While the disk is not claimed, no partition is.
@@ -131,7 +140,13 @@ fn claims(context: &OperationContext, device: &Device, parts: &[Part], facts: &m
     Ok(())
 }
 
-fn refusal(context: &OperationContext, table: &[Mount], parts: &[Part], held: Held, over: Option<&str>) -> Stop {
+fn refusal(
+    context: &OperationContext,
+    table: &[Mount],
+    parts: &[Part],
+    held: Held,
+    over: Option<&str>,
+) -> Stop {
     let holder;
     let (part, by) = match held {
         Held::Mounted(part) => {

@@ -1,6 +1,6 @@
 //! Inspect: lists the volumes that are mounted beneath the kubelet root, from the mount table.
-use crate::outcome::{At, Done};
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done};
 use ebs_csi_wire::{HeldVolume, Step, VolumeId};
 use std::collections::HashMap;
 
@@ -25,7 +25,12 @@ pub(crate) fn inventory(context: &OperationContext) -> Done<Vec<HeldVolume>> {
         let Some(relative) = context.root.relative(mount) else {
             continue;
         };
-        let volume_at = |device| disks.get(&device).cloned().or_else(|| part(context, device));
+        let volume_at = |device| {
+            disks
+                .get(&device)
+                .cloned()
+                .or_else(|| part(context, device))
+        };
         let (device, (volume, by_name)) = match volume_at(mount.device) {
             Some(volume) => (mount.device, volume),
             // A bound device node: the mount table names the file system that holds the node.

@@ -1,8 +1,8 @@
 //! NvmeStatistics: reads log page 0xD0 of the controller behind a volume's disk, and returns it
 //! without parsing.
 use crate::disk::device::Access;
-use crate::outcome::{At, Done};
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done};
 use ebs_csi_wire::{LogPage, NvmeStatistics, Refusal, Step};
 
 /// Carries out the request.

@@ -28,7 +28,10 @@ impl PathReservations {
             }
             taken.push(place.clone());
         }
-        Ok(PathReservation { reservations: self, place })
+        Ok(PathReservation {
+            reservations: self,
+            place,
+        })
     }
 
     fn taken(&self) -> MutexGuard<'_, Vec<KubeletPath>> {
@@ -90,11 +93,17 @@ mod tests {
         let reservations = PathReservations::default();
         let reservation = reservations.enter(&unpublish("/k/pods/a")).expect("free");
         for place in ["/k/pods/a", "/k/pods/a/b", "/k/pods"] {
-            assert_eq!(reservations.enter(&unpublish(place)).err(), Some(PathReserved), "{place}");
+            assert_eq!(
+                reservations.enter(&unpublish(place)).err(),
+                Some(PathReserved),
+                "{place}"
+            );
         }
         let beside = reservations.enter(&unpublish("/k/pods/ab")).expect("free");
         drop(reservation);
-        let again = reservations.enter(&unpublish("/k/pods/a/b")).expect("free again");
+        let again = reservations
+            .enter(&unpublish("/k/pods/a/b"))
+            .expect("free again");
         drop((beside, again));
         assert!(reservations.taken().is_empty());
     }

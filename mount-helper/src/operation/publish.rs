@@ -2,11 +2,11 @@
 use super::{holders, raw_disk, xen_disk};
 use crate::disk::device::Access;
 use crate::fault_point;
-use crate::mount::mount_table::Mount;
 use crate::mount::detached_mount;
+use crate::mount::mount_table::Mount;
+use crate::operation::context::OperationContext;
 use crate::operation::stage::{LATE_DISK, identified};
 use crate::outcome::{At, Done};
-use crate::operation::context::OperationContext;
 use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::judge::{self, Publish};
@@ -17,7 +17,10 @@ use rustix::fs::fstat;
 use std::time::Duration;
 
 /// Binds the staging mount onto the target directory.
-pub(super) fn filesystem(context: &OperationContext, asked: &PublishFilesystem) -> Done<wire::Done> {
+pub(super) fn filesystem(
+    context: &OperationContext,
+    asked: &PublishFilesystem,
+) -> Done<wire::Done> {
     let staging_path = context.relative(&asked.staging)?;
     let target_path = context.relative(&asked.target)?;
     let mut plan = plan(asked)?;
@@ -38,7 +41,9 @@ pub(super) fn filesystem(context: &OperationContext, asked: &PublishFilesystem) 
         device: device.number(),
     };
     identified(context, &asked.disk, &device, &facts)?;
-    let (staging, mounts) = context.root.look_and_list(staging_path, &context.mount_table)?;
+    let (staging, mounts) = context
+        .root
+        .look_and_list(staging_path, &context.mount_table)?;
     let target = context.look(target_path)?;
     let permit = judge::publish_filesystem(asked, &facts, &staging, &target)?;
     xen_disk::remember(context, &asked.disk, &device)?;

@@ -5,9 +5,9 @@
 //! all raw publications of a disk are either read-only or writable.
 use crate::disk::device::{Access, Device, DeviceError};
 use crate::mount::mount_table::Mount;
+use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
 use crate::sys;
-use crate::operation::context::OperationContext;
 use ebs_csi_policy::facts::VolumeMount;
 use ebs_csi_wire::{Refusal, Refused, Seen, Step, VolumeId};
 

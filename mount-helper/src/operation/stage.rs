@@ -10,8 +10,8 @@ use crate::disk::device::{Access, Device};
 use crate::fault_point;
 use crate::journal;
 use crate::mount::detached_mount::{self, Parameter};
-use crate::outcome::{At, Done};
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done};
 use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag;
 use ebs_csi_policy::judge::{self, StagePlace};
@@ -70,7 +70,8 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
         StagePlace::Already => {
             xen_disk::remember(context, &asked.disk, &device)?;
             // A stage that was interrupted after its mount has not grown the file system.
-            let grown = !asked.read_only && grow::after_restage(context, relative, asked.fs, &device);
+            let grown =
+                !asked.read_only && grow::after_restage(context, relative, asked.fs, &device);
             return Ok(Staged {
                 already: true,
                 grown,
@@ -118,7 +119,9 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
     fault_point::reached("stage-prepared");
 
     if make {
-        context.root.make_directories(relative, &context.directories)?;
+        context
+            .root
+            .make_directories(relative, &context.directories)?;
     }
     let mut parameters = detached_mount::parameters(&plan, asked.fs, permit.act().continues);
     if permit.act().no_replay {
@@ -156,7 +159,9 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
     fault_point::reached("stage-created");
     let target = context.root.hold_free(relative)?;
     mount.attach(&target)?;
-    context.mounted_disks.add(device.sequence(), device.number());
+    context
+        .mounted_disks
+        .add(device.sequence(), device.number());
     drop(target);
     fault_point::reached("stage-attached");
     Ok(Staged {

@@ -1,8 +1,8 @@
 //! Stats: space and inodes in use. Does not keep the volume open and does not wait for other
 //! operations on it.
 use crate::disk::device::Access;
-use crate::outcome::{At, Done};
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done};
 use ebs_csi_policy::facts::PathFacts;
 use ebs_csi_policy::judge::{self, Shown};
 use ebs_csi_wire::{Stats, Step, Usage};
@@ -16,7 +16,11 @@ pub(super) fn stats(context: &OperationContext, asked: &Stats) -> Done<Usage> {
     match judge::shown(&place, owner)?.into_act() {
         Shown::Block => {
             let device = context
-                .find_known(&asked.volume, context.partition_at(&place), Access::ReadOnly)
+                .find_known(
+                    &asked.volume,
+                    context.partition_at(&place),
+                    Access::ReadOnly,
+                )
                 .at(Step::FindDevice)?;
             Ok(Usage {
                 block: true,

@@ -2,13 +2,13 @@
 //! everything else unchanged.
 use super::{copied_mount, raw_disk};
 use crate::disk::device::{Access, DeviceError, XenDisk};
-use crate::mount::directory_requests::Act;
 use crate::fault_point;
 use crate::journal;
 use crate::mount::detached_mount;
-use crate::outcome::{At, Done, failed};
+use crate::mount::directory_requests::Act;
 use crate::mount::volume_root;
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done, failed};
 use ebs_csi_policy::facts::{Owner, PathFacts};
 use ebs_csi_policy::judge::{self, Authorized, Withdraw};
 use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage, VolumeId};
@@ -66,14 +66,18 @@ pub(super) fn unstage(context: &OperationContext, asked: &Unstage) -> Done<wire:
                 context
                     .root
                     .remove(Act::RemoveDirectory, relative, &context.directories)?;
-                context.root.remove_made_parents(relative, &context.directories);
+                context
+                    .root
+                    .remove_made_parents(relative, &context.directories);
                 fault_point::reached("unstage-removed");
                 let copied = released(context, &permit, asked, unproved, partition)?;
                 return Ok(wire::Done { already, copied });
             }
             Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
             Withdraw::Already => {
-                context.root.remove_made_parents(relative, &context.directories);
+                context
+                    .root
+                    .remove_made_parents(relative, &context.directories);
                 let copied = released(context, &permit, asked, unproved, partition)?;
                 return Ok(wire::Done { already, copied });
             }
@@ -107,7 +111,9 @@ pub(super) fn unpublish(context: &OperationContext, asked: &Unpublish) -> Done<w
                 Act::RemoveFile
             }
             Withdraw::Already => {
-                context.root.remove_made_parents(relative, &context.directories);
+                context
+                    .root
+                    .remove_made_parents(relative, &context.directories);
                 return Ok(wire::Done {
                     already,
                     copied: false,
@@ -115,7 +121,9 @@ pub(super) fn unpublish(context: &OperationContext, asked: &Unpublish) -> Done<w
             }
         };
         let removed = context.root.remove(act, relative, &context.directories)?;
-        context.root.remove_made_parents(relative, &context.directories);
+        context
+            .root
+            .remove_made_parents(relative, &context.directories);
         return Ok(wire::Done {
             already: already && !removed,
             copied: false,
@@ -145,7 +153,9 @@ fn empty(context: &OperationContext, relative: &str) -> Done<()> {
 /// Notes that a container had the disk itself, perhaps from an earlier helper.
 fn note_raw(context: &OperationContext, volume: &VolumeId, place: &PathFacts) {
     let raw = matches!(place, PathFacts::Mounted(mount) if mount.block && !mount.read_only);
-    if raw && let Ok(device) = context.find_known(volume, context.partition_at(place), Access::ReadOnly)
+    if raw
+        && let Ok(device) =
+            context.find_known(volume, context.partition_at(place), Access::ReadOnly)
     {
         context.examined_disks.used_raw(&device);
     }
@@ -153,7 +163,12 @@ fn note_raw(context: &OperationContext, volume: &VolumeId, place: &PathFacts) {
 
 /// Writes the file system back while write errors can still be reported. When the application made
 /// the root directory private and the host does not permit to open it, the unmount writes back.
-fn write_back(context: &OperationContext, relative: &str, place: &PathFacts, owner: Owner) -> Done<()> {
+fn write_back(
+    context: &OperationContext,
+    relative: &str,
+    place: &PathFacts,
+    owner: Owner,
+) -> Done<()> {
     match volume_root::open(context.root.held(), relative) {
         Ok(root) => match rustix::fs::syncfs(&root) {
             Ok(()) => Ok(()),

@@ -3,11 +3,11 @@
 use super::raw_disk;
 use crate::disk::content;
 use crate::disk::device::{Device, XenDisk};
-use crate::journal;
-use crate::outcome::{At, Done, failed};
-use crate::disk::xen_disk_record::NotNoted;
 use crate::disk::filesystem_identifier;
+use crate::disk::xen_disk_record::NotNoted;
+use crate::journal;
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done, failed};
 use ebs_csi_policy::by_name::{self, Before, Mark, NameFacts, Use};
 use ebs_csi_wire::{Disk, Refusal, Step, VolumeId};
 use std::time::Duration;
@@ -114,12 +114,17 @@ fn mark(asked: &Disk, device: &Device) -> Done<Mark> {
 
 fn used(context: &OperationContext, device: &Device, disk: XenDisk) -> Done<Use> {
     let numbers = context.disks.numbers_of(disk).at(Step::FindDevice)?;
-    if context.mounted_elsewhere(disk)? || context.disks.have_holders(&numbers).at(Step::FindDevice)? {
+    if context.mounted_elsewhere(disk)?
+        || context.disks.have_holders(&numbers).at(Step::FindDevice)?
+    {
         return Ok(Use::Elsewhere);
     }
     let mut mounted = false;
     for number in &numbers {
-        mounted |= !context.root.mounts_of(*number, &context.mount_table)?.is_empty();
+        mounted |= !context
+            .root
+            .mounts_of(*number, &context.mount_table)?
+            .is_empty();
     }
     let mut free = device.is_free(&context.disks).at(Step::FindDevice)?;
     for _ in 0..PASSERS_BY {

@@ -3,10 +3,10 @@
 use crate::channel;
 use crate::journal;
 use crate::roles::supervisor::STOP;
-use crate::session::operation_table;
-use crate::session::event_loop;
-use crate::session::worker;
 use crate::session::broker_state::BrokerState;
+use crate::session::event_loop;
+use crate::session::operation_table;
+use crate::session::worker;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 use std::io;

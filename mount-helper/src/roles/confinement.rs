@@ -45,7 +45,10 @@ pub fn opener(disks: &BlockNodes, allow_missing_landlock: bool) -> Result<Enteri
 }
 
 /// Confines the directories process, from the first step to the last.
-pub(crate) fn directories(root: &KubeletRoot, allow_missing_landlock: bool) -> Result<Enforced, Fault> {
+pub(crate) fn directories(
+    root: &KubeletRoot,
+    allow_missing_landlock: bool,
+) -> Result<Enforced, Fault> {
     let held = root
         .held()
         .as_fd()

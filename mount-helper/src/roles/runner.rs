@@ -2,8 +2,8 @@
 //! with nothing to gain.
 use crate::channel;
 use crate::fault_point;
-use crate::tool::job::{Job, Report};
 use crate::roles::confinement;
+use crate::tool::job::{Job, Report};
 use crate::tool::tool_process::{self, Program};
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::tool::{Arguments, Tool, ToolId};
@@ -35,10 +35,8 @@ pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) 
     };
     fault_point::reached("runner-started");
     let report = match Job::decode(&request) {
-        Some(job) if descriptors.is_empty() => {
-            run(&job, socket, filters, allow_missing_landlock)
-                .unwrap_or_else(|e| Report::not_run(&e))
-        }
+        Some(job) if descriptors.is_empty() => run(&job, socket, filters, allow_missing_landlock)
+            .unwrap_or_else(|e| Report::not_run(&e)),
         _ => Report::not_run(&io::ErrorKind::InvalidInput.into()),
     };
     fault_point::reached("runner-finished");

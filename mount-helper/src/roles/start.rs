@@ -2,34 +2,34 @@
 //! and lets each part give up what it does not need before anything is served.
 mod opener;
 
-use crate::session::wake_event::WakeEvent;
-use crate::roles::broker;
-use crate::session::broker_state::BrokerState;
 use crate::channel;
-use crate::disk::format_comparison::Comparisons;
-use crate::roles::confinement;
 use crate::disk::device::{DiskRoots, Recognition, opener_requests::lanes};
-use crate::mount::directory_requests::Directories;
-use crate::roles::directories;
 use crate::disk::examined_disks::ExaminedDisks;
-use crate::journal::{self, Format};
-use crate::operation::path_reservation::PathReservations;
-use crate::mount::mount_table::MountTable;
+use crate::disk::format_comparison::Comparisons;
 use crate::disk::mounted_disks::MountedDisks;
-use crate::operation;
-use crate::mount::kubelet_root::KubeletRoot;
-use crate::mount::propagation;
-use crate::roles::runner;
-use crate::tool::runner_requests::Runners;
-use crate::settings::{self, Command, HELP, Settings};
-use crate::mount::kubelet_root_lock::{self, NotLocked, KubeletRootLock};
-use crate::roles::supervisor::{Supervisor, Turn};
 use crate::disk::read_only_record::ReadOnlyRecord;
-use crate::sys::{self, Fork};
-use crate::session::operation_table::OperationTable;
 use crate::disk::xen_disk_record::{self, XenDiskRecord};
-use crate::tool::tool_places::ToolPlaces;
+use crate::journal::{self, Format};
+use crate::mount::directory_requests::Directories;
+use crate::mount::kubelet_root::KubeletRoot;
+use crate::mount::kubelet_root_lock::{self, KubeletRootLock, NotLocked};
+use crate::mount::mount_table::MountTable;
+use crate::mount::propagation;
+use crate::operation;
 use crate::operation::context::OperationContext;
+use crate::operation::path_reservation::PathReservations;
+use crate::roles::broker;
+use crate::roles::confinement;
+use crate::roles::directories;
+use crate::roles::runner;
+use crate::roles::supervisor::{Supervisor, Turn};
+use crate::session::broker_state::BrokerState;
+use crate::session::operation_table::OperationTable;
+use crate::session::wake_event::WakeEvent;
+use crate::settings::{self, Command, HELP, Settings};
+use crate::sys::{self, Fork};
+use crate::tool::runner_requests::Runners;
+use crate::tool::tool_places::ToolPlaces;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::block_nodes::BlockNodes;
@@ -194,7 +194,11 @@ fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
         _ => (disks, XenDiskRecord::default()),
     };
     let still_there = |sequence, number| disks.sequence_of(number) == Some(sequence);
-    let read_only_record = ReadOnlyRecord::open(&ReadOnlyRecord::beside(&settings.listen), &boot, still_there);
+    let read_only_record = ReadOnlyRecord::open(
+        &ReadOnlyRecord::beside(&settings.listen),
+        &boot,
+        still_there,
+    );
     let nodes = BlockNodes::read(Path::new("/dev"), policy.simulated_devices)
         .map_err(|e| ("/dev".to_owned(), e))?;
     let listener =
@@ -388,7 +392,7 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
         context: OperationContext {
             root: opened.root,
             disks: opened.disks.opened_by(lanes),
-            table,
+            mount_table: table,
             directories: Directories::new(names),
             runners: Runners::new(jobs, Arc::clone(&places)),
             rules: opened.rules,

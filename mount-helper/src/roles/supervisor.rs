@@ -4,7 +4,7 @@
 use crate::channel;
 use crate::sys::{self, Fork};
 use crate::tool::tool_process::kill;
-use crate::tool::{RUNNERS, RUNNER_WANTED};
+use crate::tool::{RUNNER_WANTED, RUNNERS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, WaitOptions, WaitStatus, wait};

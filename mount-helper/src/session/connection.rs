@@ -1,7 +1,7 @@
 //! One connection, which serves one request after the other. A peer that violates the protocol is
 //! disconnected.
-use crate::session::broker_state::BrokerState;
 use crate::journal;
+use crate::session::broker_state::BrokerState;
 use crate::session::operation_table::{Asker, Caller, Submitted};
 use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, frame};
 use rustix::event::PollFlags;

@@ -1,8 +1,8 @@
 //! The thread that serves the sockets: all connections at once, so that a connection that is silent
 //! or waits does not delay the others.
-use crate::session::broker_state::BrokerState;
 use crate::journal;
-use crate::session::connection::{Next, Connection};
+use crate::session::broker_state::BrokerState;
+use crate::session::connection::{Connection, Next};
 use crate::sys;
 use ebs_csi_wire::frame;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -94,7 +94,11 @@ impl EventLoop<'_> {
         let now = Instant::now();
         let wake_event = self.broker.table.wake_event();
         let mut fds = vec![PollFd::from_borrowed_fd(wake_event.as_fd(), PollFlags::IN)];
-        let mut end = self.connections.values().filter_map(Connection::deadline).min();
+        let mut end = self
+            .connections
+            .values()
+            .filter_map(Connection::deadline)
+            .min();
         let mut wake_at = |at: Instant| end = Some(end.map_or(at, |end| end.min(at)));
         if journal::suppresses() {
             wake_at(self.tells_at);

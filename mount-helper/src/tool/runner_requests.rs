@@ -1,8 +1,8 @@
 //! The broker's access to tools: a new runner for each job, requested from the supervisor.
 use crate::channel;
 use crate::tool::job::{Job, Report};
-use crate::tool::{DISK_IS_HERE, RUNNERS, RUNNER_WANTED};
 use crate::tool::tool_places::{TOOLS, ToolPlaces};
+use crate::tool::{DISK_IS_HERE, RUNNER_WANTED, RUNNERS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
@@ -154,7 +154,11 @@ impl Runners {
         self.ask(job, Some(place)).ok()
     }
 
-    fn ask<'r>(&'r self, job: &Job, place: Option<EarlyStart<'r>>) -> io::Result<WaitingRunner<'r>> {
+    fn ask<'r>(
+        &'r self,
+        job: &Job,
+        place: Option<EarlyStart<'r>>,
+    ) -> io::Result<WaitingRunner<'r>> {
         channel::send(&self.supervisor, RUNNER_WANTED, &[])?;
         Ok(WaitingRunner {
             runners: self,
@@ -246,7 +250,7 @@ mod tests {
             tail: String::new(),
         };
         channel::send(&runner, &done.encode(), &[]).expect("report");
-        let disk = std::fs::File::open("/dev/null").expect("open").into();
+        let disk = std::fs::File::open("/dev/null").expect("open");
         assert_eq!(waiting.run(&disk, PATIENCE).expect("report"), done);
         let (word, descriptors) = channel::receive(&runner).expect("disk");
         assert_eq!((word.as_slice(), descriptors.len()), (DISK_IS_HERE, 1));

@@ -104,7 +104,12 @@ pub(super) fn areas(memory: impl AsFd, size: u64) -> Result<Vec<(u64, u64)>, Err
 
 /// Returns the times that the disk has at the places where the format in `memory`, made at `time`,
 /// has `time`. All are in seconds since 1970.
-pub(crate) fn times(disk: impl AsFd, memory: impl AsFd, size: u64, time: u64) -> Result<Vec<u64>, Errno> {
+pub(crate) fn times(
+    disk: impl AsFd,
+    memory: impl AsFd,
+    size: u64,
+    time: u64,
+) -> Result<Vec<u64>, Errno> {
     let areas = written(&memory, size)?;
     let mut times = Vec::new();
     side_by_side(disk, memory, &areas, |_, found, expected| {

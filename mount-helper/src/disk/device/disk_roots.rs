@@ -240,7 +240,8 @@ impl DiskRoots {
     /// Returns the kernel names of the disks of the recognised kind that have a node here. A disk
     /// without a node cannot be worked on, and a machine may know a hundred such disks.
     fn names(&self) -> Result<Vec<String>, Errno> {
-        let directory = path_resolution::open(&self.devices, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let directory =
+            path_resolution::open(&self.devices, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
         for entry in Dir::new(directory)? {
             if let Ok(name) = entry?.file_name().to_str()

@@ -1,7 +1,7 @@
 //! Whether a disk is held, as far as the kernel shows it without naming the holder: by the
 //! exclusive claim, which every mount, swap area and layered device makes in whatever namespace,
 //! and by sysfs.
-use super::{Access, OpenRequest, Device, DeviceError, DiskRoots};
+use super::{Access, Device, DeviceError, DiskRoots, OpenRequest};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 

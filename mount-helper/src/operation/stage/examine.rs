@@ -1,10 +1,10 @@
 //! Full examination of a file system that was made elsewhere, before anybody can see it mounted.
 use super::claimed_disk;
+use super::filesystem_tools::{self, Check};
 use crate::disk::device::{Claim, Device};
 use crate::mount::detached_mount::{self, Parameter};
-use crate::outcome::{At, Done};
-use super::filesystem_tools::{self, Check};
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done};
 use ebs_csi_policy::facts::Content;
 use ebs_csi_policy::judge::{Authorized, StageDisk};
 use ebs_csi_policy::tool::ToolId;
@@ -41,7 +41,8 @@ pub(super) fn all_of_it(
             // superblock, which a running kernel keeps only in memory, and reports this as a
             // repair.
             if to_replay(content) {
-                repaired = filesystem_tools::check(context, permit, asked.fs, &claim, Check::Usual)?;
+                repaired =
+                    filesystem_tools::check(context, permit, asked.fs, &claim, Check::Usual)?;
             }
             for _ in 0..PASSES {
                 if !filesystem_tools::check(context, permit, asked.fs, &claim, full)? {

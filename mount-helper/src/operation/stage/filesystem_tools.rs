@@ -1,13 +1,13 @@
 //! The tools of the policy's table, as a stage uses them: requests a runner for a tool, and
 //! interprets how the tool ended.
 use crate::disk::device::Claim;
-use crate::disk::format_comparison;
 use crate::disk::filesystem_identifier::identifier;
-use crate::tool::job::{End, Job};
+use crate::disk::format_comparison;
 use crate::journal;
-use crate::outcome::{At, Done, Stop, broken, failed, tool_failed};
-use crate::tool::runner_requests::WaitingRunner;
 use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done, Stop, broken, failed, tool_failed};
+use crate::tool::job::{End, Job};
+use crate::tool::runner_requests::WaitingRunner;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{Meaning, ToolId};
 use ebs_csi_wire::{
@@ -21,7 +21,11 @@ use std::time::Duration;
 /// Requests a runner for the format that a request asks for. The runner waits for the disk; the
 /// format writes `time`, in seconds since 1970, as its creation time. Returns None when no runner
 /// is available now.
-pub(crate) fn ask_for_format<'w>(context: &'w OperationContext, asked: &Stage, time: u64) -> Option<WaitingRunner<'w>> {
+pub(crate) fn ask_for_format<'w>(
+    context: &'w OperationContext,
+    asked: &Stage,
+    time: u64,
+) -> Option<WaitingRunner<'w>> {
     let mut job = format_job(asked, time);
     job.deadline = context.rules.deadline(job.tool.tool()?).as_secs();
     context.runners.ask_early(&job)
@@ -155,7 +159,11 @@ pub(crate) fn sound(
 
 /// Grows an ext3 or ext4 that is not mounted to the size of its disk. Returns false when resize2fs
 /// does not grow it: it cannot grow some file systems.
-pub(crate) fn grow_ext(context: &OperationContext, _permit: &Authorized<StageDisk>, claim: &Claim) -> Done<bool> {
+pub(crate) fn grow_ext(
+    context: &OperationContext,
+    _permit: &Authorized<StageDisk>,
+    claim: &Claim,
+) -> Done<bool> {
     match ask(context, plain(ToolId::Resize2fs), claim, None, Step::Grow) {
         Ok(Meaning::Done) => Ok(true),
         Ok(_) => Err(broken(Step::Grow)),

@@ -3,18 +3,18 @@
 //! to the end of the tool, which works through the same claim.
 use super::claimed_disk::{claim, directly, look, now};
 use super::examine::{self, to_replay};
-use crate::disk::format_comparison::{self, Compared};
+use super::filesystem_tools::{self, Check};
 use crate::disk::content::reference::{self as ext_reference, Verdict};
 use crate::disk::content::{self, xfs_reference};
 use crate::disk::device::{Claim, Device};
-use crate::fault_point;
-use crate::outcome::{At, Done, Stop, broken};
-use crate::mount::privilege;
-use crate::tool::runner_requests::WaitingRunner;
-use super::filesystem_tools::{self, Check};
 use crate::disk::filesystem_identifier;
+use crate::disk::format_comparison::{self, Compared};
+use crate::fault_point;
+use crate::mount::privilege;
 use crate::operation::context::OperationContext;
 use crate::operation::{grow, xen_disk};
+use crate::outcome::{At, Done, Stop, broken};
+use crate::tool::runner_requests::WaitingRunner;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence, ExtFacts};
 use ebs_csi_policy::growth;
 use ebs_csi_policy::judge::{self, Authorized, Preparation, StageDisk};

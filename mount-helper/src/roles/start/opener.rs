@@ -1,9 +1,9 @@
 //! The process that opens disks, from its fork on.
 use super::{Opened, READY, not_confined};
 use crate::channel;
+use crate::journal;
 use crate::roles::confinement;
 use crate::roles::opener;
-use crate::journal;
 use crate::settings::Settings;
 use crate::sys;
 use rustix::fd::OwnedFd;

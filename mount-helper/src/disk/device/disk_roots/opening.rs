@@ -1,8 +1,8 @@
 //! Opening a disk that was found: in this process, or through the opener, which has the right to.
 use super::DiskRoots;
-use crate::path_resolution;
 use crate::disk::device::opener_requests::OpenRequest;
 use crate::disk::device::{Access, Device, DeviceError, Proof, errno};
+use crate::path_resolution;
 use crate::sys;
 use ebs_csi_wire::Node;
 use rustix::fd::OwnedFd;
@@ -49,7 +49,10 @@ impl DiskRoots {
     }
 
     /// Opens a disk through the opener, or here when there is no opener, and holds it.
-    pub(in crate::disk::device) fn have_opened(&self, asked: &OpenRequest) -> Result<Device, DeviceError> {
+    pub(in crate::disk::device) fn have_opened(
+        &self,
+        asked: &OpenRequest,
+    ) -> Result<Device, DeviceError> {
         match &self.opener {
             Some(opener) => opener.ask(asked),
             None => self.open_here(asked),

@@ -2,11 +2,11 @@
 use super::script::{self, tell};
 use crate::attacks::row;
 use crate::rig::{Rig, able, done, staged, volume};
+use ebs_csi_mount_helper::channel;
 use ebs_csi_mount_helper::disk::device::{DiskRoots, Recognition, opener_requests};
+use ebs_csi_mount_helper::roles::confinement;
 use ebs_csi_mount_helper::roles::opener;
 use ebs_csi_mount_helper::sys::{Fork, fork};
-use ebs_csi_mount_helper::channel;
-use ebs_csi_mount_helper::roles::confinement;
 use ebs_csi_policy::block_nodes::BlockNodes;
 use ebs_csi_wire::FsType;
 use rustix::fd::OwnedFd;
