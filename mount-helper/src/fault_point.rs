@@ -4,10 +4,10 @@
 
 /// Marks that the process has come to this step.
 #[cfg(not(feature = "fault-points"))]
-pub fn reached(_name: &str) {}
+pub(crate) fn reached(_name: &str) {}
 
 #[cfg(feature = "fault-points")]
-pub use armed::{arm, reached};
+pub(crate) use armed::{arm, reached};
 
 #[cfg(feature = "fault-points")]
 mod armed {
@@ -20,13 +20,13 @@ mod armed {
     static HELD_AT: OnceLock<String> = OnceLock::new();
 
     /// Holds every process of the tree that comes to this step.
-    pub fn arm(name: String) {
+    pub(crate) fn arm(name: String) {
         let _ = HELD_AT.set(name);
         crate::sys::on_user_signal(|| GO_ON.store(true, Ordering::Relaxed));
     }
 
     /// Holds the process when this step is armed.
-    pub fn reached(name: &str) {
+    pub(crate) fn reached(name: &str) {
         let armed = HELD_AT.get().is_some_and(|held| held == name);
         // A process that was held and continued is not held a second time.
         if armed && !PASSED.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
 //! Writes one structured line per event to standard error, as text or JSON. All output of this
-//! crate comes from here, except what [`crate::start`] prints about the command line.
+//! crate comes from here, except what [`crate::roles::start`] prints about the command line.
 //!
 //! A peer that causes an event very often cannot fill the node's log: each event has a token
 //! bucket, with a limit of lines at once and a rate of lines per second. Another line counts the
@@ -17,7 +17,7 @@ static ROLE: OnceLock<&'static str> = OnceLock::new();
 
 /// The format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// `key=value` words.
     Text,
     /// One JSON object.
@@ -25,28 +25,28 @@ pub enum Format {
 }
 
 /// Sets the format, once, before the first fork.
-pub fn set_format(format: Format) {
+pub(crate) fn set_format(format: Format) {
     JSON.store(format == Format::Json, Ordering::Relaxed);
 }
 
 /// Sets the name of this process in its lines. Only the first call has an effect; a child that was
 /// forked before it sets its own name.
-pub fn set_role(role: &'static str) {
+pub(crate) fn set_role(role: &'static str) {
     let _ = ROLE.set(role);
 }
 
 /// Logs a normal event.
-pub fn info(event: &'static str, fields: &[(&str, &str)]) {
+pub(crate) fn info(event: &'static str, fields: &[(&str, &str)]) {
     write("info", event, fields);
 }
 
 /// Logs an event that an operator should look at.
-pub fn warn(event: &'static str, fields: &[(&str, &str)]) {
+pub(crate) fn warn(event: &'static str, fields: &[(&str, &str)]) {
     write("warn", event, fields);
 }
 
 /// Logs an event that ends the process or a request.
-pub fn error(event: &'static str, fields: &[(&str, &str)]) {
+pub(crate) fn error(event: &'static str, fields: &[(&str, &str)]) {
     write("error", event, fields);
 }
 
@@ -126,12 +126,12 @@ fn bucket<'b>(buckets: &'b mut Vec<Bucket>, event: &'static str) -> &'b mut Buck
 }
 
 /// Returns whether lines were suppressed that no line has counted yet.
-pub fn suppresses() -> bool {
+pub(crate) fn suppresses() -> bool {
     buckets().iter().any(|bucket| bucket.suppressed > 0)
 }
 
 /// Logs for which events lines were suppressed, and how many.
-pub fn tell_suppressed() {
+pub(crate) fn tell_suppressed() {
     let told: Vec<_> = buckets()
         .iter_mut()
         .map(|bucket| (bucket.event, std::mem::take(&mut bucket.suppressed)))

@@ -1,12 +1,12 @@
 //! How an operation can end without success: refused by a rule, or failed at a step.
-use crate::device::DeviceError;
+use crate::disk::device::DeviceError;
 use ebs_csi_wire::{Failed, Outcome, Refusal, Refused, Step, ToolEnd};
 use rustix::io::Errno;
 use std::num::NonZeroI32;
 
 /// Why an operation did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
+pub(crate) enum Stop {
     /// A rule or a fact forbids it.
     Refused(Refused),
     /// A step that should have worked did not.
@@ -17,7 +17,7 @@ pub enum Stop {
 }
 
 /// Result of an operation or of a part of it.
-pub type Done<T> = Result<T, Stop>;
+pub(crate) type Done<T> = Result<T, Stop>;
 
 impl From<Refusal> for Stop {
     fn from(reason: Refusal) -> Self {
@@ -33,7 +33,7 @@ impl From<Refused> for Stop {
 
 impl Stop {
     /// Converts to the outcome that is answered; None when the operation is started again.
-    pub fn outcome(self) -> Option<Outcome> {
+    pub(crate) fn outcome(self) -> Option<Outcome> {
         match self {
             Self::Refused(refused) => Some(Outcome::Refused(refused)),
             Self::Failed(failed) => Some(Outcome::Failed(failed)),
@@ -43,7 +43,7 @@ impl Stop {
 }
 
 /// Builds the failure of a system call at this step.
-pub fn failed(step: Step, errno: Errno) -> Stop {
+pub(crate) fn failed(step: Step, errno: Errno) -> Stop {
     Stop::Failed(Failed {
         step,
         errno: NonZeroI32::new(errno.raw_os_error()),
@@ -53,7 +53,7 @@ pub fn failed(step: Step, errno: Errno) -> Stop {
 }
 
 /// Builds the failure of a tool at this step.
-pub fn tool_failed(step: Step, end: ToolEnd) -> Stop {
+pub(crate) fn tool_failed(step: Step, end: ToolEnd) -> Stop {
     Stop::Failed(Failed {
         step,
         errno: None,
@@ -63,7 +63,7 @@ pub fn tool_failed(step: Step, end: ToolEnd) -> Stop {
 }
 
 /// Builds a failure at this step without an errno.
-pub fn broken(step: Step) -> Stop {
+pub(crate) fn broken(step: Step) -> Stop {
     Stop::Failed(Failed {
         step,
         errno: None,
@@ -73,7 +73,7 @@ pub fn broken(step: Step) -> Stop {
 }
 
 /// Converts the error of a system call into a failure at a step.
-pub trait At<T> {
+pub(crate) trait At<T> {
     /// Names the step.
     fn at(self, step: Step) -> Done<T>;
 }
@@ -110,7 +110,7 @@ impl<T> At<T> for Result<T, DeviceError> {
 
 /// Converts the error of resolving a path: a path that cannot be resolved plainly or that leaves
 /// the root is refused; anything else is a failure.
-pub fn at_path<T>(result: Result<T, Errno>) -> Done<T> {
+pub(crate) fn at_path<T>(result: Result<T, Errno>) -> Done<T> {
     result.map_err(|errno| match errno {
         Errno::LOOP | Errno::NOTDIR | Errno::NOENT => Refusal::PathNotPlain.into(),
         Errno::XDEV => Refusal::PathOutside.into(),

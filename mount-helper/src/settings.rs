@@ -1,5 +1,4 @@
 //! The command line.
-use crate::operation::CopiedMounts;
 use ebs_csi_policy::by_name::DisksWithoutSerial;
 use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
@@ -8,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// What `--help` prints.
-pub const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 ebs-csi-mount-helper: identifies, checks, formats and mounts EBS volumes for the node-agent, and nothing else
 
 Usage: ebs-csi-mount-helper --listen unix:///PATH [options]
@@ -42,43 +41,70 @@ Options:
   --version                  print the version and the policy's digest
 ";
 
+/// What to do about a file system that another mount namespace keeps alive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum CopiedMounts {
+    /// Release the volume once the file system is read-only for all mounts.
+    #[default]
+    Release,
+    /// Hold the volume until nothing keeps the file system alive.
+    Refuse,
+}
+
+impl CopiedMounts {
+    /// Returns the value's name on the command line.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Refuse => "refuse",
+        }
+    }
+
+    /// Parses the name.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        [Self::Release, Self::Refuse]
+            .into_iter()
+            .find(|one| one.as_str() == name)
+    }
+}
+
 /// The settings from the command line, after validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Path of the socket.
-    pub listen: PathBuf,
+    pub(crate) listen: PathBuf,
     /// The kubelet root, beneath which every path of a request lies.
-    pub kubelet_root: KubeletPath,
+    pub(crate) kubelet_root: KubeletPath,
     /// The places named on the command line; None keeps the policy's own.
-    pub places: Option<PlaceClass>,
+    pub(crate) places: Option<PlaceClass>,
     /// What to do with file systems that this driver did not make.
-    pub untrusted_images: UntrustedImages,
+    pub(crate) untrusted_images: UntrustedImages,
     /// Which mounts ignore device nodes and set-user-id bits.
-    pub nodev_nosuid: NodevNosuid,
+    pub(crate) nodev_nosuid: NodevNosuid,
     /// What to do with disks that have no serial.
-    pub disks_without_serial: DisksWithoutSerial,
+    pub(crate) disks_without_serial: DisksWithoutSerial,
     /// What to do about copies of mounts in other mount namespaces.
-    pub copied_mounts: CopiedMounts,
+    pub(crate) copied_mounts: CopiedMounts,
     /// Longest time for any tool; None keeps the policy's own limits.
-    pub tool_deadline: Option<Duration>,
+    pub(crate) tool_deadline: Option<Duration>,
     /// Time after SIGTERM for the last requests of a connected node-agent and for running
     /// operations.
-    pub grace: Duration,
+    pub(crate) grace: Duration,
     /// Whether the journal is written as JSON.
-    pub json: bool,
+    pub(crate) json: bool,
     /// Whether tools may run without Landlock.
-    pub allow_missing_landlock: bool,
+    pub(crate) allow_missing_landlock: bool,
     /// Whether mounts may stay in this mount namespace.
-    pub allow_private_mounts: bool,
+    pub(crate) allow_private_mounts: bool,
     /// Whether simulated disks are recognised.
-    pub sandbox: bool,
+    pub(crate) sandbox: bool,
     /// The step at which a test holds the process.
-    pub fault_point: Option<String>,
+    pub(crate) fault_point: Option<String>,
 }
 
 /// What the command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
+pub(crate) enum Command {
     /// Print the help.
     Help,
     /// Print the version.
@@ -88,7 +114,7 @@ pub enum Command {
 }
 
 /// Parses the arguments that follow the program's name. The error is one line for the user.
-pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     let mut settings = Settings {
         listen: PathBuf::new(),
         kubelet_root: KubeletPath::parse("/var/lib/kubelet").map_err(|e| e.to_string())?,

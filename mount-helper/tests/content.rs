@@ -1,5 +1,5 @@
 //! What the bounded reader makes of real images, of crafted ones and of noise. Needs no root.
-use ebs_csi_mount_helper::content::{HEAD, ext, recognise, xfs};
+use ebs_csi_mount_helper::disk::content::{HEAD, ext, recognise, xfs};
 use ebs_csi_policy::facts::{Content, ExtLevel};
 use ebs_csi_wire::Signature;
 use proptest::prelude::*;

@@ -1,12 +1,12 @@
 //! Growing a mounted file system to the size of its disk, by ioctl.
-use crate::device::Device;
+use crate::disk::device::Device;
 use crate::journal;
-use crate::mounts::Detached;
+use crate::mount::detached_mount::DetachedMount;
+use crate::mount::privilege;
+use crate::mount::volume_root;
+use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, at_path, failed};
-use crate::privilege;
 use crate::sys;
-use crate::volume_root;
-use crate::world::World;
 use ebs_csi_policy::facts::ExtFacts;
 use ebs_csi_wire::{FsType, Step};
 use rustix::fd::OwnedFd;
@@ -19,7 +19,7 @@ const SMALLEST_XFS_REST: u64 = 64;
 /// Grows an XFS that is mounted and not attached yet; returns whether it had to grow. When the
 /// application made the root directory private and the host does not permit to open it, the file
 /// system keeps its size.
-pub(super) fn fresh_xfs(mount: &Detached, device: &Device) -> Done<bool> {
+pub(super) fn fresh_xfs(mount: &DetachedMount, device: &Device) -> Done<bool> {
     match mount.root() {
         Err(Errno::ACCESS) => {
             not_grown(FsType::Xfs, "the root directory is closed to others");
@@ -31,7 +31,7 @@ pub(super) fn fresh_xfs(mount: &Detached, device: &Device) -> Done<bool> {
 
 /// Grows an ext file system that is mounted and not attached yet; returns false when the kernel
 /// cannot.
-pub(super) fn fresh_ext(mount: &Detached, device: &Device) -> bool {
+pub(super) fn fresh_ext(mount: &DetachedMount, device: &Device) -> bool {
     let grow = || -> Done<bool> {
         let root = mount.root().at(Step::Grow)?;
         ext(&root, device.bytes(), &superblock(device)?)
@@ -79,8 +79,8 @@ fn ext(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts) -> Done<bool> {
 
 /// Opens the root of the file system that is mounted at a path, and checks that the file system is
 /// on this disk.
-fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
-    let root = at_path(volume_root::open(world.root.held(), relative))?;
+fn root_of(context: &OperationContext, relative: &str, device: u64) -> Done<OwnedFd> {
+    let root = at_path(volume_root::open(context.root.held(), relative))?;
     if fstat(&root).at(Step::Stat)?.st_dev == device {
         Ok(root)
     } else {
@@ -91,12 +91,12 @@ fn root_of(world: &World, relative: &str, device: u64) -> Done<OwnedFd> {
 /// Grows the file system that is mounted at a path, of whichever type, unless the mount is
 /// read-only. Returns whether it grew and its size now, in bytes.
 pub(super) fn mounted(
-    world: &World,
+    context: &OperationContext,
     relative: &str,
     device: &Device,
     read_only: bool,
 ) -> Done<(bool, u64)> {
-    let root = root_of(world, relative, device.number())?;
+    let root = root_of(context, relative, device.number())?;
     match sys::xfs_geometry(&root) {
         Ok(_) => {
             let grown = !read_only && xfs(&root, device.bytes())?;
@@ -119,13 +119,18 @@ fn superblock(device: &Device) -> Done<ExtFacts> {
     let mut head = vec![0_u8; 4096];
     let length = rustix::io::pread(device, &mut head, 0).at(Step::Grow)?;
     head.truncate(length);
-    crate::content::ext::read(&head, 0).ok_or_else(|| failed(Step::Grow, Errno::INVAL))
+    crate::disk::content::ext::read(&head, 0).ok_or_else(|| failed(Step::Grow, Errno::INVAL))
 }
 
 /// Grows a file system that is mounted already, on a repeated stage. A failure to grow does not
 /// fail the stage, which has nothing left to do; NodeExpandVolume reports the reason.
-pub(super) fn after_restage(world: &World, relative: &str, fs: FsType, device: &Device) -> bool {
-    match mounted(world, relative, device, false) {
+pub(super) fn after_restage(
+    context: &OperationContext,
+    relative: &str,
+    fs: FsType,
+    device: &Device,
+) -> bool {
+    match mounted(context, relative, device, false) {
         Ok((grown, _)) => grown,
         Err(stop) => {
             journal::warn(

@@ -1,17 +1,16 @@
 //! A disk that somebody else uses is refused, whatever a request says of it: the node's own disk, a
 //! disk that is mounted in a namespace that this process cannot see, a disk beneath another block
 //! device. The whole disk counts, also when the request is for a partition.
-use super::raw;
-use crate::device::{Access, Device, DeviceError, Part};
+use super::raw_disk;
+use crate::disk::device::{Access, Claim, Device, DeviceError, Part};
 use crate::journal;
-use crate::mount_table::Mount;
+use crate::mount::mount_table::Mount;
+use crate::mount::propagation::PLACES;
+use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop};
-use crate::propagation::PLACES;
-use crate::world::World;
 use ebs_csi_policy::holders::{self, Held, PartFacts};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::{Refusal, Refused, Seen, Step};
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -23,24 +22,24 @@ const PASSERS_BY: usize = 20;
 /// partition of it. `claimed_next` is the device that the caller claims exclusively afterwards,
 /// whose claim is therefore not tested here.
 pub(super) fn none_but_ours(
-    world: &World,
+    context: &OperationContext,
     device: &Device,
     table: &[Mount],
     claimed_next: Option<u64>,
 ) -> Done<()> {
-    let parts = device.parts(&world.disks).at(Step::FindDevice)?;
-    let mut facts = known(world, device, &parts, table, claimed_next)?;
-    let over = world.disks.loop_over(&parts).at(Step::FindDevice)?;
+    let parts = device.parts(&context.disks).at(Step::FindDevice)?;
+    let mut facts = known(context, device, &parts, table, claimed_next)?;
+    let over = context.disks.loop_over(&parts).at(Step::FindDevice)?;
     let mut tries = 0;
     loop {
-        claims(world, device, &parts, &mut facts)?;
+        claims(context, device, &parts, &mut facts)?;
         match holders::judge(&facts, over.is_some()) {
             Ok(()) => return Ok(()),
             Err(Held::Claimed(_)) if tries < PASSERS_BY => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(25));
             }
-            Err(held) => return Err(refusal(world, table, &parts, held, over.as_deref())),
+            Err(held) => return Err(refusal(context, table, &parts, held, over.as_deref())),
         }
     }
 }
@@ -48,14 +47,14 @@ pub(super) fn none_but_ours(
 /// Claims the disk, to keep others from it until the publication is complete. Returns None when a
 /// pod has the disk already and may have claimed it.
 pub(super) fn claim_unless_shown(
-    world: &World,
+    context: &OperationContext,
     device: &Device,
     table: &[Mount],
-) -> Done<Option<OwnedFd>> {
-    if !raw::publications_among(world, device, table).is_empty() {
+) -> Done<Option<Claim>> {
+    if !raw_disk::publications_among(context, device, table).is_empty() {
         return Ok(None);
     }
-    match device.claim(&world.disks, Access::ReadOnly) {
+    match device.claim(&context.disks, Access::ReadOnly) {
         Err(DeviceError::Os(Errno::BUSY)) => Err(Refusal::StillHeld.into()),
         other => other.at(Step::ClaimDevice).map(Some),
     }
@@ -63,7 +62,7 @@ pub(super) fn claim_unless_shown(
 
 /// Collects what the mount table and sysfs show of each part.
 fn known(
-    world: &World,
+    context: &OperationContext,
     device: &Device,
     parts: &[Part],
     table: &[Mount],
@@ -72,8 +71,8 @@ fn known(
     let mut facts = Vec::with_capacity(parts.len());
     for part in parts {
         facts.push(PartFacts {
-            was_mounted: world.mounted.has(device.sequence(), part.number),
-            layered: world
+            was_mounted: context.mounted_disks.has(device.sequence(), part.number),
+            layered: context
                 .disks
                 .holder_of(part.number)
                 .at(Step::FindDevice)?
@@ -84,17 +83,17 @@ fn known(
     }
     let of = |number| parts.iter().position(|part| part.number == number);
     for mount in table {
-        let relative = world.root.relative(mount);
+        let relative = context.root.relative(mount);
         if let Some(part) = of(mount.device) {
             match relative.as_deref() {
-                Some(relative) if is_ours(world, relative) => facts[part].mounted = true,
+                Some(relative) if is_ours(context, relative) => facts[part].mounted = true,
                 _ => facts[part].mounted_elsewhere = true,
             }
         }
         let name = mount.root_name();
         if let Some(relative) = relative
             && name.starts_with(device.disk())
-            && let Some(part) = world.root.bound_node(&relative).and_then(of)
+            && let Some(part) = context.root.bound_node(&relative).and_then(of)
         {
             facts[part].shown = true;
         }
@@ -105,25 +104,34 @@ fn known(
 /// Returns whether a mount at this path is of this helper or derived from one: the path lies where
 /// volumes are staged and published. Kubelet makes further mounts of them beneath a pod's directory
 /// (`volume-subpaths`). A mount on one of these directories itself is not of this helper.
-fn is_ours(world: &World, relative: &str) -> bool {
+fn is_ours(context: &OperationContext, relative: &str) -> bool {
     let beneath = |place: &str| {
         relative
             .strip_prefix(place)
             .is_some_and(|rest| rest.starts_with('/'))
     };
     PLACES.iter().any(|place| beneath(place))
-        || (world.rules.places() == PlaceClass::Any
+        || (context.rules.places() == PlaceClass::Any
             && beneath("plugins")
             && !PLACES.contains(&relative))
 }
 
 /// Tests whether each part is claimed; the kernel does not say by whom. The whole disk is not
 /// tested when the caller claims it.
-fn claims(world: &World, device: &Device, parts: &[Part], facts: &mut [PartFacts]) -> Done<()> {
+fn claims(
+    context: &OperationContext,
+    device: &Device,
+    parts: &[Part],
+    facts: &mut [PartFacts],
+) -> Done<()> {
     let Some((whole, partitions)) = facts.split_first_mut() else {
         return Ok(());
     };
-    let claimed = |part: &Part| device.is_claimed(&world.disks, part).at(Step::ClaimDevice);
+    let claimed = |part: &Part| {
+        device
+            .is_claimed(&context.disks, part)
+            .at(Step::ClaimDevice)
+    };
     whole.claimed = !whole.claimed_next && claimed(&parts[0])?;
     for (part, facts) in parts[1..].iter().zip(partitions) {
         // While the disk is not claimed, no partition is.
@@ -132,7 +140,13 @@ fn claims(world: &World, device: &Device, parts: &[Part], facts: &mut [PartFacts
     Ok(())
 }
 
-fn refusal(world: &World, table: &[Mount], parts: &[Part], held: Held, over: Option<&str>) -> Stop {
+fn refusal(
+    context: &OperationContext,
+    table: &[Mount],
+    parts: &[Part],
+    held: Held,
+    over: Option<&str>,
+) -> Stop {
     let holder;
     let (part, by) = match held {
         Held::Mounted(part) => {
@@ -140,10 +154,10 @@ fn refusal(world: &World, table: &[Mount], parts: &[Part], held: Held, over: Opt
                 .iter()
                 .filter(|mount| mount.device == parts[part].number);
             let elsewhere = of_it.find(|mount| {
-                let relative = world.root.relative(mount);
-                !relative.is_some_and(|relative| is_ours(world, &relative))
+                let relative = context.root.relative(mount);
+                !relative.is_some_and(|relative| is_ours(context, &relative))
             });
-            let seen = elsewhere.and_then(|mount| world.root.place_of(mount));
+            let seen = elsewhere.and_then(|mount| context.root.place_of(mount));
             return Refused {
                 reason: Refusal::StillHeld,
                 seen: seen.map(Seen::MountedAt),
@@ -151,7 +165,7 @@ fn refusal(world: &World, table: &[Mount], parts: &[Part], held: Held, over: Opt
             .into();
         }
         Held::Layered(part) => {
-            holder = world.disks.holder_of(parts[part].number);
+            holder = context.disks.holder_of(parts[part].number);
             let name = holder.as_ref().ok().and_then(Option::as_deref);
             (part, name.unwrap_or("a block device"))
         }

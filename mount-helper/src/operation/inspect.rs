@@ -1,35 +1,40 @@
 //! Inspect: lists the volumes that are mounted beneath the kubelet root, from the mount table.
+use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
-use crate::world::World;
 use ebs_csi_wire::{HeldVolume, Step, VolumeId};
 use std::collections::HashMap;
 
 /// Returns every staged and published volume, in the order of the mount table.
-pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
-    let mut disks: HashMap<u64, Known> = world
+pub(crate) fn inventory(context: &OperationContext) -> Done<Vec<HeldVolume>> {
+    let mut disks: HashMap<u64, Known> = context
         .disks
         .numbered()
         .at(Step::FindDevice)?
         .into_iter()
         .filter_map(|(number, serial)| Some((number, by_serial(&serial)?)))
         .collect();
-    let taken = world.taken.all().into_iter();
+    let taken = context.xen_disk_record.all().into_iter();
     disks.extend(
         taken
-            .filter(|(disk, _)| world.disks.xen_disk(disk.number) == Some(*disk))
+            .filter(|(disk, _)| context.disks.xen_disk(disk.number) == Some(*disk))
             .map(|(disk, volume)| (disk.number, (volume, true))),
     );
-    let mounts = world.table.read().at(Step::ReadMountTable)?;
+    let mounts = context.mount_table.read().at(Step::ReadMountTable)?;
     let mut held = Vec::new();
     for mount in &mounts {
-        let Some(relative) = world.root.relative(mount) else {
+        let Some(relative) = context.root.relative(mount) else {
             continue;
         };
-        let volume_at = |device| disks.get(&device).cloned().or_else(|| part(world, device));
+        let volume_at = |device| {
+            disks
+                .get(&device)
+                .cloned()
+                .or_else(|| part(context, device))
+        };
         let (device, (volume, by_name)) = match volume_at(mount.device) {
             Some(volume) => (mount.device, volume),
             // A bound device node: the mount table names the file system that holds the node.
-            None => match world
+            None => match context
                 .root
                 .bound_node(&relative)
                 .map(|node| (node, volume_at(node)))
@@ -38,14 +43,14 @@ pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
                 _ => continue,
             },
         };
-        let Some(path) = world.root.named(&relative) else {
+        let Some(path) = context.root.named(&relative) else {
             continue;
         };
         held.push(HeldVolume {
             volume,
             path,
             read_only: mount.read_only || (device == mount.device && mount.superblock_read_only),
-            staged: device == mount.device && world.looks_staged(&relative),
+            staged: device == mount.device && context.looks_staged(&relative),
             by_name,
         });
     }
@@ -56,13 +61,13 @@ pub fn inventory(world: &World) -> Done<Vec<HeldVolume>> {
 type Known = (VolumeId, bool);
 
 /// Returns the volume whose disk has a partition with this device number.
-fn part(world: &World, device: u64) -> Option<Known> {
-    world.disks.partition_of(device)?;
-    match world.disks.serial_of(device).ok()? {
+fn part(context: &OperationContext, device: u64) -> Option<Known> {
+    context.disks.partition_of(device)?;
+    match context.disks.serial_of(device).ok()? {
         Some(serial) => by_serial(&serial),
         None => {
-            let disk = world.disks.xen_disk(device)?;
-            Some((world.taken.volume_of(&disk)?, true))
+            let disk = context.disks.xen_disk(device)?;
+            Some((context.xen_disk_record.volume_of(&disk)?, true))
         }
     }
 }

@@ -1,21 +1,21 @@
 //! NvmeStatistics: reads log page 0xD0 of the controller behind a volume's disk, and returns it
 //! without parsing.
-use crate::device::Access;
+use crate::disk::device::Access;
+use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
-use crate::world::World;
 use ebs_csi_wire::{LogPage, NvmeStatistics, Refusal, Step};
 
 /// Carries out the request.
-pub(super) fn statistics(world: &World, asked: &NvmeStatistics) -> Done<LogPage> {
-    let device = world
+pub(super) fn statistics(context: &OperationContext, asked: &NvmeStatistics) -> Done<LogPage> {
+    let device = context
         .find_known(&asked.volume, None, Access::ReadOnly)
         .at(Step::FindDevice)?;
-    let page = world
+    let page = context
         .disks
         .statistics_page(&device)
         .at(Step::LogPage)?
         .ok_or(Refusal::Unsupported)?;
     // The page belongs to this volume only if the disk is still the same.
-    world.verify(&device)?;
+    context.verify(&device)?;
     Ok(LogPage { page })
 }

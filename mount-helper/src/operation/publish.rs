@@ -1,12 +1,12 @@
 //! Publish: makes a staged file system, or a disk itself, available at a target.
-use super::{by_name, holders, raw};
-use crate::device::Access;
+use super::{holders, raw_disk, xen_disk};
+use crate::disk::device::Access;
 use crate::fault_point;
-use crate::mount_table::Mount;
-use crate::mounts;
+use crate::mount::detached_mount;
+use crate::mount::mount_table::Mount;
+use crate::operation::context::OperationContext;
 use crate::operation::stage::{LATE_DISK, identified};
 use crate::outcome::{At, Done};
-use crate::world::World;
 use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::judge::{self, Publish};
@@ -17,18 +17,21 @@ use rustix::fs::fstat;
 use std::time::Duration;
 
 /// Binds the staging mount onto the target directory.
-pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire::Done> {
-    let staging_path = world.relative(&asked.staging)?;
-    let target_path = world.relative(&asked.target)?;
+pub(super) fn filesystem(
+    context: &OperationContext,
+    asked: &PublishFilesystem,
+) -> Done<wire::Done> {
+    let staging_path = context.relative(&asked.staging)?;
+    let target_path = context.relative(&asked.target)?;
     let mut plan = plan(asked)?;
     // The bind mount copies the attributes of the staged mount.
-    plan.clear &= !world.rules.nodev_nosuid().kept();
+    plan.clear &= !context.rules.nodev_nosuid().kept();
     let asked = &PublishFilesystem {
         read_only: plan.read_only,
         ..asked.clone()
     };
     // A staged volume has its disk already, so there is no wait.
-    let device = world
+    let device = context
         .disks
         .find_asked(&asked.disk, Access::ReadOnly, Duration::ZERO)
         .at(Step::FindDevice)?;
@@ -37,30 +40,32 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
         whole_bytes: device.whole_bytes(),
         device: device.number(),
     };
-    identified(world, &asked.disk, &device, &facts)?;
-    let (staging, mounts) = world.root.look_and_list(staging_path, &world.table)?;
-    let target = world.look(target_path)?;
+    identified(context, &asked.disk, &device, &facts)?;
+    let (staging, mounts) = context
+        .root
+        .look_and_list(staging_path, &context.mount_table)?;
+    let target = context.look(target_path)?;
     let permit = judge::publish_filesystem(asked, &facts, &staging, &target)?;
-    by_name::remember(world, &asked.disk, &device)?;
+    xen_disk::remember(context, &asked.disk, &device)?;
     let Publish::Bind { make } = *permit.act() else {
         return Ok(wire::Done {
             already: true,
             ..wire::Done::default()
         });
     };
-    let of_volume = world
+    let of_volume = context
         .root
         .those(&mounts, |mount| mount.device == facts.device);
     let shown = of_volume.iter().filter_map(|mount| mount.path.as_deref());
     judge::one_more(shown.filter(|path| *path != staging_path).count())?;
     if make {
-        world
+        context
             .root
-            .make_directories(target_path, &world.directories)?;
+            .make_directories(target_path, &context.directories)?;
     }
     fault_point::reached("publish-made");
-    let source = world.root.hold(staging_path)?;
-    let mount = mounts::copy(&permit, &source)?;
+    let source = context.root.hold(staging_path)?;
+    let mount = detached_mount::copy(&permit, &source)?;
     // Check that the copied mount is the one that was judged: something may have been moved to that
     // name in between.
     if fstat(&source).at(Step::Stat)?.st_dev != facts.device {
@@ -68,7 +73,7 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
     }
     drop(source);
     mount.change(plan.set, plan.clear)?;
-    let target = world.root.hold_free(target_path)?;
+    let target = context.root.hold_free(target_path)?;
     mount.attach(&target)?;
     drop(target);
     fault_point::reached("publish-attached");
@@ -79,9 +84,9 @@ pub(super) fn filesystem(world: &World, asked: &PublishFilesystem) -> Done<wire:
 }
 
 /// Binds the disk's node onto the target file.
-pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
-    let target_path = world.relative(&asked.target)?;
-    let device = world
+pub(super) fn block(context: &OperationContext, asked: &PublishBlock) -> Done<wire::Done> {
+    let target_path = context.relative(&asked.target)?;
+    let device = context
         .disks
         .find_asked(&asked.disk, Access::ReadOnly, LATE_DISK)
         .at(Step::FindDevice)?;
@@ -90,21 +95,21 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
         whole_bytes: device.whole_bytes(),
         device: device.number(),
     };
-    identified(world, &asked.disk, &device, &facts)?;
-    let target = world.look(target_path)?;
-    let table = world.table.read().at(Step::ReadMountTable)?;
-    let is_over = |mount: &Mount| raw::is_over(world, &device, mount);
-    let mounts = world.root.those(&table, is_over);
-    let others: Vec<_> = raw::publications_among(world, &device, &table)
+    identified(context, &asked.disk, &device, &facts)?;
+    let target = context.look(target_path)?;
+    let table = context.mount_table.read().at(Step::ReadMountTable)?;
+    let is_over = |mount: &Mount| raw_disk::is_over(context, &device, mount);
+    let mounts = context.root.those(&table, is_over);
+    let others: Vec<_> = raw_disk::publications_among(context, &device, &table)
         .into_iter()
         .filter(|mount| mount.path.as_deref() != Some(target_path))
         .collect();
     let judged = judge::publish_block(asked, &facts, &target, &mounts, &others);
     let permit = judged.map_err(|reason| match (reason, others.first()) {
-        (Refusal::StillHeld, Some(other)) if mounts.is_empty() => raw::held_at(world, other),
+        (Refusal::StillHeld, Some(other)) if mounts.is_empty() => raw_disk::held_at(context, other),
         (Refusal::StillHeld, _) => {
             let mut over = table.iter().filter(|mount| is_over(mount));
-            let seen = over.find_map(|mount| world.root.place_of(mount));
+            let seen = over.find_map(|mount| context.root.place_of(mount));
             Refused {
                 reason,
                 seen: seen.map(Seen::MountedAt),
@@ -112,12 +117,12 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
         }
         _ => reason.into(),
     })?;
-    holders::none_but_ours(world, &device, &table, None)?;
-    let claim = holders::claim_unless_shown(world, &device, &table)?;
-    by_name::remember(world, &asked.disk, &device)?;
+    holders::none_but_ours(context, &device, &table, None)?;
+    let claim = holders::claim_unless_shown(context, &device, &table)?;
+    xen_disk::remember(context, &asked.disk, &device)?;
     // Switch the disk before anybody can see it, and again when it is published already: only the
     // disk itself can refuse a write.
-    raw::switch(world, &device, asked.read_only)?;
+    raw_disk::switch(context, &device, asked.read_only)?;
     let Publish::Bind { make } = *permit.act() else {
         return Ok(wire::Done {
             already: true,
@@ -126,20 +131,20 @@ pub(super) fn block(world: &World, asked: &PublishBlock) -> Done<wire::Done> {
     };
     judge::one_more(others.len())?;
     if make {
-        world.root.make_file(target_path, &world.directories)?;
+        context.root.make_file(target_path, &context.directories)?;
     }
     fault_point::reached("publish-block-made");
-    let node = device.hold_node(&world.disks).at(Step::FindDevice)?;
-    let mount = mounts::copy(&permit, &node)?;
+    let node = device.hold_node(&context.disks).at(Step::FindDevice)?;
+    let mount = detached_mount::copy(&permit, &node)?;
     drop(node);
     let read_only = u64::from(rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
     mount.change(if asked.read_only { read_only } else { 0 }, 0)?;
-    world.verify(&device)?;
+    context.verify(&device)?;
     if !asked.read_only {
         // From now on, a container may have written any byte of the disk.
-        world.examined.used_raw(&device);
+        context.examined_disks.used_raw(&device);
     }
-    let target = world.root.hold_free(target_path)?;
+    let target = context.root.hold_free(target_path)?;
     mount.attach(&target)?;
     drop((target, claim));
     fault_point::reached("publish-block-attached");

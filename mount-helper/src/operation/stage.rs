@@ -1,18 +1,22 @@
 //! Stage: finds the volume's disk, makes it fit to be mounted, and mounts it at the staging path.
-use super::by_name;
-use super::prepare::{self, Prepared};
-use super::raw;
-use super::{copied, grow, holders};
-use crate::device::{Access, Device};
+mod beside_copy;
+mod claimed_disk;
+mod examine;
+mod filesystem_tools;
+mod prepare;
+
+use super::{grow, holders, raw_disk, xen_disk};
+use crate::disk::device::{Access, Device};
 use crate::fault_point;
 use crate::journal;
-use crate::mounts::{self, Parameter};
+use crate::mount::detached_mount::{self, Parameter};
+use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
-use crate::world::World;
 use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag;
 use ebs_csi_policy::judge::{self, StagePlace};
 use ebs_csi_wire::{Disk, FsType, Refusal, Refused, Seen, Stage, Staged, Step};
+use prepare::Prepared;
 use std::time::Duration;
 
 /// Longest wait for the disk. A disk that EC2 has attached appears within a second; kubelet's retry
@@ -20,15 +24,15 @@ use std::time::Duration;
 pub(super) const LATE_DISK: Duration = Duration::from_secs(3);
 
 /// Carries out the request.
-pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
-    let relative = world.relative(&asked.staging)?;
+pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
+    let relative = context.relative(&asked.staging)?;
     let plan = flag::plan(&asked.flags, asked.fs, asked.read_only)?;
     // A mount flag may ask for read-only, too.
     let asked = &Stage {
         read_only: plan.read_only,
         ..asked.clone()
     };
-    if !world.rules.offers(asked.fs) {
+    if !context.rules.offers(asked.fs) {
         return Err(Refusal::FsType.into());
     }
     asked
@@ -36,7 +40,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         .check_for(asked.fs)
         .map_err(|_| Refusal::FormatOption)?;
     // Read access is enough here: each step that writes to the disk claims it.
-    let device = world
+    let device = context
         .disks
         .find_asked(&asked.disk, Access::ReadOnly, LATE_DISK)
         .at(Step::FindDevice)?;
@@ -45,28 +49,29 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         whole_bytes: device.whole_bytes(),
         device: device.number(),
     };
-    identified(world, &asked.disk, &device, &facts)?;
+    identified(context, &asked.disk, &device, &facts)?;
     fault_point::reached("stage-found");
 
-    let place = world.look(relative)?;
-    let table = world.table.read().at(Step::ReadMountTable)?;
-    let mounts = world
+    let place = context.look(relative)?;
+    let table = context.mount_table.read().at(Step::ReadMountTable)?;
+    let mounts = context
         .root
         .those(&table, |mount| mount.device == facts.device);
-    let raw = raw::publications_among(world, &device, &table);
+    let raw = raw_disk::publications_among(context, &device, &table);
     let stage_place =
         judge::stage_place(asked, &facts, &place, &mounts, &raw).map_err(|reason| {
             match (reason, raw.first()) {
-                (Refusal::StagedElsewhere, _) => world.in_use(reason, facts.device, relative),
-                (Refusal::StillHeld, Some(other)) => raw::held_at(world, other),
+                (Refusal::StagedElsewhere, _) => context.in_use(reason, facts.device, relative),
+                (Refusal::StillHeld, Some(other)) => raw_disk::held_at(context, other),
                 _ => reason.into(),
             }
         })?;
     let make = match stage_place.into_act() {
         StagePlace::Already => {
-            by_name::remember(world, &asked.disk, &device)?;
+            xen_disk::remember(context, &asked.disk, &device)?;
             // A stage that was interrupted after its mount has not grown the file system.
-            let grown = !asked.read_only && grow::after_restage(world, relative, asked.fs, &device);
+            let grown =
+                !asked.read_only && grow::after_restage(context, relative, asked.fs, &device);
             return Ok(Staged {
                 already: true,
                 grown,
@@ -77,13 +82,13 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         StagePlace::Fresh { make } => make,
     };
 
-    holders::none_but_ours(world, &device, &table, Some(facts.device))?;
+    holders::none_but_ours(context, &device, &table, Some(facts.device))?;
     if !asked.read_only {
-        raw::writable(world, &device)?;
+        raw_disk::writable(context, &device)?;
     }
-    let (prepared, joined) = match prepare::prepare(world, asked, &device, &facts) {
-        Err(stop) if copied::may_be(world, &stop) => {
-            let (permit, joined) = copied::beside(world, asked, &device, &facts, stop)?;
+    let (prepared, joined) = match prepare::prepare(context, asked, &device, &facts) {
+        Err(stop) if beside_copy::may_be(context, &stop) => {
+            let (permit, joined) = beside_copy::beside(context, asked, &device, &facts, stop)?;
             (Prepared::as_it_is(permit), Some(joined))
         }
         other => (other?, None),
@@ -114,9 +119,11 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
     fault_point::reached("stage-prepared");
 
     if make {
-        world.root.make_directories(relative, &world.directories)?;
+        context
+            .root
+            .make_directories(relative, &context.directories)?;
     }
-    let mut parameters = mounts::parameters(&plan, asked.fs, permit.act().continues);
+    let mut parameters = detached_mount::parameters(&plan, asked.fs, permit.act().continues);
     if permit.act().no_replay {
         let word = match asked.fs {
             FsType::Xfs => "norecovery",
@@ -124,14 +131,14 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         };
         parameters.push(Parameter::Flag(word.to_owned()));
     }
-    let restricted = world.rules.nodev_nosuid().staged(permit.act().ours);
+    let restricted = context.rules.nodev_nosuid().staged(permit.act().ours);
     let attributes = plan.set | restricted;
-    let mounted = || mounts::create(&permit, asked.fs, &device, &parameters, attributes);
+    let mounted = || detached_mount::create(&permit, asked.fs, &device, &parameters, attributes);
     let mut mount = match joined {
-        Some(joined) => copied::mount(joined, attributes)?,
+        Some(joined) => beside_copy::mount(joined, attributes)?,
         None => mounted()?,
     };
-    by_name::verify_mounted(world, &device)?;
+    xen_disk::verify_mounted(context, &device)?;
     if asked.fs == FsType::Xfs && !asked.read_only {
         grown = grow::fresh_xfs(&mount, &device)?;
     }
@@ -142,17 +149,19 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
         } else {
             // Nobody can have seen the mount yet.
             drop(mount);
-            let offline = prepare::grow_offline(world, asked, &device, &permit)?;
+            let offline = prepare::grow_offline(context, asked, &device, &permit)?;
             repaired |= offline.repaired;
             (checked, grown) = (true, offline.grown);
             mount = mounted()?;
-            by_name::verify_mounted(world, &device)?;
+            xen_disk::verify_mounted(context, &device)?;
         }
     }
     fault_point::reached("stage-created");
-    let target = world.root.hold_free(relative)?;
+    let target = context.root.hold_free(relative)?;
     mount.attach(&target)?;
-    world.mounted.add(device.sequence(), device.number());
+    context
+        .mounted_disks
+        .add(device.sequence(), device.number());
     drop(target);
     fault_point::reached("stage-attached");
     Ok(Staged {
@@ -170,7 +179,7 @@ pub(super) fn stage(world: &World, asked: &Stage) -> Done<Staged> {
 /// Checks that the disk is the one that was attached, as far as its size shows, and for a disk
 /// without a serial, as far as anything else shows.
 pub(super) fn identified(
-    world: &World,
+    context: &OperationContext,
     asked: &Disk,
     device: &Device,
     facts: &DiskFacts,
@@ -179,5 +188,5 @@ pub(super) fn identified(
         Refusal::DeviceTooSmall => Refused::because(reason, Seen::DiskBytes(facts.bytes)),
         _ => reason.into(),
     })?;
-    by_name::check(world, asked, device)
+    xen_disk::check(context, asked, device)
 }

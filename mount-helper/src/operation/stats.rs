@@ -1,22 +1,26 @@
 //! Stats: space and inodes in use. Does not keep the volume open and does not wait for other
 //! operations on it.
-use crate::device::Access;
+use crate::disk::device::Access;
+use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
-use crate::world::World;
 use ebs_csi_policy::facts::PathFacts;
 use ebs_csi_policy::judge::{self, Shown};
 use ebs_csi_wire::{Stats, Step, Usage};
 use rustix::fs::{fstat, fstatfs};
 
 /// Carries out the request.
-pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
-    let relative = world.relative(&asked.path)?;
-    let place = world.look(relative)?;
-    let owner = world.owner(&place, &asked.volume)?;
+pub(super) fn stats(context: &OperationContext, asked: &Stats) -> Done<Usage> {
+    let relative = context.relative(&asked.path)?;
+    let place = context.look(relative)?;
+    let owner = context.owner(&place, &asked.volume)?;
     match judge::shown(&place, owner)?.into_act() {
         Shown::Block => {
-            let device = world
-                .find_known(&asked.volume, world.partition_at(&place), Access::ReadOnly)
+            let device = context
+                .find_known(
+                    &asked.volume,
+                    context.partition_at(&place),
+                    Access::ReadOnly,
+                )
                 .at(Step::FindDevice)?;
             Ok(Usage {
                 block: true,
@@ -25,12 +29,12 @@ pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
             })
         }
         Shown::Filesystem { .. } => {
-            let held = world.root.hold(relative)?;
+            let held = context.root.hold(relative)?;
             // An XFS that is shut down still reports its usage, but fstat of its root fails.
             fstat(&held).at(Step::Stat)?;
             let found = fstatfs(&held).at(Step::Stat)?;
             let block = u64::try_from(found.f_frsize).unwrap_or(0);
-            let health = health(world, &place)?;
+            let health = health(context, &place)?;
             let used_blocks = found.f_blocks.saturating_sub(found.f_bfree);
             Ok(Usage {
                 block: false,
@@ -48,16 +52,16 @@ pub(super) fn stats(world: &World, asked: &Stats) -> Done<Usage> {
 
 /// Returns what the kernel reports about the mounted file system: whether it has stopped, and how
 /// many errors it counts.
-fn health(world: &World, place: &PathFacts) -> Done<Usage> {
+fn health(context: &OperationContext, place: &PathFacts) -> Done<Usage> {
     let PathFacts::Mounted(mount) = place else {
         return Ok(Usage::default());
     };
-    let mounts = world.root.all_of(mount.device, &world.table)?;
+    let mounts = context.root.all_of(mount.device, &context.mount_table)?;
     let name = mounts.first().map_or("", |mount| mount.source.as_str());
     Ok(Usage {
         turned_read_only: mounts.iter().any(|mount| mount.turned_read_only),
         shut_down: mounts.iter().any(|mount| mount.shut_down),
-        errors: world.disks.ext_errors(name.trim_start_matches("/dev/")),
+        errors: context.disks.ext_errors(name.trim_start_matches("/dev/")),
         ..Usage::default()
     })
 }

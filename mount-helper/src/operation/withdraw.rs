@@ -1,14 +1,14 @@
 //! Unstage and unpublish: unmounts what belongs to the volume, removes the empty target, and leaves
 //! everything else unchanged.
-use super::{copied, raw};
-use crate::device::{Access, DeviceError, XenDisk};
-use crate::directories::Act;
+use super::{copied_mount, raw_disk};
+use crate::disk::device::{Access, DeviceError, XenDisk};
 use crate::fault_point;
 use crate::journal;
-use crate::mounts;
+use crate::mount::detached_mount;
+use crate::mount::directory_requests::Act;
+use crate::mount::volume_root;
+use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, failed};
-use crate::volume_root;
-use crate::world::World;
 use ebs_csi_policy::facts::{Owner, PathFacts};
 use ebs_csi_policy::judge::{self, Authorized, Withdraw};
 use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage, VolumeId};
@@ -29,52 +29,56 @@ const COPIES: usize = 3;
 
 /// Unstages a volume. Afterwards nothing on the node holds the disk any more, or only a file system
 /// in another mount namespace that is read-only now, which the reply says.
-pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
-    let relative = world.relative(&asked.staging)?;
+pub(super) fn unstage(context: &OperationContext, asked: &Unstage) -> Done<wire::Done> {
+    let relative = context.relative(&asked.staging)?;
     let (mut already, mut unproved, mut partition) = (true, None, None);
     for _ in 0..DEEPEST_STACK {
-        let place = world.look(relative)?;
-        let owner = world.owner(&place, &asked.volume)?;
+        let place = context.look(relative)?;
+        let owner = context.owner(&place, &asked.volume)?;
         let permit = judge::unstage(&place, owner)?;
         match *permit.act() {
             Withdraw::Unmount { .. } => {
                 // Pods still use it: nothing is changed.
                 if let PathFacts::Mounted(mount) = &place {
-                    if shown_elsewhere(world, mount.device, relative)? {
-                        let refused = world.in_use(Refusal::StillHeld, mount.device, relative);
+                    if shown_elsewhere(context, mount.device, relative)? {
+                        let refused = context.in_use(Refusal::StillHeld, mount.device, relative);
                         return Err(refused.into());
                     }
                     if owner == Owner::Unproved {
-                        unproved = world.disks.xen_disk(mount.device);
+                        unproved = context.disks.xen_disk(mount.device);
                     }
                 }
                 already = false;
-                partition = world.partition_at(&place);
+                partition = context.partition_at(&place);
                 if let PathFacts::Mounted(mount) = &place
-                    && let Some(sequence) = world.disks.sequence_of(mount.device)
+                    && let Some(sequence) = context.disks.sequence_of(mount.device)
                 {
-                    world.mounted.add(sequence, mount.device);
+                    context.mounted_disks.add(sequence, mount.device);
                 }
-                write_back(world, relative, &place, owner)?;
+                write_back(context, relative, &place, owner)?;
                 fault_point::reached("unstage-synced");
-                unmount(world, &permit, relative)?;
+                unmount(context, &permit, relative)?;
                 fault_point::reached("unstage-unmounted");
             }
             Withdraw::RemoveDirectory => {
                 // When a directory is removed, the kernel unmounts what other mount namespaces have
                 // mounted on it.
-                world
+                context
                     .root
-                    .remove(Act::RemoveDirectory, relative, &world.directories)?;
-                world.root.remove_made_parents(relative, &world.directories);
+                    .remove(Act::RemoveDirectory, relative, &context.directories)?;
+                context
+                    .root
+                    .remove_made_parents(relative, &context.directories);
                 fault_point::reached("unstage-removed");
-                let copied = released(world, &permit, asked, unproved, partition)?;
+                let copied = released(context, &permit, asked, unproved, partition)?;
                 return Ok(wire::Done { already, copied });
             }
             Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
             Withdraw::Already => {
-                world.root.remove_made_parents(relative, &world.directories);
-                let copied = released(world, &permit, asked, unproved, partition)?;
+                context
+                    .root
+                    .remove_made_parents(relative, &context.directories);
+                let copied = released(context, &permit, asked, unproved, partition)?;
                 return Ok(wire::Done { already, copied });
             }
         }
@@ -83,39 +87,43 @@ pub(super) fn unstage(world: &World, asked: &Unstage) -> Done<wire::Done> {
 }
 
 /// Unpublishes a volume.
-pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
-    let relative = world.relative(&asked.target)?;
+pub(super) fn unpublish(context: &OperationContext, asked: &Unpublish) -> Done<wire::Done> {
+    let relative = context.relative(&asked.target)?;
     let mut already = true;
     for _ in 0..DEEPEST_STACK {
-        let place = world.look(relative)?;
-        let owner = world.owner(&place, &asked.volume)?;
+        let place = context.look(relative)?;
+        let owner = context.owner(&place, &asked.volume)?;
         let permit = judge::unpublish(&place, owner)?;
         let act = match *permit.act() {
             Withdraw::Unmount { .. } => {
                 already = false;
-                note_raw(world, &asked.volume, &place);
-                unmount(world, &permit, relative)?;
+                note_raw(context, &asked.volume, &place);
+                unmount(context, &permit, relative)?;
                 fault_point::reached("unpublish-unmounted");
                 continue;
             }
             Withdraw::RemoveDirectory => Act::RemoveDirectory,
             Withdraw::RemoveFile => {
-                empty(world, relative)?;
+                empty(context, relative)?;
                 // The disk is switched before the file is removed: after a kill at this point, the
                 // file is still there, and a repeated request comes here again.
-                raw::released(world, &asked.volume)?;
+                raw_disk::released(context, &asked.volume)?;
                 Act::RemoveFile
             }
             Withdraw::Already => {
-                world.root.remove_made_parents(relative, &world.directories);
+                context
+                    .root
+                    .remove_made_parents(relative, &context.directories);
                 return Ok(wire::Done {
                     already,
                     copied: false,
                 });
             }
         };
-        let removed = world.root.remove(act, relative, &world.directories)?;
-        world.root.remove_made_parents(relative, &world.directories);
+        let removed = context.root.remove(act, relative, &context.directories)?;
+        context
+            .root
+            .remove_made_parents(relative, &context.directories);
         return Ok(wire::Done {
             already: already && !removed,
             copied: false,
@@ -125,16 +133,16 @@ pub(super) fn unpublish(world: &World, asked: &Unpublish) -> Done<wire::Done> {
 }
 
 /// Returns whether the file system is mounted at another place, too.
-fn shown_elsewhere(world: &World, device: u64, relative: &str) -> Done<bool> {
-    let mounts = world.root.mounts_of(device, &world.table)?;
+fn shown_elsewhere(context: &OperationContext, device: u64, relative: &str) -> Done<bool> {
+    let mounts = context.root.mounts_of(device, &context.mount_table)?;
     Ok(mounts
         .iter()
         .any(|mount| mount.path.as_deref() != Some(relative)))
 }
 
 /// Refuses a file that is not empty: this helper did not make it as a target.
-fn empty(world: &World, relative: &str) -> Done<()> {
-    let held = world.root.hold(relative)?;
+fn empty(context: &OperationContext, relative: &str) -> Done<()> {
+    let held = context.root.hold(relative)?;
     if rustix::fs::fstat(&held).at(Step::Stat)?.st_size == 0 {
         Ok(())
     } else {
@@ -143,25 +151,32 @@ fn empty(world: &World, relative: &str) -> Done<()> {
 }
 
 /// Notes that a container had the disk itself, perhaps from an earlier helper.
-fn note_raw(world: &World, volume: &VolumeId, place: &PathFacts) {
+fn note_raw(context: &OperationContext, volume: &VolumeId, place: &PathFacts) {
     let raw = matches!(place, PathFacts::Mounted(mount) if mount.block && !mount.read_only);
-    if raw && let Ok(device) = world.find_known(volume, world.partition_at(place), Access::ReadOnly)
+    if raw
+        && let Ok(device) =
+            context.find_known(volume, context.partition_at(place), Access::ReadOnly)
     {
-        world.examined.used_raw(&device);
+        context.examined_disks.used_raw(&device);
     }
 }
 
 /// Writes the file system back while write errors can still be reported. When the application made
 /// the root directory private and the host does not permit to open it, the unmount writes back.
-fn write_back(world: &World, relative: &str, place: &PathFacts, owner: Owner) -> Done<()> {
-    match volume_root::open(world.root.held(), relative) {
+fn write_back(
+    context: &OperationContext,
+    relative: &str,
+    place: &PathFacts,
+    owner: Owner,
+) -> Done<()> {
+    match volume_root::open(context.root.held(), relative) {
         Ok(root) => match rustix::fs::syncfs(&root) {
             Ok(()) => Ok(()),
             // A file system that the kernel has stopped, or that has lost its disk, accepts no more
             // writes, however often it is tried. The next stage checks it. The kernel may not have
             // noticed that the disk is gone while there was nothing to write.
             Err(errno @ (Errno::ROFS | Errno::IO | Errno::NODEV | Errno::NXIO))
-                if owner == Owner::Gone || stopped(world, place)? =>
+                if owner == Owner::Gone || stopped(context, place)? =>
             {
                 journal::warn("not-written-back", &[("why", &errno.to_string())]);
                 Ok(())
@@ -174,21 +189,21 @@ fn write_back(world: &World, relative: &str, place: &PathFacts, owner: Owner) ->
 }
 
 /// Returns whether the kernel accepts no more writes to the file system that is mounted there.
-fn stopped(world: &World, place: &PathFacts) -> Done<bool> {
+fn stopped(context: &OperationContext, place: &PathFacts) -> Done<bool> {
     let PathFacts::Mounted(mount) = place else {
         return Ok(false);
     };
-    let mounts = world.root.all_of(mount.device, &world.table)?;
+    let mounts = context.root.all_of(mount.device, &context.mount_table)?;
     Ok(mounts
         .iter()
         .any(|mount| mount.turned_read_only || mount.shut_down))
 }
 
-fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done<()> {
-    let (parent, name) = world.root.hold_parent(relative)?;
+fn unmount(context: &OperationContext, permit: &Authorized<Withdraw>, relative: &str) -> Done<()> {
+    let (parent, name) = context.root.hold_parent(relative)?;
     let mut tries = 0;
     loop {
-        match mounts::detach(permit, &parent, name) {
+        match detached_mount::unmount_at(permit, &parent, name) {
             Ok(()) => return Ok(()),
             // A process that walks over a mount, to list or to measure it, holds the mount for a
             // moment.
@@ -208,16 +223,16 @@ fn unmount(world: &World, permit: &Authorized<Withdraw>, relative: &str) -> Done
 /// accepts no more writes; then the result is true. Nobody holds a disk that has left the node.
 /// `unproved` is the disk that was mounted there when nothing else identifies it.
 fn released(
-    world: &World,
+    context: &OperationContext,
     permit: &Authorized<Withdraw>,
     asked: &Unstage,
     unproved: Option<XenDisk>,
     partition: Option<NonZeroU32>,
 ) -> Done<bool> {
-    let (volume, relative) = (&asked.volume, world.relative(&asked.staging)?);
-    let found = match (world.find_known(volume, None, Access::ReadOnly), unproved) {
+    let (volume, relative) = (&asked.volume, context.relative(&asked.staging)?);
+    let found = match (context.find_known(volume, None, Access::ReadOnly), unproved) {
         (Err(DeviceError::Absent), Some(disk)) => {
-            world.disks.open_known(disk, None, Access::ReadOnly)
+            context.disks.open_known(disk, None, Access::ReadOnly)
         }
         (found, _) => found,
     };
@@ -226,18 +241,18 @@ fn released(
         Err(DeviceError::Absent) => return Ok(false),
         other => other.at(Step::FindDevice)?,
     };
-    let mounts = world.table.read().at(Step::ReadMountTable)?;
+    let mounts = context.mount_table.read().at(Step::ReadMountTable)?;
     if mounts.iter().any(|mount| mount.device == device.number()) {
-        let refused = world.in_use(Refusal::StillHeld, device.number(), relative);
+        let refused = context.in_use(Refusal::StillHeld, device.number(), relative);
         return Err(refused.into());
     }
     // A pod that has the disk itself may not have claimed it.
-    if let Some(raw) = raw::publications_among(world, &device, &mounts).first() {
-        return Err(raw::held_at(world, raw).into());
+    if let Some(raw) = raw_disk::publications_among(context, &device, &mounts).first() {
+        return Err(raw_disk::held_at(context, raw).into());
     }
     let mut tries = 0;
     loop {
-        match device.claim(&world.disks, Access::ReadOnly) {
+        match device.claim(&context.disks, Access::ReadOnly) {
             Ok(_) => return Ok(false),
             // A mount namespace that was copied a moment ago, or a program that only reads disks,
             // holds the disk for a moment.
@@ -249,11 +264,11 @@ fn released(
                 let mounted = match (partition, unproved) {
                     (None, _) => Ok(device),
                     (Some(_), Some(disk)) => {
-                        world.disks.open_known(disk, partition, Access::ReadOnly)
+                        context.disks.open_known(disk, partition, Access::ReadOnly)
                     }
-                    (Some(_), None) => world.find_known(volume, partition, Access::ReadOnly),
+                    (Some(_), None) => context.find_known(volume, partition, Access::ReadOnly),
                 };
-                copied::release(world, permit, volume, &mounted.at(Step::FindDevice)?)?;
+                copied_mount::release(context, permit, volume, &mounted.at(Step::FindDevice)?)?;
                 return Ok(true);
             }
             Err(DeviceError::Os(Errno::NXIO | Errno::NODEV | Errno::NOENT)) => return Ok(false),

@@ -1,6 +1,6 @@
 //! Disks that come while they are looked for.
 use crate::rig::{LONG, Rig, able, done, staged, volume};
-use ebs_csi_mount_helper::device::{Access, DeviceError, DiskRoots, Recognition};
+use ebs_csi_mount_helper::disk::device::{Access, DeviceError, DiskRoots, Recognition};
 use ebs_csi_wire::{FsType, Node, Outcome, Refusal};
 use rustix::fs::{Gid, Uid};
 use std::fs;

@@ -1,8 +1,8 @@
 //! Formats that never finished: made again when they are this volume's own, refused when anything
 //! else is possible.
 use crate::rig::{Attached, LONG, Rig, able, children, done, role, shell, staged, staging, volume};
-use ebs_csi_mount_helper::content::checksum::crc32c;
-use ebs_csi_mount_helper::tools::identifier;
+use ebs_csi_mount_helper::disk::content::checksum::crc32c;
+use ebs_csi_mount_helper::disk::filesystem_identifier::identifier;
 use ebs_csi_policy::tool::{Arguments, DISK, ToolId};
 use ebs_csi_wire::{FormatOptions, FsType, Operation, Outcome, VolumeId};
 use std::fs;

@@ -4,7 +4,7 @@
 //! Four bytes say how many sectors of 512 bytes the disk has, less one. Pieces follow: four bytes
 //! for the place, in units of 64 bytes, two for the length, and the content. All numbers are
 //! little-endian; what leads beyond the disk is brought back into it.
-use ebs_csi_mount_helper::content;
+use ebs_csi_mount_helper::disk::content;
 use ebs_csi_policy::blank;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
 use ebs_csi_policy::images::UntrustedImages;

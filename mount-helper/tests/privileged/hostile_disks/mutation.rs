@@ -1,6 +1,6 @@
 //! What is done to a base. The same seed does the same.
 use super::image::{BLOCK, Image};
-use ebs_csi_mount_helper::content::checksum::crc32c;
+use ebs_csi_mount_helper::disk::content::checksum::crc32c;
 
 const MIB: u64 = 1 << 20;
 /// Where the ext superblock begins.

@@ -2,9 +2,11 @@
 use super::script::{self, tell};
 use crate::attacks::row;
 use crate::rig::{Rig, able, done, staged, volume};
-use ebs_csi_mount_helper::device::{DiskRoots, Recognition, opener};
+use ebs_csi_mount_helper::channel;
+use ebs_csi_mount_helper::disk::device::{DiskRoots, Recognition, opener_requests};
+use ebs_csi_mount_helper::roles::confinement;
+use ebs_csi_mount_helper::roles::opener;
 use ebs_csi_mount_helper::sys::{Fork, fork};
-use ebs_csi_mount_helper::{channel, confinement};
 use ebs_csi_policy::block_nodes::BlockNodes;
 use ebs_csi_wire::FsType;
 use rustix::fd::OwnedFd;
@@ -28,7 +30,7 @@ fn real(lanes: Vec<OwnedFd>) {
 /// kernel's names of their disks.
 pub(super) fn be_asked(devices: &str, mounted: (&str, &str), unused: (&str, &str)) {
     mount_bind(devices, "/dev").expect("bind");
-    let (lanes, lanes_opener) = opener::lanes().expect("lanes");
+    let (lanes, lanes_opener) = opener_requests::lanes().expect("lanes");
     if fork().expect("fork") == Fork::Child {
         drop(lanes);
         real(lanes_opener);

@@ -1,0 +1,300 @@
+//! Recognises what is on a disk. Reads a bounded number of fixed places in safe Rust, and allocates
+//! nothing by a size that the disk states.
+//!
+//! [`Content::Blank`] is a proof: every area that could hold something recognisable was read,
+//! directly from the disk and without an error, and held only zeros.
+mod backup_superblock;
+pub mod checksum;
+pub mod ext;
+mod field;
+pub(crate) mod reference;
+mod signature;
+pub mod xfs;
+pub(crate) mod xfs_reference;
+
+use crate::sys;
+use ebs_csi_policy::blank;
+use ebs_csi_policy::facts::Content;
+use ebs_csi_wire::Signature;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+
+/// Bytes read at the start of a disk to recognise what it holds; every known first signature lies
+/// within.
+pub const HEAD: usize = 320 << 10;
+/// Bytes read first: both superblocks and the boot area beside them.
+pub const FIRST: usize = 8 << 10;
+/// Bytes read at the end of a disk to recognise what it holds.
+const TAIL: usize = 128 << 10;
+/// Alignment of direct reads, in bytes; the largest logical block of any disk.
+const ALIGNMENT: usize = 4096;
+/// Largest number of bytes read in one call. Each direct read waits for the disk once, whatever its
+/// length, so a few long reads prove a disk blank sooner than many short ones. But the kernel has
+/// to find and clear each page of the buffer first, which takes longer than reading into the same
+/// buffer again.
+const PIECE: usize = 512 << 10;
+
+/// Recognises what is on the disk through `disk`, a claimed descriptor opened with `O_DIRECT`, so
+/// that the reads see the disk and not the page cache. `now` is in seconds since 1970.
+pub fn look(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
+    look_and(disk, now, || ())
+}
+
+/// Does the same as [`look`], and calls `meanwhile` between two reads as long as nothing was found.
+/// The first bytes, in which everything known leaves a trace, show early that the disk seems to be
+/// blank; the proof takes longer.
+pub fn look_and(disk: impl AsFd, now: u64, meanwhile: impl FnMut()) -> Result<Content, Errno> {
+    let size = bytes_of(&disk)?;
+    look_within(disk, size, now, meanwhile)
+}
+
+/// Does the same as [`look_and`] for the first `size` bytes of anything that supports pread(2), a
+/// block device or not.
+pub fn look_within(
+    disk: impl AsFd,
+    size: u64,
+    now: u64,
+    mut meanwhile: impl FnMut(),
+) -> Result<Content, Errno> {
+    // For a disk that was used before, a sound superblock is enough. The rest is read only for
+    // other disks, and only these need more than a few pages of memory: to take large buffers away
+    // again, the kernel interrupts every processor.
+    let mut few = Memory::of(FIRST);
+    let mut reader = Reader {
+        disk,
+        piece: &mut [],
+    };
+    let first = reader.read_into(few.aligned(), 0, size.min(FIRST as u64))?;
+    if let Some(content) = recognise(first, now) {
+        return Ok(content);
+    }
+    if position_set(first).is_none() {
+        meanwhile();
+    }
+    let mut memory = Memory::of(PIECE);
+    reader.piece = memory.aligned();
+    let head = reader.read_behind(first, size.min(HEAD as u64))?;
+    if let Some(content) = recognise(head, now) {
+        return Ok(content);
+    }
+    let head = ReadArea::of(0, head);
+    let end = size.saturating_sub(TAIL as u64) & !(ALIGNMENT as u64 - 1);
+    let tail = reader.read(end, size - end)?;
+    if let Some(kind) = signature::partition_table_at_end(tail) {
+        return Ok(Content::PartitionTable(kind));
+    }
+    if let Some(kind) = signature::foreign_at_end(tail) {
+        return Ok(Content::Foreign(kind));
+    }
+    let tail = ReadArea::of(end, tail);
+    if let Some(at) = first_set(&mut reader, size, &head, &tail, meanwhile)? {
+        return Ok(match backup_superblock::look(&mut reader, size)? {
+            Some(signature) => Content::Damaged(signature),
+            None => Content::Unknown { at },
+        });
+    }
+    Ok(Content::Blank)
+}
+
+/// What is kept of an area that was read.
+struct ReadArea {
+    /// The area on the disk, in bytes.
+    range: std::ops::Range<u64>,
+    /// Offset on the disk of the area's first byte that is not zero.
+    set: Option<u64>,
+}
+
+impl ReadArea {
+    fn of(at: u64, bytes: &[u8]) -> Self {
+        Self {
+            range: at..at + bytes.len() as u64,
+            set: position_set(bytes).map(|first| at + first as u64),
+        }
+    }
+}
+
+/// Returns the offset of the first byte that is not zero in the areas where a blank disk must be
+/// zero. `head` and `tail` have been read already and are not read again.
+fn first_set(
+    reader: &mut Reader<'_, impl AsFd>,
+    size: u64,
+    head: &ReadArea,
+    tail: &ReadArea,
+    mut meanwhile: impl FnMut(),
+) -> Result<Option<u64>, Errno> {
+    if head.set.is_some() {
+        return Ok(head.set);
+    }
+    for (start, length) in blank::ranges(size) {
+        meanwhile();
+        let from = start.max(head.range.end);
+        let to = (start + length).min(tail.range.start);
+        if from < to
+            && let Some(at) = reader.first_set(from, to - from)?
+        {
+            return Ok(Some(at));
+        }
+    }
+    Ok(tail.set)
+}
+
+fn bytes_of(disk: impl AsFd) -> Result<u64, Errno> {
+    sys::block_bytes(disk).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+}
+
+/// Returns the identifier of the file system whose superblock stands among the first bytes of a
+/// disk.
+pub fn identifier(head: &[u8]) -> Option<[u8; 16]> {
+    match (ext::read(head, 0), xfs::read(head)) {
+        (Some(facts), None) => Some(facts.uuid),
+        (None, Some(facts)) => Some(facts.uuid),
+        _ => None,
+    }
+}
+
+/// Reads the first bytes of a disk, for [`identifier`].
+pub fn head(disk: impl AsFd) -> Result<Vec<u8>, Errno> {
+    let mut head = vec![0_u8; FIRST];
+    let mut length = 0;
+    while length < head.len() {
+        match rustix::io::pread(&disk, &mut head[length..], length as u64) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    head.truncate(length);
+    Ok(head)
+}
+
+/// Recognises content by the first bytes of a disk; returns None when they show nothing known.
+pub fn recognise(head: &[u8], now: u64) -> Option<Content> {
+    let ext = ext::read(head, now);
+    let xfs = xfs::read(head);
+    let credible = ext.as_ref().is_some_and(|facts| facts.bytes != 0);
+    match (ext, xfs) {
+        // A format of either file system overwrites the superblock of the other. When both are
+        // sound, nothing tells which one is current.
+        (Some(_), Some(xfs)) if credible && xfs.sound => {
+            Some(Content::Foreign(Signature::ExtAndXfs))
+        }
+        (Some(ext), _) if credible => {
+            Some(stranger_beside(head, ext::AT..ext::AT + 1024).unwrap_or(Content::Ext(ext)))
+        }
+        (_, Some(xfs)) => Some(stranger_beside(head, 0..512).unwrap_or(Content::Xfs(xfs))),
+        _ if ext::is_journal(head) => Some(Content::Foreign(Signature::ExtJournal)),
+        // The ext magic has only two bytes, and the size beside it is invalid: any other
+        // explanation of the disk takes precedence.
+        (Some(ext), _) => Some(stranger(head).unwrap_or(Content::Damaged(ext.level.signature()))),
+        _ => stranger(head),
+    }
+}
+
+/// Returns a foreign signature in the boot area beside a superblock. The bytes further in hold what
+/// the file system's users wrote, and a disk image in a file must not change how its volume is
+/// recognised.
+fn stranger_beside(head: &[u8], superblock: std::ops::Range<usize>) -> Option<Content> {
+    let mut boot = head.get(..4096)?.to_vec();
+    boot.get_mut(superblock)?.fill(0);
+    stranger(&boot)
+}
+
+fn stranger(bytes: &[u8]) -> Option<Content> {
+    if let Some(kind) = signature::foreign(bytes) {
+        return Some(Content::Foreign(kind));
+    }
+    signature::partition_table(bytes).map(Content::PartitionTable)
+}
+
+/// Returns the position of the first byte that is not zero.
+fn position_set(bytes: &[u8]) -> Option<usize> {
+    const NOTHING: [u8; 4096] = [0; 4096];
+    // Comparing slices runs at the speed of memory; comparing single bytes does not.
+    let chunk = bytes
+        .chunks(NOTHING.len())
+        .position(|chunk| chunk != &NOTHING[..chunk.len()])?;
+    let start = chunk * NOTHING.len();
+    let within = bytes[start..].iter().position(|byte| *byte != 0)?;
+    Some(start + within)
+}
+
+/// A buffer that is aligned for direct reads.
+struct Memory {
+    all: Vec<u8>,
+    start: usize,
+}
+
+impl Memory {
+    fn of(length: usize) -> Self {
+        let all = vec![0; length + ALIGNMENT];
+        let start = all.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Self { all, start }
+    }
+
+    fn aligned(&mut self) -> &mut [u8] {
+        let end = self.all.len() - ALIGNMENT + self.start;
+        &mut self.all[self.start..end]
+    }
+}
+
+/// Reads a disk at aligned offsets.
+struct Reader<'m, D> {
+    disk: D,
+    piece: &'m mut [u8],
+}
+
+impl<D: AsFd> Reader<'_, D> {
+    /// Reads `length` bytes into the beginning of `area`. A short read is an error, because bytes
+    /// that were not read prove nothing.
+    fn read_into<'a>(&self, area: &'a mut [u8], at: u64, length: u64) -> Result<&'a [u8], Errno> {
+        let length = usize::try_from(length).map_err(|_| Errno::INVAL)?;
+        let area = area.get_mut(..length).ok_or(Errno::INVAL)?;
+        let mut filled = 0;
+        while filled < length {
+            match rustix::io::pread(&self.disk, &mut area[filled..], at + filled as u64) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(n) => filled += n,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(area)
+    }
+
+    /// Reads at most as many bytes as the buffer has.
+    fn read(&mut self, at: u64, length: u64) -> Result<&[u8], Errno> {
+        let piece = std::mem::take(&mut self.piece);
+        let read = self
+            .read_into(piece, at, length.min(piece.len() as u64))
+            .map(<[u8]>::len);
+        self.piece = piece;
+        Ok(&self.piece[..read?])
+    }
+
+    /// Reads the first bytes of the disk up to `end`, and copies the part that `first` holds
+    /// already.
+    fn read_behind(&mut self, first: &[u8], end: u64) -> Result<&[u8], Errno> {
+        let piece = std::mem::take(&mut self.piece);
+        let (there, rest) = piece.split_at_mut(first.len());
+        there.copy_from_slice(first);
+        let read = self
+            .read_into(rest, first.len() as u64, end - first.len() as u64)
+            .map(<[u8]>::len);
+        self.piece = piece;
+        Ok(&self.piece[..first.len() + read?])
+    }
+
+    /// Returns the offset of the first byte that is not zero within `length` bytes from `at`.
+    fn first_set(&mut self, at: u64, length: u64) -> Result<Option<u64>, Errno> {
+        let mut done = 0;
+        while done < length {
+            let piece = self.read(at + done, length - done)?;
+            if let Some(first) = position_set(piece) {
+                return Ok(Some(at + done + first as u64));
+            }
+            done += piece.len() as u64;
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,164 @@
+//! Signatures of what the driver does not make: each is a fixed string at fixed places.
+use super::field::{be32, le16, le32};
+use ebs_csi_wire::Signature as Kind;
+
+struct Signature {
+    kind: Kind,
+    bytes: &'static [u8],
+    at: &'static [usize],
+}
+
+const fn s(kind: Kind, bytes: &'static [u8], at: &'static [usize]) -> Signature {
+    Signature { kind, bytes, at }
+}
+
+/// Offsets count from the start of the disk; all lie within its first [`super::HEAD`] bytes.
+const FOREIGN: &[Signature] = &[
+    s(Kind::Luks, b"LUKS\xba\xbe", &[0]),
+    s(
+        Kind::Luks,
+        b"SKUL\xba\xbe",
+        &[0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000],
+    ),
+    s(Kind::Lvm2, b"LABELONE", &[0, 512, 1024, 1536]),
+    s(
+        Kind::Swap,
+        b"SWAPSPACE2",
+        &[4086, 8182, 16374, 32758, 65526],
+    ),
+    s(
+        Kind::Swap,
+        b"SWAP-SPACE",
+        &[4086, 8182, 16374, 32758, 65526],
+    ),
+    s(Kind::Btrfs, b"_BHRfS_M", &[0x1_0040]),
+    s(Kind::Ntfs, b"NTFS    ", &[3]),
+    s(Kind::Exfat, b"EXFAT   ", &[3]),
+    s(Kind::Bitlocker, b"-FVE-FS-", &[3]),
+    s(Kind::Refs, b"\0\0\0ReFS\0", &[0]),
+    s(Kind::Vfat, b"FAT32   ", &[82]),
+    s(Kind::Vfat, b"FAT16   ", &[54]),
+    s(Kind::Vfat, b"FAT12   ", &[54]),
+    s(Kind::Iso9660, b"CD001", &[32769]),
+    s(Kind::Udf, b"BEA01", &[32769]),
+    s(Kind::Udf, b"NSR02", &[34817, 36865]),
+    s(Kind::Udf, b"NSR03", &[34817, 36865]),
+    s(Kind::F2fs, b"\x10\x20\xf5\xf2", &[1024, 5120]),
+    s(Kind::Erofs, b"\xe2\xe1\xf5\xe0", &[1024]),
+    s(Kind::Squashfs, b"hsqs", &[0]),
+    s(Kind::Cramfs, b"\x45\x3d\xcd\x28", &[0, 512]),
+    s(Kind::Romfs, b"-rom1fs-", &[0]),
+    s(Kind::Reiserfs, b"ReIsEr", &[8244, 65588]),
+    s(Kind::Jfs, b"JFS1", &[32768]),
+    s(Kind::Nilfs2, b"\x34\x34", &[1030]),
+    s(Kind::Hfsplus, b"H+", &[1024]),
+    s(Kind::Hfsplus, b"HX", &[1024]),
+    s(Kind::Apfs, b"NXSB", &[32]),
+    s(Kind::Gfs2, b"\x01\x16\x19\x70", &[65536]),
+    s(Kind::Ocfs2, b"OCFSV2", &[1024, 2048, 4096, 8192]),
+    s(Kind::Oracleasm, b"ORCLDISK", &[32]),
+    s(Kind::XfsLog, b"\xfe\xed\xba\xbe", &[0]),
+    s(Kind::Md, b"\xfc\x4e\x2b\xa9", &[0, 4096]),
+    s(
+        Kind::Bcache,
+        b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81",
+        &[4120],
+    ),
+    s(
+        Kind::Bcachefs,
+        b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
+        &[4120],
+    ),
+    s(Kind::Stratis, b"!Stra0tis\x86\xff\x02^\x41rh", &[528, 4624]),
+    s(Kind::Vdo, b"dmvdo001", &[0]),
+];
+
+/// Offsets count from the end of the disk.
+const FOREIGN_AT_END: &[Signature] = &[
+    s(Kind::Ddf, b"\xde\x11\xde\x11", &[512]),
+    s(Kind::Md, b"\xfc\x4e\x2b\xa9", &[8192, 12288, 65536]),
+    s(Kind::Drbd, b"\x83\x74\x02\x6b", &[4096]),
+];
+
+fn found(bytes: &[u8], at: usize, wanted: &[u8]) -> bool {
+    at.checked_add(wanted.len())
+        .and_then(|end| bytes.get(at..end))
+        == Some(wanted)
+}
+
+/// Finds a foreign signature in the first bytes of a disk.
+pub(super) fn foreign(head: &[u8]) -> Option<Kind> {
+    let listed = FOREIGN
+        .iter()
+        .find(|s| s.at.iter().any(|at| found(head, *at, s.bytes)))
+        .map(|s| s.kind);
+    listed.or_else(|| zfs(head).then_some(Kind::Zfs))
+}
+
+/// Finds a foreign signature in the last bytes of a disk.
+pub(super) fn foreign_at_end(tail: &[u8]) -> Option<Kind> {
+    FOREIGN_AT_END
+        .iter()
+        .find(|s| {
+            s.at.iter().any(|back| {
+                tail.len()
+                    .checked_sub(*back)
+                    .is_some_and(|at| found(tail, at, s.bytes))
+            })
+        })
+        .map(|s| s.kind)
+}
+
+/// Returns whether any slot of the first label holds an uberblock: 128 slots of 1 KiB from 128 KiB
+/// on, in either byte order.
+fn zfs(head: &[u8]) -> bool {
+    const MAGIC: u32 = 0x00ba_b10c;
+    (0..128).any(|slot| {
+        let at = (128 + slot) * 1024;
+        // The magic is a 64-bit number whose upper half is zero.
+        (le32(head, at) == MAGIC && le32(head, at + 4) == 0)
+            || (be32(head, at) == 0 && be32(head, at + 4) == MAGIC)
+    })
+}
+
+/// Finds a partition table in the first bytes of a disk.
+pub(super) fn partition_table(head: &[u8]) -> Option<Kind> {
+    if found(head, 512, b"EFI PART") || found(head, 4096, b"EFI PART") {
+        return Some(Kind::Gpt);
+    }
+    if found(head, 0, b"ER") && found(head, 512, b"PM") {
+        return Some(Kind::Apm);
+    }
+    if found(head, 512, &0x8256_4557_u32.to_le_bytes())
+        || found(head, 64, &0x8256_4557_u32.to_le_bytes())
+    {
+        return Some(Kind::Bsd);
+    }
+    if found(head, 508, b"\xda\xbe") {
+        return Some(Kind::Sun);
+    }
+    mbr(head).then_some(Kind::Mbr)
+}
+
+/// Finds the backup header of a GPT in the last bytes of a disk, for sectors of 512 or 4096 bytes.
+pub(super) fn partition_table_at_end(tail: &[u8]) -> Option<Kind> {
+    [512, 4096]
+        .into_iter()
+        .filter_map(|back| tail.len().checked_sub(back))
+        .any(|at| found(tail, at, b"EFI PART"))
+        .then_some(Kind::Gpt)
+}
+
+/// Returns whether `head` has a boot signature and at least one partition, and each entry has a
+/// valid boot indicator. Boot sectors of FAT and NTFS end in the same two bytes; the caller
+/// recognises these by their own signatures first.
+fn mbr(head: &[u8]) -> bool {
+    if le16(head, 510) != 0xaa55 {
+        return false;
+    }
+    let entries = [446, 462, 478, 494];
+    let possible = entries
+        .iter()
+        .all(|at| matches!(head.get(*at), Some(0 | 0x80)));
+    possible && entries.iter().any(|at| head.get(at + 4) != Some(&0))
+}

@@ -1,0 +1,314 @@
+//! A volume's disk: found by its serial in sysfs, held open, and compared again with the facts of
+//! that time whenever they matter.
+mod arrivals;
+mod disk_roots;
+mod holders;
+pub mod opener_requests;
+
+pub use disk_roots::{DiskRoots, XenDisk};
+pub use holders::Part;
+
+use crate::disk::attachments::Attachment;
+use crate::sys;
+use ebs_csi_wire::Node;
+use opener_requests::OpenRequest;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FileType, OFlags, fstat};
+use rustix::io::Errno;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// How the volume of a disk is recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recognition {
+    /// By the NVMe serial and model.
+    Nvme,
+    /// By the name of the file behind a loop device. Only under the sandbox policy.
+    LoopFile,
+}
+
+impl Recognition {
+    /// Returns whether `name` is a kernel name of a whole disk of this kind: `nvme1n1`, `loop7`.
+    fn is_disk(self, name: &str) -> bool {
+        let numbers =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        match self {
+            Self::Nvme => name
+                .strip_prefix("nvme")
+                .and_then(|rest| rest.split_once('n'))
+                .is_some_and(|(controller, namespace)| numbers(controller) && numbers(namespace)),
+            Self::LoopFile => name.strip_prefix("loop").is_some_and(numbers),
+        }
+    }
+}
+
+/// Why there is no disk to work on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum DeviceError {
+    /// No disk has the serial.
+    Absent,
+    /// More than one disk has it.
+    Ambiguous,
+    /// The identity of a disk changed during the work, or a disk has the serial but not the model.
+    Mismatch,
+    /// The disk at the device name that EC2 was told has no serial.
+    WithoutSerial,
+    /// This process may not open the disk's node, which has this owner and mode.
+    Closed(Node),
+    /// A system call failed.
+    Os(Errno),
+}
+
+impl From<Errno> for DeviceError {
+    fn from(errno: Errno) -> Self {
+        Self::Os(errno)
+    }
+}
+fn errno(error: std::io::Error) -> DeviceError {
+    DeviceError::Os(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// What a disk is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reading and writing.
+    ReadWrite,
+    /// Reading.
+    ReadOnly,
+}
+
+/// What a disk was found by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Proof {
+    /// The disk's serial.
+    Serial(String),
+    /// The disk has no serial, and stands at the name that EC2 was told, or stood there when it was
+    /// taken for the volume.
+    Name,
+}
+
+/// A disk that belonged to the volume when it was found. The descriptor pins the disk: the kernel
+/// cannot give its device number to another disk while this value lives.
+#[derive(Debug)]
+pub struct Device {
+    fd: OwnedFd,
+    name: String,
+    /// Name of the whole disk, which equals the device's own name unless the device is a partition.
+    disk: String,
+    partition: Option<NonZeroU32>,
+    number: u64,
+    sequence: u64,
+    bytes: u64,
+    whole_bytes: u64,
+    start: Option<u64>,
+    /// Device number of the whole disk.
+    whole: u64,
+    proof: Proof,
+}
+
+impl Device {
+    /// Returns the size when the device was found, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the size of the whole disk when the device was found, in bytes.
+    pub fn whole_bytes(&self) -> u64 {
+        self.whole_bytes
+    }
+
+    /// Returns the kernel's device number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the kernel's device number of the whole disk.
+    pub fn whole(&self) -> u64 {
+        self.whole
+    }
+
+    /// Returns the kernel's sequence number of this attachment (`diskseq`). No two attachments have
+    /// the same number, not even two of one disk.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Returns the identity of this attachment of the disk or partition.
+    pub fn attachment(&self) -> Attachment {
+        (self.sequence, self.number)
+    }
+
+    /// Returns the path of the device, as the mount table is going to show it.
+    pub fn path(&self) -> String {
+        format!("/dev/{}", self.name)
+    }
+
+    /// Returns the kernel's name of the whole disk.
+    pub fn disk(&self) -> &str {
+        &self.disk
+    }
+
+    /// Returns whether a device of this kernel name and number shares bytes with this one: whether
+    /// it is the same device, the disk that this is a partition of, or a partition of this disk.
+    pub fn overlaps(&self, roots: &DiskRoots, name: &str, number: u64) -> bool {
+        let of_this_disk = || match &self.proof {
+            Proof::Serial(serial) => roots
+                .serial_of(number)
+                .is_ok_and(|other| other.as_ref() == Some(serial)),
+            Proof::Name => roots.xen_disk(number) == self.by_name(),
+        };
+        let is_part = || {
+            name.strip_prefix(self.disk.as_str()).is_some_and(|rest| {
+                let digits = rest.strip_prefix('p').unwrap_or(rest);
+                !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+            })
+        };
+        if number == self.number {
+            true
+        } else if self.name == self.disk {
+            is_part() && of_this_disk()
+        } else {
+            name == self.disk && of_this_disk()
+        }
+    }
+
+    /// Checks that sysfs, the node and the held descriptor still agree on one disk: number, serial,
+    /// sequence and size.
+    pub fn verify(&self, roots: &DiskRoots) -> Result<(), DeviceError> {
+        let facts = fstat(&self.fd)?;
+        let sequence = roots.attribute(&self.disk, "diskseq")?;
+        let directory = if self.name == self.disk {
+            format!("block/{}", self.disk)
+        } else {
+            format!("block/{}/{}", self.disk, self.name)
+        };
+        let same = FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
+            && facts.st_rdev == self.number
+            && roots.number_beneath(&directory)? == self.number
+            && roots.start_beneath(&directory) == self.start
+            && roots.proves(&self.disk, &self.proof)
+            && sequence.parse() == Ok(self.sequence)
+            && sys::disk_sequence(&self.fd).map_err(errno)? == self.sequence
+            && sys::block_bytes(&self.fd).map_err(errno)? == self.bytes;
+        if same {
+            Ok(())
+        } else {
+            Err(DeviceError::Mismatch)
+        }
+    }
+
+    /// Returns the whole disk when it has no serial and was found by its name.
+    pub fn by_name(&self) -> Option<XenDisk> {
+        match self.proof {
+            Proof::Serial(_) => None,
+            Proof::Name => Some(XenDisk {
+                sequence: self.sequence,
+                number: self.whole,
+            }),
+        }
+    }
+
+    /// Returns whether nobody has claimed the disk or a partition of it. Every mount claims its
+    /// disk, in whatever mount namespace.
+    pub fn is_free(&self, roots: &DiskRoots) -> Result<bool, DeviceError> {
+        self.verify(roots)?;
+        let opened = roots.have_opened(&OpenRequest {
+            partition: None,
+            exclusive: true,
+            ..self.asked(Access::ReadOnly)
+        });
+        // The answer counts only if it is still about this disk.
+        self.verify(roots)?;
+        match opened {
+            Ok(whole) if whole.number == self.whole => Ok(true),
+            Ok(_) => Err(DeviceError::Mismatch),
+            Err(DeviceError::Os(Errno::BUSY)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Builds the request to open this disk.
+    fn asked(&self, access: Access) -> OpenRequest {
+        OpenRequest {
+            disk: self.disk.clone(),
+            partition: self.partition,
+            proof: self.proof.clone(),
+            access,
+            exclusive: false,
+            direct: false,
+        }
+    }
+
+    /// Opens the same disk once more.
+    fn again(&self, roots: &DiskRoots, asked: &OpenRequest) -> Result<OwnedFd, DeviceError> {
+        let again = roots.have_opened(asked)?;
+        if again.number == self.number && again.sequence == self.sequence {
+            Ok(again.fd)
+        } else {
+            Err(DeviceError::Mismatch)
+        }
+    }
+
+    /// Opens the same disk once more, for direct reads that bypass the page cache.
+    pub fn read_directly(&self, roots: &DiskRoots) -> Result<OwnedFd, DeviceError> {
+        let direct = OpenRequest {
+            direct: true,
+            ..self.asked(Access::ReadOnly)
+        };
+        self.again(roots, &direct)
+    }
+
+    /// Opens the disk's node with O_PATH: the descriptor names the node and permits no reading or
+    /// writing.
+    pub fn hold_node(&self, roots: &DiskRoots) -> Result<OwnedFd, DeviceError> {
+        let node = roots.open_node(&self.name, OFlags::PATH)?;
+        let facts = fstat(&node)?;
+        if FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
+            && facts.st_rdev == self.number
+        {
+            Ok(node)
+        } else {
+            Err(DeviceError::Mismatch)
+        }
+    }
+
+    /// Claims the disk for this process alone. Waits briefly while a program that only reads disks
+    /// (udev, a scanner) holds it.
+    pub fn claim(&self, roots: &DiskRoots, access: Access) -> Result<Claim, DeviceError> {
+        let claim = OpenRequest {
+            exclusive: true,
+            ..self.asked(access)
+        };
+        let mut tries = 0;
+        loop {
+            match self.again(roots, &claim) {
+                Err(DeviceError::Os(Errno::BUSY)) if tries < 20 => {
+                    tries += 1;
+                    std::thread::sleep(Duration::from_millis(25));
+                }
+                other => return other.map(Claim),
+            }
+        }
+    }
+
+    /// Writes back to the disk what the page cache holds of it.
+    pub fn flush(&self) -> Result<(), Errno> {
+        rustix::fs::fsync(&self.fd)
+    }
+}
+
+/// An exclusive open of a disk. It keeps others from the disk until it is dropped.
+#[derive(Debug)]
+pub struct Claim(OwnedFd);
+
+impl AsFd for Claim {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

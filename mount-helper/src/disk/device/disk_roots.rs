@@ -1,0 +1,346 @@
+//! The held directories `/sys` and `/dev`, in which disks are looked for.
+mod opening;
+mod xen_disk;
+
+pub use xen_disk::XenDisk;
+
+use super::arrivals::Arrivals;
+use super::opener_requests::Opener;
+use super::{Access, Device, DeviceError, Proof, Recognition};
+use crate::path_resolution;
+use crate::sys;
+use ebs_csi_wire::Disk;
+use rustix::fd::OwnedFd;
+use rustix::fs::{
+    Dir, FileType, Mode, OFlags, ResolveFlags, fstat, major, makedev, minor, openat2,
+};
+use rustix::io::Errno;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+/// Model that EC2 gives to EBS disks (EC2 page "EBS and NVMe").
+const EBS_MODEL: &str = "Amazon Elastic Block Store";
+const SYSFS_LIMIT: usize = 4096;
+
+/// The held directories in which disks are looked for.
+#[derive(Debug)]
+pub struct DiskRoots {
+    sysfs: OwnedFd,
+    pub(super) devices: OwnedFd,
+    arrivals: Arrivals,
+    recognition: Recognition,
+    takes_names: bool,
+    /// Opens disks, where this process may not open them itself.
+    opener: Option<Opener>,
+}
+
+impl DiskRoots {
+    /// Opens and holds `/sys` and `/dev`.
+    pub fn open(recognition: Recognition) -> Result<Self, Errno> {
+        Self::at("/sys", "/dev", recognition)
+    }
+
+    /// Opens and holds other directories instead of `/sys` and `/dev`.
+    pub fn at(sysfs: &str, devices: &str, recognition: Recognition) -> Result<Self, Errno> {
+        let hold = |path: &str| {
+            rustix::fs::open(
+                path,
+                OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+        };
+        Ok(Self {
+            sysfs: hold(sysfs)?,
+            devices: hold(devices)?,
+            arrivals: Arrivals::of(devices),
+            recognition,
+            takes_names: false,
+            opener: None,
+        })
+    }
+
+    /// Sends requests to open disks to the process at the other ends of these sockets.
+    #[must_use]
+    pub fn opened_by(mut self, lanes: Vec<OwnedFd>) -> Self {
+        self.opener = Some(Opener::new(lanes));
+        self
+    }
+
+    /// Reads log page 0xD0 of a disk's NVMe controller. A simulated disk has no controller: the
+    /// program that made its node keeps the page in a file beside the node, under the node's name
+    /// and `.0xd0`. Returns None for a disk that has neither.
+    pub fn statistics_page(&self, device: &Device) -> Result<Option<Vec<u8>>, Errno> {
+        match device.proof {
+            Proof::Name => Ok(None),
+            Proof::Serial(_) if self.recognition == Recognition::Nvme => {
+                let page = sys::nvme_statistics_page(device);
+                page.map(Some)
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            }
+            Proof::Serial(_) => {
+                let name = format!("{}.0xd0", device.disk);
+                let file = match path_resolution::open(&self.devices, &name, OFlags::RDONLY) {
+                    Err(Errno::NOENT) => return Ok(None),
+                    other => other?,
+                };
+                let mut page = vec![0_u8; sys::STATISTICS_PAGE];
+                let length = rustix::io::read(&file, &mut page)?;
+                page.truncate(length);
+                Ok(Some(page))
+            }
+        }
+    }
+
+    /// Returns the device number and serial of every disk of the recognised kind that has a node in
+    /// `/dev`.
+    pub fn numbered(&self) -> Result<Vec<(u64, String)>, Errno> {
+        let mut disks = Vec::new();
+        for name in self.names()? {
+            if let (Some(serial), Ok(number)) = (self.serial(&name), self.device_number(&name))
+                && self.node_is(&name, number)
+            {
+                disks.push((number, serial));
+            }
+        }
+        Ok(disks)
+    }
+
+    /// Returns the serial of the disk behind a device number, which may be that of a partition;
+    /// None when the disk is gone or not of the recognised kind.
+    pub fn serial_of(&self, device: u64) -> Result<Option<String>, Errno> {
+        let directory = Self::by_number(device);
+        Ok(match self.partition_of(device) {
+            Some(_) => self.serial_beneath(&format!("{directory}/..")),
+            None => self.serial_beneath(&directory),
+        })
+    }
+
+    /// Returns the partition number of the device with this number; None for a whole disk, and for
+    /// a device that is gone.
+    pub fn partition_of(&self, device: u64) -> Option<NonZeroU32> {
+        let file = format!("{}/partition", Self::by_number(device));
+        self.read_sysfs(&file).ok()?.parse().ok()
+    }
+
+    /// Returns whether the kernel still knows a disk of this number.
+    pub fn exists(&self, device: u64) -> bool {
+        self.open_sysfs(&Self::by_number(device), OFlags::PATH)
+            .is_ok()
+    }
+
+    pub(super) fn by_number(device: u64) -> String {
+        format!("dev/block/{}:{}", major(device), minor(device))
+    }
+
+    /// Returns the number of errors that the kernel has found in the ext file system on the disk of
+    /// this kernel name since the last check; 0 where nothing counts them.
+    pub fn ext_errors(&self, name: &str) -> u64 {
+        // `name` comes from the mount table, which repeats what the mount call was given.
+        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return 0;
+        }
+        self.read_sysfs(&format!("fs/ext4/{name}/errors_count"))
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// Waits until the disk with this serial is there, at most `patience`, and holds it.
+    pub fn find(
+        &self,
+        serial: &str,
+        access: Access,
+        patience: Duration,
+    ) -> Result<Device, DeviceError> {
+        self.find_part(serial, None, access, patience)
+    }
+
+    /// Waits for the disk that a request names: by its serial, or, where it has none, by the name
+    /// that EC2 was told. A disk that is refused because it has no serial is distinguished from an
+    /// absent one, because waiting for it is in vain.
+    pub fn find_asked(
+        &self,
+        asked: &Disk,
+        access: Access,
+        patience: Duration,
+    ) -> Result<Device, DeviceError> {
+        let serial = asked.volume.serial();
+        self.wait_for(patience, || {
+            match self.find_now(&serial, asked.partition, access) {
+                Err(DeviceError::Absent) => self.find_named(asked, access),
+                other => other,
+            }
+        })
+    }
+
+    /// Does the same as [`Self::find`] for a partition of the disk, or for the whole disk.
+    pub fn find_part(
+        &self,
+        serial: &str,
+        partition: Option<NonZeroU32>,
+        access: Access,
+        patience: Duration,
+    ) -> Result<Device, DeviceError> {
+        self.wait_for(patience, || self.find_now(serial, partition, access))
+    }
+
+    fn wait_for(
+        &self,
+        patience: Duration,
+        look: impl Fn() -> Result<Device, DeviceError>,
+    ) -> Result<Device, DeviceError> {
+        let end = Instant::now() + patience;
+        // The first look sees every disk that has arrived until now.
+        if !patience.is_zero() {
+            self.arrivals.forget();
+        }
+        loop {
+            let found = look();
+            let left = end.saturating_duration_since(Instant::now());
+            match found {
+                // A new node belongs to root alone until udev gives it to its group.
+                Err(DeviceError::Absent | DeviceError::Closed(_)) if !left.is_zero() => {
+                    self.arrivals.wait(left);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn find_now(
+        &self,
+        serial: &str,
+        partition: Option<NonZeroU32>,
+        access: Access,
+    ) -> Result<Device, DeviceError> {
+        let mut found = None;
+        for name in self.names()? {
+            if self.serial(&name).as_deref() != Some(serial) {
+                continue;
+            }
+            // The kernel may list a disk before its node exists, and simulated nodes share one
+            // kernel and its list of disks: only a disk with a device node here counts.
+            let Ok(number) = self.device_number(&name) else {
+                continue;
+            };
+            if !self.node_is(&name, number) {
+                continue;
+            }
+            if found.replace((name, number)).is_some() {
+                return Err(DeviceError::Ambiguous);
+            }
+        }
+        let Some((disk, number)) = found else {
+            return Err(DeviceError::Absent);
+        };
+        let proof = Proof::Serial(serial.to_owned());
+        self.open_disk(&disk, number, partition, access, proof)
+    }
+
+    /// Returns the kernel names of the disks of the recognised kind that have a node here. A disk
+    /// without a node cannot be worked on, and a machine may know a hundred such disks.
+    fn names(&self) -> Result<Vec<String>, Errno> {
+        let directory =
+            path_resolution::open(&self.devices, ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::new(directory)? {
+            if let Ok(name) = entry?.file_name().to_str()
+                && self.recognition.is_disk(name)
+            {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    pub(super) fn serial(&self, name: &str) -> Option<String> {
+        self.serial_beneath(&format!("block/{name}"))
+    }
+
+    fn serial_beneath(&self, directory: &str) -> Option<String> {
+        let read = |attribute| self.read_sysfs(&format!("{directory}/{attribute}")).ok();
+        match self.recognition {
+            Recognition::Nvme => {
+                if read("device/model")?.trim() != EBS_MODEL {
+                    return None;
+                }
+                // Serials are padded with spaces to 20 characters.
+                Some(read("device/serial")?.trim().replace('-', ""))
+            }
+            Recognition::LoopFile => {
+                let file = read("loop/backing_file")?;
+                let stem = file.rsplit('/').next()?.split('.').next()?;
+                Some(stem.replace('-', ""))
+            }
+        }
+    }
+
+    fn device_number(&self, name: &str) -> Result<u64, Errno> {
+        self.number_beneath(&format!("block/{name}"))
+    }
+
+    /// Returns the size of a disk, in bytes; sysfs counts sectors of 512 bytes.
+    fn size_beneath(&self, directory: &str) -> Result<u64, Errno> {
+        let sectors: u64 = self
+            .read_sysfs(&format!("{directory}/size"))?
+            .parse()
+            .map_err(|_| Errno::ILSEQ)?;
+        Ok(sectors.saturating_mul(512))
+    }
+
+    /// Returns the start of a partition, in sectors of 512 bytes; None for a whole disk.
+    pub(super) fn start_beneath(&self, directory: &str) -> Option<u64> {
+        self.read_sysfs(&format!("{directory}/start"))
+            .ok()?
+            .parse()
+            .ok()
+    }
+
+    pub(super) fn number_beneath(&self, directory: &str) -> Result<u64, Errno> {
+        let text = self.read_sysfs(&format!("{directory}/dev"))?;
+        let (major, minor) = text.split_once(':').ok_or(Errno::ILSEQ)?;
+        match (major.parse(), minor.parse()) {
+            (Ok(major), Ok(minor)) => Ok(makedev(major, minor)),
+            _ => Err(Errno::ILSEQ),
+        }
+    }
+
+    fn node_is(&self, name: &str, number: u64) -> bool {
+        path_resolution::hold(&self.devices, name)
+            .and_then(fstat)
+            .is_ok_and(|facts| {
+                FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
+                    && facts.st_rdev == number
+            })
+    }
+
+    pub(super) fn attribute(&self, name: &str, attribute: &str) -> Result<String, Errno> {
+        self.read_sysfs(&format!("block/{name}/{attribute}"))
+    }
+
+    pub(super) fn read_sysfs(&self, path: &str) -> Result<String, Errno> {
+        let file = self.open_sysfs(path, OFlags::RDONLY)?;
+        let mut bytes = vec![0_u8; SYSFS_LIMIT];
+        let length = rustix::io::read(&file, &mut bytes)?;
+        bytes.truncate(length);
+        String::from_utf8(bytes)
+            .map(|text| text.trim_end_matches('\n').to_owned())
+            .map_err(|_| Errno::ILSEQ)
+    }
+
+    /// Opens a file of sysfs, and follows links: sysfs is the kernel's own, and `/sys/block`
+    /// consists of links that lead upwards. With RESOLVE_BENEATH each of these links would fail
+    /// while anything is being mounted anywhere (openat2(2), EAGAIN).
+    fn open_sysfs(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        openat2(
+            &self.sysfs,
+            path,
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::NO_MAGICLINKS,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

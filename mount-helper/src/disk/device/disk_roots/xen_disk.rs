@@ -1,0 +1,181 @@
+//! Disks without a serial: those of Xen, which the kernel names after the device name that EC2 was
+//! told.
+use super::DiskRoots;
+use crate::disk::device::{Access, Device, DeviceError, Proof, Recognition};
+use ebs_csi_wire::{DeviceName, Disk};
+use rustix::fs::{Dir, OFlags};
+use rustix::io::Errno;
+use std::num::NonZeroU32;
+
+/// The `modalias` that the kernel gives to a virtual disk of Xen (`xenbus_probe.c`).
+const XEN_DISK: &str = "xen:vbd";
+/// Attributes that can hold the serial of a disk (sysfs, `block/NAME`).
+const SERIALS: [&str; 4] = ["serial", "device/serial", "wwid", "device/wwid"];
+
+/// One attachment of a whole disk without a serial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct XenDisk {
+    /// The kernel's sequence number of this attachment (`diskseq`).
+    pub sequence: u64,
+    /// The kernel's device number, which the next disk at the same name gets again.
+    pub number: u64,
+}
+
+impl DiskRoots {
+    /// Accepts Xen disks without a serial by their name.
+    #[must_use]
+    pub fn taking_names(mut self) -> Self {
+        self.takes_names = true;
+        self
+    }
+
+    /// Returns whether the machine has a disk of Xen. Each machine that is built on Xen has one.
+    pub fn have_xen(&self) -> bool {
+        self.listed("block")
+            .is_ok_and(|names| names.iter().any(|name| self.is_xen(name)))
+    }
+
+    /// Returns whether `name` has the form of a kernel name of a disk that can be a volume, or of a
+    /// partition of such a disk.
+    pub fn may_be_called(&self, name: &str) -> bool {
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let is = |kind: Recognition| {
+            let part = |(disk, part): (&str, &str)| kind.is_disk(disk) && digits(part);
+            kind.is_disk(name) || name.rsplit_once('p').is_some_and(part)
+        };
+        let xens = name.starts_with("xvd") || (self.takes_names && name.starts_with("sd"));
+        is(Recognition::Nvme) || is(self.recognition) || xens
+    }
+
+    /// Returns the disk without a serial behind a device number, which may be that of a partition.
+    /// Returns None for every other disk, and where such disks are not accepted.
+    pub fn xen_disk(&self, device: u64) -> Option<XenDisk> {
+        if !self.takes_names {
+            return None;
+        }
+        let directory = match self.partition_of(device) {
+            Some(_) => format!("{}/..", Self::by_number(device)),
+            None => Self::by_number(device),
+        };
+        if !self.says_nothing(&directory) {
+            return None;
+        }
+        Some(XenDisk {
+            sequence: self
+                .read_sysfs(&format!("{directory}/diskseq"))
+                .ok()?
+                .parse()
+                .ok()?,
+            number: self.number_beneath(&directory).ok()?,
+        })
+    }
+
+    /// Holds a disk that is known already, or a partition of it.
+    pub fn open_known(
+        &self,
+        disk: XenDisk,
+        partition: Option<NonZeroU32>,
+        access: Access,
+    ) -> Result<Device, DeviceError> {
+        if self.xen_disk(disk.number) != Some(disk) {
+            return Err(DeviceError::Absent);
+        }
+        let words = self.read_sysfs(&format!("{}/uevent", Self::by_number(disk.number)))?;
+        let name = words
+            .lines()
+            .find_map(|line| line.strip_prefix("DEVNAME="))
+            .ok_or(Errno::ILSEQ)?;
+        let device = self.open_disk(name, disk.number, partition, access, Proof::Name)?;
+        if device.sequence() == disk.sequence {
+            Ok(device)
+        } else {
+            Err(DeviceError::Absent)
+        }
+    }
+
+    /// Returns the device numbers of a disk and of its partitions.
+    pub fn numbers_of(&self, disk: XenDisk) -> Result<Vec<u64>, Errno> {
+        let directory = Self::by_number(disk.number);
+        let mut numbers = vec![disk.number];
+        for name in self.listed(&directory)? {
+            let part = format!("{directory}/{name}");
+            if self.start_beneath(&part).is_some() {
+                numbers.push(self.number_beneath(&part)?);
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Returns whether another block device (a logical volume of LVM, an array) is built on one of
+    /// these devices.
+    pub fn have_holders(&self, numbers: &[u64]) -> Result<bool, Errno> {
+        for number in numbers {
+            if self.holder_of(*number)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Finds the disk at the name that EC2 was told, where that disk has no serial.
+    pub(super) fn find_named(&self, asked: &Disk, access: Access) -> Result<Device, DeviceError> {
+        let Some(name) = self.named(asked.device_hint.as_ref())? else {
+            return Err(DeviceError::Absent);
+        };
+        if !self.takes_names {
+            return Err(DeviceError::WithoutSerial);
+        }
+        // The kernel lists a disk a moment before its node exists.
+        match self.device_number(&name) {
+            Ok(number) if self.node_is(&name, number) => {
+                self.open_disk(&name, number, asked.partition, access, Proof::Name)
+            }
+            _ => Err(DeviceError::Absent),
+        }
+    }
+
+    /// Returns the kernel name of such a disk: the name that EC2 was told, or the `xvd` name that
+    /// the kernel uses in place of an `sd` name.
+    fn named(&self, told: Option<&DeviceName>) -> Result<Option<String>, DeviceError> {
+        let Some(name) = told.map(DeviceName::file_name) else {
+            return Ok(None);
+        };
+        let own = name.strip_prefix("sd").map(|rest| format!("xvd{rest}"));
+        let mut names = [Some(name.to_owned()), own]
+            .into_iter()
+            .flatten()
+            .filter(|name| self.says_nothing(&format!("block/{name}")));
+        match (names.next(), names.next()) {
+            (found, None) => Ok(found),
+            (_, Some(_)) => Err(DeviceError::Ambiguous),
+        }
+    }
+
+    /// Returns whether the directory describes a whole disk of Xen without a serial.
+    pub(in crate::disk::device) fn says_nothing(&self, directory: &str) -> bool {
+        let read = |attribute| self.read_sysfs(&format!("{directory}/{attribute}"));
+        read("device/modalias").is_ok_and(|text| text == XEN_DISK)
+            && SERIALS.iter().all(|attribute| match read(attribute) {
+                Ok(text) => text.trim().is_empty(),
+                Err(errno) => errno == Errno::NOENT,
+            })
+    }
+
+    fn is_xen(&self, name: &str) -> bool {
+        self.read_sysfs(&format!("block/{name}/device/modalias"))
+            .is_ok_and(|text| text == XEN_DISK)
+    }
+
+    pub(in crate::disk::device) fn listed(&self, directory: &str) -> Result<Vec<String>, Errno> {
+        let held = self.open_sysfs(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::new(held)? {
+            if let Ok(name) = entry?.file_name().to_str()
+                && !name.starts_with('.')
+            {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+}

@@ -1,0 +1,253 @@
+//! The requests of the broker to the opener and the opener's answers: words, one datagram for each
+//! message.
+use crate::disk::device::{Access, Device, DeviceError, Proof};
+use ebs_csi_wire::Node;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+/// A request to open a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenRequest {
+    /// The kernel's name of the whole disk.
+    pub(in crate::disk::device) disk: String,
+    /// The partition to open, or None for the whole disk.
+    pub(in crate::disk::device) partition: Option<NonZeroU32>,
+    /// The property that the disk must have.
+    pub(in crate::disk::device) proof: Proof,
+    pub(crate) access: Access,
+    /// Whether the disk must be claimed; when that fails, it is not opened at all.
+    pub(crate) exclusive: bool,
+    /// Whether reads bypass the page cache.
+    pub(in crate::disk::device) direct: bool,
+}
+
+/// Length of the longest name that is accepted for a disk.
+const LONGEST_NAME: usize = 32;
+
+pub(super) fn ask(asked: &OpenRequest) -> Vec<u8> {
+    let (proof, serial) = match &asked.proof {
+        Proof::Serial(serial) => ("serial", serial.as_str()),
+        Proof::Name => ("name", ""),
+    };
+    let access = match asked.access {
+        Access::ReadWrite => "write",
+        Access::ReadOnly => "read",
+    };
+    let partition = asked.partition.map_or(0, NonZeroU32::get);
+    let (exclusive, direct) = (u8::from(asked.exclusive), u8::from(asked.direct));
+    let disk = &asked.disk;
+    format!("{proof}\n{serial}\n{disk}\n{partition}\n{access}\n{exclusive}\n{direct}").into_bytes()
+}
+
+/// Parses a request; returns None for a message that this driver's broker never sends.
+pub(crate) fn asked(request: &[u8]) -> Option<OpenRequest> {
+    let text = std::str::from_utf8(request).ok()?;
+    let lines: Vec<&str> = text.split('\n').collect();
+    let &[proof, serial, disk, partition, access, exclusive, direct] = lines.as_slice() else {
+        return None;
+    };
+    // The name becomes a part of paths.
+    let plain = !disk.is_empty()
+        && disk.len() <= LONGEST_NAME
+        && disk.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let flag = |text| match text {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    };
+    Some(OpenRequest {
+        disk: plain.then(|| disk.to_owned())?,
+        partition: NonZeroU32::new(partition.parse().ok()?),
+        proof: match proof {
+            "serial" if !serial.is_empty() => Proof::Serial(serial.to_owned()),
+            "name" if serial.is_empty() => Proof::Name,
+            _ => return None,
+        },
+        access: match access {
+            "write" => Access::ReadWrite,
+            "read" => Access::ReadOnly,
+            _ => return None,
+        },
+        exclusive: flag(exclusive)?,
+        direct: flag(direct)?,
+    })
+}
+
+/// Encodes the answer for an opened disk, whose descriptor is sent along.
+pub(crate) fn found(device: &Device) -> Vec<u8> {
+    let Device {
+        name,
+        number,
+        whole,
+        sequence,
+        bytes,
+        whole_bytes,
+        start,
+        ..
+    } = device;
+    let start = start.map_or_else(|| "-".to_owned(), |start| start.to_string());
+    format!("opened {name} {number} {whole} {sequence} {bytes} {whole_bytes} {start}").into_bytes()
+}
+
+pub(crate) fn refused(error: &DeviceError) -> Vec<u8> {
+    match error {
+        DeviceError::Absent => "absent".to_owned(),
+        DeviceError::Ambiguous => "ambiguous".to_owned(),
+        DeviceError::Mismatch => "mismatch".to_owned(),
+        DeviceError::WithoutSerial => "without-serial".to_owned(),
+        DeviceError::Closed(Node { uid, gid, mode }) => format!("closed {uid} {gid} {mode}"),
+        DeviceError::Os(errno) => format!("errno {}", errno.raw_os_error()),
+    }
+    .into_bytes()
+}
+
+/// Parses the opener's answer. An opener that has ended gives an empty answer, which is an error.
+pub(super) fn answer(
+    answer: &[u8],
+    descriptor: Option<OwnedFd>,
+    asked: &OpenRequest,
+) -> Result<Device, DeviceError> {
+    let broken = || DeviceError::Os(Errno::PIPE);
+    let text = std::str::from_utf8(answer).map_err(|_| broken())?;
+    let words: Vec<&str> = text.split(' ').collect();
+    Err(match words.as_slice() {
+        &[
+            "opened",
+            name,
+            number,
+            whole,
+            sequence,
+            bytes,
+            whole_bytes,
+            start,
+        ] => {
+            return device(
+                descriptor,
+                asked,
+                name,
+                [number, whole, sequence, bytes, whole_bytes],
+                start,
+            )
+            .ok_or_else(broken);
+        }
+        ["absent"] => DeviceError::Absent,
+        ["ambiguous"] => DeviceError::Ambiguous,
+        ["mismatch"] => DeviceError::Mismatch,
+        ["without-serial"] => DeviceError::WithoutSerial,
+        &["closed", uid, gid, mode] => match (parsed(uid), parsed(gid), parsed(mode)) {
+            (Some(uid), Some(gid), Some(mode)) => DeviceError::Closed(Node { uid, gid, mode }),
+            _ => broken(),
+        },
+        &["errno", errno] => {
+            parsed(errno).map_or_else(broken, |errno| Errno::from_raw_os_error(errno).into())
+        }
+        _ => broken(),
+    })
+}
+
+fn device(
+    descriptor: Option<OwnedFd>,
+    asked: &OpenRequest,
+    name: &str,
+    numbers: [&str; 5],
+    start: &str,
+) -> Option<Device> {
+    let [number, whole, sequence, bytes, whole_bytes] = numbers;
+    Some(Device {
+        fd: descriptor?,
+        name: name.to_owned(),
+        disk: asked.disk.clone(),
+        partition: asked.partition,
+        number: parsed(number)?,
+        sequence: parsed(sequence)?,
+        bytes: parsed(bytes)?,
+        whole_bytes: parsed(whole_bytes)?,
+        start: match start {
+            "-" => None,
+            start => Some(parsed(start)?),
+        },
+        whole: parsed(whole)?,
+        proof: asked.proof.clone(),
+    })
+}
+
+fn parsed<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> OpenRequest {
+        OpenRequest {
+            disk: "nvme1n1".to_owned(),
+            partition: NonZeroU32::new(2),
+            proof: Proof::Serial("vol0123456789abcdef0".to_owned()),
+            access: Access::ReadWrite,
+            exclusive: true,
+            direct: false,
+        }
+    }
+
+    #[test]
+    fn open_request_round_trips() {
+        let by_name = OpenRequest {
+            disk: "xvdba".to_owned(),
+            partition: None,
+            proof: Proof::Name,
+            access: Access::ReadOnly,
+            exclusive: false,
+            direct: true,
+        };
+        for one in [example(), by_name] {
+            assert_eq!(asked(&ask(&one)), Some(one));
+        }
+    }
+
+    #[test]
+    fn malformed_open_requests_do_not_decode() {
+        let good = String::from_utf8(ask(&example())).expect("text");
+        for bad in [
+            String::new(),
+            format!("{good}\n"),
+            good.replace("nvme1n1", "../mem"),
+            good.replace("nvme1n1", "nvme1n1/x"),
+            good.replace("nvme1n1", ""),
+            good.replace("nvme1n1", &"n".repeat(LONGEST_NAME + 1)),
+            good.replace("\n2\n", "\n-2\n"),
+            good.replace("write", "append"),
+            good.replace("serial", "name"),
+            good.replace("vol0123456789abcdef0", ""),
+            good.replace("\n1\n", "\nyes\n"),
+        ] {
+            assert_eq!(asked(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn answer_without_descriptor_is_device_error() {
+        let node = Node {
+            uid: 0,
+            gid: 6,
+            mode: 0o600,
+        };
+        for error in [
+            DeviceError::Absent,
+            DeviceError::Ambiguous,
+            DeviceError::Mismatch,
+            DeviceError::WithoutSerial,
+            DeviceError::Closed(node),
+            DeviceError::Os(Errno::BUSY),
+        ] {
+            let told = answer(&refused(&error), None, &example());
+            assert_eq!(told.expect_err("an error"), error);
+        }
+        for broken in [&b""[..], b"opened nvme1n1 1 1 1 1 1 -", b"opened", b"\xff"] {
+            let told = answer(broken, None, &example());
+            assert_eq!(told.expect_err("an error"), DeviceError::Os(Errno::PIPE));
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! State of the comparisons between the content of a disk and a format of its volume that is made
+//! again in memory. One comparison runs at a time, with bounded memory and time. A difference that
+//! was found is remembered while the disk stays attached, so that the comparison is not repeated.
+use crate::disk::attachments::Attachments;
+use crate::disk::content::reference::Witness;
+use crate::disk::device::Device;
+use crate::path_resolution;
+use ebs_csi_policy::facts::Content;
+use ebs_csi_wire::{FormatOptions, FsType};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{OFlags, ftruncate};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
+    fsopen,
+};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+/// Largest amount of memory that one format may use, in bytes. A format with the usual options uses
+/// 57 MiB for a disk of 4 TiB (ext4), 146 MiB for 2 TiB (ext3), and 129 MiB for 256 GiB (XFS, whose
+/// log is written with zeros).
+const MEMORY: u64 = 160 << 20;
+
+/// Longest time for all formats of one comparison. Formats with the usual options take some
+/// seconds.
+pub(crate) const TIME: Duration = Duration::from_secs(60);
+
+/// The inputs of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Compared {
+    /// The content that was found on the disk.
+    pub(crate) content: Content,
+    /// Identifier that every format of the volume gets.
+    pub(crate) uuid: [u8; 16],
+    /// The file system that the format makes.
+    pub(crate) fs: FsType,
+    /// The options of the format.
+    pub(crate) format: FormatOptions,
+}
+
+/// The inputs of a comparison, and a piece of the disk that the format does not explain.
+type Strange = (Compared, Option<Witness>);
+
+/// The comparisons of this process.
+#[derive(Debug, Default)]
+pub(crate) struct Comparisons {
+    running: Mutex<()>,
+    strange: Attachments<Strange>,
+}
+
+impl Comparisons {
+    /// Acquires the right to compare, which lasts until the guard is dropped; returns None while
+    /// another comparison runs.
+    pub(crate) fn begin(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.running.try_lock() {
+            Ok(right) => Some(right),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Returns the result of an earlier comparison with the same inputs that found something else
+    /// than the format: a piece of the disk that the format does not explain, where there is one.
+    /// Returns None when no such comparison is remembered.
+    pub(crate) fn known(&self, device: &Device, compared: &Compared) -> Option<Option<Witness>> {
+        let strange = self.strange.known();
+        let (before, witness) = strange.get(&device.attachment())?;
+        (before == compared).then_some(*witness)
+    }
+
+    /// Remembers that the disk holds something else than the format.
+    pub(crate) fn found_strange(
+        &self,
+        device: &Device,
+        compared: Compared,
+        witness: Option<Witness>,
+    ) {
+        self.strange
+            .insert(device.attachment(), (compared, witness));
+    }
+}
+
+/// Makes a file with the size of a disk on a tmpfs of its own, which is mounted nowhere and is full
+/// when it holds [`MEMORY`] bytes. A file of memfd_create(2) has no such bound, and its memory is
+/// charged to the process that writes it first.
+pub(crate) fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(context.as_fd(), "size", MEMORY.to_string())?;
+    fsconfig_set_string(context.as_fd(), "nr_inodes", "4")?;
+    fsconfig_set_string(context.as_fd(), "mode", "0700")?;
+    fsconfig_create(context.as_fd())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    // The file has no name, and O_EXCL prevents that it gets one (open(2)).
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL;
+    let file = path_resolution::open(&mount, ".", flags)?;
+    ftruncate(&file, disk_bytes)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::attachments::MOST;
+
+    fn compared(at: u64) -> Strange {
+        let compared = Compared {
+            content: Content::Unknown { at },
+            uuid: [7; 16],
+            fs: FsType::Ext4,
+            format: FormatOptions::default(),
+        };
+        (compared, None)
+    }
+
+    #[test]
+    fn only_one_comparison_runs_at_a_time() {
+        let comparisons = Comparisons::default();
+        let right = comparisons.begin();
+        assert!(right.is_some() && comparisons.begin().is_none());
+        drop(right);
+        assert!(comparisons.begin().is_some());
+    }
+
+    #[test]
+    fn full_comparison_list_drops_oldest_keeps_latest_verdict() {
+        let comparisons = Comparisons::default();
+        for sequence in 0..MOST as u64 + 1 {
+            comparisons.strange.insert((sequence, 7), compared(1));
+        }
+        comparisons.strange.insert((1, 7), compared(2));
+        let strange = comparisons.strange.known();
+        assert_eq!(strange.len(), MOST);
+        assert_eq!(strange.get(&(0, 7)), None);
+        assert_eq!(strange.get(&(1, 7)), Some(&compared(2)));
+    }
+}

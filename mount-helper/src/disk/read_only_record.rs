@@ -1,0 +1,211 @@
+//! The disks that this driver itself switched to read-only and therefore has to switch back. A disk
+//! that somebody else switched (`blockdev --setro`) stays read-only.
+//!
+//! A disk is identified by the sequence number of its attachment (`diskseq`) and its device number.
+//! The record is a file beside the socket, as that of [`crate::disk::xen_disk_record`] is, with a
+//! line for each switch in either direction. A line is written before a disk becomes read-only and
+//! after it is writable again.
+use crate::disk::device::Device;
+use crate::disk::xen_disk_record::{append, read, replace};
+use crate::journal;
+use rustix::fd::OwnedFd;
+use rustix::fs::ftruncate;
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Size in bytes beyond which the file is started anew with the entries that still count.
+const LONG: usize = 1 << 20;
+/// Ends a line that was written completely.
+const END: &str = ".";
+
+/// The record of switched disks.
+#[derive(Debug, Default)]
+pub(crate) struct ReadOnlyRecord {
+    file: Option<OwnedFd>,
+    boot: String,
+    /// Whether no earlier helper of this boot has kept a record.
+    first: bool,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    disks: BTreeSet<(u64, u64)>,
+    written: usize,
+}
+
+impl ReadOnlyRecord {
+    /// Returns the path of the file for a helper that listens at a socket.
+    pub(crate) fn beside(socket: &Path) -> PathBuf {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".read-only");
+        path.into()
+    }
+
+    /// Reads the record that an earlier helper of this boot left, drops the disks (sequence and
+    /// number) that are not `still_there`, and continues the record. When the file cannot be
+    /// written, the record ends with the process.
+    pub(crate) fn open(path: &Path, boot: &str, still_there: impl Fn(u64, u64) -> bool) -> Self {
+        let found = read(path);
+        let mut disks = found
+            .as_ref()
+            .map_or_else(|_| BTreeSet::new(), |text| parse(text, boot));
+        disks.retain(|(sequence, number)| still_there(*sequence, *number));
+        let text: String = disks.iter().map(|disk| line(boot, '+', *disk)).collect();
+        let file = replace(path, &text);
+        for why in found.as_ref().err().into_iter().chain(file.as_ref().err()) {
+            if *why != Errno::NOENT {
+                let path = path.display().to_string();
+                journal::warn(
+                    "read-only-forgotten",
+                    &[("file", &path), ("why", &why.to_string())],
+                );
+            }
+        }
+        Self {
+            file: file.ok(),
+            boot: boot.to_owned(),
+            first: !found.is_ok_and(|text| text.lines().any(|line| line.starts_with(boot))),
+            known: Mutex::new(Known {
+                disks,
+                written: text.len(),
+            }),
+        }
+    }
+
+    /// Returns whether no record of an earlier helper was found.
+    pub(crate) fn is_first(&self) -> bool {
+        self.first
+    }
+
+    /// Returns whether this driver switched the disk to read-only.
+    pub(crate) fn has(&self, device: &Device) -> bool {
+        self.known().disks.contains(&device.attachment())
+    }
+
+    /// Notes that the disk is about to become read-only.
+    pub(crate) fn add(&self, device: &Device) -> Result<(), Errno> {
+        self.insert(device.attachment())
+    }
+
+    /// Does the same as [`Self::add`] by sequence and number.
+    pub(crate) fn insert(&self, disk: (u64, u64)) -> Result<(), Errno> {
+        let mut known = self.known();
+        if known.disks.contains(&disk) {
+            return Ok(());
+        }
+        if known.written > LONG
+            && let Some(file) = &self.file
+        {
+            ftruncate(file, 0)?;
+            known.written = 0;
+            let text: String = known
+                .disks
+                .iter()
+                .map(|disk| line(&self.boot, '+', *disk))
+                .collect();
+            self.write(&mut known, &text)?;
+        }
+        self.write(&mut known, &line(&self.boot, '+', disk))?;
+        known.disks.insert(disk);
+        Ok(())
+    }
+
+    /// Notes that the disk is writable again.
+    pub(crate) fn remove(&self, device: &Device) -> Result<(), Errno> {
+        self.forget(device.attachment())
+    }
+
+    fn forget(&self, disk: (u64, u64)) -> Result<(), Errno> {
+        let mut known = self.known();
+        if known.disks.remove(&disk) {
+            self.write(&mut known, &line(&self.boot, '-', disk))?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, known: &mut Known, text: &str) -> Result<(), Errno> {
+        known.written += text.len();
+        match &self.file {
+            Some(file) if !text.is_empty() => append(file, text),
+            _ => Ok(()),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Formats a line. It begins with a newline, so that an incomplete earlier line does not run into
+/// it.
+fn line(boot: &str, direction: char, (sequence, number): (u64, u64)) -> String {
+    format!("\n{boot} {direction} {sequence} {number} {END}\n")
+}
+
+fn parse(text: &str, boot: &str) -> BTreeSet<(u64, u64)> {
+    let mut disks = BTreeSet::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[of, direction, sequence, number, END] = words.as_slice() else {
+            continue;
+        };
+        let (Ok(sequence), Ok(number)) = (sequence.parse(), number.parse()) else {
+            continue;
+        };
+        match direction {
+            "+" if of == boot => disks.insert((sequence, number)),
+            "-" if of == boot => disks.remove(&(sequence, number)),
+            _ => continue,
+        };
+    }
+    disks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_only_disk_record_survives_restart_not_reboot() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = ReadOnlyRecord::beside(&directory.path().join("helper.sock"));
+        let open = |boot| ReadOnlyRecord::open(&path, boot, |sequence, _| sequence != 5);
+        let first = open("boot-1");
+        assert!(first.is_first());
+        for disk in [(1, 7), (2, 7), (5, 7), (3, 8)] {
+            first.insert(disk).expect("note");
+        }
+        first.forget((2, 7)).expect("note");
+        first.forget((9, 9)).expect("nothing to forget");
+        drop(first);
+        let again = open("boot-1");
+        assert!(!again.is_first());
+        let known: Vec<_> = again.known().disks.iter().copied().collect();
+        assert_eq!(known, [(1, 7), (3, 8)]);
+        drop(again);
+        let booted = open("boot-2");
+        assert!(booted.is_first() && booted.known().disks.is_empty());
+    }
+
+    #[test]
+    fn record_file_stays_bounded_and_keeps_entries() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = directory.path().join("switched");
+        let switched = ReadOnlyRecord::open(&path, "boot", |_, _| true);
+        switched.insert((1, 1)).expect("note");
+        for n in 0..60_000 {
+            switched.insert((2, n)).expect("note");
+            switched.forget((2, n)).expect("note");
+        }
+        assert!(std::fs::metadata(&path).expect("file").len() < 2 * LONG as u64);
+        drop(switched);
+        let again = ReadOnlyRecord::open(&path, "boot", |_, _| true);
+        assert_eq!(
+            again.known().disks.iter().copied().collect::<Vec<_>>(),
+            [(1, 1)]
+        );
+    }
+}

@@ -1,0 +1,329 @@
+//! Which volume each disk without a serial was taken for.
+//!
+//! Such a disk does not show which volume it is, and most requests name no device. What a request
+//! with a device name has established is remembered by the sequence number of the disk (`diskseq`),
+//! which the kernel gives to each attachment once: an entry can become useless but never wrong.
+//!
+//! The record is a file beside the socket, so that it outlives this process; entries of another
+//! boot do not count. The file is opened before the process confines itself, and afterwards only
+//! appended to. When the file is lost, nothing counts as proved.
+use crate::disk::device::{DiskRoots, XenDisk};
+use crate::journal;
+use ebs_csi_wire::VolumeId;
+use rustix::fd::OwnedFd;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Largest number of bytes that are read from the file. They hold more attachments than a boot has.
+const LONGEST: u64 = 4 << 20;
+/// Ends a line that was written completely.
+const END: &str = ".";
+
+/// The record of disks without a serial.
+#[derive(Debug, Default)]
+pub(crate) struct XenDiskRecord {
+    file: Option<OwnedFd>,
+    boot: String,
+    entries: Mutex<BTreeMap<XenDisk, VolumeId>>,
+}
+
+/// Why a disk cannot be recorded.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotNoted {
+    /// The disk was taken for another volume.
+    Another,
+    /// The record could not be written.
+    Os(Errno),
+}
+
+impl XenDiskRecord {
+    /// Returns the path of the file for a helper that listens at a socket.
+    pub(crate) fn beside(socket: &Path) -> PathBuf {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".disks");
+        path.into()
+    }
+
+    /// Reads the record that an earlier helper of this boot left, drops the disks that are not
+    /// `still_there`, and continues the record. A file that somebody else could have written counts
+    /// as missing.
+    pub(crate) fn open(
+        path: &Path,
+        boot: &str,
+        still_there: impl Fn(&XenDisk) -> bool,
+    ) -> Result<Self, Errno> {
+        let mut entries = match read(path) {
+            Ok(text) => parse(&text, boot),
+            Err(Errno::NOENT) => BTreeMap::new(),
+            Err(why) => {
+                let path = path.display().to_string();
+                journal::warn(
+                    "disks-forgotten",
+                    &[("file", &path), ("why", &why.to_string())],
+                );
+                BTreeMap::new()
+            }
+        };
+        entries.retain(|disk, _| still_there(disk));
+        let text: String = entries
+            .iter()
+            .map(|(disk, volume)| line(boot, disk, volume))
+            .collect();
+        let file = replace(path, &text)?;
+        Ok(Self {
+            file: Some(file),
+            boot: boot.to_owned(),
+            entries: Mutex::new(entries),
+        })
+    }
+
+    /// Returns the volume that a disk was taken for.
+    pub(crate) fn volume_of(&self, disk: &XenDisk) -> Option<VolumeId> {
+        self.entries().get(disk).cloned()
+    }
+
+    /// Returns the disks that were taken for a volume, the latest first. Some may be gone.
+    pub(crate) fn disks_of(&self, volume: &VolumeId) -> Vec<XenDisk> {
+        let entries = self.entries();
+        let of_it = entries.iter().rev().filter(|(_, of)| *of == volume);
+        of_it.map(|(disk, _)| *disk).collect()
+    }
+
+    /// Returns every disk and the volume that it was taken for. Some disks may be gone.
+    pub(crate) fn all(&self) -> Vec<(XenDisk, VolumeId)> {
+        let entries = self.entries();
+        entries
+            .iter()
+            .map(|(disk, volume)| (*disk, volume.clone()))
+            .collect()
+    }
+
+    /// Records that a disk is taken for a volume; returns whether that is new. The file is written
+    /// before the entry counts.
+    pub(crate) fn add(&self, disk: XenDisk, volume: &VolumeId) -> Result<bool, NotNoted> {
+        let mut entries = self.entries();
+        match entries.get(&disk) {
+            Some(known) if known == volume => return Ok(false),
+            Some(_) => return Err(NotNoted::Another),
+            None => {}
+        }
+        let file = self.file.as_ref().ok_or(NotNoted::Os(Errno::BADF))?;
+        append(file, &line(&self.boot, &disk, volume)).map_err(NotNoted::Os)?;
+        entries.insert(disk, volume.clone());
+        Ok(true)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<XenDisk, VolumeId>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the kernel's identifier of this boot. The error contains the path of the file.
+pub(crate) fn boot() -> Result<String, (String, io::Error)> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let boot = std::fs::read_to_string(path).map_err(|why| (path.to_owned(), why))?;
+    Ok(boot.trim().to_owned())
+}
+
+/// Makes `disks` accept disks without a serial by their name, and opens the record beside the
+/// socket. The error contains the path of the file.
+pub(crate) fn by_name(
+    disks: DiskRoots,
+    socket: &Path,
+    boot: &str,
+) -> Result<(DiskRoots, XenDiskRecord), (String, io::Error)> {
+    let disks = disks.taking_names();
+    let at = |what: &Path| {
+        let what = what.to_string_lossy().into_owned();
+        move |why: io::Error| (what, why)
+    };
+    let path = XenDiskRecord::beside(socket);
+    let still_there = |disk: &XenDisk| disks.xen_disk(disk.number) == Some(*disk);
+    let taken = XenDiskRecord::open(&path, boot, still_there).map_err(|e| at(&path)(e.into()))?;
+    journal::warn(
+        "disks-by-name",
+        &[
+            (
+                "meaning",
+                "this machine is built on Xen: its disks have no serial, and are taken for volumes by the name that EC2 was told",
+            ),
+            ("file", &path.to_string_lossy()),
+            ("switch", "--disks-without-serial"),
+        ],
+    );
+    Ok((disks, taken))
+}
+
+/// Replaces the file at `path` by one with this text, and returns it opened for appending.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<OwnedFd, Errno> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    match unlinkat(CWD, &new, rustix::fs::AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno),
+    }
+    let file = openat(
+        CWD,
+        &new,
+        OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC,
+        Mode::RUSR | Mode::WUSR,
+    )?;
+    if !text.is_empty() {
+        append(&file, text)?;
+    }
+    renameat(CWD, &new, CWD, path)?;
+    Ok(file)
+}
+
+/// Reads a file that only this program can have written.
+pub(crate) fn read(path: &Path) -> Result<String, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(CWD, path, flags, Mode::empty())?;
+    let facts = fstat(&file)?;
+    let ours = FileType::from_raw_mode(facts.st_mode) == FileType::RegularFile
+        && facts.st_uid == rustix::process::geteuid().as_raw()
+        && facts.st_mode & 0o077 == 0
+        && facts.st_nlink == 1;
+    if !ours {
+        return Err(Errno::PERM);
+    }
+    let mut text = String::new();
+    File::from(file)
+        .take(LONGEST)
+        .read_to_string(&mut text)
+        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    Ok(text)
+}
+
+/// Formats a line. It begins with a newline, so that an incomplete earlier line does not run into
+/// it.
+fn line(boot: &str, disk: &XenDisk, volume: &VolumeId) -> String {
+    format!(
+        "\n{boot} {} {} {volume} {END}\n",
+        disk.sequence, disk.number
+    )
+}
+
+fn parse(text: &str, boot: &str) -> BTreeMap<XenDisk, VolumeId> {
+    let entry = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[of, sequence, number, volume, END] = words.as_slice() else {
+            return None;
+        };
+        let disk = XenDisk {
+            sequence: sequence.parse().ok()?,
+            number: number.parse().ok()?,
+        };
+        (of == boot).then_some((disk, VolumeId::parse(volume).ok()?))
+    };
+    text.lines().filter_map(entry).collect()
+}
+
+pub(crate) fn append(file: &OwnedFd, line: &str) -> Result<(), Errno> {
+    match rustix::io::write(file, line.as_bytes())? {
+        written if written == line.len() => Ok(()),
+        _ => Err(Errno::NOSPC),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn disk(sequence: u64) -> XenDisk {
+        XenDisk {
+            sequence,
+            number: 7,
+        }
+    }
+
+    fn volume(digit: u8) -> VolumeId {
+        VolumeId::parse(&format!("vol-0123456789abcdef{digit}")).expect("an id")
+    }
+
+    #[test]
+    fn taken_disks_survive_restart_not_reboot_or_detach() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = XenDiskRecord::beside(&directory.path().join("helper.sock"));
+        let first = XenDiskRecord::open(&path, "boot-1", |_| true).expect("open");
+        for (sequence, of) in [(1, 1), (2, 2), (5, 1)] {
+            assert_eq!(first.add(disk(sequence), &volume(of)), Ok(true));
+        }
+        assert_eq!(first.add(disk(1), &volume(1)), Ok(false));
+        assert_eq!(first.add(disk(1), &volume(2)), Err(NotNoted::Another));
+        assert_eq!(first.disks_of(&volume(1)), [disk(5), disk(1)]);
+        drop(first);
+        let again = XenDiskRecord::open(&path, "boot-1", |disk| disk.sequence != 5).expect("open");
+        assert_eq!(
+            again.all(),
+            [(disk(1), volume(1)), (disk(2), volume(2))].to_vec()
+        );
+        drop(again);
+        // The disk that was gone does not come back.
+        let third = XenDiskRecord::open(&path, "boot-1", |_| true).expect("open");
+        assert_eq!(third.volume_of(&disk(5)), None);
+        drop(third);
+        let booted = XenDiskRecord::open(&path, "boot-2", |_| true).expect("open");
+        assert_eq!(booted.all(), []);
+    }
+
+    #[test]
+    fn half_written_lines_are_ignored_without_harming_others() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = directory.path().join("disks");
+        let taken = XenDiskRecord::open(&path, "boot", |_| true).expect("open");
+        let whole = line("boot", &disk(3), &volume(3));
+        for length in 0..whole.len() - 1 {
+            append(taken.file.as_ref().expect("file"), &whole[..length]).expect("write");
+        }
+        assert_eq!(taken.add(disk(4), &volume(4)), Ok(true));
+        drop(taken);
+        let taken = XenDiskRecord::open(&path, "boot", |_| true).expect("open");
+        assert_eq!(taken.all(), [(disk(4), volume(4))].to_vec());
+    }
+
+    /// Another process may have written such a file, so the helper replaces it with an empty one.
+    #[test]
+    fn group_writable_or_linked_record_file_is_rejected() {
+        let directory = tempfile::tempdir().expect("tempdir");
+        let path = directory.path().join("disks");
+        let text = line("boot", &disk(1), &volume(1));
+        let make = |mode: u32| {
+            fs::write(&path, &text).expect("write");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("chmod");
+        };
+        make(0o600);
+        assert_eq!(read(&path), Ok(text.clone()));
+        make(0o620);
+        assert_eq!(read(&path), Err(Errno::PERM));
+        let linked = directory.path().join("linked");
+        make(0o600);
+        fs::hard_link(&path, &linked).expect("link");
+        assert_eq!(read(&path), Err(Errno::PERM));
+        fs::remove_file(&path).expect("remove");
+        std::os::unix::fs::symlink(&linked, &path).expect("symlink");
+        assert_eq!(read(&path), Err(Errno::LOOP));
+        // Such a file is replaced.
+        let taken = XenDiskRecord::open(&path, "boot", |_| true).expect("open");
+        assert_eq!(taken.all(), []);
+        assert_eq!(read(&path), Ok(String::new()));
+    }
+
+    #[test]
+    fn disk_is_not_recorded_without_record_file() {
+        let none = XenDiskRecord::default();
+        assert_eq!(
+            none.add(disk(1), &volume(1)),
+            Err(NotNoted::Os(Errno::BADF))
+        );
+        assert_eq!(none.volume_of(&disk(1)), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! Mounts are made detached, compared with what they should be, and only then attached to a held
+//! target. Each function that makes or ends a mount takes the policy's authorization as an
+//! argument.
+use crate::disk::device::Device;
+use crate::mount::volume_root;
+use crate::outcome::{At, Done, failed};
+use crate::sys;
+use ebs_csi_policy::flag::MountPlan;
+use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
+use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Step};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::fstat;
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
+    move_mount, open_tree, unmount,
+};
+
+/// One parameter of a file system's mount context (fsconfig(2)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Parameter {
+    /// A parameter without a value.
+    Flag(String),
+    /// A parameter with a value.
+    Value(String, String),
+}
+
+impl Parameter {
+    fn set(&self, context: &OwnedFd) -> Result<(), Errno> {
+        match self {
+            Self::Flag(name) => fsconfig_set_flag(context.as_fd(), name.as_str()),
+            Self::Value(name, value) => {
+                fsconfig_set_string(context.as_fd(), name.as_str(), value.as_str())
+            }
+        }
+    }
+}
+
+/// Returns the parameters that follow from a plan and the driver's own rules. `continues` says that
+/// the superblock of an ext file system asks to go on after an error; it counts unless the plan has
+/// an `errors` option.
+pub(crate) fn parameters(plan: &MountPlan, fs: FsType, continues: bool) -> Vec<Parameter> {
+    let mut parameters: Vec<Parameter> = plan
+        .context
+        .iter()
+        .map(|(name, value)| match value {
+            Some(value) => Parameter::Value((*name).to_owned(), value.clone()),
+            None => Parameter::Flag((*name).to_owned()),
+        })
+        .collect();
+    let mut add = |word: &str| {
+        let flag = Parameter::Flag(word.to_owned());
+        if !parameters.contains(&flag) {
+            parameters.push(flag);
+        }
+    };
+    if plan.read_only {
+        add("ro");
+    }
+    if fs == FsType::Xfs {
+        // A clone and its origin have the same identifier, and can be mounted on one node.
+        add("nouuid");
+    } else if !plan.context.iter().any(|(name, _)| *name == ERRORS) {
+        // Without this option the kernel does what the superblock asks for, which may be a panic.
+        parameters.push(on_error(if continues { "continue" } else { "remount-ro" }));
+    }
+    parameters
+}
+
+/// The option for what an ext file system does after an error.
+const ERRORS: &str = "errors";
+
+fn on_error(what: &str) -> Parameter {
+    Parameter::Value(ERRORS.to_owned(), what.to_owned())
+}
+
+/// A mount that is not attached anywhere yet.
+#[derive(Debug)]
+pub(crate) struct DetachedMount(OwnedFd);
+
+/// Makes a mount of exactly this disk. `attributes` are `MOUNT_ATTR_*` bits, which are set before
+/// anybody can see the mount.
+pub(crate) fn create(
+    _permit: &Authorized<StageDisk>,
+    fs: FsType,
+    device: &Device,
+    parameters: &[Parameter],
+    attributes: u64,
+) -> Done<DetachedMount> {
+    let attributes = MountAttrFlags::from_bits(u32::try_from(attributes).unwrap_or(u32::MAX))
+        .ok_or(Refusal::MountFlag)?;
+    let context = fsopen(fs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC).at(Step::CreateMount)?;
+    fsconfig_set_string(context.as_fd(), "source", device.path()).at(Step::CreateMount)?;
+    for parameter in parameters {
+        match parameter.set(&context) {
+            Ok(()) => {}
+            // The kernel does not know the parameter, or not with this value.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Err(Refusal::MountFlag.into()),
+            Err(e) => return Err(failed(Step::CreateMount, e)),
+        }
+    }
+    match fsconfig_create(context.as_fd()) {
+        Ok(()) => {}
+        // EFSCORRUPTED and EFSBADCRC.
+        Err(Errno::UCLEAN | Errno::BADMSG) => {
+            let damaged = Seen::Content {
+                signature: fs.into(),
+                state: ContentState::Damaged,
+            };
+            return Err(Refused::because(Refusal::FilesystemErrors, damaged).into());
+        }
+        Err(e) => return Err(failed(Step::CreateMount, e)),
+    }
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+        .at(Step::CreateMount)?;
+    // The source was given by name, so check which disk the kernel opened.
+    if fstat(&mount).at(Step::CreateMount)?.st_dev != device.number() {
+        return Err(Refusal::DeviceMismatch.into());
+    }
+    Ok(DetachedMount(mount))
+}
+
+/// A further mount of a file system that is mounted somewhere already, and the context that can
+/// reconfigure the file system for all its mounts.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    context: OwnedFd,
+    mount: DetachedMount,
+}
+
+/// Joins the live file system of this disk. Fails with `EBUSY` when anything else holds the disk,
+/// or when `read_only` differs from the state of the file system.
+pub(crate) fn join(
+    _permit: &Authorized<Withdraw>,
+    fs: FsType,
+    device: &Device,
+    read_only: bool,
+) -> Result<Joined, Errno> {
+    joined(fs, device, read_only)
+}
+
+/// Does the same as [`join`] for a stage.
+pub(crate) fn join_staged(
+    _permit: &Authorized<StageDisk>,
+    fs: FsType,
+    device: &Device,
+    read_only: bool,
+) -> Result<Joined, Errno> {
+    joined(fs, device, read_only)
+}
+
+fn joined(fs: FsType, device: &Device, read_only: bool) -> Result<Joined, Errno> {
+    let context = fsopen(fs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(context.as_fd(), "source", device.path())?;
+    if read_only {
+        fsconfig_set_flag(context.as_fd(), "ro")?;
+    }
+    if fs == FsType::Xfs {
+        fsconfig_set_flag(context.as_fd(), "nouuid")?;
+    } else {
+        // Counts only when the other mount has just gone and this call mounts the file system anew.
+        on_error("remount-ro").set(&context)?;
+    }
+    fsconfig_create(context.as_fd())?;
+    let mount = fsmount(
+        context.as_fd(),
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::empty(),
+    )?;
+    if fstat(&mount)?.st_dev != device.number() {
+        return Err(Errno::NODEV);
+    }
+    Ok(Joined {
+        context,
+        mount: DetachedMount(mount),
+    })
+}
+
+impl Joined {
+    /// Writes the file system back and makes it read-only for all its mounts. Fails with `EBUSY`
+    /// while a file is open for writing.
+    pub(crate) fn make_read_only(&self) -> Result<(), Errno> {
+        self.reconfigure("ro")
+    }
+
+    /// Makes the file system writable again.
+    pub(crate) fn make_writable(&self) -> Result<(), Errno> {
+        self.reconfigure("rw")
+    }
+
+    /// Reconfigures the file system: a context that has made its mount does that from then on
+    /// (fsmount(2)).
+    fn reconfigure(&self, word: &str) -> Result<(), Errno> {
+        fsconfig_set_flag(self.context.as_fd(), word)?;
+        fsconfig_reconfigure(self.context.as_fd())
+    }
+
+    /// Returns the mount without the context.
+    pub(crate) fn into_mount(self) -> DetachedMount {
+        self.mount
+    }
+}
+
+/// Copies the mount at a held path, without what is mounted beneath it.
+pub(crate) fn copy(_permit: &Authorized<Publish>, of: impl AsFd) -> Done<DetachedMount> {
+    open_tree(
+        of,
+        "",
+        OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH,
+    )
+    .at(Step::CreateMount)
+    .map(DetachedMount)
+}
+
+impl DetachedMount {
+    /// Sets and clears `MOUNT_ATTR_*` bits in one step.
+    pub(crate) fn change(&self, set: u64, clear: u64) -> Done<()> {
+        if set == 0 && clear == 0 {
+            return Ok(());
+        }
+        sys::set_mount_attributes(&self.0, set, clear).at(Step::CreateMount)
+    }
+
+    /// Attaches the mount to a held path. Consumes the handle, because an open one would keep the
+    /// mount busy.
+    pub(crate) fn attach(self, target: impl AsFd) -> Done<()> {
+        move_mount(
+            &self.0,
+            "",
+            target,
+            "",
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH,
+        )
+        .at(Step::AttachMount)
+    }
+
+    /// Opens the root of the file system, for ioctls.
+    pub(crate) fn root(&self) -> Result<OwnedFd, Errno> {
+        volume_root::open(&self.0, ".")
+    }
+}
+
+/// Unmounts what stands at `name` in a held directory. The caller must hold no descriptor on the
+/// mount: even an O_PATH descriptor keeps it busy.
+pub(crate) fn unmount_at(
+    _permit: &Authorized<Withdraw>,
+    parent: impl AsFd,
+    name: &str,
+) -> Result<(), Errno> {
+    let path = format!("/proc/self/fd/{}/{name}", parent.as_fd().as_raw_fd());
+    unmount(path, UnmountFlags::NOFOLLOW)
+}

@@ -1,0 +1,101 @@
+//! The broker's requests to the process that makes and removes targets
+//! ([`crate::roles::directories`]): one held parent, one name and one act for each.
+use crate::channel;
+use crate::outcome::{At, Done};
+use ebs_csi_wire::Step;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use std::sync::{Mutex, PoisonError};
+
+/// What is done to a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// mkdir, mode 0755.
+    MakeDirectory,
+    /// mkdir, mode [`MADE_HERE`]: a directory on the way to a target.
+    MakeParent,
+    /// mknod of an empty regular file, mode 0644.
+    MakeFile,
+    /// rmdir, which removes only an empty directory.
+    RemoveDirectory,
+    /// unlink, only of an empty file of root.
+    RemoveFile,
+}
+
+/// Mode of a directory that this process made on the way to a target. The mode distinguishes these
+/// directories from others for every later process: in a directory that only root may write to, the
+/// sticky bit has no other effect, and kubelet never sets it.
+pub(crate) const MADE_HERE: u32 = 0o1755;
+
+impl Act {
+    const fn number(self) -> u8 {
+        match self {
+            Self::MakeDirectory => 1,
+            Self::MakeFile => 2,
+            Self::RemoveDirectory => 3,
+            Self::RemoveFile => 4,
+            Self::MakeParent => 5,
+        }
+    }
+
+    /// Returns the act with this number.
+    pub(crate) const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::MakeDirectory,
+            2 => Self::MakeFile,
+            3 => Self::RemoveDirectory,
+            4 => Self::RemoveFile,
+            5 => Self::MakeParent,
+            _ => return None,
+        })
+    }
+}
+
+/// The broker's end.
+#[derive(Debug)]
+pub(crate) struct Directories {
+    socket: Mutex<OwnedFd>,
+}
+
+impl Directories {
+    /// Uses the process at the other end of `socket`.
+    pub(crate) fn new(socket: OwnedFd) -> Self {
+        Self {
+            socket: Mutex::new(socket),
+        }
+    }
+
+    fn ask(&self, act: Act, parent: impl AsFd, name: &str) -> Result<(), Errno> {
+        let mut request = vec![act.number()];
+        request.extend_from_slice(name.as_bytes());
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let as_errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
+        channel::send(&*socket, &request, &[parent.as_fd()]).map_err(as_errno)?;
+        let (reply, _) = channel::receive(&*socket).map_err(as_errno)?;
+        match <[u8; 4]>::try_from(reply.as_slice()).map(i32::from_le_bytes) {
+            Ok(0) => Ok(()),
+            Ok(errno) => Err(Errno::from_raw_os_error(errno)),
+            Err(_) => Err(Errno::PIPE),
+        }
+    }
+
+    /// Makes `name`. It is no error when `name` exists already; the caller checks what it is.
+    pub(crate) fn make(&self, act: Act, parent: impl AsFd, name: &str) -> Done<()> {
+        match self.ask(act, parent, name) {
+            Err(Errno::EXIST) => Ok(()),
+            other => other.at(Step::MakeTarget),
+        }
+    }
+
+    /// Removes `name`; returns false when there was none.
+    pub(crate) fn remove(&self, act: Act, parent: impl AsFd, name: &str) -> Done<bool> {
+        match self.ask(act, parent, name) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR) => {
+                Err(ebs_csi_wire::Refusal::TargetOccupied.into())
+            }
+            Err(errno) => Err(errno).at(Step::RemoveTarget),
+        }
+    }
+}

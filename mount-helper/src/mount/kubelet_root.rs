@@ -1,0 +1,286 @@
+//! A path beneath the kubelet root, and what stands there.
+use crate::mount::directory_requests::{Act, Directories, MADE_HERE};
+use crate::mount::mount_table::{Mount, MountTable, mount_id_at};
+use crate::outcome::{At, Done, at_path};
+use crate::path_resolution;
+use ebs_csi_policy::facts::{MountFacts, PathFacts, VolumeMount};
+use ebs_csi_wire::{KubeletPath, Refusal, Seen, Step};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{FileType, fstat};
+use rustix::io::Errno;
+use std::sync::{Mutex, PoisonError};
+
+/// The held kubelet root.
+#[derive(Debug)]
+pub(crate) struct KubeletRoot {
+    held: OwnedFd,
+    path: KubeletPath,
+    /// The same path with symbolic links resolved, as the mount table shows it in the paths of
+    /// mounts beneath it.
+    in_table: String,
+    /// Locked while a target is made with its parents, and while made parents are removed.
+    parents: Mutex<()>,
+}
+
+impl KubeletRoot {
+    /// Opens and holds the directory at `path`.
+    pub(crate) fn open(path: KubeletPath) -> Result<Self, Errno> {
+        use rustix::fs::{Mode, OFlags};
+        let held = rustix::fs::open(
+            path.as_str(),
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let real = std::fs::canonicalize(path.as_str())
+            .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        let in_table = real.to_str().ok_or(Errno::ILSEQ)?.to_owned();
+        Ok(Self {
+            held,
+            path,
+            in_table,
+            parents: Mutex::default(),
+        })
+    }
+
+    /// Returns the path of the root.
+    pub(crate) fn path(&self) -> &KubeletPath {
+        &self.path
+    }
+
+    /// Returns the descriptor of the root.
+    pub(crate) fn held(&self) -> &OwnedFd {
+        &self.held
+    }
+
+    /// Opens a relative path with O_PATH.
+    pub(crate) fn hold(&self, relative: &str) -> Done<OwnedFd> {
+        at_path(path_resolution::hold(&self.held, relative))
+    }
+
+    /// Opens a relative path with O_PATH and refuses when something is mounted on it, so that a
+    /// mount is never stacked on one that has appeared since the place was judged.
+    pub(crate) fn hold_free(&self, relative: &str) -> Done<OwnedFd> {
+        let held = self.hold(relative)?;
+        match mount_id_at(&held).at(Step::ResolvePath)? {
+            None => Ok(held),
+            Some(_) => Err(Refusal::MountedDifferently.into()),
+        }
+    }
+
+    /// Returns the device number of the block device node at a relative path.
+    pub(crate) fn bound_node(&self, relative: &str) -> Option<u64> {
+        let facts = fstat(self.hold(relative).ok()?).ok()?;
+        (FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice).then_some(facts.st_rdev)
+    }
+
+    /// Opens the parent of a relative path with O_PATH, and returns it with the last component.
+    pub(crate) fn hold_parent<'p>(&self, relative: &'p str) -> Done<(OwnedFd, &'p str)> {
+        let (parent, name) = path_resolution::split(relative);
+        let held = at_path(path_resolution::hold_directory(&self.held, parent))?;
+        Ok((held, name))
+    }
+
+    /// Returns what stands at a relative path.
+    pub(crate) fn look(&self, relative: &str, table: &MountTable) -> Done<PathFacts> {
+        Ok(self.look_and_list(relative, table)?.0)
+    }
+
+    /// Does the same as [`Self::look`], and returns all mounts of the table when the path is a
+    /// mount.
+    pub(crate) fn look_and_list(
+        &self,
+        relative: &str,
+        table: &MountTable,
+    ) -> Done<(PathFacts, Vec<Mount>)> {
+        let held = match path_resolution::hold(&self.held, relative) {
+            Ok(held) => held,
+            Err(Errno::NOENT) => return Ok((PathFacts::Missing, Vec::new())),
+            Err(errno) => return at_path(Err(errno)),
+        };
+        let facts = match fstat(&held) {
+            Ok(facts) => facts,
+            // A file system that the kernel has shut down cannot be queried, but its mount still
+            // exists and has to be unmounted.
+            Err(errno @ (Errno::IO | Errno::STALE | Errno::NOTCONN | Errno::NODEV)) => {
+                let by_name = self.by_name(relative, table)?;
+                let facts = by_name.map_or_else(|| Err(errno).at(Step::ResolvePath), Ok)?;
+                return Ok((facts, Vec::new()));
+            }
+            Err(errno) => return Err(errno).at(Step::ResolvePath),
+        };
+        let kind = FileType::from_raw_mode(facts.st_mode);
+        let Some(id) = mount_id_at(&held).at(Step::ResolvePath)? else {
+            let facts = match kind {
+                FileType::Directory => PathFacts::Directory,
+                FileType::RegularFile => PathFacts::File,
+                _ => PathFacts::Other,
+            };
+            return Ok((facts, Vec::new()));
+        };
+        let mounts = table.read().at(Step::ReadMountTable)?;
+        // The mount was unmounted between the two reads; the caller's next look shows the result.
+        let Some(mount) = mounts.iter().find(|mount| mount.id == id) else {
+            return Err(Errno::AGAIN).at(Step::ReadMountTable);
+        };
+        let block = kind == FileType::BlockDevice;
+        let facts = PathFacts::Mounted(MountFacts {
+            device: if block { facts.st_rdev } else { mount.device },
+            block,
+            whole: block || mount.root == "/",
+            // The file system that holds a device node does not decide about writes to the device.
+            read_only: mount.read_only || (!block && mount.superblock_read_only),
+        });
+        Ok((facts, mounts))
+    }
+
+    /// Returns the mount that the table has at a relative path, for a path that cannot be queried
+    /// itself. The last mount covers the others.
+    fn by_name(&self, relative: &str, table: &MountTable) -> Done<Option<PathFacts>> {
+        let mounts = table.read().at(Step::ReadMountTable)?;
+        let top = mounts
+            .iter()
+            .rfind(|mount| self.relative(mount).as_deref() == Some(relative));
+        Ok(top.map(|mount| {
+            PathFacts::Mounted(MountFacts {
+                device: mount.device,
+                block: false,
+                whole: mount.root == "/",
+                read_only: mount.read_only || mount.superblock_read_only,
+            })
+        }))
+    }
+
+    /// Returns every place where the file system of a device is mounted.
+    pub(crate) fn mounts_of(&self, device: u64, table: &MountTable) -> Done<Vec<VolumeMount>> {
+        let mounts = table.read().at(Step::ReadMountTable)?;
+        Ok(self.those(&mounts, |mount| mount.device == device))
+    }
+
+    /// Returns those of `mounts` that `wanted` accepts, in the form that the judge takes.
+    pub(crate) fn those(
+        &self,
+        mounts: &[Mount],
+        wanted: impl Fn(&Mount) -> bool,
+    ) -> Vec<VolumeMount> {
+        mounts
+            .iter()
+            .filter(|mount| wanted(mount))
+            .map(|mount| VolumeMount {
+                path: self.relative(mount),
+                read_only: mount.read_only || mount.superblock_read_only,
+            })
+            .collect()
+    }
+
+    /// Returns every mount of a device, wherever it is.
+    pub(crate) fn all_of(&self, device: u64, table: &MountTable) -> Done<Vec<Mount>> {
+        let mut mounts = table.read().at(Step::ReadMountTable)?;
+        mounts.retain(|mount| mount.device == device);
+        Ok(mounts)
+    }
+
+    /// Returns a place other than `relative` where the file system of a device is mounted, for a
+    /// refusal that names it. None when there is no such place, or none with a name that can be
+    /// reported.
+    pub(crate) fn other_mount(
+        &self,
+        device: u64,
+        relative: &str,
+        table: &MountTable,
+    ) -> Option<Seen> {
+        let mounts = table.read().ok()?;
+        mounts
+            .iter()
+            .filter(|mount| mount.device == device)
+            .filter(|mount| self.relative(mount).as_deref() != Some(relative))
+            .find_map(|mount| self.place_of(mount))
+            .map(Seen::MountedAt)
+    }
+
+    /// Returns where a mount stands: beneath this root by the name that a request would use,
+    /// elsewhere by the name in the table.
+    pub(crate) fn place_of(&self, mount: &Mount) -> Option<KubeletPath> {
+        match self.relative(mount) {
+            Some(relative) => self.named(&relative),
+            None => KubeletPath::parse(&mount.path).ok(),
+        }
+    }
+
+    /// Returns the name that requests and answers use for a relative path; None when it has no form
+    /// that a request may have.
+    pub(crate) fn named(&self, relative: &str) -> Option<KubeletPath> {
+        KubeletPath::parse(&format!("{}/{relative}", self.path)).ok()
+    }
+
+    /// Returns the path of a mount relative to this root; None when the mount stands elsewhere.
+    pub(crate) fn relative(&self, mount: &Mount) -> Option<String> {
+        mount
+            .path
+            .strip_prefix(self.in_table.as_str())?
+            .strip_prefix('/')
+            .map(str::to_owned)
+    }
+
+    /// Makes a directory, with its missing parents.
+    pub(crate) fn make_directories(&self, relative: &str, directories: &Directories) -> Done<()> {
+        self.make(Act::MakeDirectory, relative, directories)
+    }
+
+    /// Makes an empty file, with its missing parents.
+    pub(crate) fn make_file(&self, relative: &str, directories: &Directories) -> Done<()> {
+        self.make(Act::MakeFile, relative, directories)
+    }
+
+    fn make(&self, act: Act, relative: &str, directories: &Directories) -> Done<()> {
+        let _parents_stay = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        let (parents, name) = path_resolution::split(relative);
+        let mut parent = at_path(path_resolution::hold_directory(&self.held, "."))?;
+        for name in parents.split('/').filter(|name| *name != ".") {
+            parent = match path_resolution::hold_directory(&parent, name) {
+                Err(Errno::NOENT) => {
+                    directories.make(Act::MakeParent, &parent, name)?;
+                    path_resolution::hold_directory(&parent, name).at(Step::MakeTarget)?
+                }
+                other => at_path(other)?,
+            };
+        }
+        match path_resolution::hold(&parent, name) {
+            Err(Errno::NOENT) => directories.make(act, &parent, name),
+            other => at_path(other).map(drop),
+        }
+    }
+
+    /// Removes those of a path's parents that were made on the way to a target and are empty now,
+    /// from the last one upwards.
+    pub(crate) fn remove_made_parents(&self, relative: &str, directories: &Directories) {
+        let _nobody_makes = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut path = path_resolution::split(relative).0;
+        while path != "." {
+            let made_here = match path_resolution::hold_directory(&self.held, path) {
+                Ok(held) => fstat(&held)
+                    .is_ok_and(|facts| facts.st_uid == 0 && facts.st_mode & 0o7777 == MADE_HERE),
+                // An interrupted request may have removed a parent already.
+                Err(errno) => errno == Errno::NOENT,
+            };
+            // A parent that is in use again stays, and so do those above it.
+            if !made_here
+                || self
+                    .remove(Act::RemoveDirectory, path, directories)
+                    .is_err()
+            {
+                return;
+            }
+            path = path_resolution::split(path).0;
+        }
+    }
+
+    /// Removes an empty directory or a file; returns false when there was none.
+    pub(crate) fn remove(&self, act: Act, relative: &str, directories: &Directories) -> Done<bool> {
+        let (parent, name) = path_resolution::split(relative);
+        match path_resolution::hold_directory(&self.held, parent) {
+            Ok(held) => directories.remove(act, held.as_fd(), name),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => at_path(Err(errno)),
+        }
+    }
+}

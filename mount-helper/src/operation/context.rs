@@ -1,0 +1,192 @@
+//! Everything that an operation may use, opened before the process confined itself.
+use crate::disk::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
+use crate::disk::examined_disks::ExaminedDisks;
+use crate::disk::format_comparison::Comparisons;
+use crate::disk::mounted_disks::MountedDisks;
+use crate::disk::read_only_record::ReadOnlyRecord;
+use crate::disk::xen_disk_record::XenDiskRecord;
+use crate::mount::directory_requests::Directories;
+use crate::mount::kubelet_root::KubeletRoot;
+use crate::mount::kubelet_root_lock::KubeletRootLock;
+use crate::mount::mount_table::MountTable;
+use crate::operation::path_reservation::PathReservations;
+use crate::outcome::{At, Done};
+use crate::settings::CopiedMounts;
+use crate::tool::runner_requests::Runners;
+use ebs_csi_policy::ceiling::Ceiling;
+use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
+use ebs_csi_wire::{FsType, KubeletPath, Refusal, Refused, Step, VolumeId};
+use rustix::fs::major;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// The broker's held directories, its state and its connections to the other processes.
+#[derive(Debug)]
+pub(crate) struct OperationContext {
+    /// The kubelet root, beneath which every path of a request lies.
+    pub(crate) root: KubeletRoot,
+    /// The directories in which disks are looked for.
+    pub(crate) disks: DiskRoots,
+    /// The mount table of this process.
+    pub(crate) mount_table: MountTable,
+    /// The connection to the process that makes and removes targets.
+    pub(crate) directories: Directories,
+    /// The connection to the processes that run tools.
+    pub(crate) runners: Runners,
+    /// The compiled rules, as narrowed by the settings.
+    pub(crate) rules: Ceiling,
+    /// Which disks need not be examined again.
+    pub(crate) examined_disks: ExaminedDisks,
+    /// Which disks this helper has mounted.
+    pub(crate) mounted_disks: MountedDisks,
+    /// The comparisons between the content of disks and formats of their volumes.
+    pub(crate) comparisons: Comparisons,
+    /// What to do about copies of mounts in other namespaces.
+    pub(crate) copied_mounts: CopiedMounts,
+    /// Which volumes disks without a serial were taken for.
+    pub(crate) xen_disk_record: XenDiskRecord,
+    /// Which disks this driver made read-only.
+    pub(crate) read_only_record: ReadOnlyRecord,
+    /// The places that running operations have reserved.
+    pub(crate) path_reservations: PathReservations,
+    /// The lock that keeps other helpers from serving this root.
+    #[expect(dead_code, reason = "held for as long as this lives")]
+    pub(crate) lock: KubeletRootLock,
+}
+
+impl OperationContext {
+    /// Returns a path of a request relative to the root. The caller has checked before the
+    /// operation began that the policy allows the path.
+    pub(crate) fn relative<'p>(&self, path: &'p KubeletPath) -> Done<&'p str> {
+        path.strip_root(self.root.path())
+            .map(|relative| relative.as_str())
+            .ok_or_else(|| Refusal::PathOutside.into())
+    }
+
+    /// Returns what stands at a relative path.
+    pub(crate) fn look(&self, relative: &str) -> Done<PathFacts> {
+        self.root.look(relative, &self.mount_table)
+    }
+
+    /// Returns whose disk is mounted at a place. A place without a mount counts as the volume's.
+    pub(crate) fn owner(&self, place: &PathFacts, volume: &VolumeId) -> Done<Owner> {
+        let PathFacts::Mounted(MountFacts { device, block, .. }) = place else {
+            return Ok(Owner::ThisVolume);
+        };
+        // A file system without a disk (tmpfs, NFS, overlay), and btrfs, has a device number of its
+        // own with major number 0.
+        if major(*device) == 0 {
+            return Ok(Owner::Another);
+        }
+        Ok(match self.disks.serial_of(*device).at(Step::FindDevice)? {
+            Some(serial) if serial == volume.serial() => Owner::ThisVolume,
+            Some(_) => Owner::Another,
+            None => match self.disks.xen_disk(*device) {
+                Some(disk) => self.taken_for(disk, *block, volume)?,
+                None if self.disks.exists(*device) => Owner::Another,
+                None if self.was_a_volumes(*device, *block)? => Owner::Gone,
+                None => Owner::Another,
+            },
+        })
+    }
+
+    /// Returns whether a mount of a disk that is gone looks like one of a volume: made by a mount
+    /// call of this helper, or one like it, on a disk that could be a volume's.
+    fn was_a_volumes(&self, device: u64, block: bool) -> Done<bool> {
+        let mounts = self.mount_table.read().at(Step::ReadMountTable)?;
+        Ok(mounts.iter().any(|mount| {
+            let named = if block {
+                let bound = || self.root.bound_node(&self.root.relative(mount)?);
+                Some(mount.root_name()).filter(|_| bound() == Some(device))
+            } else {
+                let ours = FsType::ALL.iter().any(|fs| fs.as_str() == mount.fs_type);
+                mount
+                    .source
+                    .rsplit('/')
+                    .next()
+                    .filter(|_| ours && mount.device == device)
+            };
+            named.is_some_and(|name| self.disks.may_be_called(name))
+        }))
+    }
+
+    /// Returns the owner of a disk without a serial, from what is remembered of it. A disk that is
+    /// also mounted outside the places of volumes belongs to no volume, whoever asks. A mount under
+    /// the disk's number that has not claimed the disk is of a disk that left the node before this
+    /// one came.
+    fn taken_for(&self, disk: XenDisk, block: bool, volume: &VolumeId) -> Done<Owner> {
+        let former = || {
+            let now = self.disks.open_known(disk, None, Access::ReadOnly);
+            !block && now.and_then(|device| device.is_free(&self.disks)) == Ok(true)
+        };
+        Ok(match self.xen_disk_record.volume_of(&disk) {
+            Some(known) if known == *volume => Owner::ThisVolume,
+            Some(_) => Owner::Another,
+            None if self.mounted_elsewhere(disk)? => Owner::Another,
+            None if former() => Owner::Gone,
+            None => Owner::Unproved,
+        })
+    }
+
+    /// Returns whether the disk, or a partition of it, is mounted where no volume is, as the
+    /// machine's own disk is.
+    pub(crate) fn mounted_elsewhere(&self, disk: XenDisk) -> Done<bool> {
+        for number in self.disks.numbers_of(disk).at(Step::FindDevice)? {
+            let mounts = self.root.mounts_of(number, &self.mount_table)?;
+            if mounts.iter().any(|mount| mount.path.is_none()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Finds a volume's disk for a request that does not say where it is: by its serial, or by what
+    /// is remembered of disks without one.
+    pub(crate) fn find_known(
+        &self,
+        volume: &VolumeId,
+        partition: Option<NonZeroU32>,
+        access: Access,
+    ) -> Result<Device, DeviceError> {
+        let mut found = self
+            .disks
+            .find_part(&volume.serial(), partition, access, Duration::ZERO);
+        for disk in self.xen_disk_record.disks_of(volume) {
+            match found {
+                Err(DeviceError::Absent) => {
+                    found = self.disks.open_known(disk, partition, access);
+                }
+                other => return other,
+            }
+        }
+        found
+    }
+
+    /// Returns the number of the partition that is mounted or bound at a place; None for a whole
+    /// disk.
+    pub(crate) fn partition_at(&self, place: &PathFacts) -> Option<NonZeroU32> {
+        match place {
+            PathFacts::Mounted(mount) => self.disks.partition_of(mount.device),
+            _ => None,
+        }
+    }
+
+    /// Builds the refusal for a disk that is in use, with a place other than `relative` where the
+    /// disk is mounted.
+    pub(crate) fn in_use(&self, reason: Refusal, device: u64, relative: &str) -> Refused {
+        Refused {
+            reason,
+            seen: self.root.other_mount(device, relative, &self.mount_table),
+        }
+    }
+
+    /// Checks that the disk is still the one that was found.
+    pub(crate) fn verify(&self, device: &Device) -> Done<()> {
+        device.verify(&self.disks).at(Step::FindDevice)
+    }
+
+    /// Returns whether the place is one for staging, not for a pod's use.
+    pub(crate) fn looks_staged(&self, relative: &str) -> bool {
+        !relative.starts_with("pods/")
+    }
+}

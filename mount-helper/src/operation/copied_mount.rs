@@ -1,0 +1,71 @@
+//! A file system that stays alive in another mount namespace after its mounts here are gone. A
+//! container that mounts `/` of the node without mount propagation has a copy of every mount that
+//! existed when the container started. The copies disappear with the directory on which they stand,
+//! but an open file or a working directory on a copy keeps the file system alive.
+//!
+//! The kernel has one superblock for all mounts of a disk. A further mount of the disk joins this
+//! superblock, and through the new mount the file system is made read-only for all mounts: nothing
+//! is left to be written, and nothing can be written later.
+use crate::disk::device::Device;
+use crate::journal;
+use crate::mount::detached_mount::{self, Joined};
+use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done, Stop};
+use crate::settings::CopiedMounts;
+use ebs_csi_policy::judge::{Authorized, Withdraw};
+use ebs_csi_wire::{FsType, Refusal, Refused, Seen, Step, VolumeId};
+use rustix::io::Errno;
+
+/// Makes the file system read-only for all its mounts. Refuses when somebody writes to it, when the
+/// settings ask for a refusal, and when no file system holds the disk.
+pub(super) fn release(
+    context: &OperationContext,
+    permit: &Authorized<Withdraw>,
+    volume: &VolumeId,
+    device: &Device,
+) -> Done<()> {
+    // A mount that somebody else made is no copy, and stays unchanged.
+    let ours = context.mounted_disks.accounts_for(device, volume);
+    if !ours.at(Step::ReadDevice)? {
+        return Err(Refusal::StillHeld.into());
+    }
+    let Some(joined) = alive(permit, device) else {
+        return Err(Refusal::StillHeld.into());
+    };
+    if context.copied_mounts == CopiedMounts::Refuse {
+        return Err(held());
+    }
+    match joined.make_read_only() {
+        Ok(()) => {}
+        // Files on the copy are open for writing.
+        Err(Errno::BUSY) => return Err(held()),
+        Err(errno) => return Err(errno).at(Step::Sync),
+    }
+    device.flush().at(Step::Sync)?;
+    journal::warn(
+        "released-beside-copy",
+        &[
+            ("disk", device.disk()),
+            (
+                "meaning",
+                "files that are open in another mount namespace keep the file system; it is written back and read-only now",
+            ),
+        ],
+    );
+    Ok(())
+}
+
+/// Joins the live file system of the disk, of whichever type. For a type other than the mounted one
+/// the kernel reports the disk as busy.
+fn alive(permit: &Authorized<Withdraw>, device: &Device) -> Option<Joined> {
+    // Read-only first: such a mount writes nothing to a disk whose other mount has just gone.
+    [true, false].into_iter().find_map(|read_only| {
+        FsType::ALL
+            .iter()
+            .find_map(|fs| detached_mount::join(permit, *fs, device, read_only).ok())
+    })
+}
+
+fn held() -> Stop {
+    Refused::because(Refusal::StillHeld, Seen::Copied).into()
+}

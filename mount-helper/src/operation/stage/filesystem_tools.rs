@@ -1,0 +1,268 @@
+//! The tools of the policy's table, as a stage uses them: requests a runner for a tool, and
+//! interprets how the tool ended.
+use crate::disk::device::Claim;
+use crate::disk::filesystem_identifier::identifier;
+use crate::disk::format_comparison;
+use crate::journal;
+use crate::operation::context::OperationContext;
+use crate::outcome::{At, Done, Stop, broken, failed, tool_failed};
+use crate::tool::job::{End, Job};
+use crate::tool::runner_requests::WaitingRunner;
+use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
+use ebs_csi_policy::tool::{Meaning, ToolId};
+use ebs_csi_wire::{
+    ContentState, Failed, FormatOptions, FsType, Refusal, Refused, Seen, Stage, Step, ToolEnd,
+};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use std::num::{NonZeroI32, NonZeroU8};
+use std::time::Duration;
+
+/// Requests a runner for the format that a request asks for. The runner waits for the disk; the
+/// format writes `time`, in seconds since 1970, as its creation time. Returns None when no runner
+/// is available now.
+pub(crate) fn ask_for_format<'w>(
+    context: &'w OperationContext,
+    asked: &Stage,
+    time: u64,
+) -> Option<WaitingRunner<'w>> {
+    let mut job = format_job(asked, time);
+    job.deadline = context.rules.deadline(job.tool.tool()?).as_secs();
+    context.runners.ask_early(&job)
+}
+
+/// Makes the file system that a request asks for on a claimed disk, by the runner that waits for
+/// the disk, or else by a new one with `time`.
+pub(crate) fn format(
+    context: &OperationContext,
+    permit: &Authorized<StageDisk>,
+    asked: &Stage,
+    claim: &Claim,
+    waiting: Option<WaitingRunner<'_>>,
+    time: u64,
+) -> Done<()> {
+    if permit.act().preparation != Preparation::Format {
+        return Err(broken(Step::Format));
+    }
+    made(context, asked, claim, waiting, time)
+}
+
+/// Makes the file system of a request once more, in memory that stands in for the disk: what a
+/// format that began at `time` writes. The tool may run for at most `limit`.
+pub(crate) fn reference(
+    context: &OperationContext,
+    asked: &Stage,
+    bytes: u64,
+    time: u64,
+    limit: Duration,
+) -> Done<OwnedFd> {
+    journal::info("made-in-memory", &[("volume", asked.disk.volume.as_str())]);
+    let memory = format_comparison::memory(bytes).at(Step::Format)?;
+    let job = format_job(asked, time);
+    match ask_within(context, job, &memory, None, Step::Format, limit)? {
+        Meaning::Done => Ok(memory),
+        _ => Err(broken(Step::Format)),
+    }
+}
+
+fn format_job(asked: &Stage, time: u64) -> Job {
+    Job {
+        tool: ToolId::formats(asked.fs),
+        fs: asked.fs,
+        uuid: identifier(&asked.disk.volume),
+        format: asked.format,
+        time,
+        deadline: 0,
+    }
+}
+
+fn made(
+    context: &OperationContext,
+    asked: &Stage,
+    on: impl AsFd,
+    waiting: Option<WaitingRunner<'_>>,
+    time: u64,
+) -> Done<()> {
+    match ask(context, format_job(asked, time), on, waiting, Step::Format)? {
+        Meaning::Done => Ok(()),
+        _ => Err(broken(Step::Format)),
+    }
+}
+
+/// How much of an ext file system a check examines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// Only a file system that is not clean.
+    Usual,
+    /// The whole file system, clean or not.
+    Full,
+    /// The whole file system, and this time, in seconds since 1970, is written as that of the
+    /// check: an offline growth follows.
+    FullBeforeGrowth(u64),
+}
+
+/// Checks ext3 or ext4; returns whether something was repaired. `fs` is the requested file system.
+/// What an interrupted offline growth left is repaired whatever it is; the repair counts when
+/// another full check then finds nothing that needs a person.
+pub(crate) fn check(
+    context: &OperationContext,
+    permit: &Authorized<StageDisk>,
+    fs: FsType,
+    claim: &Claim,
+    how: Check,
+) -> Done<bool> {
+    let run = |job| ask(context, job, claim, None, Step::Check);
+    let full = |time| Job {
+        time,
+        ..plain(ToolId::E2fsckFull)
+    };
+    let (first, again) = match how {
+        Check::Usual => (plain(ToolId::E2fsck), full(0)),
+        Check::Full => (full(0), full(0)),
+        Check::FullBeforeGrowth(time) => (full(time), full(time)),
+    };
+    let mut meaning = run(first)?;
+    if meaning == Meaning::Uncorrectable && permit.act().growth_cut_short {
+        journal::warn("growth-cut-short", &[("fs", fs.as_str())]);
+        if run(plain(ToolId::E2fsckAll))? != Meaning::Uncorrectable {
+            meaning = match run(again)? {
+                Meaning::Uncorrectable => Meaning::Uncorrectable,
+                _ => Meaning::Repaired,
+            };
+        }
+    }
+    match meaning {
+        Meaning::Clean | Meaning::Done => Ok(false),
+        Meaning::Repaired => Ok(true),
+        Meaning::Uncorrectable => {
+            let damaged = Seen::Content {
+                signature: fs.into(),
+                state: ContentState::Damaged,
+            };
+            Err(Refused::because(Refusal::FilesystemErrors, damaged).into())
+        }
+    }
+}
+
+/// Runs a checker that changes nothing; returns whether it finds no error.
+pub(crate) fn sound(
+    context: &OperationContext,
+    _permit: &Authorized<StageDisk>,
+    tool: ToolId,
+    disk: impl AsFd,
+) -> Done<bool> {
+    match ask(context, plain(tool), disk, None, Step::Check)? {
+        Meaning::Clean | Meaning::Done => Ok(true),
+        Meaning::Repaired | Meaning::Uncorrectable => Ok(false),
+    }
+}
+
+/// Grows an ext3 or ext4 that is not mounted to the size of its disk. Returns false when resize2fs
+/// does not grow it: it cannot grow some file systems.
+pub(crate) fn grow_ext(
+    context: &OperationContext,
+    _permit: &Authorized<StageDisk>,
+    claim: &Claim,
+) -> Done<bool> {
+    match ask(context, plain(ToolId::Resize2fs), claim, None, Step::Grow) {
+        Ok(Meaning::Done) => Ok(true),
+        Ok(_) => Err(broken(Step::Grow)),
+        Err(Stop::Failed(Failed {
+            tool: Some(ToolEnd::Exited(_)),
+            ..
+        })) => Ok(false),
+        Err(stop) => Err(stop),
+    }
+}
+
+fn plain(tool: ToolId) -> Job {
+    Job {
+        tool,
+        // The arguments of a checker do not depend on the type.
+        fs: if matches!(tool, ToolId::XfsRepair | ToolId::XfsRepairMany) {
+            FsType::Xfs
+        } else {
+            FsType::Ext4
+        },
+        uuid: [0; 16],
+        format: FormatOptions::default(),
+        time: 0,
+        deadline: 0,
+    }
+}
+
+/// Runs a job, by the runner that waits with it or else by a new one.
+fn ask(
+    context: &OperationContext,
+    job: Job,
+    disk: impl AsFd,
+    waiting: Option<WaitingRunner<'_>>,
+    step: Step,
+) -> Done<Meaning> {
+    ask_within(context, job, disk, waiting, step, Duration::MAX)
+}
+
+/// Does the same as [`ask`], in at most `limit`, where the policy allows more.
+fn ask_within(
+    context: &OperationContext,
+    mut job: Job,
+    disk: impl AsFd,
+    waiting: Option<WaitingRunner<'_>>,
+    step: Step,
+    limit: Duration,
+) -> Done<Meaning> {
+    let tool = job.tool.tool().ok_or_else(|| broken(step))?;
+    let deadline = context.rules.deadline(tool).min(limit);
+    job.deadline = deadline.as_secs();
+    if !context.runners.take_place() {
+        return Err(Stop::NoPlace);
+    }
+    let ran = match waiting {
+        Some(waiting) => waiting.run(disk, deadline),
+        None => context.runners.run(&job, disk, deadline),
+    };
+    let report = match ran {
+        Ok(report) => report,
+        Err(e) => {
+            journal::error("runner", &[("tool", tool.key), ("why", &e.to_string())]);
+            return Err(failed(
+                Step::Runner,
+                Errno::from_io_error(&e).unwrap_or(Errno::IO),
+            ));
+        }
+    };
+    let end = format!("{:?}", report.end);
+    let fields = [
+        ("tool", tool.key),
+        ("end", end.as_str()),
+        ("said", report.tail.as_str()),
+    ];
+    let meaning = match report.end {
+        End::Exited(status) => tool.meaning(status),
+        _ => None,
+    };
+    match meaning {
+        Some(_) => journal::info("tool", &fields),
+        None => journal::error("tool", &fields),
+    }
+    match (meaning, report.end) {
+        (Some(meaning), _) => Ok(meaning),
+        (None, End::Exited(status)) => Err(match NonZeroU8::new(status) {
+            Some(status) => tool_failed(step, ToolEnd::Exited(status)),
+            None => broken(step),
+        }),
+        (None, End::Signalled(signal)) => Err(match signalled(signal) {
+            Some(end) => tool_failed(step, end),
+            None => broken(step),
+        }),
+        (None, End::Deadline) => Err(broken(Step::ToolDeadline)),
+        (None, End::NotRun(errno)) => Err(match NonZeroI32::new(errno) {
+            Some(errno) => failed(Step::Runner, Errno::from_raw_os_error(errno.get())),
+            None => broken(Step::Runner),
+        }),
+    }
+}
+
+fn signalled(signal: i32) -> Option<ToolEnd> {
+    NonZeroU8::new(u8::try_from(signal).ok()?).map(ToolEnd::Signalled)
+}

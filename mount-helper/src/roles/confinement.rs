@@ -1,0 +1,92 @@
+//! Which profile each part of the helper enters, and with which places.
+use crate::journal;
+use crate::mount::kubelet_root::KubeletRoot;
+use crate::sys;
+use ebs_csi_confine::tool::{self, Filters};
+use ebs_csi_confine::{Enforced, Entering, Fault, Places, start};
+use ebs_csi_policy::block_nodes::BlockNodes;
+use ebs_csi_policy::profile;
+use ebs_csi_policy::tool::ToolId;
+use rustix::fd::AsFd;
+use std::io;
+
+/// Closes the inherited descriptors from number 3 on and clears the inherited environment.
+pub(crate) fn sanitise() -> io::Result<()> {
+    start::close_strays(&[])?;
+    // The helper uses no environment variable, and each tool gets an environment of its own.
+    start::keep_environment(&[])
+}
+
+/// Moves the process into namespaces of its own for the network, System V objects and the host
+/// name. All processes of the helper inherit these namespaces. A socket that is bound already keeps
+/// working.
+pub(crate) fn namespaces() -> Result<(), Fault> {
+    sys::leave_namespaces().map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => Fault::CapabilityMissing("CAP_SYS_ADMIN"),
+        _ => Fault::Namespaces(error),
+    })
+}
+
+/// Sets the broker's identity and Landlock rules. The threads are started afterwards and inherit
+/// both; the system call filter is installed after they have started.
+pub fn broker() -> Result<Entering, Fault> {
+    Entering::begin(profile::BROKER)?
+        .identity()?
+        .files(&Places::new())
+}
+
+/// Sets the opener's identity, with the groups of the machine's disks, and its Landlock rules. The
+/// system call filter is installed after the opener's threads have started.
+pub fn opener(disks: &BlockNodes, allow_missing_landlock: bool) -> Result<Entering, Fault> {
+    Entering::begin(profile::OPENER.on(disks))?
+        .allow_missing_landlock(allow_missing_landlock)
+        .identity()?
+        .files(&Places::new())
+}
+
+/// Confines the directories process, from the first step to the last.
+pub(crate) fn directories(
+    root: &KubeletRoot,
+    allow_missing_landlock: bool,
+) -> Result<Enforced, Fault> {
+    let held = root
+        .held()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(|source| Fault::Place {
+            place: "kubelet-root".to_owned(),
+            source,
+        })?;
+    let places = Places::new().with_descriptor("kubelet-root", held);
+    Entering::begin(profile::DIRECTORIES)?
+        .allow_missing_landlock(allow_missing_landlock)
+        .identity()?
+        .files(&places)?
+        .calls()
+}
+
+/// Confines the supervisor, from the first step to the last; every runner inherits the result.
+pub fn supervisor(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
+    Entering::begin(profile::SUPERVISOR)?
+        .allow_missing_landlock(allow_missing_landlock)
+        .identity()?
+        .files(&tool::programs(Places::new())?)?
+        .calls()
+}
+
+/// Applies limits and Landlock in the child that becomes a tool.
+pub(crate) fn tool_files(id: ToolId, allow_missing_landlock: bool) -> io::Result<()> {
+    tool::restrict(id, Places::new(), allow_missing_landlock)
+        .map(drop)
+        .map_err(io::Error::other)
+}
+
+/// Installs the filters in the child that becomes a tool.
+pub(crate) fn tool_calls(filters: &Filters, id: ToolId) -> io::Result<()> {
+    filters.install(id).map_err(io::Error::other)
+}
+
+/// Logs the confinement that the kernel confirmed.
+pub(crate) fn confirmed(enforced: &Enforced) {
+    journal::info("confined", &[("as", &enforced.to_string())]);
+}

@@ -1,0 +1,129 @@
+//! One job: receives it, runs its tool, reports, and ends. Forked from the confined supervisor,
+//! with nothing to gain.
+use crate::channel;
+use crate::fault_point;
+use crate::roles::confinement;
+use crate::tool::job::{Job, Report};
+use crate::tool::tool_process::{self, Program};
+use ebs_csi_confine::tool::Filters;
+use ebs_csi_policy::tool::{Arguments, Tool, ToolId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use std::ffi::CString;
+use std::io;
+use std::time::Duration;
+
+/// Longest wait for a job. A runner that has none by then was started in vain and occupies the
+/// place of another. A broker that reads a disk sends the job between the first two reads.
+const JOB_COMES_WITHIN: Duration = Duration::from_secs(30);
+
+/// The environment of every tool. Without a locale its messages are the same everywhere. An arena
+/// of the C library's allocator takes 64 MiB of address space, and without a limit there are eight
+/// for each processor.
+const ENVIRONMENT: [&str; 3] = ["LC_ALL=C", "TZ=UTC", "MALLOC_ARENA_MAX=4"];
+/// Variable with the creation time that mke2fs writes, in seconds since 1970; two formats with the
+/// same time write the same bytes.
+const TIME_OF_EXT: &str = "E2FSPROGS_FAKE_TIME";
+/// Variable with the time that e2fsck uses as the current time and writes as that of its check.
+const TIME_OF_CHECK: &str = "E2FSCK_TIME";
+
+/// Serves one job on `socket`, on which the disk follows the job; returns the exit status of this
+/// process.
+pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) -> u8 {
+    let Ok((request, descriptors)) = job(socket, JOB_COMES_WITHIN) else {
+        return 1;
+    };
+    fault_point::reached("runner-started");
+    let report = match Job::decode(&request) {
+        Some(job) if descriptors.is_empty() => run(&job, socket, filters, allow_missing_landlock)
+            .unwrap_or_else(|e| Report::not_run(&e)),
+        _ => Report::not_run(&io::ErrorKind::InvalidInput.into()),
+    };
+    fault_point::reached("runner-finished");
+    match channel::send(socket, &report.encode(), &[]) {
+        Ok(()) => 0,
+        Err(_) => 1,
+    }
+}
+
+/// Receives the first message of the broker; fails when it takes longer than `patience`.
+fn job(socket: &OwnedFd, patience: Duration) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(patience.subsec_nanos()),
+    };
+    match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout))? {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        _ => channel::receive(socket),
+    }
+}
+
+/// Runs the tool of a job in the runner, confined, on the disk that comes from `broker`, and
+/// watches it until it has ended.
+fn run(
+    job: &Job,
+    broker: &OwnedFd,
+    filters: &Filters,
+    allow_missing_landlock: bool,
+) -> io::Result<Report> {
+    let tool = job.tool.tool().ok_or(io::ErrorKind::InvalidInput)?;
+    if !tool.file_systems.contains(&job.fs) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let program = program(tool, job)?;
+    tool_process::run(
+        &program,
+        broker,
+        || confinement::tool_files(job.tool, allow_missing_landlock),
+        || confinement::tool_calls(filters, job.tool),
+    )
+}
+
+fn program(tool: &Tool, job: &Job) -> io::Result<Program> {
+    let arguments = tool.command_line(&Arguments {
+        fs: job.fs,
+        format: &job.format,
+        uuid: job.uuid,
+    });
+    let strings = |list: &[String]| -> io::Result<Vec<CString>> {
+        list.iter()
+            .map(|text| CString::new(text.as_str()).map_err(io::Error::from))
+            .collect()
+    };
+    Ok(Program {
+        path: CString::new(tool.path)?,
+        arguments: strings(&arguments)?,
+        environment: strings(&environment(job))?,
+        deadline: tool.deadline.min(Duration::from_secs(job.deadline)),
+    })
+}
+
+fn environment(job: &Job) -> Vec<String> {
+    let name = match job.tool {
+        ToolId::Mke2fs => Some(TIME_OF_EXT),
+        ToolId::E2fsckFull if job.time != 0 => Some(TIME_OF_CHECK),
+        _ => None,
+    };
+    let time = name.map(|name| format!("{name}={}", job.time));
+    ENVIRONMENT
+        .map(str::to_owned)
+        .into_iter()
+        .chain(time)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runner_waits_for_job_no_longer_than_timeout() {
+        let (broker, runner) = channel::pair().expect("pair");
+        let none = job(&runner, Duration::from_millis(1)).expect_err("none came");
+        assert_eq!(none.kind(), io::ErrorKind::TimedOut);
+        channel::send(&broker, b"job", &[]).expect("send");
+        assert_eq!(job(&runner, JOB_COMES_WITHIN).expect("a job").0, b"job");
+        drop(broker);
+        assert!(job(&runner, JOB_COMES_WITHIN).expect("end").0.is_empty());
+    }
+}

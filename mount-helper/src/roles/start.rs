@@ -1,0 +1,526 @@
+//! From the command line to four confined processes: opens what has to be opened by name, forks,
+//! and lets each part give up what it does not need before anything is served.
+mod opener;
+
+use crate::channel;
+use crate::disk::device::{DiskRoots, Recognition, opener_requests::lanes};
+use crate::disk::examined_disks::ExaminedDisks;
+use crate::disk::format_comparison::Comparisons;
+use crate::disk::mounted_disks::MountedDisks;
+use crate::disk::read_only_record::ReadOnlyRecord;
+use crate::disk::xen_disk_record::{self, XenDiskRecord};
+use crate::journal::{self, Format};
+use crate::mount::directory_requests::Directories;
+use crate::mount::kubelet_root::KubeletRoot;
+use crate::mount::kubelet_root_lock::{self, KubeletRootLock, NotLocked};
+use crate::mount::mount_table::MountTable;
+use crate::mount::propagation;
+use crate::operation;
+use crate::operation::context::OperationContext;
+use crate::operation::path_reservation::PathReservations;
+use crate::roles::broker;
+use crate::roles::confinement;
+use crate::roles::directories;
+use crate::roles::runner;
+use crate::roles::supervisor::{Supervisor, Turn};
+use crate::session::broker_state::BrokerState;
+use crate::session::operation_table::OperationTable;
+use crate::session::wake_event::WakeEvent;
+use crate::settings::{self, Command, HELP, Settings};
+use crate::sys::{self, Fork};
+use crate::tool::runner_requests::Runners;
+use crate::tool::tool_places::ToolPlaces;
+use ebs_csi_confine::Fault;
+use ebs_csi_confine::tool::Filters;
+use ebs_csi_policy::block_nodes::BlockNodes;
+use ebs_csi_policy::by_name::DisksWithoutSerial;
+use ebs_csi_policy::ceiling::{self, Ceiling};
+use ebs_csi_policy::profile;
+use ebs_csi_policy::variant::{PRODUCTION, SANDBOX};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, Gid, Mode};
+use std::io::{self, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Exit status for a wrong command line (sysexits.h, EX_USAGE).
+const USAGE: u8 = 64;
+/// Exit status for a bug of this program (EX_SOFTWARE).
+const BUG: u8 = 70;
+/// Exit status when the machine is not as the settings say (EX_CONFIG).
+const CONFIG: u8 = 78;
+/// Message by which a part reports that it is confined and serves.
+const READY: &[u8] = b"ready";
+/// Longest time for a part to report [`READY`].
+const START_TIME: Duration = Duration::from_secs(20);
+
+/// Runs the program with the arguments that follow its name. Returns in every process of the tree.
+pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
+    let settings = match settings::parse(arguments) {
+        Ok(Command::Help) => return print(HELP),
+        Ok(Command::Version) => {
+            return print(&format!(
+                "ebs-csi-mount-helper {} policy {} {}, sandbox {}\n",
+                env!("CARGO_PKG_VERSION"),
+                PRODUCTION.name,
+                PRODUCTION.digest,
+                SANDBOX.digest,
+            ));
+        }
+        Ok(Command::Serve(settings)) => settings,
+        Err(line) => {
+            let _ = writeln!(io::stderr(), "ebs-csi-mount-helper: {line}");
+            return USAGE.into();
+        }
+    };
+    journal::set_format(if settings.json {
+        Format::Json
+    } else {
+        Format::Text
+    });
+    // A panic on any thread is a bug. Afterwards the process can no longer trust its own state.
+    std::panic::set_hook(Box::new(|why| {
+        journal::error("panic", &[("why", &why.to_string())]);
+        std::process::exit(BUG.into());
+    }));
+    ExitCode::from(serve(&settings))
+}
+
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// What is opened while the process can still open files by name.
+struct Opened {
+    root: KubeletRoot,
+    lock: KubeletRootLock,
+    disks: DiskRoots,
+    xen_disk_record: XenDiskRecord,
+    read_only_record: ReadOnlyRecord,
+    listener: OwnedFd,
+    rules: Ceiling,
+    nodes: BlockNodes,
+}
+
+fn serve(settings: &Settings) -> u8 {
+    #[cfg(feature = "fault-points")]
+    if let Some(name) = &settings.fault_point {
+        crate::fault_point::arm(name.clone());
+    }
+    if let Err(e) = confinement::sanitise() {
+        journal::error("sanitise", &[("why", &e.to_string())]);
+        return Fault::EXIT;
+    }
+    if settings.sandbox {
+        journal::warn(
+            "sandbox-policy",
+            &[(
+                "meaning",
+                "loop devices are taken for EBS volumes; never use this on a node",
+            )],
+        );
+    }
+    let opened = match open(settings) {
+        Ok(Some(opened)) => opened,
+        // The process was told to end before it began.
+        Ok(None) => return 0,
+        Err((what, why)) => {
+            journal::error("start", &[("what", &what), ("why", &why.to_string())]);
+            return CONFIG;
+        }
+    };
+    if let Err(fault) = confinement::namespaces() {
+        return not_confined(&fault);
+    }
+    match fork(settings, opened) {
+        Ok(status) => status,
+        Err(e) => {
+            journal::error("start", &[("what", "fork"), ("why", &e.to_string())]);
+            1
+        }
+    }
+}
+
+fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
+    let policy = if settings.sandbox {
+        SANDBOX
+    } else {
+        PRODUCTION
+    };
+    let rules = Ceiling::narrowed(
+        policy,
+        &ceiling::Settings {
+            places: settings.places,
+            tool_deadline: settings.tool_deadline,
+            untrusted_images: Some(settings.untrusted_images),
+            nodev_nosuid: Some(settings.nodev_nosuid),
+            disks_without_serial: Some(settings.disks_without_serial),
+            ..ceiling::Settings::default()
+        },
+    )
+    .map_err(|e| ("settings".to_owned(), io::Error::other(e)))?;
+    let root = KubeletRoot::open(settings.kubelet_root.clone())
+        .map_err(|e| (settings.kubelet_root.to_string(), e.into()))?;
+    // The lock comes before everything that an earlier helper may still use: its files about disks,
+    // its socket.
+    let lock = match kubelet_root_lock::lock(&root, settings.grace) {
+        Ok(lock) => lock,
+        Err(NotLocked::Told) => return Ok(None),
+        Err(NotLocked::Other) => {
+            let why = "another mount-helper serves it";
+            return Err((settings.kubelet_root.to_string(), io::Error::other(why)));
+        }
+        Err(NotLocked::Os(why)) => return Err((settings.kubelet_root.to_string(), why)),
+    };
+    let recognition = if policy.simulated_devices {
+        Recognition::LoopFile
+    } else {
+        Recognition::Nvme
+    };
+    let disks = DiskRoots::open(recognition).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
+    let boot = xen_disk_record::boot()?;
+    let (disks, xen_disk_record) = match rules.disks_without_serial() {
+        DisksWithoutSerial::ByName if !policy.simulated_devices && disks.have_xen() => {
+            xen_disk_record::by_name(disks, &settings.listen, &boot)?
+        }
+        _ => (disks, XenDiskRecord::default()),
+    };
+    let still_there = |sequence, number| disks.sequence_of(number) == Some(sequence);
+    let read_only_record = ReadOnlyRecord::open(
+        &ReadOnlyRecord::beside(&settings.listen),
+        &boot,
+        still_there,
+    );
+    let nodes = BlockNodes::read(Path::new("/dev"), policy.simulated_devices)
+        .map_err(|e| ("/dev".to_owned(), e))?;
+    let listener =
+        bind(&settings.listen).map_err(|e| (settings.listen.to_string_lossy().into_owned(), e))?;
+    say_what_is_closed(&nodes);
+    Ok(Some(Opened {
+        root,
+        lock,
+        disks,
+        xen_disk_record,
+        read_only_record,
+        listener,
+        rules,
+        nodes,
+    }))
+}
+
+/// Logs one line when there are disks that no group may open.
+fn say_what_is_closed(nodes: &BlockNodes) {
+    let closed: Vec<String> = nodes
+        .closed()
+        .map(|(name, owner)| format!("{name} {}:{} {:04o}", owner.uid, owner.gid, owner.mode))
+        .collect();
+    if !closed.is_empty() {
+        journal::warn(
+            "closed-disks",
+            &[
+                ("nodes", &closed.join(", ")),
+                (
+                    "missing",
+                    "a group that may read and write these nodes: a volume whose node is like them cannot be staged; a udev rule gives \
+                     disks a group (SUBSYSTEM==\"block\", GROUP=\"disk\", MODE=\"0660\")",
+                ),
+            ],
+        );
+    }
+}
+
+/// Binds the socket for the node-agent alone: mode 0660, owned by root and the agent's group.
+fn bind(path: &Path) -> io::Result<OwnedFd> {
+    match std::fs::symlink_metadata(path) {
+        // Left by a helper that was killed.
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(mask);
+    let listener: OwnedFd = bound?.into();
+    let group = Gid::from_raw(profile::NODE_AGENT.identity.gid);
+    // An owner may change a file's group to one that it is a member of, so no CAP_CHOWN is needed.
+    rustix::thread::set_thread_groups(&[group])?;
+    rustix::fs::chownat(
+        rustix::fs::CWD,
+        path,
+        None,
+        Some(group),
+        AtFlags::SYMLINK_NOFOLLOW,
+    )?;
+    rustix::fs::chmodat(
+        rustix::fs::CWD,
+        path,
+        Mode::from_raw_mode(0o660),
+        AtFlags::empty(),
+    )?;
+    Ok(listener)
+}
+
+fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
+    let (jobs, jobs_broker) = channel::pair()?;
+    let (broker_life, life_of_broker) = channel::pair()?;
+    let (directories_life, life_of_directories) = channel::pair()?;
+    let (opener_life, life_of_opener) = channel::pair()?;
+    let (names, names_directories) = channel::pair()?;
+    let (lanes, lanes_opener) = lanes()?;
+    // Before the first fork, so that no end of a child is missed.
+    let signals = sys::signal_descriptor()?;
+    let broker = match sys::fork()? {
+        Fork::Child => {
+            drop((jobs, broker_life, directories_life, opener_life, signals));
+            drop((life_of_directories, names_directories));
+            drop((life_of_opener, lanes_opener));
+            let ends = BrokerEnds {
+                jobs: jobs_broker,
+                names,
+                lanes,
+                life: life_of_broker,
+            };
+            return Ok(be_broker(settings, opened, ends));
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop((jobs_broker, life_of_broker, names, lanes));
+    let directories = match sys::fork()? {
+        Fork::Child => {
+            drop((jobs, broker_life, directories_life, opener_life, signals));
+            drop((life_of_opener, lanes_opener));
+            return Ok(be_directories(
+                settings,
+                opened,
+                &names_directories,
+                life_of_directories,
+            ));
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop((life_of_directories, names_directories));
+    let opener = match sys::fork()? {
+        Fork::Child => {
+            drop((jobs, broker_life, directories_life, opener_life, signals));
+            return Ok(opener::be(settings, opened, lanes_opener, &life_of_opener));
+        }
+        Fork::Parent(pid) => pid,
+    };
+    drop((opened, life_of_opener, lanes_opener));
+    be_supervisor(
+        settings,
+        Supervisor {
+            jobs,
+            broker_life,
+            directories_life,
+            opener_life,
+            signals,
+            broker,
+            directories,
+            opener,
+            runners: Vec::new(),
+            // A little longer than the broker itself waits.
+            grace: settings.grace + Duration::from_secs(2),
+        },
+    )
+}
+
+fn not_confined(fault: &Fault) -> u8 {
+    let mut why = fault.to_string();
+    let mut cause = std::error::Error::source(fault);
+    while let Some(deeper) = cause {
+        why = format!("{why}: {deeper}");
+        cause = deeper.source();
+    }
+    journal::error("not-confined", &[("why", &why)]);
+    Fault::EXIT
+}
+
+/// The broker's ends of its sockets to the other parts.
+struct BrokerEnds {
+    jobs: OwnedFd,
+    names: OwnedFd,
+    lanes: Vec<OwnedFd>,
+    life: OwnedFd,
+}
+
+fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
+    let BrokerEnds {
+        jobs,
+        names,
+        lanes,
+        life,
+    } = ends;
+    journal::set_role("broker");
+    sys::settle_allocator();
+    sys::unblock_signals();
+    sys::ignore_stop_signals();
+    // The table must be of this process, not of the one that forked it.
+    let table = match MountTable::open() {
+        Ok(table) => table,
+        Err(e) => {
+            journal::error("start", &[("what", "/proc/self"), ("why", &e.to_string())]);
+            return CONFIG;
+        }
+    };
+    let entering = match confinement::broker() {
+        Ok(entering) => entering,
+        Err(fault) => return not_confined(&fault),
+    };
+    if !propagation::suffices(&opened.root, &table, settings.allow_private_mounts) {
+        return CONFIG;
+    }
+    let policy = *opened.rules.policy();
+    let wake_event = match WakeEvent::new() {
+        Ok(wake_event) => wake_event,
+        Err(e) => {
+            journal::error("start", &[("what", "eventfd"), ("why", &e.to_string())]);
+            return 1;
+        }
+    };
+    let places = Arc::<ToolPlaces>::default();
+    let broker = Arc::new(BrokerState {
+        context: OperationContext {
+            root: opened.root,
+            disks: opened.disks.opened_by(lanes),
+            mount_table: table,
+            directories: Directories::new(names),
+            runners: Runners::new(jobs, Arc::clone(&places)),
+            rules: opened.rules,
+            examined_disks: ExaminedDisks::default(),
+            mounted_disks: MountedDisks::default(),
+            comparisons: Comparisons::default(),
+            copied_mounts: settings.copied_mounts,
+            xen_disk_record: opened.xen_disk_record,
+            read_only_record: opened.read_only_record,
+            path_reservations: PathReservations::default(),
+            lock: opened.lock,
+        },
+        table: OperationTable::new(places, wake_event),
+        peer_uid: profile::NODE_AGENT.identity.uid,
+        digest: policy.digest,
+        sandbox: policy.simulated_devices,
+        landlock: ebs_csi_confine::landlock_abi(),
+    });
+    if broker.context.read_only_record.is_first() {
+        operation::take_over(&broker.context);
+    }
+    if let Err(e) = broker::start(&broker, &Arc::new(opened.listener)) {
+        journal::error("start", &[("what", "threads"), ("why", &e.to_string())]);
+        return 1;
+    }
+    match entering.calls_of_all_threads() {
+        Ok(enforced) => confinement::confirmed(&enforced),
+        Err(fault) => return not_confined(&fault),
+    }
+    journal::info(
+        "serving",
+        &[
+            ("policy", policy.name),
+            ("digest", policy.digest),
+            ("untrusted-images", settings.untrusted_images.as_str()),
+            ("nodev-nosuid", settings.nodev_nosuid.as_str()),
+            (
+                "disks-without-serial",
+                settings.disks_without_serial.as_str(),
+            ),
+            ("copied-mounts", settings.copied_mounts.as_str()),
+        ],
+    );
+    if channel::send(&life, READY, &[]).is_err() {
+        return 1;
+    }
+    broker::watch(&broker, &life, settings.grace)
+}
+
+fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: OwnedFd) -> u8 {
+    journal::set_role("directories");
+    sys::unblock_signals();
+    sys::ignore_stop_signals();
+    let Opened {
+        root,
+        lock,
+        disks,
+        xen_disk_record,
+        read_only_record,
+        listener,
+        rules: _,
+        nodes: _,
+    } = opened;
+    // The broker uses the lock, the listener, the device directories and the stored facts about
+    // disks.
+    drop((lock, disks, xen_disk_record, read_only_record, listener));
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    match confinement::directories(&root, settings.allow_missing_landlock) {
+        Ok(enforced) => confinement::confirmed(&enforced),
+        Err(fault) => return not_confined(&fault),
+    }
+    drop(root);
+    // The supervisor has closed its end because the broker did not start. The broker's exit status
+    // is the one that counts.
+    if channel::send(&life, READY, &[]).is_err() {
+        return 0;
+    }
+    directories::serve(names);
+    drop(life);
+    0
+}
+
+fn be_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> {
+    journal::set_role("supervisor");
+    let ready = [
+        &supervisor.broker_life,
+        &supervisor.directories_life,
+        &supervisor.opener_life,
+    ]
+    .into_iter()
+    .all(ready);
+    if !ready {
+        // These parts have logged the reason; their status is passed on.
+        return Ok(supervisor.abandon());
+    }
+    // The filters are compiled once, for every tool that is ever started.
+    let filters = Filters::compile().and_then(|filters| {
+        let enforced = confinement::supervisor(settings.allow_missing_landlock)?;
+        confinement::confirmed(&enforced);
+        Ok(filters)
+    });
+    let filters = match filters {
+        Ok(filters) => filters,
+        Err(fault) => {
+            let status = not_confined(&fault);
+            supervisor.abandon();
+            return Ok(status);
+        }
+    };
+    journal::info("ready", &[("listen", &settings.listen.to_string_lossy())]);
+    match supervisor.serve()? {
+        Turn::Ended(status) => {
+            journal::info("ended", &[("status", &status.to_string())]);
+            Ok(status)
+        }
+        Turn::Runner(socket) => Ok(runner::serve(
+            &socket,
+            &filters,
+            settings.allow_missing_landlock,
+        )),
+    }
+}
+
+fn ready(life: &OwnedFd) -> bool {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(START_TIME.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: 0,
+    };
+    let waited = poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&timeout));
+    waited.is_ok_and(|n| n > 0) && channel::receive(life).is_ok_and(|(word, _)| word == READY)
+}

@@ -1,0 +1,54 @@
+//! The process that opens disks, from its fork on.
+use super::{Opened, READY, not_confined};
+use crate::channel;
+use crate::journal;
+use crate::roles::confinement;
+use crate::roles::opener;
+use crate::settings::Settings;
+use crate::sys;
+use rustix::fd::OwnedFd;
+
+/// Runs the opener until its lanes are closed; returns the exit status.
+pub(super) fn be(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life: &OwnedFd) -> u8 {
+    journal::set_role("opener");
+    sys::settle_allocator();
+    sys::unblock_signals();
+    sys::ignore_stop_signals();
+    let Opened {
+        root,
+        lock,
+        disks,
+        xen_disk_record,
+        read_only_record,
+        listener,
+        rules: _,
+        nodes,
+    } = opened;
+    // The broker uses the lock, the listener, the kubelet root and the stored facts about disks.
+    drop((root, lock, xen_disk_record, read_only_record, listener));
+    let entering = match confinement::opener(&nodes, settings.allow_missing_landlock) {
+        Ok(entering) => entering,
+        Err(fault) => return not_confined(&fault),
+    };
+    let threads = match opener::start(lanes, disks) {
+        Ok(threads) => threads,
+        Err(e) => {
+            journal::error("start", &[("what", "threads"), ("why", &e.to_string())]);
+            return 1;
+        }
+    };
+    match entering.calls_of_all_threads() {
+        Ok(enforced) => confinement::confirmed(&enforced),
+        Err(fault) => return not_confined(&fault),
+    }
+    // The supervisor has closed its end because the broker did not start. The broker's exit status
+    // is the one that counts.
+    if channel::send(life, READY, &[]).is_err() {
+        return 0;
+    }
+    for thread in threads {
+        // A panic would have ended the process already.
+        let _ = thread.join();
+    }
+    0
+}

@@ -1,0 +1,211 @@
+//! The first process of the helper. It has no capability and no privilege but the right to fork. It
+//! starts a runner for each job that the broker asks for, receives the signals, reaps children, and
+//! ends when any part of the tree has ended.
+use crate::channel;
+use crate::sys::{self, Fork};
+use crate::tool::tool_process::kill;
+use crate::tool::{RUNNER_WANTED, RUNNERS};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Message that tells the broker to finish and end.
+pub const STOP: &[u8] = b"stop";
+
+/// The supervisor's ends of the sockets, and the processes that it watches.
+#[derive(Debug)]
+pub struct Supervisor {
+    /// The socket on which the broker asks for runners.
+    pub jobs: OwnedFd,
+    /// Open at the other end as long as the broker lives.
+    pub broker_life: OwnedFd,
+    /// Open at the other end as long as the directories process lives.
+    pub directories_life: OwnedFd,
+    /// Open at the other end as long as the opener lives.
+    pub opener_life: OwnedFd,
+    /// The signalfd for SIGTERM, SIGINT and SIGCHLD.
+    pub signals: OwnedFd,
+    /// Process id of the broker.
+    pub broker: i32,
+    /// Process id of the directories process.
+    pub directories: i32,
+    /// Process id of the opener.
+    pub opener: i32,
+    /// How long the broker may take to finish running operations.
+    pub grace: Duration,
+    /// Runners that have not ended yet.
+    pub runners: Vec<Pid>,
+}
+
+/// How the supervisor's loop returned.
+#[derive(Debug)]
+pub enum Turn {
+    /// In the supervisor: the tree has ended, with this exit status.
+    Ended(u8),
+    /// In a new runner: its end of the job's socket.
+    Runner(OwnedFd),
+}
+
+impl Supervisor {
+    /// Serves until the tree ends. Returns in each new runner, too.
+    pub fn serve(mut self) -> io::Result<Turn> {
+        let mut ending: Option<Instant> = None;
+        let mut status: Option<u8> = None;
+        loop {
+            let wait_for = ending.map(|end| end.saturating_duration_since(Instant::now()));
+            // A request that is not received now stays in the socket.
+            let wanted = if self.runners.len() < RUNNERS {
+                PollFlags::IN
+            } else {
+                PollFlags::empty()
+            };
+            let (asked, part_gone, signalled) = {
+                let mut watched = [
+                    PollFd::new(&self.jobs, wanted),
+                    PollFd::new(&self.broker_life, PollFlags::empty()),
+                    PollFd::new(&self.directories_life, PollFlags::empty()),
+                    PollFd::new(&self.opener_life, PollFlags::empty()),
+                    PollFd::new(&self.signals, PollFlags::IN),
+                ];
+                let timeout = wait_for.map(|left| Timespec {
+                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                    tv_nsec: i64::from(left.subsec_nanos()),
+                });
+                match poll(&mut watched, timeout.as_ref()) {
+                    Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
+                (
+                    watched[0].revents().contains(PollFlags::IN),
+                    // A broker that closes this socket and keeps the other can ask for nothing any
+                    // more.
+                    watched[0].revents().contains(PollFlags::HUP)
+                        || watched[1..4].iter().any(|one| !one.revents().is_empty()),
+                    !watched[4].revents().is_empty(),
+                )
+            };
+            if asked && let Some(socket) = self.start_runner()? {
+                return Ok(Turn::Runner(socket));
+            }
+            if signalled {
+                while let Some(signal) = sys::next_signal(&self.signals)? {
+                    if signal == libc::SIGCHLD {
+                        status = self.reap().or(status);
+                    } else if ending.is_none() {
+                        ending = Some(Instant::now() + self.grace);
+                        // When the message cannot be sent, the broker is gone, which is noticed
+                        // below.
+                        let _ = channel::send(&self.broker_life, STOP, &[]);
+                    }
+                }
+            }
+            let overdue = ending.is_some_and(|end| Instant::now() >= end);
+            if part_gone || overdue {
+                status = self.reap().or(status);
+                return Ok(Turn::Ended(self.end(status, ending.is_some() && !overdue)));
+            }
+        }
+    }
+
+    /// Starts one runner and sends the broker the other end of its socket. Returns Some in the new
+    /// process.
+    fn start_runner(&mut self) -> io::Result<Option<OwnedFd>> {
+        let (request, _) = channel::receive(&self.jobs)?;
+        if request != RUNNER_WANTED {
+            return Ok(None);
+        }
+        let (ours, theirs) = channel::pair()?;
+        match sys::fork() {
+            Ok(Fork::Child) => {
+                sys::unblock_signals();
+                return Ok(Some(theirs));
+            }
+            // When the answer cannot be sent, the broker is gone, which is noticed elsewhere.
+            Ok(Fork::Parent(pid)) => {
+                self.runners.extend(Pid::from_raw(pid));
+                let _ = channel::send(&self.jobs, RUNNER_WANTED, &[ours.as_fd()]);
+            }
+            // An answer without a descriptor says that there is no runner.
+            Err(_) => {
+                let _ = channel::send(&self.jobs, RUNNER_WANTED, &[]);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reaps every child that has ended; returns the exit status that counts, if one of them was
+    /// the broker or another part that failed.
+    fn reap(&mut self) -> Option<u8> {
+        let mut status = None;
+        while let Ok(Some((pid, how))) = wait(WaitOptions::NOHANG) {
+            self.runners.retain(|runner| *runner != pid);
+            let pid = pid.as_raw_nonzero().get();
+            // The directories process and the opener end with status 0 only after the broker, so a
+            // status of 0 says nothing.
+            let part = pid == self.directories || pid == self.opener;
+            if pid == self.broker || (part && code(how) != 0) {
+                status = status.or(Some(code(how)));
+            }
+        }
+        status
+    }
+
+    /// Ends the tree when a part did not start; returns the exit status.
+    pub fn abandon(mut self) -> u8 {
+        let status = self.reap();
+        self.end(status, false)
+    }
+
+    /// Ends the whole tree: closing the sockets ends each part, and each part is waited for.
+    fn end(self, status: Option<u8>, asked: bool) -> u8 {
+        let Self {
+            jobs,
+            broker_life,
+            directories_life,
+            opener_life,
+            broker,
+            directories,
+            opener,
+            mut runners,
+            ..
+        } = self;
+        drop((jobs, broker_life, directories_life, opener_life));
+        let mut status = status;
+        let start = Instant::now();
+        loop {
+            // A runner ends with its broker. One that does not is killed, and its tool with it.
+            if start.elapsed() > Duration::from_secs(1) {
+                runners.drain(..).for_each(kill);
+            }
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, how))) => {
+                    runners.retain(|runner| *runner != pid);
+                    let pid = pid.as_raw_nonzero().get();
+                    let part = pid == directories || pid == opener;
+                    if pid == broker || (part && code(how) != 0) {
+                        status = status.or(Some(code(how)));
+                    }
+                }
+                Ok(None) if start.elapsed() < Duration::from_secs(5) => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                // No child is left, or one does not end although everything that it waits for is
+                // closed.
+                _ => break,
+            }
+        }
+        match status {
+            Some(0) | None if asked => 0,
+            Some(0) | None => 1,
+            Some(code) => code,
+        }
+    }
+}
+
+/// Returns the exit status that this process passes on for a child.
+fn code(how: WaitStatus) -> u8 {
+    how.exit_status()
+        .map_or(1, |status| u8::try_from(status).unwrap_or(1))
+}

@@ -1,0 +1,280 @@
+//! The running operations. An operation belongs to its volume, not to the connection that requested
+//! it: it goes on when the connection has closed, and a repeated request joins it.
+//!
+//! Outcomes are delivered later: they are stored here for the thread that serves the sockets. The
+//! number of waiting requests is bounded, for each connection and in total; beyond the bound the
+//! answer is Busy.
+mod lane;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use crate::session::wake_event::WakeEvent;
+use crate::tool::tool_places::ToolPlaces;
+use ebs_csi_wire::{Operation, Outcome, Refusal};
+use lane::{Class, Lane};
+use state::{Behind, State};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(crate) use state::Work;
+
+/// Returns the number of worker threads: the sum over all classes.
+pub(crate) const fn workers() -> usize {
+    let (mut sum, mut index) = (0, 0);
+    while index < Class::ALL.len() {
+        sum += Class::ALL[index].workers();
+        index += 1;
+    }
+    sum
+}
+
+/// One request of a connection. A connection makes one request at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asker {
+    /// The connection.
+    pub(crate) connection: u64,
+    /// The peer's number for the request.
+    pub(crate) id: u64,
+}
+
+/// The result of submitting a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Submitted {
+    /// The request is answered at once.
+    Answer(Outcome),
+    /// The answer will be among [`OperationTable::answers`], unless the connection gives up.
+    Later,
+    /// The table accepts no more requests.
+    Closed,
+}
+
+/// The table, which the thread that serves the sockets shares with the workers.
+#[derive(Debug)]
+pub(crate) struct OperationTable {
+    state: Mutex<State>,
+    places: Arc<ToolPlaces>,
+    wake_event: WakeEvent,
+    /// Notified when work is waiting; wakes one worker.
+    offered: Condvar,
+    /// Notified when something has ended; wakes the thread that ends the process.
+    ended: Condvar,
+}
+
+impl OperationTable {
+    /// Creates an empty table. The event is signalled when there are answers.
+    pub(crate) fn new(places: Arc<ToolPlaces>, wake_event: WakeEvent) -> Self {
+        Self {
+            state: Mutex::default(),
+            places,
+            wake_event,
+            offered: Condvar::new(),
+            ended: Condvar::new(),
+        }
+    }
+
+    /// Starts the operation, or joins the same one that is running. A request that does not wait is
+    /// answered at once.
+    pub(crate) fn submit(&self, operation: Operation, waits: bool, asker: Asker) -> Submitted {
+        let mut state = self.lock();
+        state.inspections += 1;
+        let Some(lane) = Lane::of(&operation, state.inspections) else {
+            return Submitted::Answer(Refusal::Unsupported.into());
+        };
+        let submitted = state.admit(lane, Arc::new(operation), waits, asker);
+        drop(state);
+        self.offered.notify_one();
+        submitted
+    }
+
+    /// Ends the wait of a connection and returns the answer for it. Returns None when the answer is
+    /// among [`OperationTable::answers`], or when the connection does not wait.
+    pub(crate) fn give_up(&self, connection: u64) -> Option<Outcome> {
+        let mut state = self.lock();
+        let waits = |behind: &Behind| behind.asker.connection == connection;
+        if let Some(index) = state.behind.iter().position(waits) {
+            state.behind.remove(index);
+            return Some(Refusal::Busy.into());
+        }
+        state.runs.values_mut().find_map(|run| {
+            let mut askers = run.askers.iter();
+            let index = askers.position(|asker| asker.connection == connection)?;
+            run.askers.swap_remove(index);
+            Some(Outcome::Pending)
+        })
+    }
+
+    /// Takes the outcomes for the connections that wait.
+    pub(crate) fn answers(&self) -> Vec<(Asker, Outcome)> {
+        std::mem::take(&mut self.lock().answers)
+    }
+
+    /// Returns the event that is signalled when there are answers.
+    pub(crate) fn wake_event(&self) -> &WakeEvent {
+        &self.wake_event
+    }
+
+    /// Takes the next piece of work, and waits for one. Returns None when the table is closed and
+    /// has no work for this worker.
+    pub(crate) fn take(&self) -> Option<Work> {
+        let mut state = self.lock();
+        loop {
+            if let Some((work, place)) = state.next() {
+                if place {
+                    self.places.adopt();
+                }
+                return Some(work);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self
+                .offered
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Records the outcome of work. The thread that took the work must call this.
+    pub(crate) fn finish(&self, work: &Work, outcome: &Outcome) {
+        let mut state = self.lock();
+        state.taken[Class::of(&work.operation).index()] -= 1;
+        if let Some(run) = state.runs.remove(&work.lane) {
+            let answers = run.askers.into_iter().map(|asker| (asker, outcome.clone()));
+            state.answers.extend(answers);
+        }
+        if self.places.leave() && !state.hand_on() {
+            self.places.give_back();
+        }
+        state.let_in(&work.lane);
+        self.changed(state);
+    }
+
+    /// Returns work that needs a tool while no place for a tool is free. The operation is started
+    /// again when there is one.
+    pub(crate) fn park(&self, work: &Work) {
+        let mut state = self.lock();
+        state.taken[Class::of(&work.operation).index()] -= 1;
+        let ending = state.ending || state.closed;
+        let Some(run) = state.runs.get_mut(&work.lane) else {
+            return;
+        };
+        run.taken = false;
+        if ending {
+            state.give_away(&work.lane);
+        } else if self.places.reserve() {
+            // A place has become free meanwhile.
+            run.place = true;
+            state.ready[Class::Disk.index()].push_front(work.lane.clone());
+        } else {
+            state.parked.push_back(work.lane.clone());
+        }
+        self.changed(state);
+    }
+
+    /// Returns the running operations and their start times.
+    pub(crate) fn running(&self) -> Vec<(Arc<Operation>, Instant)> {
+        let state = self.lock();
+        let runs = state.runs.values();
+        runs.map(|run| (Arc::clone(&run.operation), run.since))
+            .collect()
+    }
+
+    /// Counts a connected caller until the returned value is dropped.
+    pub(crate) fn caller(&self) -> Caller<'_> {
+        self.lock().callers += 1;
+        Caller(self)
+    }
+
+    /// Notes that a request has arrived, also one that is answered without this table.
+    pub(crate) fn asked(&self) {
+        self.lock().asked = Some(Instant::now());
+    }
+
+    /// Starts no more operations that may take long, and serves other requests until no caller is
+    /// connected, no caller has sent a request for `quiet`, or `patience` is over.
+    pub(crate) fn serve_last(&self, quiet: Duration, patience: Duration) {
+        let begun = Instant::now();
+        let mut state = self.lock();
+        state.ending = true;
+        // Nothing was done yet for operations that wait for a tool.
+        for lane in std::mem::take(&mut state.parked) {
+            state.give_away(&lane);
+        }
+        self.changed(state);
+        let mut state = self.lock();
+        while state.callers > 0 {
+            let last = state.asked.map_or(begun, |asked| asked.max(begun));
+            let end = (begun + patience).min(last + quiet);
+            if end <= Instant::now() {
+                return;
+            }
+            state = match self.wait(state, end) {
+                Ok(again) => again,
+                Err(()) => self.lock(),
+            };
+        }
+    }
+
+    /// Accepts no more work and waits, at most `patience`, until the running changes have ended.
+    /// Returns whether all of them have.
+    pub(crate) fn drain(&self, patience: Duration) -> bool {
+        let end = Instant::now() + patience;
+        let mut state = self.lock();
+        state.closed = true;
+        self.offered.notify_all();
+        while state
+            .runs
+            .keys()
+            .any(|lane| matches!(lane, Lane::Change(_)))
+        {
+            match self.wait(state, end) {
+                Ok(again) => state = again,
+                Err(()) => return false,
+            }
+        }
+        true
+    }
+
+    /// Notifies all threads that may wait for this change.
+    fn changed(&self, state: MutexGuard<'_, State>) {
+        if !state.answers.is_empty() {
+            self.wake_event.signal();
+        }
+        drop(state);
+        self.offered.notify_one();
+        self.ended.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change; the error says that the time is over.
+    fn wait<'s>(
+        &self,
+        state: MutexGuard<'s, State>,
+        end: Instant,
+    ) -> Result<MutexGuard<'s, State>, ()> {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(());
+        }
+        Ok(self
+            .ended
+            .wait_timeout(state, left)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0)
+    }
+}
+
+/// A connection whose caller may send further requests.
+#[derive(Debug)]
+pub(crate) struct Caller<'t>(&'t OperationTable);
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.0.lock().callers -= 1;
+        self.0.ended.notify_all();
+    }
+}

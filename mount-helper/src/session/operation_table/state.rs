@@ -1,0 +1,221 @@
+//! The state of the table: what is running, what waits for what, and what is next.
+use super::lane::{Class, Lane};
+use super::{Asker, Submitted};
+use ebs_csi_wire::{Operation, Outcome, Refusal};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Largest number of operations of one class, running or waiting. A node has fewer volumes.
+pub(super) const MOST: usize = 512;
+/// Largest number of them that one connection may have started, so that other connections find
+/// room.
+pub(super) const MOST_OF_ONE: usize = 128;
+
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) operation: Arc<Operation>,
+    pub(super) since: Instant,
+    /// The connection that requested the operation first.
+    pub(super) by: u64,
+    pub(super) askers: Vec<Asker>,
+    /// Whether a worker carries it out.
+    pub(super) taken: bool,
+    /// Whether a place for a tool is reserved for it.
+    pub(super) place: bool,
+}
+
+/// A request that waits until another operation on its volume has ended.
+#[derive(Debug)]
+pub(super) struct Behind {
+    pub(super) lane: Lane,
+    pub(super) operation: Arc<Operation>,
+    pub(super) asker: Asker,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) runs: HashMap<Lane, Run>,
+    /// For each class, the operations that wait for a worker.
+    pub(super) ready: [VecDeque<Lane>; Class::ALL.len()],
+    /// For each class, the number of operations that have a worker.
+    pub(super) taken: [usize; Class::ALL.len()],
+    /// The operations that wait for a tool, without a worker.
+    pub(super) parked: VecDeque<Lane>,
+    pub(super) behind: Vec<Behind>,
+    pub(super) answers: Vec<(Asker, Outcome)>,
+    pub(super) inspections: u64,
+    pub(super) callers: usize,
+    pub(super) asked: Option<Instant>,
+    pub(super) ending: bool,
+    pub(super) closed: bool,
+}
+
+/// One piece of work that a worker has taken.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(super) lane: Lane,
+    pub(super) operation: Arc<Operation>,
+    since: Instant,
+}
+
+impl Work {
+    /// Returns the operation to carry out.
+    pub(crate) fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// Returns when the operation was requested.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+}
+
+impl State {
+    pub(super) fn admit(
+        &mut self,
+        lane: Lane,
+        operation: Arc<Operation>,
+        waits: bool,
+        asker: Asker,
+    ) -> Submitted {
+        let busy = || Submitted::Answer(Refusal::Busy.into());
+        let class = Class::of(&operation);
+        let long = matches!(*operation, Operation::Stage(_) | Operation::Expand(_));
+        if self.closed {
+            return Submitted::Closed;
+        }
+        let full = self.is_full(class, asker.connection);
+        match self.runs.get_mut(&lane) {
+            Some(run) if run.operation == operation => {
+                if !waits {
+                    return Submitted::Answer(Outcome::Pending);
+                }
+                run.askers.push(asker);
+            }
+            // Formatting, checking and growing large volumes takes minutes.
+            _ if self.ending && long => return busy(),
+            Some(_) if !waits => return busy(),
+            Some(_) => self.behind.push(Behind {
+                lane,
+                operation,
+                asker,
+            }),
+            None if full => return busy(),
+            None => {
+                self.ready[class.index()].push_back(lane.clone());
+                let run = Run {
+                    operation,
+                    since: Instant::now(),
+                    by: asker.connection,
+                    askers: Vec::from_iter(waits.then_some(asker)),
+                    taken: false,
+                    place: false,
+                };
+                self.runs.insert(lane, run);
+                if !waits {
+                    return Submitted::Answer(Outcome::Pending);
+                }
+            }
+        }
+        Submitted::Later
+    }
+
+    fn is_full(&self, class: Class, connection: u64) -> bool {
+        let (mut all, mut of_one) = (0, 0);
+        for run in self.runs.values() {
+            if Class::of(&run.operation) == class {
+                all += 1;
+                of_one += usize::from(run.by == connection);
+            }
+        }
+        all >= MOST || of_one >= MOST_OF_ONE
+    }
+
+    /// Returns the next piece of work that may have a worker, and whether it comes with a place for
+    /// a tool.
+    pub(super) fn next(&mut self) -> Option<(Work, bool)> {
+        let has_room = |class: &Class| self.taken[class.index()] < class.workers();
+        let (class, index) = Class::ALL.into_iter().filter(has_room).find_map(|class| {
+            let index = self.fairest(&self.ready[class.index()])?;
+            Some((class, index))
+        })?;
+        let lane = self.ready[class.index()].remove(index)?;
+        let run = self.runs.get_mut(&lane)?;
+        run.taken = true;
+        let place = std::mem::take(&mut run.place);
+        let work = Work {
+            operation: Arc::clone(&run.operation),
+            since: run.since,
+            lane,
+        };
+        self.taken[class.index()] += 1;
+        Some((work, place))
+    }
+
+    /// Returns the first operation of the connection that has the fewest workers, so that a
+    /// connection with many requests delays only itself.
+    fn fairest(&self, queue: &VecDeque<Lane>) -> Option<usize> {
+        let mut busy: HashMap<u64, usize> = HashMap::new();
+        if queue.len() > 1 {
+            for run in self.runs.values().filter(|run| run.taken) {
+                *busy.entry(run.by).or_default() += 1;
+            }
+        }
+        let load = |lane: &Lane| match self.runs.get(lane) {
+            // The operation occupies a place while it waits.
+            Some(run) if run.place => 0,
+            Some(run) => busy.get(&run.by).map_or(0, |count| *count),
+            None => 0,
+        };
+        (0..queue.len()).min_by_key(|index| load(&queue[*index]))
+    }
+
+    /// Passes a reserved place to the next operation that waits for one; returns false when there
+    /// is none.
+    pub(super) fn hand_on(&mut self) -> bool {
+        let Some(index) = self.fairest(&self.parked) else {
+            return false;
+        };
+        let lane = self.parked.remove(index);
+        let run = lane.and_then(|lane| Some((self.runs.get_mut(&lane)?, lane)));
+        let Some((run, lane)) = run else {
+            return false;
+        };
+        run.place = true;
+        self.ready[Class::Disk.index()].push_front(lane);
+        true
+    }
+
+    /// Drops an operation for which nothing was done yet, and answers Busy.
+    pub(super) fn give_away(&mut self, lane: &Lane) {
+        if let Some(run) = self.runs.remove(lane) {
+            let busy = |asker| (asker, Refusal::Busy.into());
+            self.answers.extend(run.askers.into_iter().map(busy));
+        }
+        self.let_in(lane);
+    }
+
+    /// Admits the requests that wait for a lane that has become free, in their order.
+    pub(super) fn let_in(&mut self, lane: &Lane) {
+        if !self.behind.iter().any(|behind| behind.lane == *lane) {
+            return;
+        }
+        for behind in std::mem::take(&mut self.behind) {
+            if behind.lane != *lane {
+                self.behind.push(behind);
+                continue;
+            }
+            let Behind {
+                lane,
+                operation,
+                asker,
+            } = behind;
+            match self.admit(lane, operation, true, asker) {
+                Submitted::Later => {}
+                Submitted::Answer(outcome) => self.answers.push((asker, outcome)),
+                Submitted::Closed => self.answers.push((asker, Refusal::Busy.into())),
+            }
+        }
+    }
+}
