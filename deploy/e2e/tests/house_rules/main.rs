@@ -1,5 +1,8 @@
 //! Rules of the tree that a reader would otherwise have to remember.
 
+mod cycles;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -71,7 +74,8 @@ fn no_rust_file_has_generic_name() {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        // A module that several test binaries share is tests/NAME/mod.rs, or cargo takes it for a test of its own.
+        // A module that several test binaries share is tests/NAME/mod.rs, or cargo takes it for a
+        // test of its own.
         let shared_test = stem == "mod" && path.components().any(|c| c.as_os_str() == "tests");
         assert!(
             shared_test || !banned.contains(&stem.as_str()),
@@ -85,7 +89,7 @@ fn no_rust_file_has_generic_name() {
 fn no_rust_file_contains_unfinished_markers() {
     let marks = ["todo!(", "unimplemented!(", "FIXME", "XXX:"];
     for path in tracked(&[".rs"]).into_iter().filter(|p| !is_generated(p)) {
-        if path.ends_with("house_rules.rs") {
+        if path.ends_with("house_rules/main.rs") {
             continue;
         }
         let text = read(&path);
@@ -228,5 +232,81 @@ fn no_file_cites_external_design_document() {
             .skip(1)
             .any(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()));
         assert!(!cites, "{} cites {phrase}", path.display());
+    }
+}
+
+/// The most words of a test's name.
+const WORDS: usize = 8;
+
+#[test]
+fn test_names_have_at_most_8_words() {
+    for path in tracked(&[".rs"]) {
+        let text = read(&path);
+        let mut is_test = false;
+        for line in text.lines().map(str::trim_start) {
+            is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+            let function = line.trim_start_matches("async ").strip_prefix("fn ");
+            let Some(name) = function.and_then(|rest| rest.split('(').next()) else {
+                continue;
+            };
+            let words = name.split('_').count();
+            let shown = path.display();
+            assert!(!is_test || words <= WORDS, "{shown}: {name} has {words} words");
+            is_test = false;
+        }
+    }
+}
+
+/// The most columns of a comment and of a page's prose.
+const COLUMNS: usize = 100;
+
+#[test]
+fn comments_and_pages_end_at_column_100() {
+    let is_long = |line: &str| line.chars().count() > COLUMNS;
+    for path in tracked(&[".rs"]).into_iter().filter(|p| !is_generated(p)) {
+        for (at, line) in read(&path).lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("//");
+            assert!(!is_comment || !is_long(line), "{}:{}", path.display(), at + 1);
+        }
+    }
+    // Generated from measurements.
+    let pages = tracked(&[".md"]).into_iter().filter(|p| !p.ends_with("performance.md"));
+    for path in pages {
+        let mut is_code = false;
+        for (at, line) in read(&path).lines().enumerate() {
+            is_code ^= line.trim_start().starts_with("```");
+            let is_table = line.trim_start().starts_with('|');
+            let is_prose = !is_code && !is_table && !line.starts_with("    ");
+            // A link cannot be broken.
+            let breaks = line.trim().contains(' ');
+            let shown = path.display();
+            assert!(!is_prose || !breaks || !is_long(line), "{shown}:{}", at + 1);
+        }
+    }
+}
+
+/// The most source files of one folder.
+const FILES: usize = 15;
+
+#[test]
+fn folders_hold_at_most_15_source_files() {
+    let mut folders: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for path in tracked(&[".rs"]) {
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        *folders.entry(folder).or_default() += 1;
+    }
+    for (folder, files) in folders {
+        assert!(files <= FILES, "{} holds {files} files", folder.display());
+    }
+}
+
+#[test]
+fn modules_import_each_other_without_cycles() {
+    for manifest in tracked(&["Cargo.toml"]) {
+        let folder = root().join(&manifest).with_file_name("src");
+        if folder.is_dir() {
+            let cycle = cycles::first(&folder);
+            assert_eq!(cycle, None, "{}", manifest.display());
+        }
     }
 }
