@@ -8,7 +8,8 @@ from rig.workload import Space
 
 from .expect import expect
 
-# The pod says what it wrote only once it is on the disk, so each number that its log shows is synced.
+# The pod says what it wrote only once it is on the disk, so each number that its log shows is
+# synced.
 _COUNTING = ("i=$(tail -n 1 /data/log 2>/dev/null || echo 0); echo start $i >>/data/starts; "
              "while :; do i=$((i+1)); echo $i >>/data/log; sync; echo $i; sleep .1; done")
 _TAINT = "node.kubernetes.io/out-of-service"

@@ -32,7 +32,8 @@ def _mounted(rig, file_system):
     if file_system == "xfs":
         space.wait_capacity("data", "3Gi")
     else:
-        # This machine withholds CAP_SYS_RESOURCE, so a mounted ext4 cannot grow: the next stage does it.
+        # This machine withholds CAP_SYS_RESOURCE, so a mounted ext4 cannot grow: the next stage
+        # does it.
         space.delete_pod("second")
         space.pod("second", "n1", "data", SLEEPER)
         space.wait_ready("second")
