@@ -69,17 +69,11 @@ fn run(part: &str, directory: &Path) -> Option<Results> {
     assert!(written.success());
     let text = std::fs::read_to_string(&page).expect("the page");
     for figure in &whole.figures {
-        assert!(
-            text.contains(&format!("### {}", figure.title)),
-            "{}",
-            figure.key
-        );
-        let picture = directory.join(format!("performance/{}.svg", figure.key));
-        assert!(
-            std::fs::read_to_string(picture)
-                .expect("a picture")
-                .contains("</svg>")
-        );
+        let key = &figure.key;
+        assert!(text.contains(&format!("<a id=\"{key}\"></a>")), "{key}");
+        let link = format!("(performance/{key}.svg)");
+        let chart = directory.join(format!("performance/{key}.svg"));
+        assert_eq!(text.contains(&link), chart.is_file(), "{key}");
     }
     Some(whole)
 }

@@ -1,174 +1,93 @@
-//! A figure as an SVG: a bar to each row's median, its quartiles and 99th percentile, and the targets.
+//! A figure's rows as an SVG: a bar to each row's median, and a line to its 99th percentile.
 
-use std::fmt::Write;
+use std::path::Path;
 
-use super::figure::{Figure, FigureRow, Role, number, with_unit};
+use plotters::prelude::*;
 
-const WIDTH: f64 = 860.0;
-/// Where the bars begin and the room that they have.
-const LEFT: f64 = 330.0;
-const SPAN: f64 = 400.0;
-const LINE: f64 = 26.0;
-const TOP: f64 = 48.0;
+use super::figure::{Figure, FigureRow, Role};
 
-fn colour(role: Role) -> &'static str {
+const WIDTH: u32 = 860;
+/// Pixels of the title and of the axis.
+const FRAME: u32 = 90;
+const ROW: u32 = 28;
+const LABELS: u32 = 330;
+
+fn colour(role: Role) -> RGBColor {
     match role {
-        Role::Ours => "#1f6fb2",
-        Role::Bound => "#7a7a7a",
-        Role::Peer => "#c46a1b",
-        Role::Part => "#b9cfe2",
+        Role::Ours => RGBColor(31, 111, 178),
+        Role::Bound => RGBColor(122, 122, 122),
+        Role::Peer => RGBColor(196, 106, 27),
+        Role::Part => RGBColor(185, 207, 226),
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
+/// Writes the chart of a figure's rows that have samples.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(crate) fn write(figure: &Figure, file: &Path) -> std::io::Result<()> {
+    draw(figure, file).map_err(std::io::Error::other)
 }
 
-/// Labels longer than the room are cut at a word.
-fn fitting(label: &str) -> String {
-    const ROOM: usize = 52;
-    if label.chars().count() <= ROOM {
-        return label.to_owned();
-    }
-    let cut: String = label.chars().take(ROOM - 1).collect();
-    format!(
-        "{}…",
-        cut.rsplit_once(' ')
-            .map_or(cut.as_str(), |(whole, _)| whole)
-    )
-}
-
-/// The picture.
-pub(crate) fn svg(figure: &Figure) -> String {
-    let rows: Vec<&FigureRow> = figure
-        .rows
-        .iter()
-        .filter(|row| row.summary.count > 0)
-        .collect();
-    let verdicts = figure.verdicts();
+fn draw(figure: &Figure, file: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let measured = figure.rows.iter().filter(|row| row.summary.count > 0);
+    // The axis points upwards: the first row comes last.
+    let rows: Vec<&FigureRow> = measured.rev().collect();
     let most = rows
         .iter()
-        .flat_map(|row| [row.summary.median, row.summary.p99])
-        .chain(verdicts.iter().map(|verdict| verdict.limit))
-        .fold(0.0, f64::max);
-    let scale = if most > 0.0 { SPAN / most } else { 0.0 };
-    let place = |value: f64| LEFT + (value.max(0.0) * scale).min(SPAN);
-    let mut line = TOP;
-    let mut bars = String::new();
-    for row in &rows {
-        let s = &row.summary;
-        let middle = line + LINE / 2.0;
-        let _ = writeln!(
-            bars,
-            r#"<text x="{:.0}" y="{:.0}" text-anchor="end">{}</text>"#,
-            LEFT - 8.0,
-            middle + 4.0,
-            escaped(&fitting(&row.label))
-        );
-        let _ = writeln!(
-            bars,
-            r#"<rect x="{LEFT:.0}" y="{:.0}" width="{:.1}" height="14" fill="{}"/>"#,
-            middle - 7.0,
-            (place(s.median) - LEFT).max(1.0),
-            colour(row.role)
-        );
-        let mut said = with_unit(s.median, &figure.unit);
-        if s.count > 1 {
-            // Quartiles as a thick line, up to the 99th percentile as a thin one.
-            for (from, to, width) in [(s.lower, s.upper, 4), (s.upper, s.p99, 1)] {
-                let _ = writeln!(
-                    bars,
-                    r##"<line x1="{:.1}" y1="{middle:.0}" x2="{:.1}" y2="{middle:.0}" stroke="#222" stroke-width="{width}"/>"##,
-                    place(from),
-                    place(to)
-                );
-            }
-            let _ = write!(said, " (p99 {})", number(s.p99));
-        }
-        let _ = writeln!(
-            bars,
-            r#"<text x="{:.0}" y="{:.0}">{}</text>"#,
-            place(s.p99.max(s.median)) + 6.0,
-            middle + 4.0,
-            escaped(&said)
-        );
-        line += LINE;
-    }
-    for verdict in &verdicts {
-        let x = place(verdict.limit);
-        let _ = writeln!(
-            bars,
-            r##"<line x1="{x:.1}" y1="{:.0}" x2="{x:.1}" y2="{line:.0}" stroke="#b00020" stroke-dasharray="4 3"/>"##,
-            TOP - 4.0
-        );
-    }
-    let targets: Vec<String> = verdicts
-        .iter()
-        .map(|verdict| {
-            format!(
-                "{} ({})",
-                verdict.target,
-                if verdict.met { "met" } else { "missed" }
-            )
+        .map(|row| row.summary.p99.max(row.summary.median))
+        .fold(f64::MIN_POSITIVE, f64::max);
+    let height = FRAME + ROW * u32::try_from(rows.len())?;
+    let area = SVGBackend::new(file, (WIDTH, height)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(&figure.title, ("sans-serif", 16))
+        .margin(8)
+        .x_label_area_size(36)
+        .y_label_area_size(LABELS)
+        .build_cartesian_2d(0.0..most * 1.05, (0..rows.len()).into_segmented())?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .x_desc(&figure.unit)
+        .y_labels(rows.len())
+        .y_label_formatter(&|place| match place {
+            SegmentValue::CenterOf(at) => rows.get(*at).map_or(String::new(), |row| row.label.clone()),
+            _ => String::new(),
         })
-        .collect();
-    let below = if targets.is_empty() {
-        String::new()
-    } else {
-        format!("dashed: target, {}", targets.join("; "))
-    };
-    let height = line + 30.0;
-    format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH:.0}" height="{height:.0}" viewBox="0 0 {WIDTH:.0} {height:.0}" font-family="sans-serif" font-size="12" fill="#222">
-<rect width="100%" height="100%" fill="#fff"/>
-<text x="12" y="24" font-size="15">{}</text>
-{bars}<text x="12" y="{:.0}" fill="#b00020">{}</text>
-</svg>
-"##,
-        escaped(&figure.title),
-        line + 20.0,
-        escaped(&below)
-    )
+        .draw()?;
+    chart.draw_series(rows.iter().enumerate().map(|(at, row)| {
+        let corners = [
+            (0.0, SegmentValue::Exact(at)),
+            (row.summary.median, SegmentValue::Exact(at + 1)),
+        ];
+        let mut bar = Rectangle::new(corners, colour(row.role).filled());
+        bar.set_margin(6, 6, 0, 0);
+        bar
+    }))?;
+    chart.draw_series(rows.iter().enumerate().map(|(at, row)| {
+        let s = &row.summary;
+        let middle = SegmentValue::CenterOf(at);
+        PathElement::new([(s.median, middle.clone()), (s.p99.max(s.median), middle)], BLACK)
+    }))?;
+    area.present()?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::figure::{Statistic, Target};
 
     #[test]
-    fn bars_keep_their_proportions_and_words_are_escaped() {
+    fn chart_shows_measured_rows_and_escapes_labels() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("chart.svg");
         let figure = Figure::new("k", "a < b", "ms")
             .row(Role::Ours, "driver", vec![10.0])
-            .row(Role::Bound, "bare", vec![5.0])
-            .row(Role::Part, "none", Vec::new())
-            .target(Target::at_most(Statistic::Median, 2.0).times_the_bound());
-        let picture = svg(&figure);
-        assert!(
-            picture.contains(r##"width="400.0" height="14" fill="#1f6fb2""##),
-            "{picture}"
-        );
-        assert!(
-            picture.contains(r##"width="200.0" height="14" fill="#7a7a7a""##),
-            "{picture}"
-        );
-        assert!(picture.contains("a &lt; b") && !picture.contains("none"));
-        assert!(picture.contains("2x bound (met)"), "{picture}");
-    }
-
-    #[test]
-    fn zero_and_empty_figures_render_valid_svg() {
-        let zero = Figure::new("k", "t", "").row(Role::Ours, "driver", vec![0.0]);
-        assert!(svg(&zero).contains(r#"width="1.0""#));
-        assert!(!svg(&Figure::new("k", "t", "")).contains("NaN"));
-    }
-
-    #[test]
-    fn long_labels_end_at_a_word() {
-        let label = "word ".repeat(20);
-        let cut = fitting(&label);
-        assert!(cut.chars().count() <= 52 && cut.ends_with("word…"), "{cut}");
+            .row(Role::Part, "none", Vec::new());
+        write(&figure, &file).expect("a chart");
+        let svg = std::fs::read_to_string(&file).expect("the file");
+        assert!(svg.contains("driver") && svg.contains("a &lt; b"), "{svg}");
+        assert!(!svg.contains("none\n") && !svg.contains("NaN"), "{svg}");
     }
 }

@@ -11,7 +11,18 @@ use super::results::Results;
 /// Why a target is missed, by figure: words that accompany the numbers, kept beside the results.
 const REASONS: &str = "reasons.md";
 
-/// Writes `page` and, in a directory of its name beside it, a picture for each figure of the results in `directory`.
+/// The figures that are drawn as well: those whose parts a reader compares.
+const DRAWN: [&str; 6] = [
+    "pod-start",
+    "failover-steps",
+    "container-memory",
+    "node-memory",
+    "node-fresh-ext4",
+    "cpu-100",
+];
+
+/// Writes `page` from the results in `directory` and, in a directory of its name beside it, the
+/// charts.
 ///
 /// # Errors
 /// When a results file cannot be read or a page not be written.
@@ -27,9 +38,9 @@ pub fn write(directory: &Path, page: &Path) -> io::Result<()> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => std::fs::create_dir_all(&pictures)?,
     }
-    for figure in results.iter().flat_map(|part| &part.figures) {
-        let file = pictures.join(format!("{}.svg", figure.key));
-        std::fs::write(file, bar_chart::svg(figure))?;
+    let figures = results.iter().flat_map(|part| &part.figures);
+    for figure in figures.filter(|figure| DRAWN.contains(&figure.key.as_str())) {
+        bar_chart::write(figure, &pictures.join(format!("{}.svg", figure.key)))?;
     }
     let name = pictures.file_name().unwrap_or_default().to_string_lossy();
     std::fs::write(page, text(&results, &reasons, &name))
@@ -43,9 +54,13 @@ fn reason<'t>(reasons: &'t str, key: &str) -> Option<&'t str> {
 
 fn text(results: &[Results], reasons: &str, pictures: &str) -> String {
     let mut page = String::from(
-        "# Performance\n\nGenerated from `deploy/bench/results/` by `./deploy/bench/run report`; every number is a measurement of a release build of the driver, none is written by hand. \
-         Measured against simulated EC2 on loopback and, for the node, real loop devices: ratios to the bound carry over to other machines, \
-         absolute times do not, and nothing here has met real EC2. `deploy/bench/README.md` says how each figure comes about.\n",
+        "# Performance\n\n\
+         Generated from `deploy/bench/results/` by `./deploy/bench/run report`. Every number is a\n\
+         measurement of a release build of the driver, against simulated EC2 on loopback and, for the\n\
+         node, real loop devices. Ratios to the bound carry over to other machines, absolute times do\n\
+         not, and nothing here has met real EC2. `deploy/bench/README.md` says how each figure is\n\
+         measured. Below the tables, a figure's parts are listed with the median and, in brackets,\n\
+         the quartiles, the 99th percentile and the greatest sample.\n",
     );
     for part in results {
         summary(&mut page, part, reasons);
@@ -142,62 +157,45 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
 }
 
 fn one(page: &mut String, figure: &Figure, reason: Option<&str>, pictures: &str) {
+    let rows: Vec<String> = figure.rows.iter().map(|row| in_words(row, &figure.unit)).collect();
     let _ = writeln!(
         page,
-        "\n<a id=\"{0}\"></a>\n\n### {1}\n\n![{1}]({pictures}/{0}.svg)\n",
-        figure.key, figure.title
+        "\n<a id=\"{}\"></a>**{}.** {}.",
+        figure.key,
+        figure.title,
+        rows.join("; ")
     );
-    let unit = if figure.unit.is_empty() {
-        ""
-    } else {
-        &figure.unit
-    };
-    let _ = writeln!(
-        page,
-        "| {unit} | median | quartiles | p99 | least, greatest | samples |\n|---|---|---|---|---|---|"
-    );
-    for row in &figure.rows {
-        line(page, row);
+    if DRAWN.contains(&figure.key.as_str()) {
+        let _ = writeln!(page, "\n![{}]({pictures}/{}.svg)", figure.title, figure.key);
     }
-    page.push('\n');
-    for note in &figure.notes {
-        let _ = writeln!(page, "{note}");
-    }
-    if let Some(reason) = reason {
-        let _ = writeln!(page, "\n{reason}");
+    for more in figure.notes.iter().map(String::as_str).chain(reason) {
+        let _ = writeln!(page, "\n{more}");
     }
     if !figure.command.is_empty() {
         let _ = writeln!(page, "\n    {}", figure.command);
     }
 }
 
-fn line(page: &mut String, row: &FigureRow) {
+/// A row as a phrase: its median, and its spread where there is one.
+fn in_words(row: &FigureRow, unit: &str) -> String {
     let s = &row.summary;
     let label = match row.role {
         Role::Ours => format!("**{}**", row.label),
         Role::Bound => format!("*bound:* {}", row.label),
         Role::Peer | Role::Part => row.label.clone(),
     };
+    let median = with_unit(s.median, unit);
     if s.count <= 1 {
-        let _ = writeln!(
-            page,
-            "| {label} | {} | | | | {} |",
-            number(s.median),
-            s.count
-        );
-        return;
+        return format!("{label} {median}");
     }
-    let _ = writeln!(
-        page,
-        "| {label} | {} | {}-{} | {} | {}, {} | {} |",
-        number(s.median),
+    format!(
+        "{label} {median} ({} to {}, p99 {}, greatest {}, {} samples)",
         number(s.lower),
         number(s.upper),
         number(s.p99),
-        number(s.least),
         number(s.greatest),
         s.count
-    );
+    )
 }
 
 #[cfg(test)]
@@ -229,7 +227,7 @@ mod tests {
             page.contains("| [bad](#bad) | 2.00 ms | - | median ≤ 1.00 ms | [**missed**](#bad) |"),
             "{page}"
         );
-        assert!(page.contains("![bad](pictures/bad.svg)") && page.contains("\nBecause.\n"));
+        assert!(page.contains("**bad.** **driver** 2.00 ms.\n\nBecause.\n"), "{page}");
         assert!(!page.contains("No.") && !page.contains("busy"));
 
         // On a busy machine a span of milliseconds is judged neither way.
