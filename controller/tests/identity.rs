@@ -1,5 +1,5 @@
-//! Where the controller's credentials come from, how they are renewed, where its requests go and
-//! under which name, and what it says when AWS does not take it for anybody.
+//! The source and renewal of the controller's credentials, the endpoint and names of its requests,
+//! and its messages when AWS does not accept its identity.
 
 mod program;
 mod scripted;
@@ -15,7 +15,7 @@ use program::{Controller, KEYS, probe};
 use scripted::{Answer, Server, aws, certificate, keys};
 use tonic::transport::Channel;
 
-/// An RPC that is one call to EC2.
+/// Makes an RPC that is one call to EC2.
 async fn list(channel: &Channel) -> Result<(), tonic::Status> {
     ControllerClient::new(channel.clone())
         .list_snapshots(csi::ListSnapshotsRequest::default())
@@ -23,7 +23,7 @@ async fn list(channel: &Channel) -> Result<(), tonic::Status> {
         .map(drop)
 }
 
-/// Repeats the RPC until EC2 was called with this key.
+/// Repeats the RPC until a request signed with this key reaches EC2.
 async fn called_with(server: &Server, channel: &Channel, key: &str) {
     let begun = Instant::now();
     loop {
@@ -43,7 +43,8 @@ async fn called_with(server: &Server, channel: &Channel, key: &str) {
     }
 }
 
-/// As kubelet does it: the file is a link, and a link beside it is put in the place of another.
+/// Rotates the token as kubelet does: the file is a symbolic link through `..data`, which a rename
+/// replaces.
 fn rotate(volume: &Path, version: &str, token: &str) {
     let data = volume.join(version);
     std::fs::create_dir(&data).expect("a directory");
@@ -60,7 +61,7 @@ fn rotate(volume: &Path, version: &str, token: &str) {
 /// The log names the account and the role, but no token and no secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rotated_web_identity_token_is_read_again() {
-    // Sessions of 61 seconds are renewed after one.
+    // Sessions of 61 seconds are renewed after one second.
     let server = Server::start(|asked| aws(asked, 61)).await;
     let volume = tempfile::tempdir().expect("a directory");
     rotate(volume.path(), "..1", "one1");
@@ -117,7 +118,7 @@ async fn expired_session_is_renewed_within_call() {
     let channel = controller.channel().await;
     assert!(probe(&channel).await.expect("ready"));
     rotate(volume.path(), "..2", "two2");
-    // What is held has just come; a second later it is worth asking for another.
+    // The current credentials are new; after a second the controller may request others.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     list(&channel).await.expect("renewed and made again");
     assert_eq!(refused.load(Ordering::Relaxed), 1);
@@ -231,7 +232,7 @@ async fn endpoints_follow_region_and_fips_setting() {
     for (region, fips, host) in [
         ("us-east-1", "false", "ec2.us-east-1.amazonaws.com:443"),
         ("us-east-1", "true", "ec2-fips.us-east-1.amazonaws.com:443"),
-        // The node's label, where nothing else names a Region.
+        // The node's label applies where nothing else names a Region.
         ("", "false", "ec2.eu-west-1.amazonaws.com:443"),
     ] {
         let proxy = Server::start(|_| Answer::ec2_error(502, "no")).await;
@@ -255,7 +256,7 @@ async fn endpoints_follow_region_and_fips_setting() {
                 .any(|asked| asked.method == "CONNECT" && asked.uri == host),
             "{region} {fips}: {asked:?}"
         );
-        // The text names where the request was to go.
+        // The message names the host to which the request was sent.
         assert!(
             refused.message().contains(host.trim_end_matches(":443")),
             "{refused}"
@@ -267,7 +268,7 @@ async fn endpoints_follow_region_and_fips_setting() {
 async fn server_outside_aws_ca_bundle_is_not_trusted() {
     for (bundle, trusted) in [("one.crt", true), ("two.crt", false)] {
         let server = Server::behind_a_proxy("one", |asked| aws(asked, 3600)).await;
-        // The controller's user may not be able to reach the checkout.
+        // The controller's user may have no access to the checkout.
         let directory = tempfile::tempdir().expect("a directory");
         let copy = directory.path().join(bundle);
         std::fs::copy(certificate(bundle), &copy).expect("a copy");

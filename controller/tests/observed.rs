@@ -1,5 +1,5 @@
-//! What operators see of the controller: metrics, health, traces, log lines, and TLS on the way to
-//! them.
+//! What operators see of the controller: metrics, health, traces and log lines, and the TLS that
+//! protects them.
 
 mod program;
 mod scripted;
@@ -21,7 +21,7 @@ use serde_json::json;
 use tonic::Code;
 use world::World;
 
-/// Every metric of the Go driver's controller and every one of our own, by name and labels.
+/// All metrics of the Go driver's controller and all of our own, by name and labels.
 const METRICS: [&str; 18] = [
     "aws_ebs_csi_api_request_duration_seconds_bucket{le=\"0.005\",request=\"CreateVolume\"}",
     "aws_ebs_csi_api_request_duration_seconds_count{request=\"DeleteVolume\"}",
@@ -43,7 +43,7 @@ const METRICS: [&str; 18] = [
     "aws_ebs_csi_ec2_usable ",
 ];
 
-/// The same three under the names that they had before.
+/// Three of them under their deprecated names.
 const OLDER: [&str; 3] = [
     "cloudprovider_aws_api_request_duration_seconds_count{request=\"CreateVolume\"}",
     "cloudprovider_aws_api_request_errors{request=\"CreateVolume\",code=\"InvalidParameterValue\"} 1",
@@ -71,7 +71,7 @@ async fn all_metrics_are_served_deprecated_only_on_request() {
         csi.list_snapshots(csi::ListSnapshotsRequest::default())
             .await
             .expect("throttled once");
-        // The first scrape counts itself after it was written.
+        // The first scrape counts itself only after the page was written.
         controller.get("/metrics");
         let (_, page) = controller.get("/metrics");
         for name in METRICS {
@@ -90,7 +90,7 @@ async fn all_metrics_are_served_deprecated_only_on_request() {
     }
 }
 
-/// Runs the command on these handles: status, standard output, standard error.
+/// Runs the command on these handles. Returns the status, standard output and standard error.
 fn orphans(aws: &str, arguments: &[&str], handles: &str) -> (Option<i32>, String, String) {
     use std::io::Write;
     let mut child = program::program()
@@ -104,7 +104,7 @@ fn orphans(aws: &str, arguments: &[&str], handles: &str) -> (Option<i32>, String
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("the program starts");
-    // It may have refused its command line without reading.
+    // The program may refuse its command line without reading its input.
     let _ = child
         .stdin
         .take()
@@ -175,14 +175,15 @@ async fn orphans_command_lists_leftovers_and_deletes_nothing() {
     assert!(told.contains("2 orphans of cluster prod"), "{told}");
     assert!(!out.contains(&other[0]), "{out}");
 
-    // Without a snapshot's handle none is looked at, and what is young may be on its way.
+    // Without a snapshot handle no snapshot is checked, and a young object may belong to a request
+    // in progress.
     let (code, out, told) = orphans(&aws, &all, kept);
     assert_eq!((code, out.lines().count()), (Some(0), 1), "{told}");
     assert!(told.contains("snapshots were not looked at"), "{told}");
     let (code, out, told) = orphans(&aws, &all[..1], &with_snapshots);
     assert_eq!((code, out.as_str()), (Some(0), ""), "{told}");
 
-    // What could call a volume in use an orphan is refused.
+    // Input that could make a volume in use an orphan is refused.
     for (arguments, handles, word) in [
         (&all[..], "", "no volume's handle"),
         (&all[..], "NAME", "line 1"),
@@ -210,7 +211,7 @@ async fn orphans_command_lists_leftovers_and_deletes_nothing() {
     }
 }
 
-/// What the endpoint answers to one who trusts only the certificate of `name`.test.
+/// Returns the endpoint's answer to a client that trusts only the certificate of `name`.test.
 async fn get_by_tls(address: SocketAddr, name: &str) -> std::io::Result<String> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let pem = std::fs::read(certificate(&format!("{name}.crt")))?;
@@ -236,15 +237,15 @@ async fn get_by_tls(address: SocketAddr, name: &str) -> std::io::Result<String> 
     Ok(answer)
 }
 
-/// Puts another version in the place of a file, as a rotation does.
+/// Replaces a file by another version, as a rotation does.
 fn put(from: &str, to: &Path) {
     let beside = to.with_extension("new");
     std::fs::copy(certificate(from), &beside).expect("a copy");
     std::fs::rename(&beside, to).expect("in its place");
 }
 
-/// The controller gives up root, and the directory of a test is its owner's alone. The folder of
-/// the checkout may be, too.
+/// Makes the directory readable for others: the controller gives up root, and a test's directory is
+/// accessible to its owner alone, as the folder of the checkout may be.
 fn open(directory: &Path) {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory, open).expect("readable");
@@ -272,7 +273,7 @@ async fn metrics_tls_follows_certificate_rotation() {
     let answer = get_by_tls(address, "one").await.expect("TLS");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(get_by_tls(address, "two").await.is_err());
-    // Half of a rotation: the key does not fit, and what was read before stays.
+    // Half of a rotation: the key does not fit the certificate, and the previous pair stays in use.
     put("two.crt", &chain);
     assert!(get_by_tls(address, "one").await.is_ok());
     put("two.key", &key);

@@ -1,4 +1,4 @@
-//! The process itself: what it says and how it ends, what it keeps, and when Probe is good.
+//! The process: its output and exit, its state across restarts, and the result of Probe.
 
 mod program;
 mod world;
@@ -147,7 +147,7 @@ async fn confined_controller_serves_metrics_and_exits_on_sigterm() {
     ] {
         assert!(metrics.contains(name), "{name}\n{metrics}");
     }
-    // To whom does not ask for OpenMetrics.
+    // This client does not ask for OpenMetrics.
     assert!(metrics.contains("version=0.0.4") && !metrics.contains("# EOF"));
     assert_eq!(controller.get("/other").0, 404);
 
@@ -287,7 +287,7 @@ async fn call_beyond_drain_timeout_is_cut_off() {
     );
 }
 
-/// Waits until the controller has a call of this action on its way.
+/// Waits until the controller has a call of this action in progress.
 async fn under_way(controller: &Controller, action: &str) {
     let line = format!("aws_ebs_csi_ec2_lane_under_way{{request=\"{action}\"}} 1");
     let begun = Instant::now();
@@ -296,7 +296,7 @@ async fn under_way(controller: &Controller, action: &str) {
             begun.elapsed() < Duration::from_secs(20),
             "{action} was not called"
         );
-        // Five requests a second are answered.
+        // The endpoint answers five requests a second.
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
 }
@@ -332,7 +332,7 @@ async fn a_panic_in_one_call_harms_no_other() {
     use ebs_csi_proto::csi::identity_server::IdentityServer;
     use ebs_csi_proto::identity::Identity;
 
-    // The first question whether it is ready waits, the second panics, the later ones are answered.
+    // The first readiness check waits, the second panics, the later ones are answered.
     let asked = Arc::new(AtomicU32::new(0));
     let go_on = Arc::new(tokio::sync::Notify::new());
     let readiness = {
@@ -399,7 +399,8 @@ async fn safe_detach_socket_serves_only_listed_peers() {
     let serve = format!("--safe-detach-endpoint=unix://{}", socket.display());
     let own = rustix::process::getuid().as_raw();
     let gate = "--feature-gates=NonGracefulFailover=true";
-    // Mode, peer, and what a call on the socket ends with; `None`: there is no socket.
+    // The mode, the peer, and the result of a call on the socket, or `None` when there is no
+    // socket.
     let rows = [
         ("enforce", own, Some(Code::Ok)),
         ("ec2-only", own + 1, Some(Code::PermissionDenied)),

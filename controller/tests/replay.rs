@@ -1,5 +1,5 @@
-//! The driver and the simulator in one thread, under virtual time: what a seed decides once, it
-//! decides again.
+//! Runs the driver and the simulator in one thread, under virtual time: a repeated run with the
+//! same seed is identical.
 
 #[path = "world/in_process.rs"]
 mod in_process;
@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tonic::Request;
 
-/// A volume's life, with whatever goes wrong on the way.
+/// Runs a volume's life, with whatever fails on the way.
 async fn life(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
     let node = InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap();
     let device = DeviceName::parse(&format!(
@@ -86,7 +86,7 @@ async fn life(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
     ec2.delete_volume(&volume.id).await
 }
 
-/// Everything that passed between the driver and EC2, and how each life ended.
+/// Returns all requests between the driver and EC2, and how each life ended.
 fn history(seed: u64) -> (Vec<String>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -150,8 +150,8 @@ fn volume(name: &str) -> csi::CreateVolumeRequest {
     }
 }
 
-/// Asks for what the others ask for, and as soon as it is there for something of its own: EC2 sees
-/// in which order the callers were told.
+/// Requests what the other callers request, and something of its own as soon as the first result is
+/// there: EC2 then sees in which order the callers were answered.
 async fn caller(controller: Controller, n: usize) {
     let shared = controller
         .create_volume(Request::new(volume("pvc-shared")))
@@ -180,7 +180,7 @@ async fn caller(controller: Controller, n: usize) {
     controller.delete_volume(Request::new(gone)).await.unwrap();
 }
 
-/// What passed while many callers waited for the same operations.
+/// Returns the requests to EC2 while many callers waited for the same operations.
 fn many_callers_of_one_key() -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -201,7 +201,7 @@ fn many_callers_of_one_key() -> Vec<String> {
     })
 }
 
-/// Each caller goes on with a create of its own, so the order of EC2's requests shows the order of
+/// Each caller then makes a create of its own, so the order of EC2's requests shows the order of
 /// the answers.
 #[test]
 fn waiting_callers_are_answered_in_reproducible_order() {

@@ -1,4 +1,4 @@
-//! Alerts and their page name what is there.
+//! Checks that alerts, manifests and documentation name things that exist.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ fn csidriver_matches_go_driver_and_advertises_safe_detach() {
     assert_eq!(object["spec"], spec);
 }
 
-/// Who speaks to AWS does not speak to Kubernetes, and the other way round.
+/// A container that calls AWS does not call Kubernetes, and the other way round.
 #[test]
 fn no_container_has_both_aws_and_kubernetes_credentials() {
     let manifest = deploy("kubernetes/controller.yaml");
@@ -134,7 +134,7 @@ fn every_rbac_rule_names_existing_code() {
         }
         rules += 1;
         let before = lines[..number].iter().rev();
-        // Of a role with one rule it stands above the role.
+        // The comment of a role with one rule is above the role.
         let mut comments = before
             .map(|line| line.trim())
             .filter(|l| l.starts_with('#'));
@@ -159,7 +159,7 @@ fn every_rbac_rule_names_existing_code() {
     assert!(rules >= 8, "{rules}");
 }
 
-/// The text of every Rust file below a folder.
+/// Appends the text of every Rust file below a folder.
 fn sources(folder: &Path, all: &mut String) {
     for entry in std::fs::read_dir(folder).expect("a folder of the controller") {
         let path = entry.expect("an entry").path();
@@ -171,7 +171,7 @@ fn sources(folder: &Path, all: &mut String) {
     }
 }
 
-/// Every numbered scenario that the tests play must also stand in the table.
+/// Every numbered scenario that the tests run must also be in the table.
 #[test]
 fn every_scenario_names_existing_tests() {
     let page = deploy("docs/safe-detach.md");
@@ -201,7 +201,7 @@ fn every_scenario_names_existing_tests() {
             text.contains(&format!("fn {name}(")) || text.contains(&format!("\"{name}\""));
         assert!(is_test, "{name} is not there");
     }
-    // And the other way round.
+    // The reverse: each scenario that is run is in the table.
     for played in text.split("Scenario::new(").skip(1) {
         let name = played.split('"').nth(1).unwrap_or_default();
         let numbered = name

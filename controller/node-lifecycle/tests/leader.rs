@@ -1,4 +1,4 @@
-//! The Lease, with an API server of one object.
+//! Tests the Lease with an API server of one object.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::Body;
 use serde_json::json;
 
-/// The one object, and what the next version of it is called.
+/// The one object, and its next resourceVersion.
 #[derive(Default)]
 struct Store {
     lease: Option<Lease>,
@@ -18,7 +18,7 @@ struct Store {
 }
 
 impl Store {
-    /// As the API server does: a version that was overtaken is a conflict.
+    /// Answers as the API server does: an outdated version is a conflict.
     fn answer(&mut self, method: &Method, body: &[u8]) -> (u16, Vec<u8>) {
         let failure = |code: u16, reason: &str| {
             let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -58,7 +58,7 @@ fn client(store: Arc<Mutex<Store>>) -> kube::Client {
     kube::Client::new(service, "kube-system")
 }
 
-/// Waits until one of them leads, for as long as it takes.
+/// Waits, without a time limit, until this replica leads.
 async fn leads(leader: &Leader) {
     while !leader.leads() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -69,7 +69,7 @@ async fn leads(leader: &Leader) {
 #[tokio::test]
 async fn decision_from_former_term_is_not_recorded() {
     let store = Arc::new(Mutex::new(Store::default()));
-    // A lease that does not run out while the test runs: who leads is told by giving the place up.
+    // The lease does not expire during the test: the leader changes only when a replica resigns.
     let candidate = |name: &str| {
         let client = client(Arc::clone(&store));
         Leader::new(
@@ -106,7 +106,7 @@ async fn decision_from_former_term_is_not_recorded() {
     second.abort();
     two.resign().await;
 
-    // The first leads again, and its round goes on where it was.
+    // The first replica leads again, and its round continues where it was.
     let third = tokio::spawn({
         let one = Arc::clone(&one);
         async move { one.run().await }

@@ -1,4 +1,4 @@
-//! The process by itself: how it ends when it cannot begin.
+//! The process by itself: its exit when it cannot start.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 fn program() -> PathBuf {
-    // Beside the test's own binary: target/debug/deps/x -> target/debug.
+    // In the directory above the test's own binary: target/debug/deps/x -> target/debug.
     let me = std::env::current_exe().expect("this test's path");
     let directory = me.parent().and_then(|deps| deps.parent());
     directory
@@ -38,7 +38,8 @@ fn startup_error_decides_exit_status_and_last_line() {
     let rows: [(&[&str], i32, &str); 3] = [
         (&["--no-such-flag"], 64, "--no-such-flag"),
         (&[&missing], 78, "none"),
-        // Not in a pod: its service account's directory is not there, and confinement names it.
+        // Outside a pod the service account's directory does not exist, and the error of the
+        // confinement names it.
         (&[], 77, "serviceaccount"),
     ];
     for (arguments, status, word) in rows {
@@ -70,14 +71,15 @@ fn preflight_misuse_exits_64_and_bad_kubeconfig_78() {
     }
 }
 
-/// The certificates of the controller's tests.
+/// Returns the path of a certificate of the controller's tests.
 fn certificate(name: &str) -> PathBuf {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     let path = PathBuf::from(here).join("../tests/certificates").join(name);
     path.canonicalize().expect("a certificate")
 }
 
-/// Runs until its log has such a line, and is ended then. `Err`: it ended without.
+/// Runs the program until its log has such a line, and then ends it. `Err`: the program ended
+/// without the line.
 fn until_line(arguments: &[String], mut is_it: impl FnMut(&str) -> bool) -> Result<(), String> {
     let mut child = Command::new(program())
         .args(arguments)
@@ -94,7 +96,7 @@ fn until_line(arguments: &[String], mut is_it: impl FnMut(&str) -> bool) -> Resu
         said.push('\n');
         is_it(&line)
     });
-    // It may have ended by itself.
+    // The process may have ended by itself.
     let _ = child.kill();
     let _ = child.wait();
     found.then_some(()).ok_or(said)
@@ -105,7 +107,7 @@ fn files_named_by_kubeconfig_are_read_before_confinement() {
     let of_file = tempfile::tempdir().expect("a directory");
     let elsewhere = tempfile::tempdir().expect("a directory");
     for directory in [&of_file, &elsewhere] {
-        // The process changes its user before it looks.
+        // The process changes its user before it reads the directory.
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(directory.path(), open).expect("a directory of ours");
     }
@@ -124,7 +126,7 @@ fn files_named_by_kubeconfig_are_read_before_confinement() {
         format!("--kubeconfig={}", file.display()),
         "--identity=a".to_owned(),
     ];
-    // Said once the client is made: of all the files.
+    // The line is logged once the client is made, that is, after all files were read.
     let said = until_line(&arguments, |line| line.contains("identity=\"a\""));
     said.unwrap_or_else(|said| panic!("{said}"));
 }

@@ -99,7 +99,8 @@ mod tests {
         }
     }
 
-    /// A node that is not Ready gives the word NotReady; two nodes or a late answer give none.
+    /// A node that is not Ready gives the report `NotReady`; two nodes or a late answer give no
+    /// report.
     #[test]
     fn word_needs_this_instance_and_fresh_lease() {
         let name = || vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{}", volume())];

@@ -43,7 +43,7 @@ async fn operation_continues_after_caller_gives_up() {
     };
     let early = table.run(key(), 1, PATIENCE, work).await.unwrap_err();
     assert_eq!(early.condition(), Condition::DeadlinePassed);
-    // Nor does it matter when the caller is dropped.
+    // The operation also continues when the caller is dropped.
     drop(tokio::spawn({
         let table = table.clone();
         async move { table.run(key(), 1, None, work).await }
@@ -129,7 +129,7 @@ async fn panicked_operation_fails_as_pending_and_frees_key() {
         .await
         .unwrap_err();
     std::panic::set_hook(hook);
-    // The effect of what had begun may exist, so a sidecar must not read "certainly not done".
+    // The operation may have had an effect, so a sidecar must not read "certainly not done".
     assert_eq!(failure.condition(), Condition::OperationPending);
     assert!(failure.text().contains("fault of the driver"), "{failure}");
     assert_eq!(table.run(key(), 1, None, |_| async { Ok(1) }).await, Ok(1));

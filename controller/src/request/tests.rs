@@ -147,8 +147,8 @@ fn malformed_ids_delete_as_gone_otherwise_not_found() {
     assert!(Publish::parse(&publish).unwrap().wait_until_initialized);
 }
 
-/// A successful unpublish would call an attached volume detached. A volume id that cannot exist is
-/// gone all the same.
+/// A successful unpublish would claim that an attached volume is detached. A volume id that cannot
+/// exist counts as gone even for such a node.
 #[test]
 fn hyperpod_node_is_refused_for_publish_and_unpublish() {
     const NODE: &str = "hyperpod-abc-i-0123456789abcdef0";

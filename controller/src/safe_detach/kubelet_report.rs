@@ -171,7 +171,7 @@ mod tests {
         });
         let ask = asks.recv().await.unwrap();
         assert_eq!(ask.instance_id, pair().node.as_str());
-        // To an earlier question, to a later one, and to none.
+        // Answers to an earlier question, to a later one, and to none.
         for number in [ask.ask - 1, ask.ask + 1, 0] {
             observer.report(Report {
                 ask: number,

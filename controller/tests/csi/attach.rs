@@ -1,4 +1,4 @@
-//! Attach and detach: what EC2 shows is the truth, and the latest request wins.
+//! Attach and detach: EC2's view decides, and the latest request wins.
 
 use std::time::Duration;
 
@@ -274,7 +274,7 @@ async fn unknown_attachment_state_is_never_read_as_detached() {
         "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }));
     let unknown = driver.unpublish(&id, NODE_1).await.unwrap_err();
     assert_eq!(unknown.code(), Code::PermissionDenied, "{unknown}");
-    // Without the facts nothing is sent.
+    // Without the facts, no DetachVolume is sent.
     assert_eq!(driver.world.calls("DetachVolume"), 0);
     driver.world.no_faults();
     driver.world.fault(
@@ -332,7 +332,7 @@ async fn publish_waits_for_restored_data_without_blocking_unpublish() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publish_of_empty_volume_waits_for_no_data() {
-    // Of an empty volume EC2's status has no line about initialization, however long it takes.
+    // For an empty volume, DescribeVolumeStatus never reports on initialization.
     let driver = Driver::in_world(
         json!({ "latency": { "initialize_per_gib": { "fixed_ms": 86_400_000 } } }),
     )
@@ -374,7 +374,8 @@ async fn second_controller_joins_running_attach_and_detach() {
     a.unwrap();
     b.unwrap();
     assert_eq!(driver.world.calls("DetachVolume"), 1);
-    // At once, without a look in between: EC2 takes one, and the other sees that it is there.
+    // The calls run at once, without a read in between: EC2 accepts one, and the other sees the
+    // attachment.
     let (a, b) = tokio::join!(driver.publish(&id, NODE_1), other.publish(&id, NODE_1));
     assert_eq!(a.unwrap(), b.unwrap());
     driver.check_invariants();
@@ -386,7 +387,7 @@ async fn attach_abandoned_by_ec2_is_resent_within_publish() {
     let id = one_volume(&driver).await;
     let (attached, ()) = tokio::join!(driver.publish(&id, NODE_1), async {
         driver.until_called("AttachVolume", 1).await;
-        // Long enough for a look to show it on its way.
+        // Long enough for a read to show the attachment in the state `attaching`.
         tokio::time::sleep(Duration::from_millis(700)).await;
         driver.world.command(|control| {
             let body = json!({ "detached": NODE_1 });
@@ -422,7 +423,7 @@ async fn loser_of_publish_race_is_told_holding_node() {
 async fn volume_in_use_error_on_free_volume_retries() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
-    // The volume shows nobody: it was let go in the meantime.
+    // EC2 shows no attachment: the volume was detached in the meantime.
     driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "count": 1, "fault": {
         "kind": "error", "code": "VolumeInUse", "status": 400, "message": "vol-x is already attached to an instance" } }));
     driver.publish(&id, NODE_1).await.unwrap();

@@ -21,7 +21,7 @@ async fn published(driver: &Driver, name: &str, node: &str) -> String {
     id
 }
 
-/// The card on which EC2 has it.
+/// Returns the EBS card on which EC2 has the volume.
 async fn card(driver: &Driver, id: &str, node: &str) -> Option<u32> {
     let id = VolumeId::parse(id).unwrap();
     let seen = driver.world.ec2.look_volume(&id).await.known();
@@ -33,7 +33,7 @@ async fn card(driver: &Driver, id: &str, node: &str) -> Option<u32> {
 async fn volume_goes_to_least_used_ebs_card() {
     let driver = driver().await;
     let mut counts = [0u32; 2];
-    // The root volume hangs on card 0.
+    // The root volume is on card 0.
     counts[0] += 1;
     let mut ids = Vec::new();
     for n in 0..5 {
@@ -45,7 +45,7 @@ async fn volume_goes_to_least_used_ebs_card() {
         ids.push(id);
     }
     assert_eq!(counts, [3, 3]);
-    // A place that is given back is used again.
+    // A slot that becomes free is used again.
     driver.unpublish(&ids[0], NODE).await.unwrap();
     let again = published(&driver, "pvc-9", NODE).await;
     assert_eq!(card(&driver, &again, NODE).await, Some(1));

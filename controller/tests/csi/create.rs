@@ -95,8 +95,8 @@ async fn reused_name_with_other_size_or_zone_fails() {
         driver.create(elsewhere).await.unwrap_err().code(),
         Code::AlreadyExists
     );
-    // What EC2 takes for another request, the caller may take for the same: other tags make another
-    // token's parameters.
+    // Different tags make the parameters differ under the same token, so EC2 sees another request;
+    // the driver still finds the volume of the name.
     let tagged = csi::CreateVolumeRequest {
         parameters: map(&[("tagSpecification_1", "team=shop")]),
         ..volume("pvc-1", 4)
@@ -119,7 +119,7 @@ async fn oldest_volume_with_same_name_is_used() {
     driver.world.fault(json!({ "match": { "action": "CreateVolume" }, "fault": { "kind": "error", "code": "VolumeLimitExceeded", "status": 400 } }));
     let taken = driver.create(volume("pvc-1", 4)).await.unwrap();
     assert_eq!(taken.volume_id, older.id.to_string());
-    // The same quota is an honest error for a name that has no volume.
+    // For a name without a volume, the same refusal is a real quota error.
     let full = driver.create(volume("pvc-2", 4)).await.unwrap_err();
     assert_eq!(full.code(), Code::ResourceExhausted, "{full}");
     assert!(full.message().contains("quota"), "{full}");
@@ -268,7 +268,7 @@ async fn parallel_creates_on_2_controllers_return_same_volume() {
         other.create(volume("pvc-1", 1))
     );
     assert_eq!(a.unwrap().volume_id, b.unwrap().volume_id);
-    // Another configuration makes other tags, and so another request in EC2's eyes.
+    // Another configuration gives other tags, so EC2 sees another request.
     let tagged = csi::CreateVolumeRequest {
         parameters: map(&[("tagSpecification_1", "release=2")]),
         ..volume("pvc-1", 1)
@@ -351,7 +351,7 @@ async fn copy_is_found_after_source_is_deleted() {
     let found = driver.create(copy()).await.unwrap();
     assert_ne!(found.volume_id, source);
     assert_eq!(driver.live("volumes"), 1);
-    // A name that was never made is not found, for good.
+    // A copy that was never made is not found, and NOT_FOUND is final.
     let request = csi::CreateVolumeRequest {
         name: "pvc-3".to_owned(),
         ..copy()
@@ -404,7 +404,7 @@ async fn zone_iops_maximum_is_read_once_when_needed() {
         let seen = driver.world.ec2.look_volume(&id).await.known();
         got.push(seen.unwrap().unwrap().iops);
     }
-    // gp3 has 80,000 at most.
+    // gp3 allows 80,000 at most.
     assert_eq!(got, [Some(70_000), Some(70_000), Some(80_000)]);
     let journal = driver
         .world
@@ -415,7 +415,8 @@ async fn zone_iops_maximum_is_read_once_when_needed() {
         .filter(|record| record["parameters"]["DryRun"] == "true")
         .collect();
     assert_eq!((records.len(), dry.len()), (5, 1));
-    // Tagged as a real one, or a policy that looks at tags refuses it.
+    // The dry run has the tags of a real call; otherwise an IAM policy that requires tags refuses
+    // it.
     let parameters = dry[0]["parameters"].to_string();
     assert!(
         parameters.contains("ebs.csi.aws.com/cluster-name"),
@@ -457,7 +458,7 @@ async fn restored_volume_has_rate_key_and_snapshot_size() {
     ] {
         assert_eq!(sent[name], value, "{sent}");
     }
-    // The same again is the same volume, larger than asked for or not.
+    // A repeated create returns the same volume, although it is larger than requested.
     let again = driver
         .create(restore("pvc-2", 2, &parameters))
         .await

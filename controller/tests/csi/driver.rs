@@ -1,4 +1,4 @@
-//! The service on a unix socket, a client, and requests as sidecars send them.
+//! The service on a unix socket, a client, and requests in the form in which sidecars send them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) const NODE_1: &str = "i-0aaaaaaaaaaaaaaa1";
 pub(crate) const NODE_2: &str = "i-0aaaaaaaaaaaaaaa2";
 pub(crate) const NODE_B: &str = "i-0bbbbbbbbbbbbbbb1";
 
-/// The service, its client and the world that it acts on.
+/// The service, its clients and the simulated EC2.
 pub(crate) struct Driver {
     pub(crate) world: Arc<World>,
     pub(crate) controller: Controller,
@@ -45,17 +45,17 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// In a world where everything is fast.
+    /// Starts a driver in a world where everything is fast.
     pub(crate) async fn new() -> Self {
         Self::in_world(json!({})).await
     }
 
-    /// In a world with these settings of the scenario.
+    /// Starts a driver in a world with these settings of the scenario.
     pub(crate) async fn in_world(scenario: Value) -> Self {
         Self::under(SafeDetach::Off, scenario).await
     }
 
-    /// As [`Driver::in_world`], under a mode of safe detach.
+    /// Like [`Driver::in_world`], with a mode of safe detach.
     pub(crate) async fn under(safe_detach: SafeDetach, scenario: Value) -> Self {
         let settings = Settings {
             safe_detach,
@@ -64,7 +64,7 @@ impl Driver {
         Self::with(settings, scenario).await
     }
 
-    /// As [`Driver::in_world`], with settings of its own.
+    /// Like [`Driver::in_world`], with other settings of the service.
     pub(crate) async fn with(settings: Settings, scenario: Value) -> Self {
         let mut whole = json!({
             "profile": "instant",
@@ -82,18 +82,18 @@ impl Driver {
         Self::over(world, ec2, settings).await
     }
 
-    /// Another process over the same EC2: a replica, or this one after a restart.
+    /// Starts another process over the same EC2: a replica, or this process after a restart.
     pub(crate) async fn another(&self) -> Self {
         self.another_with(settings()).await
     }
 
-    /// As [`Driver::another`], with settings of its own.
+    /// Like [`Driver::another`], with other settings of the service.
     pub(crate) async fn another_with(&self, settings: Settings) -> Self {
         let ec2 = access(&self.world.server.ec2(), Ec2Settings::default()).await;
         Self::over(Arc::clone(&self.world), ec2, settings).await
     }
 
-    /// Another process, without `--enable-node-local-volumes`.
+    /// Starts another process, without `--enable-node-local-volumes`.
     pub(crate) async fn without_node_local_volumes(&self) -> Self {
         let settings = Settings {
             node_local_volumes: false,
@@ -270,33 +270,33 @@ impl Driver {
         panic!("the snapshot does not become ready");
     }
 
-    /// Returns when so many requests of an action have reached EC2.
+    /// Waits until this many requests of an action have reached EC2.
     pub(crate) async fn until_called(&self, action: &str, times: u64) {
         while self.world.calls(action) < times {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// The metrics as text.
+    /// Returns the metrics as text.
     pub(crate) fn metrics(&self) -> String {
         self.shown.encode(&[]).unwrap()
     }
 
-    /// What lives in EC2, root volumes aside.
+    /// Returns the number of live resources of this kind in EC2, without root volumes.
     pub(crate) fn live(&self, what: &str) -> u64 {
         self.world.command(|control| control.get("/v1/invariants"))["live"][what]
             .as_u64()
             .unwrap()
     }
 
-    /// EC2's rules were kept throughout.
+    /// Checks that EC2's rules were kept throughout.
     pub(crate) fn check_invariants(&self) {
         let report = self.world.command(|control| control.get("/v1/invariants"));
         assert_eq!(report["ok"], json!(true), "{report}");
     }
 }
 
-/// SafeDetach on a socket of its own in this folder, for this user id, until the runtime ends.
+/// Serves SafeDetach on a separate socket in this folder, for this user id, until the runtime ends.
 pub(crate) async fn served(
     controller: &Controller,
     folder: &Path,
@@ -313,7 +313,7 @@ pub(crate) async fn served(
     SafeDetachClient::connect(url).await.unwrap()
 }
 
-/// The settings of these tests: everything is offered, and nothing waits longer than it must.
+/// Returns the settings of these tests: all features are on, and all waiting times are short.
 pub(crate) fn settings() -> Settings {
     Settings {
         tags: TagSettings {
@@ -329,7 +329,7 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// With a deadline, as sidecars send it.
+/// Returns a request with a deadline, as sidecars send it.
 pub(crate) fn within<T>(message: T, seconds: u64) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(Duration::from_secs(seconds));
@@ -364,7 +364,7 @@ fn capability(access: AccessType, mode: Mode) -> csi::VolumeCapability {
     }
 }
 
-/// A volume in zone a.
+/// Returns a create request for a volume in zone a.
 pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
     csi::CreateVolumeRequest {
         name: name.to_owned(),
@@ -413,8 +413,8 @@ pub(crate) fn from_volume(id: &str) -> csi::VolumeContentSource {
     }
 }
 
-/// That the call's time ended: said by the service, or by the client's own clock when the machine
-/// is busy.
+/// Returns whether the call ran out of time. The status comes from the service, or from the
+/// client's own clock when the machine is busy.
 pub(crate) fn overdue(status: &Status) -> bool {
     matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
 }

@@ -1,5 +1,5 @@
-//! Instances that are powered off on the word of the SafeDetach socket: with leave, behind the
-//! brake, and where it is asked for so only while EC2's status checks fail.
+//! Fencing through the SafeDetach socket: only with permission, within the fence limit, and, where
+//! the request asks for it, only while EC2's status checks fail.
 
 use ebs_csi_controller::csi::service::Settings;
 use ebs_csi_controller::safe_detach::{FenceLeave, FenceSettings, Mode};
@@ -68,7 +68,7 @@ async fn fence_needs_permission_and_respects_limit() {
     let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
     let id = attached(&driver).await;
     refused(driver.unpublish(&id, NODE_1).await, "no-word");
-    // Whether it would be allowed costs no leave.
+    // A dry run does not count against the limit.
     assert_eq!(fence(&driver, NODE_2, Stop, true).await.unwrap(), "");
     assert_eq!(
         fence(&driver, NODE_1, Stop, false).await.unwrap(),
@@ -83,7 +83,7 @@ async fn fence_needs_permission_and_respects_limit() {
         "{braked}"
     );
     driver.unpublish(&id, NODE_1).await.unwrap();
-    // Done already: nothing is sent.
+    // The instance is already stopped: nothing is sent.
     let calls = driver.world.calls("StopInstances");
     assert_eq!(
         fence(&driver, NODE_1, Stop, false).await.unwrap(),
@@ -102,13 +102,13 @@ async fn fence_needs_permission_and_respects_limit() {
     }
 }
 
-/// Sets what EC2's checks of an instance find from now on.
+/// Sets the results of EC2's status checks of an instance from now on.
 fn checks(driver: &Driver, node: &str, found: &Value) {
     let path = format!("/v1/instances/{node}/checks");
     driver.world.command(|control| control.put(&path, found));
 }
 
-/// What is told of these instances, the checks of `checked` among it.
+/// Returns the answers about these instances, with the status checks of those in `checked`.
 async fn told(
     driver: &Driver,
     ids: &[&str],
@@ -134,7 +134,7 @@ async fn status_checks_cover_only_requested_running_instances() {
         let [answer] = <[_; 1]>::try_from(told(&driver, &[NODE_1], checked).await).unwrap();
         (answer.status_checks(), answer.status_checks_text)
     };
-    // Nobody asked for them: no call is made for nothing.
+    // Nobody asked for the checks, so no call is made.
     assert_eq!(one(&[]).await, (StatusChecks::Unspecified, String::new()));
     assert_eq!(one(&[NODE_2]).await.0, StatusChecks::Unspecified);
     assert_eq!(calls(), 0);
@@ -160,7 +160,7 @@ async fn status_checks_cover_only_requested_running_instances() {
             StatusChecks::Unspecified,
             "instance initializing",
         ),
-        // What a volume suffers from is no reason to end an instance.
+        // An impaired volume is no reason to stop an instance.
         (
             json!({"instance": "ok", "attached_ebs": "impaired"}),
             StatusChecks::Passed,
@@ -176,7 +176,7 @@ async fn status_checks_cover_only_requested_running_instances() {
             "{found}: {text}"
         );
     }
-    // EC2 does not say: nothing is known, and why.
+    // EC2 refuses the call: the result is unspecified, and the text says why.
     driver.world.fault(json!({"id": "denied", "match": {"action": "DescribeInstanceStatus"}, "fault": {
         "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "You are not authorized to perform ec2:DescribeInstanceStatus." }}));
     checks(&driver, NODE_1, &json!({"system": "impaired"}));
@@ -186,7 +186,7 @@ async fn status_checks_cover_only_requested_running_instances() {
     driver
         .world
         .command(|control| control.delete("/v1/faults/denied"));
-    // Of what does not run EC2 makes no checks: it is not asked.
+    // EC2 does not check an instance that is not running, so it is not called.
     let before = calls();
     let stop = json!({"at_once": true});
     driver
@@ -261,14 +261,14 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
             );
         }
     }
-    // It was impaired, and was told so, and is not any more.
+    // The instance was impaired and was reported so, but is not impaired any more.
     checks(&driver, NODE_1, &json!({"instance": "impaired"}));
     let seen = told(&driver, &[NODE_1], &[NODE_1]).await;
     assert_eq!(seen[0].status_checks(), StatusChecks::Failed);
     checks(&driver, NODE_1, &json!({"instance": "ok"}));
     let refused = impaired_only(false).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-    // EC2 does not say.
+    // EC2 refuses to show the checks.
     checks(&driver, NODE_1, &json!({"instance": "impaired"}));
     driver.world.fault(json!({"id": "denied", "match": {"action": "DescribeInstanceStatus"}, "fault": {
         "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "You are not authorized to perform ec2:DescribeInstanceStatus." }}));
@@ -278,7 +278,7 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
         refused.message().contains("ec2:DescribeInstanceStatus"),
         "{refused}"
     );
-    // Not even whether it would be allowed was asked, and the brake is not spent.
+    // Not even a dry run was sent, and the refusals did not count against the limit.
     assert_eq!(driver.world.calls("StopInstances"), 0);
     driver
         .world
@@ -292,7 +292,7 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
-    // What its checks say does not matter to one who does not ask for it.
+    // A request without `only_impaired` does not read the status checks.
     let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
     fence(&driver, NODE_1, fence_request::Mode::Stop, false)
         .await

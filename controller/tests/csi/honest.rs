@@ -1,5 +1,4 @@
-//! What goes wrong is said: what was tried, why it failed, what to do next, and EC2's id of the
-//! request.
+//! Error messages name what was tried, why it failed, what to do next, and EC2's request id.
 
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -18,7 +17,7 @@ enum Call {
 }
 
 impl Call {
-    /// Makes it about the volume that there is; the volume that it creates is another.
+    /// Makes the call for the existing volume `id`; a create is for another volume.
     async fn of(self, driver: &Driver, id: &str) -> Result<(), Status> {
         match self {
             Self::Create => driver.create(volume("pvc-2", 4)).await.map(drop),
@@ -56,8 +55,7 @@ async fn failure_names_cause_next_step_and_request_id() {
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     driver.publish(&id, NODE_1).await.unwrap();
     let free = driver.create(volume("pvc-3", 4)).await.unwrap().volume_id;
-    // What EC2 answers to the call's own action, the code for the sidecar, EC2's code, and the next
-    // step.
+    // EC2's answer to the call's own action, the gRPC code, EC2's code, and the next step.
     let rows: [(Call, Value, Code, &str, &str); 20] = [
         (
             Call::Create,
@@ -221,7 +219,7 @@ async fn failure_names_cause_next_step_and_request_id() {
     assert_eq!(driver.live("volumes"), 2);
     assert_eq!(driver.live("attachments"), 1);
 
-    // Where there was no answer, the endpoint stands in the place of a request id.
+    // Without an answer there is no request id; the message names the endpoint instead.
     driver
         .world
         .command(|control| control.post("/v1/outage", &json!({ "for_ms": 600_000 })));

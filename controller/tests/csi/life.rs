@@ -1,4 +1,4 @@
-//! A volume's whole life, and what a repeated request changes: nothing.
+//! A volume's whole life; repeated requests change nothing.
 
 use ebs_csi_proto::csi;
 use tonic::Code;
@@ -119,7 +119,7 @@ async fn a_repeated_request_changes_nothing() {
         driver.publish(&first.volume_id, NODE_1).await.unwrap(),
         context
     );
-    // A volume in use is still the one that the name belongs to.
+    // A volume in use is still the volume of its name.
     assert_eq!(driver.create(volume("pvc-1", 1)).await.unwrap(), first);
     assert_eq!(driver.world.calls("AttachVolume"), 1);
     driver.unpublish(&first.volume_id, NODE_1).await.unwrap();

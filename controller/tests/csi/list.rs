@@ -1,4 +1,4 @@
-//! Listings of volumes and of their health: the cluster's own, in pages, from any replica.
+//! Listings of the cluster's own volumes and of their health, in pages, from any replica.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ async fn page(
     Ok(answer.into_inner())
 }
 
-/// A volume that somebody else made, with these tags. Answers its id.
+/// Creates a volume with these tags as another user of the account. Returns its id.
 fn foreign_volume(driver: &Driver, tags: &[(&str, &str)]) -> String {
     let mut parameters = json!({ "AvailabilityZone": "us-east-1a", "Size": "1", "VolumeType": "gp3", "TagSpecification.1.ResourceType": "volume" });
     for (n, (key, value)) in (1..).zip(tags) {
@@ -65,7 +65,7 @@ async fn own_cluster_volumes_list_in_pages_across_replicas() {
             ("kubernetes.io/cluster/other", "owned"),
         ],
     );
-    // A node's own disk, as installers of clusters tag it.
+    // A node's own disk, with the tag that cluster installers give it.
     foreign_volume(&driver, &[("kubernetes.io/cluster/test", "owned")]);
     let replica = driver.another().await;
     for most in [0, 1, 2, 5, 7, 100] {
@@ -234,7 +234,7 @@ async fn failed_volume_is_unhealthy_in_get_and_list() {
         assert_eq!(health(&driver, id).await.unwrap_err().code(), code, "{id}");
     }
 
-    // The list has those that are not well, of this cluster.
+    // The list contains the unhealthy volumes of this cluster.
     let foreign = foreign_volume(&driver, &[("CSIVolumeName", "pvc-other")]);
     let list = async || {
         let request = csi::ControllerListVolumeHealthRequest::default();

@@ -1,4 +1,4 @@
-//! The Controller service over its socket, with the real SDK, against the simulator.
+//! Tests the Controller service through its socket, with the real SDK, against the simulator.
 
 mod attach;
 mod cards;

@@ -1,4 +1,4 @@
-//! Expansions and modifications: one change in EC2 for what belongs together.
+//! Expansions and modifications: requests that belong together make one change in EC2.
 
 use serde_json::json;
 use tonic::Code;
@@ -49,7 +49,7 @@ async fn parallel_size_and_performance_changes_make_1_modification() {
         (20, Some(4000), Some(200))
     );
     assert_eq!(now.tags["tier"], "gold");
-    // The same again is done already.
+    // Repeated requests find their change done.
     driver.expand(&id, 20).await.unwrap();
     driver
         .modify(&id, &[("iops", "4000"), ("throughput", "200")])
@@ -95,7 +95,7 @@ async fn requests_during_modification_wait_for_its_end() {
     assert_eq!(grown.unwrap().capacity_bytes, 30 << 30);
     let now = look(&driver, &id).await;
     assert_eq!((now.size.0, now.iops), (30, Some(4000)));
-    // EC2 was never asked for a second one while the first was on its way.
+    // EC2 never received a second modification while the first was in progress.
     let all = driver
         .world
         .command(|control| control.get("/v1/statistics"));
@@ -106,7 +106,7 @@ async fn requests_during_modification_wait_for_its_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn second_conflicting_modification_is_aborted() {
-    // Long enough for the second to come while the first is under way, also on a busy machine.
+    // Long enough for the second request to arrive during the first, also on a busy machine.
     let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 2000 } } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     let later = async {
@@ -199,7 +199,7 @@ async fn volume_modifier_and_csi_requests_share_1_modification() {
         };
         modifier.modify_volume_properties(within(request, 30)).await
     };
-    // The same request by both services at once is one modification.
+    // The same request through both services at once makes one modification.
     let class: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
     let (old, new) = tokio::join!(ask(&id, class), driver.modify(&id, class));
     old.unwrap();
@@ -279,7 +279,7 @@ async fn refused_tags_leave_volume_unchanged() {
             "{refused}"
         );
     }
-    // An expansion that comes with it is done all the same.
+    // An expansion that comes with the class change still succeeds.
     let (grown, refused) = tokio::join!(driver.expand(&id, 11), driver.modify(&id, class));
     assert_eq!(grown.unwrap().capacity_bytes, 11 << 30);
     assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
@@ -345,7 +345,7 @@ async fn class_applies_equally_to_new_and_existing_volumes() {
         driver.expand(id, 30).await.unwrap();
         assert_eq!(look(&driver, id).await.iops, Some(700), "{id}");
     }
-    // What is refused for one is refused for the other.
+    // Create and modify refuse the same parameters.
     for wrong in [("Type", "gp3"), ("encrypted", "true"), ("iops", "-1")] {
         let new = driver
             .create(csi::CreateVolumeRequest {
@@ -378,7 +378,7 @@ async fn modify_during_optimization_is_refused_with_progress() {
     );
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
     assert!(!look(&driver, &id).await.tags.contains_key("tier"));
-    // What asks for nothing else is done meanwhile.
+    // A request that changes nothing succeeds meanwhile.
     assert_eq!(
         driver.expand(&id, 20).await.unwrap().capacity_bytes,
         20 << 30
@@ -408,7 +408,7 @@ async fn expand_and_modify_map_refusals_to_same_codes() {
         ("UnknownVolumeType", Code::InvalidArgument),
         ("UnsupportedOperation", Code::InvalidArgument),
         ("ValidationError", Code::InvalidArgument),
-        // Final, so that the resizer lets the user take the request back.
+        // A final code, so that the resizer lets the user withdraw the request.
         ("VolumeModificationSizeLimitExceeded", Code::Internal),
         ("MaxIOPSLimitExceeded", Code::Internal),
         ("VolumeModificationRateExceeded", Code::Internal),
@@ -437,7 +437,7 @@ async fn expand_and_modify_map_refusals_to_same_codes() {
         .controller_expand_volume(within(request, 10))
         .await;
     assert_eq!(nothing.unwrap_err().code(), Code::InvalidArgument);
-    // No size asked for is no size of zero.
+    // A missing size does not mean a size of zero.
     let request = csi::ControllerExpandVolumeRequest {
         volume_id: id,
         capacity_range: Some(csi::CapacityRange::default()),

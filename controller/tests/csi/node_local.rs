@@ -1,4 +1,4 @@
-//! Volumes of a node itself: found by their device, never attached or detached.
+//! Node-local volumes: found by their device name, never attached or detached.
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
@@ -9,7 +9,7 @@ use crate::driver::{Driver, NODE_1, NODE_2, block, mount, volume, within};
 
 const HANDLE: &str = "local-ebs://dev/xvdbz";
 
-/// A volume that somebody else attached to the node under the handle's device.
+/// Creates a volume and attaches it to the node under the handle's device name, outside the driver.
 async fn attached_by_hand(driver: &Driver, name: &str, node: &str) -> String {
     let id = driver.create(volume(name, 1)).await.unwrap().volume_id;
     let (volume, node) = (
@@ -44,7 +44,7 @@ async fn node_local_handle_resolves_to_each_nodes_volume() {
         driver.unpublish(HANDLE, node).await.unwrap();
     }
     driver.delete(HANDLE).await.unwrap();
-    // Two attachments, both by hand, and both still there.
+    // Both attachments were made outside the driver, and both are still there.
     assert_eq!(driver.live("attachments"), 2);
     assert_eq!(
         (

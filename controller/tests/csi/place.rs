@@ -1,4 +1,4 @@
-//! Where a volume goes: zones, Outposts, and what happens when a place has no room.
+//! Where a volume is placed: zones, Outposts, and the behaviour when a place has no capacity.
 
 use ebs_csi_proto::csi;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ async fn each_zone_key_is_answered_with_standard_key() {
             map(&[("topology.kubernetes.io/zone", "us-east-1b")]),
             "{key}"
         );
-        // A copy may be asked for by either name of its source's zone.
+        // A copy may name its source's zone by either key.
         let copy = csi::CreateVolumeRequest {
             volume_content_source: Some(from_volume(&made.volume_id)),
             accessibility_requirements: at(&[(key, value)]),
@@ -118,7 +118,7 @@ async fn outpost_segments_or_arn_are_answered_by_segments() {
         "{refused}"
     );
     assert_eq!(driver.live("volumes"), 2);
-    // Whose it is and in which Region was given each time: STS had nothing to say.
+    // Every request gave the account and the Region, so STS was not called.
     assert_eq!(driver.world.calls("GetCallerIdentity"), 0);
 }
 
@@ -146,7 +146,7 @@ async fn outpost_id_alone_takes_account_from_sts() {
     for word in ["sts:GetCallerIdentity", "ServiceUnavailable", "whole ARN"] {
         assert!(unknown.message().contains(word), "{unknown}");
     }
-    // Not in the Region instead of on the Outpost.
+    // No volume is made in the Region instead of on the Outpost.
     assert_eq!(driver.world.calls("CreateVolume"), 0);
     driver.world.no_faults();
     let made = driver.create(request()).await.unwrap();
@@ -176,7 +176,7 @@ async fn insufficient_zone_capacity_returns_resource_exhausted_without_retry() {
         let full = driver.create(volume("pvc-1", 1)).await.unwrap_err();
         assert_eq!(full.code(), Code::ResourceExhausted, "{full}");
         assert!(full.message().contains(code), "{full}");
-        // Not asked again: the next zone is the better try.
+        // The driver does not retry: the scheduler's next zone is the better choice.
         assert_eq!(driver.world.calls("CreateVolume"), 1, "{code} {status}");
         let elsewhere = csi::CreateVolumeRequest {
             accessibility_requirements: Some(in_zone("us-east-1b")),
@@ -202,8 +202,8 @@ async fn capacity_error_after_lost_reply_finds_created_volume() {
         ] {
             driver.world.fault(fault);
         }
-        // The lost answer's volume is there: a final code would have the scheduler make another
-        // elsewhere.
+        // The volume of the lost answer exists: after a final code the scheduler would make another
+        // one elsewhere.
         let made = driver.create(volume("pvc-1", 1)).await.unwrap();
         assert_eq!(driver.world.calls("CreateVolume"), 2, "{code}");
         driver.delete(&made.volume_id).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a publish asks for against how the volume is published, here and elsewhere.
+//! Compares a publish request with how the volume is already published, on this node and on others.
 
 use ebs_csi_controller::safe_detach::Mode as SafeDetach;
 use ebs_csi_proto::csi;
@@ -48,7 +48,8 @@ async fn republish_with_different_mode_is_refused_until_unpublish() {
         assert!(refused.message().contains(word), "{refused}");
     }
     assert_eq!(driver.world.calls("AttachVolume"), 1);
-    // Another process detaches it: what this one remembers belongs to an attachment that has ended.
+    // Another process detaches the volume: what this process remembers belongs to an attachment
+    // that has ended.
     let other = driver.another().await;
     other.unpublish(&id, NODE_1).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
@@ -90,7 +91,7 @@ async fn boot_volume_is_left_alone(driver: Driver) {
         let body = serde_json::json!({ "at_once": true });
         control.post(&format!("/v1/instances/{NODE_1}/stop"), &body)
     });
-    // EC2 would do it now that the instance is stopped.
+    // EC2 would detach the volume now that the instance is stopped.
     let refused = driver.unpublish(root, NODE_1).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     assert_eq!(driver.world.calls("DetachVolume"), 0);
@@ -116,7 +117,7 @@ async fn a_launch_template_volume_is_not_published() {
     assert_eq!(driver.world.calls("AttachVolume"), 0);
 }
 
-/// The entries under a key, however deep.
+/// Returns the entries under a key at any depth.
 fn find<'a>(value: &'a serde_json::Value, key: &str) -> Option<Vec<&'a serde_json::Value>> {
     use serde_json::Value;
     match value {
@@ -159,7 +160,7 @@ async fn multi_attach_needs_multi_node_create_and_publish() {
         .await
         .unwrap();
 
-    // io2 alone does not make a volume shared.
+    // Type io2 alone does not enable Multi-Attach.
     let request = csi::CreateVolumeRequest {
         volume_capabilities: vec![alone()],
         parameters: io2,
@@ -177,7 +178,7 @@ async fn multi_attach_needs_multi_node_create_and_publish() {
         refused.message().contains("Multi-Attach is not enabled"),
         "{refused}"
     );
-    // Nor does the name of a volume for one node serve a request for several.
+    // The name of a single-node volume does not serve a multi-node request either.
     let request = csi::CreateVolumeRequest {
         volume_capabilities: vec![many()],
         parameters: map(&[("type", "io2"), ("iops", "1000")]),

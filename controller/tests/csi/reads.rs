@@ -1,4 +1,5 @@
-//! What EC2's reads do not show is not gone, and a zone that fails takes no other with it.
+//! A resource that EC2's reads do not show is not taken for gone, and a failing zone does not
+//! affect other zones.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tonic::{Code, Request};
 use crate::driver::{Driver, NODE_1, NODE_2, NODE_B, from_snapshot, in_zone, map, volume};
 use crate::slow::Slow;
 
-/// Describe calls do not show the resource for so long.
+/// Hides the resource from Describe calls for this time.
 fn hide(slow: &Slow, id: &str, span_ms: u64) {
     let rule = json!({ "match": { "action": "Describe*" }, "for_ms": span_ms, "fault": { "kind": "unseen", "id": id } });
     let rule: Rule = serde_json::from_value(rule).unwrap();
@@ -108,7 +109,8 @@ async fn zone_outage_does_not_affect_other_zones() {
     driver
         .world
         .command(|control| control.put("/v1/zones/us-east-1b", &json!({ "state": "unavailable" })));
-    // One that knows the zones, and one that has just begun and is asked about both at once.
+    // First a process that knows the zones, then a new process that is asked about both zones at
+    // once.
     driver.publish(&well, NODE_1).await.unwrap();
     driver.unpublish(&well, NODE_1).await.unwrap();
     let fresh = driver.another().await;

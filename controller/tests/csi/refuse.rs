@@ -1,4 +1,4 @@
-//! Mistakes are named and change nothing.
+//! Invalid requests are refused with the cause and change nothing.
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
@@ -154,8 +154,8 @@ async fn unknown_ids_are_gone_or_not_found() {
         all["totals"]["calls"].as_u64().unwrap()
     };
     let before = asked();
-    // What EC2 cannot have issued is answered without a call, and so spoils no other question to
-    // EC2.
+    // An id that EC2 cannot have issued is answered without a call, so it does not fail a batch
+    // with other ids.
     for id in ["nonsense", "vol-0123456789abcdef0"] {
         assert_eq!(asked(), before, "{id}");
         driver.delete(id).await.unwrap();

@@ -1,4 +1,4 @@
-//! A volume leaves a node only when what EC2 shows proves that it may.
+//! A volume is detached from a node only when what EC2 shows proves that this is safe.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 
 use crate::driver::{Driver, NODE_1, NODE_2, volume};
 
-/// A volume that is attached to the first node.
+/// Creates a volume and attaches it to the first node. Returns its id.
 pub(crate) async fn attached(driver: &Driver) -> String {
     let made = driver.create(volume("pvc-1", 1)).await.unwrap();
     driver.publish(&made.volume_id, NODE_1).await.unwrap();
@@ -40,7 +40,7 @@ pub(crate) fn refused(answer: Result<(), Status>, token: &str) -> String {
     status.message().to_owned()
 }
 
-/// The volume and its attachment are as they were, and EC2 was asked for no change.
+/// Checks that the volume is still attached and that no DetachVolume was sent.
 async fn untouched(driver: &Driver, id: &str) {
     assert_eq!(driver.world.calls("DetachVolume"), 0);
     let state = driver.world.command(|control| control.get("/v1/state"));
@@ -55,7 +55,7 @@ async fn untouched(driver: &Driver, id: &str) {
 /// A detach in mode ec2-only makes no more EC2 calls before DetachVolume than in mode off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ec2_only_adds_no_calls_for_running_instance() {
-    // Of the publish before it a look may still be on its way.
+    // A read of the preceding publish may still be on its way.
     for attempt in 1.. {
         let off = calls_before_detach(Mode::Off).await;
         let ec2_only = calls_before_detach(Mode::Ec2Only).await;
@@ -73,7 +73,7 @@ async fn calls_before_detach(mode: Mode) -> usize {
     let last = journal("/v1/journal?limit=1")["last"].clone();
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.world.calls("DetachVolume"), 1);
-    // How often is looked afterwards is a matter of time.
+    // The number of reads after DetachVolume depends on timing.
     let passed = journal(&format!("/v1/journal?after={last}"));
     let passed = passed["records"].as_array().unwrap();
     let detached = |record: &Value| record["action"] == "DetachVolume";
@@ -89,7 +89,7 @@ async fn stopped_instance_allows_detach_in_checking_modes() {
         power(&driver, "stop", json!({ "at_once": true }));
         driver.unpublish(&id, NODE_1).await.unwrap();
         driver.publish(&id, NODE_2).await.unwrap();
-        // Asked again, it is done: nothing is attached there.
+        // A repeated unpublish succeeds at once: nothing is attached there.
         driver.unpublish(&id, NODE_1).await.unwrap();
         assert_eq!(driver.world.calls("DetachVolume"), 1);
     }
@@ -118,7 +118,7 @@ async fn throttled_detach_is_rechecked_before_resend() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         power(&driver, "start", json!({ "at_once": true }));
-        // Longer than facts hold: EC2 takes the next request.
+        // Longer than the facts stay valid; then EC2 accepts the next request.
         tokio::time::sleep(Duration::from_millis(2500)).await;
         limit(json!({ "enabled": false }));
     };
@@ -150,7 +150,7 @@ async fn enforce_refuses_detach_from_unconfirmed_running_instance() {
         assert!(text.contains(part), "{text}");
     }
     untouched(&driver, &id).await;
-    // The refusal is not sticky.
+    // The refusal does not outlast its cause.
     power(&driver, "terminate", json!({ "at_once": true }));
     driver.unpublish(&id, NODE_1).await.unwrap();
 }

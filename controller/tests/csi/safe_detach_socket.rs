@@ -1,4 +1,4 @@
-//! The socket of SafeDetach: what is asked and handed in there, and what a detach makes of it.
+//! The SafeDetach socket: its requests and reports, and their effect on a detach.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ async fn enforce() -> Driver {
     Driver::under(Mode::Enforce, two_nodes()).await
 }
 
-/// A node that is ready, whose lease was renewed just now, and which uses nothing.
+/// Returns a node that is ready, renewed its lease just now, and uses no volume.
 fn ready() -> Node {
     Node {
         name: "node-1".to_owned(),
@@ -33,13 +33,13 @@ fn ready() -> Node {
     }
 }
 
-/// Answers every question with these Node objects until the driver ends; counts them.
+/// Answers every question with these Node objects until the driver ends, and counts the questions.
 async fn observe(
     driver: &Driver,
     nodes: Vec<Node>,
 ) -> (Arc<AtomicU64>, tokio::task::JoinHandle<()>) {
     let (reports, stream) = tokio::sync::mpsc::channel(8);
-    // What nobody has asked for says nothing.
+    // Reports that answer no question have no effect.
     for ask in 0..4 {
         let nodes = vec![ready()];
         reports.send(Report { ask, nodes }).await.unwrap();
@@ -140,7 +140,7 @@ async fn running_instance_detach_requires_node_confirmation() {
     driver.check_invariants();
 }
 
-/// An unpublish is refused at once when nobody is left to ask.
+/// Waits until no observer is left; from then on an unpublish is refused at once.
 async fn until_unobserved(driver: &Driver) {
     while metric(driver, "aws_ebs_csi_safe_detach_observers") != Some(0.0) {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -203,7 +203,7 @@ async fn query_reports_detach_verdict_and_changes_nothing() {
     let said = |verdict: &Verdict| (verdict.outcome(), verdict.token.clone());
     let want = |outcome, token: &str| (outcome, token.to_owned());
 
-    // The instance itself shows the volume: that cannot be asked about.
+    // DescribeVolumes fails, so only the instance shows the volume.
     driver.world.fault(json!({ "id": "volumes", "match": { "action": "DescribeVolumes" }, "fault": {
         "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "not allowed" } }));
     let (answer, verdict) = query(&driver, &id, NODE_1).await;
@@ -268,7 +268,7 @@ async fn query_for_150_instances_needs_1_describe_call() {
         .map(|n| format!("i-0aaaaaaaaaaaaa{n:03}"))
         .collect();
     let ids: Vec<_> = ids.iter().map(String::as_str).collect();
-    // What zone they are in is known from then on: those of one zone share a call.
+    // The first query learns the zone; instances of one known zone share a call.
     query_instances(&driver, &ids).await;
     let before = driver.world.calls("DescribeInstances");
     let answers = query_instances(&driver, &ids).await;
@@ -320,7 +320,7 @@ async fn break_glass(driver: &Driver, id: &str, since: &str) {
         .unwrap();
 }
 
-/// How each DetachVolume that reached EC2 was sent: whether with Force.
+/// Returns, for each DetachVolume that reached EC2, whether it was sent with Force.
 fn forced(driver: &Driver) -> Vec<bool> {
     let journal = driver
         .world
@@ -332,8 +332,8 @@ fn forced(driver: &Driver) -> Vec<bool> {
         .collect()
 }
 
-/// An order with another attach time frees nothing. The detach that follows the right order needs
-/// no Force.
+/// An override order with another attach time frees nothing. The detach that follows the right
+/// order needs no Force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn break_glass_frees_only_named_attachment() {
     let driver = enforce().await;
@@ -347,7 +347,8 @@ async fn break_glass_frees_only_named_attachment() {
     assert_eq!(forced(&driver), [false], "a plain detach was enough");
 }
 
-/// Before the order, the query reports the detach as leaving and the driver sends no Force.
+/// Before the override order, the query reports the detach as leaving and the driver sends no
+/// Force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn break_glass_forces_stuck_detach_once() {
     let driver = enforce().await;
@@ -368,7 +369,7 @@ async fn break_glass_forces_stuck_detach_once() {
     assert_eq!(query(&driver, &id, NODE_1).await.1.token, "leaving");
     assert_eq!(forced(&driver), [false]);
     let since = query(&driver, &id, NODE_1).await.0.attached_since;
-    // The operation that still waits sees the order.
+    // The operation that still waits sees the override order.
     break_glass(&driver, &id, &since).await;
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(forced(&driver), [false, true]);
@@ -393,7 +394,7 @@ async fn unlisted_peer_gets_permission_denied() {
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
 }
 
-/// Each unpublish looks at EC2 again, in every mode; an earlier OK does not count.
+/// Each unpublish reads EC2 again, in every mode; an earlier OK does not count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpublish_succeeds_only_when_ec2_shows_detached() {
     for mode in [Mode::Off, Mode::Ec2Only, Mode::Enforce] {
@@ -409,7 +410,7 @@ async fn unpublish_succeeds_only_when_ec2_shows_detached() {
         assert!(is_attached());
         driver.unpublish(&id, NODE_1).await.unwrap();
         assert!(!is_attached(), "{mode}: OK came before EC2 let go");
-        // Nothing is remembered: each call looks again.
+        // Nothing is remembered: each call reads again.
         let looks = || driver.world.calls("DescribeVolumes");
         let before = looks();
         driver.unpublish(&id, NODE_1).await.unwrap();
@@ -420,7 +421,7 @@ async fn unpublish_succeeds_only_when_ec2_shows_detached() {
     }
 }
 
-/// What stands anywhere under this id, with attachments.
+/// Returns the object with this id and with attachments, at any depth.
 fn find<'a>(state: &'a Value, id: &str) -> Option<&'a Value> {
     match state {
         Value::Object(fields)

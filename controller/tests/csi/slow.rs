@@ -42,7 +42,7 @@ impl Slow {
         Self { world, controller }
     }
 
-    /// Another process, which knows nothing of what this one did.
+    /// Starts another process, which knows nothing of what this one did.
     async fn another(&self, number: u64) -> Controller {
         let access = self.world.access(number).await;
         Controller::new(access, Settings::default(), Arc::default())
@@ -76,7 +76,7 @@ impl Slow {
             .map(drop)
     }
 
-    /// Requests of an action that reached EC2.
+    /// Returns the number of requests of an action that reached EC2.
     pub(crate) fn calls(&self, action: &str) -> usize {
         let wanted = format!("Action={action}&");
         let passed = self.world.passed();
@@ -101,7 +101,7 @@ async fn stuck_attach_is_undone_after_90_seconds() {
     let took = begin.elapsed();
     assert_eq!(stuck.code(), Code::Aborted, "{stuck}");
     assert!(stuck.message().contains("90 s"), "{stuck}");
-    // The peer's schedule of looks notices it at 136 s.
+    // The Go driver's polling schedule notices it at 136 s.
     assert!((90..100).contains(&took.as_secs()), "{took:?}");
     assert_eq!(slow.calls("DetachVolume"), 1);
     slow.publish(&id).await.unwrap();
@@ -124,7 +124,7 @@ async fn stuck_attach_detach_is_refused_in_enforce_mode() {
         let stuck = slow.publish(&id).await.unwrap_err();
         assert_eq!(stuck.code(), Code::Aborted, "{stuck}");
         assert!(stuck.message().contains("90 s"), "{stuck}");
-        // The instance runs, and nobody hears its node.
+        // The instance runs, and there is no report about its node.
         let refused = stuck
             .message()
             .contains("it is not detached: SafeDetachRefused/");
@@ -133,7 +133,7 @@ async fn stuck_attach_detach_is_refused_in_enforce_mode() {
     }
 }
 
-/// The caller may have asked another process for the opposite by then.
+/// By then the caller may have asked another process for the opposite.
 #[tokio::test(start_paused = true)]
 async fn throttled_call_is_not_resent_after_caller_leaves() {
     let throttled = |action: &str| {
@@ -146,7 +146,7 @@ async fn throttled_call_is_not_resent_after_caller_leaves() {
     let left = |action: &'static str| {
         let slow = &slow;
         async move {
-            // By now it may have asked another process for the opposite.
+            // Returns as soon as the first call was sent; the caller then leaves.
             while slow.calls(action) == 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -193,7 +193,7 @@ async fn throttled_call_is_not_resent_after_caller_leaves() {
 
 #[tokio::test(start_paused = true)]
 async fn vanished_volume_is_reported_immediately_naming_kms_key() {
-    // Never shown: it is gone before the first look.
+    // Describe calls never show the volume: it is gone before the first read.
     let slow = Slow::new(json!({ "faults": [
         { "match": { "action": "CreateVolume" }, "count": 1, "fault": { "kind": "fail_create", "outcome": "vanish", "after_ms": 0 } },
     ] }))
@@ -204,7 +204,8 @@ async fn vanished_volume_is_reported_immediately_naming_kms_key() {
     assert_eq!(dropped.code(), Code::Internal, "{dropped}");
     assert!(dropped.message().contains("kmsKeyId"), "{dropped}");
     assert!(took < Duration::from_secs(8), "{took:?}");
-    // The token said so; the next one is used at once.
+    // The repeated request with the same token showed that the volume is gone; the next token is
+    // used at once.
     assert_eq!(slow.calls("CreateVolume"), 2);
     slow.create("pvc-1").await.unwrap();
     assert_eq!(slow.calls("CreateVolume"), 3);
@@ -236,7 +237,7 @@ async fn create_succeeds_after_60_vanished_volumes() {
     };
     assert!(failures >= 20, "{failures}");
     assert_eq!(slow.live("volumes"), 1);
-    // A process that knows nothing of the used-up tokens finds the volume, not another one.
+    // A process that knows none of the used tokens finds the same volume and makes no other.
     let controller = slow.another(2).await;
     let request = Request::new(volume("pvc-1", 1));
     let again = controller.create_volume(request).await.unwrap();
@@ -332,7 +333,7 @@ async fn publish_waits_2_hours_for_initialization_attaching_once() {
     assert!((7_000..7_400).contains(&took.as_secs()), "{took:?}");
     assert!(answers > 10, "{answers}");
     assert_eq!(slow.calls("AttachVolume"), 1);
-    // Asked ever more rarely.
+    // The driver asks at growing intervals.
     assert!(slow.calls("DescribeVolumeStatus") < 500);
 }
 
@@ -363,7 +364,7 @@ async fn lagging_reads_cause_no_duplicate_volume_or_attachment() {
                 .unwrap();
             assert_eq!(slow.live("attachments"), 0, "{is}");
         }
-        // A look that is far behind may cost a second request, which EC2 refuses; never more.
+        // A read that lags far behind may cost a second request, which EC2 refuses, but never more.
         assert!((3..=6).contains(&slow.calls("AttachVolume")), "seed {seed}");
         assert_eq!(slow.create("pvc-1").await.unwrap(), id);
         assert_eq!(slow.live("volumes"), 1, "seed {seed}");
@@ -395,7 +396,7 @@ async fn quota_hides_no_fresh_volume_of_another_process() {
     .await;
     let id = slow.create("pvc-1").await.unwrap();
     let other = slow.another(2).await;
-    // Its look-up by name does not show the volume yet.
+    // The other process's lookup by name does not show the volume yet.
     let request = Request::new(volume("pvc-1", 1));
     let again = other.create_volume(request).await.unwrap();
     assert_eq!(again.into_inner().volume.unwrap().volume_id, id);
@@ -422,7 +423,7 @@ async fn refusal_after_lost_reply_is_not_final() {
         let answer = slow.create("pvc-1").await;
         assert_eq!(slow.live("volumes"), 1);
         if let Err(unclear) = answer {
-            // The volume exists, and the look-ups by name do not show it yet.
+            // The volume exists, but lookups by name do not show it yet.
             assert_eq!(unclear.code(), Code::Aborted, "{refusal}: {unclear}");
             assert!(tag_lag > 2_000 || *refusal == "NeverHeardOf", "{unclear}");
             slow.create("pvc-1").await.unwrap();
@@ -431,7 +432,8 @@ async fn refusal_after_lost_reply_is_not_final() {
     }
 }
 
-/// EC2 as the real one: look-ups by tag lag, and it takes one snapshot of a volume in 15 s.
+/// Returns a world in which EC2 behaves like the real service: lookups by tag lag, and EC2 accepts
+/// one snapshot of a volume in 15 s.
 async fn lagging() -> (Slow, String) {
     let slow = Slow::new(json!({
         "quotas": { "snapshot_interval_ms": 15_000 },
@@ -468,7 +470,7 @@ async fn standby_takeover_makes_no_second_snapshot() {
     let standby = slow.another(2).await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let taken = snapshot(&slow.controller, &volume).await.unwrap();
-    // Its look-up by name does not show the snapshot yet; EC2 refuses a second one.
+    // The standby's lookup by name does not show the snapshot yet; EC2 refuses a second one.
     let refused = snapshot(&standby, &volume).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     assert_eq!(slow.calls("CreateSnapshot"), 2);
@@ -494,7 +496,7 @@ async fn new_process_waits_out_snapshot_lookup_lag() {
 async fn expired_lock_date_blocks_only_new_snapshots() {
     let slow = Slow::new(json!({})).await;
     let volume = slow.create("pvc-1").await.unwrap();
-    // EC2's time begins with the year 2026.
+    // The simulator's time begins with the year 2026.
     let snapshot = async |name: &str| {
         let request = csi::CreateSnapshotRequest {
             name: name.to_owned(),

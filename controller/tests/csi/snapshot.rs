@@ -1,4 +1,4 @@
-//! One snapshot for each name, and listings that end.
+//! One snapshot for each name, and listings in pages.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -52,7 +52,7 @@ async fn snapshot_name_reused_for_another_volume_is_refused() {
     assert_eq!(driver.live("snapshots"), 1);
 }
 
-/// A class with all that a snapshot can be owed.
+/// A snapshot class with everything that has to follow a snapshot's creation.
 const OWED: &[(&str, &str)] = &[
     (
         "fastSnapshotRestoreAvailabilityZones",
@@ -87,7 +87,7 @@ async fn refused_snapshot_lock_leaves_no_snapshot() {
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     assert!(refused.message().contains("mars-1a"), "{refused}");
     assert_eq!(driver.live("snapshots"), 0);
-    // That the zones cannot be listed is no reason to refuse.
+    // A failing zone lookup is no reason to refuse.
     driver.world.no_faults();
     driver.world.fault(error(
         "DescribeAvailabilityZones",
@@ -98,8 +98,8 @@ async fn refused_snapshot_lock_leaves_no_snapshot() {
     assert_eq!(driver.live("snapshots"), 1);
 }
 
-/// What the class promised at creation counts, and only missing parts are set. If EC2 refuses the
-/// look, both are set again.
+/// What the class required at creation counts, and only missing parts are set. If EC2 refuses the
+/// read, both are set again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_process_completes_snapshot_lock_and_fast_restore() {
     let driver = Driver::new().await;
@@ -114,7 +114,7 @@ async fn any_process_completes_snapshot_lock_and_fast_restore() {
     };
     assert_eq!(set(&driver), (1, 1));
 
-    // Another process, after the class was changed: what was promised counts.
+    // Another process, after the class was changed: the requirements at creation count.
     let heir = driver.another().await;
     let taken = heir.snapshot("s", &id).await.unwrap().snapshot_id;
     assert_eq!(set(&driver), (2, 1), "only what was missing");
@@ -128,7 +128,7 @@ async fn any_process_completes_snapshot_lock_and_fast_restore() {
     zones.sort_unstable();
     assert_eq!(zones, ["us-east-1a", "us-east-1b"]);
 
-    // Nothing is owed any more, and nobody asks again and again.
+    // Nothing is missing any more, so nothing is set again.
     let third = driver.another().await;
     for _ in 0..3 {
         let again = third.snapshot_of_class("s", &id, OWED).await.unwrap();
@@ -137,7 +137,7 @@ async fn any_process_completes_snapshot_lock_and_fast_restore() {
     assert_eq!(set(&driver), (2, 1));
     assert_eq!(driver.world.calls("DescribeLockedSnapshots"), 3);
 
-    // A policy that was written for the Go driver does not allow the look: it is set again.
+    // An IAM policy written for the Go driver does not allow the reads, so both are set again.
     for action in ["DescribeLockedSnapshots", "DescribeFastSnapshotRestores"] {
         driver
             .world
@@ -162,7 +162,7 @@ async fn concurrent_snapshot_of_another_process_is_reused() {
             ..settings()
         })
         .await;
-    // The request of the process before comes to light after the heir has looked.
+    // The previous process's request becomes visible only after the second process's first lookup.
     let late = async {
         driver.until_called("DescribeSnapshots", 1).await;
         let parameters = json!({
@@ -183,7 +183,7 @@ async fn concurrent_snapshot_of_another_process_is_reused() {
     let found = found.unwrap().snapshot_id;
     assert!(made.contains(&found), "{found}: {made}");
     assert_eq!(driver.live("snapshots"), 1);
-    // Later ones do not wait: there is one look and one request.
+    // Later snapshots do not wait: there is one lookup and one request.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let looks = driver.world.calls("DescribeSnapshots");
     heir.snapshot("t", &id).await.unwrap();
@@ -371,7 +371,7 @@ async fn list_snapshots_pages_return_each_snapshot_once() {
     for max_entries in [0, 1, 2, 5, 7, 100] {
         let mut seen = Vec::new();
         let mut starting_token = String::new();
-        // Another process, which has never heard of the token, goes on with it.
+        // The pages alternate between the two replicas, which do not know each other's tokens.
         let mut from = [&driver, &replica].into_iter().cycle();
         loop {
             let request = csi::ListSnapshotsRequest {

@@ -1,5 +1,5 @@
-//! A node is told whose the source of a copy is, so that it checks in full what was made elsewhere
-//! and nothing else.
+//! The publish context tells a node where the source of a copy came from, so that the node fully
+//! checks only copies of foreign sources.
 
 use ebs_csi_controller::csi::service::Settings;
 use ebs_csi_controller::tags::TagSettings;
@@ -9,7 +9,7 @@ use crate::driver::{Driver, NODE_1, from_snapshot, from_volume, settings, volume
 
 const ORIGIN: &str = "ebs.csi.aws.com/origin";
 
-/// The driver of another cluster of the same account.
+/// Starts the driver of another cluster in the same account.
 async fn other_cluster(driver: &Driver) -> Driver {
     driver
         .another_with(Settings {
@@ -30,7 +30,7 @@ async fn made_of(driver: &Driver, name: &str, source: csi::VolumeContentSource) 
     driver.create(request).await.unwrap().volume_id
 }
 
-/// What a node is told of the volume.
+/// Returns the origin in the volume's publish context.
 async fn origin(driver: &Driver, id: &str) -> String {
     let context = driver.publish(id, NODE_1).await.unwrap();
     driver.unpublish(id, NODE_1).await.unwrap();
@@ -56,7 +56,7 @@ async fn publish_context_origin_separates_own_and_foreign_copies() {
         let copied = made_of(&driver, &format!("{by_volume}-c"), from_volume(&source)).await;
         assert_eq!(origin(&driver, &restored).await, by_snapshot);
         assert_eq!(origin(&driver, &copied).await, by_volume);
-        // The answer is remembered.
+        // The answer is cached.
         let asked = driver.world.calls("DescribeSnapshots");
         assert_eq!(origin(&driver, &restored).await, by_snapshot);
         assert_eq!(driver.world.calls("DescribeSnapshots"), asked);

@@ -1,4 +1,4 @@
-//! Answers that are lost, broken or late, and what they are taken for.
+//! How lost, broken and late answers of EC2 are interpreted.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::world::{World, access, small, token};
 use crate::{device, nobody, node_a, snapshot_of};
 
-/// The unknown id itself is Absent.
+/// The unknown id itself is `Absent`.
 #[tokio::test]
 async fn unknown_id_in_batch_leaves_others_present() {
     let world = World::new().await;
@@ -27,7 +27,7 @@ async fn unknown_id_in_batch_leaves_others_present() {
             assert!(
                 a.present().is_some() && matches!(b, LookResult::Absent) && c.present().is_some()
             );
-            // The call by id fails once for the unknown one and is made again without it.
+            // The call by id fails once because of the unknown id and is repeated without it.
             assert_eq!(world.calls("DescribeVolumeStatus"), 2);
         } else {
             let (a, b, c) = tokio::join!(
@@ -38,8 +38,8 @@ async fn unknown_id_in_batch_leaves_others_present() {
             assert!(
                 a.present().is_some() && matches!(b, LookResult::Absent) && c.present().is_some()
             );
-            // A last look for those that were just made may be under way: what counts is what asks
-            // for the unknown one.
+            // A final read for the volumes that were just made may be on its way, so only the
+            // requests that name the unknown id are checked.
             let journal = world.command(|c| c.get("/v1/journal?action=DescribeVolumes"));
             let records = journal["records"].as_array().unwrap();
             let of_unknown = records
@@ -49,7 +49,8 @@ async fn unknown_id_in_batch_leaves_others_present() {
             let asked: Vec<_> = of_unknown.collect();
             let others =
                 |asked: &String| asked.contains(one.id.as_str()) || asked.contains(two.id.as_str());
-            // The zone of the others is known: they are asked for together, without it.
+            // The zone of the others is known, so one request reads them together, without the
+            // unknown id.
             assert!(asked.len() == 1 && !others(&asked[0]), "{asked:?}");
         }
     }
@@ -57,7 +58,7 @@ async fn unknown_id_in_batch_leaves_others_present() {
 
 #[tokio::test]
 async fn broken_answer_is_never_taken_as_absence() {
-    // A body shorter than its length ends only when the connection or the patience does.
+    // A body shorter than its announced length ends only with the connection or the call timeout.
     let settings = || Settings {
         call_timeout: Duration::from_millis(300),
         ..Settings::default()
@@ -77,7 +78,7 @@ async fn broken_answer_is_never_taken_as_absence() {
         json!({ "kind": "lose_reply", "how": "reset" }),
     ];
     for fault in broken {
-        // Pollers that have not met a failure yet.
+        // New pollers, which have not seen a failure yet.
         let ec2 = access(&world.server.ec2(), settings()).await;
         world
             .fault(json!({ "match": { "action": "DescribeVolumes" }, "count": 2, "fault": fault }));
@@ -174,8 +175,8 @@ async fn lost_reply_without_token_is_not_retried() {
     assert_eq!(world.ec2.snapshots_by_name("s").await.unwrap().len(), 1);
 }
 
-/// A world that is waited for 400 ms in each call, and an AttachVolume that its answer's `fault`
-/// ends without one.
+/// Returns a world with a call timeout of 400 ms, after an AttachVolume whose answer `fault`
+/// delayed beyond that, and the volume of that call.
 async fn an_attach_times_out(fault: serde_json::Value) -> (World, VolumeId) {
     let settings = Settings {
         call_timeout: Duration::from_millis(400),
@@ -209,6 +210,6 @@ async fn hanging_answer_ends_at_call_timeout() {
 
 #[tokio::test]
 async fn trickling_answer_ends_at_call_timeout() {
-    // Its head comes at once; its body, byte by byte, would take a minute.
+    // The head arrives at once; the body, byte by byte, would take a minute.
     an_attach_times_out(json!({ "kind": "slow", "first_byte_ms": 0, "byte_ms": 200 })).await;
 }

@@ -1,4 +1,4 @@
-//! Each call against a simulator that works.
+//! Tests each call against a simulator without faults.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

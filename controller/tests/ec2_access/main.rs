@@ -1,4 +1,4 @@
-//! The EC2 layer, with the real SDK, against the simulator.
+//! Tests the EC2 layer, with the real SDK, against the simulator.
 
 mod answers;
 mod calls;

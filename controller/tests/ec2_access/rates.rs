@@ -1,5 +1,5 @@
-//! Request rates: what a burst is spread over, what throttling teaches, who waits behind whom.
-//! Under virtual time: the machine's speed does not matter.
+//! Request rates: how a burst is spread, what the driver learns from throttling, and which calls
+//! wait for which. The tests use virtual time, so the machine's speed does not matter.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use crate::in_process::InProcess;
 use crate::world::small;
 use crate::{device, nobody, node_a};
 
-/// How many requests of an action reached EC2, and how many of them it throttled.
+/// Returns how many requests of an action reached EC2, and how many of them EC2 throttled.
 fn calls(world: &InProcess, action: &str) -> (usize, usize) {
     let wanted = format!("Action={action}&");
     let passed = world.passed();
@@ -31,7 +31,8 @@ fn level(ec2: &Ec2, wanted: Action) -> LaneLevel {
     found.expect("every action has a lane").1
 }
 
-/// EC2 grants this rate of CreateVolume, and the driver thinks that it grants another.
+/// Creates volumes at once while EC2 grants one rate of CreateVolume and the driver assumes
+/// another.
 async fn burst(granted: Value, believed: Rate, volumes: usize) -> (InProcess, Ec2) {
     let world = InProcess::new(json!({
         "profile": "fast",
@@ -59,7 +60,7 @@ async fn burst(granted: Value, believed: Rate, volumes: usize) -> (InProcess, Ec
 
 #[tokio::test(start_paused = true)]
 async fn burst_beyond_bucket_is_spread_with_few_throttles() {
-    // A tenth of EC2's time: 20 at once and 50 a second.
+    // A burst of 20 calls and then 50 a second, so that the test needs a tenth of the real time.
     let believed = Rate {
         capacity: 20.0,
         refill: 50.0,
@@ -68,16 +69,16 @@ async fn burst_beyond_bucket_is_spread_with_few_throttles() {
     let (world, _) = burst(json!({ "capacity": 20, "refill": 50 }), believed, 150).await;
     let (calls, throttled) = calls(&world, "CreateVolume");
     assert_eq!(calls - throttled, 150);
-    // A few, when the calls first go beyond the bucket.
+    // A few calls are throttled when the bucket first runs empty.
     assert!(throttled <= 4, "{throttled} of {calls} were throttled");
-    // What EC2 grants is used: 20 at once, and 130 by 50 a second.
+    // The driver uses the granted rate: 20 at once and 130 at 50 a second.
     assert!(begun.elapsed() < Duration::from_secs(4));
 }
 
 /// EC2 grants 40 calls a second where the driver assumes 200, as when other clients use the rest.
 #[tokio::test(start_paused = true)]
 async fn lower_granted_rate_is_learned_and_calls_succeed() {
-    // We think of 200 a second; EC2 grants 40, and nothing at once.
+    // The driver assumes 200 a second; EC2 grants 40 and almost no burst.
     let believed = Rate {
         capacity: 400.0,
         refill: 200.0,
@@ -92,7 +93,7 @@ async fn lower_granted_rate_is_learned_and_calls_succeed() {
 
 #[tokio::test(start_paused = true)]
 async fn higher_granted_rate_is_found_and_used() {
-    // Ten times what is thought: 200 at once and 500 a second.
+    // EC2 grants ten times the assumed rate: 200 at once and 500 a second.
     let believed = Rate {
         capacity: 20.0,
         refill: 50.0,
@@ -102,7 +103,7 @@ async fn higher_granted_rate_is_found_and_used() {
     let (calls, throttled) = calls(&world, "CreateVolume");
     assert_eq!(calls - throttled, 1000);
     assert!(throttled <= 20, "{throttled} of {calls} were throttled");
-    // 1.6 s are the least, and 19.6 s what the bucket that was thought of takes.
+    // The minimum is 1.6 s; at the assumed rate it would be 19.6 s.
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(4), "{took:?}");
     let level = level(&ec2, Action::CreateVolume);
@@ -167,7 +168,7 @@ async fn an_attach_does_not_wait_behind_detaches() {
         })
         .collect();
     let waiting = || level(&ec2, Action::DetachVolume).waiting;
-    // All take their place.
+    // All calls take their place in the queue.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let before = waiting();
     assert!(before > 290, "{before}");
@@ -193,7 +194,7 @@ async fn call_waiting_past_deadline_is_not_sent() {
     };
     let ec2 = world.access_with(settings).await;
     let ec2 = ec2.by(Instant::now() + Duration::from_millis(300));
-    // The reserve keeps the only token, or the first call takes it.
+    // Either the reserve keeps the only token, or the first call takes it.
     let _ = ec2.delete_volume(&nobody()).await;
     let before = calls(&world, "DeleteVolume");
     let error = ec2.delete_volume(&nobody()).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! What EC2, or the way to it, refuses.
+//! Refusals by EC2, and connections that fail on the way to EC2.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ async fn unreachable_ec2_is_reported_and_nothing_is_sent() {
         connect_timeout: Duration::from_millis(300),
         ..Settings::default()
     };
-    // Nobody listens on a port that was just given back.
+    // Nothing listens on a port that was just released.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

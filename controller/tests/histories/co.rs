@@ -1,11 +1,12 @@
-//! The container orchestrator: four sidecars that call as the real ones do, each led from one of
-//! two pods.
+//! Simulates the container orchestrator: four sidecars that call as the real ones do, each with a
+//! leader in one of two pods.
 //!
-//! What external-provisioner and external-snapshotter read from a code: CANCELLED,
-//! DEADLINE_EXCEEDED, UNAVAILABLE and ABORTED say that the work may still be going on, and they
-//! call on until they know, even when nobody wants the result any more, to delete it. Everything
-//! else is final: when nobody wants the result any more they forget it, and whatever EC2 has made
-//! is left over for ever. The others call until they succeed.
+//! external-provisioner and external-snapshotter interpret codes as follows. CANCELLED,
+//! DEADLINE_EXCEEDED, UNAVAILABLE and ABORTED mean that the work may still be in progress, so the
+//! sidecar repeats the call until it knows the result, even when nobody wants the result any more,
+//! in order to delete it. Every other code is final: when nobody wants the result any more, the
+//! sidecar forgets it, and whatever EC2 has made is left over for ever. The other sidecars repeat
+//! their call until it succeeds.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use super::dice::Dice;
 use super::history::World;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
-/// Whatever happens, it has ended by then.
+/// The time within which every call must succeed.
 const ENDS_AFTER: Duration = Duration::from_secs(7_200);
 
 /// A sidecar.
@@ -41,7 +42,7 @@ pub(crate) const SIDECARS: [Sidecar; 4] = [
 ];
 
 impl Sidecar {
-    /// As the chart sets it.
+    /// Returns the timeout that the chart sets.
     fn timeout(self) -> Duration {
         Duration::from_secs(match self {
             Self::Attacher => 360,
@@ -50,7 +51,7 @@ impl Sidecar {
     }
 }
 
-/// Whether the work may still be going on, as the sidecars read it.
+/// Returns whether the sidecars take the code to mean that the work may still be in progress.
 pub(crate) fn may_go_on(code: Code) -> bool {
     matches!(
         code,
@@ -58,7 +59,7 @@ pub(crate) fn may_go_on(code: Code) -> bool {
     )
 }
 
-/// Which replica each sidecar's leader speaks to; none while there is no leader.
+/// The replica to which each sidecar's leader speaks, or `None` while there is no leader.
 #[derive(Debug)]
 pub(crate) struct Leaders([OrderedWatch<Option<usize>>; 4]);
 
@@ -73,7 +74,7 @@ impl Leaders {
     }
 }
 
-/// Moves the leadership of one sidecar: when its pod's controller dies, and at times without a
+/// Moves the leadership of one sidecar: when its pod's controller dies, and now and then without a
 /// reason.
 pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
     let dice = Dice::of(seed, &format!("{sidecar:?} leads"));
@@ -96,7 +97,7 @@ pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
             () = tired => {}
         }
         leader.set(None);
-        // A lease is not taken at once.
+        // Another pod gets the lease only after a delay.
         tokio::time::sleep(dice.millis(2_500, 12_000)).await;
         let next = dice.below(2);
         leader.set(Some(next));
@@ -106,7 +107,7 @@ pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
     }
 }
 
-/// The time from one attempt to the next.
+/// The growing pause between attempts.
 pub(crate) struct Pauses(Duration);
 
 impl Pauses {
@@ -116,17 +117,17 @@ impl Pauses {
 
     pub(crate) async fn pause(&mut self) {
         tokio::time::sleep(self.0).await;
-        // The real ones go on to minutes; nothing is learned from waiting longer.
+        // The real pauses grow to minutes, but longer pauses would show nothing new.
         self.0 = (self.0 * 2).min(Duration::from_secs(20));
     }
 }
 
-/// Nobody answers: UNAVAILABLE.
+/// Returns UNAVAILABLE, as when nothing answers.
 fn cut_off(why: &str) -> Status {
     Failure::new(Condition::BackendDown, why).into()
 }
 
-/// One call to the leader's replica.
+/// Makes one call to the leader's replica.
 pub(crate) async fn call<M, T, F>(
     world: &World,
     sidecar: Sidecar,
@@ -148,9 +149,9 @@ where
     tokio::select! {
         biased;
         _ = process.dead.until(|dead| *dead) => Err(cut_off("the connection broke")),
-        // The new leader calls again; nobody is left to hear this answer.
+        // The new leader calls again; nobody waits for this answer any more.
         _ = leader.until(Option::is_none) => Err(cut_off("the sidecar is no longer the leader")),
-        // A transport cuts the call off at its limit, whatever the service does.
+        // The transport cuts the call off at the limit, whatever the service does.
         answer = tokio::time::timeout(limit, answer) => match answer {
             Ok(answer) => answer.map(Response::into_inner),
             Err(_) => Err(Failure::new(Condition::DeadlinePassed, "cut off").into()),
@@ -158,7 +159,7 @@ where
     }
 }
 
-/// Calls until it succeeds; none when it never does, which is blamed.
+/// Repeats the call until it succeeds. Returns `None`, with the reason blamed, when it never does.
 pub(crate) async fn insist<M, T, F>(
     world: &World,
     sidecar: Sidecar,
@@ -180,7 +181,8 @@ where
     }
 }
 
-/// Notes the answer; none, and blame, when it should have succeeded long ago or can never.
+/// Notes the failure. Returns `None`, with the reason blamed, when the call should have succeeded
+/// long ago or can never succeed.
 pub(crate) fn still_hopeful(world: &World, what: &str, status: &Status) -> Option<()> {
     world.ec2.note(format!("{what}: {status}"));
     if matches!(
@@ -203,8 +205,8 @@ pub(crate) fn still_hopeful(world: &World, what: &str, status: &Status) -> Optio
     Some(())
 }
 
-/// external-provisioner: makes the volume. None when it is given up and nothing is left over, or
-/// something is blamed.
+/// Creates the volume, as external-provisioner does. Returns `None` when the volume is given up and
+/// nothing is left over, or when something was blamed.
 pub(crate) async fn provision(
     world: &World,
     request: &csi::CreateVolumeRequest,
@@ -248,7 +250,7 @@ pub(crate) async fn provision(
     }
 }
 
-/// external-provisioner: deletes the volume.
+/// Deletes the volume, as external-provisioner does.
 pub(crate) async fn unprovision(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteVolumeRequest {
         volume_id: id.to_owned(),
@@ -267,8 +269,8 @@ pub(crate) async fn unprovision(world: &World, id: &str) -> Option<()> {
     Some(())
 }
 
-/// external-attacher: attaches until it succeeds or nobody wants it any more. True when it is
-/// attached.
+/// Attaches, as external-attacher does, until the call succeeds or nobody wants the attachment any
+/// more. Returns whether the volume is attached.
 pub(crate) async fn attach(
     world: &World,
     request: &csi::ControllerPublishVolumeRequest,
@@ -286,7 +288,7 @@ pub(crate) async fn attach(
             |c, r| async move { c.controller_publish_volume(r).await },
         );
         let answer = match unwanted_at {
-            // The attacher may be restarted in the middle of its call.
+            // The attacher may be restarted during its call.
             Some(at) => match tokio::time::timeout_at(at, answer).await {
                 Ok(answer) => answer,
                 Err(_) => return Some(false),
@@ -315,7 +317,7 @@ pub(crate) async fn attach(
     }
 }
 
-/// external-attacher: detaches until it succeeds.
+/// Detaches, as external-attacher does, until the call succeeds.
 pub(crate) async fn detach(world: &World, volume: &str, node: &str) -> Option<()> {
     let request = csi::ControllerUnpublishVolumeRequest {
         volume_id: volume.to_owned(),
@@ -335,8 +337,8 @@ pub(crate) async fn detach(world: &World, volume: &str, node: &str) -> Option<()
     Some(())
 }
 
-/// external-snapshotter: takes the snapshot and waits until it is ready. None when it is given up
-/// and nothing is left over, or something is blamed.
+/// Takes the snapshot, as external-snapshotter does, and waits until it is ready. Returns `None`
+/// when the snapshot is given up and nothing is left over, or when something was blamed.
 pub(crate) async fn snapshot(
     world: &World,
     request: &csi::CreateSnapshotRequest,
@@ -367,7 +369,8 @@ pub(crate) async fn snapshot(
             Ok(answer) => {
                 let snapshot = answer.snapshot?;
                 world.check_snapshot(request, &snapshot);
-                // The first handle stays: whatever another answer names is nobody's.
+                // The sidecar keeps the first handle, so a snapshot that a later answer names would
+                // be leaked.
                 let first = handle.get_or_insert_with(|| snapshot.snapshot_id.clone());
                 if *first != snapshot.snapshot_id {
                     world.blame(format!(
@@ -390,7 +393,7 @@ pub(crate) async fn snapshot(
                 if let Some(id) = &handle
                     && world.has_failed(id)
                 {
-                    // The person deletes it, as the error says.
+                    // The user deletes the snapshot, as the error message advises.
                     unsnapshot(world, &id.clone()).await?;
                     return None;
                 }
@@ -400,7 +403,7 @@ pub(crate) async fn snapshot(
     }
 }
 
-/// external-snapshotter: deletes the snapshot.
+/// Deletes the snapshot, as external-snapshotter does.
 pub(crate) async fn unsnapshot(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteSnapshotRequest {
         snapshot_id: id.to_owned(),

@@ -1,5 +1,5 @@
-//! Chance that a seed decides: a sequence of its own for each purpose, so that one more draw here
-//! moves nothing there.
+//! Pseudo-random numbers from a seed: each purpose has its own sequence, so that one more draw for
+//! one purpose does not change another.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use ebs_csi_controller::ec2::Random;
 pub(crate) struct Dice(Random);
 
 impl Dice {
-    /// The sequence of this history for this purpose.
+    /// Returns the sequence of this history for this purpose.
     pub(crate) fn of(seed: u64, purpose: &str) -> Self {
-        // FNV-1a: any fixed mixing does.
+        // FNV-1a; any fixed mixing would do.
         let mixed = purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -21,27 +21,27 @@ impl Dice {
         ))
     }
 
-    /// True so often.
+    /// Returns true with this probability.
     pub(crate) fn chance(&self, probability: f64) -> bool {
         self.0.fraction() < probability
     }
 
-    /// 0 to `n - 1`.
+    /// Returns a number from 0 to `n - 1`.
     pub(crate) fn below(&self, n: usize) -> usize {
         usize::try_from(self.0.number() % u64::try_from(n).expect("small")).expect("small")
     }
 
-    /// One of them.
+    /// Returns one of the items.
     pub(crate) fn pick<'a, T>(&self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
 
-    /// A span between the two, in milliseconds.
+    /// Returns a duration between the two bounds, which are in milliseconds.
     pub(crate) fn millis(&self, from: u64, to: u64) -> Duration {
         Duration::from_millis(from + self.0.number() % (to - from).max(1))
     }
 
-    /// A seed for something else.
+    /// Returns a seed for another generator.
     pub(crate) fn seed(&self) -> u64 {
         self.0.number()
     }

@@ -1,4 +1,4 @@
-//! One history: a world, lives in it, weather over it, and rest.
+//! One history: a world, workloads, faults, and the final state.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::line::Past;
 use super::replica::{Replica, Site};
 use super::weather::{Weather, scenario};
 
-/// The third is terminated in some histories.
+/// Some histories terminate the third.
 pub(crate) const NODES: [&str; 3] = [
     "i-0aaaaaaaaaaaaaaa1",
     "i-0aaaaaaaaaaaaaaa2",
@@ -29,14 +29,14 @@ pub(crate) struct Known {
     pub(crate) attachments: Vec<(String, String)>,
 }
 
-/// All that a history consists of.
+/// Everything that a history consists of.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) ec2: InProcess,
     pub(crate) weather: Arc<Weather>,
     pub(crate) replicas: [Arc<Replica>; 2],
     pub(crate) leaders: Leaders,
-    /// In some histories every call has this short a deadline.
+    /// The short deadline that every call has in some histories.
     pub(crate) impatience: Option<Duration>,
     pub(crate) began: Instant,
     known: Mutex<Known>,
@@ -44,7 +44,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Something that must not be.
+    /// Records a violation.
     pub(crate) fn blame(&self, what: String) {
         self.ec2.note(format!("WRONG: {what}"));
         self.blamed.lock().unwrap().push(what);
@@ -80,12 +80,12 @@ impl World {
     }
 }
 
-/// What came of a history.
+/// The result of a history.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Everything that passed, with the time in milliseconds.
+    /// All requests and events, with the time in milliseconds.
     pub(crate) passed: Vec<String>,
-    /// Everything that must not have been.
+    /// All violations.
     pub(crate) wrong: Vec<String>,
 }
 
@@ -159,7 +159,7 @@ async fn live(seed: u64, bug: Option<KnownBug>) -> Outcome {
     Outcome { passed, wrong }
 }
 
-/// What nobody waits for any more ends too.
+/// Waits until operations without callers have ended too, and checks the final state.
 async fn come_to_rest(world: &World) {
     tokio::time::sleep(Duration::from_secs(900)).await;
     for (n, replica) in world.replicas.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! What one workload does with its volumes, by its seed: comes, moves, grows, changes, is backed
-//! up, restored and copied, and goes. At times a person acts on the same volumes, or loses
-//! patience.
+//! The life of one workload's volumes, decided by its seed: they are created, moved, expanded,
+//! modified, backed up, restored, copied and deleted. Now and then a person acts on the same
+//! volumes, or the user gives up a request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -26,16 +26,16 @@ struct Life {
     made: u32,
 }
 
-/// A volume that a workload has.
+/// A volume of a workload.
 struct Has {
     id: String,
     gib: i64,
     context: HashMap<String, String>,
-    /// A person has had a hand in it: what is there is no longer what the callers made.
+    /// Whether a person has acted on the volume: its state is then not what the callers made.
     disturbed: bool,
 }
 
-/// Lives until the end. None when it ended early, of which somebody is to blame.
+/// Lives until the end. Returns `None` when the life ended early, which was blamed.
 pub(crate) async fn live(world: Arc<World>, seed: u64, n: usize) -> Option<()> {
     let dice = Dice::of(seed, &format!("life {n}"));
     let life = Life {
@@ -68,7 +68,7 @@ impl Life {
             }
         }
         if !has.disturbed && self.dice.chance(0.25) {
-            // It stays, and stays attached.
+            // The volume stays, possibly attached.
             let node = NODES[self.dice.below(2)];
             if self.dice.chance(0.5)
                 && co::attach(&self.world, &publish(&has, node), None, false).await?
@@ -80,7 +80,7 @@ impl Life {
         co::unprovision(&self.world, &has.id).await
     }
 
-    /// A volume of a new name; none when the wish for it was given up.
+    /// Creates a volume with a new name. Returns `None` when the request was given up.
     async fn make(&mut self, gib: i64, source: Option<SourceType>) -> Option<Has> {
         self.made += 1;
         let mut parameters = HashMap::new();
@@ -116,7 +116,7 @@ impl Life {
             ..Default::default()
         };
         let volume = co::provision(&self.world, &request, self.loses_patience(0.25)).await?;
-        // A repeated request is answered with the same volume.
+        // A repeated request returns the same volume.
         if self.dice.chance(0.2) {
             let again = co::insist(
                 &self.world,
@@ -141,13 +141,13 @@ impl Life {
         })
     }
 
-    /// When a wish is given up.
+    /// Returns the time at which a request is given up, if it is.
     fn loses_patience(&self, probability: f64) -> Option<Instant> {
         let gives_up = self.dice.chance(probability);
         gives_up.then(|| Instant::now() + self.dice.millis(0, 15_000))
     }
 
-    /// To a node and away from it.
+    /// Attaches the volume to a node and detaches it.
     async fn travel(&self, has: &mut Has) -> Option<()> {
         let risky = self.world.weather.foreign && self.dice.chance(0.2);
         let node = match risky && self.dice.chance(0.3) {
@@ -167,13 +167,13 @@ impl Life {
         co::detach(&self.world, &has.id, node).await?;
         if let Some(person) = person {
             person.await.ok()?;
-            // What the person did after the detach is nobody's fault.
+            // The person may have acted after the detach, so the volume is detached again.
             co::detach(&self.world, &has.id, node).await?;
         }
         Some(())
     }
 
-    /// A person acts while the driver works.
+    /// Starts a task in which a person acts while the driver works.
     fn disturb(&self, has: &Has, node: &'static str) -> tokio::task::JoinHandle<()> {
         let (world, id) = (Arc::clone(&self.world), has.id.clone());
         let after = self.dice.millis(0, 8_000);
@@ -256,7 +256,7 @@ impl Life {
             volume_id: has.id.clone(),
             mutable_parameters: HashMap::from([
                 ("type".to_owned(), "io2".to_owned()),
-                // io2 has at most 1000 for each GiB.
+                // io2 allows at most 1000 IOPS for each GiB.
                 ("iops".to_owned(), (iops / 4).to_string()),
             ]),
             ..Default::default()
@@ -285,7 +285,7 @@ impl Life {
         grown.and(modified)
     }
 
-    /// A snapshot, and at times a volume of it.
+    /// Takes a snapshot, and now and then restores a volume from it.
     async fn back_up(&mut self, has: &mut Has) -> Option<()> {
         self.made += 1;
         let request = csi::CreateSnapshotRequest {
@@ -316,7 +316,7 @@ impl Life {
         self.use_up(has.gib, source).await
     }
 
-    /// A volume that is made, used once and deleted.
+    /// Creates a volume, uses it once and deletes it.
     async fn use_up(&mut self, gib: i64, source: SourceType) -> Option<()> {
         let Some(has) = self.make(gib, Some(source)).await else {
             return Some(());

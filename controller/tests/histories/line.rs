@@ -1,5 +1,5 @@
-//! The line between one replica and EC2: it is cut when the replica dies, its clock may be wrong,
-//! and reads may be late.
+//! The connection between one replica and EC2: it is cut when the replica dies, the replica's clock
+//! may be wrong, and reads may be stale.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,14 +22,14 @@ use super::in_process::{InProcess, deliver};
 use super::weather::Weather;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
-/// A read shows at most so old a state. Longer than this a look-up by tag can hide a new snapshot
-/// from a replica that knows nothing yet, and then nothing tells it from one that was never taken:
-/// a replica is back later than that.
+/// The greatest age of the state that a read shows. With a greater age, a lookup by tag can hide a
+/// new snapshot from a replica that knows nothing yet, which the replica cannot tell from a
+/// snapshot that was never taken. So a replica takes longer than this to restart.
 pub(crate) const STALE_AT_MOST: Duration = Duration::from_secs(1);
-/// EC2 refuses requests that are signed so much earlier or later.
+/// The difference of the signing time, in either direction, that EC2 accepts.
 const SIGNED_WITHIN_MS: u64 = 5 * 60 * 1000;
 
-/// What reads were answered lately, by the question.
+/// The recent answers to reads, by request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Past(Arc<Mutex<HashMap<Vec<u8>, Vec<Answer>>>>);
 
@@ -52,7 +52,7 @@ impl Past {
     }
 }
 
-/// A replica's clock: EC2's time and how much it is wrong.
+/// A replica's clock: EC2's time plus an error.
 #[derive(Clone, Debug)]
 pub(crate) struct WrongClock {
     pub(crate) ec2: InProcess,
@@ -66,14 +66,14 @@ impl TimeSource for WrongClock {
     }
 }
 
-/// One process's line.
+/// The connection of one process.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) ec2: InProcess,
     pub(crate) weather: Arc<Weather>,
     pub(crate) dice: Arc<Dice>,
     pub(crate) past: Past,
-    /// True once the process is dead.
+    /// Whether the process is dead.
     pub(crate) cut: Arc<OrderedWatch<bool>>,
 }
 
@@ -106,7 +106,7 @@ impl HttpConnector for Line {
 }
 
 impl Line {
-    /// The reply that is under way; none when the process is dead.
+    /// Returns the reply that is on its way, or `None` when the process is dead.
     fn pass(&self, request: &HttpRequest) -> Option<Reply> {
         if self.cut.get() {
             return None;
@@ -147,7 +147,7 @@ impl Line {
         self.cut.set(true);
     }
 
-    /// EC2's answer to a signature that is too old or of the future.
+    /// Returns EC2's answer to a signature that is too old or from the future.
     fn out_of_date(&self, request: &HttpRequest) -> Option<Reply> {
         let signed = request.headers().get("x-amz-date").and_then(signed_at)?;
         let now = self.ec2.now();
@@ -167,7 +167,7 @@ impl Line {
     }
 }
 
-/// `20260101T000000Z`.
+/// Parses a time of the form `20260101T000000Z`.
 fn signed_at(header: &str) -> Option<Millis> {
     let cut = |from: usize, to: usize| header.get(from..to);
     Millis::parse(&format!(

@@ -1,10 +1,10 @@
-//! Histories of the CSI service under virtual time: two replicas that die between any request and
-//! its reply, an EC2 that fails, lies and is used by others, and sidecars that call as the real
-//! ones do. At the end EC2 must hold exactly what the callers know of, and every answer on the way
-//! must have been true.
+//! Runs histories of the CSI service under virtual time: two replicas that die between any request
+//! and its reply, an EC2 that fails, gives stale answers and is used by others, and sidecars that
+//! call as the real ones do. At the end EC2 must hold exactly what the callers know of, and every
+//! answer on the way must have been true.
 //!
-//! A seed decides everything. `HISTORY_SEEDS=1-100000` runs so many; `HISTORY_SEEDS=17
-//! HISTORY_SHOW=1 … -- --nocapture` shows one, request by request.
+//! A seed decides everything. `HISTORY_SEEDS=1-100000` runs that range; `HISTORY_SEEDS=17
+//! HISTORY_SHOW=1 … -- --nocapture` shows one history, request by request.
 
 mod co;
 mod dice;
@@ -47,7 +47,7 @@ fn a_seed_replays_its_history_exactly() {
     }
 }
 
-/// The runner would be worth nothing if it could not find what others have got wrong.
+/// Shows that the runner finds known bugs of other drivers.
 #[test]
 fn injected_known_bugs_are_found_within_100_seeds() {
     let bugs = [

@@ -1,5 +1,5 @@
 //! One replica of the controller: a process that can die between any request and its reply, and
-//! begins again with an empty memory.
+//! that restarts with an empty memory.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use super::line::{Line, Past, WrongClock};
 use super::weather::Weather;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
-/// What a replica is made of.
+/// The parts from which a replica is built.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) ec2: InProcess,
@@ -26,15 +26,15 @@ pub(crate) struct Site {
     pub(crate) bug: Option<KnownBug>,
 }
 
-/// A process that lives.
+/// A live process.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) controller: Controller,
-    /// True once it is dead.
+    /// Whether the process is dead.
     pub(crate) dead: Arc<OrderedWatch<bool>>,
 }
 
-/// One replica, whose processes follow each other.
+/// One replica, that is, a sequence of processes.
 #[derive(Debug)]
 pub(crate) struct Replica {
     site: Site,
@@ -46,7 +46,7 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// With its first process.
+    /// Starts a replica with its first process.
     pub(crate) async fn start(site: Site, seed: u64, number: usize) -> Arc<Self> {
         let replica = Arc::new(Self {
             site,
@@ -60,17 +60,17 @@ impl Replica {
         replica
     }
 
-    /// The process that lives, if one does.
+    /// Returns the live process, if there is one.
     pub(crate) fn process(&self) -> Option<Process> {
         self.process.lock().unwrap().clone()
     }
 
-    /// Begins a process whenever one has died.
+    /// Starts a new process whenever one has died.
     pub(crate) async fn keep(self: Arc<Self>) {
         while let Some(process) = self.process() {
             process.dead.until(|dead| *dead).await;
             self.process.lock().unwrap().take();
-            // A container is back no sooner than this; see `STALE_AT_MOST` for what it means.
+            // A container restarts no sooner than this; `STALE_AT_MOST` explains why that matters.
             tokio::time::sleep(self.dice.millis(2_000, 15_000)).await;
             self.begin().await;
             self.site
@@ -123,8 +123,8 @@ impl Replica {
                 settings,
             )
             .await;
-        // An upgrade or another command line may come with the restart: the same volume is then
-        // asked for with other tags, which EC2 refuses.
+        // The restart may come with an upgrade or another command line: the same volume is then
+        // requested with other tags, which EC2 refuses.
         if self.site.weather.reconfigured && self.dice.chance(0.5) {
             self.generation.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,4 +1,4 @@
-//! Which histories are run, and what is said of those that fail.
+//! Selects the histories to run and reports those that fail.
 
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use ebs_csi_controller::ec2::KnownBug;
 
 use super::history;
 
-/// `HISTORY_SEEDS=1-100000`, or `17`; else the first 300.
+/// Returns the seeds of `HISTORY_SEEDS` (`1-100000` or `17`), or else the first 300.
 pub(crate) fn wanted() -> RangeInclusive<u64> {
     let Ok(given) = std::env::var("HISTORY_SEEDS") else {
         return 1..=300;
@@ -20,8 +20,8 @@ pub(crate) fn wanted() -> RangeInclusive<u64> {
     }
 }
 
-/// Runs all, on as many threads as the machine has processors. Answers how many requests passed and
-/// what failed.
+/// Runs all histories, on as many threads as the machine has processors. Returns how many requests
+/// passed and what failed.
 pub(crate) fn run(seeds: RangeInclusive<u64>) -> (u64, Vec<String>) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicU64::new(*seeds.start());
@@ -62,7 +62,7 @@ pub(crate) fn run(seeds: RangeInclusive<u64>) -> (u64, Vec<String>) {
     )
 }
 
-/// The first history in which this mistake is noticed, and what is said of it.
+/// Returns the first seed whose history shows this bug, and the violation.
 pub(crate) fn first_that_finds(
     bug: KnownBug,
     mut seeds: RangeInclusive<u64>,

@@ -1,4 +1,4 @@
-//! Whether what a call was answered is true, by the state of EC2 at that moment.
+//! Checks whether the answer of a call is true, given the state of EC2 at that moment.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ impl World {
         self.ec2.act(|sim, _| look(&sim.realms()[0]))
     }
 
-    /// What of EC2's volume contradicts; the volume may be gone.
+    /// Blames what `judge` finds wrong with EC2's volume, which is `None` when the volume is gone.
     fn judge_volume(
         &self,
         what: &str,
@@ -79,7 +79,7 @@ impl World {
         });
     }
 
-    /// After a final error no volume may bear the name: nobody would look for it.
+    /// Checks that no volume bears the name after a final error, because nobody would look for it.
     pub(crate) fn check_not_created(&self, name: &str, status: &Status) {
         let there = self.look(|realm| {
             let of_name = realm
@@ -131,7 +131,7 @@ impl World {
         });
     }
 
-    /// NOT_FOUND for an attach: the volume or the node is gone.
+    /// Checks that after NOT_FOUND for an attach the volume or the node is gone.
     pub(crate) fn check_missing(&self, id: &str, node: &str, status: &Status) {
         let there = self.look(|realm| {
             let volume = realm.volumes().get(id).is_some_and(|v| !v.deleting());
@@ -155,7 +155,7 @@ impl World {
         });
     }
 
-    /// A modification that was answered is in force or on its way.
+    /// Checks that a modification whose call succeeded is in force or in progress.
     pub(crate) fn check_iops(&self, id: &str, asked: u32) {
         self.judge_volume(&format!("{id} is said to get {asked} IOPS"), id, |volume| {
             let volume = volume?;
@@ -195,7 +195,7 @@ impl World {
         });
     }
 
-    /// After a final error no snapshot may bear the name.
+    /// Checks that no snapshot bears the name after a final error.
     pub(crate) fn check_no_snapshot(&self, name: &str, status: &Status) {
         let there: Vec<String> = self.look(|realm| {
             let of_name = realm
@@ -228,7 +228,7 @@ impl World {
         });
     }
 
-    /// When nothing moves any more: EC2 holds what the callers know of, and nothing else.
+    /// Checks, at rest, that EC2 holds what the callers know of, and nothing else.
     pub(crate) fn check_rest(&self) {
         let (volumes, snapshots, attachments) = self.look(|realm| {
             let live = || {

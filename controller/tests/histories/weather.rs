@@ -1,5 +1,5 @@
-//! What goes wrong in a history, by its seed: each has some of the faults, and all of them end, so
-//! that the history can come to rest.
+//! The faults of a history, decided by its seed: each history has some of them, and all faults end,
+//! so that the history can come to rest.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::dice::Dice;
 use super::history::NODES;
 use super::in_process::InProcess;
 
-/// From here on nothing goes wrong any more.
+/// The time after which no fault happens any more.
 pub(crate) const CALM_AFTER: Duration = Duration::from_secs(240);
 
 const CHANGES: [&str; 8] = [
@@ -32,36 +32,36 @@ const CHANGES: [&str; 8] = [
 /// The faults that are not EC2's own.
 #[derive(Debug)]
 pub(crate) struct Weather {
-    /// A read is answered with what was true a little before, so often.
+    /// The probability that a read is answered with a slightly older state.
     pub(crate) stale: f64,
-    /// A change kills the replica that sends it, before it leaves or after it has taken effect, so
-    /// often.
+    /// The probability that a change kills the replica that sends it, before the request leaves or
+    /// after it has taken effect.
     pub(crate) crash: f64,
-    /// Sidecars lose their leadership now and then.
+    /// Whether sidecars lose their leadership now and then.
     pub(crate) handovers: bool,
-    /// Clocks of replicas are wrong now and then.
+    /// Whether the replicas' clocks are wrong now and then.
     pub(crate) skew: bool,
-    /// Credentials and permissions fail now and then.
+    /// Whether credentials and permissions fail now and then.
     pub(crate) credentials: bool,
-    /// Others take all that EC2 gives to the account, now and then.
+    /// Whether other clients now and then use up the account's request rates.
     pub(crate) storms: bool,
-    /// People act on the same volumes.
+    /// Whether people act on the same volumes.
     pub(crate) foreign: bool,
-    /// The account's limits are narrow.
+    /// Whether the account's quotas are small.
     pub(crate) narrow: bool,
-    /// The zone fails now and then.
+    /// Whether the zone fails now and then.
     pub(crate) outages: bool,
-    /// Reads do not show a resource that is there, for up to a minute.
+    /// Whether reads hide an existing resource, for up to a minute.
     pub(crate) gaps: bool,
-    /// A replica may begin again with other settings.
+    /// Whether a replica may restart with other settings.
     pub(crate) reconfigured: bool,
-    /// How detaches are guarded.
+    /// The mode of safe detach.
     pub(crate) safe_detach: SafeDetach,
     calm: AtomicBool,
 }
 
 impl Weather {
-    /// This seed's.
+    /// Returns the faults of this seed.
     pub(crate) fn of(seed: u64) -> Arc<Self> {
         let dice = Dice::of(seed, "weather");
         let limits = Dice::of(seed, "limits");
@@ -84,12 +84,12 @@ impl Weather {
         })
     }
 
-    /// Whether all faults have ended.
+    /// Returns whether all faults have ended.
     pub(crate) fn is_calm(&self) -> bool {
         self.calm.load(Ordering::Relaxed)
     }
 
-    /// Ends all faults after a while.
+    /// Ends all faults after [`CALM_AFTER`].
     pub(crate) async fn clear_up(self: Arc<Self>, ec2: InProcess) {
         tokio::time::sleep(CALM_AFTER).await;
         self.calm.store(true, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl Weather {
         });
     }
 
-    /// Times in which the zone fails.
+    /// Lets the zone fail now and then.
     pub(crate) async fn outages(self: Arc<Self>, ec2: InProcess, seed: u64) {
         let dice = Dice::of(seed, "outages");
         while !self.is_calm() {
@@ -115,7 +115,7 @@ impl Weather {
         }
     }
 
-    /// Times in which Describe calls do not show some resource.
+    /// Hides some resource from Describe calls now and then.
     pub(crate) async fn gaps(self: Arc<Self>, ec2: InProcess, seed: u64) {
         let dice = Dice::of(seed, "gaps");
         let mut shown_again: HashMap<String, Instant> = HashMap::new();
@@ -131,14 +131,15 @@ impl Weather {
                 continue;
             }
             let id = dice.pick(&ids);
-            // What another process was told is not known, EC2 has no token for snapshots, and may
-            // test limits before the token of a volume: a gap then doubles a snapshot, or hides a
-            // volume behind a limit (`deploy/docs/limitations.md`).
+            // A process does not know what another process was told, EC2 has no token for
+            // snapshots, and EC2 may check quotas before the token of a volume. A gap could
+            // therefore duplicate a snapshot, or hide a volume behind a quota
+            // (`deploy/docs/limitations.md`).
             let has_no_proof = id.starts_with("snap-") || id.starts_with("vol-") && self.narrow;
             if has_no_proof && (self.handovers || self.crash > 0.0) {
                 continue;
             }
-            // Gaps of one resource do not follow each other without end.
+            // Gaps of one resource must not follow each other without a pause.
             let now = Instant::now();
             if shown_again
                 .get(id)
@@ -157,7 +158,7 @@ impl Weather {
         }
     }
 
-    /// Storms of other users' requests.
+    /// Produces bursts of other clients' requests.
     pub(crate) async fn storms(self: Arc<Self>, ec2: InProcess, seed: u64) {
         let dice = Dice::of(seed, "storms");
         while !self.is_calm() {
@@ -176,7 +177,7 @@ impl Weather {
         }
     }
 
-    /// Times in which EC2 takes the driver's credentials for bad, or for not enough.
+    /// Lets EC2 refuse the driver's credentials or permissions now and then.
     pub(crate) async fn credentials(self: Arc<Self>, ec2: InProcess, seed: u64) {
         let dice = Dice::of(seed, "credentials");
         while !self.is_calm() {
@@ -209,8 +210,8 @@ fn add(ec2: &InProcess, rule: Value) {
 /// The zone of all instances and volumes.
 const ZONE: &str = "us-east-1a";
 
-/// Limits that several volumes at once run into, of a volume, of the account, of the zone. Some are
-/// tested before the client token is looked at.
+/// Returns quotas that several volumes reach at once: of a volume, of the account, of the zone.
+/// Some are checked before the client token.
 fn narrow(dice: &Dice) -> Value {
     json!({
         "storage_tib": { "gp3": 0.02, "io2": 0.02 },
@@ -223,7 +224,7 @@ fn narrow(dice: &Dice) -> Value {
     })
 }
 
-/// The same limits, where nobody runs into them.
+/// Returns the same quotas with values that nobody reaches.
 fn wide() -> Value {
     json!({
         "storage_tib": {},
@@ -236,13 +237,14 @@ fn wide() -> Value {
     })
 }
 
-/// EC2 as this seed has it.
+/// Returns the scenario of this seed.
 pub(crate) fn scenario(seed: u64) -> Value {
     let dice = Dice::of(seed, "scenario");
     let mut scenario = json!({
         "seed": seed,
         "profile": "fast",
-        // As wide as the real service's, only nearer: what is polled for is what costs time.
+        // The spread is that of the real service, at a shorter scale: simulated time costs real
+        // time only where the driver polls.
         "latency": {
             "api_read": { "p50_ms": 60, "p99_ms": 330 },
             "api_write": { "p50_ms": 60, "p99_ms": 900 },
@@ -272,7 +274,7 @@ pub(crate) fn scenario(seed: u64) -> Value {
     if names.chance(0.3)
         && let Some(faults) = scenario["faults"].as_array_mut()
     {
-        // Something that nothing lists has the name, or somebody is faster.
+        // A device name is taken by something that no call lists, or somebody takes the name first.
         for kind in ["device_taken", "device_raced"] {
             faults.push(json!({ "match": { "action": "AttachVolume" }, "probability": 0.1, "fault": { "kind": kind } }));
         }
@@ -306,8 +308,8 @@ fn rules(dice: &Dice) -> Vec<Value> {
         }
     }
     if dice.chance(0.4) {
-        // Twice within the time that a connection takes to be repeated: EC2 sees the second before
-        // the first has ended.
+        // The request is sent twice within the time that a connection takes to be repeated: EC2
+        // sees the second before the first has ended.
         for action in [
             "CreateVolume",
             "CopyVolumes",

@@ -1,4 +1,4 @@
-//! The controller as a process.
+//! Runs the controller as a process.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::io::{Read, Write};
@@ -13,19 +13,19 @@ use tonic::transport::{Channel, Endpoint};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ebs-csi-controller");
 
-/// Nothing of this process's environment reaches it.
+/// Returns a command for the controller with an empty environment.
 pub(crate) fn program() -> Command {
     bare(Path::new(PROGRAM))
 }
 
-/// The same of another program, for example one that starts the controller.
+/// Returns such a command for another program, for example one that starts the controller.
 pub(crate) fn bare(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().stdin(Stdio::null());
     command
 }
 
-/// Runs to the end: status, standard output, standard error.
+/// Runs the controller to its end. Returns the status, standard output and standard error.
 pub(crate) fn run(
     arguments: &[&str],
     environment: &[(&str, &str)],
@@ -35,7 +35,7 @@ pub(crate) fn run(
     end_of(&mut command)
 }
 
-/// The end of any command.
+/// Runs a command to its end. Returns the status, standard output and standard error.
 pub(crate) fn end_of(command: &mut Command) -> (Option<i32>, String, String) {
     let output = command.output().expect("the program runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -46,7 +46,7 @@ pub(crate) fn end_of(command: &mut Command) -> (Option<i32>, String, String) {
     )
 }
 
-/// A free port; taken again by the process a moment later.
+/// Returns a free port, which the process binds a moment later.
 pub(crate) fn port() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0")
         .expect("a port")
@@ -60,7 +60,7 @@ pub(crate) const KEYS: [(&str, &str); 2] = [
     ("AWS_SECRET_ACCESS_KEY", "do-not-print-me"),
 ];
 
-/// Ended when the test is.
+/// A controller process, which is ended when the value is dropped.
 pub(crate) struct Controller {
     pub(crate) child: Child,
     pub(crate) socket: PathBuf,
@@ -76,12 +76,12 @@ impl Drop for Controller {
 }
 
 impl Controller {
-    /// With keys, at an endpoint that serves EC2 and STS.
+    /// Starts a controller with keys, at an endpoint that serves EC2 and STS.
     pub(crate) fn start(aws: &str, http: bool, more: &[&str]) -> Self {
         Self::with(aws, http, more, &KEYS)
     }
 
-    /// With these variables beside the Region and the endpoint.
+    /// Starts a controller with these variables in addition to the Region and the endpoint.
     pub(crate) fn with(aws: &str, http: bool, more: &[&str], environment: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let socket = dir.path().join("csi.sock");
@@ -94,7 +94,7 @@ impl Controller {
             .env("AWS_REGION", "us-east-1")
             .envs((!aws.is_empty()).then_some(("AWS_ENDPOINT_URL", aws)))
             .envs(environment.iter().copied())
-            // A pipe that nobody reads while the test runs would stop the program.
+            // A pipe that nobody reads during the test would block the program.
             .stderr(std::fs::File::create(dir.path().join("log")).expect("a log"));
         let child = command.spawn().expect("the program starts");
         Self {
@@ -126,26 +126,26 @@ impl Controller {
         get(stream, path)
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
     }
 
-    /// SIGTERM, then the end and the log.
+    /// Sends SIGTERM and waits. Returns the exit status and the log.
     pub(crate) fn stop(mut self) -> (ExitStatus, String) {
         self.terminate();
         let status = self.child.wait().expect("it ends");
         (status, self.log())
     }
 
-    /// The log so far.
+    /// Returns the log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).expect("text")
     }
 }
 
-/// One request over any stream: status and the whole answer.
+/// Makes one request over any stream. Returns the status and the whole answer.
 pub(crate) fn get(mut stream: impl Read + Write, path: &str) -> (u16, String) {
     write!(
         stream,
@@ -169,7 +169,7 @@ pub(crate) async fn probe(channel: &Channel) -> Result<bool, tonic::Status> {
     Ok(answer.into_inner().ready.unwrap_or_default())
 }
 
-/// A request for an ext4 or xfs volume of so many GiB.
+/// Returns a create request for a mounted volume of this size in GiB.
 pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
     use csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
     csi::CreateVolumeRequest {

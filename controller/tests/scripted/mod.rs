@@ -1,5 +1,5 @@
-//! A server on the loopback whose answers a test writes: EC2, STS, instance metadata, a proxy or a
-//! collector, as far as the test needs them.
+//! A server on the loopback interface whose answers a test defines: EC2, STS, instance metadata, a
+//! proxy or a collector, as far as the test needs them.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
-/// A file of `tests/certificates`.
+/// Returns the path of a file in `tests/certificates`.
 pub(crate) fn certificate(name: &str) -> PathBuf {
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     Path::new(&folder).join("tests/certificates").join(name)
@@ -35,7 +35,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// A parameter of the AWS Query protocol.
+    /// Returns a parameter of the AWS Query protocol.
     pub(crate) fn parameter(&self, name: &str) -> Option<String> {
         let body = String::from_utf8_lossy(&self.body);
         body.split('&')
@@ -43,7 +43,7 @@ impl Asked {
             .map(|value| value.replace("%2F", "/").replace("%3A", ":"))
     }
 
-    /// The access key that signed it.
+    /// Returns the access key that signed the request.
     pub(crate) fn key(&self) -> Option<String> {
         let header = self.header("authorization")?;
         let scope = header.split_once("Credential=")?.1;
@@ -55,7 +55,7 @@ impl Asked {
     }
 }
 
-/// What is answered.
+/// One answer.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
@@ -71,7 +71,7 @@ impl Answer {
         }
     }
 
-    /// An error as EC2 says it.
+    /// Returns an error in EC2's format.
     pub(crate) fn ec2_error(status: u16, code: &str) -> Self {
         Self {
             status,
@@ -85,7 +85,7 @@ impl Answer {
 
 type Script = dyn Fn(&Asked) -> Answer + Send + Sync;
 
-/// The server; its tasks end with the test's runtime.
+/// The server, whose tasks end with the test's runtime.
 pub(crate) struct Server {
     address: String,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -96,8 +96,8 @@ impl Server {
         Self::listen(Arc::new(script), None).await
     }
 
-    /// A proxy that tunnels every host to itself, and is that host by the certificate of
-    /// `name`.test.
+    /// Starts a proxy that tunnels every host to itself and serves that host with the certificate
+    /// of `name`.test.
     pub(crate) async fn behind_a_proxy(
         name: &str,
         script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
@@ -126,7 +126,7 @@ impl Server {
                 let (script, kept) = (Arc::clone(&script), Arc::clone(&kept));
                 let tunnelled = tunnelled.clone();
                 tokio::spawn(async move {
-                    // A client may break off: that is its business.
+                    // A client may abort its connection; that error is ignored.
                     match tunnelled {
                         None => serve(stream, script, kept).await,
                         Some(acceptor) => {
@@ -145,12 +145,12 @@ impl Server {
         &self.address
     }
 
-    /// What it was asked so far.
+    /// Returns the requests so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().expect("no panic").clone()
     }
 
-    /// The requests of one AWS action.
+    /// Returns the requests of one AWS action.
     pub(crate) fn of(&self, action: &str) -> Vec<Asked> {
         let mut asked = self.asked();
         asked.retain(|asked| asked.parameter("Action").as_deref() == Some(action));
@@ -170,7 +170,7 @@ async fn serve(
         .await;
 }
 
-/// Answers a CONNECT, whatever it names, and begins TLS.
+/// Answers a CONNECT, whatever host it names, and begins TLS.
 async fn tunnel(
     mut stream: TcpStream,
     acceptor: TlsAcceptor,
@@ -207,9 +207,9 @@ async fn answer(
         .expect("a response"))
 }
 
-/// What EC2 and STS answer where nothing is wrong: the check behind Probe, an empty list of
-/// snapshots, who asks, and roles whose keys are `ASIA` and what the token says, for so many
-/// seconds from now.
+/// Returns the answers of a working EC2 and STS: to the check behind Probe, an empty list of
+/// snapshots, the caller's identity, and role credentials. The role's access key is `ASIA` followed
+/// by what the token says; its credentials are valid for `seconds` from now.
 pub(crate) fn aws(asked: &Asked, seconds: u64) -> Answer {
     match asked.parameter("Action").as_deref() {
         Some("DescribeAvailabilityZones") => Answer::ec2_error(412, "DryRunOperation"),
@@ -232,7 +232,7 @@ pub(crate) fn aws(asked: &Asked, seconds: u64) -> Answer {
     }
 }
 
-/// So many seconds from now, as AWS writes it.
+/// Returns the time `seconds` from now in AWS's format.
 pub(crate) fn time(seconds: u64) -> String {
     let until = SystemTime::now() + std::time::Duration::from_secs(seconds);
     aws_smithy_types::DateTime::from(until)
@@ -240,7 +240,7 @@ pub(crate) fn time(seconds: u64) -> String {
         .expect("a time")
 }
 
-/// The credentials that a container endpoint or instance metadata hands out.
+/// Returns credentials as a container endpoint or instance metadata serves them.
 pub(crate) fn keys(name: &str, seconds: u64) -> Answer {
     Answer {
         headers: vec![("content-type", "application/json".to_owned())],

@@ -1,5 +1,5 @@
-//! The simulator in the driver's own thread, under virtual time: requests reach it without a
-//! socket.
+//! Runs the simulator in the driver's own thread, under virtual time: requests reach the simulator
+//! without a socket.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use ec2_sim::{Reply, Request, Scenario, Sim};
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// 2026-01-01T00:00:00Z.
+/// 2026-01-01T00:00:00Z, in milliseconds since the epoch.
 const BEGIN: i64 = 1_767_225_600_000;
 
 /// Virtual time as a wall clock.
@@ -43,7 +43,7 @@ impl TimeSource for Clock {
     }
 }
 
-/// Carries requests to the simulator without a socket, and writes down what passed.
+/// A connection that carries requests to the simulator without a socket, and records them.
 #[derive(Clone)]
 pub(crate) struct InProcess {
     sim: Arc<Mutex<Sim>>,
@@ -73,7 +73,7 @@ impl HttpConnector for InProcess {
     }
 }
 
-/// Gives the reply to the client when, and if, it is to arrive.
+/// Delivers the reply to the client after its delay, or an error when the reply is lost.
 pub(crate) async fn deliver(reply: Reply) -> Result<HttpResponse, ConnectorError> {
     tokio::time::sleep(Duration::from_millis(reply.delay_ms)).await;
     let lost =
@@ -95,8 +95,8 @@ pub(crate) async fn deliver(reply: Reply) -> Result<HttpResponse, ConnectorError
 }
 
 impl InProcess {
-    /// A simulator with the default scenario and these settings over it; its time begins now. Must
-    /// run under paused time.
+    /// Returns a simulator with the default scenario, overridden by these settings; its time begins
+    /// now. Must be called under paused time.
     pub(crate) fn new(over: Value) -> Self {
         let clock = Clock(Instant::now());
         let mut whole = serde_json::to_value(Scenario::default()).expect("a scenario is data");
@@ -114,7 +114,7 @@ impl InProcess {
         }
     }
 
-    /// Hands the request to the simulator. What it does is done when this returns.
+    /// Hands the request to the simulator, whose effect is complete when this returns.
     pub(crate) fn pass(&self, request: &HttpRequest) -> Reply {
         let form = request.body().bytes().unwrap_or_default().to_vec();
         let now = self.clock.millis();
@@ -135,13 +135,13 @@ impl InProcess {
         reply
     }
 
-    /// Writes a line between those of the requests.
+    /// Adds a line to the record of requests.
     pub(crate) fn note(&self, line: String) {
         let at = self.clock.millis().0 - BEGIN;
         self.passed.lock().unwrap().push(format!("{at} {line}"));
     }
 
-    /// The driver's access to it.
+    /// Returns the driver's access to the simulator.
     pub(crate) async fn access(&self, seed: u64) -> Ec2 {
         let settings = Settings {
             seed,
@@ -150,14 +150,14 @@ impl InProcess {
         self.access_with(settings).await
     }
 
-    /// The driver's access to it, with settings.
+    /// Returns the driver's access to the simulator, with these settings.
     pub(crate) async fn access_with(&self, settings: Settings) -> Ec2 {
         let http = SharedHttpClient::new(self.clone());
         self.access_by(http, SharedTimeSource::new(self.clock), settings)
             .await
     }
 
-    /// The driver's access to it by a client and a clock of the caller's.
+    /// Returns the driver's access to the simulator, with a given client and clock.
     pub(crate) async fn access_by(
         &self,
         http: SharedHttpClient,
@@ -186,12 +186,12 @@ impl InProcess {
             .expect("the client is built without a call")
     }
 
-    /// EC2's time.
+    /// Returns EC2's time.
     pub(crate) fn now(&self) -> Millis {
         self.clock.millis()
     }
 
-    /// Acts on EC2 itself, whose state is that of now.
+    /// Acts on the simulator itself, after its state has been brought up to the present.
     pub(crate) fn act<T>(&self, act: impl FnOnce(&mut Sim, Millis) -> T) -> T {
         let now = self.clock.millis();
         let mut sim = self.sim.lock().expect("not poisoned");
@@ -199,20 +199,20 @@ impl InProcess {
         act(&mut sim, now)
     }
 
-    /// What lives in EC2 now, and which of its rules were broken.
+    /// Returns what exists in EC2 now, and which of EC2's rules were broken.
     pub(crate) fn report(&self) -> Value {
         let mut sim = self.sim.lock().expect("not poisoned");
         sim.settle(self.clock.millis());
         sim.invariants.json(sim.realms(), &Value::Null)
     }
 
-    /// All volumes, snapshots and tokens.
+    /// Returns all volumes, snapshots and tokens.
     pub(crate) fn state(&self) -> Value {
         let mut sim = self.sim.lock().expect("not poisoned");
         sim.dump(self.clock.millis(), None, None)
     }
 
-    /// Everything that passed between the driver and EC2.
+    /// Returns the record of requests between the driver and EC2.
     pub(crate) fn passed(&self) -> Vec<String> {
         self.passed.lock().expect("not poisoned").clone()
     }

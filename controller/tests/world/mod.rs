@@ -15,26 +15,26 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use tokio::time::Instant;
 
-/// The instances of the built-in scenario, in zones a and b.
+/// An instance of the built-in scenario, in zone a.
 pub(crate) const NODE_A: &str = "i-0aaaaaaaaaaaaaaa1";
 
-/// The simulator ends with it.
+/// A running simulator with an access to it; the simulator ends when the value is dropped.
 pub(crate) struct World {
     pub(crate) ec2: Ec2,
     pub(crate) server: Server,
     pub(crate) control: ControlClient,
-    // Its own threads, so that the test's runtime holds the driver alone.
+    // The simulator's own threads, so that the test's runtime runs the driver alone.
     runtime: Option<tokio::runtime::Runtime>,
     _dir: tempfile::TempDir,
 }
 
-/// A token that no test before has used.
+/// Returns a token that no earlier test has used.
 pub(crate) fn token() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     format!("token-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A small volume in zone a.
+/// Returns a create request for a small volume in zone a.
 pub(crate) fn small(name: &str) -> CreateVolume {
     CreateVolume {
         client_token: token(),
@@ -54,7 +54,7 @@ pub(crate) fn small(name: &str) -> CreateVolume {
     }
 }
 
-/// Access to EC2 at an endpoint, with any key.
+/// Returns access to EC2 at an endpoint, with arbitrary keys.
 pub(crate) async fn access(endpoint: &str, settings: Settings) -> Ec2 {
     let credentials = Credentials::builder()
         .access_key_id("AKIATEST")
@@ -78,12 +78,12 @@ pub(crate) async fn access(endpoint: &str, settings: Settings) -> Ec2 {
 }
 
 impl World {
-    /// With the built-in scenario, in which everything is fast.
+    /// Starts the built-in scenario, in which everything is fast.
     pub(crate) async fn new() -> Self {
         Self::with(json!({ "profile": "instant" }), Settings::default()).await
     }
 
-    /// With a scenario and settings.
+    /// Starts a scenario with these settings.
     pub(crate) async fn with(scenario: Value, settings: Settings) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let mut whole = serde_json::to_value(Scenario::default()).expect("a scenario is data");
@@ -118,22 +118,22 @@ impl World {
         }
     }
 
-    /// From now on EC2 fails so.
+    /// Adds a fault of EC2.
     pub(crate) fn fault(&self, rule: Value) {
         self.command(|control| control.post("/v1/faults", &rule));
     }
 
-    /// EC2 works again.
+    /// Removes all faults.
     pub(crate) fn no_faults(&self) {
         self.command(|control| control.delete("/v1/faults"));
     }
 
-    /// How many requests of an action reached EC2.
+    /// Returns how many requests of an action reached EC2.
     pub(crate) fn calls(&self, action: &str) -> u64 {
         self.statistic(action, "calls")
     }
 
-    /// How many requests of an action were throttled.
+    /// Returns how many requests of an action were throttled.
     pub(crate) fn throttled(&self, action: &str) -> u64 {
         self.statistic(action, "throttled")
     }
@@ -144,7 +144,7 @@ impl World {
             .unwrap_or(0)
     }
 
-    /// Speaks to the simulator's control socket, which blocks.
+    /// Sends a command to the simulator's control socket; the call blocks.
     pub(crate) fn command(
         &self,
         speak: impl FnOnce(&ControlClient) -> std::io::Result<Value>,
@@ -152,7 +152,7 @@ impl World {
         speak(&self.control).expect("the simulator answers its control socket")
     }
 
-    /// Makes a volume and waits until it is available.
+    /// Creates a volume and waits until it is available.
     pub(crate) async fn volume(&self, name: &str) -> Volume {
         let made = self
             .ec2
@@ -185,7 +185,7 @@ impl Drop for World {
     }
 }
 
-/// Long enough for anything here.
+/// Returns a deadline that is long enough for anything here.
 pub(crate) fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }

@@ -121,7 +121,7 @@ mod tests {
 
     const NODE: &str = "node-1";
 
-    /// Plays rounds, ten seconds apart; `None`: the node is healthy or gone, and has no
+    /// Runs rounds ten seconds apart; `None` means that the node is healthy or gone and has no
     /// attachments.
     fn played(rounds: &[Option<(Phase, bool)>]) -> Vec<Took> {
         let (mut episodes, start) = (Episodes::default(), Instant::now());

@@ -1,4 +1,5 @@
-//! Nodes that boot again, or go on where they were: nothing leaves them before they say so themselves.
+//! Nodes that reboot or resume: no volume is detached from them before their kubelet reports that
+//! it is released.
 
 use serde_json::json;
 
@@ -17,7 +18,8 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// Its memory was saved with the mounts in it: stopped, it keeps its volumes; resumed, it goes on using them.
+/// A hibernated instance saves its mounts in its memory: while stopped it keeps its volumes, and
+/// after the resume it continues to use them.
 async fn hibernated(world: &World<'_>) -> Outcome {
     let (from, to) = ("f5-a", "f5-b");
     let instance = world.node_with(from, &json!({"hibernation": true})).await?;
@@ -29,7 +31,7 @@ async fn hibernated(world: &World<'_>) -> Outcome {
     world
         .is_left_alone(from, "f5-0", &handle, &instance)
         .await?;
-    // A person tries to have it moved all the same.
+    // A person tries to have the volume moved nevertheless.
     world.delete_attachment("f5", from).await?;
     world.refuses("f5", from, "hibernated").await?;
     world.is_untouched(from, &handle, &instance).await?;
@@ -49,7 +51,8 @@ async fn hibernated(world: &World<'_>) -> Outcome {
     )
 }
 
-/// EC2 shows nothing of a reboot. The new boot ends what Kubernetes has asked to end meanwhile, and lets the volume go.
+/// EC2 does not show a reboot. The new boot terminates the pods that Kubernetes has meanwhile asked
+/// to end, and releases the volume.
 async fn rebooted(world: &World<'_>) -> Outcome {
     let node = "f6";
     let instance = world.node(node).await?;
@@ -65,7 +68,7 @@ async fn rebooted(world: &World<'_>) -> Outcome {
     )?;
     world.nodes.boot(node, "boot-2").await?;
     until("it is Ready again", || world.is_ready(node)).await?;
-    // Its books still list the volume: kubelet rebuilds them from its disk.
+    // `volumesInUse` still lists the volume: kubelet rebuilds the list from its disk.
     world.is_untouched(node, &handle, &instance).await?;
     world.nodes.in_use(node, &[]).await?;
     world.end_pod("f6-0").await?;
@@ -78,7 +81,8 @@ async fn rebooted(world: &World<'_>) -> Outcome {
     )
 }
 
-/// Nobody sees the reboot: the volume stays until the new boot is heard of and does not use it.
+/// Nobody sees the reboot: the volume stays attached until the new boot reports that it does not
+/// use the volume.
 async fn rebooted_cut_off(world: &World<'_>) -> Outcome {
     let (from, to) = ("f7-a", "f7-b");
     let instance = world.node(from).await?;
@@ -89,7 +93,7 @@ async fn rebooted_cut_off(world: &World<'_>) -> Outcome {
     world
         .is_left_alone(from, "f7-0", &handle, &instance)
         .await?;
-    // A person who knows of the reboot deletes everything.
+    // A person who knows of the reboot deletes the VolumeAttachment and the pod.
     world.delete_attachment("f7", from).await?;
     world.end_pod("f7-0").await?;
     world.refuses("f7", from, "node-not-ready").await?;
@@ -106,14 +110,15 @@ async fn rebooted_cut_off(world: &World<'_>) -> Outcome {
     )
 }
 
-/// EC2 shows it running, launched anew. The old boot is dead, and nothing tells that the new one has not mounted the volume: refused while it is silent,
-/// and while it registers and says that it uses the volume.
+/// EC2 shows the instance running, with a new launch time. The old boot is over, but nothing shows
+/// that the new one has not mounted the volume: the detach is refused while the new boot is silent,
+/// and while it registers and reports that it uses the volume.
 async fn restarted_cut_off(world: &World<'_>) -> Outcome {
     let node = "f8";
     let instance = world.node(node).await?;
     let handle = world.volume("f8").await?;
     world.run_pod("f8-0", node, &["f8"]).await?;
-    // Before anybody counts it as silent.
+    // Before Kubernetes marks the node not Ready.
     world.driver.power(&instance, "stop")?;
     world.driver.power(&instance, "start")?;
     world.nodes.silence(node);
@@ -123,7 +128,7 @@ async fn restarted_cut_off(world: &World<'_>) -> Outcome {
     world.delete_attachment("f8", node).await?;
     world.refuses("f8", node, "node-not-ready").await?;
     world.is_untouched(node, &handle, &instance).await?;
-    // The new boot registers while the detach is tried: whichever comes first, the volume stays.
+    // The new boot registers while the detach is tried: in either order, the volume stays attached.
     let (registered, refused) = tokio::join!(
         world.nodes.boot(node, "boot-2"),
         world.refuses("f8", node, "in-use")

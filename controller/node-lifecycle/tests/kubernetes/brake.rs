@@ -1,4 +1,4 @@
-//! More nodes at once than may be acted on.
+//! More nodes fail at once than failover may act on.
 
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -13,7 +13,9 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     )]
 }
 
-/// More than half of every zone is silent, and an instance that is off among them; then fewer, and the brake's share is used up; then the kill switch; then nothing.
+/// First more than half of every zone is silent, with a stopped instance among them; then fewer
+/// nodes, but the brake's share is used up; then the kill switch is on; then nothing holds failover
+/// back.
 async fn too_many(world: &World<'_>) -> Outcome {
     world.volume("f40").await?;
     world.run_pod("f40-0", "node-9", &["f40"]).await?;
@@ -39,7 +41,7 @@ async fn too_many(world: &World<'_>) -> Outcome {
         world.taints("node-9").await?.is_empty(),
         "no taint in an outage",
     )?;
-    // As many as there are beside: more than one in twenty.
+    // More than one in twenty of all nodes: as many as there are additional nodes.
     let now = jiff::Timestamp::now();
     let beside = (0..BESIDE).map(|number| (format!("beside-{number:02}"), json!(now)));
     let journal: serde_json::Map<_, _> = beside.collect();
@@ -73,7 +75,7 @@ async fn until_owned(world: &World<'_>, why: &str, line: String) -> Outcome {
     .await
 }
 
-/// As if ten minutes had passed: what was acted on before does not count any more.
+/// Clears the journal, as if ten minutes had passed: earlier actions do not count any more.
 pub(crate) async fn begin_anew(world: &World<'_>) -> Outcome {
     until("somebody leads", || async {
         Ok(world.leader().await?.is_some())
@@ -82,7 +84,8 @@ pub(crate) async fn begin_anew(world: &World<'_>) -> Outcome {
     set_journal(world, "{}").await
 }
 
-/// What the leader counts against the brake: the nodes that were acted on, and when.
+/// Replaces the journal from which the leader counts against the brake: the nodes that were acted
+/// on, and when.
 async fn set_journal(world: &World<'_>, text: &str) -> Outcome {
     use k8s_openapi::api::coordination::v1::Lease;
     let leases: kube::Api<Lease> = kube::Api::namespaced(world.admin.clone(), "kube-system");

@@ -1,4 +1,4 @@
-//! Volumes, pods and attachments, and what is waited for.
+//! Creates volumes, pods and attachments, and waits for conditions.
 
 use std::future::Future;
 use std::path::Path;
@@ -21,9 +21,9 @@ pub(crate) struct World<'a> {
     pub(crate) nodes: Nodes,
     pub(crate) driver: &'a Driver,
     pub(crate) plane: &'a ControlPlane,
-    /// node-lifecycle's.
+    /// The kubeconfig file of node-lifecycle.
     pub(crate) kubeconfig: &'a Path,
-    /// How many instances scenarios have made for themselves.
+    /// The number of instances that scenarios have created for themselves.
     pub(crate) made: AtomicUsize,
 }
 
@@ -33,10 +33,10 @@ fn made<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object of that kind")
 }
 
-/// What comes comes within this time, on however busy a machine; only what never comes takes so long.
+/// The time limit of every wait: generous, for busy machines; only a failing wait takes this long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Looks until it is so.
+/// Waits until the condition holds.
 pub(crate) async fn until<F, A>(what: &str, mut look: F) -> Outcome
 where
     F: FnMut() -> A,
@@ -55,7 +55,7 @@ where
     }
 }
 
-/// Fails when it is not so.
+/// Returns an error when the condition does not hold.
 pub(crate) fn must(holds: bool, what: &str) -> Outcome {
     match holds {
         true => Ok(()),
@@ -76,19 +76,19 @@ impl World<'_> {
         Api::all(self.admin.clone())
     }
 
-    /// A Ready node of that name on an instance of its own, whose id is returned.
+    /// Creates a Ready node of that name on an instance of its own. Returns the instance's id.
     pub(crate) async fn node(&self, name: &str) -> Result<String, String> {
         self.node_with(name, &json!({})).await
     }
 
-    /// The same; `more` of the instance as in the simulator's scenario file.
+    /// Like [`World::node`]; `more` describes the instance as in the simulator's scenario file.
     pub(crate) async fn node_with(&self, name: &str, more: &Value) -> Result<String, String> {
         let instance = self.instance(more)?;
         self.nodes.create(name, &instance, "us-east-1a").await?;
         Ok(instance)
     }
 
-    /// An instance without a Node object.
+    /// Creates an instance without a Node object.
     pub(crate) fn instance(&self, more: &Value) -> Result<String, String> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let id = format!("i-{:017x}", 0xa000 + number);
@@ -96,14 +96,15 @@ impl World<'_> {
         Ok(id)
     }
 
-    /// A volume in EC2, and a claim of that name that is bound to it.
+    /// Creates a volume in EC2, and a claim of that name that is bound to the volume. Returns the
+    /// volume's id.
     pub(crate) async fn volume(&self, name: &str) -> Result<String, String> {
         let handle = self.driver.volume(name).await?;
         self.bound(name, "ebs.csi.aws.com", &handle).await?;
         Ok(handle)
     }
 
-    /// A claim of that name, bound to a volume of a driver that is not here.
+    /// Creates a claim of that name, bound to a volume of a driver that is not installed.
     pub(crate) async fn foreign_volume(&self, name: &str) -> Outcome {
         self.bound(name, "other.example.com", "x").await
     }
@@ -113,7 +114,8 @@ impl World<'_> {
             .await
     }
 
-    /// A claim of that name, bound to a volume of this driver, in that access mode and volume mode.
+    /// Creates a claim of that name, bound to a volume of this driver, with that access mode and
+    /// volume mode.
     pub(crate) async fn bound_as(&self, name: &str, handle: &str, modes: (&str, &str)) -> Outcome {
         self.bound_in(name, "ebs.csi.aws.com", handle, modes).await
     }
@@ -155,12 +157,12 @@ impl World<'_> {
         .await
     }
 
-    /// A pod with these claims on a node; nobody waits for its volumes.
+    /// Creates a pod with these claims on a node, without waiting for its volumes.
     pub(crate) async fn add_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
         self.add_tolerant_pod(name, node, claims, json!([])).await
     }
 
-    /// The same, with these tolerations.
+    /// Like [`World::add_pod`], with these tolerations.
     pub(crate) async fn add_tolerant_pod(
         &self,
         name: &str,
@@ -180,13 +182,14 @@ impl World<'_> {
         created.map(drop).map_err(|e| format!("pod {name}: {e}"))
     }
 
-    /// A running pod with these claims on a node, and its volumes attached and in use there.
+    /// Creates a pod with these claims on a node and waits until it runs, with its volumes attached
+    /// and in use there.
     pub(crate) async fn run_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
         self.add_pod(name, node, claims).await?;
         self.begin_pod(name, node, claims).await
     }
 
-    /// Its volumes are attached, and its kubelet starts it.
+    /// Waits until the pod's volumes are attached, and starts the pod as its kubelet would.
     pub(crate) async fn begin_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
         for claim in claims {
             until(&format!("{claim} is attached to {node}"), || async {
@@ -220,7 +223,7 @@ impl World<'_> {
             .ok_or_else(|| "no CSI volume".to_owned())
     }
 
-    /// The attachment of a volume to a node.
+    /// Returns the attachment of a volume to a node.
     pub(crate) async fn attachment(
         &self,
         volume: &str,
@@ -234,7 +237,7 @@ impl World<'_> {
         }))
     }
 
-    /// As a person with kubectl.
+    /// Deletes the attachment, as a person with kubectl would.
     pub(crate) async fn delete_attachment(&self, volume: &str, node: &str) -> Outcome {
         let found = self
             .attachment(volume, node)
@@ -245,7 +248,7 @@ impl World<'_> {
         deleted.map(drop).map_err(|e| e.to_string())
     }
 
-    /// Changes the attachment, so that external-attacher looks at it at once.
+    /// Changes the attachment, so that external-attacher processes it at once.
     pub(crate) async fn touch_attachment(&self, volume: &str, node: &str) -> Outcome {
         let Some(found) = self.attachment(volume, node).await? else {
             return Ok(());
@@ -253,7 +256,7 @@ impl World<'_> {
         let now = jiff::Timestamp::now();
         let patch = json!({"metadata": {"annotations": {"rig/touched": now.to_string()}}});
         let how = PatchParams::default();
-        // It may go at this very moment.
+        // The attachment may be deleted at this moment.
         let _ = self
             .attachments()
             .patch(&found.name_any(), &how, &Patch::Merge(patch))
@@ -261,7 +264,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A person orders that the attachment be let go.
+    /// Sets a person's override order on the attachment.
     pub(crate) async fn break_glass(&self, volume: &str, node: &str, order: &str) -> Outcome {
         let found = self
             .attachment(volume, node)
@@ -276,7 +279,7 @@ impl World<'_> {
         patched.map(drop).map_err(|e| e.to_string())
     }
 
-    /// Makes the ConfigMap that stops failover, or deletes it.
+    /// Creates the ConfigMap that stops failover, or deletes it.
     pub(crate) async fn kill_switch(&self, stop: bool) -> Outcome {
         let switches: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "kube-system");
         let name = "ebs-csi-node-lifecycle";
@@ -292,20 +295,20 @@ impl World<'_> {
         done.map_err(|e| e.to_string())
     }
 
-    /// Ends a pod as its kubelet would.
+    /// Removes a pod as its kubelet would.
     pub(crate) async fn end_pod(&self, name: &str) -> Outcome {
         let how = DeleteParams::default().grace_period(0);
         let deleted = self.pods().delete(name, &how).await;
         deleted.map(drop).map_err(|e| e.to_string())
     }
 
-    /// Somebody detaches the volume in EC2, beside the driver.
+    /// Detaches the volume in EC2, bypassing the driver.
     pub(crate) fn detach_in_ec2(&self, volume: &str) -> Outcome {
         self.as_foreign("DetachVolume", &json!({"VolumeId": volume}))
             .map(drop)
     }
 
-    /// Another user of the account makes that call; what EC2 answers.
+    /// Makes a call as another user of the account. Returns EC2's answer.
     pub(crate) fn as_foreign(&self, action: &str, parameters: &Value) -> Result<String, String> {
         let call = json!({"action": action, "parameters": parameters});
         let answer = self.driver.ec2("POST", "/v1/as-foreign", &call)?;

@@ -1,4 +1,5 @@
-//! etcd, kube-apiserver, kube-controller-manager and external-attacher, on loopback ports of their own.
+//! Starts etcd, kube-apiserver, kube-controller-manager and external-attacher on loopback ports of
+//! their own.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use crate::process::{Process, port};
 /// The user of node-lifecycle, as the manifests bind it.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:kube-system:ebs-csi-controller-sa";
 
-/// What is started once.
+/// The control plane, which is started once.
 pub(crate) struct ControlPlane {
     directory: PathBuf,
     server: String,
@@ -23,7 +24,7 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts etcd and the API server; `Err` says why they cannot be.
+    /// Starts etcd and the API server; `Err` says why they cannot be started.
     pub(crate) async fn start(directory: &Path) -> Result<Self, String> {
         let programs = programs()?;
         let (client, peer, secure) = (port(), port(), port());
@@ -58,7 +59,7 @@ impl ControlPlane {
                 format!("--cert-dir={}", file("certificates")),
                 format!("--token-auth-file={}", file("tokens.csv")),
                 "--authorization-mode=RBAC".to_owned(),
-                // The mount-helper's container is described as one.
+                // The manifests describe the mount-helper's container as privileged.
                 "--allow-privileged=true".to_owned(),
                 format!("--audit-policy-file={}", file("audit.yaml")),
                 format!("--audit-log-path={}", file("audit.log")),
@@ -67,7 +68,7 @@ impl ControlPlane {
                 "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
                 format!("--service-account-key-file={}", file("sa.pub")),
                 format!("--service-account-signing-key-file={}", file("sa.key")),
-                // Pods here have no service account and no kubelet.
+                // The pods here have no service account and no kubelet.
                 "--disable-admission-plugins=ServiceAccount".to_owned(),
                 "--default-not-ready-toleration-seconds=2".to_owned(),
                 "--default-unreachable-toleration-seconds=2".to_owned(),
@@ -90,7 +91,8 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// The controllers that matter here. Nodes count as silent after ten seconds: leases are renewed every two, by a machine that may be busy.
+    /// Starts the controllers that matter here. Nodes count as silent after ten seconds: leases are
+    /// renewed every two, by a machine that may be busy.
     pub(crate) fn start_controllers(&mut self, csi: &Path) -> Result<(), String> {
         let controllers = [
             "node-lifecycle-controller",
@@ -117,14 +119,15 @@ impl ControlPlane {
             &[
                 format!("--csi-address={}", csi.display()),
                 format!("--kubeconfig={}", self.kubeconfig("admin").display()),
-                // A refused detach waits long: what ends the wait early is the nudge.
+                // After a refused detach external-attacher waits long: the nudge is what ends the
+                // wait early.
                 "--retry-interval-start=60s".to_owned(),
                 "--timeout=60s".to_owned(),
             ],
         )
     }
 
-    /// A kubeconfig file of `admin` or `lifecycle`.
+    /// Writes the kubeconfig file of `admin` or `lifecycle`, and returns its path.
     pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
         let path = self.directory.join(user).join("kubeconfig");
         let text = format!(
@@ -136,7 +139,8 @@ impl ControlPlane {
         path
     }
 
-    /// A kubeconfig file of somebody whom the API server lets in by the administrator's word.
+    /// Writes a kubeconfig file with which the administrator impersonates `user`, and returns its
+    /// path.
     pub(crate) fn kubeconfig_as(&self, user: &str) -> PathBuf {
         let text = std::fs::read_to_string(self.kubeconfig("admin")).expect("written");
         let text = text.replace(
@@ -148,12 +152,12 @@ impl ControlPlane {
         path
     }
 
-    /// A client of `admin` or `lifecycle`.
+    /// Returns a client of `admin` or `lifecycle`.
     pub(crate) async fn client(&self, user: &str) -> Result<Client, String> {
         client(&self.kubeconfig(user)).await
     }
 
-    /// Whether everything still runs.
+    /// Returns an error when a process has ended.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         match self.processes.iter_mut().find_map(Process::ended) {
             Some(end) => Err(end),
@@ -170,7 +174,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// What node-lifecycle has been granted so far: verb and resource.
+    /// Returns the verbs and resources that node-lifecycle has been granted so far.
     pub(crate) fn used(&self) -> Result<BTreeSet<(String, String)>, String> {
         let log = std::fs::read_to_string(self.directory.join("audit.log"));
         let log = log.map_err(|e| e.to_string())?;
@@ -222,7 +226,7 @@ impl ControlPlane {
     }
 }
 
-/// A client of that kubeconfig's user.
+/// Returns a client of that kubeconfig's user.
 pub(crate) async fn client(kubeconfig: &Path) -> Result<Client, String> {
     let file = Kubeconfig::read_from(kubeconfig).map_err(|e| e.to_string())?;
     let options = KubeConfigOptions::default();
@@ -232,14 +236,14 @@ pub(crate) async fn client(kubeconfig: &Path) -> Result<Client, String> {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        // The last started ends first.
+        // The processes end in the reverse of the order in which they started.
         while let Some(process) = self.processes.pop() {
             drop(process);
         }
     }
 }
 
-/// Where the programs are; `Err` says which is missing.
+/// Returns the directory of the programs; `Err` says which is missing.
 pub(crate) fn programs() -> Result<PathBuf, String> {
     let cache = match std::env::var_os("XDG_CACHE_HOME") {
         Some(cache) => PathBuf::from(cache),

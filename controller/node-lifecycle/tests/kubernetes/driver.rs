@@ -1,4 +1,4 @@
-//! The simulator, the real controller in `enforce`, and the real node-lifecycle.
+//! Runs the simulator, the real controller in `enforce`, and the real node-lifecycle.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,10 +15,11 @@ use tonic::transport::Endpoint;
 
 use crate::process::{Process, port};
 
-/// The user ids of node-lifecycle: its own, and the test's where it cannot change.
+/// The user ids of node-lifecycle: its own, and those of the test where node-lifecycle cannot
+/// change its user.
 const PEERS: &str = "65527,0,1000";
 
-/// How many node-lifecycle processes there are.
+/// The number of node-lifecycle processes.
 pub(crate) const REPLICAS: usize = 2;
 
 pub(crate) struct Driver {
@@ -30,12 +31,12 @@ pub(crate) struct Driver {
     simulator: Process,
     pub(crate) controller: Process,
     lifecycle: Mutex<Vec<Process>>,
-    /// Flags of node-lifecycle that scenarios change.
+    /// The flags of node-lifecycle that scenarios change.
     manner: Mutex<Vec<String>>,
 }
 
-/// Beside the test's own binary.
-/// One of the driver's programs, as this test's build has it.
+/// Returns the path of one of the driver's programs, as this test's build has it: in the directory
+/// above the test's own binary.
 pub(crate) fn program(name: &str) -> Result<PathBuf, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let directory = me.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
@@ -49,7 +50,7 @@ pub(crate) fn program(name: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Whether the driver's programs are there; `Err` says which is missing.
+/// Checks that the driver's programs exist; `Err` says which is missing.
 pub(crate) fn programs() -> Result<(), String> {
     for name in ["ec2-sim", "ebs-csi-controller", "ebs-csi-node-lifecycle"] {
         program(name)?;
@@ -106,7 +107,8 @@ impl Driver {
             if let Err(why) = wait_for(socket).await {
                 return Err(controller.ended().unwrap_or(why));
             }
-            // In a pod both containers are in the group that owns the socket; here their users differ.
+            // In a pod both containers are in the group that owns the socket; here their users
+            // differ.
             let all = std::fs::Permissions::from_mode(0o777);
             std::fs::set_permissions(socket, all).map_err(|e| e.to_string())?;
         }
@@ -156,7 +158,7 @@ impl Driver {
         Process::start(&self.directory, &name, &program, &arguments, &[])
     }
 
-    /// Starts all replicas again, with these flags.
+    /// Restarts all replicas, with these flags.
     pub(crate) fn change_lifecycle(
         &self,
         kubeconfig: &Path,
@@ -167,21 +169,21 @@ impl Driver {
         (0..REPLICAS).try_for_each(|number| self.kill_replica(number, kubeconfig))
     }
 
-    /// Kills that replica at once, and starts it again.
+    /// Kills that replica and starts it again.
     pub(crate) fn kill_replica(&self, number: usize, kubeconfig: &Path) -> Result<(), String> {
         let mut replicas = self.replicas();
-        // A process is killed when it is dropped.
+        // Dropping a process kills it.
         drop(replicas.remove(number));
         replicas.insert(number, self.replica(number, kubeconfig)?);
         Ok(())
     }
 
-    /// What the replicas have said.
+    /// Returns the logs of the replicas.
     pub(crate) fn lifecycle_log(&self) -> String {
         self.replicas().iter().map(Process::log).collect()
     }
 
-    /// Whether everything still runs.
+    /// Returns an error when a process has ended.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         let replicas = self.lifecycle.get_mut().expect("not poisoned");
         let all = [&mut self.simulator, &mut self.controller];
@@ -192,7 +194,8 @@ impl Driver {
         }
     }
 
-    /// What the replicas count together under that name, all labels of the line included.
+    /// Returns the sum, over the replicas, of the metric whose line begins with `line`, labels
+    /// included.
     pub(crate) fn metric(&self, line: &str) -> f64 {
         let counts = self.http.iter().filter_map(|port| {
             let mut stream = TcpStream::connect(("127.0.0.1", *port)).ok()?;
@@ -205,7 +208,7 @@ impl Driver {
         counts.sum()
     }
 
-    /// A volume that the controller makes in EC2.
+    /// Creates a volume in EC2 through the controller.
     pub(crate) async fn volume(&self, name: &str) -> Result<String, String> {
         use csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
         let address = format!("unix://{}", self.csi.display());

@@ -1,4 +1,4 @@
-//! The simulated EC2 behind the driver: what it shows, what it was asked, and what goes wrong with it.
+//! The simulated EC2 behind the driver: its state, the requests that it received, and its faults.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::driver::Driver;
 
 impl Driver {
-    /// A call of the simulator's control socket.
+    /// Makes a call to the simulator's control socket.
     pub(crate) fn ec2(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
         let call = || -> std::io::Result<String> {
             let mut stream = UnixStream::connect(&self.control)?;
@@ -30,19 +30,19 @@ impl Driver {
         serde_json::from_str(body).map_err(|e| format!("{method} {path}: {e}: {body}"))
     }
 
-    /// Stops, starts or terminates an instance.
+    /// Stops, hibernates, starts or terminates an instance.
     pub(crate) fn power(&self, instance: &str, how: &str) -> Result<(), String> {
         let path = format!("/v1/instances/{instance}/{how}");
         self.ec2("POST", &path, &json!({"at_once": true})).map(drop)
     }
 
-    /// What EC2's checks of an instance find from now on.
+    /// Sets the results of EC2's status checks of an instance from now on.
     pub(crate) fn checks(&self, instance: &str, found: &Value) -> Result<(), String> {
         let path = format!("/v1/instances/{instance}/checks");
         self.ec2("PUT", &path, found).map(drop)
     }
 
-    /// A new instance of that id; `more` as in the simulator's scenario file.
+    /// Creates an instance of that id; `more` describes it as in the simulator's scenario file.
     pub(crate) fn add_instance(&self, id: &str, more: &Value) -> Result<(), String> {
         let mut instance = json!({"id": id, "zone": "us-east-1a"});
         if let (Some(all), Some(more)) = (instance.as_object_mut(), more.as_object()) {
@@ -51,18 +51,18 @@ impl Driver {
         self.ec2("POST", "/v1/instances", &instance).map(drop)
     }
 
-    /// From now on this goes wrong; the rule's form is the simulator's.
+    /// Adds a fault; the simulator defines the form of the rule.
     pub(crate) fn fault(&self, rule: &Value) -> Result<(), String> {
         self.ec2("POST", "/v1/faults", rule).map(drop)
     }
 
-    /// The fault of that id ends.
+    /// Removes the fault of that id.
     pub(crate) fn mend(&self, fault: &str) -> Result<(), String> {
         let path = format!("/v1/faults/{fault}");
         self.ec2("DELETE", &path, &json!({})).map(drop)
     }
 
-    /// How many requests a fault has struck.
+    /// Returns how many requests a fault has affected.
     pub(crate) fn struck(&self, fault: &str) -> Result<u64, String> {
         let rules = self.ec2("GET", "/v1/faults", &json!({}))?;
         let rule = rules
@@ -74,7 +74,7 @@ impl Driver {
         hits.ok_or_else(|| format!("there is no fault {fault}: {rules}"))
     }
 
-    /// The attachments of a volume, as EC2 has them.
+    /// Returns the attachments of a volume, as EC2 has them.
     fn attachments_of(&self, volume: &str) -> Result<Vec<Value>, String> {
         let state = self.ec2("GET", "/v1/state", &json!({}))?;
         let realms = state["realms"].as_array().into_iter().flatten();
@@ -85,13 +85,13 @@ impl Driver {
         Ok(found["attachments"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Whether EC2 shows the volume at the instance.
+    /// Returns whether EC2 shows the volume attached to the instance.
     pub(crate) fn is_attached(&self, volume: &str, instance: &str) -> Result<bool, String> {
         let attachments = self.attachments_of(volume)?;
         Ok(attachments.iter().any(|at| at["instance"] == instance))
     }
 
-    /// The device name of a volume at its instance.
+    /// Returns the device name of a volume's attachment.
     pub(crate) fn device(&self, volume: &str) -> Result<String, String> {
         let attachments = self.attachments_of(volume)?;
         let device = attachments.first().and_then(|at| at["device"].as_str());
@@ -99,7 +99,7 @@ impl Driver {
         Ok(device.to_owned())
     }
 
-    /// When EC2 accepted the attach of a volume.
+    /// Returns when EC2 accepted the attach of a volume.
     pub(crate) fn attached_since(&self, volume: &str) -> Result<String, String> {
         let attachments = self.attachments_of(volume)?;
         let since = attachments.first().and_then(|at| at["since"].as_i64());
@@ -108,7 +108,7 @@ impl Driver {
         Ok(since.to_string())
     }
 
-    /// How often the driver has asked EC2 to stop an instance, dry runs included.
+    /// Returns how often the driver has asked EC2 to stop an instance, dry runs included.
     pub(crate) fn stops(&self, instance: &str) -> Result<usize, String> {
         let path = "/v1/journal?action=StopInstances&limit=10000";
         let journal = self.ec2("GET", path, &json!({}))?;
@@ -117,7 +117,8 @@ impl Driver {
         Ok(records.filter(of).count())
     }
 
-    /// The DetachVolume requests of the driver for a volume: from which instance, and whether by force.
+    /// Returns the driver's DetachVolume requests for a volume: from which instance, and whether
+    /// with Force.
     pub(crate) fn detaches(&self, volume: &str) -> Result<Vec<(String, bool)>, String> {
         let path = "/v1/journal?action=DetachVolume&limit=10000";
         let journal = self.ec2("GET", path, &json!({}))?;
@@ -133,7 +134,7 @@ impl Driver {
             .collect())
     }
 
-    /// What EC2's own rules say about all that has happened.
+    /// Returns the violations of EC2's own rules so far.
     pub(crate) fn violations(&self) -> Result<Vec<String>, String> {
         let said = self.ec2("GET", "/v1/invariants", &json!({}))?;
         let all = said["violations"].as_array().into_iter().flatten();

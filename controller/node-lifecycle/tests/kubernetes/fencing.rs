@@ -1,4 +1,4 @@
-//! Instances that are powered off to prove their nodes dead.
+//! Instances that are stopped so that their nodes are proved dead.
 
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -13,7 +13,8 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     )]
 }
 
-/// As F9 on a node whose instance may be fenced: while EC2's status checks pass it is only cut off and left alone; once they fail it is stopped.
+/// Like F9, on a node whose instance may be fenced: while EC2's status checks pass, the node counts
+/// as cut off and is left alone; once they fail, the instance is stopped.
 async fn fenced(world: &World<'_>) -> Outcome {
     let handle = world.volume("fence").await?;
     world.run_pod("fence-0", "node-13", &["fence"]).await?;
@@ -66,7 +67,7 @@ async fn fenced(world: &World<'_>) -> Outcome {
     world.nodes.boot("node-13", "boot-2").await
 }
 
-/// An event tells that it is left alone, why, and what EC2 says.
+/// Waits for an event that says that the node is left alone, why, and what EC2 reports.
 async fn is_held(world: &World<'_>, why: &str, said: &str) -> Outcome {
     until(&format!("it is told: {why}, {said}"), || async {
         let held = world.events("node-13", "FenceHeld").await?;

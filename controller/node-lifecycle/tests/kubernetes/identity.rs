@@ -1,4 +1,4 @@
-//! Nodes that do not say which instance they are.
+//! Nodes whose object does not name their instance.
 
 use kube::ResourceExt;
 
@@ -18,7 +18,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// A node and a pod on it; the claim is named like the node.
+/// Creates a node and a pod on it; the claim has the node's name.
 async fn node_with_pod(world: &World<'_>, node: &str) -> Result<(String, String), String> {
     let instance = world.instance(&serde_json::json!({}))?;
     world.nodes.create_nameless(node).await?;
@@ -32,7 +32,7 @@ async fn by_its_csi_node(world: &World<'_>) -> Outcome {
     let node = "nameless";
     let (instance, handle) = node_with_pod(world, node).await?;
     world.delete_attachment(node, node).await?;
-    // The node's word is heard: it is not `no-word`.
+    // Kubelet's report is used: the refusal is not `no-word`.
     world.refuses(node, node, "in-use").await?;
     world.is_untouched(node, &handle, &instance).await?;
     world.end_pod("nameless-0").await?;

@@ -1,4 +1,5 @@
-//! The pods as the manifests describe them: taken by the API server, with flags that the programs know.
+//! Checks that the API server accepts the pods of the manifests, and that the programs know the
+//! flags in them.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -24,14 +25,15 @@ async fn taken(world: &World<'_>) -> Outcome {
             manifests::would_create(&world.admin, &object).await?;
         }
     }
-    // The API server would say so.
+    // Shows that the API server reports an unknown field.
     let mut odd = manifests::read("controller.yaml").remove(0);
     odd["dta"] = Value::Null;
     let taken = manifests::would_create(&world.admin, &odd).await;
     must(taken.is_err(), "a field that does not exist is refused")
 }
 
-/// What the chart renders from its own values and from each set of `deploy/chart/ci`.
+/// Checks what the chart renders with its own values and with each set of values in
+/// `deploy/chart/ci`.
 async fn rendered(world: &World<'_>) -> Outcome {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME")
@@ -56,7 +58,7 @@ async fn rendered(world: &World<'_>) -> Outcome {
         if let Some(set) = &set {
             command.arg("--values").arg(set);
         }
-        // Elsewhere: the other scenarios go on meanwhile.
+        // On another thread, because the other scenarios continue meanwhile.
         let ended = tokio::task::spawn_blocking(move || command.output()).await;
         let out = ended
             .map_err(|e| e.to_string())?
@@ -64,7 +66,7 @@ async fn rendered(world: &World<'_>) -> Outcome {
         let said = String::from_utf8_lossy(&out.stderr);
         must(out.status.success(), &format!("{set:?}: {said}"))?;
         for object in manifests::objects(&String::from_utf8_lossy(&out.stdout)) {
-            // The cluster has no definition of these.
+            // The cluster has no definition of this kind.
             if object["kind"] == "ServiceMonitor" {
                 continue;
             }
@@ -76,7 +78,7 @@ async fn rendered(world: &World<'_>) -> Outcome {
     must(shown > 200, &format!("{shown} objects were shown"))
 }
 
-/// With safe detach off, as the manifest has it, and on.
+/// Checks the flags with safe detach off, as in the manifest, and on.
 async fn known() -> Outcome {
     let objects = manifests::read("controller.yaml");
     let deployment = objects
@@ -104,7 +106,8 @@ async fn known() -> Outcome {
                     .replace("$(SAFE_DETACH_MODE)", mode)
                     .replace("$(FAILOVER)", failover)
             });
-            // Arguments are read in their order: help is reached when those before it are good.
+            // Arguments are read in order, so `--help` takes effect only when those before it are
+            // valid.
             let ended = Command::new(program(name)?)
                 .args(arguments)
                 .arg("--help")

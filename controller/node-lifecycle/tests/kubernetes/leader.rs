@@ -1,4 +1,4 @@
-//! Whoever acts dies while it acts.
+//! The leader is killed while it acts.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     )]
 }
 
-/// kill -9 of whoever leads: another goes on, and every scenario beside this one ends as it should.
+/// Kills the leader with SIGKILL: another replica takes over, and every scenario that runs beside
+/// this one ends as it should.
 async fn leader_killed(world: &World<'_>) -> Outcome {
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(9)).await;

@@ -1,4 +1,4 @@
-//! Detaches that do not end as they should, and what comes after them.
+//! Detaches that do not end as they should, and their consequences.
 
 use std::time::Duration;
 
@@ -24,8 +24,9 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// Kubelet no longer lists the volume while its pod runs: that alone frees nothing. Then it ends the pod and leaves a mount: EC2 shows `busy`, and
-/// nobody else gets the volume, nor is anything sent twice or by force.
+/// Kubelet no longer lists the volume while its pod runs: that alone frees nothing. Then kubelet
+/// ends the pod and leaves a mount: EC2 shows `busy`, nobody else gets the volume, and nothing is
+/// sent twice or by force.
 async fn forgotten(world: &World<'_>) -> Outcome {
     let (from, to) = ("f21-a", "f21-b");
     let instance = world.node(from).await?;
@@ -50,7 +51,7 @@ async fn forgotten(world: &World<'_>) -> Outcome {
     })
     .await?;
     world.add_pod("f21-1", to, &["f21"]).await?;
-    // Nothing follows, whoever asks.
+    // Nothing follows, whoever calls.
     for _ in 0..5 {
         world.touch_attachment("f21", from).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -63,7 +64,7 @@ async fn forgotten(world: &World<'_>) -> Outcome {
         !world.driver.is_attached(&handle, &other)?,
         "nobody else has it",
     )?;
-    // The mount goes, and with it the volume.
+    // When the mount is gone, the volume is detached.
     world.driver.mend("f21")?;
     let path = format!("/v1/volumes/{handle}/force");
     world
@@ -78,7 +79,8 @@ async fn forgotten(world: &World<'_>) -> Outcome {
     )
 }
 
-/// A person has a stuck volume forced off. The instance goes on holding its device name: another volume gets another name.
+/// A person has a stuck volume detached by force. Its device name stays taken on the instance:
+/// another volume gets another name.
 async fn forced(world: &World<'_>) -> Outcome {
     let (from, to) = ("f27-a", "f27-b");
     let instance = world.node(from).await?;
@@ -121,8 +123,8 @@ async fn forced(world: &World<'_>) -> Outcome {
     )
 }
 
-/// The request to detach takes effect late, and the next one's reply is never seen: both times the pod comes back to the same node, and keeps its
-/// volume there.
+/// The first detach request takes effect late, and the reply of the second is lost: both times the
+/// pod returns to the same node and keeps its volume there.
 async fn late(world: &World<'_>) -> Outcome {
     let node = "f28";
     let instance = world.node(node).await?;
@@ -152,7 +154,7 @@ async fn late(world: &World<'_>) -> Outcome {
             &format!("each was asked for once: {asked:?}"),
         )?;
     }
-    // Whatever was still on its way has come.
+    // Requests that were still on their way have arrived.
     tokio::time::sleep(Duration::from_secs(5)).await;
     must(
         world.driver.attached_since(&handle)? == since

@@ -1,8 +1,9 @@
-//! A real etcd, kube-apiserver, kube-controller-manager and external-attacher; the real controller and node-lifecycle; the simulator.
+//! Tests node-lifecycle with a real etcd, kube-apiserver, kube-controller-manager and
+//! external-attacher, the real controller, and the simulator.
 //!
-//! Nodes are plain objects with leases that the test renews or lets die. Everything is started
-//! once, so this test has no harness: its scenarios run beside each other on nodes of their own,
-//! and each is named by its number in `deploy/docs/failure-scenarios.md`.
+//! Nodes are plain objects whose leases the test renews or lets expire. Everything is started once,
+//! so this test has no harness: its scenarios run concurrently on nodes of their own, and each is
+//! named by its number in `deploy/docs/failure-scenarios.md`.
 
 mod boots;
 mod brake;
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
     let outcomes = match runtime.block_on(scenarios::all(&filter)) {
         Ok(outcomes) => outcomes,
         Err(why) => {
-            // Counted as one test that passed and was skipped, as every other test that cannot run.
+            // Counts as one passed test that was skipped, like every other test that cannot run.
             println!("skipped: kubernetes: {why}");
             vec![("kubernetes", Ok(()))]
         }

@@ -1,11 +1,11 @@
-//! The manifests of `deploy/kubernetes`, as they are.
+//! Reads and applies the manifests of `deploy/kubernetes`, unchanged.
 
 use std::path::PathBuf;
 
 use kube::Client;
 use serde_json::Value;
 
-/// The objects of a file.
+/// Returns the objects of a file.
 pub(crate) fn read(name: &str) -> Vec<Value> {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     let path = PathBuf::from(here)
@@ -14,7 +14,7 @@ pub(crate) fn read(name: &str) -> Vec<Value> {
     objects(&std::fs::read_to_string(&path).expect("a manifest"))
 }
 
-/// The objects of a text.
+/// Returns the objects of a text.
 pub(crate) fn objects(text: &str) -> Vec<Value> {
     text.split("\n---\n")
         .map(|document| serde_saphyr::from_str(document).expect("YAML"))
@@ -22,7 +22,7 @@ pub(crate) fn objects(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The object of that name among the YAML blocks of a page.
+/// Returns the object of that name among the YAML blocks of a page.
 pub(crate) fn on_page(page: &str, name: &str) -> Value {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     let path = PathBuf::from(here).join("../../deploy/docs").join(page);
@@ -37,7 +37,7 @@ pub(crate) fn on_page(page: &str, name: &str) -> Value {
         .expect("an object of that name")
 }
 
-/// Where objects of a kind are made.
+/// Returns the API path at which objects of this kind are created.
 fn collection(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or_default();
     let (group, plural) = match kind {
@@ -73,17 +73,18 @@ fn collection(object: &Value) -> String {
     }
 }
 
-/// Makes an object.
+/// Creates an object.
 pub(crate) async fn create(client: &Client, object: &Value) -> Result<(), String> {
     post(client, object, "").await
 }
 
-/// Whether the API server would make the object, and knows every field of it.
+/// Checks that the API server would create the object and knows each of its fields.
 pub(crate) async fn would_create(client: &Client, object: &Value) -> Result<(), String> {
     post(client, object, "?dryRun=All&fieldValidation=Strict").await
 }
 
-/// Whether the API server would make the object or change the present one to it, and knows every field of it.
+/// Checks that the API server would create the object or change the existing one to it, and knows
+/// each of its fields.
 pub(crate) async fn would_apply(client: &Client, object: &Value) -> Result<(), String> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let how = "fieldManager=chart&force=true&dryRun=All&fieldValidation=Strict";
@@ -109,7 +110,7 @@ async fn post(client: &Client, object: &Value, how: &str) -> Result<(), String> 
         .map_err(|e| format!("{} {}: {e}", object["kind"], object["metadata"]["name"]))
 }
 
-/// Makes all objects of the files.
+/// Creates all objects of the files.
 pub(crate) async fn apply(client: &Client, files: &[&str]) -> Result<(), String> {
     for file in files {
         for object in read(file) {

@@ -1,4 +1,5 @@
-//! node-lifecycle in its other modes: the proposal's letter, and fences that end instances.
+//! node-lifecycle in its other modes: failover as the KEP proposes it, and fences that terminate
+//! instances.
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// Without proof the pod of a silent node is deleted once Kubernetes asks it to end; its volume stays until EC2 shows the instance off.
+/// Without proof, the pod of a silent node is deleted once Kubernetes asks it to end; its volume
+/// stays attached until EC2 shows the instance off.
 async fn as_proposed(world: &World<'_>) -> Outcome {
     let (from, to) = ("kep-a", "kep-b");
     let (instance, other) = (world.node(from).await?, world.node(to).await?);
@@ -54,14 +56,15 @@ async fn as_proposed(world: &World<'_>) -> Outcome {
 async fn refused_fences(world: &World<'_>) -> Outcome {
     world.driver.change_lifecycle(
         world.kubeconfig,
-        // EC2's status checks of these pass: they are only cut off.
+        // EC2's status checks of these instances pass: the nodes are only cut off.
         &["--fence=terminate", "--fence-when=lost"],
     )?;
     let (one, other) = tokio::join!(recovered(world), terminated(world));
     one.and(other)
 }
 
-/// A lost node whose instance may be fenced, and EC2 refuses to end it, by a fault of the node's name.
+/// Creates a lost node whose instance may be fenced while EC2 refuses to terminate it, by a fault
+/// with the node's name.
 async fn lost_and_refused(
     world: &World<'_>,
     name: &str,
@@ -91,7 +94,7 @@ async fn lost_and_refused(
     Ok((instance, handle))
 }
 
-/// The node is heard of again while its fence does not come through: nobody tries any longer.
+/// The node is Ready again while its fence keeps failing: nobody retries the fence.
 async fn recovered(world: &World<'_>) -> Outcome {
     let node = "f44";
     let (instance, handle) = lost_and_refused(world, node, "f44", "f44-0").await?;
@@ -99,7 +102,7 @@ async fn recovered(world: &World<'_>) -> Outcome {
     until("it is Ready again", || world.is_ready(node)).await?;
     until("nobody asks for its end any more", || async {
         let before = world.driver.struck(node)?;
-        // Several rounds.
+        // This takes several rounds.
         tokio::time::sleep(Duration::from_secs(5)).await;
         Ok(world.driver.struck(node)? == before)
     })
@@ -115,7 +118,8 @@ async fn recovered(world: &World<'_>) -> Outcome {
     must(world.taints(node).await?.is_empty(), "no taint")
 }
 
-/// As with a spot instance that cannot be stopped: the refusal is told, nothing moves; once EC2 takes the fence, the pod does.
+/// As with a spot instance that cannot be stopped: an event reports the refusal, and nothing moves;
+/// once EC2 accepts the fence, the pod moves.
 async fn terminated(world: &World<'_>) -> Outcome {
     let (from, to) = ("f43-a", "f43-b");
     let other = world.node(to).await?;

@@ -1,4 +1,4 @@
-//! Another instance under the name of a node that has gone.
+//! Another instance under the name of a node that was deleted.
 
 use serde_json::json;
 
@@ -12,8 +12,8 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     )]
 }
 
-/// What is proved of the one says nothing of the other; and the volume, of which Kubernetes now believes that it is nowhere, is attached nowhere else
-/// while it is at the first.
+/// A proof about one instance does not apply to the other. The volume, which Kubernetes now
+/// believes to be detached, is attached nowhere else while it is attached to the first instance.
 async fn replaced(world: &World<'_>) -> Outcome {
     let (node, to) = ("f32", "f32-b");
     let first = world.node(node).await?;
@@ -23,7 +23,8 @@ async fn replaced(world: &World<'_>) -> Outcome {
     world.nodes.delete(node).await?;
     let second = world.instance(&json!({}))?;
     world.nodes.create(node, &second, "us-east-1a").await?;
-    // external-attacher asks the CSINode of that name, which names the second instance: there is no such attachment.
+    // external-attacher reads the CSINode of that name, which names the second instance: there is
+    // no such attachment.
     world.end_pod("f32-0").await?;
     world.lets_go("f32", node).await?;
     world.is_untouched(node, &handle, &first).await?;

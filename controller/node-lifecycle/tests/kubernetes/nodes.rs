@@ -1,4 +1,4 @@
-//! Nodes without a kubelet: objects, and leases that are renewed while the node lives.
+//! Nodes without a kubelet: objects, with leases that are renewed while the node is alive.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,15 +18,15 @@ use serde_json::{Value, json};
 
 use crate::control_plane;
 
-/// The living nodes.
+/// The nodes that are alive.
 #[derive(Clone)]
 pub(crate) struct Nodes {
     client: Client,
-    /// Each with its boot.
+    /// The name and the boot id of each.
     alive: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
-/// The leases are renewed as long as this lives.
+/// A guard: the leases are renewed until it is dropped.
 pub(crate) struct KeptAlive {
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -35,7 +35,7 @@ pub(crate) struct KeptAlive {
 impl Drop for KeptAlive {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
-        // Its panic has been told.
+        // A panic of the thread was already reported.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -52,7 +52,7 @@ impl Nodes {
         }
     }
 
-    /// A Ready node on that instance.
+    /// Creates a Ready node on that instance.
     pub(crate) async fn create(
         &self,
         name: &str,
@@ -76,7 +76,7 @@ impl Nodes {
         self.boot(name, "boot-1").await
     }
 
-    /// A Ready node whose object does not say which instance it is, and at which no driver is
+    /// Creates a Ready node whose object does not name its instance, and on which no driver is
     /// registered.
     pub(crate) async fn create_nameless(&self, name: &str) -> Result<(), String> {
         let labels =
@@ -98,7 +98,8 @@ impl Nodes {
         self.boot(name, "boot-1").await
     }
 
-    /// What kubelet writes when the driver registers at the node, or, without an instance, leaves.
+    /// Writes what kubelet writes when the driver registers on the node or, without an instance,
+    /// unregisters.
     pub(crate) async fn register(&self, name: &str, instance: Option<&str>) -> Result<(), String> {
         let ours = |instance: &str| {
             json!([{"name": "ebs.csi.aws.com", "nodeID": instance,
@@ -113,7 +114,7 @@ impl Nodes {
             .map_err(|e| format!("CSINode {name}: {e}"))
     }
 
-    /// The node's kubelet says that it is Ready in that boot, and goes on renewing its lease.
+    /// Reports the node as Ready in that boot, and keeps its lease renewed, as kubelet would.
     pub(crate) async fn boot(&self, name: &str, boot: &str) -> Result<(), String> {
         self.is_ready(name, boot).await?;
         self.renew(name).await;
@@ -134,7 +135,8 @@ impl Nodes {
         self.status(name, status).await
     }
 
-    /// As a kubelet does, the living say again that they are Ready where the control plane has taken them for lost: renewals may come late on a busy machine.
+    /// Reports again, as kubelets do, that nodes which are alive are Ready, where the control plane
+    /// has taken them for lost: renewals may come late on a busy machine.
     async fn say_ready_again(&self) {
         let Ok(nodes) = self.api().list(&ListParams::default()).await else {
             return;
@@ -146,7 +148,7 @@ impl Nodes {
         });
         let said = lost.map(|node| async move {
             let name = node.name_any();
-            // It may have fallen silent since.
+            // The node may have been silenced since.
             let Some(boot) = self.living().get(&name).cloned() else {
                 return;
             };
@@ -158,7 +160,7 @@ impl Nodes {
         said.collect::<Vec<()>>().await;
     }
 
-    /// What kubelet says it uses.
+    /// Sets the volumes that kubelet reports as in use.
     pub(crate) async fn in_use(&self, name: &str, volumes: &[&str]) -> Result<(), String> {
         let volumes: Vec<String> = volumes
             .iter()
@@ -177,28 +179,29 @@ impl Nodes {
             .map_err(|e| format!("status of {name}: {e}"))
     }
 
-    /// It is not heard of any more.
+    /// Stops the heartbeats of the node.
     pub(crate) fn silence(&self, name: &str) {
         self.alive.lock().expect("not poisoned").remove(name);
     }
 
-    /// Those that are heard of.
+    /// Returns the nodes that are alive.
     pub(crate) fn living(&self) -> BTreeMap<String, String> {
         self.alive.lock().expect("not poisoned").clone()
     }
 
-    /// Its object goes.
+    /// Deletes the Node object and the CSINode.
     pub(crate) async fn delete(&self, name: &str) -> Result<(), String> {
         self.silence(name);
         let deleted = self.api().delete(name, &DeleteParams::default()).await;
         deleted.map(drop).map_err(|e| e.to_string())?;
-        // Its owner is the Node object; no garbage collector runs here.
+        // The CSINode's owner is the Node object, but no garbage collector runs here.
         let csi_nodes: Api<CSINode> = Api::all(self.client.clone());
         let _ = csi_nodes.delete(name, &DeleteParams::default()).await;
         Ok(())
     }
 
-    /// Renews the leases of the living until the answer is dropped: on a thread of its own, so that no scenario can hold it up.
+    /// Renews the leases of live nodes until the returned guard is dropped. It uses a thread of its
+    /// own, so that no scenario can delay it.
     pub(crate) fn keep_alive(&self, kubeconfig: &Path) -> KeptAlive {
         let (alive, kubeconfig) = (self.alive.clone(), kubeconfig.to_owned());
         let ended = Arc::new(AtomicBool::new(false));

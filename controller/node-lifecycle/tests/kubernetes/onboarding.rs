@@ -35,7 +35,7 @@ async fn joined(world: &World<'_>) -> Outcome {
         has(world, node, STARTUP).await?,
         "the driver is not there yet",
     )?;
-    // For ever: it is put on again, with another effect.
+    // Onboarding never ends: the taint is set again, with another effect, and removed again.
     for effect in ["NoExecute", "NoSchedule"] {
         world.nodes.register(node, Some(&instance)).await?;
         until("the startup taint is gone", || async {

@@ -1,4 +1,4 @@
-//! Who does not hear of whom.
+//! Partitions between the components.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// Only the API server does not hear of the node: nothing is done, and it heals by itself.
+/// Only the API server loses contact with the node: nothing is done, and the node recovers by
+/// itself.
 async fn cut_off(world: &World<'_>) -> Outcome {
     let handle = world.volume("f9").await?;
     world.run_pod("f9-0", "node-5", &["f9"]).await?;

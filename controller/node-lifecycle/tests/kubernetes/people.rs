@@ -1,4 +1,4 @@
-//! What people do by hand: to objects, to taints, to attachments.
+//! Manual changes by people: to objects, to taints, to attachments.
 
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// Somebody deletes the Node object of a running instance: its volumes stay until the instance is off.
+/// A person deletes the Node object of a running instance: its volumes stay attached until the
+/// instance is off.
 async fn object_deleted(world: &World<'_>) -> Outcome {
     let handle = world.volume("f31").await?;
     world.run_pod("f31-0", "node-6", &["f31"]).await?;
@@ -49,7 +50,7 @@ async fn object_deleted(world: &World<'_>) -> Outcome {
         world.driver.is_attached(&handle, &instance(6))?,
         "its volume stays",
     )?;
-    // Its kubelet registers again.
+    // The node's kubelet registers again.
     world
         .nodes
         .create("node-6", &instance(6), "us-east-1a")
@@ -57,12 +58,14 @@ async fn object_deleted(world: &World<'_>) -> Outcome {
     must(world.taints("node-6").await?.is_empty(), "no taint")
 }
 
-/// A person deletes the VolumeAttachment of a pod that runs: kubelet's word keeps the volume there, and lets it go when it is unmounted.
+/// A person deletes the VolumeAttachment of a running pod: kubelet's report keeps the volume
+/// attached until it is unmounted.
 async fn deleted_by_hand(world: &World<'_>) -> Outcome {
     let handle = world.volume("f33").await?;
     world.run_pod("f33-0", "node-11", &["f33"]).await?;
     world.delete_attachment("f33", "node-11").await?;
-    // A replica that has just begun has seen no renewal of the lease yet, and has no word to give: then it is asked again.
+    // A replica that has just started has seen no lease renewal yet and has no report, so the
+    // detach is tried again.
     until("the detach is refused for the pod's sake", || async {
         world.touch_attachment("f33", "node-11").await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -82,7 +85,8 @@ async fn deleted_by_hand(world: &World<'_>) -> Outcome {
     )
 }
 
-/// Kubernetes takes a person's word and deletes everything; the controller does not, until EC2 proves it. The taint is the person's.
+/// Kubernetes trusts a person's taint and deletes everything; the controller does not detach until
+/// EC2 proves that this is safe. The taint remains the person's.
 async fn persons_taint(world: &World<'_>) -> Outcome {
     let handle = world.volume("f34").await?;
     world.run_pod("f34-0", "node-7", &["f34"]).await?;
@@ -106,7 +110,7 @@ async fn persons_taint(world: &World<'_>) -> Outcome {
         "the taint is the person's",
     )?;
     world.driver.power(&instance(7), "stop")?;
-    // external-attacher would try again after a minute: the nudge has it try at once.
+    // external-attacher would retry after a minute; the nudge makes it retry at once.
     world
         .is_detached("f34", "node-7", &handle, &instance(7))
         .await?;
@@ -124,7 +128,8 @@ async fn persons_taint(world: &World<'_>) -> Outcome {
     )
 }
 
-/// Somebody has forgotten the taint: Kubernetes does not wait there until a volume is unmounted. The controller does.
+/// A person has forgotten to remove the taint. On such a node Kubernetes does not wait until a
+/// volume is unmounted, but the controller does.
 async fn left_tainted(world: &World<'_>) -> Outcome {
     let node = "f35";
     let instance = world.node(node).await?;
@@ -135,7 +140,7 @@ async fn left_tainted(world: &World<'_>) -> Outcome {
         .add_tolerant_pod("f35-0", node, &["f35"], tolerations)
         .await?;
     world.begin_pod("f35-0", node, &["f35"]).await?;
-    // The pod's object goes; kubelet still unmounts.
+    // The pod's object is deleted; kubelet still has to unmount.
     world.end_pod("f35-0").await?;
     world.refuses("f35", node, "in-use").await?;
     must(
@@ -151,7 +156,7 @@ async fn left_tainted(world: &World<'_>) -> Outcome {
     )
 }
 
-/// As a person who has looked after the machine.
+/// Sets the taint, as a person does who has checked that the machine is off.
 async fn taint(world: &World<'_>, node: &str) -> Outcome {
     let taints = json!({"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}]}});
     let how = PatchParams::default();
@@ -160,7 +165,8 @@ async fn taint(world: &World<'_>, node: &str) -> Outcome {
     patched.map(drop).map_err(|e| e.to_string())
 }
 
-/// The pod goes on using the volume; a person orders its detach nevertheless: first of another attachment, then of this one.
+/// The pod continues to use the volume, but a person orders its detach: first for another
+/// attachment, then for this one.
 async fn broken_glass(world: &World<'_>) -> Outcome {
     let handle = world.volume("glass").await?;
     world.run_pod("glass-0", "node-14", &["glass"]).await?;
@@ -180,7 +186,8 @@ async fn broken_glass(world: &World<'_>) -> Outcome {
     let since = world.driver.attached_since(&handle)?;
     let order = format!("{} {since}", instance(14));
     world.break_glass("glass", "node-14", &order).await?;
-    // The pod still wants the volume: Kubernetes may have it attached again before the next look, as another attachment.
+    // The pod still needs the volume: Kubernetes may have it attached again before the next check,
+    // as another attachment.
     until("the attachment is let go", || async {
         world.touch_attachment("glass", "node-14").await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -191,7 +198,7 @@ async fn broken_glass(world: &World<'_>) -> Outcome {
     world.nodes.in_use("node-14", &[]).await
 }
 
-/// As F1 on a node that a person wants to be left alone.
+/// Like F1, on a node that a person has excluded from failover.
 async fn opted_out(world: &World<'_>) -> Outcome {
     let handle = world.volume("opt-out").await?;
     world.run_pod("opt-out-0", "node-15", &["opt-out"]).await?;

@@ -1,4 +1,4 @@
-//! RBAC and the admission policy: enough, and no more.
+//! RBAC and the admission policy grant enough, and no more.
 
 use std::collections::BTreeSet;
 
@@ -26,8 +26,8 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// What the scenarios before made node-lifecycle use is exactly what the manifests grant: each verb
-/// is needed, and (since the API server asks RBAC) none is missing.
+/// What node-lifecycle used in the earlier scenarios is exactly what the manifests grant: each verb
+/// is needed, and none is missing, because the API server enforces RBAC.
 async fn each_is_needed(world: &World<'_>) -> Outcome {
     let mut granted = BTreeSet::new();
     let files = ["node-lifecycle-rbac.yaml", "failover-rbac.yaml"];
@@ -52,7 +52,8 @@ async fn each_is_needed(world: &World<'_>) -> Outcome {
     )
 }
 
-/// As node-lifecycle's user: its own taint may come and go, nothing else of a Node may change.
+/// As node-lifecycle's user: its own taint may be added and removed; nothing else of a Node may
+/// change.
 async fn only_our_taint(world: &World<'_>) -> Outcome {
     let nodes: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
     let persons = json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
@@ -110,7 +111,8 @@ async fn only_our_taint(world: &World<'_>) -> Outcome {
     Ok(())
 }
 
-/// As node-lifecycle's user: a Ready node is not given its taint, and keeps or loses one that it has.
+/// As node-lifecycle's user: its taint may not be added to a Ready node, but may stay there or be
+/// removed.
 async fn not_while_ready(world: &World<'_>) -> Outcome {
     let name = "tainted";
     world.nodes.create_nameless(name).await?;
@@ -136,8 +138,8 @@ async fn not_while_ready(world: &World<'_>) -> Outcome {
     world.nodes.delete(name).await
 }
 
-/// As node-lifecycle's user, on a node where the driver is not registered, so that nobody else
-/// takes the taint off.
+/// As node-lifecycle's user, on a node where the driver is not registered, so that node-lifecycle
+/// itself does not remove the taint.
 async fn startup_taint(world: &World<'_>) -> Outcome {
     let name = "startup";
     world.nodes.create_nameless(name).await?;
@@ -176,7 +178,7 @@ async fn startup_taint(world: &World<'_>) -> Outcome {
     world.nodes.delete(name).await
 }
 
-/// Whether the node may be given these taints.
+/// Checks whether the node may be given these taints.
 async fn may_taint(
     nodes: &Api<Node>,
     name: &str,
@@ -185,7 +187,7 @@ async fn may_taint(
     what: &str,
 ) -> Outcome {
     let mut patched = Ok(());
-    // Kubernetes has taints of its own, and may set one between the look and the patch.
+    // Kubernetes sets taints of its own, perhaps between the read and the patch.
     for _ in 0..20 {
         patched = taint(nodes, name, taints).await;
         if patched.is_ok() == allowed {
@@ -198,7 +200,7 @@ async fn may_taint(
     )
 }
 
-/// Gives the node these taints, beside those that Kubernetes has set for its state.
+/// Gives the node these taints, in addition to those that Kubernetes has set for its state.
 async fn taint(nodes: &Api<Node>, name: &str, taints: &[&Value]) -> Result<(), kube::Error> {
     let node = nodes.get(name).await?;
     let there = node.spec.and_then(|spec| spec.taints).unwrap_or_default();

@@ -22,7 +22,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// One of the pod's volumes was detached in EC2; the other is at a running instance.
+/// One of the pod's volumes was detached in EC2; the other is attached to a running instance.
 async fn half_proved(world: &World<'_>) -> Outcome {
     let gone = world.volume("f36-a").await?;
     let held = world.volume("f36-b").await?;
@@ -48,7 +48,8 @@ async fn half_proved(world: &World<'_>) -> Outcome {
     world.nodes.boot("node-8", "boot-1").await
 }
 
-/// The pod's volume of this driver was detached in EC2; of the other driver's nothing is known.
+/// The pod's volume of this driver was detached in EC2; nothing is known about its volume of the
+/// other driver.
 async fn not_eligible(world: &World<'_>) -> Outcome {
     let handle = world.volume("f37").await?;
     world.foreign_volume("f37-foreign").await?;
@@ -70,7 +71,8 @@ async fn not_eligible(world: &World<'_>) -> Outcome {
     world.nodes.boot("node-10", "boot-1").await
 }
 
-/// Its instance runs, and each of the pod's volumes was detached in EC2: the pod, then the attachments, and no taint.
+/// The instance runs, but each of the pod's volumes was detached in EC2: the pod is deleted, then
+/// the attachments, without a taint.
 async fn one_by_one(world: &World<'_>) -> Outcome {
     let handles = [
         world.volume("single-a").await?,

@@ -1,4 +1,4 @@
-//! Instances that are switched off, and what EC2 shows of it.
+//! Instances that are powered off, and what EC2 shows of them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// The instance is powered off: the taint, the pod elsewhere, the return.
+/// The instance is powered off: the taint is set, the pod runs elsewhere, and the node returns.
 async fn powered_off(world: &World<'_>) -> Outcome {
     let handle = world.volume("f1").await?;
     world.run_pod("f1-0", "node-1", &["f1"]).await?;
@@ -45,7 +45,7 @@ async fn powered_off(world: &World<'_>) -> Outcome {
 
     world.nodes.in_use("node-1", &[]).await?;
     world.driver.power(&instance(1), "start")?;
-    // The former boot is heard of again: that proves nothing.
+    // A report of the former boot proves nothing.
     world.nodes.boot("node-1", "boot-1").await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     must(
@@ -59,7 +59,8 @@ async fn powered_off(world: &World<'_>) -> Outcome {
     .await
 }
 
-/// The instance is terminated and the cloud controller deletes the Node object: no six minutes.
+/// The instance is terminated and the cloud controller deletes the Node object: the volume moves
+/// without a wait of six minutes.
 async fn terminated(world: &World<'_>) -> Outcome {
     let handle = world.volume("f2").await?;
     world.run_pod("f2-0", "node-3", &["f2"]).await?;
@@ -72,7 +73,7 @@ async fn terminated(world: &World<'_>) -> Outcome {
     world.run_pod("f2-0", "node-2", &["f2"]).await
 }
 
-/// As F1, with the instance stopped before its node falls silent.
+/// Like F1, but the node falls silent first and its instance is stopped later.
 async fn stopped(world: &World<'_>) -> Outcome {
     let handle = world.volume("f3").await?;
     world.run_pod("f3-0", "node-4", &["f3"]).await?;
@@ -92,7 +93,7 @@ async fn stopped(world: &World<'_>) -> Outcome {
     world
         .is_detached("f3", "node-4", &handle, &instance(4))
         .await?;
-    // It comes back, so that it does not count as suspect.
+    // The node returns, so that it does not count as suspect.
     world.nodes.in_use("node-4", &[]).await?;
     world.driver.power(&instance(4), "start")?;
     world.nodes.boot("node-4", "boot-2").await?;

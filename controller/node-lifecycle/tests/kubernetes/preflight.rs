@@ -1,4 +1,4 @@
-//! The preflight, against a real API server, with the permissions that its page lists.
+//! Runs the preflight against a real API server, with the permissions that its page lists.
 
 use std::process::{Command, Output};
 
@@ -12,7 +12,7 @@ use crate::driver::program;
 use crate::manifests;
 use crate::scenarios::Scenario;
 
-/// Who runs it.
+/// The user that runs the preflight.
 const VIEWER: &str = "preflight-viewer";
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -23,7 +23,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 }
 
 async fn judged(world: &World<'_>) -> Outcome {
-    // Without permissions nothing is known, which is not fine.
+    // Without permissions nothing can be checked, which is a failure.
     let blind = run(world, &[])?;
     let said = text(&blind);
     must(blind.status.code() == Some(1), &format!("blind: {said}"))?;
@@ -40,7 +40,7 @@ async fn judged(world: &World<'_>) -> Outcome {
         "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": VIEWER}],
     });
     manifests::create(&world.admin, &binding).await?;
-    // The API server takes a moment to know it.
+    // The API server takes a moment to apply the binding.
     until("the preflight may read all", || async {
         Ok(!text(&run(world, &[])?).contains("Access/"))
     })
@@ -78,7 +78,7 @@ fn text(ended: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// As somebody who may do only what has been allowed.
+/// Runs the preflight as a user without other permissions.
 fn run(world: &World<'_>, arguments: &[&str]) -> Result<Output, String> {
     let kubeconfig = world.plane.kubeconfig_as(VIEWER);
     let ended = Command::new(program("ebs-csi-node-lifecycle")?)

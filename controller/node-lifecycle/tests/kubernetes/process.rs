@@ -6,7 +6,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A child that is killed when it is dropped; its log stays until the test's directory goes.
+/// A child process that is killed when the value is dropped; its log stays until the test's
+/// directory is deleted.
 pub(crate) struct Process {
     name: String,
     child: Child,
@@ -14,7 +15,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it with this environment and no other.
+    /// Starts the program with this environment and no other variables.
     pub(crate) fn start<A: AsRef<OsStr>>(
         directory: &Path,
         name: &str,
@@ -44,13 +45,13 @@ impl Process {
         })
     }
 
-    /// Its end, if it has ended, with what it said last.
+    /// Returns the exit status, if the process has ended, with the end of its log.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         Some(format!("{} ended: {status}\n{}", self.name, self.tail()))
     }
 
-    /// The last lines of its log.
+    /// Returns the last 25 lines of the log.
     pub(crate) fn tail(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -58,7 +59,7 @@ impl Process {
         lines[from..].join("\n")
     }
 
-    /// The whole log.
+    /// Returns the whole log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -66,13 +67,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A free port; taken by the process a moment later.
+/// Returns a free port, which the process binds a moment later.
 pub(crate) fn port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()

@@ -1,7 +1,8 @@
-//! Which scenarios there are, and how they are run: most beside each other, those that concern every node one after the other.
+//! Lists the scenarios and runs them: most concurrently, those that concern every node one after
+//! the other.
 //!
-//! A new one is a line in a subject's `scenarios`, on nodes that no other uses. Its name begins
-//! with its number, where `deploy/docs/failure-scenarios.md` gives it one.
+//! A new scenario is a line in a subject's `scenarios`, on nodes that no other scenario uses. Its
+//! name begins with its number, where `deploy/docs/failure-scenarios.md` gives it one.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -19,14 +20,15 @@ use crate::{
     onboarding, partition, people, permissions, pods, power, preflight, several, weather,
 };
 
-/// Nodes beside those of the scenarios, so that the brake lets seven nodes through.
+/// The number of nodes in addition to those of the scenarios; with them the brake admits seven
+/// nodes.
 pub(crate) const BESIDE: usize = 125;
-/// A scenario that does not end has failed.
+/// The time after which a scenario that has not ended fails.
 const PATIENCE: Duration = Duration::from_secs(420);
 
 pub(crate) type Outcomes = Vec<(&'static str, Outcome)>;
 
-/// A failure, played to its end.
+/// A failure scenario, run to its end.
 pub(crate) struct Scenario<'a> {
     name: &'static str,
     play: Pin<Box<dyn Future<Output = Outcome> + 'a>>,
@@ -47,12 +49,13 @@ impl<'a> Scenario<'a> {
     }
 }
 
-/// The instance of `node-NUMBER`.
+/// Returns the id of the instance of `node-NUMBER`.
 pub(crate) fn instance(number: usize) -> String {
     format!("i-{number:017x}")
 }
 
-/// Runs those whose name contains one of the filters, or all. `Err`: they cannot run here.
+/// Runs the scenarios whose name contains one of the filters, or all. `Err` says why they cannot
+/// run here.
 pub(crate) async fn all(filter: &[String]) -> Result<Outcomes, String> {
     control_plane::programs()?;
     driver::programs()?;
@@ -63,7 +66,7 @@ pub(crate) async fn all(filter: &[String]) -> Result<Outcomes, String> {
 async fn begin(filter: &[String]) -> Result<Outcomes, String> {
     use std::os::unix::fs::PermissionsExt;
     let scratch = tempfile::tempdir().map_err(|e| e.to_string())?;
-    // node-lifecycle is another user, and finds its kubeconfig and its socket there.
+    // node-lifecycle runs as another user and needs its kubeconfig and its socket in there.
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(scratch.path(), open).map_err(|e| e.to_string())?;
     let mut plane = ControlPlane::start(scratch.path()).await?;
@@ -130,7 +133,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
     ];
     let beside = beside.into_iter().flatten().filter(wanted);
     let mut outcomes = join_all(beside.map(Scenario::end)).await;
-    // What concerns every node; last, what they all have used, and what has come of it.
+    // The scenarios that concern every node. The last one checks which permissions all others used.
     let after = [
         weather::scenarios(world),
         brake::scenarios(world),
@@ -148,19 +151,20 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
     outcomes
 }
 
-/// EC2's own rules held all the time: no volume at two instances, no device name twice.
+/// Checks that EC2's own rules held throughout: no volume on two instances, no device name twice.
 fn nothing_forbidden(world: &World<'_>) -> Outcome {
     let violations = world.driver.violations()?;
     must(violations.is_empty(), &violations.join("\n"))
 }
 
-/// Tells what the processes said when a scenario failed, and counts a process that has ended as a failure.
+/// Prints the logs of the processes when a scenario failed, and counts a process that has ended as
+/// a failure.
 fn conclude(mut outcomes: Outcomes, driver: &mut Driver, plane: &mut ControlPlane) -> Outcomes {
     let failed = outcomes.iter().any(|(_, outcome)| outcome.is_err());
     let alive = plane.check().and_then(|()| driver.check());
     if failed {
         println!("node-lifecycle:\n{}", driver.lifecycle_log());
-        // The questions about suspects come every second.
+        // Queries about suspects arrive every second and would fill the output.
         let log = driver.controller.log();
         let told = log
             .lines()

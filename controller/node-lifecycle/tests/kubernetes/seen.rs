@@ -1,4 +1,4 @@
-//! What the scenarios look at and wait for.
+//! What the scenarios check and wait for.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use kube::api::ListParams;
 use crate::cluster::{Outcome, World, must, until};
 
 impl World<'_> {
-    /// Whether the detach was refused, with that token.
+    /// Returns whether the detach was refused with that token.
     pub(crate) async fn is_refused(
         &self,
         volume: &str,
@@ -22,13 +22,13 @@ impl World<'_> {
         Ok(message.is_some_and(|message| message.contains(token)))
     }
 
-    /// Whether the attachment is there, and nobody has asked for its end.
+    /// Returns whether the attachment exists and is not being deleted.
     pub(crate) async fn is_kept(&self, volume: &str, node: &str) -> Result<bool, String> {
         let attachment = self.attachment(volume, node).await?;
         Ok(attachment.is_some_and(|a| a.metadata.deletion_timestamp.is_none()))
     }
 
-    /// Waits until the volume is neither attached in Kubernetes nor in EC2.
+    /// Waits until the volume is attached neither in Kubernetes nor in EC2.
     pub(crate) async fn is_detached(
         &self,
         claim: &str,
@@ -59,7 +59,7 @@ impl World<'_> {
             .any(|condition| condition.type_ == "Ready" && condition.status == "True"))
     }
 
-    /// Waits until Kubernetes calls the node not Ready.
+    /// Waits until Kubernetes marks the node not Ready.
     pub(crate) async fn is_lost(&self, node: &str) -> Outcome {
         until(&format!("{node} is not Ready"), || async {
             Ok(!self.is_ready(node).await?)
@@ -67,7 +67,7 @@ impl World<'_> {
         .await
     }
 
-    /// The notes of the events of that reason about a node.
+    /// Returns the notes of the events of that reason about a node.
     pub(crate) async fn events(&self, node: &str, reason: &str) -> Result<Vec<String>, String> {
         let events: Api<Event> = Api::namespaced(self.admin.clone(), "default");
         let all = events
@@ -96,7 +96,7 @@ impl World<'_> {
         .await
     }
 
-    /// The out-of-service taints of a node, by value.
+    /// Returns the values of the node's out-of-service taints.
     pub(crate) async fn taints(&self, node: &str) -> Result<Vec<String>, String> {
         let node = self
             .all_nodes()
@@ -111,7 +111,7 @@ impl World<'_> {
             .collect())
     }
 
-    /// Who holds node-lifecycle's lease.
+    /// Returns the holder of node-lifecycle's Lease.
     pub(crate) async fn leader(&self) -> Result<Option<String>, String> {
         let leases: Api<Lease> = Api::namespaced(self.admin.clone(), "kube-system");
         let lease = leases.get_opt("ebs-csi-node-lifecycle").await;
@@ -121,8 +121,8 @@ impl World<'_> {
         Ok(spec.and_then(|spec| spec.holder_identity))
     }
 
-    /// Waits until EC2 and Kubernetes have let the attachment go, and has external-attacher try again meanwhile: by itself it would wait for
-    /// a minute after a refusal.
+    /// Waits until the volume is detached and the attachment is gone. Meanwhile, makes
+    /// external-attacher retry: by itself it would wait for a minute after a refusal.
     pub(crate) async fn lets_go(&self, claim: &str, node: &str) -> Outcome {
         until(&format!("{claim} is let go by {node}"), || async {
             self.touch_attachment(claim, node).await?;
@@ -132,8 +132,8 @@ impl World<'_> {
         .await
     }
 
-    /// Waits until the attachment has gone: node-lifecycle has the refused detach tried again, or
-    /// external-attacher does after its back-off, whichever is first.
+    /// Waits until the attachment is gone after a refusal: either node-lifecycle causes a retry, or
+    /// external-attacher retries after its back-off, whichever is first.
     pub(crate) async fn is_tried_again(&self, claim: &str, node: &str) -> Outcome {
         until(&format!("{claim} is let go by {node}"), || async {
             Ok(self.attachment(claim, node).await?.is_none())
@@ -141,7 +141,7 @@ impl World<'_> {
         .await
     }
 
-    /// Waits until the detach is refused with that token, and has it tried again meanwhile.
+    /// Waits until the detach is refused with that token, and has it retried meanwhile.
     pub(crate) async fn refuses(&self, claim: &str, node: &str, token: &str) -> Outcome {
         let what = format!("the detach of {claim} from {node} is refused: {token}");
         until(&what, || async {
@@ -161,7 +161,8 @@ impl World<'_> {
         .await
     }
 
-    /// Waits until kubelet on the node may mount the volume, as the Node object says.
+    /// Waits until the Node object lists the volume in `volumesAttached`, so that kubelet may mount
+    /// it.
     pub(crate) async fn may_mount(&self, node: &str, handle: &str) -> Outcome {
         until(&format!("{node} lists {handle}"), || async {
             let node = self.all_nodes().get(node).await;
@@ -172,7 +173,8 @@ impl World<'_> {
         .await
     }
 
-    /// The volume is at the instance, nobody has asked EC2 to take it from there, and its node has no taint.
+    /// Checks that the volume is attached to the instance, that no DetachVolume was sent, and that
+    /// the node has no taint.
     pub(crate) async fn is_untouched(&self, node: &str, handle: &str, instance: &str) -> Outcome {
         must(
             self.driver.is_attached(handle, instance)?,
@@ -189,7 +191,8 @@ impl World<'_> {
         )
     }
 
-    /// EC2 was asked once, without force, to take the volume from the instance, and has done it.
+    /// Checks that EC2 received one DetachVolume, without Force, and has detached the volume from
+    /// the instance.
     pub(crate) fn left_once(&self, handle: &str, instance: &str) -> Outcome {
         let asked = self.driver.detaches(handle)?;
         must(
@@ -199,8 +202,8 @@ impl World<'_> {
         self.left_without_force(handle, instance)
     }
 
-    /// EC2 was asked, never with force, to take the volume from the instance alone, and has done
-    /// it.
+    /// Checks that EC2 received DetachVolume for this instance alone, never with Force, and has
+    /// detached the volume.
     pub(crate) fn left_without_force(&self, handle: &str, instance: &str) -> Outcome {
         let asked = self.driver.detaches(handle)?;
         let unforced = (instance.to_owned(), false);
@@ -214,8 +217,8 @@ impl World<'_> {
         )
     }
 
-    /// A node that is not Ready and of which nothing is proved: waits until that is said and its pods are asked to end, and sees that nothing is
-    /// done.
+    /// Checks a node that is not Ready and about which nothing is proved: waits until an event says
+    /// so and the pod is asked to end, and checks that nothing else is done.
     pub(crate) async fn is_left_alone(
         &self,
         node: &str,

@@ -1,4 +1,4 @@
-//! Volumes that several nodes use, and volumes that this driver did not make.
+//! Volumes that several nodes use, and volumes that this driver did not create.
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
@@ -18,7 +18,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// A volume that several instances may have attached at once.
+/// Creates a volume that may be attached to several instances at once.
 async fn shared_volume(world: &World<'_>, name: &str) -> Result<String, String> {
     use csi::volume_capability::{AccessMode, AccessType, BlockVolume, access_mode::Mode};
     let address = format!("unix://{}", world.driver.csi.display());
@@ -61,7 +61,7 @@ async fn shared_volume(world: &World<'_>, name: &str) -> Result<String, String> 
     Ok(volume.volume_id)
 }
 
-/// The dead node's attachment goes; the others' stay, and so do their pods.
+/// The dead node's attachment is removed; the others stay, and so do their pods.
 async fn one_of_three(world: &World<'_>) -> Outcome {
     let nodes = ["f39-a", "f39-b", "f39-c"];
     let mut instances = Vec::new();
@@ -95,7 +95,8 @@ async fn one_of_three(world: &World<'_>) -> Outcome {
     Ok(())
 }
 
-/// Neither the volume nor its first attachment is the driver's: it is taken over, and moves when its node dies.
+/// Neither the volume nor its first attachment was made by the driver: the driver takes the volume
+/// over, and the volume moves when its node dies.
 async fn by_hand(world: &World<'_>) -> Outcome {
     let (from, to) = ("f50-a", "f50-b");
     let (instance, other) = (world.node(from).await?, world.node(to).await?);

@@ -1,6 +1,7 @@
-//! EC2 that cannot be asked, or answers wrongly: what is not known is not done, and what was not done follows once it is known.
+//! EC2 is unreachable or answers wrongly: what is not known is not acted on, and what was left
+//! undone follows once it is known.
 //!
-//! These concern every node, so they are played one after the other.
+//! These scenarios concern every node, so they run one after the other.
 
 use serde_json::json;
 
@@ -18,8 +19,9 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
-/// A pod that ends in order on a node that is well keeps its volume while EC2 cannot be asked; so does one whose node is silent and, as nobody can know,
-/// off. Both are let go when EC2 can be asked again.
+/// While EC2 is unreachable, the volume of a pod that ends on a healthy node stays attached, and so
+/// does that of a pod whose node is silent and, which nobody can know, off. Both volumes are
+/// detached when EC2 is reachable again.
 async fn cut_off_from_ec2(world: &World<'_>) -> Outcome {
     let (well, silent) = ("f10", "f11");
     let (well_instance, off_instance) = (world.node(well).await?, world.node(silent).await?);
@@ -55,7 +57,8 @@ async fn cut_off_from_ec2(world: &World<'_>) -> Outcome {
     )
 }
 
-/// While every question is throttled nothing is known; while every other one is, it is known in time.
+/// While every call is throttled, nothing is known; while every other call is, the facts become
+/// known eventually.
 async fn throttled(world: &World<'_>) -> Outcome {
     let node = "f29";
     let instance = world.node(node).await?;
@@ -73,7 +76,8 @@ async fn throttled(world: &World<'_>) -> Outcome {
     world.driver.mend("f29")
 }
 
-/// `InvalidInstanceID.NotFound`, for an instance that runs and for one that is off, always and now and then: it is never taken for an end.
+/// `InvalidInstanceID.NotFound`, for a running instance and for one that is off, at every call and
+/// at some calls: it never counts as the end of the instance.
 async fn unseen(world: &World<'_>) -> Outcome {
     let node = "f30";
     let instance = world.node(node).await?;
@@ -95,15 +99,16 @@ async fn unseen(world: &World<'_>) -> Outcome {
     world.refuses("f30", node, "node-not-ready").await?;
     world.is_untouched(node, &handle, &instance).await?;
     world.driver.power(&instance, "stop")?;
-    // The attachment was deleted by hand above, so the volume may leave before the pod does. Then
-    // no taint is needed, or Kubernetes attaches it once more, because a pod still asks for it.
+    // The attachment was deleted by hand above, so the volume may be detached before the pod is
+    // gone. Then either no taint is needed, or Kubernetes attaches the volume once more, because a
+    // pod still needs it.
     world.pod_is_gone("f30-0").await?;
     world.lets_go("f30", node).await?;
     world.left_without_force(&handle, &instance)?;
     world.driver.mend("f30")
 }
 
-/// Our taint, then the pod, then the attachment, then the volume.
+/// Waits for our taint, and then until the pod, the attachment and the volume have left the node.
 async fn is_failed_over(
     world: &World<'_>,
     node: &str,

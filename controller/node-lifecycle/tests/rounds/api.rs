@@ -1,4 +1,4 @@
-//! An API server of one moment: what is listed stays as it is, and what is asked to be changed is counted.
+//! An API server with a fixed state: lists do not change, and requests for changes are counted.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -8,15 +8,15 @@ use http::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// What is there, and how often each thing was asked for.
+/// The objects, and how often each kind of request was made.
 #[derive(Debug, Default)]
 pub(crate) struct Api {
-    /// By the path under which they are read.
+    /// The objects by the path under which they are read.
     objects: BTreeMap<String, Value>,
     lease: Option<Value>,
-    /// In the order in which they were written.
+    /// The events in the order in which they were written.
     pub(crate) events: Vec<Value>,
-    /// By method and kind (`PATCH nodes`).
+    /// The number of requests by method and kind (`PATCH nodes`).
     asked: BTreeMap<String, usize>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn lock(api: &Shared) -> MutexGuard<'_, Api> {
     api.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Node number `number`, of one of two zones.
+/// Returns the Node object of this number, in one of two zones.
 pub(crate) fn node(number: usize, ready: bool) -> Value {
     let zone = ["us-east-1a", "us-east-1b"][number % 2];
     json!({
@@ -47,7 +47,7 @@ pub(crate) fn instance(number: usize) -> String {
 }
 
 impl Api {
-    /// These nodes, each with a volume; those below `lost` are not Ready.
+    /// Returns this many nodes, each with a volume; those with a number below `lost` are not Ready.
     pub(crate) fn of(nodes: usize, lost: usize) -> Shared {
         let mut api = Self::default();
         for number in 0..nodes {
@@ -80,7 +80,7 @@ impl Api {
         self.objects.insert(format!("{collection}/{name}"), object);
     }
 
-    /// The node has no provider id; its CSINode names the instance, and belongs to the Node of
+    /// Removes the node's provider id; its CSINode names the instance, and is owned by the Node of
     /// that uid.
     pub(crate) fn name_by_csi_node(&mut self, number: usize, owner: &str) {
         let name = format!("node-{number:04}");
@@ -95,7 +95,7 @@ impl Api {
         );
     }
 
-    /// The detach of that node's volume is asked for, and refused.
+    /// Marks the attachment of that node's volume as being deleted, with a refused detach.
     pub(crate) fn refuse(&mut self, number: usize) {
         let path = format!("/apis/storage.k8s.io/v1/volumeattachments/csi-{number:04}");
         if let Some(object) = self.objects.get_mut(&path) {
@@ -104,7 +104,7 @@ impl Api {
         }
     }
 
-    /// How often it was asked for (`PATCH nodes`).
+    /// Returns how often a request (`PATCH nodes`) was made.
     pub(crate) fn asked(&self, what: &str) -> usize {
         self.asked.get(what).copied().unwrap_or(0)
     }
@@ -130,7 +130,7 @@ impl Api {
         let what = format!("{method} {}", kind.unwrap_or_default());
         *self.asked.entry(what).or_default() += 1;
         if path.contains("/events") {
-            // Made, or said once more.
+            // The event is created or repeated.
             let event: Value = serde_json::from_slice(body).unwrap_or_default();
             self.events.push(event.clone());
             return (200, event);
@@ -172,7 +172,7 @@ fn failure(code: u16, reason: &str) -> Value {
         "code": code, "reason": reason, "message": reason})
 }
 
-/// A client of it. A watch never tells anything.
+/// Returns a client of this server. A watch never delivers an event.
 pub(crate) fn client(api: &Shared) -> kube::Client {
     let api = Arc::clone(api);
     let service = tower::service_fn(move |request: Request<Body>| {

@@ -1,4 +1,4 @@
-//! A controller on a socket that says of every instance that it is stopped, and counts its questions.
+//! A controller on a socket that reports every instance as stopped, and counts the queries.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ type Answer<T> = Result<Response<T>, Status>;
 pub(crate) struct Controller(Arc<AtomicUsize>);
 
 impl Controller {
-    /// Serves for as long as the runtime lives.
+    /// Serves until the runtime ends.
     pub(crate) fn serve(socket: &Path) -> Self {
         let this = Self::default();
         let listener = UnixListener::bind(socket).expect("a socket");
@@ -38,7 +38,7 @@ impl Controller {
         this
     }
 
-    /// Questions about instances so far.
+    /// Returns the number of queries about instances so far.
     pub(crate) fn asked(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,5 @@
-//! What one round asks for and does, counted: with an API server and a controller of the test's own.
+//! Counts the requests and actions of one round, with an API server and a controller of the test's
+//! own.
 
 mod api;
 mod controller;
@@ -23,19 +24,19 @@ use tokio::task::JoinHandle;
 use api::{Api, Shared, lock};
 use controller::Controller;
 
-/// Between two rounds.
+/// The interval between two rounds.
 const EVERY: Duration = Duration::from_secs(3);
 
-/// Longer than the test runs, on whatever machine.
+/// Longer than any test runs on any machine.
 const LONG: Duration = Duration::from_secs(3600);
 
 struct World {
     failover: Failover,
     controller: Controller,
     api: Shared,
-    /// Ends when all has been said.
+    /// The task that writes the events, which ends when all are written.
     telling: JoinHandle<()>,
-    /// The socket is in it.
+    /// The directory of the socket.
     _directory: tempfile::TempDir,
 }
 
@@ -47,7 +48,8 @@ where
     tokio::spawn(follow(api, Arc::clone(table)));
 }
 
-/// A process that leads and has seen all; of `nodes`, the first `lost` are not Ready.
+/// Returns a process that leads and whose tables are complete; of `nodes`, the first `lost` are not
+/// Ready.
 async fn world(nodes: usize, lost: usize, fresh: Duration) -> World {
     world_of(Api::of(nodes, lost), fresh).await
 }
@@ -71,7 +73,7 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
     while !(leader.leads() && tables.are_complete()) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // Its renewals would be counted.
+    // The renewals of the Lease would be counted.
     election.abort();
     let (teller, telling) = Teller::new(client.clone(), "one".to_owned());
     let telling = tokio::spawn(telling.run());
@@ -107,7 +109,7 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
 
 #[tokio::test]
 async fn round_with_200_proofs_queries_twice_records_once() {
-    // As many as the brake lets through of so many nodes.
+    // As many as the brake admits of so many nodes.
     let world = world(4_000, 200, LONG).await;
     let next = world.failover.round().await;
     assert_eq!(world.controller.asked(), 2, "one look, and a second one");
@@ -137,7 +139,7 @@ async fn round_interval_halves_with_201_suspects() {
     assert_eq!(next, EVERY / 2);
 }
 
-/// The retries beside that failover; without any failover they run as well.
+/// Returns the retries, which run beside that failover, and without any failover as well.
 fn retries_of(failover: &Failover) -> Retries {
     let words = Words::new(
         failover.client.clone(),
@@ -180,21 +182,21 @@ async fn refused_detach_emits_event_once_on_attachment() {
     assert_eq!(events[0]["regarding"]["kind"], "VolumeAttachment");
 }
 
-/// The node has no word without a lease renewal, so the controller's proof at every second look
-/// starts the retry.
+/// Without a lease renewal there is no report about the node, so the controller's proof, read at
+/// every second look, starts the retry.
 #[tokio::test]
 async fn refused_detach_on_ready_node_is_retried() {
     let api = Api::of(3, 0);
     lock(&api).refuse(1);
     let world = world_of(api, LONG).await;
     let mut retries = retries_of(&world.failover);
-    // No renewal of its lease was seen, so the node has no word: the controller is asked, which says
-    // that the instance is off, at every second look.
+    // No lease renewal was seen, so there is no report about the node: at every second look the
+    // controller is asked, and answers that the instance is off.
     assert_eq!(retries.look().await, 0);
     assert_eq!(world.controller.asked(), 0);
     assert_eq!(retries.look().await, 1);
     assert_eq!(world.controller.asked(), 1);
-    // The next try may be refused, too: not at every look.
+    // The next try may be refused as well, so it is not started at every look.
     assert_eq!(retries.look().await + retries.look().await, 0);
     let api = lock(&world.api);
     assert_eq!(api.asked("PATCH volumeattachments"), 1);

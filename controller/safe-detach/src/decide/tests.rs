@@ -42,7 +42,7 @@ fn glass(instance: InstanceId, since: AttachTime) -> Fact<BrokenGlass> {
     })
 }
 
-/// A volume at a running instance without any report.
+/// Returns the facts of a volume on a running instance, without any report.
 fn silent() -> Facts {
     Facts {
         mode: Mode::Enforce,

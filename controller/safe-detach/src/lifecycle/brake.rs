@@ -128,7 +128,9 @@ fn is_outage(all: &[Seen]) -> bool {
 mod tests {
     use super::*;
 
-    /// `zone: nodes, suspects, acted, wanted`, the suspects first, then the acted among them first.
+    /// Returns the nodes of zones, each given as `zone, nodes, suspects, acted, wanted`. The
+    /// suspects are the first nodes of a zone; the nodes that were acted on are the first of the
+    /// suspects.
     fn cluster(zones: &[(&str, usize, usize, usize, usize)]) -> Vec<Seen> {
         let mut all = Vec::new();
         for (zone, nodes, suspects, acted, wanted) in zones {

@@ -1,5 +1,5 @@
-//! A small cluster, second by second: six nodes, of which one has the pod, EC2, Kubernetes'
-//! controllers with their own periods, the controller and node-lifecycle.
+//! Simulates a small cluster second by second: six nodes, one of which has the pod; EC2;
+//! Kubernetes' controllers, each with its own period; the controller; and node-lifecycle.
 
 mod controller;
 mod kubernetes;
@@ -11,21 +11,21 @@ use ebs_csi_safe_detach::lifecycle::OutOfService;
 const INSTANCE: &str = "i-0aaaaaaaaaaaaaaa1";
 const VOLUME: &str = "vol-0aaaaaaaaaaaaaaa1";
 const NODES: usize = 6;
-/// A node that was not heard of for longer is not Ready (kube-controller-manager).
+/// The seconds without a heartbeat after which kube-controller-manager marks a node not Ready.
 const GRACE: u64 = 50;
-/// A pod of a node that is not Ready is asked to end after that (its default tolerations).
+/// The seconds after which a pod on a node that is not Ready is evicted (its default tolerations).
 const EVICTION: u64 = 300;
-/// What external-attacher gives a call, and its longest pause between two.
+/// The seconds that external-attacher gives a call, and its longest pause between two calls.
 const CALL: u64 = 60;
 const LONGEST_PAUSE: u64 = 300;
 
-/// How EC2 answers.
+/// The way EC2 answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
     Clear,
     /// Four of five calls are throttled.
     Throttled,
-    /// Every second call does not know the instance.
+    /// Every second call reports that the instance does not exist.
     Flapping,
 }
 
@@ -33,45 +33,46 @@ pub(crate) enum Weather {
 pub(crate) struct Cluster {
     now: u64,
     dice: u64,
-    /// By how much the periods of who looks now and then are shifted against each other.
+    /// The offset, in seconds, of the periodic observers.
     phase: u64,
     pub(crate) weather: Weather,
-    /// How long a detach takes.
+    /// The duration of a detach, in seconds.
     pub(crate) busy_for: u64,
-    /// DetachVolume requests.
+    /// The number of DetachVolume requests.
     pub(crate) sent: u32,
-    /// Calls that ended without an outcome.
+    /// The number of calls that ended without an outcome.
     pub(crate) deadlines: u32,
-    /// Pods that node-lifecycle deleted.
+    /// The number of pods that node-lifecycle deleted.
     pub(crate) pods_deleted: u32,
     power: Power,
-    /// The volume is at the node that had it first.
+    /// Whether the volume is attached to the first node.
     held: bool,
     leaving_until: Option<u64>,
     api_up: bool,
-    /// The first node reaches the API server, and its guest lives.
+    /// Whether the first node reaches the API server and its guest runs.
     reaches: bool,
     mounted: bool,
-    /// When each node was last heard of, and since when it is not Ready.
+    /// The time of each node's last heartbeat, and the time since which the node is not Ready.
     heard: [u64; NODES],
     lost: [Option<u64>; NODES],
     taint: OutOfService,
     in_use: bool,
     attached: bool,
-    /// The pod is on the first node; whether it is to end.
+    /// The pod while it is on the first node; the value is whether the pod is terminating.
     pod: Option<bool>,
-    /// The VolumeAttachment of the first node: whether it is to go, and is nudged.
+    /// The VolumeAttachment of the first node: whether it is being deleted, and whether it was
+    /// nudged.
     attachment: Option<(bool, bool)>,
-    /// Since when the current call runs, and whether it has sent.
+    /// The start of the current call, and whether the call has sent DetachVolume.
     call: Option<(u64, bool)>,
     next_call: u64,
     pause: u64,
-    /// The pod runs elsewhere with its volume.
+    /// Whether the pod runs on another node with its volume.
     moved: bool,
 }
 
 impl Cluster {
-    /// All is well, and the pod runs.
+    /// Returns a healthy cluster in which the pod runs.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             now: 1000,
@@ -118,7 +119,7 @@ impl Cluster {
         self.api_up = up;
     }
 
-    /// Somebody deletes the pod, and its kubelet ends it.
+    /// Deletes the pod as a user would; kubelet then terminates it.
     pub(crate) fn delete_pod(&mut self) {
         self.pod = Some(true);
     }
@@ -133,7 +134,7 @@ impl Cluster {
         }
     }
 
-    /// Until the pod runs elsewhere with its volume, or it took too long.
+    /// Runs until the pod runs on another node with its volume. Panics after `within` seconds.
     pub(crate) fn until_moved(&mut self, within: u64) {
         let begun = self.now;
         while !self.moved {
@@ -145,7 +146,7 @@ impl Cluster {
         }
     }
 
-    /// Up to, and without, this number.
+    /// Returns a pseudo-random number less than `below`.
     fn roll(&mut self, below: u64) -> u64 {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
@@ -153,7 +154,7 @@ impl Cluster {
         self.dice % below
     }
 
-    /// Whether it is the turn of who looks every so many seconds.
+    /// Returns whether an observer with this period, in seconds, is due.
     fn is_time_for(&self, period: u64) -> bool {
         (self.now + self.phase).is_multiple_of(period)
     }
@@ -169,8 +170,8 @@ impl Cluster {
             );
         }
         if !self.api_up {
-            // Nobody's call comes through, and nobody calls the controller; what runs there goes
-            // on.
+            // No call reaches the API server and nobody calls the controller; a call that already
+            // runs in the controller continues.
             self.of_call();
             return;
         }
@@ -178,7 +179,7 @@ impl Cluster {
         self.of_kubernetes();
         self.of_attacher();
         self.of_call();
-        // A round every three seconds.
+        // node-lifecycle starts a round every three seconds.
         if self.is_time_for(3) {
             self.of_lifecycle();
         }

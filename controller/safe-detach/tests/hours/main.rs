@@ -1,6 +1,6 @@
-//! What takes minutes or hours in a cluster, told second by second with the functions that ship: no
-//! clock, no sleep, and dice with a seed in place of whatever is not determined. Each test has its
-//! scenario's number.
+//! Simulates, second by second and with the shipped functions, what takes minutes or hours in a
+//! cluster: without a clock, without sleeping, and with seeded random numbers for everything that
+//! is not determined. The name of each test begins with the number of its scenario.
 
 mod cluster;
 
@@ -10,7 +10,7 @@ use ebs_csi_safe_detach::Power;
 const SEEDS: u64 = 200;
 const MINUTE: u64 = 60;
 
-/// Runs one history a seed. A broken property says at which seed and second.
+/// Runs one history for each seed. The message of a broken property contains the cluster's state.
 fn each_seed(history: impl Fn(&mut Cluster)) {
     for seed in 0..SEEDS {
         let mut cluster = Cluster::new(seed);
@@ -25,7 +25,7 @@ fn each_seed(history: impl Fn(&mut Cluster)) {
 fn f4_driver_waits_while_instance_stops_10_minutes() {
     each_seed(|cluster| {
         cluster.power(Power::Stopping);
-        // Its kubelet ends early; what it mounted may be written to until the instance is off.
+        // Kubelet stops early; its mounts may be written to until the instance is off.
         cluster.cut_off();
         cluster.run(10 * MINUTE);
         assert!(!cluster.is_tainted(), "{cluster:?}");
@@ -46,8 +46,7 @@ fn f26_detach_busy_30_minutes_is_sent_once() {
             cluster.deadlines > 0,
             "no call has run out of time: {cluster:?}"
         );
-        // The longest pause between two tries of external-attacher, and what is left of the half
-        // hour.
+        // The longest pause between two calls of external-attacher, and the rest of the half hour.
         cluster.until_moved(8 * MINUTE);
         assert_eq!(cluster.sent, 1, "{cluster:?}");
     });
@@ -66,13 +65,13 @@ fn f29_throttling_proves_nothing_and_pod_moves_later() {
         cluster.power(Power::Stopped);
         cluster.run(20 * MINUTE);
         cluster.weather = Weather::Clear;
-        // The longest pause between two tries of external-attacher, and what a failover takes.
+        // The longest pause between two calls of external-attacher, and the time of a failover.
         cluster.until_moved(8 * MINUTE);
     });
 }
 
-/// EC2 does not know the instance at every second call for an hour; after the instance stops, the
-/// pod moves within 10 minutes.
+/// For an hour, EC2 reports at every second call that the instance does not exist; after the
+/// instance stops, the pod moves within 10 minutes.
 #[test]
 fn f30_running_instance_keeps_volume_despite_intermittent_notfound() {
     each_seed(|cluster| {
@@ -86,7 +85,7 @@ fn f30_running_instance_keeps_volume_despite_intermittent_notfound() {
     });
 }
 
-/// A 10-minute outage and the 10 minutes after it bring no taint, no detach and no pod deletion.
+/// A 10-minute outage and the 10 minutes after it cause no taint, no detach and no pod deletion.
 #[test]
 fn f42_api_server_outage_marks_no_node_dead() {
     each_seed(|cluster| {
@@ -99,7 +98,7 @@ fn f42_api_server_outage_marks_no_node_dead() {
     });
 }
 
-/// No detach is sent while the API server is away; the pod moves within 3 minutes of its return.
+/// No detach is sent while the API server is down; the pod moves within 3 minutes of its return.
 #[test]
 fn f42_instance_stopped_during_outage_fails_over_afterwards() {
     each_seed(|cluster| {

@@ -1,10 +1,11 @@
-//! Which replica acts, and on how many nodes: two replicas, the Lease with the journal on it, and
-//! the brake that ships.
+//! Models which replica acts, and on how many nodes: two replicas, the Lease with the journal on
+//! it, and the shipped brake.
 //!
-//! Of a cluster of forty nodes in two zones three may die: two of zone `a`, which has three nodes,
-//! and one of zone `b`. A holder renews, loses its time, is overtaken; a replica stops for as long
-//! as it likes between any two instructions, also between its last look at the time and the arrival
-//! of its call. Ten minutes pass only while nothing is under way.
+//! Three nodes of a cluster of forty nodes in two zones may die: two of zone `a`, which has three
+//! nodes, and one of zone `b`. A holder renews the Lease, lets it expire, or loses it to the other
+//! replica. A replica may stop for any time between any two instructions, also between its last
+//! look at the time and the arrival of its call. Ten minutes pass only while no action is in
+//! progress.
 
 use std::collections::BTreeSet;
 
@@ -12,20 +13,20 @@ use ebs_csi_safe_detach::lifecycle::brake::{Seen, admit};
 
 use crate::explore::Steps;
 
-/// The nodes that may die: the first two are of the small zone.
+/// The number of nodes that may die; the first two are in the small zone.
 const MORTAL: usize = 3;
 const NODES: usize = 40;
 const SMALL_ZONE: usize = 3;
 
-/// A fault that is planted, so that the model shows that it would find it.
+/// A planted fault, which shows that the model finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// What is about to be done is not written down first.
+    /// A replica acts without first recording the action in the journal.
     NoJournal,
-    /// The Lease is written whatever it has become.
+    /// A replica writes the Lease without a check of its resourceVersion.
     LeaseWithoutVersion,
-    /// What the brake let through counts on, when the Lease was another's meanwhile.
+    /// What the brake admitted stays valid although the other replica held the Lease meanwhile.
     AcrossTerms,
 }
 
@@ -35,23 +36,23 @@ type Set = u8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Idle,
-    /// What the brake let through, still to be written down.
+    /// The nodes that the brake admitted and that are not recorded yet.
     Admitted(Set),
-    /// Written down: this node is acted on next, then those.
+    /// The recorded node, on which the replica acts next, and the nodes after it.
     Recorded(usize, Set),
-    /// The replica has looked at the time, and the call is out.
+    /// The replica has looked at the time, and the call is on its way.
     Out(usize, Set),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Replica {
-    /// By its own clock.
+    /// Whether the replica leads, by its own clock.
     leads: bool,
-    /// The Lease is as this replica saw or wrote it last.
+    /// Whether the Lease is as this replica last saw or wrote it.
     current: bool,
-    /// Nobody else has taken it since the brake was asked.
+    /// Whether no other replica has taken the Lease since this replica asked the brake.
     same_term: bool,
-    /// The journal on the Lease as it saw it last.
+    /// The journal on the Lease as the replica last saw it.
     journal: Set,
     stage: Stage,
 }
@@ -61,9 +62,9 @@ pub(crate) struct Brake {
     holder: Option<usize>,
     journal: Set,
     dead: Set,
-    /// More than half of every zone is not Ready.
+    /// Whether more than half of every zone is not Ready.
     outage: bool,
-    /// Acted on, within ten minutes.
+    /// The nodes that were acted on within ten minutes.
     acted: Set,
     replicas: [Replica; 2],
 }
@@ -137,14 +138,15 @@ impl Brake {
         steps
     }
 
-    /// What a replica that does nothing has seen makes no difference: it looks again.
+    /// Resets `same_term` of idle replicas: an idle replica reads again, so its value cannot
+    /// matter.
     fn settle(&mut self) {
         for replica in &mut self.replicas {
             replica.same_term &= replica.stage != Stage::Idle;
         }
     }
 
-    /// S15, told from what was done, not from what was counted.
+    /// Checks S15 against the actions that were taken, not against the journal's count.
     fn broken(&self) -> Option<&'static str> {
         if nodes(self.acted).count() > NODES / 20 {
             return Some("S15: more nodes were acted on than the cluster's share");
@@ -167,8 +169,8 @@ impl Brake {
                 ..replica
             })
         });
-        // The Lease of a holder that is silent is taken only after its time has ended by its own
-        // clock, which is shorter.
+        // The Lease of a silent holder is taken only after the holder's time has ended by the
+        // holder's own clock, whose duration is shorter.
         let silent = self
             .holder
             .is_none_or(|holder| holder == slot || !self.replicas[holder].leads);
@@ -251,7 +253,8 @@ impl Brake {
         }
     }
 
-    /// The Lease is another object version for everybody else.
+    /// Returns the world after a write of the Lease: for all other replicas its version has
+    /// changed.
     fn written(&self, journal: Set) -> Self {
         let mut after = *self;
         after.journal = journal;
@@ -261,7 +264,7 @@ impl Brake {
         after
     }
 
-    /// What the brake lets through of the dead nodes, by what this replica knows.
+    /// Returns the dead nodes that the brake admits, given what this replica knows.
     fn admitted(&self, journal: Set) -> Set {
         let all: Vec<Seen> = (0..NODES)
             .map(|number| {

@@ -1,15 +1,16 @@
-//! The grain of one detach: one volume, a node A that may fail in every way, a node B that may get
-//! the volume, EC2 with two views that lag behind, an orchestrator, and one or two controllers.
+//! Models one detach in detail: one volume, a node A that may fail in every way, a node B that may
+//! get the volume, EC2 with two views that lag behind, an orchestrator, and one or two controllers.
 //!
-//! What is assumed, because nothing here could enforce it:
+//! The model assumes the following, because nothing here could enforce it:
 //!
 //! * **A view catches up before a boot ends.** The kubelet of a new boot is up only when EC2 shows
 //!   the instance running, and not between the controller's reads and the arrival of its
-//!   DetachVolume. Minutes against milliseconds; a record of the node's would make it a proof.
+//!   DetachVolume. The first takes minutes, the second milliseconds; only a record kept by the node
+//!   would prove it.
 //! * **A request arrives or is lost, and a call ends,** before the next attach of the volume
-//!   completes: a call of which nobody waits for the answer sends nothing.
-//! * **Kubelet's books**: it lists a volume in `volumesInUse` before it looks at `volumesAttached`
-//!   and mounts, and unlists it after it unmounted.
+//!   completes: a call whose answer nobody waits for sends nothing.
+//! * **Kubelet's bookkeeping**: kubelet lists a volume in `volumesInUse` before it looks at
+//!   `volumesAttached` and mounts, and unlists the volume after it has unmounted it.
 
 mod call;
 mod ec2;
@@ -22,17 +23,17 @@ use ebs_csi_safe_detach::{AttachmentFact, Fact, InstanceFact, Mode, NodeWord, Po
 
 use crate::explore::{Mix, Steps};
 
-/// A fault that is planted, so that the model shows that it would find it.
+/// A planted fault, which shows that the model finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// `InvalidInstanceID.NotFound` is taken for the end of the instance.
+    /// The controller takes `InvalidInstanceID.NotFound` for the end of the instance.
     DetachOnNotFound,
-    /// Facts of the call before are used again.
+    /// The controller reuses facts of the previous call.
     ReadBeforeTheCall,
-    /// A word looks at `volumesInUse` alone.
+    /// Kubelet's report considers `volumesInUse` alone.
     WordWithoutVolumesAttached,
-    /// Kubelet takes a volume off its list while it is mounted.
+    /// Kubelet unlists a volume while the volume is mounted.
     KubeletForgets,
 }
 
@@ -44,23 +45,24 @@ pub(crate) struct Rules {
     pub(crate) scope: Scope,
 }
 
-/// How much can happen.
+/// The limits of the exploration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scope {
-    /// Controllers that may answer at the same time: while external-attacher's leader changes, two.
+    /// The number of controllers that may answer at the same time: two while external-attacher's
+    /// leader changes.
     pub(crate) controllers: usize,
-    /// How often the instance is started again.
+    /// How often the instance may be started again.
     pub(crate) starts: u8,
-    /// How often the volume is attached.
+    /// How often the volume may be attached.
     pub(crate) attaches: u8,
-    /// The instance may hibernate.
+    /// Whether the instance may hibernate.
     pub(crate) hibernates: bool,
-    /// A person may break the glass.
+    /// Whether a person may give an override order.
     pub(crate) glass: bool,
 }
 
 impl Scope {
-    /// One controller, and everything else.
+    /// One controller, with starts, hibernation and an override order.
     pub(crate) const ALONE: Self = Self {
         controllers: 1,
         starts: 1,
@@ -87,13 +89,13 @@ pub(crate) enum Node {
 /// What EC2 has, or shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ec2 {
-    /// The node and the number of the attach.
+    /// The node, and the number of the attach.
     pub(crate) held: Option<(Node, u8)>,
     pub(crate) power: Power,
     pub(crate) hibernated: bool,
 }
 
-/// Kubelet of node A, and what the API server has of it.
+/// The kubelet of node A, and what the API server has of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kubelet {
     pub(crate) up: bool,
@@ -124,7 +126,7 @@ pub(crate) struct Call {
     pub(crate) instance: Fact<InstanceFact>,
     pub(crate) word: Fact<NodeWord>,
     pub(crate) asked: bool,
-    /// The facts were read after the call began.
+    /// Whether the facts were read after the call began.
     pub(crate) fresh: bool,
 }
 
@@ -133,24 +135,24 @@ pub(crate) struct World {
     pub(crate) ec2: Ec2,
     pub(crate) shown: Ec2,
     pub(crate) kubelet: Kubelet,
-    /// The VolumeAttachment: whose, and whether it is to go.
+    /// The VolumeAttachment: its node, and whether it is being deleted.
     pub(crate) wanted: Option<(Node, bool)>,
-    /// Of each controller.
+    /// The call of each controller.
     pub(crate) calls: [Option<Call>; 2],
-    /// A DetachVolume on its way, and from which node.
+    /// The node of a DetachVolume that is on its way.
     pub(crate) on_its_way: Option<Node>,
     pub(crate) fenced: bool,
     pub(crate) glass: Option<u8>,
-    /// The DetachVolume on its way is by a person's order.
+    /// Whether the DetachVolume on its way follows an override order.
     pub(crate) ordered: bool,
     pub(crate) attaches: u8,
     pub(crate) starts: u8,
-    /// Of a controller that remembers what it should not.
+    /// The facts that a faulty controller keeps from an earlier call.
     pub(crate) cache: Option<(Fact<AttachmentFact>, Fact<InstanceFact>)>,
 }
 
 impl World {
-    /// Nothing is attached; node A runs.
+    /// Returns the start: nothing is attached, node A runs.
     pub(crate) fn start() -> Self {
         let ec2 = Ec2 {
             held: None,
@@ -182,7 +184,7 @@ impl World {
         }
     }
 
-    /// Whatever can happen next.
+    /// Returns all steps that can happen next.
     pub(crate) fn next(&self, rules: Rules) -> Steps<Self> {
         let mut steps = Steps(Vec::new());
         self.of_ec2(rules, &mut steps);
@@ -208,13 +210,13 @@ impl World {
         steps
     }
 
-    /// Whether a call has read and has not sent yet.
+    /// Returns whether some call has read facts and has not sent yet.
     fn is_between(&self) -> bool {
         let mut calls = self.calls.iter().flatten();
         calls.any(|call| !matches!(call.stage, Stage::Began | Stage::Sent))
     }
 
-    /// Forgets what can make no difference any more, so that fewer states are told apart.
+    /// Resets values that cannot matter any more, which reduces the number of states.
     fn forget(&mut self) {
         for call in self.calls.iter_mut().flatten() {
             let (known, sent) = (*call, call.stage == Stage::Sent);
@@ -232,7 +234,7 @@ impl World {
                 };
             }
         }
-        // Which of the two it is makes no difference.
+        // The two controllers are interchangeable.
         let of = |call: &Option<Call>| {
             let hash = std::hash::BuildHasherDefault::<Mix>::default().hash_one(call);
             (call.is_none(), hash)

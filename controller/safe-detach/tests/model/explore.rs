@@ -1,33 +1,34 @@
-//! Every state that can be reached, nearest first, and whether goals can be reached from there.
+//! Explores every reachable state, nearest first, and checks whether goals can be reached from
+//! each.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
-/// What happens in a step, in two parts.
+/// The name of a step, in two parts.
 pub(crate) type Name = (&'static str, &'static str);
 
-/// One thing that can happen in a state.
+/// A step that is possible in a state.
 pub(crate) struct Step<S> {
     pub(crate) name: Name,
-    /// The state after it, or the property that it breaks.
+    /// The state after the step, or the property that the step breaks.
     pub(crate) after: Result<S, &'static str>,
-    /// It is a fault, or a person's or the world's doing: when these end, it does not happen any
-    /// more.
+    /// Whether the step is a fault, or an act of a person or of the environment: such steps do not
+    /// happen any more when faults end.
     pub(crate) fault: bool,
 }
 
-/// All that can happen in a state.
+/// All steps that are possible in a state.
 pub(crate) struct Steps<S>(pub(crate) Vec<Step<S>>);
 
 impl<S> Steps<S> {
-    /// What happens by itself, if it can.
+    /// Adds a step that happens by itself, if `when` holds.
     pub(crate) fn can(&mut self, when: bool, name: &'static str, after: impl FnOnce() -> S) {
         if when {
             self.add((name, ""), Ok(after()), false);
         }
     }
 
-    /// What happens only as long as faults go on.
+    /// Adds a step that happens only while faults continue, if `when` holds.
     pub(crate) fn fault(&mut self, when: bool, name: &'static str, after: impl FnOnce() -> S) {
         if when {
             self.add((name, ""), Ok(after()), true);
@@ -39,26 +40,26 @@ impl<S> Steps<S> {
     }
 }
 
-/// A property of the kind "from there, when faults end, this is reached".
+/// A property of the form "from these states, when faults end, that state is reached".
 pub(crate) struct Goal<S> {
     pub(crate) name: &'static str,
     pub(crate) from: fn(&S) -> bool,
     pub(crate) reached: fn(&S) -> bool,
 }
 
-/// What was found.
+/// The result of an exploration.
 pub(crate) struct Found {
     pub(crate) states: usize,
     pub(crate) steps: usize,
-    /// The broken property and the shortest way to it.
+    /// The broken property and the shortest trace to it.
     pub(crate) broken: Option<(String, Vec<String>)>,
-    /// Names of all steps that were taken, to show that nothing was left out by mistake.
+    /// The names of all steps that were taken, to show that none was left out by mistake.
     pub(crate) taken: BTreeSet<Name>,
-    /// Of each goal, from how many states it was asked.
+    /// For each goal, the number of states from which it was checked.
     pub(crate) asked: Vec<(&'static str, usize)>,
 }
 
-/// Explores from `start` until everything is seen or a property is broken; then looks at the goals.
+/// Explores from `start` until every state is seen or a property is broken; then checks the goals.
 pub(crate) fn explore<S: Copy + Eq + Hash>(
     start: S,
     goals: &[Goal<S>],
@@ -119,12 +120,12 @@ fn number(place: usize) -> u32 {
     u32::try_from(place).expect("four thousand million states do not fit into memory")
 }
 
-/// The states in the order in which they were found, and an index of them.
+/// The states in the order in which they were found, with a hash index.
 struct Seen<S> {
     states: Vec<S>,
-    /// From which state each was found first.
+    /// The index of the state from which each state was found first.
     found_from: Vec<u32>,
-    /// Places in `states`, one more than there, by hash; 0: free.
+    /// The hash slots: an index into `states` plus one, or 0 for a free slot.
     slots: Vec<u32>,
 }
 
@@ -137,7 +138,7 @@ impl<S: Copy + Eq + Hash> Seen<S> {
         }
     }
 
-    /// Where the state stands; it is put there when it is new.
+    /// Returns the index of the state, and inserts the state if it is new.
     fn place(&mut self, state: S, from: usize) -> usize {
         if self.states.len() * 2 >= self.slots.len() {
             self.slots = vec![0; self.slots.len() * 4];
@@ -158,7 +159,7 @@ impl<S: Copy + Eq + Hash> Seen<S> {
         }
     }
 
-    /// The slot where the state is, or would be.
+    /// Returns the slot that holds the state, or the free slot for it.
     fn slot(&self, state: &S) -> usize {
         let mask = self.slots.len() - 1;
         let mut slot = BuildHasherDefault::<Mix>::default().hash_one(state) as usize & mask;
@@ -168,7 +169,7 @@ impl<S: Copy + Eq + Hash> Seen<S> {
         slot
     }
 
-    /// The names of the steps to the state at this place.
+    /// Returns the names of the steps that lead to the state at index `at`.
     fn way(&self, mut at: usize, next: &impl Fn(&S) -> Steps<S>) -> Vec<String> {
         let mut names = Vec::new();
         while at != 0 {
@@ -182,9 +183,9 @@ impl<S: Copy + Eq + Hash> Seen<S> {
         names
     }
 
-    /// Goes back from each goal along the steps that are no faults. Where that does not come by,
-    /// the goal is out of reach for good; everywhere else it can still be reached, whatever has
-    /// happened, so a scheduler that is fair comes there.
+    /// Searches backwards from each goal along the steps that are no faults. From a state that the
+    /// search does not reach, the goal is out of reach for good. From every other state the goal
+    /// stays reachable whatever has happened, so a fair scheduler reaches it.
     fn look_at(
         &self,
         goals: &[Goal<S>],
@@ -205,29 +206,29 @@ impl<S: Copy + Eq + Hash> Seen<S> {
     }
 }
 
-/// The steps that are no faults: from each state in their order, where they lead. Four bytes each,
-/// because they are many.
+/// The steps that are no faults, as indices of target states, grouped by source state in order.
+/// Each takes four bytes, because there are many.
 #[derive(Default)]
 struct Calm {
     to: Vec<u32>,
-    /// Where those of each state begin; one more marks the end.
+    /// Where each source state's targets begin in `to`; one more entry marks the end.
     first: Vec<usize>,
 }
 
 impl Calm {
-    /// What is pushed from now on leads from the next state.
+    /// Begins the next source state: later pushes to `to` belong to it.
     fn begin(&mut self) {
         self.first.push(self.to.len());
     }
 
-    /// From where what is marked can be reached.
+    /// Returns the states from which a marked state can be reached, the marked ones included.
     fn reach(&self, mut marked: Vec<bool>) -> Vec<bool> {
         let leads = |marked: &[bool], at: usize| {
             let mut to = self.to[self.first[at]..self.first[at + 1]].iter();
             to.any(|to| marked[*to as usize])
         };
-        // Most steps lead to states that were found later, so most of it is done when they are gone
-        // through backwards once.
+        // Most steps lead to states that were found later, so one pass backwards does most of the
+        // work.
         loop {
             let mut more = false;
             for at in (0..marked.len()).rev().chain(0..marked.len()) {
@@ -243,7 +244,8 @@ impl Calm {
     }
 }
 
-/// Multiplies and turns: millions of small states are hashed, and nobody chooses them to collide.
+/// A hasher that multiplies and shifts: it hashes millions of small states, and no adversary
+/// chooses colliding states.
 #[derive(Default)]
 pub(crate) struct Mix(u64);
 

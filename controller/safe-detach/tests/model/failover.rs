@@ -1,23 +1,23 @@
-//! The whole of a failover: a node A whose instance may die, be cut off, reboot and come back, a
-//! node B that lives, a pod of a StatefulSet with one volume, Kubernetes' own controllers, persons,
-//! EC2 with two late views, controllers, and replicas of node-lifecycle that all believe that they
-//! lead.
+//! Models a whole failover: a node A whose instance may die, be cut off, reboot and come back; a
+//! node B that lives; a pod of a StatefulSet with one volume; Kubernetes' own controllers; persons;
+//! EC2 with two views that lag behind; controllers; and replicas of node-lifecycle that all believe
+//! that they lead.
 //!
-//! What decides is what ships: `decide`, `decide_instance` and `word` in the controllers, `step`
-//! and `fence` in the replicas. A lease that keeps all replicas but one from acting is left out
-//! here: it could only take behaviour away. The brake, which needs it, has a world of its own.
+//! The shipped functions decide: `decide`, `decide_instance` and `word` in the controllers, `step`
+//! and `fence` in the replicas. The Lease that lets only one replica act is left out here: it could
+//! only remove behaviour. The brake, which needs the Lease, has a model of its own.
 //!
-//! Time does not count: whatever waits for a time (a lease, the six minutes, an eviction) may
-//! happen at once or never. What is assumed:
+//! Time is not modelled: whatever waits for a time (a lease, the six minutes, an eviction) may
+//! happen at once or never. The model assumes:
 //!
-//! * **A view catches up before a boot ends**, and no call lies between its reads and the arrival
-//!   of its DetachVolume meanwhile.
+//! * **A view catches up before a boot ends**, and a boot does not end between a call's reads and
+//!   the arrival of the call's DetachVolume.
 //! * **A call ends** before the next attach of the volume completes.
 //! * **In `ec2-only`** a node that is back is not cut off again while it still carries our taint:
 //!   Kubernetes would detach by force, and the order of CSI calls, which that mode trusts, would
 //!   not hold.
-//! * **Watches** lag by one change: an attachment that is gone, or to go, may still be seen as it
-//!   was.
+//! * **Watches** lag by one change: an attachment that is gone, or being deleted, may still be seen
+//!   as it was before.
 
 mod ec2;
 mod kubernetes;
@@ -30,23 +30,23 @@ use ebs_csi_safe_detach::{Mode, Power, Rung};
 
 use crate::explore::{Goal, Steps};
 
-/// A fault that is planted, so that the model shows that it would find it.
+/// A planted fault, which shows that the model finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fault {
     None,
-    /// The taint is set because the node has not been Ready for long.
+    /// The replica sets the taint because the node has not been Ready for long.
     TaintByTimeout,
-    /// The taint is lifted because it has been there for long.
+    /// The replica lifts the taint because the taint has been there for long.
     TaintLiftedByTime,
-    /// The taint is set on whatever the Node object has become since it was looked at.
+    /// The replica sets the taint without a check of the Node's resourceVersion.
     TaintWithoutVersion,
-    /// A VolumeAttachment is deleted whatever it has become since it was looked at.
+    /// The replica deletes a VolumeAttachment without a check of its resourceVersion.
     AttachmentWithoutVersion,
-    /// Pods are deleted without an answer of the controller.
+    /// The replica deletes pods without an answer of the controller.
     PodsWithoutProof,
-    /// The taint is never set.
+    /// The replica never sets the taint.
     NoTaint,
-    /// The controller fences on what it said about the status checks before.
+    /// The controller fences on its earlier answer about the status checks.
     FenceOnFormerChecks,
 }
 
@@ -59,19 +59,20 @@ pub(crate) struct Rules {
     pub(crate) kind: Kind,
     pub(crate) controllers: usize,
     pub(crate) replicas: usize,
-    /// Persons delete Nodes, pods and VolumeAttachments and set the taint. With [`Mode::Ec2Only`]
-    /// they do not, and Kubernetes forces nothing: what is trusted there is the order of CSI calls.
+    /// Whether persons delete Nodes, pods and VolumeAttachments and set the taint. With
+    /// [`Mode::Ec2Only`] they do not, and Kubernetes forces nothing: that mode trusts the order of
+    /// CSI calls.
     pub(crate) persons: bool,
-    /// Fencing is on and allowed, and what EC2 must say.
+    /// The condition for fencing, when fencing is on and allowed.
     pub(crate) fences: Option<FenceWhen>,
-    /// Between what a replica reads and the controller's answers something may happen; or else only
-    /// before it acts.
+    /// Whether something may happen between a replica's reads and the controller's answers;
+    /// otherwise something may happen only between the answers and the replica's acts.
     pub(crate) late_answers: bool,
-    /// How often node A boots again.
+    /// How often node A may boot again.
     pub(crate) boots: u8,
 }
 
-/// What pod it is.
+/// The kind of the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Eligible,
@@ -88,7 +89,7 @@ pub(crate) enum On {
     B,
 }
 
-/// What EC2 has, or shows: where the volume is, and node A's instance.
+/// What EC2 has, or shows: the volume's node, and the state of node A's instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ec2 {
     pub(crate) held: Option<On>,
@@ -100,9 +101,9 @@ pub(crate) struct Ec2 {
 pub(crate) struct Guest {
     pub(crate) boot: u8,
     pub(crate) up: bool,
-    /// The kubelet of this boot has written the Node object.
+    /// Whether the kubelet of this boot has written the Node object.
     pub(crate) registered: bool,
-    /// It does not reach the API server.
+    /// Whether the guest is cut off from the API server.
     pub(crate) cut: bool,
     pub(crate) mounted: bool,
 }
@@ -110,12 +111,12 @@ pub(crate) struct Guest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Taint {
     None,
-    /// Ours, about that boot.
+    /// Our taint, about that boot.
     Ours(u8),
     Foreign,
 }
 
-/// Node A in the API server.
+/// The Node object of node A in the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeObject {
     pub(crate) ready: bool,
@@ -143,7 +144,7 @@ pub(crate) struct Attachment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Call {
     pub(crate) stage: Stage,
-    /// The VolumeAttachment that it was for is gone: another of the same name is another object.
+    /// Whether the call's VolumeAttachment is gone; a later one of the same name is another object.
     pub(crate) gone: bool,
 }
 
@@ -159,13 +160,13 @@ pub(crate) enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Replica {
     Idle,
-    /// It has read the node anew.
+    /// The replica has read the node again.
     Looked(Look),
-    /// It has the controller's answers, and does what follows.
+    /// The replica has the controller's answers and carries out its plan.
     Acting(Plan),
 }
 
-/// What was read, and what of it has changed since: the resourceVersion or the uid is another.
+/// What a replica read, and which of it has changed since (another resourceVersion or uid).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Look {
     pub(crate) node: Option<NodeObject>,
@@ -179,24 +180,24 @@ pub(crate) struct Changed {
     pub(crate) node: bool,
     pub(crate) pod: bool,
     pub(crate) attachment: bool,
-    /// The attachment is gone, or was when it was looked at with a late watch.
+    /// Whether the attachment is gone now, or already was when a late watch showed it.
     pub(crate) gone: bool,
 }
 
-/// What is still to be done.
+/// The acts that a replica has still to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Plan {
     pub(crate) fence: bool,
-    /// About that boot.
+    /// To set our taint, about that boot.
     pub(crate) taint: Option<u8>,
     pub(crate) lift: bool,
     pub(crate) pod: bool,
     pub(crate) attachment: bool,
     pub(crate) nudge: bool,
     pub(crate) changed: Changed,
-    /// When the answers came, nothing used the volume at node A.
+    /// Whether nothing used the volume at node A when the answers came.
     pub(crate) was_free: bool,
-    /// When the node was read, neither an attachment nor a pod that was ending was left on it.
+    /// Whether the node had neither an attachment nor a terminating pod when it was read.
     pub(crate) was_bare: bool,
 }
 
@@ -204,20 +205,20 @@ pub(crate) struct Plan {
 pub(crate) struct World {
     pub(crate) ec2: Ec2,
     pub(crate) shown: Ec2,
-    /// EC2's status checks of node A's instance fail, whatever its guest does. Only where it makes
-    /// a difference.
+    /// Whether EC2's status checks of node A's instance fail, independently of its guest. Varies
+    /// only where it makes a difference.
     pub(crate) impaired: bool,
     pub(crate) guest: Guest,
     pub(crate) node: Option<NodeObject>,
     pub(crate) pod: Option<Pod>,
     pub(crate) attachment: Option<Attachment>,
     pub(crate) calls: [Option<Call>; 2],
-    /// A DetachVolume from node A on its way.
+    /// Whether a DetachVolume from node A is on its way.
     pub(crate) on_its_way: bool,
     pub(crate) replicas: [Replica; 2],
 }
 
-/// What is reached from everywhere when faults end.
+/// The states that are reached from everywhere when faults end.
 pub(crate) const GOALS: [Goal<World>; 4] = [
     Goal {
         name: "L1, L3: on a node that runs, a volume that no pod needs there is detached, whatever was refused before",
@@ -248,7 +249,7 @@ pub(crate) const GOALS: [Goal<World>; 4] = [
 ];
 
 impl World {
-    /// The pod runs on node A, which is well.
+    /// Returns the start: the pod runs on node A, which is healthy.
     pub(crate) fn start() -> Self {
         let ec2 = Ec2 {
             held: Some(On::A),
@@ -287,7 +288,7 @@ impl World {
         }
     }
 
-    /// Whatever can happen next.
+    /// Returns all steps that can happen next.
     pub(crate) fn next(&self, rules: Rules) -> Steps<Self> {
         let mut steps = Steps(Vec::new());
         self.of_ec2(rules, &mut steps);
@@ -313,13 +314,13 @@ impl World {
         steps
     }
 
-    /// Gives states that differ in nothing that matters the same form.
+    /// Gives states that do not differ in anything that matters the same form.
     fn settle(&mut self) {
         if !self.guest.up {
             self.guest.cut = false;
         }
         self.impaired &= self.ec2.power == Power::Running;
-        // Which of two it is makes no difference; the first is the one that does something.
+        // Two calls, or two replicas, are interchangeable; the active one comes first.
         let late = |slot: usize| (self.calls[slot].is_none(), rank(&self.calls[slot]));
         if self.calls[1].is_some() && late(1) < late(0) {
             self.calls.swap(0, 1);
@@ -342,7 +343,7 @@ impl World {
         self.pod.is_some_and(|pod| pod.on == On::A)
     }
 
-    /// The world with another Node object: its resourceVersion is another, too.
+    /// Returns the world with another Node object, whose resourceVersion has changed too.
     fn with_node(&self, node: Option<NodeObject>) -> Self {
         let mut after = *self;
         after.node = node;
@@ -357,7 +358,7 @@ impl World {
         after
     }
 
-    /// Something is written on the VolumeAttachment.
+    /// Returns the world after a write of the VolumeAttachment.
     fn with_attachment(&self, change: impl Fn(&mut Attachment)) -> Self {
         let mut after = *self;
         if let Some(va) = &mut after.attachment {
@@ -367,7 +368,8 @@ impl World {
         after
     }
 
-    /// The VolumeAttachment has gone: what was looked at, or called for, is not there any more.
+    /// Returns the world without the VolumeAttachment: replicas that read it and calls for it note
+    /// that it is gone.
     fn without_attachment(&self) -> Self {
         let mut after = *self;
         after.attachment = None;
@@ -396,7 +398,7 @@ impl World {
 }
 
 impl Plan {
-    /// Forgets changes of what it will not touch.
+    /// Forgets changes of the objects that the plan will not touch.
     fn forget(&mut self) {
         self.changed.node &= self.taint.is_some() || self.lift;
         self.changed.pod &= self.pod;

@@ -1,10 +1,10 @@
-//! Every interleaving, in a small scope, with the functions that ship: of one detach ([`detach`]),
-//! of a failover from end to end ([`failover`]), and of the replicas that act and the brake that
-//! holds them ([`brake`]).
+//! Explores every interleaving, in a small scope, with the shipped functions: of one detach
+//! ([`detach`]), of a failover from end to end ([`failover`]), and of the replicas that act and the
+//! brake that limits them ([`brake`]).
 //!
-//! The properties have the numbers of `deploy/docs/safe-detach.md`. `EBS_CSI_MODEL=large` explores
-//! larger scopes, one of which may be named instead (`EBS_CSI_MODEL="enforce, persons, two
-//! boots"`): each takes minutes and up to some gigabytes.
+//! `deploy/docs/safe-detach.md` defines the numbers of the properties. `EBS_CSI_MODEL=large`
+//! explores larger scopes; the variable may name one of them instead (`EBS_CSI_MODEL="enforce,
+//! persons, two boots"`). Each larger scope takes minutes and up to some gigabytes.
 
 mod brake;
 mod detach;
@@ -16,17 +16,17 @@ use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 use explore::{Found, explore, join};
 use failover::Kind;
 
-/// Whether larger scopes are explored.
+/// Returns whether larger scopes are explored.
 fn is_large() -> bool {
     std::env::var_os("EBS_CSI_MODEL").is_some()
 }
 
-/// Whether this one of them is.
+/// Returns whether the larger scope of this name is explored.
 fn is_wanted(name: &str) -> bool {
     std::env::var("EBS_CSI_MODEL").is_ok_and(|scope| scope == "large" || scope == name)
 }
 
-/// Says how much was seen.
+/// Prints how much was explored.
 fn told(what: &str, found: Found) -> Found {
     let Found { states, steps, .. } = found;
     println!("{what}: {states} states, {steps} steps");
@@ -40,7 +40,7 @@ fn nothing_is_broken(what: &str, found: &Found, taken: &[&str]) {
     if let Some((property, trace)) = &found.broken {
         panic!("{what}: {property}\n  {}", trace.join("\n  "));
     }
-    // It is not true for want of anything that happens.
+    // A property must not hold only because the steps that could break it never happened.
     let names: Vec<String> = found.taken.iter().map(|name| join(*name)).collect();
     for step in taken {
         assert!(
@@ -145,7 +145,7 @@ const FAILOVER: failover::Rules = failover::Rules {
 fn of_failover(rules: failover::Rules) -> Found {
     let goals: &[_] = match rules.kind {
         Kind::Eligible => &failover::GOALS,
-        // What is left alone need not move.
+        // A pod that failover leaves alone need not move.
         _ => &[],
     };
     explore(failover::World::start(), goals, |world| world.next(rules))
@@ -227,7 +227,7 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
             vec![stopped, "the pod is deleted by force"],
         ),
     ];
-    // One of these makes each of them larger.
+    // Each of these changes makes a scope larger.
     type Change = fn(&mut failover::Rules);
     let more: [(&str, Change); 3] = [
         ("two boots", |rules| rules.boots = 2),
@@ -243,7 +243,7 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
             let name = format!("{what}, {how}");
             let mut larger = rules;
             change(&mut larger);
-            // In `ec2-only` persons do nothing.
+            // With `ec2-only`, persons do nothing.
             let same = larger == rules || larger.persons && larger.mode == Mode::Ec2Only;
             if !same && is_wanted(&name) {
                 is_walked(&name, larger, &taken);
@@ -252,7 +252,7 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
     }
 }
 
-/// Every state of it is seen, and from each every goal is in reach.
+/// Explores every state and checks that every goal can be reached from each.
 fn is_walked(what: &str, rules: failover::Rules, taken: &[&str]) {
     let found = told(what, of_failover(rules));
     nothing_is_broken(what, &found, taken);
@@ -301,7 +301,7 @@ fn planted_failover_faults_are_found_with_trace() {
             fault,
             late_answers,
             fences: (fault == Fault::FenceOnFormerChecks).then_some(FenceWhen::Impaired),
-            // The others of its kind are refused by the node's word.
+            // In `enforce`, kubelet's report would prevent this fault from breaking the property.
             mode: match fault {
                 Fault::AttachmentWithoutVersion => Mode::Ec2Only,
                 _ => Mode::Enforce,

@@ -1,4 +1,4 @@
-//! The steps that an attach derives from its looks.
+//! Tests the steps that an attach derives from its looks at EC2.
 
 use super::*;
 use crate::attach::tests::{attachment, node, other_node, unknown, volume};

@@ -181,7 +181,7 @@ mod tests {
     use aws_smithy_async::time::TimeSource;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Returns keys numbered from 1 that expire at `lasts`; fails while `down`.
+    /// A source of keys, numbered from 1, that expire at `lasts`; it fails while `down`.
     #[derive(Debug, Default)]
     struct Source {
         asked: AtomicU32,

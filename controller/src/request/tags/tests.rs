@@ -1,4 +1,4 @@
-//! The sets of tags, byte for byte, and which tag overrides which.
+//! Tests the sets of tags, byte for byte, and which tag overrides which.
 
 use super::*;
 use crate::request::parameters::Claim;
@@ -159,7 +159,7 @@ fn extra_tags_are_read_as_go_reads_them() {
     let tags = TagSettings::parse_extra("a=1, b = x=y ,,a=2").unwrap();
     let expected = [("a", "2"), ("b", "x=y")].map(|(k, v)| (k.to_owned(), v.to_owned()));
     assert_eq!(tags, Tags::from(expected));
-    // The template fits no claim without a name, and every claim has a name.
+    // The template fails only for a claim without a name, and every claim has a name.
     let of_claim = "a={{ .PVCName | substring 4 8 }}";
     assert_eq!(TagSettings::parse_extra(of_claim).unwrap().len(), 1);
     for bad in [

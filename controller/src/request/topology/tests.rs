@@ -1,4 +1,4 @@
-//! The place that a request means, and the topology of a response.
+//! Tests the placement that a request asks for, and the topology of a response.
 
 use super::*;
 use proptest::prelude::*;

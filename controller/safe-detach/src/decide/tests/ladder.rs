@@ -1,8 +1,8 @@
-//! The table of evidence, line by line.
+//! Tests the decision table, row by row.
 
 use super::*;
 
-/// A row for each line of the table, and for each thing that is no evidence.
+/// Has a case for each row of the table, and for each fact that is no evidence.
 #[test]
 fn facts_decide_verdict_as_in_decision_table() {
     use Power::{Pending, ShuttingDown, Stopped, Stopping, Strange, Terminated};
@@ -94,7 +94,7 @@ fn facts_decide_verdict_as_in_decision_table() {
             },
             Verdict::Safe(Rung::BrokenGlass),
         ),
-        // Not evidence.
+        // Facts that are no evidence.
         (
             "F32: glass broken for another instance",
             Facts {

@@ -1,4 +1,4 @@
-//! What holds for every set of facts, not only for the expected ones.
+//! Tests properties that hold for every set of facts, not only for the expected ones.
 
 use proptest::prelude::*;
 

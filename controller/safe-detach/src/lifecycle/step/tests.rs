@@ -41,7 +41,8 @@ pub(crate) fn attachment(volume: &str) -> Attachment {
     }
 }
 
-/// A node that is not Ready, with one pod on two attached volumes; nothing is known about either.
+/// Returns the facts of a node that is not Ready, with one pod on two attached volumes; nothing is
+/// known about either volume.
 fn dead() -> NodeFacts {
     NodeFacts {
         object: Fact::Present(Node {
@@ -92,7 +93,7 @@ fn tainted(boot: &str) -> OutOfService {
     })
 }
 
-/// Writes an intent in short form.
+/// Returns an intent in short form.
 fn word(intent: &Intent) -> String {
     match intent {
         Intent::AddTaint(about) => format!("taint {} {}", about.instance, about.boot),

@@ -1,4 +1,4 @@
-//! EC2 as it answers, and the call that detaches.
+//! The simulated answers of EC2, and the ControllerUnpublishVolume call.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 use super::{CALL, Cluster, INSTANCE, LONGEST_PAUSE, VOLUME, Weather};
 
 impl Cluster {
-    /// One look at EC2.
+    /// Reads EC2 once.
     pub(super) fn ec2(&mut self) -> (Fact<AttachmentFact>, Fact<InstanceFact>) {
         let attachment = AttachmentFact {
             phase: match self.leaving_until {
@@ -77,7 +77,8 @@ impl Cluster {
             verdict = decide(&facts);
         }
         match verdict {
-            // Nobody could write down that the attachment is gone.
+            // While the API server is down, external-attacher cannot record that the attachment is
+            // gone.
             Verdict::Done if !self.api_up => {}
             Verdict::Done => {
                 assert!(

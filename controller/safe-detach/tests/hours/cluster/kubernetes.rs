@@ -23,7 +23,7 @@ impl Cluster {
     pub(super) fn of_kubernetes(&mut self) {
         for node in 0..NODES {
             let silent = self.now - self.heard[node] > GRACE;
-            // It looks every five seconds.
+            // The node lifecycle controller checks every five seconds.
             if silent && self.lost[node].is_none() && self.is_time_for(5) {
                 self.lost[node] = Some(self.now);
             }

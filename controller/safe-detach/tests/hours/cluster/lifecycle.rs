@@ -1,4 +1,4 @@
-//! node-lifecycle: looks, asks, acts.
+//! Simulates node-lifecycle: reads, asks the controller, acts.
 
 use ebs_csi_safe_detach::lifecycle::brake::{Seen, admit};
 use ebs_csi_safe_detach::lifecycle::{

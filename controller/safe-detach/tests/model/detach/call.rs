@@ -1,5 +1,5 @@
-//! One ControllerUnpublishVolume, step by step, as `controller/src/attach/leave.rs` goes them; the
-//! properties are looked at where it decides and sends.
+//! Models one ControllerUnpublishVolume, step by step as in `controller/src/attach/leave.rs`; the
+//! properties are checked where the call decides and where it sends.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl World {
             if let Some((node, true)) = self.wanted {
                 steps.can(true, "a call begins", || self.began(slot, node));
             }
-            // S16: without a VolumeAttachment that is to go nothing is asked of a controller.
+            // S16: without a VolumeAttachment that is being deleted, no controller is asked.
             return;
         };
         steps.fault(true, "a controller dies", || Self {
@@ -173,11 +173,12 @@ impl World {
         [shown, ("nothing of the volume", Fact::Unknown)]
     }
 
-    /// What the Node object says now, judged by what the controller judges it with.
+    /// Returns kubelet's report according to the current Node object, derived with the shipped
+    /// `word`.
     fn word(&self, node: Node, fault: Fault) -> Fact<NodeWord> {
         let k = self.kubelet;
         if node == Node::B {
-            // B has released what is taken from it.
+            // Node B has always released a volume that is detached from it.
             return Fact::Present(NodeWord::Released);
         }
         let named = |listed: bool| {
@@ -238,8 +239,8 @@ impl World {
         };
         let goes_on = |stage| Ok(self.with(slot, Some(Call { stage, ..call })));
         let after = match verdict {
-            // S6, S17: with a fact lost nothing is let go that was not before; with none known
-            // nothing is.
+            // S6, S17: losing a fact never makes a detach safe that was not safe before, and
+            // without any fact no detach is safe.
             _ if rules.fault == Fault::None && less_is_safer(&facts, verdict) => {
                 Err("S17: losing a fact made it safe")
             }
@@ -298,7 +299,8 @@ impl World {
     }
 }
 
-/// Whether some fact, lost, would let go what is not let go.
+/// Returns whether the loss of one fact would turn a verdict that keeps the attachment into one
+/// that gives it up.
 fn less_is_safer(facts: &Facts, verdict: Verdict) -> bool {
     let less = [
         Facts {

@@ -1,4 +1,4 @@
-//! EC2: the instance of node A, the volume, and what is shown of them.
+//! EC2: the instance of node A, the volume, and what EC2 shows of them.
 
 use ebs_csi_safe_detach::Power;
 
@@ -15,7 +15,7 @@ impl World {
             });
         };
         let power = self.ec2.power;
-        // Two APIs, two views.
+        // The two Describe APIs have separate views.
         let (ec2, shown) = (self.ec2, self.shown);
         can(
             "EC2's view of volumes catches up",
@@ -51,7 +51,7 @@ impl World {
             w.ec2.power = Power::Stopped;
             w.kubelet.up = false;
             w.kubelet.verified = false;
-            // Saved memory keeps its mounts.
+            // Mounts are part of the memory that a hibernation saves.
             w.kubelet.mounted &= w.ec2.hibernated;
         });
         can("the instance is gone", power == Power::ShuttingDown, &|w| {
@@ -72,7 +72,7 @@ impl World {
         can("the instance runs again", power == Power::Pending, &|w| {
             w.ec2.power = Power::Running;
             w.ec2.hibernated = false;
-            // A guest with saved memory goes on at once, the others boot.
+            // A hibernated guest continues at once; any other guest boots first.
             w.kubelet.up = self.ec2.hibernated;
         });
         let between = self.on_its_way.is_some() || self.is_between();
@@ -85,11 +85,11 @@ impl World {
             },
         );
         can("DetachVolume arrives", self.on_its_way.is_some(), &|w| {
-            // At its worst: the guest is not asked.
+            // The worst case: the volume is detached without the guest's consent.
             w.ec2.held = w.ec2.held.filter(|held| Some(held.0) != w.on_its_way);
             w.on_its_way = None;
             if w.ordered {
-                // What the node loses is the person's.
+                // The person who gave the override order accepts that the node loses its mount.
                 w.kubelet.mounted = false;
                 w.kubelet.verified = false;
                 w.ordered = false;

@@ -1,4 +1,4 @@
-//! Kubelet of node A, and what the API server has of it.
+//! The kubelet of node A, and what the API server has of it.
 
 use ebs_csi_safe_detach::{Mode, Power};
 
@@ -46,7 +46,7 @@ impl World {
             &|k| k.in_use = false,
         );
         if rules.mode == Mode::Ec2Only {
-            // Nobody asks the node.
+            // In this mode the controller does not ask for kubelet's report.
             return;
         }
         can("the node is cut off", k.up && k.reaches_api, &|k| {

@@ -25,7 +25,7 @@ impl World {
             can(name, free && runs, &|w| {
                 w.attaches += 1;
                 w.ec2.held = Some((node, w.attaches));
-                // ControllerPublishVolume ends when EC2 shows it.
+                // ControllerPublishVolume ends when EC2 shows the attachment.
                 w.shown.held = w.ec2.held;
                 w.wanted = Some((node, false));
                 w.kubelet.attached |= node == Node::A;
@@ -40,7 +40,7 @@ impl World {
             w.kubelet.attached &= !on_a;
             w.wanted = w.wanted.map(|(node, _)| (node, true));
         });
-        // In ec2-only the order of CSI calls is what is trusted.
+        // The mode `ec2-only` trusts the order of CSI calls.
         let forced = kept && on_a && rules.mode == Mode::Enforce;
         can(
             "detach: by force, after six minutes or by a taint",

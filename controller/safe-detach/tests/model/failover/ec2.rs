@@ -1,4 +1,4 @@
-//! EC2: node A's instance, the volume, and what is shown of them.
+//! EC2: node A's instance, the volume, and what EC2 shows of them.
 
 use ebs_csi_safe_detach::Power;
 use ebs_csi_safe_detach::lifecycle::FenceWhen;
@@ -94,7 +94,7 @@ impl World {
         });
         steps.can(self.on_its_way, "DetachVolume arrives", || Self {
             ec2: Ec2 {
-                // At its worst: the guest is not asked.
+                // The worst case: the volume is detached without the guest's consent.
                 held: held.filter(|on| *on == On::B),
                 ..self.ec2
             },

@@ -45,7 +45,8 @@ impl World {
             Some(va) if !va.deleting => self.of_attachment(va, rules, steps),
             Some(_) => {}
         }
-        // One that a person deleted, or that is gone.
+        // A VolumeAttachment that a person deleted, or that is gone, does not keep the volume
+        // listed.
         let kept = self
             .attachment
             .is_some_and(|va| va.on == On::A && !va.deleting);
@@ -95,7 +96,7 @@ impl World {
         steps.can(free && idle && runs, "attached", || {
             let mut after = self.with_attachment(|_| ());
             after.ec2.held = Some(va.on);
-            // ControllerPublishVolume ends when EC2 shows it.
+            // ControllerPublishVolume ends when EC2 shows the attachment.
             after.shown.held = Some(va.on);
             after
         });

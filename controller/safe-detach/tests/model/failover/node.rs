@@ -21,7 +21,7 @@ impl World {
             })
         });
         if !lives || guest.cut {
-            // Whatever it does, nobody learns of it; and what is mounted stays so.
+            // Nothing that the guest does becomes known, and its mount stays.
             return;
         }
         let written = match self.node {

@@ -1,5 +1,5 @@
-//! The replicas of node-lifecycle: look, ask, act, as `controller/node-lifecycle/src/failover.rs`
-//! goes.
+//! The replicas of node-lifecycle: they read, ask and act as in
+//! `controller/node-lifecycle/src/failover.rs`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ impl World {
         match replica {
             Replica::Idle => {
                 let look = Look {
-                    // Kubelet's books are for the controllers.
+                    // Only the controllers use `volumesInUse` and `volumesAttached`.
                     node: self.node.map(|node| NodeObject {
                         in_use: false,
                         attached: false,
@@ -92,8 +92,8 @@ impl World {
         }
     }
 
-    /// What is to be done, after what was read and what the controller answers now. The same
-    /// question is answered once.
+    /// Returns the plan that follows from what was read and from the controller's answers now.
+    /// Caches the plan of each question.
     fn plan(&self, rules: Rules, look: Look, ear: Ear) -> Plan {
         thread_local! {
             static PLANS: RefCell<HashMap<Asked, Plan, BuildHasherDefault<Mix>>> = RefCell::default();
@@ -141,7 +141,7 @@ impl World {
                 Intent::Nudge { .. } => plan.nudge = true,
             }
         }
-        // What can be done by proof is done first.
+        // An act with proof comes before a fence.
         let nothing_proved = !step.intents.iter().any(Intent::is_braked);
         if let Some(when) = rules.fences.filter(|_| nothing_proved) {
             plan.fence = fence(&facts, when).is_some();
@@ -158,12 +158,12 @@ impl World {
         plan
     }
 
-    /// Does the first thing of the plan. Each names exactly what was read: when that has changed,
-    /// nothing is done.
+    /// Does the first act of the plan. Each act names exactly the object version that was read and
+    /// does nothing when that has changed.
     fn acts(&self, slot: usize, plan: Plan, rules: Rules, steps: &mut Steps<Self>) {
         let rest = |after: Self, plan: Plan| {
             let mut after = after;
-            // What this act itself has changed does not count against the rest: it is about other
+            // What this act itself has changed does not invalidate the rest, which is about other
             // objects.
             let mut plan = plan;
             if let Replica::Acting(now) = after.replicas[slot] {
@@ -183,7 +183,7 @@ impl World {
                 ..plan
             };
             let runs = self.ec2.power == Power::Running;
-            // The controller asks EC2 anew; what the replica has heard may be over.
+            // The controller asks EC2 again; the answer that the replica has may be out of date.
             let only_impaired = rules.fences == Some(FenceWhen::Impaired);
             let asks = only_impaired && rules.fault != Fault::FenceOnFormerChecks;
             let refused = runs && asks && !self.impaired;
@@ -301,7 +301,7 @@ impl World {
     }
 }
 
-/// All that a plan rests on.
+/// Everything that a plan depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Asked {
     rules: Rules,
@@ -334,7 +334,7 @@ fn boot(number: u8) -> String {
     format!("boot-{number}")
 }
 
-/// What was read and answered, as the shipped functions take it.
+/// Returns what was read and answered in the form that the shipped functions take.
 fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidence) -> NodeFacts {
     NodeFacts {
         object: match look.node {
@@ -357,7 +357,7 @@ fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidenc
                 },
                 opted_out: false,
                 may_fence: rules.fences.is_some(),
-                // Time does not count here: it may have been long.
+                // Time is not modelled, so the node may have been lost for long.
                 lost_for_long: true,
             }),
         },

@@ -34,7 +34,7 @@ impl Ear {
 }
 
 impl World {
-    /// What EC2 shows of the instance and of the volume there.
+    /// Returns what EC2 shows of the instance and of the volume on it.
     fn facts(&self, rules: Rules, ear: Ear, word: Fact<NodeWord>) -> Facts {
         let phase = match self.on_its_way {
             true => Phase::Leaving,
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// The answers to `Query` and `QueryInstances`.
+    /// Returns the answers to `Query` and `QueryInstances`.
     pub(super) fn answers(&self, rules: Rules, ear: Ear) -> (Evidence, InstanceEvidence) {
         let facts = self.facts(rules, ear, Fact::Unknown);
         let instance = decide_instance(&facts.instance, facts.fence);
@@ -104,7 +104,8 @@ impl World {
                 }
             }
             Stage::Asking => {
-                // What EC2 showed when the node was asked: a volume at an instance that runs.
+                // EC2's state when the controller asked for the report: the volume attached, the
+                // instance running.
                 let then = Self {
                     shown: super::Ec2 {
                         held: Some(On::A),
@@ -162,7 +163,7 @@ impl World {
         }
     }
 
-    /// What the Node object says now.
+    /// Returns kubelet's report according to the current Node object.
     fn word(&self) -> Fact<NodeWord> {
         let listed = |listed: bool| {
             let name = || format!("kubernetes.io/csi/ebs.csi.aws.com^{VOLUME}");
@@ -197,7 +198,7 @@ impl World {
         })
     }
 
-    /// The answer is OK: external-attacher lets the VolumeAttachment go.
+    /// Ends the call with OK: external-attacher removes the VolumeAttachment.
     fn ended(&self, slot: usize, call: Call) -> Self {
         let after = match call.gone {
             true => *self,

@@ -323,7 +323,7 @@ async fn long_watches_take_at_most_half_of_refill() {
     assert_eq!(keys.len(), 1500);
 }
 
-/// Changes that take much the same time each time.
+/// The changes take about the same time each.
 #[tokio::test(start_paused = true)]
 async fn changes_of_usual_duration_are_polled_when_due() {
     let (poller, memory) = poller();
@@ -358,8 +358,8 @@ async fn changes_of_usual_duration_are_polled_when_due() {
     assert!(calls <= 30 * 15 && late[15] <= 30, "{calls} {late:?}");
 }
 
-/// Plays six callers at a time, each with a look before most of its watches: changes of 0.5 to 4 s,
-/// as EC2 has them, behind answers of 30 ms. The three kinds of change alternate. Returns how late
+/// Simulates six concurrent callers, each with a look before most of its watches. Changes take 0.5
+/// to 4 s, as in EC2, and answers take 30 ms. The three kinds of change alternate. Returns how late
 /// each end was seen, in milliseconds beyond the time of the answer itself, and the calls per
 /// second.
 async fn lives_of_volumes(seed: u64) -> (Vec<u128>, f64) {

@@ -10,7 +10,7 @@ const ATTACH: Rate = Rate {
     refill: 5.0,
 };
 
-/// How long a call takes to EC2, and its answer back.
+/// The time of a call to EC2, and the time of EC2's answer back.
 const WAY: Duration = Duration::from_millis(15);
 const PAUSE: Duration = Duration::from_millis(75);
 
@@ -26,7 +26,8 @@ enum Event {
 /// Another user of EC2's bucket: begin and end in seconds, and the time between its calls.
 type Other = (u64, u64, Duration);
 
-/// EC2's bucket, a bucket of the driver that learns it, and calls that always wait.
+/// A simulation of EC2's bucket, the driver's bucket that learns from it, and calls that always
+/// wait.
 struct Play {
     ec2: Option<(Rate, Tokens)>,
     ours: Bucket,

@@ -1,4 +1,4 @@
-//! Whole nodes: their phases, and this driver's taint.
+//! Tests whole nodes: their phases, and this driver's taint.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Volume by volume: pods first, then attachments.
+//! Tests single volumes: pods first, then attachments.
 
 use super::*;
 
