@@ -274,7 +274,7 @@ mod tests {
             assert_eq!(bucket.take(later), (true, 0));
         }
         assert_eq!(bucket.take(later), (false, 0));
-        // However long no line is written, the bucket holds no more than at first.
+        // However long no line is written, the bucket holds at most its initial number of tokens.
         let much_later = later + Duration::from_secs(1_000_000);
         assert!(bucket.take(much_later).0);
         assert_eq!(bucket.left, most - 1);

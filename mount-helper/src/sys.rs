@@ -633,7 +633,8 @@ mod tests {
         assert_eq!(offset_of!(NvmeAdminCommand, timeout_ms), 64);
         let command = NvmeAdminCommand::statistics(0x1000);
         assert_eq!((command.opcode, command.namespace), (2, 1));
-        // 1024 words are numbered to 1023: one more would be written behind the buffer.
+        // The 1024 words have the numbers 0 to 1023: one more word would be written beyond the
+        // buffer.
         assert_eq!(command.words_10_to_15[0], 0x03ff_00d0);
         assert_eq!(command.data_length, 4096);
     }

@@ -1,4 +1,5 @@
-//! What the bounded reader makes of real images, of crafted ones and of noise. Needs no root.
+//! What the bounded reader recognises in real images, in crafted images and in noise. Needs no
+//! root.
 use ebs_csi_mount_helper::disk::content::{HEAD, ext, recognise, xfs};
 use ebs_csi_policy::facts::{Content, ExtLevel};
 use ebs_csi_wire::Signature;
@@ -16,7 +17,8 @@ fn now() -> u64 {
         .as_secs()
 }
 
-/// First bytes of an image that a real tool made; None where the tool is not installed.
+/// Returns the first bytes of an image that a real tool made. Returns `None` when the tool is not
+/// installed.
 fn image(megabytes: u64, tool: &str, arguments: &[&str]) -> Option<Vec<u8>> {
     let directory = tempfile::tempdir().expect("tempdir");
     let path: PathBuf = directory.path().join("image");
@@ -111,13 +113,13 @@ fn other_formats_are_foreign() {
 #[test]
 fn partially_overwritten_superblock_is_damaged_not_foreign() {
     let Some(mut head) = ext4() else { return };
-    // Everything behind the size of a block, but not the magic.
+    // Overwrites everything after the block size, except the magic.
     head[ext::AT + 8..ext::AT + 0x38].fill(0xff);
     assert_eq!(
         recognise(&head, now()),
         Some(Content::Damaged(Signature::Ext4))
     );
-    // What explains the disk better goes first.
+    // A signature that explains the disk better comes first.
     head[..6].copy_from_slice(b"LUKS\xba\xbe");
     assert_eq!(
         recognise(&head, now()),
@@ -135,7 +137,7 @@ fn partially_overwritten_superblock_is_damaged_not_foreign() {
 #[test]
 fn ext4_needing_e2fsck_is_not_clean() {
     let Some(head) = ext4() else { return };
-    // tune2fs -O ^metadata_csum, by hand, so that only the field itself is judged.
+    // Does by hand what tune2fs -O ^metadata_csum does, so that only the changed field decides.
     let plain = |change: &dyn Fn(&mut [u8])| {
         let mut head = head.clone();
         let sb = &mut head[ext::AT..ext::AT + 1024];
@@ -172,7 +174,8 @@ fn ext4_needing_e2fsck_is_not_clean() {
     assert!(never.clean, "-1 is no limit of mounts");
 }
 
-/// A signature deeper in an ext4 or XFS may be a user's image in a file and changes nothing.
+/// A signature further inside an ext4 or XFS may belong to a user's image in a file, and changes
+/// nothing.
 #[test]
 fn signature_in_boot_area_wins_over_ext_superblock() {
     for (tool, arguments, megabytes) in [
@@ -199,7 +202,7 @@ fn signature_in_boot_area_wins_over_ext_superblock() {
                 Some(Content::PartitionTable(Signature::Mbr))
             );
         }
-        // An image within a file of the volume is the user's own business.
+        // An image inside a file of the volume is the user's data.
         let mut within = head.clone();
         within[32769..32774].copy_from_slice(b"CD001");
         within[0x1_0040..0x1_0048].copy_from_slice(b"_BHRfS_M");
@@ -223,7 +226,7 @@ fn mbr_without_valid_partition_entry_is_not_recognised() {
         recognise(&head, 0),
         Some(Content::PartitionTable(Signature::Mbr))
     );
-    // No such boot indicator: these are not entries.
+    // The boot indicator is invalid, so these bytes are no partition entries.
     head[446] = 0x12;
     assert_eq!(recognise(&head, 0), None);
 }
@@ -235,14 +238,15 @@ fn nothing_is_recognised_in_zeros() {
 }
 
 proptest! {
-    /// One flipped bit under the checksum: the file system is checked, or no longer taken for one.
+    /// After a flip of one bit that the checksum covers, the file system is checked or no longer
+    /// recognised.
     #[test]
     fn a_damaged_superblock_is_never_clean(byte in 0_usize..1020, bit in 0_u8..8) {
         static HEAD_OF_EXT4: std::sync::OnceLock<Option<Vec<u8>>> = std::sync::OnceLock::new();
         let Some(head) = HEAD_OF_EXT4.get_or_init(ext4) else { return Ok(()) };
         let mut head = head.clone();
         head[ext::AT + byte] ^= 1 << bit;
-        // Without the feature's own bit there is no checksum to fail.
+        // When the flip clears the bit of the feature, no checksum is left that could fail.
         let checksum_feature = byte == 0x65 && bit == 2;
         match recognise(&head, now()) {
             Some(Content::Ext(facts)) => prop_assert!(!facts.clean || checksum_feature),
@@ -250,7 +254,7 @@ proptest! {
         }
     }
 
-    /// Any bytes at all: no panic, and nothing of ours is made up.
+    /// Arbitrary bytes cause no panic and are not taken for a blank disk or for a sound XFS.
     #[test]
     fn random_bytes_are_neither_sound_xfs_nor_blank(
         bytes in proptest::collection::vec(any::<u8>(), 0..8192),

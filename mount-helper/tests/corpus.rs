@@ -1,9 +1,9 @@
-//! Every disk that the fuzz target of the reader keeps is taken for what its name says, and never
-//! for blank or sound when it is not.
+//! Each disk that the fuzz corpus of the reader keeps is recognised as its name says, and never as
+//! blank or sound when it is not.
 //!
-//! A name begins with what the disk is: `ext4-…`, `damaged-…`, `blank-…`. `UPDATE_GENERATED=1 cargo
-//! test -p ebs-csi-mount-helper --test corpus` makes the kept disks anew, from what the real tools
-//! write; what a fuzzer finds is added beside them under such a name.
+//! A name begins with the kind of the disk: `ext4-…`, `damaged-…`, `blank-…`. `UPDATE_GENERATED=1
+//! cargo test -p ebs-csi-mount-helper --test corpus` makes the kept disks again with the real
+//! tools. Inputs that a fuzzer finds are added beside them under such a name.
 use ebs_csi_policy::facts::{Content, ExtLevel};
 use std::fs;
 use std::path::PathBuf;
@@ -11,13 +11,15 @@ use std::process::{Command, Stdio};
 
 mod scattered;
 
-/// What a kept disk may hold of each place, so that it stays a few kilobytes.
+/// The unit, in bytes, in which a description leaves out zeros, so that a kept disk has a few
+/// kilobytes.
 const SECTOR: usize = 512;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept
-/// between checkouts would carry the folder of another one.
+/// Returns the corpus's directory in this crate's directory, as cargo names it when the test runs.
+/// `env!` would not do: in a target directory that several checkouts share, it may name another
+/// checkout's directory.
 fn corpus() -> PathBuf {
     PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"))
         .join("fuzz/corpus/content")
@@ -64,7 +66,7 @@ fn every_corpus_disk_matches_kind_in_its_name() {
     );
 }
 
-/// A disk in memory, and its description as the fuzz target reads it.
+/// A disk in memory, which can be described in the form that the fuzz target reads.
 struct Image(Vec<u8>);
 
 impl Image {
@@ -72,7 +74,7 @@ impl Image {
         Self(vec![0; bytes])
     }
 
-    /// What a tool leaves on a disk of so many MiB.
+    /// Returns what a tool writes to a disk of so many MiB.
     fn made(megabytes: usize, tool: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");
         let path = directory.path().join("image");
@@ -96,13 +98,13 @@ impl Image {
         self
     }
 
-    /// Without its first `bytes` bytes.
+    /// Sets the first `bytes` bytes to zero.
     fn without_head(mut self, bytes: usize) -> Self {
         self.0[..bytes].fill(0);
         self
     }
 
-    /// Keep only what stands at these places, each 4 KiB long.
+    /// Keeps the 4 KiB at each of these offsets and sets the rest to zero.
     fn only(self, places: &[usize]) -> Self {
         let mut kept = vec![0; self.0.len()];
         for at in places {
@@ -135,9 +137,9 @@ impl Image {
     }
 }
 
-/// The kept disks.
+/// Writes the kept disks.
 fn make() {
-    // Fixed times and identifiers, so that the same tools make the same disks.
+    // Fixed times and identifiers make the same tools produce the same disks.
     const UUID: &str = "0f0e0d0c-0b0a-0908-0706-050403020100";
     let seed = format!("hash_seed={UUID},nodiscard");
     let ext = |megabytes, kind: &str, more: &[&str]| {
@@ -238,7 +240,7 @@ fn make() {
     ] {
         fs::write(corpus().join(name), image.described()).expect("write");
     }
-    // What only a fuzzer would write.
+    // Inputs that only a fuzzer would write.
     for (name, bytes) in [
         ("blank-nothing-at-all", &b""[..]),
         (

@@ -239,7 +239,7 @@ mod tests {
             ("m5.large", none, seen(Some(1), Some(1), 0), 26),
             ("m5.large", none, seen(Some(4), Some(3), 0), 21),
             ("m5.large", reserved, seen(Some(4), Some(1), 0), 26),
-            // The table's own number already excludes local devices; the usual one does not.
+            // The table's own number already excludes local devices; the default number does not.
             ("g4dn.xlarge", none, seen(Some(1), Some(1), 2), 24),
             ("g4dn.2xlarge", none, seen(Some(1), Some(1), 2), 24),
             ("m7i.large", none, seen(Some(1), Some(3), 0), 31),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        /// Without --volume-attach-limit, no count or reservation moves the answer out of these
+        /// Without --volume-attach-limit, no count or reservation moves the limit out of these
         /// bounds.
         #[test]
         fn computed_limit_stays_between_1_and_table_limit(

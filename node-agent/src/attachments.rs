@@ -173,7 +173,8 @@ fn counted(number: usize) -> u32 {
 mod tests {
     use super::*;
 
-    /// A sysfs of plain files; the kernel's has links instead, which are read in the same way.
+    /// A sysfs of plain files. The kernel's sysfs has links instead, which are read in the same
+    /// way.
     struct Machine(tempfile::TempDir);
 
     impl Machine {
@@ -240,8 +241,8 @@ mod tests {
         assert_eq!(foreign(Some(&[]), start), Some(2), "root and a data volume");
         assert_eq!(attachments.taken(None, start).local_devices, 1);
 
-        // Attached for this driver: before it is staged, while it is staged, and between unstage
-        // and detach.
+        // A disk that is attached for this driver: before the stage, while it is staged, and
+        // between unstage and detach.
         machine.ebs(2);
         assert_eq!(foreign(Some(&[]), start), Some(2));
         assert_eq!(foreign(Some(&held(&[2])), start), Some(2));
@@ -249,7 +250,7 @@ mod tests {
         machine.detach(2);
         assert_eq!(foreign(Some(&[]), start), Some(2));
 
-        // Attached by another program, and never held.
+        // A disk that another program attached and that the driver never held.
         machine.ebs(3);
         assert_eq!(foreign(Some(&[]), start), Some(2));
         assert_eq!(foreign(None, start + SETTLED), Some(3));

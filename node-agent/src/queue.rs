@@ -96,7 +96,7 @@ mod tests {
         assert!(queue.alone(&volume(1), soon()).await.is_some());
     }
 
-    /// The last idle entry may stay until the next volume comes.
+    /// The entry of the last idle volume may stay until the next request arrives.
     #[tokio::test]
     async fn queue_drops_entries_of_idle_volumes() {
         let queue = Queue::default();

@@ -230,7 +230,7 @@ mod tests {
         drop(UnixListener::bind(&former).unwrap());
         wish(dir.path()).remove_former();
         assert!(!former.exists());
-        // Absent, as in most starts.
+        // Most starts find no former socket.
         wish(dir.path()).remove_former();
     }
 

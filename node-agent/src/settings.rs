@@ -417,8 +417,8 @@ mod tests {
         }
     }
 
-    /// AWS_EC2_METADATA_DISABLED disables IMDS, --metadata-sources gives the order, and metadata-
-    /// labeler means kubernetes.
+    /// AWS_EC2_METADATA_DISABLED disables IMDS, --metadata-sources gives the order, and
+    /// metadata-labeler means kubernetes.
     #[test]
     fn imds_is_skipped_when_disabled_or_unlisted() {
         let disabled = check("", &[("AWS_EC2_METADATA_DISABLED", "true")]).unwrap();

@@ -105,7 +105,7 @@ mod tests {
 
     const SERIES: &str = "ebs_csi_node_agent_kubelet_registered";
 
-    /// The fault comes 60 s after the start, or at once when kubelet refuses the registration or
+    /// The fault is set 60 s after the start, or at once when kubelet refuses the registration or
     /// another agent takes over.
     #[test]
     fn unregistered_agent_sets_metric_first_and_faults_later() {

@@ -1,5 +1,4 @@
-//! The operator's page names every flag and metric of the program, and nothing that it does not
-//! have.
+//! The operator's page names every flag and metric of the program, and no others.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -37,7 +36,7 @@ fn documented_flags_match_agent_flags_exactly() {
     let jobs = ["pre-stop-hook", "preflight"].map(|job| help(&[job, "--help"]));
     let page = page();
     let documented = words(&page, "--");
-    // Hidden from the help, because they do nothing or are refused.
+    // These flags are hidden from the help, because they do nothing or are refused.
     let hidden = [
         "--kubeconfig",
         "--csi-mount-point-prefix",

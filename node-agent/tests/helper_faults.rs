@@ -1,4 +1,4 @@
-//! A mount-helper that hangs, dies, lies or comes back.
+//! A mount-helper that hangs, crashes, gives invalid answers or restarts.
 
 #[path = "scripted/helper.rs"]
 mod scripted_helper;
@@ -40,7 +40,7 @@ async fn hung_helper_fails_stage_without_connection_reuse() {
         .unwrap_err();
     let codes = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled];
     assert!(codes.contains(&status.code()), "{status}");
-    // The hung connection is not used again.
+    // The agent does not use the hung connection again.
     world.node().node_stage_volume(stage()).await.unwrap();
     assert_eq!(world.helper.connections(), 2);
 }
@@ -54,8 +54,8 @@ async fn helper_without_greeting_returns_unavailable() {
     assert_eq!(status.code(), Code::Unavailable, "{status}");
 }
 
-/// Crashes, cut or malformed frames, wrong request ids and answers of the wrong kind all count as
-/// invalid.
+/// Crashes, truncated or malformed frames, wrong request ids and answers of the wrong kind all
+/// count as invalid.
 #[tokio::test]
 async fn invalid_helper_answers_return_unavailable_then_recover() {
     let world = World::start().await;
@@ -111,7 +111,7 @@ async fn restarted_helper_is_reconnected_without_error() {
     node.node_stage_volume(stage()).await.unwrap();
     drop(helper);
     let path = dir.path().join("helper.sock");
-    // It comes back while the next request waits for it.
+    // The helper restarts while the next request waits for it.
     let later = path.clone();
     let returning = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(200));
@@ -171,8 +171,8 @@ async fn publish_succeeds_while_60_stages_hang() {
     world.node().node_publish_volume(publish()).await.unwrap();
 }
 
-/// The silent disk counts as 1 collector error; the agent asks the helper to wait at most 500 ms
-/// for each disk.
+/// The disk that does not answer counts as 1 collector error; the agent asks the helper to wait at
+/// most 500 ms for each disk.
 #[tokio::test]
 async fn unresponsive_disk_does_not_block_other_statistics() {
     use ebs_csi_node_agent::helper::Helper;

@@ -1,4 +1,4 @@
-//! Node facts from a metadata service that behaves, and from those that do not.
+//! Node facts from a working metadata service and from faulty ones.
 
 #[path = "scripted/metadata_service.rs"]
 mod metadata_service;
@@ -50,7 +50,7 @@ fn outpost_arn_from_imds_is_parsed_or_refused() {
     assert!(error.to_string().contains("outpost-arn"), "{error}");
 }
 
-/// The token hangs or is denied, and the agent never tries IMDSv1.
+/// The token request hangs or is denied, and the agent never tries IMDSv1.
 #[test]
 fn missing_imds_token_error_names_hop_limit() {
     for behaviour in [Behaviour::HangingToken, Behaviour::NoToken] {

@@ -176,7 +176,7 @@ async fn failed_step_returns_internal_except_grow_and_sync() {
     }
 }
 
-/// The status is DeadlineExceeded and says that a retry joins the work, which goes on in the
+/// The status is DeadlineExceeded and says that a retry joins the operation, which continues in the
 /// helper.
 #[tokio::test]
 async fn stage_retry_after_deadline_repeats_same_helper_request() {
@@ -207,7 +207,7 @@ async fn stage_retry_after_deadline_repeats_same_helper_request() {
     }
 }
 
-/// A caller without a deadline still waits, so the status tells it to retry.
+/// A caller without a deadline still waits, so the status tells the caller to retry.
 #[tokio::test]
 async fn pending_without_caller_deadline_returns_aborted() {
     let world = World::start().await;
@@ -252,7 +252,7 @@ async fn unusual_helper_outcomes_are_counted_in_metrics() {
         Act::Answer(Outcome::Done(copied)),
     ]);
     let mut node = world.node();
-    // Each once out of the ordinary, and once not.
+    // Each call once with the unusual outcome and once with the usual one.
     for _ in 0..2 {
         node.node_stage_volume(stage()).await.unwrap();
         node.node_unstage_volume(world::unstage()).await.unwrap();
@@ -267,7 +267,8 @@ async fn unusual_helper_outcomes_are_counted_in_metrics() {
     }
 }
 
-/// The cancelled call's connection still carries the old answer, so the agent does not reuse it.
+/// The cancelled call's connection still delivers the old answer, so the agent does not reuse the
+/// connection.
 #[tokio::test]
 async fn stage_after_cancelled_call_uses_new_connection() {
     let world = World::start().await;
@@ -282,7 +283,7 @@ async fn stage_after_cancelled_call_uses_new_connection() {
     }
     given_up.abort();
     assert!(given_up.await.unwrap_err().is_cancelled());
-    // Another connection is used, since the first one still carries the old answer.
+    // The agent uses another connection, since the first one still delivers the old answer.
     world.node().node_stage_volume(stage()).await.unwrap();
     assert_eq!(world.helper.asked().len(), 2);
     assert_eq!(world.helper.connections(), 2);
@@ -315,8 +316,8 @@ async fn same_volume_requests_wait_other_volumes_proceed() {
     hung.abort();
 }
 
-/// A retry at the same target passes. A volume without SINGLE_NODE_SINGLE_WRITER is not inspected
-/// at all.
+/// A retry at the same target succeeds. For a volume without SINGLE_NODE_SINGLE_WRITER the agent
+/// does not ask the helper for the volume's mounts.
 #[tokio::test]
 async fn single_writer_publish_at_second_target_is_refused() {
     let world = World::start().await;
@@ -337,7 +338,7 @@ async fn single_writer_publish_at_second_target_is_refused() {
     };
     let mut request = publish();
     request.volume_capability = Some(single_writer());
-    // Staged, and published at this very target: a retry.
+    // The volume is staged, and published at the requested target: a retry.
     world
         .helper
         .then([inventory(vec![held(STAGING, true), held(TARGET, false)])]);
@@ -349,7 +350,7 @@ async fn single_writer_publish_at_second_target_is_refused() {
     let status = node.node_publish_volume(request).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     assert!(status.message().contains("/k/other"), "{status}");
-    // Without that mode nobody asks where else the volume is.
+    // Without that access mode the agent does not ask where else the volume is published.
     node.node_publish_volume(publish()).await.unwrap();
     let asked: Vec<&str> = world.helper.asked().iter().map(Operation::name).collect();
     assert_eq!(
@@ -392,9 +393,9 @@ async fn node_local_unstage_finds_volume_by_staging_path() {
         }
         other => panic!("{other:?}"),
     }
-    // Not there any more.
+    // The volume is not staged any more.
     node.node_unstage_volume(request).await.unwrap();
-    // And an id that nobody issued was never here.
+    // An id that EC2 never issued was never staged on this node.
     let mut request = world::unpublish();
     request.volume_id = "vol-unheard-of".to_owned();
     node.node_unpublish_volume(request).await.unwrap();
@@ -462,7 +463,7 @@ async fn hung_filesystem_serves_cached_stats_and_reports_inaccessible() {
     let mut node = world.node();
     let pending = || Act::Answer(Outcome::Pending);
 
-    // Nothing is known yet.
+    // No stats are cached yet.
     world.helper.then([pending()]);
     let unknown = node.node_get_volume_stats(stats_asked()).await.unwrap_err();
     assert_eq!(unknown.code(), Code::DeadlineExceeded);
@@ -496,14 +497,14 @@ async fn hung_filesystem_serves_cached_stats_and_reports_inaccessible() {
     assert_eq!(node_wide[0].reason, "FilesystemsHang");
     assert!(node_wide[0].message.contains(VOLUME));
 
-    // It answers again.
+    // The file system answers again.
     node.node_get_volume_stats(stats_asked()).await.unwrap();
     let node_wide = node.node_get_storage_health(asked).await.unwrap();
     assert!(node_wide.into_inner().backend_health.is_empty());
 }
 
-/// A volume that is neither published nor staged has no health entry. A stopped mount-helper shows
-/// in the storage health.
+/// A volume that is neither published nor staged has no health entry. The storage health reports a
+/// stopped mount-helper.
 #[tokio::test]
 async fn volume_health_reports_file_system_faults_by_reason() {
     let world = World::with_health().await;
@@ -552,7 +553,7 @@ async fn volume_health_reports_file_system_faults_by_reason() {
         assert_eq!(entries[0].reason, reason);
     }
 
-    // Published nowhere, staged and well; then staged nowhere either.
+    // First the volume is not published, but staged and healthy; then it is not staged either.
     for acts in [vec![elsewhere()], vec![elsewhere(), elsewhere()]] {
         world.helper.then(acts);
         let answer = node.node_get_volume_health(health_asked()).await.unwrap();
@@ -612,7 +613,7 @@ async fn node_get_info_recounts_attachments_on_each_call() {
         std::fs::write(controller.join("serial"), serial).unwrap();
     };
     nvme(0, "vol0123456789abcdef0");
-    // Attached since, and held: the driver's own.
+    // A disk that was attached since then and that the helper holds belongs to the driver.
     world
         .helper
         .then([Act::Answer(Outcome::Inventory(Inventory {

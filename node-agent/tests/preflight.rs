@@ -1,4 +1,4 @@
-//! `preflight` as a program, on a node that is made up of files.
+//! The program `preflight` on a simulated node that consists of files.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -9,7 +9,7 @@ use std::process::Command;
 use ebs_csi_node_agent::registration::{FORMER_SOCKET, SOCKET};
 use serde_json::Value;
 
-/// A node that lacks nothing.
+/// Creates a node that passes every check.
 fn node() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let write = |path: &str, text: &str| {
@@ -58,7 +58,7 @@ fn look(mut command: Command, root: &Path) -> (Option<i32>, String) {
     )
 }
 
-/// Level and finding of a check.
+/// Returns the level and the finding of a check.
 fn row(root: &Path, what: &str) -> (String, String) {
     let mut command = program();
     command.arg("--output=json");

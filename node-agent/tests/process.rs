@@ -1,4 +1,4 @@
-//! The real program: its command line, what the kernel says of it once it serves, and its end.
+//! The real program: its command line, its state in the kernel while it serves, and its end.
 
 #[path = "scripted/agent.rs"]
 mod agent;
@@ -21,8 +21,8 @@ use scripted_helper::Act;
 use tonic::Code;
 use world::{publish, stage};
 
-/// The kernel shows its own user, no capabilities and a seccomp filter; the agent serves even when
-/// the helper restarts.
+/// The kernel shows the agent's own user, no capabilities and a seccomp filter; the agent serves
+/// even when the helper restarts.
 #[tokio::test]
 async fn agent_started_as_root_drops_all_privileges() {
     if !is_root() {
@@ -53,7 +53,7 @@ async fn agent_started_as_root_drops_all_privileges() {
     assert_eq!(field("NoNewPrivs:"), "1");
     assert_eq!(field("Seccomp:"), "2");
 
-    // It works under all that, also when the helper comes back as another process.
+    // The agent works under this confinement, also after the helper restarted as another process.
     let mut node = world::node(&agent.socket);
     node.node_stage_volume(stage()).await.unwrap();
     drop(scripted);
@@ -229,7 +229,7 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     }
 }
 
-/// The helper's answer while it holds one volume.
+/// Returns the helper's answer while the helper holds one volume.
 fn staged_volume() -> Act {
     Act::Answer(Outcome::Inventory(Inventory {
         volumes: vec![HeldVolume {
@@ -328,7 +328,7 @@ async fn pre_stop_hook_waits_for_volumes_while_draining() {
             .status
             .code()
     };
-    // Without a word about draining nobody is even asked.
+    // Without the draining annotation the hook does not even ask the helper.
     assert_eq!(hook("1"), Some(0));
     std::fs::write(&facts, "ebs.csi.aws.com/draining=\"true\"\n").unwrap();
     let scripted = helper(dir.path());

@@ -1,4 +1,5 @@
-//! The sockets of the real program: how kubelet learns of them, and how one agent follows another.
+//! The sockets of the real program: their registration with kubelet, and their handover between
+//! agents.
 
 #[path = "scripted/agent.rs"]
 mod agent;
@@ -19,7 +20,7 @@ use ebs_csi_policy::profile::NODE_AGENT;
 use metadata_service::MetadataService;
 use rustix::process::Signal;
 
-/// The agent owns the registry directory here, so it can make a removed socket again.
+/// The agent owns the registry directory here, so it can create a removed socket again.
 #[tokio::test]
 async fn agent_registers_again_after_socket_removal() {
     if !is_root() {
@@ -57,15 +58,15 @@ async fn agent_registers_again_after_socket_removal() {
     assert!(!socket.exists(), "it removes its own socket");
 }
 
-/// The agent cannot write to root's directory, so it exits with 1 and registers when kubelet starts
-/// it anew.
+/// The agent cannot write to root's directory, so it exits with 1 and registers when kubelet
+/// restarts it.
 #[tokio::test]
 async fn removed_registration_in_root_directory_ends_agent() {
     if !is_root() {
         return;
     }
     let dir = directory();
-    // As kubelet makes it.
+    // The directory has the owner and the mode that kubelet gives it.
     let registry = dir.path().join("plugins_registry");
     std::fs::create_dir(&registry).unwrap();
     std::fs::set_permissions(&registry, std::fs::Permissions::from_mode(0o750)).unwrap();
@@ -85,7 +86,7 @@ async fn removed_registration_in_root_directory_ends_agent() {
         log.contains("was removed and cannot be made again"),
         "{log}"
     );
-    // Kubelet starts it anew; what an earlier process left behind does not matter.
+    // Kubelet restarts the agent; what an earlier process left behind does not matter.
     let _agent = Agent::start(dir.path(), &metadata, &arguments);
     registered_soon(&socket).await;
 }
@@ -110,7 +111,7 @@ async fn agent_without_registration_path_keeps_registrar_socket() {
     assert_eq!(std::fs::metadata(&socket).unwrap().ino(), before);
 }
 
-/// Kubelet's registration directory, as kubelet makes it.
+/// Creates kubelet's registration directory as kubelet does.
 fn registry(dir: &Path) -> std::path::PathBuf {
     let registry = dir.join("plugins_registry");
     std::fs::create_dir(&registry).unwrap();
@@ -165,7 +166,7 @@ async fn failed_agent_start_takes_no_existing_socket() {
         assert_eq!(sockets.each_ref().map(|path| inode(path)), before, "{more}");
         second.forget_log();
     }
-    // Without the right to change its user it cannot be confined.
+    // Without the capability to change its user, the agent cannot confine itself.
     let mut second = Agent::start_without_setuid(dir.path(), &metadata, &[&endpoint, &directory]);
     assert_eq!(second.end().await.code(), Some(77), "{}", second.log());
     assert!(
@@ -210,7 +211,7 @@ async fn a_successor_takes_both_sockets_and_keeps_them() {
     assert_ne!(taken[0], before[0]);
     second.answers().await;
     registered_soon(&socket).await;
-    // The first sees it and lets go.
+    // The first agent notices the takeover and gives up the sockets.
     while !first.log().contains("another agent has taken over") {
         assert!(first.child.try_wait().unwrap().is_none(), "{}", first.log());
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -232,7 +233,7 @@ async fn an_agent_ends_when_its_successor_is_gone() {
     let registry = registry(dir.path());
     let metadata = MetadataService::usual();
     let _helper = helper(dir.path());
-    // As kubelet makes the directory of a hostPath volume; the agent may remove its socket there.
+    // Gives the directory to the agent, so that the agent may remove its socket there.
     let own = NODE_AGENT.identity;
     std::os::unix::fs::chown(dir.path(), Some(own.uid), Some(own.gid)).unwrap();
     let arguments = registering(&registry);
@@ -271,7 +272,7 @@ async fn an_unregistered_node_shows_in_metric_and_readiness() {
     let get = |path: &str| agent::get(&address.to_string(), path);
     let registered = "ebs_csi_node_agent_kubelet_registered";
     assert!(get("/metrics").contains(&format!("{registered} 0\n")));
-    // Kubelet has had no time yet.
+    // Kubelet had no time to register the driver yet.
     assert!(get("/readyz").contains("200 OK"));
 
     let socket = registry.join(SOCKET);
@@ -287,7 +288,7 @@ async fn an_unregistered_node_shows_in_metric_and_readiness() {
     assert!(get("/metrics").contains(&format!("{registered} 1\n")));
 }
 
-/// Nothing else remains in the registry: the stock registrar's leftover socket is gone.
+/// Nothing else remains in the registry: the stock registrar's leftover socket is removed.
 #[tokio::test]
 async fn restart_after_kill_creates_new_registration_socket() {
     if !is_root() {

@@ -311,7 +311,7 @@ Max open files            1024                 4096                 files
         assert_eq!(process.deviations(profile::BROKER), []);
     }
 
-    /// Where root alone may open the disks, the opener may run as user 0; elsewhere user 0 is a
+    /// Where only root may open the disks, the opener may run as user 0; elsewhere user 0 is a
     /// deviation.
     #[test]
     fn opener_group_must_match_disk_group() {
@@ -335,7 +335,8 @@ Max open files            1024                 4096                 files
         assert_eq!(process.deviations(profile::OPENER), []);
         process.disks = disk(6);
         assert_eq!(process.deviations(profile::OPENER).len(), 1);
-        // Nodes that root alone may open: the opener's user is 0, unless the nodes appeared later.
+        // Device nodes that only root may open: the opener's user is 0, unless the nodes appeared
+        // later.
         process.status.groups.clear();
         process.disks = disk(0);
         process.disks.nodes[0].1.mode = 0o600;

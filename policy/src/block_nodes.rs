@@ -232,7 +232,7 @@ mod tests {
             };
             assert_eq!(groups, expected, "{}", one.name);
         }
-        // No disk to decide from, and a disk that belongs to root alone.
+        // No disk to decide from, and a disk that only root may open.
         let opener = profile::OPENER;
         assert_eq!(opener.on(&BlockNodes::default()).identity, opener.identity);
         assert_ne!(opener.identity.uid, 0);

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
     use crate::flag::RefusedFlag;
 
-    /// An `errors=` option passes as well, since each mount sets it itself.
+    /// An `errors=` option is allowed as well, since each mount sets its own value.
     #[test]
     fn only_requestable_default_mount_options_are_allowed() {
         for word in [

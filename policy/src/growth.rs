@@ -47,7 +47,7 @@ pub fn was_cut_short(facts: &ExtFacts) -> bool {
 mod tests {
     use super::*;
 
-    /// The time lies less than 2^16 seconds ahead, and its low 16 bits are the mark.
+    /// The time is less than 2^16 seconds in the future, and its low 16 bits are the mark.
     #[test]
     fn growth_check_time_is_near_and_carries_mark() {
         for now in [0, 7, 0xffff, 1_763_800_000, 1 << 33] {
@@ -64,8 +64,8 @@ mod tests {
         assert!(marks.len() > 190, "{}", marks.len());
     }
 
-    /// A clean state, a later mount or check, a pending recovery, or another UUID rules the growth
-    /// out.
+    /// A clean state, a later mount or check, a pending recovery, or another UUID rules out an
+    /// unfinished growth.
     #[test]
     fn only_own_mark_shows_unfinished_growth() {
         let cut = ExtFacts {

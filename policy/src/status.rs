@@ -125,7 +125,7 @@ mod tests {
         assert!(error.to_string().contains("CapEff"), "{error}");
     }
 
-    /// Old kernels do not write Seccomp_filters.
+    /// Old kernels do not write the line Seccomp_filters.
     #[test]
     fn status_without_seccomp_filter_count_parses() {
         let text = TEXT.replace("Seccomp_filters:\t2\n", "");

@@ -1,4 +1,4 @@
-//! The areas that must be zero: each row is read, and no area twice.
+//! The areas that must be zero: each row is read, and no area is read twice.
 
 use ebs_csi_policy::blank::{AREAS, From, ranges};
 use proptest::prelude::*;
@@ -103,7 +103,7 @@ proptest! {
             prop_assert!(end <= size);
         }
         prop_assert_eq!(end, size);
-        // The cost of proving a disk blank does not grow with its size.
+        // The cost of the check that a disk is blank does not grow with the disk's size.
         prop_assert!(total <= 8 << 20);
     }
 }

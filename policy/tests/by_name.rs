@@ -1,9 +1,9 @@
-//! Disks without a serial: each fact that contradicts a device name is a refusal of its own.
+//! Disks without a serial: each fact that contradicts a device name causes a refusal.
 
 use ebs_csi_policy::by_name::{Before, DisksWithoutSerial, Mark, NameFacts, Use, judge};
 use ebs_csi_wire::{Disk, Origin, Refusal, Source, VolumeId};
 
-/// Nothing is known about the disk, and nobody uses it.
+/// Facts of a disk about which nothing is known and which nobody uses.
 const FRESH: NameFacts = NameFacts {
     before: Before::Nothing,
     other_disk: false,
@@ -94,7 +94,8 @@ fn device_name_is_accepted_unless_facts_contradict() {
     }
 }
 
-/// A disk once taken for this volume is accepted, and one once taken for another volume is refused.
+/// A disk that was taken for this volume before is accepted, and a disk that was taken for another
+/// volume is refused.
 #[test]
 fn earlier_identification_outweighs_all_other_facts() {
     for mark in [Mark::None, Mark::ThisVolume, Mark::Another] {

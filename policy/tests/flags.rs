@@ -1,10 +1,10 @@
-//! Each row about mount flags, allowed once and denied once.
+//! Each row about mount flags: a flag that the row allows and one that it denies.
 
 use ebs_csi_policy::flag::{self, Effect, FLAGS, FlagRule, REFUSED, ValueRule};
 use ebs_csi_wire::{FsType, MountFlag, Refusal};
 use proptest::prelude::*;
 
-/// Returns a value that the row takes, and one that it does not.
+/// Returns a value that the row accepts and a value that it refuses.
 fn values(rule: &FlagRule) -> (Option<String>, Option<String>) {
     match rule.value {
         ValueRule::None => (None, Some("value".to_owned())),
@@ -29,7 +29,7 @@ fn mount_flag_rule_admits_only_its_value() {
             let good = flag(rule.name, good.as_deref());
             assert!(flag::rule(&good, *fs).is_ok(), "{good} on {fs}");
             let bad = flag(rule.name, bad.as_deref());
-            // Another row may take the flag with another kind of value (auto_da_alloc).
+            // Another row may accept the flag with another kind of value (auto_da_alloc).
             assert!(!rule.admits(&bad, *fs), "{bad} on {fs}");
         }
     }
@@ -152,7 +152,7 @@ fn a_read_only_request_stays_read_only() {
     assert_eq!(plan("rw", FsType::Ext4, true), Err(Refusal::MountFlag));
 }
 
-/// The flags dev, nodev and _netdev only look as if they did.
+/// The flags dev, nodev and _netdev match the searched words but name no file.
 #[test]
 fn no_allowed_flag_names_another_file() {
     for rule in FLAGS {

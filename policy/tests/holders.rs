@@ -1,4 +1,4 @@
-//! Nobody but the helper may use a disk.
+//! A disk that anybody but the helper uses is refused.
 
 use ebs_csi_policy::holders::{Held, PartFacts, judge};
 use proptest::prelude::*;
@@ -65,7 +65,7 @@ fn disk_held_outside_driver_is_refused() {
         (&[CLAIMED, shown, CLAIMED], Err(Held::Claimed(2))),
         (&[CLAIMED, mounted, FREE], Ok(())),
         (&[CLAIMED, next, was_mounted], Ok(())),
-        // A user of the whole disk may have claimed every part of it.
+        // A user of the whole disk may hold the claim on each of its partitions.
         (&[shown, CLAIMED, CLAIMED], Ok(())),
         (&[layered], Err(Held::Layered(0))),
         (&[CLAIMED, FREE, layered], Err(Held::Layered(2))),

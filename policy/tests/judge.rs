@@ -148,7 +148,8 @@ fn disk_smaller_than_at_attach_is_refused() {
     assert_eq!(judge::disk(&asked, &part), Ok(()));
 }
 
-/// A different mount, a second staging path and a new mount of a disk shown raw are refused.
+/// A different mount, a second staging path and a new mount of a disk that is published raw are
+/// refused.
 #[test]
 fn stage_needs_free_path_or_same_mount() {
     let asked = stage(|_| ());
@@ -164,7 +165,7 @@ fn stage_needs_free_path_or_same_mount() {
             vec![],
             Ok(StagePlace::Already),
         ),
-        // The volume is also published, which is no second stage.
+        // A publication of the volume is no second stage.
         (
             &asked,
             mounted(|_| ()),
@@ -232,7 +233,7 @@ fn stage_needs_free_path_or_same_mount() {
             expected,
             "{place:?} {mounts:?}"
         );
-        // A disk that is shown raw, even read-only, gets no new mount; an existing mount is
+        // A disk that is published raw, even read-only, gets no new mount; an existing mount is
         // unaffected.
         for read_only in [false, true] {
             let shown = [VolumeMount {
@@ -416,7 +417,7 @@ fn disk_content_decides_format_check_mount_or_refusal() {
             ext(|e| e.default_options = 0x80),
             Err(Refusal::SuperblockAsks),
         ),
-        // A growth that never finished.
+        // A growth that did not finish.
         (
             &ext4,
             ext(cut_short),
@@ -708,7 +709,7 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         (&copy, foreign_ext(), false, Allow, Ok(theirs)),
         (&copy, foreign_ext(), false, Deny, refused),
         (&copy, foreign_ext(), true, Deny, refused),
-        // The origin is untold: the file system is treated as the Go driver treats it.
+        // The origin is untold: the decision is the Go driver's.
         (&ext4, foreign_ext(), false, Check, Ok(untold)),
         (
             &ext4,
@@ -739,7 +740,7 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         (&own_copy, foreign_ext(), false, Check, Ok(AS_IT_IS)),
         (&own_copy, foreign_ext(), false, Deny, Ok(AS_IT_IS)),
         (&copy, ext(|_| ()), false, Deny, Ok(AS_IT_IS)),
-        // Nothing but mounts of this volume ever wrote to a volume that began blank.
+        // Only mounts of this volume ever wrote to a volume that began blank.
         (&blank, foreign_ext(), false, Check, Ok(AS_IT_IS)),
         (&blank, foreign_ext(), false, Deny, Ok(AS_IT_IS)),
         (&blank, Content::Blank, false, Deny, Ok(FORMAT)),
@@ -752,7 +753,7 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         ),
         (&on_xfs, foreign_xfs(), false, Check, Ok(examine)),
         (&on_xfs, foreign_xfs(), false, Deny, refused),
-        // Read-only: examined when the check needs no replay.
+        // A read-only stage examines the file system when the check needs no replay.
         (&reader, foreign_ext(), false, Check, Ok(examine)),
         (&reader, dirty(), false, Check, refused),
         (
@@ -880,7 +881,8 @@ fn publish_binds_only_staged_volume_to_free_target() {
             PathFacts::Other,
             Err(Refusal::TargetOccupied),
         ),
-        // The staging path is no mount of the volume: pod data would land on the node's root disk.
+        // The staging path is no mount of the volume: a pod's data would go to the node's root
+        // disk.
         (
             false,
             PathFacts::Missing,
@@ -922,7 +924,8 @@ fn publish_binds_only_staged_volume_to_free_target() {
     }
 }
 
-/// A second raw target passes only in the same mode, and a partition cannot be shown read-only.
+/// A second raw target is accepted only in the same mode, and a partition cannot be published
+/// read-only.
 #[test]
 fn block_publish_needs_disk_without_mounts() {
     let raw = |read_only| {
@@ -998,7 +1001,7 @@ fn block_publish_needs_disk_without_mounts() {
         let judged = judge::publish_block(&part, &DISK, &PathFacts::Missing, &[], &[]);
         assert_eq!(judged.map(judge::Authorized::into_act), expected);
     }
-    // Already shown at another target: only in the same mode.
+    // The disk is already published at another target, so only the same mode is accepted.
     for (read_only, shown_read_only, expected) in [
         (false, false, Ok(Publish::Bind { make: true })),
         (true, true, Ok(Publish::Bind { make: true })),
@@ -1015,8 +1018,8 @@ fn block_publish_needs_disk_without_mounts() {
     }
 }
 
-/// A mount whose owner is gone or unproved is unmounted. Unstage leaves files and raw targets
-/// alone.
+/// Unpublish and unstage remove a mount whose owner is gone or unproved. Unstage leaves files and
+/// raw targets in place.
 #[test]
 fn unstage_and_unpublish_refuse_another_volumes_mount() {
     let raw = || mounted(|m| m.block = true);
@@ -1211,8 +1214,8 @@ fn any_content() -> impl Strategy<Value = Content> {
 
 proptest! {
     /// The most important property: a disk with any content is not formatted, whatever the request
-    /// says about it. The exception is an unfinished format of this very volume, and even then a
-    /// disk that was ever mounted is not formatted.
+    /// says about the disk. The exception is an unfinished format of this very volume, and even
+    /// then a disk that was ever mounted is not formatted.
     #[test]
     fn content_is_overwritten_only_after_unfinished_format(
         content in any_content(),

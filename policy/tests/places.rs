@@ -1,4 +1,4 @@
-//! Each row about places, allowed once and denied once.
+//! Each row about places: a path that the row allows and one that it denies.
 
 use ebs_csi_policy::place::{self, PLACES, Part, PlaceClass, PlaceFor, allowed};
 use ebs_csi_wire::{
@@ -29,7 +29,7 @@ fn is_allowed(class: PlaceClass, operation: PlaceFor, path: &str) -> bool {
     )
 }
 
-/// Returns a path that the row matches, and one that it does not.
+/// Returns a path that the row matches and a path that it does not match.
 fn paths(parts: &[Part]) -> (String, String) {
     let text = |part: &Part| match part {
         Part::Name(name) => (*name).to_owned(),
@@ -177,7 +177,7 @@ fn volume() -> VolumeId {
     VolumeId::parse("vol-0123456789abcdef0").expect("an id")
 }
 
-/// Returns every operation that names a path, with the given paths.
+/// Returns each operation that names a path, with the given paths.
 fn operations(staging: &KubeletPath, target: &KubeletPath, block: &KubeletPath) -> Vec<Operation> {
     vec![
         Operation::Stage(Stage {

@@ -17,7 +17,7 @@ fn allows(profile: &Profile, call: &str) -> bool {
         .any(|rule| rule.call == call && rule.answer == Answer::Allow)
 }
 
-/// Returns the status of a process that is exactly as its profile says.
+/// Returns the status of a process that matches its profile exactly.
 fn exact(profile: &Profile) -> Status {
     let set = |effective_only: bool| {
         profile
@@ -188,7 +188,7 @@ fn only_supervisor_runner_and_tool_allow_execve() {
         let may = ["supervisor", "runner", "tool"].contains(&profile.name);
         assert_eq!(allows(profile, "execve"), may, "{}", profile.name);
     }
-    // A tool's execve is its own start: a tool cannot make a child.
+    // The execve in the tool's profile is the one that starts the tool: a tool cannot make a child.
     assert!(!allows(TOOL, "fork") && !allows(TOOL, "vfork"));
 }
 
@@ -267,8 +267,8 @@ fn only_supervisor_and_runner_fork() {
                         forks |= value.number & 0x1_0000 == 0;
                     }
                 }
-                // A call that makes a thread cannot make a user or process namespace (clone(2));
-                // the other namespaces need SYS_ADMIN, which no such profile has.
+                // A call that makes a thread cannot make a user or process namespace (clone(2)).
+                // The other namespaces need SYS_ADMIN, which no profile with this condition has.
                 Condition::HasBits { argument: 0, bits } => {
                     assert_eq!(bits.name, "CLONE_THREAD");
                     assert!(profile.capabilities.is_empty(), "{}", profile.name);
@@ -304,7 +304,8 @@ fn broker_starts_nothing_and_opens_only_with_openat2() {
     assert!(allows(BROKER, "openat2"));
 }
 
-/// Its group distinguishes the opener from the directories process, whose user it may have.
+/// The group distinguishes the opener from the directories process, because both may have the same
+/// user.
 #[test]
 fn only_opener_opens_disks_and_cannot_mount() {
     for profile in ALL {
@@ -315,12 +316,12 @@ fn only_opener_opens_disks_and_cannot_mount() {
     }
     assert!(!allows(OPENER, "fsopen") && !allows(OPENER, "capset"));
     assert!(OPENER.landlock.floor_is_hard);
-    // The group distinguishes the opener from the directories process, whose user the opener may
-    // have.
+    // The group distinguishes the opener from the directories process, because both may have the
+    // same user.
     assert_ne!(OPENER.identity.gid, DIRECTORIES.identity.gid);
 }
 
-/// Only the controller and node-lifecycle get internet sockets and free TCP.
+/// Only the controller and node-lifecycle may create internet sockets and use TCP without limits.
 #[test]
 fn only_services_and_router_create_sockets() {
     for profile in ALL {
@@ -397,12 +398,13 @@ fn landlock_file_writes_are_limited_to_devices() {
     }
 }
 
-/// Only the launcher may signal, since it started its processes before it was confined.
+/// Only the launcher may send signals outside its Landlock domain, because it started its processes
+/// before its confinement.
 #[test]
 fn landlock_scopes_block_signals_and_abstract_sockets() {
     for profile in ALL {
         let scopes: &[Scope] = match profile.name {
-            // The launcher signals the processes that it started before it was confined.
+            // The launcher signals the processes that it started before its confinement.
             "launcher" => &[Scope::AbstractUnixSocket],
             _ => &[Scope::AbstractUnixSocket, Scope::Signal],
         };
@@ -482,8 +484,8 @@ fn process_matching_its_profile_has_no_deviation() {
     }
 }
 
-/// The privileges are users, groups and capability sets; a lack of no_new_privs or seccomp counts
-/// as well.
+/// The privileges are users, groups and capability sets; a missing no_new_privs or seccomp filter
+/// is a deviation as well.
 #[test]
 fn each_privilege_beyond_profile_is_deviation() {
     type Change = fn(&mut Status);
@@ -578,7 +580,7 @@ fn only_profiles_started_unprivileged_accept_extra_groups() {
     }
 }
 
-/// Each ID is 0 or from 65520 to 65531, which no distribution, systemd or base image gives out.
+/// Each ID is 0 or from 65520 to 65531, which no distribution, systemd or base image allocates.
 #[test]
 fn profile_ids_avoid_allocated_user_ranges() {
     // Distributions allocate 0 to 999 and 1000 to 60000, systemd's dynamic users have 61184 to

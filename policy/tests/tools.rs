@@ -1,4 +1,4 @@
-//! Each row about tools: the command lines that it gives, and those that it does not.
+//! Each row about tools: the command lines that the row gives, and those that it does not give.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ fn words(line: &[String]) -> Vec<&str> {
     line.iter().map(String::as_str).collect()
 }
 
-/// Each ID comes back from its number, and a number beyond the last gives no tool.
+/// Each ID has a number that leads back to the ID, and a number beyond the last gives no tool.
 #[test]
 fn tool_ids_and_table_rows_match() {
     for id in ToolId::ALL {
@@ -174,7 +174,7 @@ fn every_tool_has_deadline_and_memory_limits() {
             "{}",
             tool.key
         );
-        // A thread for each of 192 processors, and the read-ahead threads.
+        // One thread for each of 192 processors, and the read-ahead threads.
         assert!(
             tool.stack >= 1 << 20 && 192 * tool.stack <= tool.data,
             "{}",
@@ -182,7 +182,8 @@ fn every_tool_has_deadline_and_memory_limits() {
         );
         assert!(tool.path.starts_with("/usr/sbin/"), "{}", tool.key);
         assert!(tool.why.len() > 10);
-        // Commands are pretended for mkfs.xfs alone, which fails without them.
+        // Only mkfs.xfs has ioctl commands that are answered without being executed; it fails
+        // without them.
         assert_eq!(!tool.pretended.is_empty(), tool.key == "mkfs-xfs");
     }
 }
@@ -196,12 +197,12 @@ fn xfs_above_64_groups_is_checked_without_prefetch() {
     for (groups, expected) in [(1, &ahead), (64, &ahead), (65, &alone), (u32::MAX, &alone)] {
         assert_eq!(&arguments(groups), expected, "{groups}");
     }
-    // Seventeen threads for each group, thirty-two beside them and one for each of 192 processors.
+    // 17 threads for each group, 32 more, and one for each of 192 processors.
     let tool = ToolId::XfsRepair.tool().expect("a row");
     assert!((64 * 17 + 32 + 192) * tool.stack < tool.data);
 }
 
-/// Each of them is a check with the argument -n.
+/// Each tool with read-only access is a check with the argument -n.
 #[test]
 fn read_only_tools_run_in_no_modify_mode() {
     for tool in TOOLS

@@ -1,6 +1,5 @@
-//! The generated code is checked in, so that a build needs no protobuf compiler. This test
-//! generates it again and compares.
-//! `UPDATE_GENERATED=1 cargo test -p ebs-csi-proto --test regenerate` writes it.
+//! Generates the checked-in code again and compares it, since a build does not run a protobuf
+//! compiler. `UPDATE_GENERATED=1 cargo test -p ebs-csi-proto --test regenerate` writes the code.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -8,15 +7,15 @@ use std::path::PathBuf;
 
 use protox::prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor, Value};
 
-/// Returns this crate's folder as cargo names it when the test runs. Not `env!`: a target directory
-/// that several checkouts share would hold the folder of another checkout.
+/// Returns this crate's directory as cargo names it when the test runs. `env!` would not do: in a
+/// target directory that several checkouts share, it may name another checkout's directory.
 fn crate_directory() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .expect("tests are run by cargo")
         .into()
 }
 
-/// Returns the fields that the spec marks `csi_secret`, by message.
+/// Returns the fields that csi.proto marks `csi_secret`, by message.
 fn secrets(pool: &DescriptorPool) -> Vec<(MessageDescriptor, Vec<FieldDescriptor>)> {
     let mark = pool
         .get_extension_by_name("csi.v1.csi_secret")
@@ -81,7 +80,7 @@ impl Synthetic for FieldDescriptor {
     }
 }
 
-/// Compiles a file of definitions.
+/// Compiles a file of protobuf definitions.
 fn compiled(folder: &str, file: &str) -> protox::Compiler {
     let mut compiler =
         protox::Compiler::new([crate_directory().join(folder)]).expect("include path");
@@ -92,7 +91,7 @@ fn compiled(folder: &str, file: &str) -> protox::Compiler {
     compiler
 }
 
-/// Returns the Rust code of the definitions, from the generated file of this name.
+/// Generates the Rust code of the definitions and returns the generated file of this name.
 fn generated(compiler: &protox::Compiler, mut config: prost_build::Config, name: &str) -> String {
     let scratch = tempfile::tempdir().expect("temporary directory");
     config.disable_comments(["."]);
@@ -104,8 +103,8 @@ fn generated(compiler: &protox::Compiler, mut config: prost_build::Config, name:
     std::fs::read_to_string(scratch.path().join(name)).expect("the generated file")
 }
 
-/// Checks that the checked-in code equals the generated code; with UPDATE_GENERATED, writes it
-/// first.
+/// Checks that the checked-in code equals the generated code. With UPDATE_GENERATED it first writes
+/// the generated code.
 fn compare(name: &str, text: &str) {
     let kept = crate_directory().join("src/gen").join(name);
     if std::env::var_os("UPDATE_GENERATED").is_some() {

@@ -1,4 +1,4 @@
-//! The driver's codes, compared with the spec's own error tables.
+//! Compares the driver's codes with the spec's own error tables.
 //!
 //! `csi/error-tables.csv` lists each row of spec.md with the [`Condition`] that this driver answers
 //! with, and the reason where its code differs or the call is not offered.
@@ -9,8 +9,8 @@ use std::process::Command;
 
 use ebs_csi_proto::Condition;
 
-/// Returns this crate's folder as cargo names it when the test runs. Not `env!`: a target directory
-/// that several checkouts share would hold the folder of another checkout.
+/// Returns this crate's directory as cargo names it when the test runs. `env!` would not do: in a
+/// target directory that several checkouts share, it may name another checkout's directory.
 fn crate_directory() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .expect("tests are run by cargo")
@@ -27,7 +27,7 @@ struct Row {
     deviation: String,
 }
 
-/// Splits one CSV line into fields; a field with a comma is quoted.
+/// Splits a CSV line into fields; a field with a comma is quoted.
 fn fields(line: &str) -> Vec<String> {
     let (mut out, mut quoted) = (vec![String::new()], false);
     for c in line.chars() {
@@ -154,8 +154,8 @@ fn spec_rows(spec: &str) -> BTreeSet<(String, String, String)> {
     out
 }
 
-/// Sidecars and kubelet repeat a call after such a condition and take every other as certainly not
-/// done.
+/// Sidecars and kubelet repeat a call after such a condition. After any other condition they assume
+/// that the call had no effect.
 #[test]
 fn exactly_9_conditions_may_be_in_progress() {
     let may: Vec<_> = Condition::ALL

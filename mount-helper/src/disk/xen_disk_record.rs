@@ -267,7 +267,7 @@ mod tests {
             [(disk(1), volume(1)), (disk(2), volume(2))].to_vec()
         );
         drop(again);
-        // The disk that was gone does not come back.
+        // The record of the disk that was gone does not come back.
         let third = XenDiskRecord::open(&path, "boot-1", |_| true).expect("open");
         assert_eq!(third.volume_of(&disk(5)), None);
         drop(third);
@@ -290,7 +290,8 @@ mod tests {
         assert_eq!(taken.all(), [(disk(4), volume(4))].to_vec());
     }
 
-    /// Another process may have written such a file, so the helper replaces it with an empty one.
+    /// Another process may have written such a file, so the helper replaces the file with an empty
+    /// one.
     #[test]
     fn group_writable_or_linked_record_file_is_rejected() {
         let directory = tempfile::tempdir().expect("tempdir");
@@ -311,7 +312,7 @@ mod tests {
         fs::remove_file(&path).expect("remove");
         std::os::unix::fs::symlink(&linked, &path).expect("symlink");
         assert_eq!(read(&path), Err(Errno::LOOP));
-        // Such a file is replaced.
+        // The helper replaces such a file.
         let taken = XenDiskRecord::open(&path, "boot", |_| true).expect("open");
         assert_eq!(taken.all(), []);
         assert_eq!(read(&path), Ok(String::new()));

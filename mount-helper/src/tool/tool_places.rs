@@ -107,7 +107,7 @@ mod tests {
         });
         assert!(places.leave());
         assert!(!places.leave());
-        // The place was kept for the next operation.
+        // The place stays reserved for the next operation.
         assert!(!places.take());
         places.adopt();
         assert!(places.take() && places.leave());

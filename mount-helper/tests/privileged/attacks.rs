@@ -1,6 +1,6 @@
-//! What was once possible and must not be again: one row for each, named as in
-//! `deploy/docs/testing.md`. The peer is a scripted agent that holds the agent's uid, a scripted
-//! broker, or a scripted tool that runs under the filter of the process it stands for.
+//! Attacks that once succeeded and must not succeed again: one row for each, named as in
+//! `deploy/docs/testing.md`. The attacker is a scripted agent with the agent's uid, a scripted
+//! broker, or a scripted tool under the filter of the process that it replaces.
 mod confinement;
 mod content;
 mod holders;
@@ -9,12 +9,12 @@ mod upkeep;
 
 use std::collections::BTreeSet;
 
-/// Print a row of the table: what was tried, and what happened as it must.
+/// Prints a row of the table: the attempt, and its required result.
 pub(crate) fn row(id: &str, tried: &str, happened: &str) {
     println!("attack | {id} | {tried} | {happened}");
 }
 
-/// `deploy/docs/testing.md` is the table of what these tests print.
+/// Compares the table in `deploy/docs/testing.md` with the rows that these tests print.
 #[test]
 fn documented_attack_table_matches_printed_rows() {
     let crate_directory = std::env::var("CARGO_MANIFEST_DIR").expect("cargo runs this");

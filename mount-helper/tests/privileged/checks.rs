@@ -1,5 +1,5 @@
-//! A check that does not end well ends the stage, and the next one tries again: nothing is ever
-//! mounted unchecked.
+//! A check that does not succeed fails the stage, and the next stage repeats the check: no
+//! unchecked file system is mounted.
 use crate::rig::{Attached, Client, LONG, Rig, able, children, done, shell, staged, volume};
 use ebs_csi_wire::{Failed, FsType, Operation, Outcome, Step, ToolEnd, VolumeId};
 use rustix::fs::{Gid, Uid};
@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 const TOOL: u32 = ebs_csi_policy::profile::TOOL.identity.uid;
 const HELD: &str = "fault-point name=tool-started";
 
-/// An ext4 of this volume that was not unmounted in order.
+/// Creates an ext4 of this volume that was not unmounted cleanly.
 fn unclean(rig: &Rig) -> (VolumeId, Attached) {
     let volume = volume();
     let attached = rig.attach(&volume, 512 * MIB);
@@ -36,7 +36,8 @@ fn send(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("kill");
 }
 
-/// Ask for the stage and hold its checker before its first open; the runner and the checker.
+/// Requests a stage and holds its checker before the checker's first open. Returns the client, the
+/// runner and the checker.
 fn held(rig: &Rig, volume: &VolumeId) -> (Client, u32, u32) {
     let before = rig.journal().matches(HELD).count();
     let mut client = rig.client();
@@ -47,7 +48,7 @@ fn held(rig: &Rig, volume: &VolumeId) -> (Client, u32, u32) {
     (client, runner, tool)
 }
 
-/// What is done to a checker, and what the stage then says of it.
+/// The name of a case, what is done to the checker, and the tool ends that the stage may report.
 type Row<'r> = (&'r str, &'r dyn Fn(u32), &'r [ToolEnd]);
 
 fn signalled(signal: u8) -> ToolEnd {
@@ -58,7 +59,7 @@ fn exited(status: u8) -> ToolEnd {
     ToolEnd::Exited(status.try_into().expect("a status"))
 }
 
-/// Lower a limit of a tool. Its own user may, and root only where the machine grants
+/// Lowers a limit of a tool. The tool's own user may do so, and root only where the machine grants
 /// CAP_SYS_RESOURCE.
 fn limit(tool: u32, resource: Resource, most: u64) {
     let pid = Pid::from_raw(tool.cast_signed());
@@ -76,7 +77,8 @@ fn limit(tool: u32, resource: Resource, most: u64) {
     .expect("thread");
 }
 
-/// A checker that dies before it begins changes nothing on the disk, and the retry checks it.
+/// A checker that ends before it begins changes nothing on the disk, and a repeated stage runs the
+/// checker again.
 #[test]
 fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
     if !able() {
@@ -108,7 +110,7 @@ fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
             &|tool| send(tool, Signal::XCPU),
             &[signalled(24)],
         ),
-        // The loader itself finds no room, then the program does not.
+        // With 64 KiB the loader finds no memory, and with 256 KiB the program finds none.
         (
             "64 KiB of memory",
             &|tool| limit(tool, Resource::Data, 64 << 10),
@@ -177,7 +179,7 @@ fn checker_past_deadline_is_ended_and_retry_succeeds() {
     done(rig.unstage(&volume));
 }
 
-/// A program of a few instructions that ends with a status.
+/// Returns a program of a few instructions that exits with a status.
 #[cfg(target_arch = "x86_64")]
 fn ends_with(status: u8) -> Vec<u8> {
     let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
@@ -187,7 +189,7 @@ fn ends_with(status: u8) -> Vec<u8> {
     elf.extend(64_u64.to_le_bytes());
     elf.extend([0; 8]);
     elf.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-    // One segment: the whole file, to be read and executed.
+    // One segment: the whole file, readable and executable.
     elf.extend([1, 0, 0, 0, 5, 0, 0, 0]);
     for number in [0, 0x40_0000, 0x40_0000, 0x86, 0x86, 0x1000_u64] {
         elf.extend(number.to_le_bytes());
@@ -206,7 +208,7 @@ fn unexpected_e2fsck_status_fails_stage_without_mount() {
     }
     let mut rig = Rig::start();
     let (volume, attached) = unclean(&rig);
-    // Before it starts: which file a tool may be is settled then.
+    // The helper is stopped first, because it determines the file of each tool at its start.
     rig.stop();
     let program = rig.path("outside/e2fsck");
     let path = program.to_str().expect("utf-8");
@@ -214,10 +216,10 @@ fn unexpected_e2fsck_status_fails_stage_without_mount() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
     rig.within(&["mount", "--bind", path, "/usr/sbin/e2fsck"]);
     rig.run(&[]);
-    // 2 asks for a restart of a machine whose root it was; 16: wrong usage; 32: cancelled; 128: a
-    // library.
+    // Bit 2 asks for a restart of the machine whose root file system was checked; 16: wrong usage;
+    // 32: cancelled; 128: an error of a library.
     for status in [3, 5, 7, 8, 12, 16, 32, 126, 127, 128, 137, 255] {
-        // In place: what is bound is the file, not its name.
+        // Writes the file in place, because the bind mount shows the file, not its name.
         fs::write(&program, ends_with(status)).expect("write");
         assert_eq!(
             rig.stage(&volume, FsType::Ext4),
@@ -232,7 +234,7 @@ fn unexpected_e2fsck_status_fails_stage_without_mount() {
         assert_eq!(rig.mounts(&attached), 0, "{status}");
     }
     rig.stop();
-    // Whoever copies a mount namespace at this moment keeps it busy.
+    // A process that copies the mount namespace at this moment keeps the mount busy.
     rig.within(&["umount", "--lazy", "/usr/sbin/e2fsck"]);
     rig.run(&[]);
     assert!(staged(rig.stage(&volume, FsType::Ext4)).checked);

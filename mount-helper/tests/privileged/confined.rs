@@ -1,4 +1,5 @@
-//! What each process of the tree holds, as the kernel shows it; and how the tree starts and ends.
+//! The credentials and limits of each helper process, as the kernel shows them, and how the
+//! processes start and end.
 use crate::rig::{LONG, Rig, able, children, done, role, staged, status, volume};
 use ebs_csi_wire::{FsType, Operation};
 use std::fs;
@@ -7,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Uids, gids, groups, permitted, effective and bounding capabilities. `SYS_RESOURCE` is left out
-/// of the comparison: a host may not grant it.
+/// Checks uids, gids, groups, and permitted, effective and bounding capabilities. The comparison
+/// leaves out `SYS_RESOURCE`, which a host may not grant.
 fn holds(pid: u32, ids: [&str; 3], permitted: u64, effective: u64) {
     const RESOURCE: u64 = 1 << 24;
     let capabilities =
@@ -74,9 +75,9 @@ fn runner_and_tool_hold_only_their_disk() {
             let tools = children(runner);
             assert_eq!(tools.len(), 1);
             holds(tools[0], NOBODY, 0, 0);
-            // It has its disk, and is about to become the program. The kernel names it before it
-            // has laid out its environment, and its loader opens a library at a time: what it keeps
-            // is what is there in the end.
+            // The tool has its disk and is about to become the program. The kernel sets the name
+            // before the environment is complete, and the loader opens one library after another,
+            // so only the final state counts.
             let end = Instant::now() + LONG;
             let (open, environment) = loop {
                 let open = descriptors(tools[0]);
@@ -97,7 +98,7 @@ fn runner_and_tool_hold_only_their_disk() {
             let rest = environment
                 .strip_prefix(b"LC_ALL=C\0TZ=UTC\0MALLOC_ARENA_MAX=4\0")
                 .expect("a plain locale and zone");
-            // mke2fs is told the time of its format.
+            // mke2fs receives the time of the format.
             let time = rest.strip_prefix(b"E2FSPROGS_FAKE_TIME=").unwrap_or(b"");
             let number = time.strip_suffix(b"\0").unwrap_or(b"");
             assert!(
@@ -109,8 +110,8 @@ fn runner_and_tool_hold_only_their_disk() {
     }
 }
 
-/// Numbers of the open descriptors of a process, and what they are. One that is closed meanwhile is
-/// left out.
+/// Returns the numbers of a process's open descriptors and what each one refers to. A descriptor
+/// that is closed meanwhile is left out.
 fn descriptors(pid: u32) -> Vec<(String, String)> {
     let mut open: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
         .expect("fd")
@@ -134,9 +135,9 @@ fn early_format_process_has_no_disk_or_program() {
     if !able() {
         return;
     }
-    // The runner makes the tool's process when it is told to go on, between two reads of the disk.
-    // On a machine that is slow to start it the look may be over before that: then the next one may
-    // come so far, and the runner alone is looked at in this one.
+    // The runner forks the tool's process when the broker tells the runner to go on, between two
+    // reads of the disk. On a slow machine the examination may end before the fork. Such a round
+    // inspects the runner alone, and a later round may see the tool's process.
     for _ in 0..10 {
         let rig = Rig::start_with(&["--fault-point", "stage-looked", "--grace", "0"]);
         let volume = volume();
@@ -200,7 +201,8 @@ fn a_stop_lets_the_running_operation_finish() {
     let attached = rig.attach(&volume, 512 << 20);
     let mut client = rig.client();
     client.send(Operation::Stage(rig.staging(&volume, FsType::Xfs)), LONG);
-    // It has been taken when a runner is there; on a fast machine it may be over by then.
+    // The operation has begun when its runner exists; on a fast machine it may also have ended by
+    // then.
     while !rig.journal().contains(" tool ") {
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -298,10 +300,11 @@ fn helper_without_cap_sys_admin_does_not_start() {
     assert!(text.contains("CAP_SYS_ADMIN is needed"), "{text}");
 }
 
-/// A helper in a mount namespace of its own, on a kubelet root `$root` that a script has prepared.
+/// Builds the command of a helper in a mount namespace of its own, on a kubelet root `$root` that a
+/// script has prepared.
 fn on_root(prepare: &str, root: &std::path::Path, more: &[&str]) -> Command {
     let script = format!("set -e; root=$1; shift; {prepare}; exec \"$@\"");
-    // One that serves although it should not is ended.
+    // Ends a helper that serves although it should not.
     let mut command = Command::new("timeout");
     command
         .args(["60", "unshare"])
@@ -319,7 +322,8 @@ fn on_root(prepare: &str, root: &std::path::Path, more: &[&str]) -> Command {
     command
 }
 
-/// Kubelet would not see mounts made there; the flag --allow-private-mounts permits the start.
+/// Kubelet would not see mounts in such a namespace. The flag --allow-private-mounts permits the
+/// start.
 #[test]
 fn helper_with_private_kubelet_mounts_does_not_start() {
     if !able() {
@@ -334,14 +338,15 @@ fn helper_with_private_kubelet_mounts_does_not_start() {
     let shared = "mount --bind \"$root\" \"$root\"; mount --make-shared \"$root\"";
     let private_pods =
         "mount --bind \"$root/pods\" \"$root/pods\"; mount --make-private \"$root/pods\"";
-    // The shell stays: with the last of its masters gone, a slave is a private mount.
+    // The shell stays alive: when the last master of a slave mount is gone, the slave becomes a
+    // private mount.
     let slave = format!(
         "{shared}; ended=0; unshare --mount --propagation slave \"$@\" || ended=$?; exit $ended"
     );
     let both = format!("{shared}; {private_pods}");
     for (prepare, place) in [
         (":", "plugins/kubernetes.io/csi"),
-        // What a container with propagation HostToContainer sees.
+        // The propagation that a container with HostToContainer sees.
         (slave.as_str(), "plugins/kubernetes.io/csi"),
         (both.as_str(), "pods"),
     ] {
@@ -354,7 +359,8 @@ fn helper_with_private_kubelet_mounts_does_not_start() {
         let errors = text.lines().filter(|line| line.contains(" error "));
         assert_eq!(errors.count(), 1, "{text}");
     }
-    // It serves where they are shared, and where it was told that nobody else needs them.
+    // The helper serves where the mounts are shared, and where a flag says that nobody else needs
+    // the mounts.
     for (prepare, more) in [(shared, &[][..]), (":", &["--allow-private-mounts"][..])] {
         let mut helper = on_root(prepare, root, more)
             .stderr(Stdio::piped())

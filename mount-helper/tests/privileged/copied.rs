@@ -1,5 +1,5 @@
-//! Mounts that another mount namespace has copied, as a container that mounts `/` of the node
-//! without mount propagation does.
+//! Mounts that another mount namespace has copied, as a container does that mounts the node's `/`
+//! without mount propagation.
 use crate::partitions::parted;
 use crate::rig::{
     Attached, LONG, MountsKept, Rig, able, done, staged, staging, told, unstaged, volume,
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
 
-/// A directory that is open in the namespace with the copy.
+/// A directory of the volume that is open in the namespace with the copy.
 struct Open {
     directory: fs::File,
     _copy: MountsKept,
@@ -34,8 +34,8 @@ fn open_in_copy(rig: &Rig, volume: &VolumeId, copy: MountsKept) -> Open {
     }
 }
 
-/// A staged volume that holds data, written and not synced, and a namespace that has a copy of its
-/// mount.
+/// Stages a volume, writes data to it without a sync, and creates a namespace that has a copy of
+/// its mount.
 fn staged_and_copied(rig: &Rig, fs: FsType) -> (VolumeId, Attached, MountsKept) {
     let volume = volume();
     let attached = rig.attach(&volume, 512 * MIB);
@@ -55,7 +55,8 @@ fn holds_its_data(root: &Path) {
     }
 }
 
-/// The same volume on another machine: a second disk of the same image, under another helper.
+/// Checks the volume's data on another machine: a copy of the image, on a second disk, under
+/// another helper.
 fn on_another_node(volume: &VolumeId, attached: &Attached, fs: FsType) {
     let other = Rig::start();
     let image = other.path("volumes").join(format!("{volume}.img"));
@@ -112,12 +113,12 @@ fn unstage_leaves_copied_mount_read_only_and_intact() {
         let open = open_in_copy(&rig, &volume, copy);
         assert_eq!(unstaged(rig.unstage(&volume)), RELEASED, "{fs}");
         assert!(!rig.inside(&rig.kubelet(&staging(&volume))).exists());
-        // Nothing can be written by the copy any more, and its reads go on.
+        // The copy can no longer write anything, and reads through it still work.
         let root = open.path();
         let error = fs::write(root.join("late"), "x").expect_err("read-only");
         assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{fs}");
         holds_its_data(&root);
-        // Kubelet asks again when the first answer was lost.
+        // Kubelet repeats the request when the first answer was lost.
         let again = unstaged(rig.unstage(&volume));
         assert!(again.already && again.copied, "{fs}: {again:?}");
         on_another_node(&volume, &attached, fs);
@@ -127,7 +128,7 @@ fn unstage_leaves_copied_mount_read_only_and_intact() {
     }
 }
 
-/// The first helper ended between the unmount and the release; another node then finds all data.
+/// The first helper ended between the unmount and the release. Another node then finds all data.
 #[test]
 fn restarted_helper_finishes_interrupted_release_of_copied_mount() {
     if !able() {
@@ -137,7 +138,7 @@ fn restarted_helper_finishes_interrupted_release_of_copied_mount() {
     let (volume, attached, copy) = staged_and_copied(&rig, FsType::Ext4);
     let open = open_in_copy(&rig, &volume, copy);
     rig.stop();
-    // Killed between the unmount and the release.
+    // Leaves the state of a helper that is killed between the unmount and the release.
     rig.forget_mounts(&attached);
     rig.run(&[]);
     let released = unstaged(rig.unstage(&volume));
@@ -158,7 +159,7 @@ fn unstage_is_refused_while_copy_has_writer() {
         let mut file = fs::File::create(open.path().join("open")).expect("create");
         let held = Refused::because(Refusal::StillHeld, Seen::Copied);
         assert_eq!(told(rig.unstage(&volume)), held, "{fs}");
-        // It is not harmed by the refusal.
+        // The refusal does not harm the open file.
         std::io::Write::write_all(&mut file, b"more").expect("write");
         drop(file);
         let released = unstaged(rig.unstage(&volume));
@@ -180,7 +181,7 @@ fn refuse_option_blocks_unstage_until_copy_is_gone() {
     assert_eq!(told(rig.unstage(&volume)), held);
     fs::write(open.path().join("still"), "writable").expect("write");
     drop(open);
-    // The kernel takes a namespace apart in its own time.
+    // The kernel takes some time to remove a namespace.
     let end = Instant::now() + LONG;
     while let ebs_csi_wire::Outcome::Refused(refused) = rig.unstage(&volume) {
         assert!(Instant::now() < end, "{refused:?}");
@@ -197,7 +198,7 @@ fn volume_is_restaged_on_node_beside_open_copy() {
         let (volume, attached, copy) = staged_and_copied(&rig, fs);
         let open = open_in_copy(&rig, &volume, copy);
         assert!(unstaged(rig.unstage(&volume)).copied);
-        // Read-only first: it must not become writable for that.
+        // The copy is staged read-only first, and this stage must not make it writable.
         let mut reader = rig.staging(&volume, fs);
         reader.read_only = true;
         staged(rig.ask(Operation::Stage(reader)));

@@ -1,6 +1,7 @@
-//! A table of crashes: kill -9 of each process at every step of every operation on either file
-//! system, some also a moment later, and some a second time during the retry. Consecutive seeds go
-//! through all cells: `CRASH_SEEDS=10000` tries so many, `CRASH_FIRST=N` begins with seed N.
+//! A table of crashes: a SIGKILL of each process at each step of each operation, on ext4 and on
+//! XFS. Some kills come a moment after the step, and some processes are killed a second time during
+//! the retry. Consecutive seeds go through all cells: `CRASH_SEEDS=10000` tries so many seeds,
+//! `CRASH_FIRST=N` begins with seed N.
 use crate::rig::{
     Attached, LONG, Rig, able, children, done, grows_mounted, shell, staged, staging, target,
     volume,
@@ -20,9 +21,10 @@ const KEPT: &str = "written before the crash";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Act {
     Format,
-    /// Of what was not unmounted in order (ext4), or was made elsewhere (XFS).
+    /// The check of a file system that was not unmounted cleanly (ext4), or that was made elsewhere
+    /// (XFS).
     Check,
-    /// Of counters that are wrong (ext4), of a log that was not replayed (XFS).
+    /// The repair of wrong counters (ext4), or of a log that was not replayed (XFS).
     Repair,
     Growth,
     Mount,
@@ -50,7 +52,7 @@ pub(crate) const EXAMINED: [&str; 5] = [
     "stage-prepared",
 ];
 
-/// The steps of an act, all of which it comes by.
+/// Returns the steps of an act, each of which the act reaches.
 fn steps(act: Act, fs: FsType) -> &'static [&'static str] {
     match act {
         Act::Format => &FORMAT,
@@ -98,13 +100,14 @@ struct Crash {
     fs: FsType,
     point: &'static str,
     victim: &'static str,
-    /// None: at the step. Else it is let go on, and the kill comes so much later.
+    /// `None`: the kill comes at the step. Otherwise the step is released, and the kill comes after
+    /// this time.
     later: Option<Duration>,
-    /// And once more in the retry, so much after it began.
+    /// The time after the start of the retry at which the victim is killed once more.
     again: Option<Duration>,
 }
 
-/// SplitMix64.
+/// The random number generator SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -121,7 +124,7 @@ pub(crate) fn in_a_runner(point: &str) -> bool {
     matches!(point, "runner-started" | "tool-started" | "runner-finished")
 }
 
-/// Every cell of the table: consecutive seeds go through all of them.
+/// Returns each cell of the table. Consecutive seeds go through all cells.
 fn cells() -> Vec<(Act, FsType, &'static str, &'static str)> {
     let mut cells = Vec::new();
     for act in ACTS {
@@ -165,12 +168,12 @@ fn crash(seed: u64, cells: &[(Act, FsType, &'static str, &'static str)]) -> Cras
 
 pub(crate) fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = kill_process(pid, signal);
     }
 }
 
-/// A volume in the state that the act begins with, and what asks for the act.
+/// Brings a volume to the state in which the act begins, and returns the request for the act.
 fn prepared(rig: &Rig, crash: Crash) -> (VolumeId, Attached, Operation) {
     let first = volume();
     let attached = rig.attach(&first, 320 * MIB);
@@ -186,7 +189,8 @@ fn prepared(rig: &Rig, crash: Crash) -> (VolumeId, Attached, Operation) {
     written.sync_all().expect("sync");
     drop(written);
     if matches!(crash.act, Act::Check | Act::Repair) && crash.fs == FsType::Xfs {
-        // As another volume, which did not make it: cleanly unmounted, or as a power cut leaves it.
+        // The disk is staged as another volume, which did not make the file system: cleanly
+        // unmounted, or as after a power cut.
         if crash.act == Act::Check {
             done(rig.unstage(&first));
         }
@@ -237,7 +241,8 @@ fn prepared(rig: &Rig, crash: Crash) -> (VolumeId, Attached, Operation) {
     (first, attached, operation)
 }
 
-/// Kill one process of the tree, and then whatever is left of it, as the end of its container does.
+/// Kills one process of the helper, and then the remaining ones, as the end of their container
+/// does. Returns whether the victim existed.
 fn kill(rig: &mut Rig, victim: &str) -> bool {
     let found = match victim {
         "supervisor" => Some(rig.pid()),
@@ -250,7 +255,7 @@ fn kill(rig: &mut Rig, victim: &str) -> bool {
         signal(pid, Signal::KILL);
     }
     if found.is_none() || matches!(victim, "runner" | "tool") {
-        // The others notice, and answer; then they go, too.
+        // The other processes notice the end and answer; then they are killed, too.
         std::thread::sleep(Duration::from_millis(3));
         signal(rig.pid(), Signal::KILL);
     }
@@ -300,7 +305,7 @@ fn survives(crash: Crash) -> bool {
         _ => panic!("{what}: {outcome:?}\n{}", rig.journal()),
     }
     not_stacked(&rig, &what);
-    // Whatever became of it, it can be had again, with what was in it.
+    // Whatever the outcome was, the volume can be staged again with its content.
     done(rig.unpublish(&volume, &target(&volume, "p")));
     done(rig.unstage(&volume));
     assert_eq!(rig.mounts(&attached), 0, "{what}");
@@ -320,7 +325,7 @@ fn survives(crash: Crash) -> bool {
     killed
 }
 
-/// No path beneath the kubelet root is mounted on twice.
+/// Checks that no path beneath the kubelet root is mounted on twice.
 #[track_caller]
 fn not_stacked(rig: &Rig, what: &str) {
     let root = format!("{}/", rig.path("kubelet").display());
@@ -338,7 +343,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().expect(name))
 }
 
-/// Each seed kills a process within an operation; the repeated request succeeds without manual
+/// Each seed kills a process within an operation. The repeated request succeeds without manual
 /// repair.
 #[test]
 fn random_crashes_leave_volume_stageable_and_intact() {

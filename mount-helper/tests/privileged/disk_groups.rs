@@ -1,5 +1,5 @@
-//! Who owns the nodes of disks: the group of disks has another number on some machines, and some
-//! have none.
+//! Owners of disks' device nodes: the group that owns disks has different numbers on different
+//! machines, and some machines have no such group.
 use crate::rig::{Attached, Rig, able, done, staged, status, volume};
 use ebs_csi_policy::audit::Process;
 use ebs_csi_policy::profile;
@@ -12,7 +12,7 @@ fn attached(rig: &Rig, owner: (u32, u32)) -> (VolumeId, Attached) {
     (volume, disk)
 }
 
-/// What the auditor has against the opener's groups.
+/// Returns the deviations that the auditor finds in the opener's groups.
 fn deviations(rig: &Rig) -> Vec<String> {
     let opener = Process::read(rig.part("opener")).expect("the opener");
     let found = opener.deviations(profile::OPENER);
@@ -36,7 +36,7 @@ fn opener_joins_group_owning_disk_device_nodes() {
         assert_eq!(deviations(&rig), Vec::<String>::new(), "{owner:?}");
         done(rig.unstage(&volume));
         assert!(!rig.journal().contains("closed-disks"), "{owner:?}");
-        // The auditor looks for itself.
+        // The auditor reads the owners of the nodes itself.
         for one in [&there, &disk] {
             rig.own(one, (4242, 0o660));
         }
@@ -44,7 +44,8 @@ fn opener_joins_group_owning_disk_device_nodes() {
     }
 }
 
-/// No group may open such nodes. The opener has no capabilities, and the broker is not root.
+/// No group may open such nodes, so the opener runs as user 0. The opener has no capabilities, and
+/// the broker is not root.
 #[test]
 fn opener_runs_as_root_for_0600_disk_nodes() {
     if !able() {
@@ -66,7 +67,7 @@ fn opener_runs_as_root_for_0600_disk_nodes() {
     drop(disk);
 }
 
-/// Mode 0400 gives nobody write access; a later stage fails and reports the owner and the mode.
+/// Mode 0400 gives nobody write access. A later stage fails and reports the owner and the mode.
 #[test]
 fn inaccessible_disk_nodes_are_logged_at_helper_start() {
     if !able() {
@@ -79,8 +80,8 @@ fn inaccessible_disk_nodes_are_logged_at_helper_start() {
     drop(disk);
 }
 
-/// The opener joins the group of the disks at its start and cannot open a later disk of another
-/// group.
+/// At its start the opener joins the group that owns the disks, so it cannot open a later disk of
+/// another group.
 #[test]
 fn disk_with_unknown_group_fails_stage_naming_owner() {
     if !able() {

@@ -1,5 +1,5 @@
-//! File systems that were made elsewhere: refused, examined or trusted by the rule; what their
-//! mounts may do.
+//! File systems that were made elsewhere: which settings refuse, check or trust them, and the
+//! options of their mounts.
 use crate::rig::{Attached, Rig, able, done, refused, shell, staged, staging, target, volume};
 use ebs_csi_wire::{
     FsType, MountFlag, Operation, Origin, Outcome, Refusal, Source, Stage, VolumeId,
@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 
 const MIB: u64 = 1 << 20;
 
-/// A disk with a file system that a person made, and a file in it.
+/// Attaches a disk with a file system that a person made, and with a file in it.
 fn made_by_hand(rig: &Rig, fs: FsType) -> (VolumeId, Attached) {
     let volume = volume();
     let attached = rig.attach(&volume, 512 * MIB);
@@ -20,14 +20,14 @@ fn made_by_hand(rig: &Rig, fs: FsType) -> (VolumeId, Attached) {
     (volume, attached)
 }
 
-/// The request for a copy of something that is not this cluster's.
+/// Returns the request for a copy of a volume that does not belong to this cluster.
 fn foreign(rig: &Rig, volume: &VolumeId, fs: FsType) -> Stage {
     let mut asked = rig.staging(volume, fs);
     asked.disk.origin = Origin::Copy;
     asked
 }
 
-/// The request for a volume of which nobody says how it began.
+/// Returns the request for a volume of unknown origin.
 fn untold(rig: &Rig, volume: &VolumeId, fs: FsType) -> Stage {
     let mut asked = rig.staging(volume, fs);
     asked.disk.origin = Origin::Unknown;
@@ -47,14 +47,14 @@ fn write_at(attached: &Attached, at: u64, bytes: &[u8]) {
     device.sync_all().expect("sync");
 }
 
-/// Damage that the superblock does not show.
+/// Damages the file system in a way that its superblock does not show.
 fn damage(attached: &Attached, fs: FsType) {
     match fs {
-        // The root directory is gone.
+        // Removes the root directory.
         FsType::Ext3 | FsType::Ext4 => {
             shell("debugfs", &["-w", "-R", "clri <2>", &attached.path()]);
         }
-        // The checksum of the first inode is wrong.
+        // Makes the checksum of the first inode wrong.
         FsType::Xfs => {
             let dump = shell(
                 "xfs_db",
@@ -70,7 +70,7 @@ fn damage(attached: &Attached, fs: FsType) {
     }
 }
 
-/// A raw publish or a restart of the helper leads to another check.
+/// A raw publish, a new attachment and a restart of the helper each cause another check.
 #[test]
 fn foreign_filesystem_is_checked_once_per_attachment() {
     if !able() {
@@ -85,7 +85,7 @@ fn foreign_filesystem_is_checked_once_per_attachment() {
         let again = staged(stage_foreign(&rig, &volume, fs));
         assert!(!again.checked, "{fs}: {again:?}");
         done(rig.unstage(&volume));
-        // A container that had the raw device may have written anything.
+        // A container that had the raw disk may have written anything.
         done(rig.publish_block(&volume, "p"));
         done(rig.unpublish(&volume, &crate::rig::block_target(&volume, "p")));
         assert!(staged(stage_foreign(&rig, &volume, fs)).checked, "{fs}");
@@ -95,7 +95,7 @@ fn foreign_filesystem_is_checked_once_per_attachment() {
         let attached = rig.attach_image(image);
         assert!(staged(stage_foreign(&rig, &volume, fs)).checked, "{fs}");
         done(rig.unstage(&volume));
-        // A new helper remembers nothing.
+        // A new helper does not know that the file system was checked.
         rig.stop();
         rig.run(&[]);
         assert!(staged(stage_foreign(&rig, &volume, fs)).checked, "{fs}");
@@ -104,8 +104,8 @@ fn foreign_filesystem_is_checked_once_per_attachment() {
     }
 }
 
-/// The answer and the journal say that the origin is untold; a copy of an own volume or a blank
-/// origin gets no such note.
+/// The answer and the journal report the untold origin. A copy of an own volume and a blank origin
+/// are not reported.
 #[test]
 fn filesystem_of_untold_origin_is_mounted_unchecked() {
     if !able() {
@@ -145,7 +145,7 @@ fn damaged_foreign_filesystem_with_sound_superblock_is_refused() {
         for read_only in [false, true] {
             let mut asked = foreign(&rig, &volume, fs);
             asked.read_only = read_only;
-            // A log that was not replayed looks like damage to who may not replay it.
+            // To a reader that may not replay the log, an unreplayed log looks like damage.
             let expected = match (fs, read_only) {
                 (FsType::Xfs, true) => Refusal::UntrustedImage,
                 _ => Refusal::FilesystemErrors,
@@ -153,7 +153,8 @@ fn damaged_foreign_filesystem_with_sound_superblock_is_refused() {
             assert_eq!(refused(rig.ask(Operation::Stage(asked))), expected, "{fs}");
         }
         assert_eq!(rig.mounts(&attached), 0, "{fs}");
-        // The same disk, where EC2 says that nobody but this volume's own mounts ever wrote to it.
+        // The same disk with origin blank, which means that only this volume's own mounts wrote to
+        // it.
         let mut ours = rig.staging(&volume, fs);
         ours.disk.origin = Origin::Blank;
         let told = rig.ask(Operation::Stage(ours));
@@ -165,8 +166,8 @@ fn damaged_foreign_filesystem_with_sound_superblock_is_refused() {
     }
 }
 
-/// A read-only stage cannot replay the log, so the helper refuses it until a writable stage has
-/// checked the disk.
+/// A read-only stage cannot replay the log, so the helper refuses the stage until a writable stage
+/// has checked the disk.
 #[test]
 fn foreign_xfs_log_is_replayed_before_check() {
     if !able() {
@@ -193,7 +194,8 @@ fn foreign_xfs_log_is_replayed_before_check() {
     let second = rig.attach_image(image);
     let mut asked = rig.staging(&copy, FsType::Xfs);
     asked.disk.origin = Origin::Copy;
-    // Nothing may be written: the log cannot be replayed, and what it holds not be judged.
+    // A read-only stage may not write, so the log cannot be replayed and its content cannot be
+    // judged.
     asked.read_only = true;
     assert_eq!(
         refused(rig.ask(Operation::Stage(asked.clone()))),
@@ -223,13 +225,13 @@ fn untrusted_images_deny_refuses_and_allow_skips_check() {
         let (volume, attached) = made_by_hand(&rig, fs);
         for outcome in [
             stage_foreign(&rig, &volume, fs),
-            // Nobody said where it was made.
+            // The origin of this file system is unknown.
             rig.ask(Operation::Stage(untold(&rig, &volume, fs))),
         ] {
             assert_eq!(refused(outcome), Refusal::UntrustedImage);
         }
         assert_eq!(rig.mounts(&attached), 0);
-        // Its own are not concerned.
+        // File systems of this cluster's own volumes are not affected.
         let own = crate::rig::volume();
         let _own = rig.attach(&own, 512 * MIB);
         staged(rig.stage(&own, fs));
@@ -253,7 +255,7 @@ fn options(rig: &Rig, path: &str) -> String {
         .to_owned()
 }
 
-/// The values off, untrusted and on restrict no volume, foreign volumes or all volumes; the mount
+/// The values off, untrusted and on restrict no volume, foreign volumes or all volumes. The mount
 /// flags suid and dev change nothing.
 #[test]
 fn nodev_nosuid_switch_sets_mount_options_by_origin() {
@@ -270,7 +272,7 @@ fn nodev_nosuid_switch_sets_mount_options_by_origin() {
         let ours = volume();
         let _own = rig.attach(&ours, 64 * MIB);
         for (volume, restricted) in [(&ours, ours_restricted), (&theirs, theirs_restricted)] {
-            // What the StorageClass says does not loosen it.
+            // The mount flags of a StorageClass do not lift the restriction.
             let flags = MountFlag::parse_all("suid,dev").expect("flags");
             let mut asked = if *volume == ours {
                 rig.staging(volume, FsType::Ext4)

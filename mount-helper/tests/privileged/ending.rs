@@ -1,4 +1,4 @@
-//! The end of the helper, as kubelet brings it about: SIGTERM, then some time, then SIGKILL.
+//! The end of the helper as kubelet causes it: SIGTERM, a grace period, and SIGKILL.
 use crate::rig::{Rig, able, done, refused, staged, target, volume};
 use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, Unpublish};
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,9 +29,9 @@ fn a_connected_agent_may_unmount_after_sigterm() {
         target: rig.kubelet(&target(&volume, "one")),
     });
     done(agent.ask(unpublish, Duration::from_secs(30)));
-    // By another connection, too.
+    // Another connection is served, too.
     done(rig.unpublish(&volume, &target(&volume, "two")));
-    // Nothing begins that may take longer than what is left.
+    // No operation begins that may take longer than the remaining time.
     assert_eq!(
         refused(rig.stage(&crate::rig::volume(), FsType::Ext4)),
         Refusal::Busy

@@ -1,5 +1,5 @@
-//! File systems that are not clean, that are copies of one another, that are read-only, and flags
-//! that must hold.
+//! File systems that are not clean, that are copies of each other or that are read-only, and mount
+//! flags that must take effect.
 use crate::rig::{
     Attached, LONG, Rig, able, done, refused, shell, staged, staging, target, told, volume,
 };
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// A second volume with the bytes that the first has on its disk while it is mounted: what a power
-/// cut leaves.
+/// Attaches a second volume with the bytes that the first volume's disk has while it is mounted, as
+/// after a power cut.
 fn snapshot(rig: &Rig, of: &Attached) -> (VolumeId, Attached) {
     let volume = volume();
     let image = rig.path("volumes").join(format!("{volume}.img"));
@@ -130,7 +130,7 @@ fn ext4_needing_manual_repair_is_refused_not_mounted() {
     let attached = rig.attach(&volume, 64 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.unstage(&volume));
-    // Errors noted, and the root directory is gone.
+    // The superblock notes errors, and the root directory is removed.
     for command in ["clri <2>", "ssv state 2"] {
         shell("debugfs", &["-w", "-R", command, &attached.path()]);
     }
@@ -155,7 +155,7 @@ fn a_damaged_xfs_is_refused_and_not_mounted() {
         .write(true)
         .open(attached.path())
         .expect("device");
-    // One bit of the superblock: its checksum tells.
+    // Changes a byte of the superblock, which the superblock's checksum shows.
     device.write_all_at(&[0x55], 40).expect("write");
     device.sync_all().expect("sync");
     drop(device);
@@ -166,7 +166,7 @@ fn a_damaged_xfs_is_refused_and_not_mounted() {
     assert_eq!(rig.mounts(&attached), 0);
 }
 
-/// The image stays the same byte for byte, and a write in the pod fails.
+/// The image stays unchanged byte for byte, and a write in the pod fails.
 #[test]
 fn read_only_stage_writes_nothing_refuses_writable_publish() {
     if !able() {
@@ -184,7 +184,7 @@ fn read_only_stage_writes_nothing_refuses_writable_publish() {
         let result = staged(rig.ask(Operation::Stage(asked.clone())));
         assert!(!result.checked && !result.repaired, "{result:?}");
         assert!(staged(rig.ask(Operation::Stage(asked))).already);
-        // What is staged read-only is not published writable.
+        // A volume that is staged read-only is not published writable.
         assert_eq!(
             refused(rig.publish(&copy, "p")),
             Refusal::MountedDifferently
@@ -309,7 +309,7 @@ fn format_options_reach_the_file_system() {
         assert!(line.ends_with(value), "{line}");
     }
     assert!(dump.contains("bigalloc") && dump.contains("encrypt"));
-    // The identifier holds the volume's digits.
+    // The file system's identifier contains the volume's digits.
     let digits: String = volume.as_str().chars().rev().take(12).collect();
     let digits: String = digits.chars().rev().collect();
     assert!(dump.contains(&digits), "{digits} in {dump}");
@@ -335,7 +335,7 @@ fn kernel_filesystem_error_is_reported_in_stats() {
         }
         let trigger = format!("/sys/fs/ext4/{}/trigger_fs_error", attached.name);
         fs::write(&trigger, "made by a test").expect("the kernel's own way to provoke an error");
-        // The kernel counts it a moment later.
+        // The kernel counts the error a moment later.
         let end = Instant::now() + LONG;
         while usage(rig.stats(&volume, &places[0])).errors == 0 && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(2));
@@ -350,7 +350,8 @@ fn kernel_filesystem_error_is_reported_in_stats() {
         }
         done(rig.unpublish(&volume, &target(&volume, "p")));
         done(rig.unstage(&volume));
-        // The error stands in the superblock: the next stage checks, and it is gone.
+        // The superblock records the error, so the next stage checks the file system and clears the
+        // record.
         assert!(staged(rig.stage(&volume, FsType::Ext4)).checked);
         assert_eq!(usage(rig.stats(&volume, &staging(&volume))).errors, 0);
         done(rig.unstage(&volume));
@@ -370,7 +371,8 @@ fn shutdown_filesystem_is_reported_and_can_be_unstaged() {
         let place = place.to_str().expect("utf-8");
         shell("xfs_io", &["-x", "-c", "shutdown", place]);
         for path in [staging(&volume), target(&volume, "p")] {
-            // ext4 of kernel 6.15 and newer says so and still answers; XFS answers nothing.
+            // ext4 of kernel 6.15 and newer reports the shutdown and still answers; XFS answers
+            // with an error.
             match rig.stats(&volume, &path) {
                 Outcome::Usage(usage) => assert!(usage.shut_down, "{fs_type}: {usage:?}"),
                 Outcome::Failed(failed) => {

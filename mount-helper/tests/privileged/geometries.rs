@@ -1,5 +1,5 @@
-//! Every tool of the policy, confined as in production, over file systems as people have them:
-//! sizes, groups, blocks, sectors, features, and what older tools made. A few of them by default;
+//! Each tool of the policy, confined as in production, on file systems as users have them: sizes,
+//! groups, blocks, sectors, features, and formats of older tools. By default a few of them;
 //! `GEOMETRIES=all` tries each, which takes some 20 minutes.
 mod rows;
 mod space;
@@ -17,17 +17,17 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use watch::{Most, Watch};
 
-/// What a step came to.
+/// The result of one step.
 struct Cell {
     step: &'static str,
-    /// Each tool with its end, as the journal tells.
+    /// Each tool that ran with its end, as the journal reports it.
     tools: Vec<(String, String)>,
     outcome: String,
     seconds: f64,
     good: bool,
 }
 
-/// The table's line of one geometry.
+/// The table's line for one geometry.
 struct Line {
     cells: Vec<Cell>,
     most: Most,
@@ -65,7 +65,7 @@ fn every_tool_works_on_common_file_system_geometries() {
         }
     }
     if only.is_none() {
-        // What only a growth that was cut short calls for runs in `attacks/upkeep/growth.rs`.
+        // The tool that only an unfinished growth needs runs in `attacks/upkeep/growth.rs`.
         let cut_short = ToolId::E2fsckAll.key();
         let tools = ebs_csi_policy::tool::TOOLS.iter().map(|tool| tool.key);
         let tools = tools.filter(|key| *key != cut_short);
@@ -99,8 +99,8 @@ impl Line {
     }
 }
 
-/// Make the file system, and have the helper do with it all that it does with a disk. An error is
-/// what prevented its making.
+/// Makes the file system, and has the helper perform each step that it performs on disks. An error
+/// says why the file system could not be made.
 fn survey(rig: &Rig, space: &Space, geometry: &Geometry) -> Result<Line, String> {
     let volume = volume();
     let image = space.disk(&volume, geometry.bytes)?;
@@ -132,7 +132,8 @@ fn survey(rig: &Rig, space: &Space, geometry: &Geometry) -> Result<Line, String>
         if step("format", &with(Origin::Blank, false), &attached) {
             done(rig.unstage(&volume));
         }
-        // It carries this volume's identifier, and is looked at only when it carries another.
+        // The file system carries this volume's identifier; it is examined only when it carries
+        // another one.
         new_identifier(geometry.fs, &attached);
     }
     if step("examine", &with(Origin::Copy, false), &attached) {
@@ -145,7 +146,7 @@ fn survey(rig: &Rig, space: &Space, geometry: &Geometry) -> Result<Line, String>
             done(rig.unstage(&volume));
         }
     }
-    // Another attachment: nothing of it is known.
+    // A new attachment, about which the helper knows nothing.
     drop(attached);
     attached = rig.attach_sectors(image.path(), geometry.sector);
     if step("examine full", &with(Origin::Copy, false), &attached) {
@@ -163,7 +164,7 @@ fn survey(rig: &Rig, space: &Space, geometry: &Geometry) -> Result<Line, String>
     Ok(line)
 }
 
-/// One stage, with the tools that ran for it.
+/// Performs one stage, and records the tools that ran for it.
 fn tried(
     rig: &Rig,
     step: &'static str,
@@ -199,7 +200,7 @@ fn tried(
     let tools_good = tools.iter().all(|(_, end)| !end.ends_with("BAD"));
     let (outcome, good) = match outcome {
         Outcome::Staged(_) => ("staged".to_owned(), true),
-        // What this kernel does not mount, nobody can mount here.
+        // A file system that this kernel cannot mount counts as good here.
         other if tools_good && !mounts_by_hand(asked, attached) => {
             (format!("not mounted by this kernel ({other:?})"), true)
         }
@@ -244,7 +245,8 @@ fn mounts_by_hand(asked: &Stage, attached: &Attached) -> bool {
     mounted
 }
 
-/// Run a program on the disk, unconfined; `@` stands for "mark it as not unmounted".
+/// Runs a program on the disk, unconfined; `@` stands for the command that marks the file system as
+/// not unmounted.
 fn by_hand(program: &str, arguments: &str, attached: &Attached) -> Result<(), String> {
     let words = arguments.split_whitespace();
     let output = Command::new(program)
@@ -260,7 +262,8 @@ fn by_hand(program: &str, arguments: &str, attached: &Attached) -> Result<(), St
     Err(said.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Let it look like another volume's. One that cannot be changed is mounted unchecked, which shows.
+/// Gives the file system a new identifier, so that it looks like another volume's. A file system
+/// whose identifier cannot be changed is mounted unchecked, and the result shows that.
 fn new_identifier(fs: FsType, attached: &Attached) {
     let result = match fs {
         FsType::Xfs => by_hand("xfs_admin", "-U generate", attached),
@@ -271,13 +274,13 @@ fn new_identifier(fs: FsType, attached: &Attached) {
     }
 }
 
-/// Directories with files, some of them large and sparse, some with long names.
+/// Writes directories with files, some of them large and sparse, some with long names.
 fn fill(rig: &Rig, volume: &VolumeId, files: u32) {
     let root = rig.inside(&rig.kubelet(&staging(volume)));
     let write = |path: &Path, text: &str| fs::write(path, text);
     for number in 0..files {
         let directory = root.join(format!("directory-{}", number / 100));
-        // A disk that is full is as good.
+        // A full disk serves as well.
         let made = fs::create_dir_all(&directory)
             .and_then(|()| write(&directory.join(format!("a-longer-name-{number}")), "text"));
         if made.is_err() {

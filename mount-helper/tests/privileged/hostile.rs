@@ -1,4 +1,4 @@
-//! A peer that is not the node-agent, or that has been taken over.
+//! A peer that is not the node-agent, or a compromised node-agent.
 use crate::rig::{
     AGENT, Client, LONG, Rig, able, connect, done, refused, staged, staging, target, volume,
 };
@@ -25,7 +25,7 @@ fn only_the_agents_uid_is_answered() {
     let (broker, tool) = (BROKER.identity.uid, TOOL.identity.uid);
     for uid in [0, broker, tool, 65532] {
         let mut client = Client::new(connect(&rig.socket(), uid));
-        // The helper may be faster with closing than this side with writing.
+        // The helper may close the connection before this side has written.
         let _ = client
             .stream
             .write_all(&frame::framed(&[8, 1]).expect("frame"));
@@ -174,7 +174,8 @@ fn target_parent_swapped_for_symlink_redirects_no_mount() {
         std::thread::spawn(move || {
             let mut swaps = 0_u32;
             while !stop.load(Ordering::Relaxed) {
-                // A mount within makes a rename fail for a moment; that is part of the game.
+                // A mount inside the directory makes a rename fail for a moment, which the test
+                // allows.
                 if fs::rename(&place, &aside).is_ok() {
                     let _ = fs::rename(&link, &place);
                     let _ = fs::rename(&place, &link);
@@ -208,7 +209,7 @@ fn target_parent_swapped_for_symlink_redirects_no_mount() {
     assert!(!rig.mountinfo().contains("/outside"));
 }
 
-/// The next stage of the volume succeeds; the disk is formatted and mounted once.
+/// The next stage of the volume succeeds. The disk is formatted and mounted once.
 #[test]
 fn stage_continues_after_its_client_disconnects() {
     if !able() {
@@ -224,7 +225,8 @@ fn stage_continues_after_its_client_disconnects() {
     );
     assert_eq!(leaving.receive(), Some(Outcome::Pending));
     drop(leaving);
-    // Whether it joins the running operation or finds its result: it is staged once.
+    // The second request joins the running operation or finds its result; in both cases the volume
+    // is staged once.
     staged(rig.stage(&volume, FsType::Ext4));
     assert_eq!(rig.mounts(&attached), 1);
     assert_eq!(rig.journal().matches("tool=mke2fs").count(), 1);
@@ -275,7 +277,7 @@ fn an_inventory_names_what_is_staged_and_published() {
     assert!(!inventory.more);
 }
 
-/// A second connection finds the stage in the inventory and can join it; an unstage of the same
+/// A second connection finds the stage in the inventory and can join it. An unstage of the same
 /// volume is refused as busy.
 #[test]
 fn running_stage_is_listed_and_blocks_no_reads() {
@@ -303,7 +305,8 @@ fn running_stage_is_listed_and_blocks_no_reads() {
         inventory.operations[0].kind,
         ebs_csi_wire::OperationKind::Stage
     );
-    // The same request joins it, another one for the volume does not get past it, a look does.
+    // The same request joins the operation, another request for the volume is refused as busy, and
+    // a read proceeds.
     assert_eq!(
         second.ask(asked, Duration::from_millis(10)),
         Outcome::Pending
@@ -320,7 +323,7 @@ fn running_stage_is_listed_and_blocks_no_reads() {
         refused(rig.stats(&held, &staging(&held))),
         Refusal::VolumeNotAtPath
     );
-    // Another volume is not concerned at all.
+    // The running stage does not affect another volume.
     assert!(done(rig.unpublish(&other, &target(&other, "p"))));
 }
 

@@ -1,9 +1,9 @@
-//! Disks that were crafted: every one is refused, checked or mounted by rule; the helper survives,
-//! and nothing that holds a byte is formatted.
+//! Crafted disks: each one is refused, checked or mounted by rule. The helper survives, and no disk
+//! that holds a byte is formatted.
 //!
-//! A disk is a recipe: a base that the real tools make, a mutation, a seed.
-//! `hostile_disks/corpus.txt` keeps some, which are replayed; `HOSTILE_SEEDS=n` tries n seeds of
-//! every base and mutation, too.
+//! A disk is a recipe: a base that the real tools make, a mutation, a seed. The test replays the
+//! recipes of `hostile_disks/corpus.txt`; `HOSTILE_SEEDS=n` also tries n seeds of each base and
+//! mutation.
 mod image;
 mod mutation;
 
@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What was kept because it went another way than its neighbours, or because it is the plain case
-/// of a rule.
+/// Recipes that are kept because their outcome differs from their neighbours', or because they are
+/// the plain case of a rule.
 const CORPUS: &str = include_str!("hostile_disks/corpus.txt");
 
-/// Refusals that come before any question of where a file system was made.
+/// Refusals that are decided before the question where a file system was made.
 const BY_CONTENT: [Refusal; 5] = [
     Refusal::CopyWithoutFilesystem,
     Refusal::UnknownContent,
@@ -109,7 +109,7 @@ fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
         let made = images
             .entry(recipe.base.name())
             .or_insert_with(|| recipe.base.make(tools.path()));
-        // The tool that makes it is not on every machine; that was said once.
+        // Not every machine has the tool that makes this base; `make` has reported that once.
         let Some(image) = made else { continue };
         let mut image = image.clone();
         recipe.mutation.apply(&mut image, Dice::of(&recipe.name()));
@@ -122,14 +122,14 @@ fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
     for ((base, how), count) in &tally {
         println!("{base:<14} {how:<28} {count}");
     }
-    // It still does its work.
+    // The helper still works.
     let volume = volume();
     let _attached = rig.attach(&volume, 64 << 20);
     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
     done(rig.unstage(&volume));
 }
 
-/// Stage the disk as ext4 or as XFS, whichever it resembles, and hold the outcome against the
+/// Stages the disk as ext4 or as XFS, whichever it resembles, and compares the outcome with the
 /// rules.
 fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
     let name = recipe.name();
@@ -141,14 +141,14 @@ fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
     let mut asked = rig.staging(&volume, fs);
     asked.disk.origin = Origin::Copy;
     let mut outcome = rig.ask(Operation::Stage(asked));
-    // A copy is never formatted. What is refused for what stands there is refused for every volume:
-    // nothing here is mounted unchecked.
+    // A copy is never formatted. A refusal because of the content applies to each volume, so the
+    // stage is repeated with a blank origin: nothing is mounted unchecked.
     if matches!(&outcome, Outcome::Refused(refused) if BY_CONTENT.contains(&refused.reason)) {
         outcome = rig.stage(&volume, fs);
     }
     let how = match &outcome {
         Outcome::Refused(refused) => refused.reason.as_str(),
-        // Asked again, it is tried again: nothing was mounted.
+        // A failed stage mounted nothing, and a repeated request tries again.
         Outcome::Failed(failed) => failed.step.as_str(),
         Outcome::Staged(staged) if staged.formatted => {
             assert!(image.is_blank(), "{name}: formatted over what was there");
@@ -164,8 +164,8 @@ fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
         done(rig.unstage(&volume));
         let fresh = rig.path("outside/fresh");
         image.write(&fresh);
-        // A mount rewrites some fields of the first XFS superblock alone, which a checker that
-        // found nothing before then minds.
+        // A mount rewrites some fields of the first XFS superblock alone. A checker that found
+        // nothing before the mount reports that difference.
         let as_it_came = fs == FsType::Xfs && sound(&fresh, fs);
         assert!(
             as_it_came || sound(&attached.image, fs),
@@ -176,7 +176,7 @@ fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
     how
 }
 
-/// What a checker that nobody confines says of it.
+/// Returns whether an unconfined checker finds the file system sound.
 fn sound(image: &Path, fs: FsType) -> bool {
     let (tool, arguments) = match fs {
         FsType::Xfs => ("xfs_repair", ["-n", "-f"]),

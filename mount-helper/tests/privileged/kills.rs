@@ -1,5 +1,5 @@
-//! Every named step of every operation, and every process killed there: the retry finds its way.
-//! Printed as a table.
+//! A table of each named step of each operation and of each process that is killed at the step: a
+//! repeated request succeeds. The test prints the table.
 use crate::rig::{
     Attached, LONG, Rig, able, block_target, children, done, grows_mounted, shell, staged, staging,
     target, volume,
@@ -21,13 +21,13 @@ fn kill(pid: u32) {
     send(pid, Signal::KILL);
 }
 
-/// What is asked, as a path through the life of a volume.
+/// The requests of a volume's life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ask {
     Stage(FsType),
-    /// Of an ext4 that was not unmounted in order.
+    /// The stage of an ext4 that was not unmounted cleanly.
     Check,
-    /// Of an ext4 whose disk has grown.
+    /// The stage of an ext4 whose disk has grown.
     Grow,
     Publish,
     PublishBlock,
@@ -63,8 +63,8 @@ fn operation(rig: &Rig, ask: Ask, volume: &VolumeId) -> Operation {
     }
 }
 
-/// What must have been done before the asked operation, and what state its success leaves: mounts
-/// of the device.
+/// Returns the requests that must precede this one, and the number of the device's mounts after its
+/// success.
 fn around(ask: Ask) -> (Vec<Ask>, usize) {
     match ask {
         Ask::Stage(_) => (vec![], 1),
@@ -88,7 +88,8 @@ fn succeeded(what: &str, outcome: &Outcome) {
     );
 }
 
-/// Who dies. The agent's death is the end of its connection, after which the work goes on.
+/// The killed processes. The agent's death is the end of its connection, after which the operation
+/// continues.
 const VICTIMS: [&str; 7] = [
     "agent",
     "supervisor",
@@ -99,18 +100,18 @@ const VICTIMS: [&str; 7] = [
     "tool",
 ];
 
-/// A tool is at work at these steps; at the others there is no runner.
+/// Returns whether the fault point of this step holds a runner.
 fn in_a_runner(point: &str) -> bool {
     matches!(point, "runner-started" | "tool-started" | "runner-finished")
 }
 
 fn there((ask, point): (Ask, &str), victim: &str) -> bool {
-    // The kernel grows what is mounted, where it may: then no tool runs.
+    // Where the host allows it, the kernel grows the mounted file system, and no tool runs.
     if ask == Ask::Grow && point != "stage-grown" && grows_mounted() {
         return false;
     }
     match victim {
-        // A growth runs two tools, and each would be held until somebody lets it go on.
+        // A growth runs two tools, and the fault point would hold each of them until a signal.
         "agent" => ask != Ask::Grow || !in_a_runner(point),
         "runner" => in_a_runner(point),
         "tool" => point == "tool-started",
@@ -118,7 +119,7 @@ fn there((ask, point): (Ask, &str), victim: &str) -> bool {
     }
 }
 
-/// Bring the disk into the state that the step needs.
+/// Brings the disk to the state that the request needs.
 fn prepare(ask: Ask, attached: &Attached) {
     match ask {
         Ask::Check => {
@@ -129,7 +130,7 @@ fn prepare(ask: Ask, attached: &Attached) {
     }
 }
 
-/// The kernel grows the file system once it is mounted, where the host allows it.
+/// The kernel grows the file system after the mount, where the host allows it.
 #[test]
 fn restarted_helper_completes_stage_killed_after_growth() {
     if !able() {
@@ -138,17 +139,17 @@ fn restarted_helper_completes_stage_killed_after_growth() {
     for victim in ["supervisor", "broker", "directories"] {
         survives(Ask::Grow, "stage-grown", victim);
     }
-    // Read on the console of a virtual machine.
+    // Printed for the console of the virtual machine.
     println!("killed once it grew, mounted: {}", grows_mounted());
 }
 
-/// Hold the operation at a step, kill one process there, and ask again, of a new helper where the
-/// tree has ended.
+/// Holds the operation at a step, kills one process there, and repeats the request. A new helper
+/// answers it where the kill has ended the helper.
 fn survives(ask: Ask, point: &str, victim: &str) {
     let (before, mounts) = around(ask);
     let mut rig = Rig::start();
     let volume = volume();
-    // XFS has no smaller ones.
+    // mkfs.xfs refuses much smaller disks.
     let attached = rig.attach(&volume, 320 * MIB);
     for earlier in before {
         succeeded("before", &rig.ask(operation(&rig, earlier, &volume)));
@@ -172,8 +173,8 @@ fn survives(ask: Ask, point: &str, victim: &str) {
                 rig.part(victim)
             });
             assert_ne!(rig.ended(), Some(0));
-            // A runner that is let go on finds nobody there, and ends. Those of a broker the
-            // supervisor has ended.
+            // A runner that is released finds no peer and ends. When the broker was killed, the
+            // supervisor has ended the runners.
             if let Some(runner) = runner.filter(|_| victim == "supervisor") {
                 send(runner, Signal::USR1);
             }
@@ -186,7 +187,7 @@ fn survives(ask: Ask, point: &str, victim: &str) {
                 runner
             });
             if victim == "tool" {
-                // The runner is held by the fault point itself: it goes with the tree.
+                // The fault point holds the runner itself, so the runner is killed as well.
                 kill(runner);
             }
             let outcome = client.receive().expect("an answer");
@@ -195,7 +196,8 @@ fn survives(ask: Ask, point: &str, victim: &str) {
         }
     }
     if victim == "agent" {
-        // The step was passed; a new agent comes, and finds what was done or joins what goes on.
+        // The step has passed. A new agent connects, and finds the result or joins the running
+        // operation.
         assert!(matches!(
             rig.ask(Operation::Inspect(ebs_csi_wire::Inspect::default())),
             Outcome::Inventory(_)
@@ -206,7 +208,7 @@ fn survives(ask: Ask, point: &str, victim: &str) {
     let what = format!("{ask:?} {point} {victim}");
     succeeded(&what, &rig.ask(operation(&rig, ask, &volume)));
     assert_eq!(rig.mounts(&attached), mounts, "{what}");
-    // Whatever was done twice, all of it can be undone.
+    // Each effect can be undone, even one that happened twice.
     done(rig.unpublish(&volume, &target(&volume, "p")));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     done(rig.unstage(&volume));
@@ -216,7 +218,7 @@ fn survives(ask: Ask, point: &str, victim: &str) {
 const STAGE: Ask = Ask::Stage(FsType::Ext4);
 const XFS: Ask = Ask::Stage(FsType::Xfs);
 
-/// Every fault point of `src`, with an operation that comes by it.
+/// Each fault point of `src`, with an operation that reaches it.
 const STEPS: [(Ask, &str); 28] = [
     (STAGE, "stage-found"),
     (STAGE, "stage-looked"),
@@ -248,7 +250,8 @@ const STEPS: [(Ask, &str); 28] = [
     (Ask::Unstage, "unstage-removed"),
 ];
 
-/// Whoever is killed at whatever step, asking again ends where it would have ended.
+/// After a kill of any process at any step, the repeated request has the same result as without the
+/// kill.
 #[test]
 fn retried_request_converges_after_kill_at_any_step() {
     if !able() {
@@ -261,7 +264,7 @@ fn retried_request_converges_after_kill_at_any_step() {
         .collect();
     let todo = Mutex::new(todo);
     let converged = Mutex::new(BTreeMap::new());
-    // Each waits for processes most of the time.
+    // Each of these threads waits for processes most of the time.
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
@@ -301,7 +304,7 @@ fn retried_request_converges_after_kill_at_any_step() {
     assert_eq!(converged.len(), cells.count());
 }
 
-/// No step is left out: the names are those that the program's own text has.
+/// The table leaves out no step: its names are those in the program's source.
 #[test]
 fn kill_table_lists_every_fault_point() {
     let src = std::path::PathBuf::from(

@@ -1,10 +1,10 @@
-//! The kubelet root as nodes have it.
+//! A kubelet root as on real nodes.
 use crate::rig::{Rig, able, done, staged, staging, target, told, volume};
 use ebs_csi_wire::{FsType, Inspect, KubeletPath, Operation, Outcome, Seen, Unpublish, Unstage};
 
 const MIB: u64 = 1 << 20;
 
-/// Where nodes keep kubelet's directory on another disk, behind a link. The mount table knows no
+/// Some nodes keep kubelet's directory on another disk, behind a link. The mount table contains no
 /// links.
 #[test]
 fn symlinked_kubelet_root_serves_and_reports_link_paths() {

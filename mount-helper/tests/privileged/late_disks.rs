@@ -1,4 +1,4 @@
-//! Disks that come while they are looked for.
+//! Disks that appear while the helper looks for them.
 use crate::rig::{LONG, Rig, able, done, staged, volume};
 use ebs_csi_mount_helper::disk::device::{Access, DeviceError, DiskRoots, Recognition};
 use ebs_csi_wire::{FsType, Node, Outcome, Refusal};
@@ -23,7 +23,7 @@ fn disks(rig: &Rig) -> DiskRoots {
     .expect("roots")
 }
 
-/// Wait until a thread waits for something, or is over.
+/// Waits until a thread sleeps, or until `over` returns true.
 fn asleep(thread: rustix::process::Pid, over: impl Fn() -> bool) {
     let state = format!("/proc/self/task/{}/status", thread.as_raw_nonzero());
     let end = Instant::now() + LONG;
@@ -56,7 +56,7 @@ fn disk_look_up_waits_for_late_attachment() {
         let device = found.join().expect("the look-up").expect("the disk");
         assert_eq!(device.path(), attached.path());
     });
-    // The helper waits for some seconds; who asks again gets the disk.
+    // The helper waits for some seconds, and a repeated request finds the disk.
     let volume = self::volume();
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| {
@@ -76,7 +76,7 @@ fn disk_look_up_waits_for_late_attachment() {
 }
 
 /// The kernel makes the node with mode 0600, and udev opens it to the disk group later. A look-up
-/// without patience fails.
+/// that does not wait fails.
 #[test]
 fn disk_look_up_waits_for_device_node_permissions() {
     if !able() {
@@ -90,7 +90,7 @@ fn disk_look_up_waits_for_device_node_permissions() {
         fs::set_permissions(&node, fs::Permissions::from_mode(mode)).expect("chmod");
     };
     let disks = disks(&rig);
-    // As the kernel makes it, before udev has given it to its group.
+    // The mode that the kernel sets, before udev opens the node to its group.
     mode(0o600);
     let look = &|patience: Duration| {
         let (uid, gid) = (Uid::from_raw(OPENER), Gid::from_raw(OPENER));

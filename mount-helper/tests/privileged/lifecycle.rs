@@ -48,7 +48,7 @@ fn life_of(fs_type: FsType) {
     assert!(!usage.block && usage.total_bytes > 256 * MIB && usage.used_inodes > 0);
     assert!(usage.available_bytes <= usage.total_bytes);
 
-    // A published volume is not unstaged under its pods.
+    // A volume that is published to pods is not unstaged.
     assert_eq!(refused(rig.unstage(&volume)), Refusal::StillHeld);
     for pod in ["one", "two"] {
         assert!(!done(rig.unpublish(&volume, &target(&volume, pod))));
@@ -64,7 +64,7 @@ fn life_of(fs_type: FsType) {
     assert!(!restaged.formatted && !restaged.checked, "{restaged:?}");
     assert!(!done(rig.unstage(&volume)));
 
-    // On another node the same bytes are there.
+    // A second node finds the same bytes.
     let image = attached.image.clone();
     attached.detach();
     let elsewhere = Rig::start();
@@ -191,7 +191,7 @@ fn many_volumes_are_staged_at_once() {
     }
 }
 
-/// The kernel ties this to CAP_SYS_RESOURCE alone, which a host need not grant.
+/// For this growth the kernel requires CAP_SYS_RESOURCE, which a host need not grant.
 #[test]
 fn mounted_ext4_grows_only_with_cap_sys_resource() {
     if !able() {
@@ -207,13 +207,13 @@ fn mounted_ext4_grows_only_with_cap_sys_resource() {
         Outcome::Expanded(expanded) if granted => {
             assert_eq!(expanded.device_bytes, 1024 * MIB);
             assert_eq!(expanded.filesystem_bytes, 1024 * MIB);
-            // Read on the console of a virtual machine.
+            // Printed for the console of the virtual machine.
             println!("grown while it is mounted");
         }
         Outcome::Failed(failed) if !granted => {
             assert_eq!(failed.step, Step::Grow);
             assert_eq!(failed.errno.map(|e| e.get()), Some(1));
-            // What is mounted already stays staged all the same.
+            // The volume stays staged after the failed growth.
             let again = staged(rig.stage(&volume, FsType::Ext4));
             assert!(again.already && !again.grown);
         }
@@ -309,13 +309,13 @@ fn read_only_raw_publish_blocks_all_writes() {
             path.display()
         );
     }
-    // One kind at a time: a writer would write to what a reader was promised to be still.
+    // A disk is published either read-only or writable, because a reader relies on unchanging data.
     let told = told(publish("three", false));
     assert_eq!(told.reason, Refusal::StillHeld);
     assert!(matches!(told.seen, Some(ebs_csi_wire::Seen::MountedAt(_))));
     unpublish("one");
     write(&kernels).expect_err("two is still there");
-    // Nor is it staged beside it.
+    // A stage beside a read-only publish is refused as well.
     assert_eq!(
         refused(rig.stage(&volume, FsType::Ext4)),
         Refusal::StillHeld
@@ -328,8 +328,8 @@ fn read_only_raw_publish_blocks_all_writes() {
     unpublish("three");
 }
 
-/// Without the file NAME.0xd0 beside the device node the request is refused; a link in its place is
-/// an error.
+/// Without the file NAME.0xd0 beside the device node the request is refused. A link in the file's
+/// place is an error.
 #[test]
 fn simulated_disk_serves_statistics_from_adjacent_file() {
     if !able() {
@@ -348,7 +348,7 @@ fn simulated_disk_serves_statistics_from_adjacent_file() {
     let page: Vec<u8> = (0..=255).cycle().take(4096).collect();
     fs::write(&file, &page).expect("write");
     assert_eq!(ask(), Outcome::LogPage(LogPage { page }));
-    // A link leads nowhere.
+    // The helper does not follow a link.
     fs::remove_file(&file).expect("remove");
     std::os::unix::fs::symlink("/etc/passwd", &file).expect("symlink");
     assert!(matches!(ask(), Outcome::Failed(_)));

@@ -1,6 +1,6 @@
-//! The real helper, started as on a node but for its policy (`--sandbox`), against real loop
-//! devices and real file systems, in a mount namespace of its own. Needs root; says so and returns
-//! where it has not got it.
+//! The real helper, started as on a node except for its policy (`--sandbox`), with real loop
+//! devices and real file systems, in its own mount namespace. The tests need root; without root
+//! they print a message and return.
 mod attacks;
 mod checks;
 mod confined;

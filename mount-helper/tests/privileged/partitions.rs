@@ -1,4 +1,4 @@
-//! A volume whose attribute `partition` names a part of its disk.
+//! A volume whose attribute `partition` selects a partition of its disk.
 use crate::rig::{
     Attached, LONG, Rig, able, block_target, disk, done, refused, shell, staged, staging, target,
     volume,
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 
-/// A disk with a table of two partitions, and the nodes of both.
+/// Attaches a disk with a table of two partitions, and makes the device nodes of both.
 pub(crate) fn parted(rig: &Rig, volume: &VolumeId) -> Attached {
     let image = rig.path("volumes").join(format!("{volume}.img"));
     fs::File::create(&image)
@@ -41,7 +41,7 @@ pub(crate) fn parted(rig: &Rig, volume: &VolumeId) -> Attached {
     attached
 }
 
-/// Stage, publish, statistics and growth use the partition alone; a stage of the whole disk or of
+/// Stage, publish, statistics and growth use the partition alone. A stage of the whole disk or of
 /// another partition is refused.
 #[test]
 fn partition_lifecycle_keeps_partition_table_valid() {
@@ -53,14 +53,15 @@ fn partition_lifecycle_keeps_partition_table_valid() {
         let volume = volume();
         let attached = parted(&rig, &volume);
         let two = NonZeroU32::new(2);
-        // The whole disk holds a table: that is no file system, and it is not formatted over.
+        // The whole disk holds a partition table. The table is no file system, and the helper does
+        // not format over it.
         assert_eq!(
             refused(rig.stage(&volume, fs_type)),
             Refusal::PartitionTable
         );
         let mut asked = rig.staging(&volume, fs_type);
         asked.disk.partition = two;
-        // What was attached was the whole disk.
+        // The whole disk was attached, so its size is the size at attach.
         asked.disk.size_at_attach = NonZeroU64::new(512 * MIB);
         let first = staged(rig.ask(Operation::Stage(asked.clone())));
         assert!(first.formatted, "{fs_type}");
@@ -87,7 +88,7 @@ fn partition_lifecycle_keeps_partition_table_valid() {
             ours.map(|held| held.staged).collect::<Vec<_>>(),
             [true, false]
         );
-        // Growth ends where the partition ends; asked for is the volume's size.
+        // Growth ends at the end of the partition, although the request asks for the volume's size.
         let outcome = rig.client().ask(
             Operation::Expand(Expand {
                 volume: volume.clone(),
@@ -101,7 +102,7 @@ fn partition_lifecycle_keeps_partition_table_valid() {
             panic!("{outcome:?}");
         };
         assert_eq!(device_bytes, 340 * MIB);
-        // The disk is in use while one of its partitions is.
+        // A partition that does not exist is not found.
         assert_eq!(
             refused(rig.ask(Operation::Stage({
                 let mut other = rig.staging(&volume, fs_type);

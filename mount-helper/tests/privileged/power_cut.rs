@@ -1,4 +1,4 @@
-//! The power goes at a step of a stage: what the disk holds at that moment is staged again, on this
+//! A power cut at a step of a stage: the disk's content at that moment is staged again, on this
 //! node and on another.
 use crate::rig::{LONG, Rig, able, children, done, shell, staged, staging, target, volume};
 use ebs_csi_wire::{FsType, Operation, VolumeId};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 const MIB: u64 = 1 << 20;
 
-/// It may have ended with another part.
+/// Kills a process, which may have ended with another part of the helper.
 fn kill(pid: u32) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("pid");
     let _ = kill_process(pid, Signal::KILL);
@@ -19,7 +19,8 @@ fn copy(from: &Path, to: &Path) {
     shell("cp", &["--sparse=always", &text(from), &text(to)]);
 }
 
-/// Stage what an image holds, use it, and take it away again; whether it was formatted.
+/// Stages the content of an image, uses the volume, and unstages it. Returns whether the stage
+/// formatted the disk.
 fn comes_back(rig: &Rig, volume: &VolumeId, image: &Path, fs: FsType) -> bool {
     let own = rig.path("volumes").join(format!("{volume}.img"));
     copy(image, &own);
@@ -35,7 +36,7 @@ fn comes_back(rig: &Rig, volume: &VolumeId, image: &Path, fs: FsType) -> bool {
     result.formatted
 }
 
-/// The cut comes at each of 7 steps. A disk whose format had ended is not formatted again.
+/// The cut happens at each of 7 steps. A disk whose format had ended is not formatted again.
 #[test]
 fn power_cut_during_stage_recovers_on_either_node() {
     if !able() {
@@ -58,11 +59,11 @@ fn power_cut_during_stage_recovers_on_either_node() {
             let mut client = rig.client();
             client.send(Operation::Stage(rig.staging(&volume, fs)), LONG);
             rig.wait_for(&format!("fault-point name={step}"));
-            // What the kernel holds back is lost, as in a cut.
+            // Writes that the kernel still holds are lost, as in a power cut.
             let cut = rig.path("outside/cut");
             copy(&attached.image, &cut);
             let elsewhere = comes_back(&other, &volume, &cut, fs);
-            // The machine is gone with all that ran on it.
+            // The machine loses power, and all its processes end.
             for pid in children(rig.pid()) {
                 kill(pid);
             }

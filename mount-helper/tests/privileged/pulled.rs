@@ -1,6 +1,6 @@
-//! A disk is pulled at each step of each operation, as EC2 does when it detaches by force. Only a
-//! virtual machine has a disk that leaves: an NVMe controller, which the made-up `/sys` shows as a
-//! disk of Xen, since QEMU's has neither EC2's model nor its serial.
+//! A disk disappears at each step of each operation, as when EC2 detaches it by force. Only a
+//! virtual machine has a disk that can disappear: an NVMe controller, which the simulated `/sys`
+//! shows as a Xen disk, because QEMU's controller has neither EC2's model nor its serial.
 use crate::crashes::{EXAMINED, FORMAT, in_a_runner, signal};
 use crate::rig::{LONG, Rig, block_target, done, shell, staged, staging, target, volume};
 use crate::virtual_machine::{plug_the_disk_in, pull_the_disk};
@@ -13,7 +13,7 @@ use std::path::Path;
 
 const REAL: &str = "nvme0n1";
 const NAME: &str = "xvdba";
-/// The machine's disk.
+/// Size of the machine's disk, in bytes.
 const BYTES: usize = 16 << 20;
 const KEPT: &str = "written before the disk was pulled";
 
@@ -82,7 +82,7 @@ fn unstage(rig: &Rig, volume: &VolumeId) -> Operation {
     })
 }
 
-/// Brings the disk to the state that the act begins with, and answers what asks for the act.
+/// Brings the disk to the state in which the act begins, and returns the request for the act.
 fn prepared(rig: &Rig, volume: &VolumeId, act: Act) -> Operation {
     let mut disk = fs::OpenOptions::new()
         .write(true)
@@ -124,7 +124,7 @@ fn prepared(rig: &Rig, volume: &VolumeId, act: Act) -> Operation {
         }
         Act::Check => {
             done(rig.unstage(volume));
-            // As a node that lost its power leaves it.
+            // Leaves the state of a node that lost its power.
             let disk = format!("/dev/{REAL}");
             shell("debugfs", &["-w", "-R", "ssv state 0", &disk]);
             stage(rig, volume, Origin::Blank)
@@ -133,7 +133,7 @@ fn prepared(rig: &Rig, volume: &VolumeId, act: Act) -> Operation {
     }
 }
 
-/// Pulls the disk while the helper is held at this step, and lets the helper go on.
+/// Removes the disk while the helper is held at this step, and releases the helper.
 fn pulled(act: Act, point: &str) {
     let what = format!("{act:?} at {point}");
     let volume = volume();
@@ -158,7 +158,7 @@ fn pulled(act: Act, point: &str) {
     println!("{what}: {outcome:?}");
     drop(client);
 
-    // Whatever was answered, kubelet can take the volume away, and nothing of it stays.
+    // Whatever the answer was, kubelet can remove the volume, and no path or mount remains.
     for place in [target(&volume, "p"), block_target(&volume, "p")] {
         done(rig.ask(unpublish(&rig, &volume, &place)));
         assert!(
@@ -179,7 +179,8 @@ fn pulled(act: Act, point: &str) {
         rig.mountinfo()
     );
 
-    // The disk comes back, and with it what was written. The next runner would be held as well.
+    // The disk comes back with its content. The helper restarts, because the fault point would also
+    // hold the next runner.
     rig.stop();
     rig.run(&[]);
     plug_the_disk_in();

@@ -1,5 +1,5 @@
-//! A disk is mounted or shown raw: a raw writer and a file system on the same bytes would destroy
-//! each other.
+//! A disk is either mounted or published raw: a raw writer and a file system on the same bytes
+//! would destroy each other's data.
 use crate::partitions::parted;
 use crate::rig::{
     Rig, able, block_target, disk, done, refused, shell, staged, staging, told, volume,
@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 
 const MIB: u64 = 1 << 20;
 
-/// The answer is "still held", and names `place`.
+/// Checks that the answer is the refusal `StillHeld`, which names `place`.
 #[track_caller]
 fn held_at(rig: &Rig, outcome: Outcome, place: &str) {
     let told = told(outcome);
@@ -34,14 +34,14 @@ fn raw_published_disk_refuses_stage_and_unstage() {
             read_only,
         };
         assert!(!done(rig.ask(Operation::PublishBlock(shown))));
-        // Blank so far; what the pod writes next must not meet a file system.
+        // The disk is still blank, and what the pod writes next must not overwrite a file system.
         held_at(&rig, rig.stage(&volume, FsType::Ext4), &place);
-        // To let it go would have it detached.
+        // After an unstage, the volume would be detached from the pod.
         held_at(&rig, rig.unstage(&volume), &place);
         done(rig.unpublish(&volume, &place));
         assert!(done(rig.unstage(&volume)), "nothing was staged");
         if !read_only {
-            // What it wrote need not stand where a blank disk is read.
+            // The pod may have written outside the areas that are read to find a blank disk.
             assert_eq!(refused(rig.stage(&volume, FsType::Ext4)), Refusal::UsedRaw);
             shell("mke2fs", &["-q", "-F", "-t", "ext4", &attached.path()]);
         }
@@ -54,8 +54,8 @@ fn raw_published_disk_refuses_stage_and_unstage() {
     }
 }
 
-/// One partition can be mounted beside another one published raw, but unstage is refused until the
-/// raw one is unpublished.
+/// One partition can be mounted beside another one that is published raw. Unstage is refused until
+/// the raw partition is unpublished.
 #[test]
 fn partition_conflicts_with_whole_disk_not_with_neighbour() {
     if !able() {
@@ -81,7 +81,7 @@ fn partition_conflicts_with_whole_disk_not_with_neighbour() {
     for (part, pod) in [(None, "whole"), (Some(2), "second")] {
         held_at(&rig, show(part, pod), &staging(&volume));
     }
-    // The volume is let go as a whole.
+    // Unstage concerns the whole volume.
     held_at(&rig, rig.unstage(&volume), &block_target(&volume, "first"));
     hide("first");
     done(rig.unstage(&volume));

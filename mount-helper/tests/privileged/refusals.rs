@@ -1,4 +1,4 @@
-//! Disks and places on which a request must be refused, or fail, with everything left as it was.
+//! Disks and places for which a request must be refused or fail, and must change nothing.
 use crate::rig::{
     Attached, Rig, able, disk, done, refused, shell, staged, staging, target, told, volume,
 };
@@ -19,7 +19,7 @@ fn write(attached: &Attached, at: u64, bytes: &[u8]) {
         .expect("image");
     image.write_all_at(bytes, at).expect("write");
     image.sync_all().expect("sync");
-    // The loop device has its own cache.
+    // The loop device has a cache of its own.
     shell("blockdev", &["--flushbufs", &attached.path()]);
 }
 
@@ -28,7 +28,7 @@ fn unchanged(attached: &Attached, before: &[u8]) {
     assert!(after == before, "the disk was written to");
 }
 
-/// Stage must be refused so, and must not write a byte.
+/// Checks that the stage is refused for this reason and writes no byte.
 fn refuses(rig: &Rig, attached: &Attached, asked: Stage, reason: Refusal) -> Option<Seen> {
     let before = fs::read(&attached.image).expect("image");
     let refused = told(rig.ask(Operation::Stage(asked)));
@@ -102,7 +102,7 @@ fn a_disk_that_holds_anything_is_never_formatted() {
             assert_eq!(told.as_ref(), Some(&seen), "{what}");
         }
     }
-    // What was made was made in memory, to compare.
+    // Each tool ran on a file in memory, for the comparison.
     let count = |words| rig.journal().matches(words).count();
     assert_eq!(count(" tool "), count(" made-in-memory "));
 }
@@ -132,7 +132,7 @@ fn a_disk_with_another_file_system_is_refused() {
     }
 }
 
-/// The disk stays unchanged, whatever file system type the stage asks for.
+/// The disk stays unchanged, whatever file system type the stage requests.
 #[test]
 fn lost_first_superblock_is_refused_as_damaged() {
     if !able() {
@@ -173,7 +173,7 @@ fn unreadable_disk_fails_stage_and_is_not_formatted() {
     let rig = Rig::start();
     let volume = volume();
     let attached = rig.attach(&volume, 64 * MIB);
-    // The disk keeps its size, but nothing of it can be read any more.
+    // The disk keeps its size, but none of its content can be read.
     fs::File::options()
         .write(true)
         .open(&attached.image)
@@ -190,7 +190,7 @@ fn unreadable_disk_fails_stage_and_is_not_formatted() {
     assert!(!rig.journal().contains(" tool "));
 }
 
-/// Size, origin, read-only mode and partition must fit the disk. Two of the rows ask for mount
+/// Size, origin, read-only mode and partition must fit the disk. Two of the rows request mount
 /// flags that the helper refuses.
 #[test]
 fn stage_is_refused_when_request_contradicts_disk() {
@@ -240,7 +240,7 @@ fn stage_selects_disk_by_serial_not_device_name() {
     let rig = Rig::start();
     let (wanted, other) = (volume(), volume());
     let stranger = rig.attach(&other, 64 * MIB);
-    // A name or a link is a hint and no more.
+    // A device name or a link is only a hint.
     std::os::unix::fs::symlink(&stranger.name, rig.path("dev/xvdba")).expect("symlink");
     let mut asked = rig.staging(&wanted, FsType::Ext4);
     asked.disk.device_hint = ebs_csi_wire::DeviceName::parse("/dev/xvdba").ok();
@@ -309,7 +309,7 @@ fn stage_refuses_second_path_or_occupied_path() {
         refused(rig.ask(Operation::Stage(read_only))),
         Refusal::MountedDifferently
     );
-    // Neither may anybody take away what is not his.
+    // A volume cannot unstage another volume's mount either.
     let foreign = Operation::Unstage(ebs_csi_wire::Unstage {
         volume: other.clone(),
         staging: rig.kubelet(&staging(&volume)),
@@ -319,7 +319,7 @@ fn stage_refuses_second_path_or_occupied_path() {
     done(rig.unstage(&volume));
 }
 
-/// Unstaged volumes, other volumes' paths and occupied targets are refused, and the content of an
+/// Unstaged volumes, other volumes' paths and occupied targets are refused. The content of an
 /// occupied target stays.
 #[test]
 fn publish_target_shows_only_verified_staging_mount() {
@@ -360,11 +360,12 @@ fn publish_target_shows_only_verified_staging_mount() {
         refused(rig.stats(&volume, &target(&volume, "nobody"))),
         Refusal::VolumeNotAtPath
     );
-    // A mounted file system is not handed out raw.
+    // A mounted file system is not published raw.
     let raw = told(rig.publish_block(&volume, "p"));
     assert_eq!(raw.reason, Refusal::StillHeld);
     assert!(matches!(raw.seen, Some(Seen::MountedAt(_))), "{raw:?}");
-    // Nor unstaged while a pod sees it: the pod's place is named.
+    // The volume is not unstaged while it is published to a pod; the refusal names the pod's
+    // target.
     let there = Seen::MountedAt(rig.kubelet(&target(&volume, "p")));
     assert_eq!(
         told(rig.unstage(&volume)),
@@ -372,7 +373,7 @@ fn publish_target_shows_only_verified_staging_mount() {
     );
     done(rig.unpublish(&volume, &target(&volume, "p")));
 
-    // What is in the way stays.
+    // A file or directory that occupies a target stays.
     let occupied = rig.path("kubelet").join(target(&volume, "file"));
     fs::create_dir_all(occupied.parent().expect("parent")).expect("mkdir");
     fs::write(&occupied, "someone's").expect("write");
@@ -422,7 +423,7 @@ fn expand_outside_required_and_limit_bytes_is_refused() {
         Refusal::VolumeNotAtPath
     );
     done(rig.unstage(&volume));
-    // An id that no disk has.
+    // No disk has this id.
     let nobody = VolumeId::parse("vol-1a2b3c4d").expect("id");
     assert_eq!(
         refused(rig.expand(&nobody, &staging(&nobody))),
@@ -430,7 +431,7 @@ fn expand_outside_required_and_limit_bytes_is_refused() {
     );
 }
 
-/// Another thread exchanges the nodes of two disks during 40 stages; each mount shows the file of
+/// Another thread exchanges the nodes of two disks during 40 stages. Each mount shows the file of
 /// the requested volume.
 #[test]
 fn swapped_device_node_never_exposes_another_disk() {
@@ -453,7 +454,7 @@ fn swapped_device_node_never_exposes_another_disk() {
     let mut shown = 0;
     std::thread::scope(|scope| {
         let swapper = scope.spawn(|| {
-            // An even number of swaps: the nodes end where they began.
+            // An even number of exchanges leaves the nodes as they were at the start.
             while !stop.load(Ordering::Relaxed) {
                 for _ in 0..2 {
                     renameat_with(CWD, &nodes[0], CWD, &nodes[1], RenameFlags::EXCHANGE)

@@ -1,5 +1,4 @@
-//! One helper in a mount namespace of its own, with a kubelet root, a device directory and loop
-//! devices.
+//! A helper in its own mount namespace, with a kubelet root, a device directory and loop devices.
 mod client;
 mod elsewhere;
 mod loop_device;
@@ -26,12 +25,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The uid that the node-agent runs under.
+/// The uid of the node-agent.
 pub(crate) const AGENT: u32 = ebs_csi_policy::profile::NODE_AGENT.identity.uid;
-/// Longer than anything here takes; only a hang reaches it.
+/// A time that only a hang reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// True when this process may do what the tests need; says why not otherwise.
+/// Returns whether this process may do what the tests need, and prints the reason if not.
 pub(crate) fn able() -> bool {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: needs root");
@@ -44,7 +43,7 @@ pub(crate) fn able() -> bool {
     true
 }
 
-/// A fresh volume id.
+/// Returns a new volume id.
 pub(crate) fn volume() -> VolumeId {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -68,11 +67,12 @@ pub(crate) fn shell(program: &str, arguments: &[&str]) -> String {
 
 pub(crate) struct Rig {
     helper: Option<Child>,
-    /// Holds the mount namespace while helpers come and go.
+    /// Keeps the mount namespace while helpers end and start.
     holder: Child,
     lines: Arc<Mutex<Vec<String>>>,
     directory: tempfile::TempDir,
-    /// With `/sys` of the machine; else with one that a test makes, and the policy of a node.
+    /// Whether the rig uses the machine's `/sys`. Otherwise it uses a `/sys` that a test makes, and
+    /// the policy of a node.
     sandbox: bool,
 }
 
@@ -87,7 +87,7 @@ impl Rig {
         rig
     }
 
-    /// With what is there before the helper starts.
+    /// Starts a rig with a disk that exists before the helper starts.
     pub(crate) fn start_with_disk(owner: (u32, u32)) -> (Self, Attached) {
         let mut rig = Self::prepared(true);
         let there = rig.attach(&volume(), 1 << 20);
@@ -96,13 +96,13 @@ impl Rig {
         (rig, there)
     }
 
-    /// Give the node of a disk to root, a group and a mode.
+    /// Gives the device node of a disk to root and a group, and sets its mode.
     pub(crate) fn own(&self, disk: &Attached, (group, mode): (u32, u32)) {
         std::os::unix::fs::chown(&disk.node, Some(0), Some(group)).expect("chown");
         fs::set_permissions(&disk.node, fs::Permissions::from_mode(mode)).expect("chmod");
     }
 
-    /// All but the helper.
+    /// Prepares everything but the helper.
     fn prepared(sandbox: bool) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
@@ -124,7 +124,7 @@ impl Rig {
             )
             .expect("chmod");
         }
-        // Kubelet's directory is shared, as on a node.
+        // Kubelet's directory is a shared mount, as on a node.
         let own_sys = if sandbox {
             ""
         } else {
@@ -163,7 +163,7 @@ impl Rig {
         }
     }
 
-    /// Start the helper. An earlier one must have ended; its mounts are still there.
+    /// Starts the helper. An earlier helper must have ended; its mounts remain.
     pub(crate) fn run(&mut self, extra: &[&str]) {
         self.spawn(extra);
         self.wait_for(" supervisor ready ");
@@ -188,25 +188,26 @@ impl Rig {
             .expect("a path")
     }
 
-    /// Process id of the supervisor.
+    /// Returns the process id of the supervisor.
     pub(crate) fn pid(&self) -> u32 {
         self.helper.as_ref().expect("running").id()
     }
 
-    /// Process id of a part, by its place among the supervisor's children: broker, directories.
+    /// Returns the process id of a part of the helper, such as `broker`, by the part's user or
+    /// group.
     pub(crate) fn part(&self, name: &str) -> u32 {
         self.part_now(name)
             .unwrap_or_else(|| panic!("no {name} in {:?}", children(self.pid())))
     }
 
-    /// The same, when there is one.
+    /// Returns the process id of a part, if the part exists.
     pub(crate) fn part_now(&self, name: &str) -> Option<u32> {
         children(self.pid())
             .into_iter()
             .find(|pid| role(*pid) == name)
     }
 
-    /// Kill what is left of the helpers of this rig, and wait for its end.
+    /// Kills the remaining processes of this rig's helpers, and waits until they have ended.
     pub(crate) fn end_all(&self) {
         let end = Instant::now() + LONG;
         while let left @ [_, ..] = self.left_over().as_slice() {
@@ -218,7 +219,7 @@ impl Rig {
         }
     }
 
-    /// What stands at a path in the helper's own view.
+    /// Returns a path through which a test reaches what the helper sees at `path`.
     pub(crate) fn inside(&self, path: &KubeletPath) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.holder.id()))
     }
@@ -227,7 +228,7 @@ impl Rig {
         self.lines.lock().expect("lines").join("\n")
     }
 
-    /// Wait until the journal holds a text.
+    /// Waits until the journal contains a text.
     pub(crate) fn wait_for(&self, text: &str) {
         let end = Instant::now() + LONG;
         while !self.journal().contains(text) {
@@ -236,7 +237,7 @@ impl Rig {
         }
     }
 
-    /// Wait until the journal holds a text more often than `times`.
+    /// Waits until the journal contains a text more often than `times`.
     pub(crate) fn wait_for_more(&self, text: &str, times: usize) {
         let end = Instant::now() + LONG;
         while self.journal().matches(text).count() <= times {
@@ -245,7 +246,7 @@ impl Rig {
         }
     }
 
-    /// Take every mount of a disk away, as the end of a machine does.
+    /// Removes every mount of a disk, as the end of a machine does.
     pub(crate) fn forget_mounts(&self, attached: &Attached) {
         while self.mounts(attached) > 0 {
             let number = fs::metadata(attached.path()).expect("device").rdev();
@@ -264,15 +265,15 @@ impl Rig {
         }
     }
 
-    /// Run a command in the helper's mount namespace.
+    /// Runs a command in the helper's mount namespace.
     pub(crate) fn within(&self, command: &[&str]) {
         let holder = self.holder.id().to_string();
         let entering = ["--mount", "--target", &holder];
         shell("nsenter", &[&entering[..], command].concat());
     }
 
-    /// A process in a mount namespace of its own that has every mount of the helper's, and keeps it
-    /// until it is dropped.
+    /// Starts a process in its own mount namespace with a copy of each mount of the helper. The
+    /// copies exist until the returned value is dropped.
     pub(crate) fn copy_of_mounts(&self) -> MountsKept {
         let mut child = Command::new("nsenter")
             .args(["--mount", "--target", &self.holder.id().to_string()])
@@ -290,7 +291,7 @@ impl Rig {
         MountsKept(child)
     }
 
-    /// Wait until the helper has ended; its exit status.
+    /// Waits until the helper has ended, and returns its exit status.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         let mut child = self.helper.take().expect("running");
         let end = Instant::now() + LONG;
@@ -303,7 +304,7 @@ impl Rig {
         }
     }
 
-    /// End the helper in good order; its mounts stay.
+    /// Ends the helper with SIGTERM; its mounts remain.
     pub(crate) fn stop(&mut self) {
         let pid = rustix::process::Pid::from_raw(self.pid().cast_signed()).expect("pid");
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
@@ -326,7 +327,7 @@ impl Rig {
         self.attach_sectors(image, 512)
     }
 
-    /// A disk with sectors of so many bytes.
+    /// Attaches a disk with sectors of so many bytes.
     pub(crate) fn attach_sectors(&self, image: PathBuf, sector: u32) -> Attached {
         let sector = format!("--sector-size={sector}");
         let file = image.to_str().expect("utf-8");
@@ -336,12 +337,12 @@ impl Rig {
         Attached { image, name, node }
     }
 
-    /// A node in the rig's device directory for a device of the kernel.
+    /// Makes a node in the rig's device directory for a device of the kernel.
     pub(crate) fn make_node(&self, name: &str) -> PathBuf {
         self.make_node_called(name, name)
     }
 
-    /// The same under another name.
+    /// Makes such a node under another name.
     fn make_node_called(&self, name: &str, called: &str) -> PathBuf {
         let number = fs::metadata(format!("/dev/{name}")).expect("device").rdev();
         let node = self.path("dev").join(called);
@@ -361,7 +362,7 @@ impl Rig {
         node
     }
 
-    /// The node of a partition that the kernel has found.
+    /// Waits until the kernel has found a partition, and makes its node.
     pub(crate) fn node_of_part(&self, attached: &Attached, part: u32) {
         let name = format!("{}p{part}", attached.name);
         let end = Instant::now() + LONG;
@@ -372,7 +373,8 @@ impl Rig {
         self.make_node(&name);
     }
 
-    /// Processes of this rig's helpers, told by the directory on their command line.
+    /// Returns the processes of this rig's helpers, which have the rig's socket on their command
+    /// line.
     fn left_over(&self) -> Vec<rustix::process::Pid> {
         let ours = self.socket();
         let ours = ours.to_str().expect("utf-8").as_bytes();
@@ -387,12 +389,12 @@ impl Rig {
             .collect()
     }
 
-    /// The mount table of the helper's namespace.
+    /// Returns the mount table of the helper's namespace.
     pub(crate) fn mountinfo(&self) -> String {
         fs::read_to_string(format!("/proc/{}/mountinfo", self.holder.id())).expect("mountinfo")
     }
 
-    /// Mounts of a volume's device in the helper's namespace.
+    /// Returns the number of mounts of a volume's device in the helper's namespace.
     pub(crate) fn mounts(&self, attached: &Attached) -> usize {
         let number = fs::metadata(attached.path()).expect("device").rdev();
         let wanted = format!(
@@ -436,7 +438,7 @@ impl Drop for Rig {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        // A runner that a fault point holds outlives a supervisor that was killed.
+        // A runner that a fault point holds does not end with a killed supervisor.
         for pid in self.left_over() {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }

@@ -1,5 +1,5 @@
-//! Formats that never finished: made again when they are this volume's own, refused when anything
-//! else is possible.
+//! Unfinished formats: a format of this volume is repeated, and a disk that may hold anything else
+//! is refused.
 use crate::rig::{Attached, LONG, Rig, able, children, done, role, shell, staged, staging, volume};
 use ebs_csi_mount_helper::disk::content::checksum::crc32c;
 use ebs_csi_mount_helper::disk::filesystem_identifier::identifier;
@@ -21,15 +21,16 @@ fn put(attached: &Attached, at: u64, bytes: &[u8]) {
     device.sync_all().expect("sync");
 }
 
-/// When the formats of these tests began, in seconds since 1970.
+/// The time at which the formats of these tests began, in seconds since 1970.
 const BEGAN: u64 = 1_700_000_001;
 
-/// What the helper's own format of this volume writes, as its policy has the command line.
+/// Formats the disk as the helper does for this volume, with the policy's command line.
 fn make(attached: &Attached, volume: &VolumeId, fs: FsType) {
     assert!(as_the_helper_does(attached, volume, fs, &[]).success());
 }
 
-/// The same, by another program that runs it: its name and arguments, the tool behind them.
+/// Formats the disk likewise under another program. `under` is that program's name and arguments;
+/// the tool's command line follows them.
 fn as_the_helper_does(
     attached: &Attached,
     volume: &VolumeId,
@@ -61,7 +62,8 @@ fn as_the_helper_does(
         .expect(line[0])
 }
 
-/// Whose bytes stand on the disk, and what a stage of the volume makes of them.
+/// Only a disk whose bytes an unfinished format of this volume would have written is formatted
+/// again.
 #[test]
 fn only_own_unfinished_ext_format_is_redone() {
     if !able() {
@@ -76,14 +78,13 @@ fn only_own_unfinished_ext_format_is_redone() {
             let told = rig.stage(&volume, fs);
             assert!(matches!(told, Outcome::Refused(_)), "{what}: {told:?}");
         };
-        // What a killed mke2fs leaves: everything but the superblock.
+        // Leaves what a killed mke2fs leaves: everything but the superblock.
         make(&attached, &other, fs);
         put(&attached, 0, &[0; 4096]);
         refuses("a format of another volume");
         make(&attached, &volume, fs);
         put(&attached, 0, &[0; 4096]);
-        // One byte that is not the format's: where it writes nothing, among what it writes, and at
-        // the end.
+        // Changes one byte: where the format writes nothing, where it writes, and at the end.
         for at in [3000, 700_000, (128 << 20) + 1000, SIZE - 1] {
             let mut own = [0];
             fs::File::open(attached.path())
@@ -99,13 +100,13 @@ fn only_own_unfinished_ext_format_is_redone() {
         fs::write(root.join("data"), "precious").expect("write");
         done(rig.unstage(&volume));
         shell("e2fsck", &["-f", "-n", &attached.path()]);
-        // The same superblock gone, but the file system was used since.
+        // The superblock is removed again, but the file system was used in the meantime.
         put(&attached, 0, &[0; 4096]);
         refuses("a file system in use that lost its superblock");
     }
 }
 
-/// One byte of the disk.
+/// Returns one byte of the disk.
 fn byte(attached: &Attached, at: u64) -> u8 {
     sector(attached, at / 512 * 512)[(at % 512) as usize]
 }
@@ -119,7 +120,7 @@ fn sector(attached: &Attached, at: u64) -> Vec<u8> {
     sector
 }
 
-/// The superblock as mkfs.xfs writes it first: "in progress", with a checksum that holds.
+/// Writes the superblock that mkfs.xfs writes first: "in progress", with a valid checksum.
 fn unfinish(attached: &Attached) {
     let mut superblock = sector(attached, 0);
     superblock[126] = 1;
@@ -148,8 +149,8 @@ fn unfinished_xfs_is_redone_unless_one_byte_differs() {
     refuses("a format of another volume");
     make(&attached, &volume, FsType::Xfs);
     unfinish(&attached);
-    // Where it writes nothing, beside a header, in headers, in a tree, in an inode, in the log, at
-    // the end.
+    // Changes one byte: where the format writes nothing, beside a header, in headers, in a tree, in
+    // an inode, in the log, and at the end.
     for at in [
         100_000,
         3000,
@@ -169,7 +170,7 @@ fn unfinished_xfs_is_redone_unless_one_byte_differs() {
     let root = rig.inside(&rig.kubelet(&staging(&volume)));
     fs::write(root.join("data"), "precious").expect("write");
     done(rig.unstage(&volume));
-    // In use since, whatever its superblock says or does not say.
+    // The file system was used in the meantime, so no state of its superblock permits a format.
     let superblock = sector(&attached, 0);
     put(&attached, 0, &[0; 512]);
     refuses("a file system in use that lost its superblock");
@@ -181,7 +182,7 @@ fn unfinished_xfs_is_redone_unless_one_byte_differs() {
     done(rig.unstage(&volume));
 }
 
-/// The power goes between any two writes of mkfs.xfs.
+/// A power cut between two writes of mkfs.xfs.
 #[test]
 fn xfs_format_killed_between_writes_is_redone() {
     if !able() {
@@ -208,8 +209,8 @@ fn xfs_format_killed_between_writes_is_redone() {
     assert!(cut_short > 12);
 }
 
-/// A part of what was written reached the disk before the power went: any part, but for the
-/// superblock.
+/// Only a part of the written blocks reached the disk before a power cut. The part varies, but
+/// never contains the superblock.
 #[test]
 fn partially_written_ext4_format_is_redone() {
     if !able() {
@@ -231,7 +232,8 @@ fn partially_written_ext4_format_is_redone() {
             .filter(|(_, b)| b.iter().any(|b| *b != 0))
             .enumerate()
         {
-            // From all but a few lost to a few lost, another selection each time.
+            // The lost part decreases from all but a few blocks to a few blocks, with another
+            // selection each time.
             if block == 0 || index * 7919 / 16 % 6 >= part {
                 device
                     .write_all_at(&[0; 4096], block as u64 * 4096)
@@ -261,8 +263,8 @@ fn ext4_made_outside_driver_is_kept() {
     done(rig.unstage(&volume));
 }
 
-/// The test kills the runner 0 to 11 ms after it appears, for ext4, ext3 and XFS. The format may be
-/// over by then.
+/// The test kills the runner 0 to 11 ms after it appears, for ext4, ext3 and XFS. The format may
+/// have ended by then.
 #[test]
 fn stage_succeeds_after_format_is_killed() {
     if !able() {
@@ -288,7 +290,7 @@ fn stage_succeeds_after_format_is_killed() {
             if let Some(pid) =
                 runner.and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
             {
-                // It may be over already.
+                // The runner may have ended already.
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
             match client.receive() {

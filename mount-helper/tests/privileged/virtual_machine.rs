@@ -1,7 +1,7 @@
-//! A host may withhold what a test needs: CAP_SYS_RESOURCE, without which a mounted ext4 cannot be
-//! grown. A virtual machine withholds nothing. It boots a Debian kernel (`deploy/vm/prepare`
-//! fetches it) with this very test program, the helper and the programs that both start, and runs
-//! those tests. It also has what a host may lack: an NVMe controller.
+//! A host may withhold what a test needs, for example CAP_SYS_RESOURCE, without which a mounted
+//! ext4 cannot grow. A virtual machine withholds nothing. It boots a Debian kernel
+//! (`deploy/vm/prepare` fetches it) with this test program, the helper and the programs that both
+//! start, and runs those tests. It also has what a host may lack: an NVMe controller.
 use crate::rig::{LONG, Rig, block_target, done, refused, shell, staging, target, volume};
 use ebs_csi_mount_helper::sys;
 use ebs_csi_wire::Refusal;
@@ -13,10 +13,10 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Emulation without a hypervisor takes some seconds to boot, and more on a busy machine; only a
-/// hang reaches this.
+/// Emulation without a hypervisor takes some seconds to boot, and longer on a busy machine. Only a
+/// hang reaches this limit.
 const LIMIT: Duration = Duration::from_secs(900);
-/// What the tests, the helper and its tools start, as this machine has them.
+/// The programs that the tests, the helper and its tools start, at their paths on this machine.
 const PROGRAMS: [&str; 13] = [
     "/usr/bin/chgrp",
     "/usr/bin/mknod",
@@ -34,7 +34,7 @@ const PROGRAMS: [&str; 13] = [
 ];
 const HELPER: &str = env!("CARGO_BIN_EXE_ebs-csi-mount-helper");
 
-/// What the first process of the machine does.
+/// The script that the machine's first process runs.
 const INIT: &str = "#!/bin/busybox sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin TMPDIR=/tmp
 /bin/busybox mount -t proc proc /proc
@@ -49,7 +49,7 @@ echo ended
 /bin/busybox poweroff -f
 ";
 
-/// The kernel and its loop module; None says why there is no machine.
+/// Returns the paths of the kernel and its loop module, or the reason why there is no machine.
 fn kernel() -> Result<(PathBuf, PathBuf), &'static str> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -73,7 +73,8 @@ fn kernel() -> Result<(PathBuf, PathBuf), &'static str> {
     Ok((kernel, module))
 }
 
-/// A file at its own path beneath the root, with the libraries that it names.
+/// Copies a program to the path `at` beneath the root, and each library that the program needs to
+/// the library's own path.
 fn install(root: &Path, program: &Path, at: &Path) {
     let put = |from: &Path, at: &Path| {
         let to = root.join(at.strip_prefix("/").expect("an absolute path"));
@@ -143,8 +144,8 @@ fn archive(directory: &Path, module: &Path, tests: &str) -> PathBuf {
     archive
 }
 
-/// What the machine wrote on its console; None when it had not ended when the time was over,
-/// because nobody ran it.
+/// Runs the machine, and returns what it wrote to its console. Returns `None` when the machine did
+/// not end within the limit because it got no processor time.
 fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
     let mut machine = Command::new("qemu-system-x86_64")
         .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1024M"])
@@ -153,8 +154,8 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
             "-serial",
             "stdio",
             "-append",
-            // The kernel counts the ticks of an emulated timer, which a busy machine delays, and
-            // mends what is not broken.
+            // The kernel counts the ticks of an emulated timer, which a busy machine delays.
+            // Without this option the kernel would try to repair a timer that works.
             "console=ttyS0 quiet panic=-1 no_timer_check",
         ])
         .args(["-device", "nvme,drive=disk,serial=vol0123456789abcdef0"])
@@ -194,8 +195,8 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
     ended.then(|| String::from_utf8_lossy(&said).into_owned())
 }
 
-/// QEMU's controller has no page of EC2's: that it says so shows that it was asked, in a form that
-/// the kernel takes.
+/// QEMU's controller does not have EC2's log page. The controller's error shows that the kernel
+/// accepted the form of the request and passed it on.
 #[test]
 #[ignore = "runs in the virtual machine, whose controller is known"]
 fn nvme_statistics_request_reaches_controller() {
@@ -204,7 +205,7 @@ fn nvme_statistics_request_reaches_controller() {
     assert_eq!(Errno::from_io_error(&error), Some(Errno::REMOTEIO));
 }
 
-/// Take the machine's NVMe controller out of its slot, as EC2 does when it detaches by force.
+/// Removes the machine's NVMe controller from its slot, as EC2 does at a forced detach.
 pub(crate) fn pull_the_disk() {
     fs::write("/sys/block/nvme0n1/device/device/remove", "1").expect("remove");
     let end = Instant::now() + LONG;
@@ -214,7 +215,7 @@ pub(crate) fn pull_the_disk() {
     }
 }
 
-/// Put it back, and wait for its disk.
+/// Restores the NVMe controller, and waits for its disk.
 pub(crate) fn plug_the_disk_in() {
     fs::write("/sys/bus/pci/rescan", "1").expect("rescan");
     let end = Instant::now() + LONG;
@@ -224,8 +225,8 @@ pub(crate) fn plug_the_disk_in() {
     }
 }
 
-/// What was mounted from it can be neither read nor written back any more; it must not keep the
-/// volume on the node for ever.
+/// A mount of the detached disk can neither read nor write back, and must not keep the volume on
+/// the node for ever.
 #[test]
 #[ignore = "runs in the virtual machine, which has a disk to pull"]
 fn mounts_of_detached_disk_are_removed() {
@@ -250,7 +251,7 @@ fn mounts_of_detached_disk_are_removed() {
             let inside = rig.inside(&rig.kubelet(&shown));
             fs::write(inside.join("file"), "never written back").expect("write");
         }
-        // While it is there it is not the volume's, as far as anything tells.
+        // While the disk is attached, nothing shows that it belongs to the volume.
         assert_eq!(refused(rig.unstage(&volume)), Refusal::VolumeNotAtPath);
         pull_the_disk();
         assert_eq!(refused(rig.unstage(&volume)), Refusal::StillHeld);
@@ -268,7 +269,8 @@ fn mounts_of_detached_disk_are_removed() {
     }
 }
 
-/// A host may deny CAP_SYS_RESOURCE or have no NVMe disk to pull, so QEMU runs these 6 tests.
+/// A host may deny CAP_SYS_RESOURCE or have no NVMe disk that can be removed, so these tests run in
+/// QEMU.
 #[test]
 fn host_restricted_tests_pass_in_virtual_machine() {
     let (kernel, module) = match kernel() {

@@ -1,6 +1,6 @@
-//! Disks without a serial, as on instance types that are built on Xen: taken by the name that EC2
-//! was told, unless something speaks against it. The helper runs with the policy of a node; `/sys`
-//! is made up, the disks are loop devices.
+//! Disks without a serial, as on instance types that are built on Xen: identified by the device
+//! name that EC2 received, unless a fact contradicts the name. The helper runs with the policy of a
+//! node. `/sys` is simulated, and the disks are loop devices.
 use crate::rig::{
     Elsewhere, LONG, Rig, able, block_target, disk, done, refused, shell, staged, staging, target,
     unstaged, volume,
@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 use std::os::unix::fs::FileExt;
 
 const MIB: u64 = 1 << 20;
-/// XFS has no smaller ones.
+/// mkfs.xfs refuses much smaller disks.
 const SIZE: u64 = 320 * MIB;
 
 pub(crate) fn told(volume: &VolumeId, name: &str) -> Disk {
@@ -55,7 +55,7 @@ fn held(rig: &Rig) -> Vec<HeldVolume> {
     }
 }
 
-/// A volume that was formatted here and is not mounted, and the image it is on.
+/// Formats a new volume here and unstages it. Returns the volume and the name of its image.
 fn formatted(rig: &Rig, fs_type: FsType) -> (VolumeId, String) {
     let volume = volume();
     let image = format!("{volume}.img");
@@ -83,7 +83,7 @@ fn life_of(fs_type: FsType, called: &str) {
     let file = rig.inside(&rig.kubelet(&place)).join("file");
     fs::write(&file, "kept").expect("write");
 
-    // Requests that bring no name, to this helper and to the one after it.
+    // Requests without a device name, to this helper and to the next one.
     for again in [false, true] {
         if again {
             rig.stop();
@@ -110,7 +110,8 @@ fn life_of(fs_type: FsType, called: &str) {
     }
     xen.attached.resize(512 * MIB);
     xen.look_again();
-    // Growing a mounted ext4 needs what not every host grants; the next stage grows it.
+    // Growth of a mounted ext4 needs a capability that not every host grants; the next stage grows
+    // the file system.
     if fs_type == FsType::Xfs {
         let Outcome::Expanded(Expanded {
             filesystem_bytes, ..
@@ -173,7 +174,7 @@ fn raw_disk_lifecycle_works_by_device_name() {
             .iter()
             .all(|one| one.volume == volume && one.by_name)
     );
-    // Another volume is not shown the same disk, nor staged from it.
+    // Another volume can neither publish nor stage the same disk.
     let other = volume_after(&volume);
     for outcome in [
         publish_raw(&rig, &other, "/dev/xvdba", "r"),
@@ -187,7 +188,7 @@ fn raw_disk_lifecycle_works_by_device_name() {
     assert!(held(&rig).is_empty());
 }
 
-/// Another id than this one.
+/// Returns another id than `first`.
 fn volume_after(first: &VolumeId) -> VolumeId {
     let other = volume();
     assert_ne!(*first, other);
@@ -228,7 +229,7 @@ fn xen_partition_mounts_under_its_kernel_name() {
         "{}",
         rig.mountinfo()
     );
-    // The disk is the volume's, not only the part of it.
+    // The whole disk belongs to the volume, not only the partition.
     let other = volume_after(&volume);
     let mut one = told(&other, "/dev/xvdba");
     one.partition = NonZeroU32::new(1);
@@ -241,7 +242,7 @@ fn xen_partition_mounts_under_its_kernel_name() {
     done(rig.unstage(&volume));
 }
 
-/// The file system's identifier tells the volume. A copy is accepted, because a snapshot keeps the
+/// The file system's identifier names the volume. A copy is accepted, because a snapshot keeps the
 /// identifier of its volume.
 #[test]
 fn disk_formatted_for_another_volume_is_refused() {
@@ -251,7 +252,7 @@ fn disk_formatted_for_another_volume_is_refused() {
     let rig = Rig::start_xen(&[]);
     for fs_type in [FsType::Ext4, FsType::Xfs] {
         let (first, image) = formatted(&rig, fs_type);
-        // The name is the same, and the disk a new one as far as the kernel knows.
+        // The name is the same, and the kernel shows another disk.
         let xen = rig.attach_xen("xvdba", &image, SIZE);
         let second = volume_after(&first);
         for outcome in [
@@ -299,7 +300,7 @@ fn disk_and_volume_bind_exclusively() {
         refused(stage(&rig, &first, "/dev/xvdbb", FsType::Ext4)),
         Refusal::DeviceAmbiguous
     );
-    // Its paths are not another volume's either.
+    // Another volume cannot use the first volume's paths either.
     let mut asked = rig.publishing(&second, "p");
     asked.disk = told(&second, "/dev/xvdbb");
     asked.staging = rig.kubelet(&staging(&first));
@@ -318,7 +319,7 @@ fn disk_and_volume_bind_exclusively() {
     done(rig.unstage(&first));
 }
 
-/// The disk that was staged has left, and another one has come to its name and number.
+/// The staged disk was detached, and another disk took its name and number.
 #[test]
 fn swapped_disk_can_only_be_unstaged() {
     if !able() {
@@ -348,15 +349,16 @@ fn swapped_disk_can_only_be_unstaged() {
             assert_eq!(refused(outcome), Refusal::DeviceMismatch);
         }
     }
-    // `/sys` and the disk itself tell of two attachments here, as in the moment of a swap: what was
-    // mounted goes, and that nobody holds the disk is told when it has settled.
+    // Here `/sys` and the disk itself show two attachments, as at the moment of a swap. The first
+    // unstage removes the mount. Only the next one, after this moment, reports that nobody holds
+    // the disk.
     assert_eq!(refused(rig.unstage(&volume)), Refusal::DeviceMismatch);
     assert_eq!(rig.mounts(&xen.attached), 0);
     assert!(done(rig.unstage(&volume)));
 }
 
 /// Publish names the disk and restores the record. Without the record, statistics and growth are
-/// refused; unpublish and unstage work.
+/// refused, while unpublish and unstage work.
 #[test]
 fn lost_disk_record_is_rebuilt_by_named_requests() {
     if !able() {
@@ -390,7 +392,7 @@ fn lost_disk_record_is_rebuilt_by_named_requests() {
         Outcome::Usage(_)
     ));
     done(rig.unpublish(&mounted, &target(&mounted, "p")));
-    // And nothing that is lost keeps a node from being emptied.
+    // A lost record does not prevent the drain of a node.
     lose(&mut rig);
     done(rig.unpublish(&raw, &block_target(&raw, "p")));
     let copy = rig.copy_of_mounts();
@@ -417,7 +419,7 @@ fn disk_in_use_elsewhere_is_refused() {
         ]
         .map(refused)
     };
-    // The machine's own disk: mounted where no volume is.
+    // The machine's own disk is mounted outside the places of volumes.
     let own = rig.attach_xen("xvdb", "own.img", SIZE);
     shell("mke2fs", &["-q", "-t", "ext4", &own.attached.path()]);
     let outside = rig.path("outside").to_str().expect("utf-8").to_owned();
@@ -427,7 +429,7 @@ fn disk_in_use_elsewhere_is_refused() {
         &outside,
     ]);
     assert_eq!(all("/dev/xvdb"), [Refusal::StillHeld; 2]);
-    // What stands beneath the kubelet root of it is not taken away, either.
+    // A mount of this disk beneath the kubelet root is not removed either.
     let place = target(&volume, "p");
     let bound = rig.inside(&rig.kubelet(&place));
     fs::create_dir_all(&bound).expect("mkdir");
@@ -438,11 +440,11 @@ fn disk_in_use_elsewhere_is_refused() {
     );
     rig.within(&["umount", rig.kubelet(&place).as_str()]);
     rig.within(&["umount", &outside]);
-    // Claimed by a mount that cannot be seen from here, or by a program.
+    // A mount that is not visible here, or a program, holds the disk's exclusive claim.
     let claimed = fs::File::from(
         rustix::fs::open(
             own.attached.path(),
-            // No program that another test starts meanwhile may take it over.
+            // O_CLOEXEC keeps the claim from programs that other tests start meanwhile.
             rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::CLOEXEC,
             rustix::fs::Mode::empty(),
         )
@@ -450,7 +452,7 @@ fn disk_in_use_elsewhere_is_refused() {
     );
     assert_eq!(all("/dev/xvdb"), [Refusal::StillHeld; 2]);
     drop(claimed);
-    // Part of an array.
+    // The disk is a member of an array.
     let holder = own.directory().join("holders/md0");
     fs::write(&holder, "").expect("write");
     assert_eq!(all("/dev/xvdb"), [Refusal::StillHeld; 2]);
@@ -459,7 +461,7 @@ fn disk_in_use_elsewhere_is_refused() {
     done(rig.unstage(&volume));
 }
 
-/// The neighbour is mounted outside the helper; the stage succeeds once that mount ends.
+/// The neighbour is mounted outside the helper. The stage succeeds after the end of that mount.
 #[test]
 fn partition_beside_mounted_partition_is_refused() {
     if !able() {
@@ -489,7 +491,7 @@ fn partition_beside_mounted_partition_is_refused() {
     let outcome = stage_of(&rig, asked.clone(), FsType::Ext4);
     assert_eq!(refused(outcome), Refusal::StillHeld);
     drop(elsewhere);
-    // The kernel takes a namespace apart in its own time.
+    // The kernel takes some time to remove a namespace.
     let end = std::time::Instant::now() + LONG;
     loop {
         match stage_of(&rig, asked.clone(), FsType::Ext4) {
@@ -500,8 +502,7 @@ fn partition_beside_mounted_partition_is_refused() {
     done(rig.unstage(&volume));
 }
 
-/// Two disks that match, a serial, another bus or a request without a device name lead to a
-/// refusal.
+/// Two matching disks, a serial, another bus or a request without a device name cause a refusal.
 #[test]
 fn only_unambiguous_xen_disk_without_serial_is_used() {
     if !able() {
@@ -522,7 +523,7 @@ fn only_unambiguous_xen_disk_without_serial_is_used() {
     fs::write(&modalias, "virtio:d00000002v00001AF4\n").expect("write");
     assert_eq!(ask(), Refusal::DeviceNotFound);
     fs::write(&modalias, "xen:vbd\n").expect("write");
-    // Without the name there is no disk.
+    // A request without the device name finds no disk.
     assert_eq!(
         refused(rig.publish_block(&volume, "p")),
         Refusal::DeviceNotFound
@@ -538,7 +539,7 @@ fn usual_content_checks_apply_to_xen_disks() {
         return;
     }
     let rig = Rig::start_xen(&[]);
-    // Made by another driver: looked at in full, and mounted.
+    // A file system of another driver is checked in full and mounted.
     let volume = volume();
     let xen = rig.attach_xen("xvdba", "foreign.img", SIZE);
     shell("mke2fs", &["-q", "-t", "ext4", &xen.attached.path()]);
@@ -551,8 +552,8 @@ fn usual_content_checks_apply_to_xen_disks() {
     } = staged(stage_of(&rig, foreign, FsType::Ext4));
     assert!(checked && !formatted);
     done(rig.unstage(&volume));
-    // Nothing that is not blank is formatted, and a disk that was refused is not remembered as the
-    // volume's.
+    // A disk that is not blank is not formatted, and the record does not assign a refused disk to
+    // the volume.
     let second = volume_after(&volume);
     let unknown = rig.attach_xen("xvdbb", "unknown.img", SIZE);
     let image = fs::File::options()
@@ -626,7 +627,8 @@ fn helper_without_xen_keeps_no_disk_record() {
     assert!(!rig.journal().contains("disks-by-name"));
 }
 
-/// Killed before the disk is noted down, between that and the format, and with the mount made.
+/// The broker is killed before the disk is recorded, between the record and the format, and after
+/// the mount.
 #[test]
 fn killed_helper_finds_disk_again_after_restart() {
     if !able() {

@@ -1,9 +1,10 @@
-//! A disk that a few bytes describe: its size, and what stands where. Everything else on it is
-//! zero.
+//! A disk that a few bytes describe: its size, and the content at some offsets. The rest of the
+//! disk is zero.
 //!
-//! Four bytes say how many sectors of 512 bytes the disk has, less one. Pieces follow: four bytes
-//! for the place, in units of 64 bytes, two for the length, and the content. All numbers are
-//! little-endian; what leads beyond the disk is brought back into it.
+//! Four bytes hold the number of sectors of 512 bytes, less one. Pieces follow: four bytes for the
+//! offset, in units of 64 bytes, two for the length, and the content. All numbers are
+//! little-endian. The number of sectors is taken modulo its maximum and an offset modulo the disk's
+//! size; content beyond the end is left out.
 use ebs_csi_mount_helper::disk::content;
 use ebs_csi_policy::blank;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
@@ -16,16 +17,16 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 const BLOCK: u64 = 4096;
-/// Sectors of the largest disk: 4 GiB.
+/// Number of sectors of the largest disk: 4 GiB.
 const MOST_SECTORS: u32 = 8 << 20;
 const UNIT: u64 = 64;
-/// Any time after the images were made, in seconds since 1970.
+/// A time after the images were made, in seconds since 1970.
 const NOW: u64 = 1_800_000_000;
 
-/// What the input describes.
+/// The disk that the input describes.
 struct Scattered {
     size: u64,
-    /// Blocks that hold something, by their number.
+    /// Blocks with content, by their number.
     blocks: BTreeMap<u64, Vec<u8>>,
 }
 
@@ -60,7 +61,7 @@ impl Scattered {
         memory
     }
 
-    /// Something stands where a blank disk has nothing.
+    /// Returns whether an area that is zero on a blank disk holds something.
     fn is_used(&self) -> bool {
         let ranges = blank::ranges(self.size);
         self.blocks.iter().any(|(number, block)| {
@@ -78,7 +79,8 @@ impl Scattered {
     }
 }
 
-/// Four bytes as a number, and what follows. Bytes that are not there are zero.
+/// Reads four bytes as a number, and returns it with the remaining bytes. Missing bytes count as
+/// zero.
 fn number(bytes: &[u8]) -> (u32, &[u8]) {
     let (first, rest) = bytes.split_at(bytes.len().min(4));
     let mut four = [0; 4];
@@ -86,8 +88,8 @@ fn number(bytes: &[u8]) -> (u32, &[u8]) {
     (u32::from_le_bytes(four), rest)
 }
 
-/// Look at the disk that `input` describes, and hold the answer and every judgement of it against
-/// what stands there.
+/// Reads the disk that `input` describes, and compares the result and each judgement of it with the
+/// disk's content.
 pub(crate) fn look_and_judge(input: &[u8]) -> Content {
     let disk = Scattered::read(input);
     let content =
@@ -150,7 +152,7 @@ fn judged(disk: &Scattered, content: &Content, fs: FsType, origin: Origin, read_
             assert!(!read_only && origin == Origin::Blank);
             continue;
         }
-        // What is mounted is of the kind that was asked for, and not larger than its disk.
+        // A mounted file system has the requested type and is not larger than its disk.
         let bytes = match content {
             Content::Ext(found) => {
                 assert_ne!(fs, FsType::Xfs);

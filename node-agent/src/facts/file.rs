@@ -254,7 +254,7 @@ mod tests {
         assert!(matches!(error, Lack::OtherNode { .. }), "{error}");
     }
 
-    /// The patience of 60 s is for an incomplete file, not for a bad value.
+    /// The 60 s are the time to wait for an incomplete file, not for a bad value.
     #[test]
     fn negative_enis_count_is_refused() {
         let (dir, files) = write(&WHOLE.replace("\"3\"", "\"-1\""));

@@ -294,7 +294,7 @@ mod tests {
         }
     }
 
-    /// No refusal counts as a bug of the driver.
+    /// No refusal is reported as a bug of the driver.
     #[test]
     fn every_refusal_names_volume_path_and_next_step() {
         for asked in Asked::ALL {
@@ -386,8 +386,8 @@ mod tests {
         }
     }
 
-    /// Growth and sync follow the mount, so kubelet must not take a failed stage or publish for
-    /// undone.
+    /// Growth and sync come after the mount, so kubelet must not assume that a failed stage or
+    /// publish had no effect.
     #[test]
     fn failed_step_after_mount_may_be_in_progress() {
         for step in Step::ALL {

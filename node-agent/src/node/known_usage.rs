@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(known.hangs(&volume, &path), (true, Some(usage)));
         assert_eq!(known.hangs(&volume, &path), (false, Some(usage)));
         assert_eq!(known.hung(), std::slice::from_ref(&volume));
-        // Another volume's usage is not returned for this one.
+        // The usage of one volume is not returned for another volume.
         assert_eq!(known.hangs(&other, &path), (true, None));
         known.left(&path);
         assert_eq!(known.hangs(&volume, &path), (false, None));

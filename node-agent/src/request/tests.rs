@@ -1,4 +1,4 @@
-//! Tables of requests: the fault of each invalid one, and the result of each valid one.
+//! Tables of requests: the error of each invalid request, and the result of each valid one.
 
 use std::collections::HashMap;
 

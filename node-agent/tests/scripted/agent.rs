@@ -18,7 +18,7 @@ use crate::metadata_service::MetadataService;
 use crate::scripted_helper::{Greeting, ScriptedHelper};
 use crate::world;
 
-/// A running program; killed when the test ends before it.
+/// A running program, which is killed when the test ends first.
 pub(crate) struct Agent {
     pub(crate) child: Child,
     pub(crate) socket: PathBuf,
@@ -38,7 +38,7 @@ pub(crate) fn program() -> Command {
     command
 }
 
-/// A directory that the program's own user may enter.
+/// Creates a directory that the program's own user may enter.
 pub(crate) fn directory() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -67,7 +67,8 @@ impl Agent {
         let command = match user {
             None => program(),
             Some(user) => {
-                // Another user may not enter the directory where the program was built.
+                // The other user may not be allowed to enter the directory where the program was
+                // built.
                 let reachable = dir.join("ebs-csi-node-agent");
                 std::fs::copy(env!("CARGO_BIN_EXE_ebs-csi-node-agent"), &reachable).unwrap();
                 let mut command = Command::new(reachable);
@@ -102,7 +103,7 @@ impl Agent {
         Self { child, socket, log }
     }
 
-    /// As root, but without the capability to become another user.
+    /// Starts the program as root, but without the capability to become another user.
     pub(crate) fn start_without_setuid(
         dir: &Path,
         metadata: &MetadataService,
@@ -118,7 +119,7 @@ impl Agent {
         Self::run(command, dir, metadata, arguments)
     }
 
-    /// Waits until it answers; its log is printed when it has ended instead.
+    /// Waits until the program answers. Panics with the program's log when the program ends first.
     pub(crate) async fn answers(&mut self) {
         let started = Instant::now();
         loop {
@@ -143,7 +144,7 @@ impl Agent {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Makes room for the log of another.
+    /// Removes the log, so that another program can write one.
     pub(crate) fn forget_log(self) {
         std::fs::remove_file(&self.log).unwrap();
     }
@@ -180,8 +181,8 @@ pub(crate) fn is_root() -> bool {
     root
 }
 
-/// What kubelet does when it sees a socket in its registration directory; `None` while nobody
-/// answers there.
+/// Does what kubelet does when it sees a socket in its registration directory. Returns `None` while
+/// nobody answers at the socket.
 pub(crate) async fn registered(socket: &Path) -> Option<PluginInfo> {
     let mut kubelet = RegistrationClient::new(world::channel(socket));
     let info = kubelet.get_info(InfoRequest {}).await.ok()?.into_inner();
@@ -210,7 +211,7 @@ pub(crate) async fn registered_soon(socket: &Path) -> PluginInfo {
     }
 }
 
-/// Kubelet's refusal of the driver.
+/// Tells the driver that kubelet refuses the registration.
 pub(crate) async fn refused(socket: &Path, why: &str) {
     let status = RegistrationStatus {
         plugin_registered: false,
@@ -222,7 +223,7 @@ pub(crate) async fn refused(socket: &Path, why: &str) {
         .unwrap();
 }
 
-/// The answer to an HTTP request.
+/// Returns the answer to an HTTP request.
 pub(crate) fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

@@ -1,5 +1,5 @@
 //! A mount-helper that follows a script: a thread that speaks the protocol's frames on a unix
-//! socket and does what it is told.
+//! socket and performs the given acts.
 
 #![allow(dead_code)]
 
@@ -13,35 +13,35 @@ use std::time::Duration;
 
 use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, frame};
 
-/// What happens with one question.
+/// What the helper does with one request.
 #[derive(Clone, Debug)]
 #[allow(dead_code)]
 pub(crate) enum Act {
-    /// This is the answer.
+    /// Sends this answer.
     Answer(Outcome),
-    /// The answer comes after this time.
+    /// Sends the answer after this time.
     Slowly(Duration, Outcome),
-    /// No answer comes, the connection stays.
+    /// Sends no answer and keeps the connection open.
     Hang,
-    /// The connection ends.
+    /// Closes the connection.
     Crash,
-    /// Half of an answer comes, then the connection ends.
+    /// Sends half of the answer and closes the connection.
     CutShort(Outcome),
-    /// These bytes come.
+    /// Sends these bytes.
     Bytes(Vec<u8>),
-    /// The answer to another question comes.
+    /// Sends the answer with the id of another request.
     WrongId(Outcome),
 }
 
-/// How the greeting goes.
+/// How the helper answers the greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code)]
 pub(crate) enum Greeting {
-    /// As it should.
+    /// Answers with a common version.
     Usual,
-    /// No version in common.
+    /// Answers that no version is common.
     OtherVersion,
-    /// No answer.
+    /// Sends no answer.
     Silent,
 }
 
@@ -62,8 +62,8 @@ pub(crate) struct ScriptedHelper {
 }
 
 impl ScriptedHelper {
-    /// Listens at `path`; every question without an act is answered by what it would be on a good
-    /// day.
+    /// Listens at `path`. A request without a scripted act gets the answer of a helper without
+    /// faults.
     pub(crate) fn start(path: &Path, greeting: Greeting) -> Self {
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path).expect("bind");
@@ -91,25 +91,25 @@ impl ScriptedHelper {
         }
     }
 
-    /// What happens with the next questions, in order.
+    /// Appends the acts for the next requests, in order.
     pub(crate) fn then(&self, acts: impl IntoIterator<Item = Act>) {
         self.script.lock().expect("lock").acts.extend(acts);
     }
 
-    /// The questions so far, greetings aside.
+    /// Returns the requests so far, without the greetings.
     pub(crate) fn asked(&self) -> Vec<Operation> {
         let script = self.script.lock().expect("lock");
         script.asked.iter().map(|(ask, _)| ask.clone()).collect()
     }
 
-    /// How long the caller of each question said that it waits.
+    /// Returns, for each request, how long its caller said that it waits.
     #[allow(dead_code)]
     pub(crate) fn waits(&self) -> Vec<Duration> {
         let script = self.script.lock().expect("lock");
         script.asked.iter().map(|(_, wait)| *wait).collect()
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     #[allow(dead_code)]
     pub(crate) fn connections(&self) -> usize {
         self.script.lock().expect("lock").connections
@@ -147,7 +147,7 @@ fn converse(mut stream: UnixStream, greeting: Greeting, script: &Mutex<Script>) 
     }
 }
 
-/// Whether the connection goes on.
+/// Performs an act. Returns whether the connection stays open.
 fn perform(stream: &mut UnixStream, id: u64, act: Act) -> bool {
     let send = |stream: &mut UnixStream, id, outcome| {
         frame::write_frame(stream, &Reply { id, outcome }.encode()).is_ok()
@@ -184,7 +184,7 @@ fn greet(greeting: Greeting, theirs: Hello) -> Act {
     }
 }
 
-/// The answer when everything is well.
+/// Returns the answer of a helper without faults.
 fn good_day(operation: &Operation) -> Outcome {
     use ebs_csi_wire::{Done, Expanded, Inventory, LogPage, Staged, Usage};
     match operation {

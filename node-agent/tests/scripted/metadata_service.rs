@@ -1,4 +1,4 @@
-//! A small instance metadata service: what it answers is given, what it was asked is kept.
+//! A small instance metadata service with given answers, which records its requests.
 
 #![allow(dead_code)]
 
@@ -7,18 +7,18 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// How the service behaves beside its pages.
+/// How the service behaves, apart from its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behaviour {
-    /// As EC2's.
+    /// Behaves as EC2's service does.
     Usual,
-    /// The token never comes, as behind a hop limit of 1.
+    /// Does not answer the token request, as behind a hop limit of 1.
     HangingToken,
-    /// No sessions: version 1 only, or switched off.
+    /// Has no sessions: IMDSv1 only, or IMDS disabled.
     NoToken,
-    /// Server errors for the first few requests.
+    /// Answers the first two requests with server errors.
     Shaky,
-    /// A page never ends.
+    /// Does not answer the page requests.
     HangingPage,
 }
 
@@ -51,7 +51,7 @@ impl MetadataService {
         Self { address, asked }
     }
 
-    /// An instance in a region, without anything special.
+    /// Starts a service with EC2's behaviour and the pages of a plain instance in a Region.
     pub(crate) fn usual() -> Self {
         Self::start(Behaviour::Usual, &pages())
     }
@@ -60,7 +60,7 @@ impl MetadataService {
         format!("http://{}", self.address)
     }
 
-    /// Method and path of every request.
+    /// Returns the method and the path of every request so far.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! A node service in this process, its socket, and requests for it.
+//! A node service in this process, its socket, and requests for the service.
 
 #![allow(dead_code)]
 
@@ -30,7 +30,7 @@ pub(crate) const VOLUME: &str = "vol-0123456789abcdef0";
 pub(crate) const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/d/h/globalmount";
 pub(crate) const TARGET: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount";
 
-/// The service, its helper, and the directory with both sockets.
+/// The service, its helper, and the directory with the sockets of both.
 pub(crate) struct World {
     pub(crate) helper: ScriptedHelper,
     pub(crate) metrics: Arc<Metrics>,
@@ -45,7 +45,7 @@ impl World {
         Self::with(dir, helper).await
     }
 
-    /// With the alpha health calls.
+    /// Starts a service that offers the alpha health calls.
     pub(crate) async fn with_health() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), Greeting::Usual);
@@ -122,7 +122,7 @@ pub(crate) fn node(socket: &Path) -> NodeClient<Channel> {
     NodeClient::new(channel(socket))
 }
 
-/// With a `grpc-timeout`, as a client with a deadline sends it.
+/// Returns the request with a `grpc-timeout`, as a client with a deadline sends it.
 pub(crate) fn timed<T>(message: T, limit: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(limit);

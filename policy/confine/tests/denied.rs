@@ -1,4 +1,4 @@
-//! What each profile forbids, attempted, and what it must permit.
+//! Attempts what each profile forbids and what each profile must permit.
 //!
 //! Every case runs in a process of its own: this program starts itself, and the child enters the
 //! profile with a single thread and makes the attempt. For that reason the program has no test
@@ -250,7 +250,7 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("node-agent", "raise-sys-admin", Killed),
     ("supervisor", "become-tool", Works),
     ("supervisor", "become-program", Refused(EACCES)),
-    // A fork works; a child that shares memory with its parent, as this program starts one, does
+    // A fork works. A child that shares memory with its parent, as `Command` starts one here, does
     // not.
     ("supervisor", "start-tool", Killed),
     ("supervisor", "read-own-status", Works),
@@ -304,7 +304,7 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("opener", "raise-sys-admin", Killed),
 ];
 
-/// Calls openat2(2), the only call with which the broker may open.
+/// Calls openat2(2), the only call with which the broker may open a file.
 fn held_open(path: &Path, flags: OFlags) -> io::Result<()> {
     let mode = if flags.contains(OFlags::CREATE) {
         0o600
@@ -434,7 +434,8 @@ impl Scratch {
         let kubelet = path.join("kubelet");
         fs::create_dir(&kubelet)?;
         fs::write(kubelet.join("there"), "")?;
-        // A node with the group that owns disks; no driver has this major number (linux/major.h).
+        // A device node with the group that owns disks; no driver has this major number
+        // (linux/major.h).
         let disk = path.join("disk");
         let mode = Mode::from_raw_mode(0o660);
         mknodat(CWD, &disk, FileType::BlockDevice, mode, 60 << 8)?;

@@ -1,4 +1,4 @@
-//! A failure to confine a process ends the process, and a tolerated deviation is reported.
+//! A failed confinement ends the process, and a tolerated deviation is reported.
 //!
 //! As in `denied`, every case runs in a child of this program with one thread.
 
@@ -153,7 +153,7 @@ const CASES: &[(&str, Case)] = &[
             let (tell, told) = std::sync::mpsc::channel();
             let (opened, ready) = std::sync::mpsc::channel();
             let thread = std::thread::spawn(move || {
-                // Opened now: the filter forbids opening by name.
+                // Opens the file now, because the filter forbids opening by name.
                 let status = File::open("/proc/thread-self/status");
                 let _ = opened.send(());
                 let _ = wait.recv();
@@ -191,7 +191,7 @@ const CASES: &[(&str, Case)] = &[
             let text = |error: std::io::Error| error.to_string();
             let kept = File::open("/dev/null").map_err(text)?;
             let stray = File::open("/dev/null").map_err(text)?;
-            // No value owns this descriptor, as with one that a parent left open.
+            // No value owns this descriptor, like a descriptor that a parent process left open.
             let number = stray.into_raw_fd();
             start::close_strays(&[kept.as_raw_fd()]).map_err(text)?;
             let open = |number| std::path::Path::new(&format!("/proc/self/fd/{number}")).exists();
@@ -223,15 +223,15 @@ const RUNTIMES: [(&str, Groups); 3] = [
     ("a pod's groups", |gid| vec![gid, 2000, 2001]),
 ];
 
-/// Enters a profile in a process that a runtime has started under the profile's own user.
+/// Enters a profile in a process that a container runtime started under the profile's own user.
 fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Result<(), String> {
     let identity = &profile.identity;
     become_user(identity.uid, identity.gid, groups)?;
     let entered = enter(profile, false);
     let extra = groups.iter().any(|group| *group >= 2000 && *group < 3000);
     match profile.name {
-        // These processes start as user 0, because only then can they hold what they need, and they
-        // set their groups.
+        // These processes start as user 0, because only user 0 can hold what they need. They set
+        // their groups themselves.
         "broker" => expect_fault(entered, |fault| {
             matches!(fault, Fault::CapabilityMissing("CAP_SYS_ADMIN"))
         }),
@@ -291,7 +291,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let cases = CASES.iter().map(|(name, _)| (*name).to_owned());
-    // The runner confines a tool, under the runner's user.
+    // No container runtime starts a tool: the runner confines the tool under the runner's user.
     let started = profile::ALL.iter().filter(|one| one.name != "tool");
     let starts = started
         .flat_map(|profile| RUNTIMES.map(|(groups, _)| format!("{} with {groups}", profile.name)));

@@ -1,8 +1,8 @@
 //! Each tool of the policy works on a real block device under the policy's confinement.
 //!
 //! A child of this program enters the supervisor's profile, then the tool's, and becomes the tool.
-//! The tool opens the device by name here, so it gets a rule for the device, which the helper does
-//! without.
+//! The tool opens the device by name here, so its Landlock domain has a rule for the device. The
+//! helper needs no such rule.
 
 use std::fs::{self, File};
 use std::io;
@@ -73,8 +73,8 @@ fn ext(fs: FsType) -> Result<(), String> {
     disk.run(ToolId::E2fsckFull, fs, &plain, Some(Meaning::Clean))?;
     disk.run(ToolId::E2fsckAll, fs, &plain, Some(Meaning::Clean))?;
     if fs == FsType::Ext3 {
-        // The state "errors" makes the checker run, and it finds nothing. (ext4 has a checksum over
-        // the superblock.)
+        // The state "errors" makes the checker run, and the checker finds nothing. (An ext4
+        // superblock has a checksum.)
         disk.damage(1024 + 58, &[2])?;
         disk.run(ToolId::E2fsck, fs, &plain, Some(Meaning::Repaired))?;
         // An invalid superblock is neither clean nor repaired.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use ebs_csi_wire::{Reply, Request, frame};
 
-/// Returns this crate's folder as cargo names it when the test runs. Not `env!`: a target directory
-/// that several checkouts share would hold the folder of another checkout.
+/// Returns this crate's directory as cargo names it when the test runs. `env!` would not do: in a
+/// target directory that several checkouts share, it may name another checkout's directory.
 fn crate_directory() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .expect("tests are run by cargo")

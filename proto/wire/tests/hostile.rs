@@ -46,7 +46,8 @@ fn replied(result: pb::reply::Result) -> Result<Reply, Malformed> {
     Reply::decode(&wire.encode_to_vec())
 }
 
-/// The other tests spoil one field of this message; they count only if it is valid itself.
+/// The other tests change one field of this message, which proves something only if the unchanged
+/// message is valid.
 #[test]
 fn unmodified_stage_message_is_accepted() {
     assert!(staged(|_| {}).is_ok());
@@ -99,7 +100,7 @@ fn unknown_enum_numbers_are_refused() {
     }
 }
 
-/// Content comes from closed lists, and a mount path must pass the path check.
+/// Content values are from closed lists, and a mount path must pass the path check.
 #[test]
 fn refusal_with_invalid_seen_detail_is_rejected() {
     use pb::refused::Seen;
@@ -131,7 +132,7 @@ fn refusal_with_invalid_seen_detail_is_rejected() {
 
 #[test]
 fn refusal_without_seen_detail_matches_previous_release() {
-    // Reply 1, refused, reason 11: the bytes as the previous release wrote them.
+    // Reply 1, refused, reason 11: the bytes that the previous release wrote.
     let old = [8, 1, 0xa2, 1, 2, 8, 11];
     let expected = Reply {
         id: 1,

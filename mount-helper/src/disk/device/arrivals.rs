@@ -72,7 +72,7 @@ mod tests {
         poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&now)).expect("poll") > 0
     }
 
-    /// A node is created first and gets its group later; each of the two wakes a waiter.
+    /// A node is created first and gets its group later; each of the two changes wakes a waiter.
     #[test]
     fn device_node_creation_and_chmod_notify_once() {
         let directory = tempfile::tempdir().expect("tempdir");
@@ -87,7 +87,7 @@ mod tests {
         assert!(word(&arrivals));
         arrivals.forget();
         assert!(!word(&arrivals));
-        // Removing a node is no arrival.
+        // The removal of a node is no arrival.
         fs::remove_file(&node).expect("remove");
         arrivals.forget();
         arrivals.wait(Duration::from_millis(1));

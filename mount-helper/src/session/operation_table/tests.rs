@@ -42,7 +42,7 @@ fn table() -> OperationTable {
     OperationTable::new(Arc::default(), WakeEvent::new().expect("eventfd"))
 }
 
-/// Returns a request of a connection.
+/// Returns the asker of a request on this connection.
 fn of(connection: u64) -> Asker {
     Asker { connection, id: 7 }
 }
@@ -78,8 +78,8 @@ fn a_repeated_request_joins_the_running_operation() {
     assert!(table.running().is_empty());
 }
 
-/// The table admits a waiting request when the operation before it ends, and answers Busy when its
-/// connection gives up.
+/// The table admits a waiting request when the preceding operation ends, and answers Busy when the
+/// request's connection gives up.
 #[test]
 fn second_request_for_volume_waits_or_gets_busy() {
     let table = table();
@@ -92,7 +92,7 @@ fn second_request_for_volume_waits_or_gets_busy() {
     assert_eq!(table.give_up(2), Some(Refusal::Busy.into()));
     assert_eq!(table.give_up(2), None);
     assert_eq!(table.submit(unpublish(B, "/k/b"), false, of(2)), PENDING);
-    // A request that still waits is admitted when the operation before it has ended.
+    // A waiting request is admitted when the preceding operation has ended.
     let first = table.take().expect("work");
     table.take().expect("the other volume");
     table.finish(&first, &DONE);
@@ -129,7 +129,7 @@ fn hanging_operations_do_not_starve_other_classes() {
         let state = table.lock();
         state.taken[class.index()] == class.workers() || state.ready[class.index()].is_empty()
     };
-    // Take all workers of both classes: none of these operations ends.
+    // Takes all workers of both classes: none of these operations ends.
     while !(idle(Class::Look) && idle(Class::Disk)) {
         table.take().expect("work");
     }
@@ -180,7 +180,7 @@ fn pending_operations_are_bounded_per_connection_and_class() {
     assert_eq!(first, MOST_OF_ONE);
     let others: usize = (2..10).map(&mut full).sum();
     assert_eq!(first + others, MOST);
-    // Other classes have room of their own.
+    // Other classes have their own capacity.
     let other = table.submit(unpublish(A, "/k/x"), false, of(1));
     assert_eq!(other, busy(), "that volume is being staged");
     let other = table.submit(unpublish(&numbered(99_999), "/k/x"), false, of(1));
@@ -234,7 +234,8 @@ fn operation_without_free_tool_place_holds_no_worker() {
         for one in holding {
             one.join().expect("join");
         }
-        // Both have a place now; take them one by one, because this thread is a single worker.
+        // Both operations have a tool place now. They run one after the other, because this thread
+        // is a single worker.
         for _ in 0..2 {
             let work = table.take().expect("work");
             assert!(table.places.take());
@@ -247,7 +248,7 @@ fn operation_without_free_tool_place_holds_no_worker() {
     }
 }
 
-/// The end waits until no caller is connected, callers send no request for a while, or the time
+/// Shutdown waits until no caller is connected, callers send no request for a while, or the time
 /// limit is over.
 #[test]
 fn ending_table_serves_callers_and_refuses_long_operations() {
@@ -264,7 +265,7 @@ fn ending_table_serves_callers_and_refuses_long_operations() {
         while !table.lock().ending {
             thread::yield_now();
         }
-        // Nothing was done yet for the operation that waits for a tool.
+        // The operation that waits for a tool place had no effect yet.
         assert_eq!(table.answers(), [(of(5), Refusal::Busy.into())]);
         let expand = Operation::Expand(Expand {
             volume: VolumeId::parse(B).expect("id"),
@@ -278,11 +279,11 @@ fn ending_table_serves_callers_and_refuses_long_operations() {
         drop(caller);
         serving.join().expect("join");
     });
-    // Nobody is connected, or nobody disconnects in time.
+    // Shutdown ends when no caller is connected, and when no caller disconnects in time.
     table.serve_last(LONG, LONG);
     let _caller = table.caller();
     table.serve_last(LONG, Duration::ZERO);
-    // Or a caller is connected and sends no request.
+    // Shutdown also ends when a connected caller sends no request.
     table.asked();
     table.serve_last(Duration::from_millis(1), LONG);
 }

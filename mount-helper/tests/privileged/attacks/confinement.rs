@@ -1,4 +1,4 @@
-//! What a broker, a supervisor, a runner or a tool that was taken over can still do.
+//! What a compromised broker, supervisor, runner or tool can still do.
 mod broker;
 mod opener;
 mod peer;
@@ -7,7 +7,7 @@ mod supervisor;
 mod sys;
 mod tool;
 
-/// Not a test of its own: the process that [`script::run`] starts.
+/// Runs in the process that [`script::run`] starts; it is no test of its own.
 #[test]
 #[ignore = "started by the tests of attacks"]
 fn script() {

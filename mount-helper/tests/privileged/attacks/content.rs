@@ -1,4 +1,4 @@
-//! What a disk may hold, and what a tool may need to look at it.
+//! Contents of disks, and what a tool needs to examine them.
 use super::row;
 use crate::rig::{
     Attached, LONG, Rig, able, block_target, done, refused, shell, staged, told, volume,
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const GIB: u64 = 1 << 30;
 
-/// Restores of volumes that were grown or have stripes.
+/// Such file systems are restores of volumes that were grown or that have stripes.
 #[test]
 fn xfs_with_31_to_2000_groups_is_checked() {
     if !able() {
@@ -40,7 +40,7 @@ fn xfs_with_31_to_2000_groups_is_checked() {
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes that look like nothing: no signature, and no zero.
+/// Returns bytes without a known signature and without a zero.
 fn noise(bytes: u64) -> Vec<u8> {
     (0..bytes)
         .map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8 | 1)
@@ -61,14 +61,15 @@ fn read_at(attached: &Attached, at: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A stage of a volume that EC2 made blank.
+/// Stages a volume that EC2 created blank.
 fn stage_blank(rig: &Rig, volume: &VolumeId, fs: FsType) -> Outcome {
     let mut asked = rig.staging(volume, fs);
     asked.disk.origin = Origin::Blank;
     rig.ask(Operation::Stage(asked))
 }
 
-/// A database that keeps its data on the disk itself, away from its beginning.
+/// The disk is like that of a database that keeps its data on the raw disk, away from the disk's
+/// beginning.
 #[test]
 fn raw_data_between_the_signatures_is_not_formatted() {
     if !able() {
@@ -103,7 +104,7 @@ fn a_format_discards_nothing() {
     }
     let rig = Rig::start();
     let size = 2 * GIB;
-    // Where the look does not come by and no format writes.
+    // An offset that the helper does not read and that no format writes.
     let at = (900 * MIB..)
         .step_by(65_536)
         .find(|at| {
@@ -128,7 +129,7 @@ fn a_format_discards_nothing() {
     );
 }
 
-/// The helper runs no tool on a disk of unknown origin or after a raw publish; a new attachment
+/// The helper runs no tool on a disk of unknown origin or after a raw publish. A new attachment
 /// ends the raw use, and an existing file system needs no origin.
 #[test]
 fn blank_disk_untold_or_used_raw_is_refused() {
@@ -144,19 +145,19 @@ fn blank_disk_untold_or_used_raw_is_refused() {
         let untold = Operation::Stage(untold);
         assert_eq!(refused(rig.ask(untold.clone())), Refusal::OriginUntold);
         assert!(!rig.journal().contains(" tool "));
-        // A container had the disk itself, and may have written anywhere.
+        // A container had the raw disk, and may have written anywhere.
         done(rig.publish_block(&volume, "p"));
         done(rig.unpublish(&volume, &block_target(&volume, "p")));
         let raw = stage_blank(&rig, &volume, fs);
         assert_eq!(refused(raw), Refusal::UsedRaw);
         assert!(!rig.journal().contains(" tool "));
-        // Whoever attaches it anew says again how it began.
+        // A new attach brings a new report of the disk's origin.
         let image = attached.image.clone();
         drop(attached);
         let _attached = rig.attach_image(image);
         assert!(staged(stage_blank(&rig, &volume, fs)).formatted);
         done(rig.unstage(&volume));
-        // What has a file system needs nobody's word.
+        // A disk with a file system needs no report of its origin.
         assert!(!staged(rig.ask(untold)).formatted);
         done(rig.unstage(&volume));
     }
@@ -167,13 +168,13 @@ fn blank_disk_untold_or_used_raw_is_refused() {
     );
 }
 
-/// Bytes that the broker keeps in files of its own memory.
+/// Returns how many bytes the broker keeps in files in memory.
 fn kept_in_memory(broker: u32) -> u64 {
     let files = fs::read_dir(format!("/proc/{broker}/fd")).expect("broker");
     files
         .flatten()
         .filter(|entry| {
-            // A file without a name: its content is nowhere but in memory.
+            // The file has no name, so its content exists only in memory.
             fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().ends_with(" (deleted)"))
         })
         .filter_map(|entry| fs::metadata(entry.path()).ok())
@@ -182,7 +183,7 @@ fn kept_in_memory(broker: u32) -> u64 {
         .sum()
 }
 
-/// What is left of somebody's data is compared with a format of this volume.
+/// The remains of other data on a disk are compared with what a format of this volume would write.
 #[test]
 fn a_comparison_is_bounded_and_made_once() {
     if !able() {
@@ -242,12 +243,12 @@ fn a_comparison_is_bounded_and_made_once() {
     println!("at most {} MiB were kept in memory", most / MIB);
     assert!(most <= 160 * MIB, "{} MiB", most / MIB);
     assert_eq!(rig.journal().matches(" made-in-memory ").count(), 4);
-    // Kubelet asks again and again.
+    // Kubelet repeats its request.
     for (volume, _) in &disks {
         assert_eq!(ask(volume), Refusal::UnknownContent);
     }
     assert_eq!(rig.journal().matches(" made-in-memory ").count(), 4);
-    // Other content, and another attachment, are compared again.
+    // Changed content and a new attachment are compared again.
     write_at(&disks[0].1, 2000, &noise(100));
     assert_eq!(ask(&disks[0].0), Refusal::UnknownContent);
     assert_eq!(rig.journal().matches(" made-in-memory ").count(), 5);

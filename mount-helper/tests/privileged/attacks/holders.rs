@@ -1,4 +1,4 @@
-//! Disks and places that somebody else holds.
+//! Disks and places that another process or program uses.
 mod others_disks;
 mod others_files;
 mod others_helpers;
@@ -7,7 +7,7 @@ mod others_places;
 
 const MIB: u64 = 1 << 20;
 
-/// The kernel refuses writes to the disk of this name.
+/// Returns whether the kernel refuses writes to the disk of this name.
 fn is_read_only(name: &str) -> bool {
     let file = format!("/sys/class/block/{name}/ro");
     std::fs::read_to_string(file).expect("ro").trim() == "1"

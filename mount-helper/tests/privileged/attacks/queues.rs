@@ -1,4 +1,4 @@
-//! Who floods the helper, or keeps it waiting, takes nothing from the others.
+//! A client that floods the helper, or that keeps it waiting, does not impair the others.
 mod frames;
 mod hanging;
 mod load;
@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// Most memory that the broker may ever have taken, whatever is asked of it.
+/// Limit of the memory that the broker may take under any requests, in bytes.
 const MEMORY: u64 = 64 * MIB;
 
-/// An ext4 that some disks of a test are copies of.
+/// Creates an image of an ext4, from which a test copies disks.
 fn image(rig: &Rig, name: &str, clean: bool) -> PathBuf {
     let path = rig.path("outside").join(name);
     let text = path.to_str().expect("utf-8");
@@ -32,7 +32,7 @@ fn image(rig: &Rig, name: &str, clean: bool) -> PathBuf {
     path
 }
 
-/// A disk with the content of an image.
+/// Attaches a disk with the content of an image.
 fn copy(rig: &Rig, image: &Path) -> (VolumeId, Attached) {
     let volume = volume();
     let to = rig.path("volumes").join(format!("{volume}.img"));
@@ -47,15 +47,15 @@ fn copy(rig: &Rig, image: &Path) -> (VolumeId, Attached) {
     (volume, rig.attach_image(to))
 }
 
-/// The most memory that the broker has had at a time, in bytes.
+/// Returns the broker's peak memory, in bytes.
 fn most_memory(rig: &Rig) -> u64 {
     let told = status(rig.part("broker"), "VmHWM");
     let kib = told.split(' ').next().and_then(|word| word.parse().ok());
     kib.map_or(u64::MAX, |kib: u64| kib << 10)
 }
 
-/// Lets tools go on that a fault point holds, each after it was held for some time, until it is
-/// dropped.
+/// Releases tools that a fault point holds, each after it was held for some time, until this value
+/// is dropped.
 struct Releaser {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -96,7 +96,8 @@ impl Drop for Releaser {
     }
 }
 
-/// It sleeps, which a runner does at a fault point alone: a signal interrupts nothing else there.
+/// Returns whether a runner sleeps. A runner sleeps only at a fault point, where a signal
+/// interrupts nothing else.
 fn is_held(pid: u32) -> bool {
     let call = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
     let number = call.split(' ').next().and_then(|word| word.parse().ok());

@@ -1,4 +1,5 @@
-//! Volumes as their applications left them: growth, checks, read-only disks, mount options.
+//! Volumes in the states in which applications leave them: growth, checks, read-only disks, mount
+//! options.
 mod growth;
 mod read_only;
 mod superblocks;

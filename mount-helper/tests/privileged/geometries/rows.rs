@@ -6,9 +6,9 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
 
-/// Who makes the file system.
+/// What makes the file system.
 pub(super) enum Make {
-    /// A program with its arguments; the disk comes last.
+    /// A program with its arguments; the disk is the last argument.
     ByHand(&'static str, &'static str),
     /// The helper.
     ByHelper(UncheckedFormatOptions),
@@ -16,14 +16,14 @@ pub(super) enum Make {
 
 pub(super) struct Geometry {
     pub(super) name: &'static str,
-    /// What is asked for.
+    /// The requested file system type.
     pub(super) fs: FsType,
     pub(super) bytes: u64,
     pub(super) sector: u32,
     pub(super) make: Make,
-    /// Files that are written to it.
+    /// Number of files that are written to the file system.
     pub(super) files: u32,
-    /// Tried by default.
+    /// Whether the geometry is tried by default.
     pub(super) slice: bool,
 }
 
@@ -36,7 +36,8 @@ impl Geometry {
     }
 }
 
-/// Name, size, arguments of the program that makes it, tried by default.
+/// The name, the size, the arguments of the program that makes the file system, and whether it is
+/// tried by default.
 type Row = (&'static str, u64, &'static str, bool);
 
 const XFS: &[Row] = &[
@@ -258,7 +259,7 @@ const EXT: &[Row] = &[
     ),
 ];
 
-/// What is asked for, name, size, how, tried by default.
+/// Returns the requested type, the name, the size, the options and whether it is tried by default.
 fn formats() -> Vec<(FsType, &'static str, u64, UncheckedFormatOptions, bool)> {
     use FsType::{Ext3, Ext4, Xfs};
     let none = UncheckedFormatOptions::default();

@@ -1,11 +1,11 @@
-//! Where sparse disks of any size lie.
+//! A directory for sparse disks of any size.
 use crate::rig::{Rig, shell};
 use ebs_csi_wire::VolumeId;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A directory; on an XFS of its own where that of the rig takes no file of 80 TiB.
+/// A directory. It is on its own XFS where the rig's directory cannot hold a file of 80 TiB.
 pub(super) struct Space {
     directory: PathBuf,
     mounted: bool,
@@ -31,7 +31,7 @@ impl Space {
         let directory = rig.path("space");
         fs::create_dir(&directory).expect("mkdir");
         let at = directory.to_str().expect("utf-8");
-        // What a disk no longer needs is given back at once.
+        // Space that a disk no longer needs is freed at once.
         shell("mount", &["-o", "loop,discard", image, at]);
         Self {
             directory,
@@ -39,7 +39,7 @@ impl Space {
         }
     }
 
-    /// An empty disk of a volume.
+    /// Creates an empty disk of a volume.
     pub(super) fn disk(&self, volume: &VolumeId, bytes: u64) -> Result<Image, String> {
         let path = self.directory.join(format!("{volume}.img"));
         let image = Image(path);
@@ -58,7 +58,7 @@ impl Drop for Space {
     }
 }
 
-/// A file that goes with this value.
+/// A file that is removed when this value is dropped.
 pub(super) struct Image(PathBuf);
 
 impl Image {

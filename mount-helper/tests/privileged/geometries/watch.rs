@@ -1,4 +1,4 @@
-//! What a tool takes while it runs.
+//! The resources that a tool uses while it runs.
 use crate::rig::{children, role, status};
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// The greatest of each, of every tool that was seen. A tool that ended at once was not.
+/// The maximum of each resource over all tools that were seen. A tool that ended at once was not
+/// seen.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Most {
     address_space: u64,
@@ -52,14 +53,14 @@ impl fmt::Display for Most {
     }
 }
 
-/// Looks until it is ended.
+/// A thread that records the tools' resources until the end of the watch.
 pub(super) struct Watch {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Most>,
 }
 
 impl Watch {
-    /// Over the tools of the runners of a supervisor.
+    /// Watches the tools of the runners of a supervisor.
     pub(super) fn over(supervisor: u32) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);

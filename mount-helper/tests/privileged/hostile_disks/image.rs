@@ -1,4 +1,4 @@
-//! What recipes start from: small images that the real tools make, held as the blocks that are not
+//! The bases of recipes: small images that the real tools make, kept as the blocks that are not
 //! zero.
 use ebs_csi_wire::FsType;
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ impl Image {
             .collect()
     }
 
-    /// Bytes beyond the end are left out.
+    /// Writes bytes at an offset; bytes beyond the end are left out.
     pub(super) fn put(&mut self, at: u64, bytes: &[u8]) {
         for (at, byte) in (at..self.size).zip(bytes) {
             let block = self
@@ -71,7 +71,7 @@ impl Image {
         }
     }
 
-    /// Cut the disk short, or make it longer.
+    /// Shortens or enlarges the disk.
     pub(super) fn resize(&mut self, size: u64) {
         self.size = size;
         self.blocks.retain(|index, _| index * BLOCK < size);
@@ -82,7 +82,7 @@ impl Image {
         }
     }
 
-    /// Offsets of the blocks that are not zero.
+    /// Returns the offsets of the blocks that are not zero.
     pub(super) fn set(&self) -> Vec<u64> {
         self.blocks.keys().map(|index| index * BLOCK).collect()
     }
@@ -146,7 +146,7 @@ impl Base {
         }
     }
 
-    /// The file system that a request for it names.
+    /// Returns the file system type that a request for this base names.
     pub(super) fn asked(self) -> FsType {
         match self {
             Self::Xfs => FsType::Xfs,
@@ -154,8 +154,8 @@ impl Base {
         }
     }
 
-    /// None where its tool is not installed. Only what is made by a tool is a file; the content of
-    /// its files comes from `directory`.
+    /// Makes the image, or returns `None` when its tool is not installed. Only a tool's image is
+    /// written to a file; `directory` holds the content of its files.
     pub(super) fn make(self, directory: &Path) -> Option<Image> {
         let tree = directory.join("tree");
         if !tree.exists() {

@@ -1,12 +1,12 @@
-//! What is done to a base. The same seed does the same.
+//! The mutations of a base. The same seed gives the same mutation.
 use super::image::{BLOCK, Image};
 use ebs_csi_mount_helper::disk::content::checksum::crc32c;
 
 const MIB: u64 = 1 << 20;
-/// Where the ext superblock begins.
+/// Offset of the ext superblock, in bytes.
 const EXT: u64 = 1024;
 
-/// A generator of numbers (splitmix64): the same text, the same numbers.
+/// A generator of numbers (splitmix64) that gives the same numbers for the same text.
 #[derive(Debug)]
 pub(super) struct Dice(u64);
 
@@ -25,7 +25,7 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// From 0 to one less than `end`.
+    /// Returns a number from 0 to one less than `end`.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -33,27 +33,28 @@ impl Dice {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mutation {
-    /// As the tool made it, on a disk that is a little larger.
+    /// Leaves the tool's image unchanged, on a disk that is a little larger.
     Plain,
-    /// The disk ends early.
+    /// Ends the disk early.
     Truncate,
-    /// Some bits of the first MiB are turned over.
+    /// Flips some bits of the first MiB.
     FlipHead,
-    /// Bits of the metadata that stands further in: backups, groups, tables.
+    /// Flips some bits of the blocks that are not zero: superblocks and their backups, groups,
+    /// tables.
     FlipDeep,
-    /// One number of the superblock is another, and the superblock's checksum is right again.
+    /// Changes one number of the superblock, and corrects the superblock's checksum.
     SuperblockField,
-    /// The number of blocks lies, and the checksum is right.
+    /// Makes the number of blocks wrong, and corrects the checksum.
     LyingSize,
-    /// The root directory's blocks are found in itself.
+    /// Makes an inode's extents lead to the blocks of inodes themselves.
     Loop,
-    /// The beginning is zero.
+    /// Sets the beginning to zero.
     WipeHead,
-    /// Everything but some blocks is zero.
+    /// Sets everything but some blocks to zero.
     Remains,
-    /// Another signature beside the first.
+    /// Adds another signature beside the first.
     SecondSignature,
-    /// One block stands where another should.
+    /// Writes one block to the place of another.
     Shuffle,
 }
 
@@ -93,7 +94,7 @@ impl Mutation {
             Self::Plain => image.resize(image.size + BLOCK),
             Self::Truncate => {
                 let sectors = image.size / 512;
-                // Short ones are as interesting as long ones.
+                // Short disks are as likely as long ones.
                 let bits = dice.below(u64::from(sectors.ilog2())) + 1;
                 let kept = dice.below(1 << bits).max(1);
                 image.resize(kept.min(sectors - 1) * 512);
@@ -197,8 +198,8 @@ fn is_xfs(image: &Image) -> bool {
     image.get(0, 4) == b"XFSB"
 }
 
-/// Make the checksum of the superblock right, where it has one: what is crafted gets past the first
-/// look.
+/// Corrects the checksum of a superblock that has one, so that the crafted content passes the first
+/// check.
 fn mend(image: &mut Image) {
     if is_xfs(image) {
         let mut sector = image.get(0, 512);
@@ -210,8 +211,8 @@ fn mend(image: &mut Image) {
     }
 }
 
-/// Give an inode an extent tree whose only branch leads back into the tree, or blocks that are
-/// their own list.
+/// Gives an inode an extent tree whose only entry leads to the block of inodes itself, or an extent
+/// that covers the metadata.
 fn looped(image: &mut Image, dice: &mut Dice) {
     let number = |image: &Image, at: u64| {
         u32::from_le_bytes(image.get(at, 4).try_into().unwrap_or_default())
@@ -224,7 +225,7 @@ fn looped(image: &mut Image, dice: &mut Dice) {
     let at = u64::from(table) * block + (inode - 1) * inode_bytes + 40;
     let mut tree = Vec::new();
     if dice.below(2) == 0 {
-        // Magic, one entry of four, depth 1 to 5; the entry leads to the block of inodes itself.
+        // Magic, one entry of four, depth 1 to 5. The entry leads to the block of inodes itself.
         let depth = u16::try_from(1 + dice.below(5)).unwrap_or(1);
         for half in [0xf30a_u16, 1, 4, depth] {
             tree.extend(half.to_le_bytes());
@@ -233,7 +234,7 @@ fn looped(image: &mut Image, dice: &mut Dice) {
             tree.extend(word.to_le_bytes());
         }
     } else {
-        // An extent over everything.
+        // One extent that covers everything.
         for half in [0xf30a_u16, 1, 4, 0] {
             tree.extend(half.to_le_bytes());
         }

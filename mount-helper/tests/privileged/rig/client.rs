@@ -1,4 +1,4 @@
-//! A node-agent's side of the socket.
+//! The node-agent's end of the socket.
 use super::{AGENT, LONG};
 use ebs_csi_wire::{Hello, Operation, Outcome, Reply, Request, frame};
 use rustix::fs::{Gid, Uid};
@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// A connection made under another uid: the peer's identity is taken when it connects.
+/// Connects under another uid. The peer's identity is determined at the connect.
 pub(crate) fn connect(socket: &Path, uid: u32) -> UnixStream {
     let socket = socket.to_owned();
     std::thread::spawn(move || {
@@ -44,7 +44,8 @@ impl Client {
         self.send_as(self.next, operation, wait);
     }
 
-    /// The same under a number of the caller's, who does not wait for the answers before it.
+    /// Sends a request with an id of the caller's choice; the caller need not wait for earlier
+    /// answers.
     pub(crate) fn send_as(&mut self, id: u64, operation: Operation, wait: Duration) {
         let request = Request {
             id,

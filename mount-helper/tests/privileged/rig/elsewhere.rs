@@ -4,14 +4,14 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// A file system that is mounted in a mount namespace of its own, where no helper sees it.
+/// A file system that is mounted in another mount namespace, where no helper sees it.
 pub(crate) struct Elsewhere {
     process: Child,
     directory: tempfile::TempDir,
 }
 
 impl Elsewhere {
-    /// Mount the device at `path`, as its file system, until this is dropped.
+    /// Mounts the file system of the device at `path` until the returned value is dropped.
     pub(crate) fn mount(path: &str, options: &str) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");
         let script = "mount -o \"$2\" \"$0\" \"$1\" && echo there && exec sleep infinity";
@@ -32,13 +32,13 @@ impl Elsewhere {
         Self { process, directory }
     }
 
-    /// Its root.
+    /// Returns the path of the file system's root.
     pub(crate) fn root(&self) -> PathBuf {
         let inside = self.directory.path().display();
         PathBuf::from(format!("/proc/{}/root{inside}", self.process.id()))
     }
 
-    /// Its owner still writes to it, and reads what was written from the disk.
+    /// Checks that the file system still accepts writes and reads them back.
     pub(crate) fn lives(&self) {
         let file = self.root().join("kept");
         std::fs::write(&file, "kept").expect("write");

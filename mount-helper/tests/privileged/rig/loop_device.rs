@@ -7,7 +7,7 @@ use std::process::Command;
 /// A loop device over `<volume>.img`, with its node in the rig's device directory.
 pub(crate) struct Attached {
     pub(crate) image: PathBuf,
-    /// Kernel's name, `loopN`.
+    /// The kernel's name, `loopN`.
     pub(crate) name: String,
     pub(super) node: PathBuf,
 }
@@ -15,12 +15,12 @@ pub(crate) struct Attached {
 impl Attached {
     pub(crate) fn detach(self) {}
 
-    /// The kernel's own node, outside of the rig.
+    /// Returns the path of the kernel's own device node, outside of the rig.
     pub(crate) fn path(&self) -> String {
         format!("/dev/{}", self.name)
     }
 
-    /// Make the disk larger, as EC2 does.
+    /// Enlarges the disk, as EC2 does.
     pub(crate) fn resize(&self, bytes: u64) {
         fs::File::options()
             .write(true)
@@ -35,7 +35,7 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.node);
-        // Partitions keep a loop device from being given back whole.
+        // The kernel does not release a loop device completely while it has partitions.
         let _ = Command::new("partx").args(["-d", &self.path()]).output();
         for part in 1..=2 {
             let _ = fs::remove_file(format!("{}p{part}", self.node.display()));

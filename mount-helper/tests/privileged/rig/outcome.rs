@@ -1,4 +1,4 @@
-//! Answers that a test expects; any other fails it where it asked.
+//! Expected answers; any other answer fails the test at the caller's line.
 use ebs_csi_wire::{Outcome, Refusal, Refused};
 
 #[track_caller]
@@ -9,7 +9,7 @@ pub(crate) fn done(outcome: Outcome) -> bool {
     }
 }
 
-/// The whole answer to an unstage.
+/// Returns the whole answer to an unstage.
 #[track_caller]
 pub(crate) fn unstaged(outcome: Outcome) -> ebs_csi_wire::Done {
     match outcome {
@@ -31,7 +31,7 @@ pub(crate) fn refused(outcome: Outcome) -> Refusal {
     told(outcome).reason
 }
 
-/// A refusal with what was seen.
+/// Returns a refusal with what the helper saw.
 #[track_caller]
 pub(crate) fn told(outcome: Outcome) -> Refused {
     match outcome {

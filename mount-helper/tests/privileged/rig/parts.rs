@@ -10,7 +10,7 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Which part of the helper a process is, by its user or group.
+/// Returns which part of the helper a process is, by the process's user or group.
 pub(crate) fn role(pid: u32) -> &'static str {
     // The opener's user may be 0.
     let gid = status(pid, "Gid");
@@ -29,13 +29,13 @@ pub(crate) fn role(pid: u32) -> &'static str {
     }
 }
 
-/// This host lets a mounted ext4 be grown: it grants CAP_SYS_RESOURCE.
+/// Returns whether this host lets a mounted ext4 grow, which means that it grants CAP_SYS_RESOURCE.
 pub(crate) fn grows_mounted() -> bool {
     let bounds = status(std::process::id(), "CapBnd");
     u64::from_str_radix(&bounds, 16).is_ok_and(|bits| bits & 1 << 24 != 0)
 }
 
-/// A field of /proc/PID/status; empty when the process is gone.
+/// Returns a field of /proc/PID/status, or an empty string when the process has ended.
 pub(crate) fn status(pid: u32, field: &str) -> String {
     fs::read_to_string(format!("/proc/{pid}/status"))
         .unwrap_or_default()

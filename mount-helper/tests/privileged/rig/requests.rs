@@ -1,4 +1,4 @@
-//! Requests as a node-agent makes them.
+//! Requests that a node-agent sends.
 use super::{AGENT, Client, LONG, Rig, connect};
 use ebs_csi_wire::{
     Disk, Expand, FormatOptions, FsType, Operation, Origin, Outcome, PublishBlock,
@@ -18,7 +18,7 @@ impl Rig {
         self.ask(Operation::Stage(self.staging(volume, fs)))
     }
 
-    /// A plain staging request.
+    /// Returns a plain staging request.
     pub(crate) fn staging(&self, volume: &VolumeId, fs: FsType) -> Stage {
         Stage {
             disk: disk(volume),
@@ -37,7 +37,7 @@ impl Rig {
         }))
     }
 
-    /// A plain publish request.
+    /// Returns a plain publish request.
     pub(crate) fn publishing(&self, volume: &VolumeId, pod: &str) -> PublishFilesystem {
         PublishFilesystem {
             disk: disk(volume),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 impl Rig {
-    /// Start a helper in the rig's mount namespace, with what it says in its journal.
+    /// Starts a helper in the rig's mount namespace, and collects the lines of its journal.
     pub(super) fn launched(
         &self,
         socket: &Path,
@@ -42,7 +42,7 @@ impl Rig {
         (child, lines)
     }
 
-    /// A further helper for the same kubelet root, listening at a socket of the rig's directory.
+    /// Starts another helper for the same kubelet root, with its socket in the rig's directory.
     pub(crate) fn second(&self, socket: &str, extra: &[&str]) -> Second {
         let (child, lines) = self.launched(&self.path(socket), extra);
         Second { child, lines }
@@ -72,7 +72,7 @@ impl Second {
         }
     }
 
-    /// Wait until it has ended; its exit status.
+    /// Waits until the helper has ended, and returns its exit status.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         let end = Instant::now() + LONG;
         loop {
@@ -87,7 +87,7 @@ impl Second {
 
 impl Drop for Second {
     fn drop(&mut self) {
-        // The rest of its tree ends with it.
+        // The other processes of this helper end with its supervisor.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {

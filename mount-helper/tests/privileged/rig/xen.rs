@@ -1,22 +1,22 @@
-//! Disks of Xen: loop devices under the names that EC2 was told, in a made-up `/sys` where they are
-//! virtual disks of the hypervisor.
+//! Xen disks: loop devices under the device names that EC2 received, in a simulated `/sys` that
+//! shows them as virtual disks of the hypervisor.
 use super::{Attached, Rig};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// A disk of Xen.
+/// A Xen disk.
 pub(crate) struct Xen {
-    // Not shown any more before it is detached.
+    // Dropped first, so that the disk is no longer shown when it is detached.
     shown: Shown,
     pub(crate) attached: Attached,
 }
 
-/// A disk of this machine that the made-up `/sys` and `/dev` show as one of Xen.
+/// A disk of this machine that the simulated `/sys` and `/dev` show as a Xen disk.
 pub(crate) struct Shown {
-    /// Kernel's name here, `loop7`.
+    /// The kernel's name of the real disk, `loop7`.
     real: String,
-    /// Kernel's name there, `xvdba`.
+    /// The disk's name in the simulated `/sys`, `xvdba`.
     name: String,
     sys: PathBuf,
     nodes: Vec<PathBuf>,
@@ -31,7 +31,7 @@ impl std::ops::Deref for Xen {
 }
 
 impl Rig {
-    /// A machine that is built on Xen, with a disk of its own.
+    /// Starts the helper on a simulated Xen machine that has a disk of its own.
     pub(crate) fn start_xen(extra: &[&str]) -> Self {
         let mut rig = Self::prepared(false);
         for directory in ["block", "dev/block", "devices"] {
@@ -42,7 +42,7 @@ impl Rig {
         rig
     }
 
-    /// A disk of `image`, which is made when it is not there, at a name.
+    /// Attaches a disk of `image` under a name. Creates the image when it does not exist.
     pub(crate) fn attach_xen(&self, name: &str, image: &str, bytes: u64) -> Xen {
         let image = self.path("volumes").join(image);
         if !image.exists() {
@@ -55,7 +55,7 @@ impl Rig {
         Xen { shown, attached }
     }
 
-    /// A disk of this machine, at a name.
+    /// Shows a disk of this machine under a name.
     pub(crate) fn show_xen(&self, real: &str, name: &str) -> Shown {
         let number = number(&format!("/dev/{real}"));
         let node = self.make_node_called(real, name);
@@ -70,7 +70,7 @@ impl Rig {
         shown
     }
 
-    /// A partition that the kernel has found.
+    /// Waits until the kernel has found a partition, and shows the partition.
     pub(crate) fn xen_part(&self, disk: &mut Xen, part: u32) {
         self.node_of_part(&disk.attached, part);
         let kernels = format!("{}p{part}", disk.attached.name);
@@ -92,12 +92,12 @@ impl Rig {
 }
 
 impl Shown {
-    /// Its directory in the made-up `/sys`.
+    /// Returns the disk's directory in the simulated `/sys`.
     pub(crate) fn directory(&self) -> PathBuf {
         self.sys.join("block").join(&self.name)
     }
 
-    /// Take what the kernel says of the real disk now: size and sequence.
+    /// Copies the kernel's current values of the real disk: size and sequence number.
     pub(crate) fn look_again(&self) {
         for attribute in ["size", "diskseq"] {
             let from = format!("/sys/block/{}/{attribute}", self.real);
@@ -105,7 +105,7 @@ impl Shown {
         }
     }
 
-    /// Another disk comes to the same name and number, as far as `/sys` tells.
+    /// Simulates in `/sys` that another disk took the same name and number.
     pub(crate) fn swap(&self) {
         let file = self.directory().join("diskseq");
         let text = fs::read_to_string(&file).expect("read");
@@ -131,8 +131,8 @@ impl Drop for Shown {
     }
 }
 
-/// A disk as the kernel lays it out: `block/NAME` is a link into the device tree, and `device`
-/// there one upwards.
+/// Creates a disk with the kernel's layout: `block/NAME` is a link into the device tree, and
+/// `device` in that directory is a link upwards.
 fn make_disk(sys: &Path, name: &str, number: &str) {
     let bus = sys.join(format!("devices/vbd-{name}"));
     let disk = bus.join("block").join(name);

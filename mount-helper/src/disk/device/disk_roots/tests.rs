@@ -4,8 +4,8 @@ use ebs_csi_wire::{DeviceName, Origin, Source, VolumeId};
 use std::fs;
 use std::path::Path;
 
-/// Makes a sysfs with the kernel's layout for NVMe: `block/NAME` is a link into the device tree,
-/// and `device` in its target is another link, upwards.
+/// Creates a sysfs with the kernel's layout for NVMe: `block/NAME` is a link into the device tree,
+/// and `device` in that directory is a link to the controller above.
 fn nvme(root: &Path, name: &str, number: &str, model: &str, serial: &str) {
     let controller = root.join(format!("devices/pci/nvme/{}", &name[..5]));
     let disk = controller.join(name);
@@ -20,7 +20,7 @@ fn nvme(root: &Path, name: &str, number: &str, model: &str, serial: &str) {
     fs::create_dir_all(root.join("dev/block")).expect("mkdir");
     std::os::unix::fs::symlink(format!("../{target}"), root.join("dev/block").join(number))
         .expect("symlink");
-    // Plain files stand for the nodes: a later step finds out that they are no block devices.
+    // Plain files stand for the device nodes: a later step finds that they are no block devices.
     fs::write(root.join("dev").join(name), "").expect("write");
 }
 
@@ -68,7 +68,7 @@ fn only_ebs_nvme_models_yield_volume_serials() {
         [
             (None, "nvme2n1".to_owned()),
             (None, "nvme3n1".to_owned()),
-            // A node whose disk the kernel does not know.
+            // A device node whose disk the kernel does not know.
             (None, "nvme9n1".to_owned()),
             (serial("vol0123456789abcdef0"), "nvme1n1".to_owned()),
             (serial("vol0123456789abcdef2"), "nvme4n1".to_owned()),
@@ -76,13 +76,13 @@ fn only_ebs_nvme_models_yield_volume_serials() {
     );
     assert_eq!(roots.serial_of(makedev(259, 1)), Ok(found[3].0.clone()));
     assert_eq!(roots.serial_of(makedev(259, 9)), Ok(None));
-    // The kernel knows the disk, but the disk has no device node: it counts as absent.
+    // The kernel knows the disk, but the disk has no device node, so the disk counts as absent.
     let find = roots.find("vol0123456789abcdef0", Access::ReadOnly, Duration::ZERO);
     assert_eq!(find.err(), Some(DeviceError::Absent));
 }
 
-/// A Xen disk at the device name from EC2 gives WithoutSerial; another kind of disk, no disk or no
-/// name gives Absent.
+/// A Xen disk under the device name from EC2 gives WithoutSerial; another kind of disk, no disk or
+/// no name gives Absent.
 #[test]
 fn existing_xen_disk_without_serial_differs_from_absent() {
     let directory = tempfile::tempdir().expect("tempdir");
@@ -90,7 +90,7 @@ fn existing_xen_disk_without_serial_differs_from_absent() {
     for (name, number, modalias) in [
         ("xvdba", "51712", "xen:vbd"),
         ("xvdf", "51792", "xen:vbd"),
-        // A name alone makes no Xen disk.
+        // The device name alone does not make a disk a Xen disk.
         ("xvdbb", "0", "virtio:d00000002v00001AF4"),
     ] {
         let bus = root.join(format!("devices/vbd-{number}"));

@@ -1,5 +1,4 @@
-//! The broker, under its own filter and with its own user: what it reaches of disks and of the
-//! node.
+//! What a broker with its own filter and user can reach of disks and of the node.
 use super::script::{self, End};
 use crate::attacks::row;
 use crate::rig::{Rig, able, children, done, role, staged, volume};
@@ -14,12 +13,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::exit;
 
-/// The one call that it opens with, and no fence: the filter cannot see one.
+/// Calls openat2(2), the only call with which the broker opens files, without any RESOLVE flag: the
+/// filter cannot see these flags.
 fn open(path: &str, flags: OFlags) -> Result<(), Errno> {
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::empty()).map(drop)
 }
 
-/// A mount of `/etc` somewhere else.
+/// Mounts a copy of `/etc` at another path.
 fn etc_at(path: &str) -> Result<(), Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let copy = open_tree(CWD, "/etc", flags)?;
@@ -32,7 +32,7 @@ fn etc_at(path: &str) -> Result<(), Errno> {
     )
 }
 
-/// As the broker.
+/// Makes an attempt in the broker's profile, and exits with its errno.
 pub(super) fn reach(what: &str, path: &str) {
     confinement::broker()
         .and_then(Entering::calls)
@@ -49,7 +49,7 @@ pub(super) fn reach(what: &str, path: &str) {
     exit(result.map_or_else(Errno::raw_os_error, |()| 0));
 }
 
-/// The errno of an attempt; 0 when it works.
+/// Returns the errno of an attempt, or 0 when the attempt succeeds.
 fn errno(what: &str, path: &str) -> i32 {
     let ran = match what {
         "mount-elsewhere" => script::run_apart("broker", &[what, path]),
@@ -76,7 +76,7 @@ fn broker_cannot_open_disk_or_write_root_file() {
     fs::write(&secret, "of root alone").expect("write");
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("chmod");
     let secret = secret.display().to_string();
-    // Its node has mode 0660 and the group of disks.
+    // The disk's device node has mode 0660 and the group that owns disks.
     let disk = rig.path("dev").join(&attached.name).display().to_string();
     let refused = Errno::ACCESS.raw_os_error();
     for (what, path) in [
@@ -89,8 +89,8 @@ fn broker_cannot_open_disk_or_write_root_file() {
     ] {
         assert_eq!(errno(what, path), refused, "{what} {path}");
     }
-    // What remains. The capability that opens the roots of volumes reads everything, where the host
-    // grants it; mounts are what the broker is for.
+    // What remains possible: the capability that opens the roots of volumes reads every file, where
+    // the host grants it, and the broker's purpose is to mount.
     let shown = shown.display().to_string();
     assert_eq!(errno("read-with-search", &secret), 0);
     assert_eq!(errno("mount-elsewhere", &shown), 0);

@@ -1,4 +1,4 @@
-//! The process that opens disks, of a broker that was taken over.
+//! The opener, as a compromised broker can use it.
 use super::script::{self, tell};
 use crate::attacks::row;
 use crate::rig::{Rig, able, done, staged, volume};
@@ -14,7 +14,7 @@ use rustix::mount::mount_bind;
 use std::path::Path;
 use std::process::exit;
 
-/// The real opener, with the nodes of a directory for those of the machine.
+/// Runs the real opener, with the device nodes of a directory instead of the machine's.
 fn real(lanes: Vec<OwnedFd>) {
     let nodes = BlockNodes::read(Path::new("/dev"), true).expect("nodes");
     let disks = DiskRoots::open(Recognition::LoopFile).expect("disks");
@@ -26,8 +26,8 @@ fn real(lanes: Vec<OwnedFd>) {
     }
 }
 
-/// As the broker: what is asked, and what comes back. `mounted` and `unused` are volumes, with the
-/// kernel's names of their disks.
+/// Sends requests as the broker does, and prints the answers. `mounted` and `unused` are serials of
+/// volumes, each with the kernel's name of its disk.
 pub(super) fn be_asked(devices: &str, mounted: (&str, &str), unused: (&str, &str)) {
     mount_bind(devices, "/dev").expect("bind");
     let (lanes, lanes_opener) = opener_requests::lanes().expect("lanes");

@@ -1,9 +1,9 @@
-//! A container of the node that was given the helper's socket by mistake.
+//! A container of the node that has the helper's socket by mistake.
 use crate::attacks::row;
 use crate::rig::{Client, Rig, able, connect};
 use std::io::Read;
 
-/// What base images call `nonroot`, what is beside it, `nobody`, and root.
+/// The user that base images call `nonroot`, the one after it, `nobody`, and root.
 const USERS: [u32; 4] = [65532, 65533, 65534, 0];
 
 #[test]

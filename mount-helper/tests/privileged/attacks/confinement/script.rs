@@ -1,27 +1,28 @@
-//! A process that enters a profile as the helper does, and then does what it must not. A test
-//! starts this program again, and that forks: confinement comes before a second thread.
+//! A process that enters a profile as the helper does, and then attempts what the profile forbids.
+//! A test starts this program again, and the new process forks, because confinement must precede a
+//! second thread.
 use ebs_csi_mount_helper::sys::{Fork, fork};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio, exit};
 
-/// Names the script, and what it is given.
+/// Environment variable with the script's name and arguments.
 const SCRIPT: &str = "SCRIPT_OF_ATTACK";
 
-/// Added to the number of the signal that ended a script.
+/// Added to the number of the signal that ended a script, to form the exit status.
 const BY_SIGNAL: i32 = 128;
 
 /// How a script ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// With this status.
+    /// The script exited with this status.
     Exited(i32),
-    /// By this signal.
+    /// This signal ended the script.
     Signalled(i32),
 }
 
-/// What a script printed, and how it ended.
+/// The output of a script, and how the script ended.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) said: String,
@@ -29,7 +30,7 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// The value that stands behind a word that the script printed.
+    /// Returns the value that the script printed for a word.
     #[track_caller]
     pub(super) fn told(&self, word: &str) -> &str {
         let value = self
@@ -40,19 +41,19 @@ impl Ran {
     }
 }
 
-/// Print what [`Ran::told`] finds.
+/// Prints a value so that [`Ran::told`] finds it.
 pub(super) fn tell(word: &str, value: impl Debug) {
-    // The harness has begun a line.
+    // The test harness has begun a line, so the output starts with a new one.
     println!("\n{word}={value:?}");
 }
 
-/// Run a script in a process of its own.
+/// Runs a script in a process of its own.
 pub(super) fn run(name: &str, arguments: &[&str]) -> Ran {
     ran(Command::new(itself()), name, arguments)
 }
 
-/// Run one that mounts, in a mount namespace of its own. It has a copy of every mount of the other
-/// tests for that time.
+/// Runs a script that mounts, in a mount namespace of its own. While it runs, that namespace has a
+/// copy of each mount of the other tests.
 pub(super) fn run_apart(name: &str, arguments: &[&str]) -> Ran {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]);
@@ -86,13 +87,13 @@ fn ran(mut command: Command, name: &str, arguments: &[&str]) -> Ran {
     Ran { said, end }
 }
 
-/// The words that [`run`] was given; None in a run by hand.
+/// Returns the words that [`run`] passed, or `None` when a person started the test.
 pub(super) fn given() -> Option<Vec<String>> {
     let words = std::env::var(SCRIPT).ok()?;
     Some(words.split(' ').map(str::to_owned).collect())
 }
 
-/// Do it in a process of one thread, and end as that does.
+/// Runs `act` in a forked process with one thread, and exits with the result of that process.
 pub(super) fn alone(act: impl FnOnce()) {
     match fork().expect("fork") {
         Fork::Child => {

@@ -1,4 +1,4 @@
-//! The supervisor, of a broker that was taken over, and under its own filter.
+//! The supervisor, as a compromised broker can use it, and under its own filter.
 use super::script::{self, End, tell};
 use super::sys;
 use crate::attacks::row;
@@ -16,7 +16,8 @@ use rustix::fd::OwnedFd;
 use std::process::exit;
 use std::time::Duration;
 
-/// linux/sched.h: every namespace that clone(2) makes, and a child that is the parent's sibling.
+/// Flags of linux/sched.h: each namespace that clone(2) can make, and CLONE_PARENT, which makes the
+/// child a sibling of its parent.
 const FLAGS: [(&str, i64); 8] = [
     ("CLONE_NEWNS", 0x0002_0000),
     ("CLONE_NEWCGROUP", 0x0200_0000),
@@ -27,15 +28,15 @@ const FLAGS: [(&str, i64); 8] = [
     ("CLONE_NEWNET", 0x4000_0000),
     ("CLONE_PARENT", 0x8000),
 ];
-/// What fork(3) asks for.
+/// The flags that fork(3) passes.
 const PLAIN: i64 = 0x0120_0000;
-/// Asked for by the broker.
+/// Number of runners that the broker asks for.
 const ASKED: usize = 300;
 
-/// As the supervisor: a child with more than a fork's flags.
+/// Clones with the given flags in the supervisor's profile.
 pub(super) fn clone_with(flags: &str) {
     let flags: i64 = flags.parse().expect("a number");
-    // Without Landlock, which forbids none of this.
+    // Leaves out Landlock, which forbids none of this.
     let entering = Entering::begin(profile::SUPERVISOR).and_then(Entering::identity);
     entering.and_then(Entering::calls).expect("confined");
     let child = sys::call(libc::SYS_clone, [flags | i64::from(libc::SIGCHLD), 0, 0, 0]);
@@ -73,7 +74,7 @@ fn supervisor_clone_with_namespace_flags_is_killed() {
     );
 }
 
-/// The real supervisor, confined, of a broker that asks and lets go of nothing.
+/// Runs the real, confined supervisor for a broker that asks for runners and keeps each of them.
 pub(super) fn be_asked_for_too_many() {
     let pair = || channel::pair().expect("pair");
     let ((jobs, asking), (broker_life, life_of_broker)) = (pair(), pair());
@@ -92,7 +93,7 @@ pub(super) fn be_asked_for_too_many() {
         Fork::Parent(pid) => pid,
     };
     drop(asking);
-    // One process stands for the other parts.
+    // One process takes the place of the other parts.
     let directories = match fork().expect("fork") {
         Fork::Child => {
             drop((ours, life_of_broker));
@@ -125,7 +126,7 @@ pub(super) fn be_asked_for_too_many() {
     });
 }
 
-/// Ask, keep what comes, and tell how many processes there are for it.
+/// Asks for runners, keeps each answer, and prints how many processes exist.
 fn hoard(asking: &OwnedFd, supervisor: u32) {
     let ready = |flags, milliseconds: i64| {
         let patience = Timespec {
@@ -150,7 +151,7 @@ fn hoard(asking: &OwnedFd, supervisor: u32) {
     };
     let mut kept = Vec::new();
     for _ in 0..ASKED {
-        // A socket that is full takes no more, which is an end, too.
+        // A full socket accepts no more, which also limits the requests.
         if ready(PollFlags::OUT, 20) {
             channel::send(asking, RUNNER_WANTED, &[]).expect("ask");
         }
@@ -159,7 +160,7 @@ fn hoard(asking: &OwnedFd, supervisor: u32) {
     kept.extend(std::iter::from_fn(|| answer(900)));
     tell("answered", kept.len());
     tell("living", living());
-    // Those that are let go make room for as many.
+    // Closing the kept sockets makes room for as many runners again.
     drop(kept);
     let again: Vec<OwnedFd> = std::iter::from_fn(|| answer(900)).take(RUNNERS).collect();
     tell("again", again.len());

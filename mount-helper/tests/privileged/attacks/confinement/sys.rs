@@ -1,9 +1,9 @@
-//! System calls as whoever took a process over makes them: any number, any arguments. The only
-//! file of these tests with `unsafe`.
+//! System calls as an attacker makes them in a compromised process: any number, any arguments. The
+//! only file of these tests with `unsafe`.
 #![allow(unsafe_code)]
 use std::io;
 
-/// Make a system call whose arguments are plain numbers.
+/// Makes a system call whose arguments are plain numbers.
 pub(super) fn call(number: i64, arguments: [i64; 4]) -> io::Result<i64> {
     let [a, b, c, d] = arguments;
     // SAFETY: the calls that the scripts make take no pointer in these arguments, or a null one,

@@ -1,5 +1,5 @@
-//! A tool whose disk has taken it over, on a kernel whose Landlock stops no signal or that has
-//! none.
+//! A tool that its disk's content has compromised, on a kernel without Landlock or whose Landlock
+//! does not restrict signals.
 use super::script::{self, End};
 use super::sys;
 use crate::attacks::row;
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::process::exit;
 
-/// linux/fcntl.h
+/// Commands of fcntl(2), from linux/fcntl.h.
 const F_SETOWN: i64 = 8;
 const F_SETSIG: i64 = 10;
 const F_SETOWN_EX: i64 = 15;
@@ -21,7 +21,7 @@ const F_SETLEASE: i64 = 1024;
 const F_NOTIFY: i64 = 1026;
 const F_GETFL: i64 = 3;
 
-/// What is tried, and how the process ends that tries it.
+/// The attempts, and how the attempting process ends.
 const TRIES: [(&str, End); 12] = [
     ("abort", End::Signalled(libc::SIGABRT)),
     ("getfl", End::Exited(0)),
@@ -37,7 +37,7 @@ const TRIES: [(&str, End); 12] = [
     ("limit", End::Exited(libc::EPERM)),
 ];
 
-/// As a tool, beside another process of its user.
+/// Makes an attempt in the tool's profile, beside another process of the tool's user.
 pub(super) fn reach(what: &str) {
     let (ended, end) = std::io::pipe().expect("pipe");
     let neighbour = match fork().expect("fork") {
@@ -84,7 +84,7 @@ pub(super) fn reach(what: &str) {
         other => panic!("{other:?} is nothing to try"),
     };
     drop(end);
-    // The standard library's exit makes a call that no tool has.
+    // The standard library's exit makes a call that the tool's filter forbids.
     let status = result.map_or_else(|error| error.raw_os_error().unwrap_or(-1), |_| 0);
     let _ = sys::call(libc::SYS_exit_group, [status.into(), 0, 0, 0]);
 }

@@ -1,5 +1,5 @@
-//! A disk that is not the helper's alone: mounted in another namespace, swap, beneath another
-//! block device, or the node's own.
+//! A disk that the helper does not use alone: mounted in another namespace, used as swap, beneath
+//! another block device, or the node's own.
 use super::{MIB, is_read_only};
 use crate::attacks::row;
 use crate::partitions::parted;
@@ -29,7 +29,7 @@ fn part(volume: &VolumeId, number: u32) -> Disk {
     }
 }
 
-/// A loop device over another one.
+/// A loop device over another loop device.
 struct Over(String);
 
 impl Over {
@@ -46,7 +46,7 @@ impl Drop for Over {
     }
 }
 
-/// Ask until the kernel has taken a namespace apart, which it does in its own time.
+/// Repeats a request until the kernel has removed a namespace, which takes some time.
 fn once_let_go(ask: impl Fn() -> Outcome) {
     let end = Instant::now() + LONG;
     while let Outcome::Refused(refused) = ask() {
@@ -54,7 +54,8 @@ fn once_let_go(ask: impl Fn() -> Outcome) {
     }
 }
 
-/// Neither kind of raw publication is made, nothing is switched, and no target is left.
+/// Checks that both kinds of raw publish are refused, that the disk's read-only switch is
+/// unchanged, and that no target remains.
 fn is_not_shown(rig: &Rig, volume: &VolumeId, attached: &Attached) {
     for read_only in [false, true] {
         assert_eq!(
@@ -137,13 +138,13 @@ fn unpublished_disk_under_loop_device_is_refused() {
     let attached = rig.attach(&volume, 64 * MIB);
     let over = Over::lay(&attached);
     is_not_shown(&rig, &volume, &attached);
-    // It claims nothing: the disk looks free and blank.
+    // The loop device makes no claim, so the disk looks free and blank.
     assert_eq!(
         refused(rig.stage(&volume, FsType::Ext4)),
         Refusal::StillHeld
     );
     drop(over);
-    // Kubelet lays one over what it shows to a pod, under another name.
+    // Kubelet puts a loop device over a disk that it publishes to a pod, under another name.
     once_let_go(|| show(&rig, &disk(&volume), "p", false));
     let over = Over::lay(&attached);
     done(show(&rig, &disk(&volume), "q", false));
@@ -170,7 +171,7 @@ fn disk_with_sysfs_holder_is_not_published_raw() {
         device_hint: DeviceName::parse("/dev/xvdba").ok(),
         ..disk(&volume)
     };
-    // Known from then on.
+    // The helper knows the disk from this publish on.
     done(show(&rig, &named, "p", false));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     fs::create_dir(xen.directory().join("holders/dm-0")).expect("mkdir");
@@ -241,7 +242,7 @@ fn blank_partition_beside_host_mounted_partition_is_refused() {
     assert!(first.iter().all(|byte| *byte == 0), "formatted");
     elsewhere.lives();
     drop(elsewhere);
-    // Beside a partition that is a pod's it is as good as any.
+    // A blank partition may be used beside a partition that is staged here.
     let mut own = rig.staging(&volume, FsType::Ext4);
     own.disk = part(&volume, 2);
     once_let_go(|| rig.ask(Operation::Stage(own.clone())));
@@ -266,7 +267,7 @@ fn partition_of_disk_holding_kubelet_directory_is_refused() {
     let second = format!("{}p2", attached.path());
     shell("mkfs.ext4", &["-q", &second]);
     let kubelets = rig.path("kubelet/pods");
-    // As /dev names it within the rig.
+    // The name of the node in the rig's /dev.
     let node = format!("/dev/{}p2", attached.name);
     let kubelets = kubelets.to_str().expect("utf-8");
     rig.within(&["mount", "-t", "ext4", &node, kubelets]);
@@ -309,7 +310,7 @@ fn host_mounted_disk_is_neither_staged_nor_unstaged() {
             );
             assert_eq!(rig.mounts(&attached), 0, "{fs_type} {options}");
         }
-        // Nothing of it was ever staged, and its answer must not have it made read-only.
+        // The volume was never staged, and unstage must not make the mount read-only.
         assert_eq!(
             refused(rig.unstage(&volume)),
             Refusal::StillHeld,
@@ -327,7 +328,7 @@ fn host_mounted_disk_is_neither_staged_nor_unstaged() {
     );
 }
 
-/// A file is still open in the copy in another mount namespace; the publish succeeds after the file
+/// A file is still open in the copy in another mount namespace. The publish succeeds after the file
 /// is closed.
 #[test]
 fn disk_with_copied_mount_is_not_published_raw() {
@@ -353,7 +354,8 @@ fn disk_with_copied_mount_is_not_published_raw() {
     );
 }
 
-/// As a volume that another driver formatted, whose identifier tells nothing.
+/// The volume is like one that another driver formatted: its identifier does not hold the volume's
+/// id.
 #[test]
 fn own_mount_copy_is_recognised_without_volume_uuid() {
     if !able() {
@@ -365,7 +367,7 @@ fn own_mount_copy_is_recognised_without_volume_uuid() {
         let attached = rig.attach(&volume, 512 * MIB);
         shell(&format!("mkfs.{fs_type}"), &["-q", &attached.path()]);
         staged(rig.stage(&volume, fs_type));
-        // What was staged before this helper started is its own, too.
+        // A mount that was staged before this helper started is the helper's own, too.
         rig.stop();
         rig.run(&[]);
         let copy = rig.copy_of_mounts();
@@ -374,7 +376,7 @@ fn own_mount_copy_is_recognised_without_volume_uuid() {
         assert!(unstaged(rig.unstage(&volume)).copied, "{fs_type}");
         staged(rig.stage(&volume, fs_type));
         assert!(unstaged(rig.unstage(&volume)).copied, "{fs_type}");
-        // The next helper knows nothing of it, and leaves it alone.
+        // The next helper does not know the copy, and treats it as another program's mount.
         rig.stop();
         rig.run(&[]);
         assert_eq!(refused(rig.stage(&volume, fs_type)), Refusal::StillHeld);

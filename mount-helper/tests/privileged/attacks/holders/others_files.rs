@@ -1,4 +1,4 @@
-//! A scripted broker, with the socket of the process that makes and removes targets.
+//! A scripted broker that has the socket of the directories process.
 use crate::attacks::row;
 use crate::rig::{Rig, able};
 use ebs_csi_mount_helper::channel;
@@ -14,11 +14,11 @@ const MAKE_DIRECTORY: u8 = 1;
 const REMOVE_DIRECTORY: u8 = 3;
 const REMOVE_FILE: u8 = 4;
 
-/// A second handle on the broker's end of the socket.
+/// A second descriptor of the broker's end of the socket.
 struct Broker(OwnedFd);
 
 impl Broker {
-    /// The socket is the one on which a directory can be made.
+    /// Finds the broker's socket on which a request makes a directory.
     fn of(rig: &Rig) -> Self {
         let broker = rig.part("broker");
         let pid = Pid::from_raw(broker.cast_signed()).expect("pid");
@@ -91,7 +91,7 @@ fn only_empty_root_owned_entries_are_removed() {
     .expect("mkfifo");
     let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("bind");
     fs::create_dir_all(at("full/kept")).expect("mkdir");
-    // What is seen at the name is empty, and what is beneath it is not.
+    // The visible file at this name is empty, and the file beneath the mount is not.
     fs::write(at("covered"), "kept").expect("write");
     fs::write(at("cover"), "").expect("write");
     let text = |name: &str| at(name).to_str().expect("utf-8").to_owned();
@@ -115,7 +115,7 @@ fn only_empty_root_owned_entries_are_removed() {
         assert!(at(name).symlink_metadata().is_ok(), "{name}");
     }
     rig.within(&["umount", &text("covered")]);
-    // What the helper makes for itself.
+    // Empty files and directories, as the helper makes them.
     fs::write(at("target"), "").expect("write");
     assert_eq!(broker.ask(REMOVE_FILE, "target", &parent), Some(Ok(())));
     fs::create_dir(at("mount")).expect("mkdir");

@@ -26,7 +26,7 @@ fn second_helper_waits_until_first_helper_ends() {
         staged(rig.stage(&volume, FsType::Ext4));
         let second = rig.second("run/helper.sock", &[]);
         second.wait_for(" waiting ");
-        // The socket is still the first one's.
+        // The socket still belongs to the first helper.
         done(rig.publish(&volume, "p"));
         assert!(!second.journal().contains("serving"));
         send(rig.pid(), signal);
@@ -44,8 +44,8 @@ fn second_helper_waits_until_first_helper_ends() {
     );
 }
 
-/// The second helper never listens: it exits with 78 when its grace is over, and with 0 after
-/// SIGTERM.
+/// The second helper never listens: it exits with 78 when its grace period is over, and with 0
+/// after SIGTERM.
 #[test]
 fn waiting_second_helper_exits_78_or_on_sigterm() {
     if !able() {
@@ -62,7 +62,7 @@ fn waiting_second_helper_exits_78_or_on_sigterm() {
     for socket in ["run/other.sock", "run/third.sock"] {
         assert!(!rig.path(socket).exists(), "{socket}");
     }
-    // Each kubelet root has its own.
+    // A helper on another kubelet root does not wait.
     let _beside = Rig::start();
     row(
         "N15",
@@ -71,8 +71,8 @@ fn waiting_second_helper_exits_78_or_on_sigterm() {
     );
 }
 
-/// The first helper is terminated or killed while its format tool runs; the file system of the
-/// second is sound.
+/// The first helper is terminated or killed while its format tool runs. The file system that the
+/// second helper makes is sound.
 #[test]
 fn second_helper_formats_again_after_interrupted_format() {
     if !able() {
@@ -99,7 +99,8 @@ fn second_helper_formats_again_after_interrupted_format() {
                 part => send(rig.part(part), signal),
             }
             second.wait_for(" supervisor ready ");
-            // The fault point holds the child that would be the tool, which nothing else would.
+            // The fault point holds the child that would become the tool, and nothing else would
+            // end that child.
             for pid in tool.into_iter().chain([runner]) {
                 if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
                     let _ = kill_process(pid, Signal::KILL);
@@ -129,7 +130,7 @@ fn second_helper_formats_again_after_interrupted_format() {
     );
 }
 
-/// What two agents may be told while they are at odds.
+/// Returns whether two agents with conflicting requests may get this answer.
 fn is_an_answer(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Done(_) | Outcome::Staged(_) => true,
@@ -167,7 +168,7 @@ fn concurrent_agents_on_same_volume_leave_no_mounts() {
         }
     };
     std::thread::scope(|scope| {
-        // Two with a pod each, two that fight for one.
+        // Two threads use a pod each, and two compete for one pod.
         for pod in ["one", "two", "both", "both"] {
             let round = &round;
             let rig = &rig;

@@ -5,7 +5,7 @@ use crate::rig::{Rig, able, block_target, done, refused, shell, staged, staging,
 use ebs_csi_wire::{FsType, Refusal};
 use std::fs;
 
-/// Mounts whose device numbers no disk has.
+/// Mounts whose device number belongs to no disk.
 const ANONYMOUS: [(&str, &[&str]); 3] = [
     ("tmpfs", &["-t", "tmpfs", "none"]),
     (
@@ -15,8 +15,8 @@ const ANONYMOUS: [(&str, &[&str]); 3] = [
     ("proc", &["-t", "proc", "none"]),
 ];
 
-/// Mounts of tmpfs, overlay, proc and btrfs have such numbers; unpublish and unstage refuse them
-/// for any volume.
+/// Mounts of tmpfs, overlay, proc and btrfs have such numbers. Unpublish and unstage refuse these
+/// mounts for any volume.
 #[test]
 fn mounts_with_anonymous_device_number_are_not_removed() {
     if !able() {
@@ -75,7 +75,7 @@ fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
     if !able() {
         return;
     }
-    // A made-up sysfs knows no loop device: each is a disk that left.
+    // The simulated sysfs contains no loop device, so each loop device looks like a detached disk.
     let rig = Rig::start_xen(&[]);
     let volume = volume();
     let image = rig.path("volumes/other.img");
@@ -94,7 +94,7 @@ fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
         Refusal::VolumeNotAtPath
     );
     rig.within(&["umount", at]);
-    // The node of such a disk, bound onto a file.
+    // The device node of such a disk, bound to a file.
     let raw = rig.path("kubelet").join(block_target(&volume, "p"));
     fs::create_dir_all(raw.parent().expect("a parent")).expect("mkdir");
     fs::File::create(&raw).expect("create");
@@ -105,7 +105,7 @@ fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
         Refusal::VolumeNotAtPath
     );
     rig.within(&["umount", at]);
-    // One of the kind that volumes are on is taken away.
+    // The mount of a detached disk of the kind that can hold volumes is removed.
     let gone = rig.attach_xen("xvdba", "gone.img", 64 * MIB);
     shell("mkfs.ext4", &["-q", &gone.attached.path()]);
     let at = path.to_str().expect("utf-8");

@@ -1,4 +1,5 @@
-//! Directories of other drivers and of kubelet, and places that somebody else takes meanwhile.
+//! Directories of other drivers and of kubelet, and places that another program takes during an
+//! operation.
 use super::MIB;
 use crate::attacks::row;
 use crate::rig::{Rig, able, block_target, disk, done, refused, staged, staging, target, volume};
@@ -16,21 +17,21 @@ fn stage_outside_kubelet_globalmount_path_is_refused() {
     let attached = rig.attach(&volume, 64 * MIB);
     let csi = "plugins/kubernetes.io/csi";
     for place in [
-        // Over another driver's staging directories.
+        // A mount here would cover another driver's staging directories.
         "other.csi.example.com/0a1b/globalmount",
         "other.csi.example.com",
         "volumeDevices/staging/pvc-of-another",
         "pv/pvc-of-another/globalmount",
-        // Over everything that is staged or published raw.
+        // A mount here would cover everything that is staged or published raw.
         "ebs.csi.aws.com",
         "volumeDevices",
         "volumeDevices/publish",
         "pv",
-        // Where kubelet writes vol_data.json, which a volume may have as a link.
+        // Kubelet writes vol_data.json here, which the root of a volume could contain as a link.
         "ebs.csi.aws.com/0a1b",
         "volumeDevices/pvc-1/data",
         "pv/pvc-1",
-        // Beneath what is staged.
+        // This path is beneath a staging path.
         "ebs.csi.aws.com/0a1b/globalmount/deeper",
     ] {
         let mut asked = rig.staging(&volume, FsType::Ext4);
@@ -46,7 +47,8 @@ fn stage_outside_kubelet_globalmount_path_is_refused() {
     done(rig.publish(&volume, "p"));
     done(rig.unpublish(&volume, &target(&volume, "p")));
     done(rig.unstage(&volume));
-    // A raw volume is not staged, but kubelet has it unstaged; an older kubelet staged elsewhere.
+    // Kubelet also unstages a raw volume, which was never staged; an older kubelet used another
+    // staging path.
     for place in ["volumeDevices/staging/pvc-1", "pv/pvc-1/globalmount"] {
         let path = format!("{csi}/{place}");
         fs::create_dir_all(rig.path("kubelet").join(&path)).expect("mkdir");
@@ -63,7 +65,7 @@ fn stage_outside_kubelet_globalmount_path_is_refused() {
     );
 }
 
-/// Mounts that stand exactly there.
+/// Returns the number of mounts at exactly this place.
 fn stacked(rig: &Rig, place: &str) -> usize {
     let path = rig.kubelet(place).to_string();
     let table = rig.mountinfo();
@@ -71,7 +73,7 @@ fn stacked(rig: &Rig, place: &str) -> usize {
     table.lines().filter(there).count()
 }
 
-/// Ask all at once; the answers in the order of the requests.
+/// Sends all requests at once, and returns the answers in the order of the requests.
 fn at_once(rig: &Rig, asked: Vec<Operation>) -> Vec<Outcome> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = asked
@@ -83,7 +85,8 @@ fn at_once(rig: &Rig, asked: Vec<Operation>) -> Vec<Outcome> {
     })
 }
 
-/// One of them has the place; the others were told that it is not theirs.
+/// Checks that one request got the place, and that the others were refused as busy, mounted
+/// differently or occupied.
 #[track_caller]
 fn one_has_it(rig: &Rig, place: &str, outcomes: &[Outcome]) {
     let mut good = 0;
@@ -160,7 +163,8 @@ fn concurrent_volumes_never_share_staging_or_target_path() {
     );
 }
 
-/// Another driver mounts at the place while the helper is held at a step of an operation.
+/// Mounts something at the place, as another driver does, while the helper is held at a step of an
+/// operation.
 fn taken_meanwhile(point: &str, ask: impl Fn(&Rig, &VolumeId) -> (Operation, String)) {
     let mut rig = Rig::start();
     let volume = volume();

@@ -1,11 +1,11 @@
-//! Connections that are silent or slow, and what the journal says of them.
+//! Connections that are silent or slow, and what the journal says about them.
 use crate::attacks::row;
 use crate::rig::{AGENT, Client, LONG, Rig, able, connect, refused, volume};
 use ebs_csi_wire::{Inspect, KubeletPath, Operation, Outcome, Refusal, Request, Unpublish, frame};
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
-/// More than the helper keeps.
+/// More connections than the helper keeps.
 const SILENT: usize = 300;
 
 /// One byte arrives each second, and the frame never reaches its declared length.
@@ -22,7 +22,7 @@ fn slowly_sent_frame_closes_connection() {
         operation: Operation::Inspect(Inspect { first: u32::MAX }),
     };
     let mut bytes = frame::framed(&request.encode()).expect("frame");
-    // A length that is never reached.
+    // The frame never reaches this length.
     bytes[..4].copy_from_slice(&1000_u32.to_le_bytes());
     let stream = &mut client.stream;
     stream
@@ -62,7 +62,7 @@ fn silent_connections_yield_to_new_ones() {
     let hello = Operation::Hello(ebs_csi_wire::Hello::OURS);
     let outcome = client.ask(hello, Duration::ZERO);
     assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
-    // The oldest had to go, the youngest are served.
+    // The helper closed the oldest connections and serves the youngest.
     let mut youngest = Client::new(silent.pop().expect("a connection"));
     let outcome = youngest.ask(Operation::Hello(ebs_csi_wire::Hello::OURS), LONG);
     assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
@@ -84,7 +84,7 @@ fn journal_suppresses_but_counts_flooding_events() {
     let rig = Rig::start();
     for _ in 0..BROKEN {
         let mut stream = connect(&rig.socket(), AGENT);
-        // The helper may be faster with closing than this side with writing.
+        // The helper may close the connection before this side has written.
         let _ = stream.write_all(&[0xff; 4]);
         let _ = stream.read(&mut [0]);
     }
@@ -102,7 +102,7 @@ fn journal_suppresses_but_counts_flooding_events() {
     rig.wait_for(" suppressed ");
     let lines = rig.journal().lines().count();
     assert!(lines < (BROKEN + REFUSED) / 3, "{lines} lines");
-    // Nothing is lost without being counted.
+    // Each suppressed line is counted.
     let counted = || {
         let journal = rig.journal();
         let told = journal.lines().filter(|line| line.contains(" suppressed "));

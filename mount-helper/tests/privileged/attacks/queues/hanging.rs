@@ -1,4 +1,4 @@
-//! Disks that answer nothing: loop devices whose files are on a file system that is frozen.
+//! Disks that do not answer: loop devices whose files are on a frozen file system.
 use super::{MIB, copy, image};
 use crate::attacks::row;
 use crate::rig::{Client, LONG, Rig, able, done, shell, staged, staging, target, volume};
@@ -7,10 +7,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// More than there are workers that write back.
+/// More than the number of workers that write back.
 const HANGING: usize = 8;
 
-/// A mounted file system for the files of disks.
+/// A mounted file system that holds the files of disks.
 struct Space(PathBuf);
 
 impl Space {
@@ -25,7 +25,7 @@ impl Space {
         Self(directory)
     }
 
-    /// Nothing is written to it any more, until what is answered is dropped.
+    /// Blocks all writes to the file system until the returned value is dropped.
     fn freeze(&self) -> Frozen {
         shell("fsfreeze", &["--freeze", self.0.to_str().expect("utf-8")]);
         Frozen(self.0.clone())
@@ -34,7 +34,7 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
-        // Disks may still be mounted that have their files there.
+        // Disks with files in this directory may still be mounted.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
@@ -91,7 +91,8 @@ fn hanging_unstages_do_not_block_healthy_volumes() {
     assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
     done(rig.publish(&healthy, "p"));
     done(rig.unpublish(&healthy, &target(&healthy, "p")));
-    // How full a file system is that hangs is told, too: the kernel knows without its disk.
+    // Statistics of a hanging file system are answered, too: the kernel knows them without the
+    // disk.
     for (volume, _) in &hanging {
         let usage = rig.stats(volume, &staging(volume));
         assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");

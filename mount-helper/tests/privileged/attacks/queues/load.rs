@@ -1,7 +1,7 @@
-//! Many volumes restored at once, with slow checks, while as many healthy ones are used.
+//! Many volumes are restored at once, with slow checks, while as many healthy volumes are used.
 //!
-//! In full by command, which prints how long the calls took: `LOAD_VOLUMES=200 cargo test --release
-//! -p ebs-csi-mount-helper --test privileged load:: -- --nocapture`.
+//! This command runs the test in full and prints how long the calls took: `LOAD_VOLUMES=200 cargo
+//! test --release -p ebs-csi-mount-helper --test privileged load:: -- --nocapture`.
 use super::{MEMORY, MIB, Releaser, copy, image, most_memory};
 use crate::attacks::row;
 use crate::rig::{Client, LONG, Rig, able, done, staged, staging, target};
@@ -10,20 +10,20 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Of each kind, where no other number is asked for.
+/// Number of volumes of each kind, unless `LOAD_VOLUMES` gives another.
 const SLICE: usize = 12;
-/// A check takes so much longer than it would.
+/// Time by which each check is prolonged.
 const HELD_FOR: Duration = Duration::from_millis(500);
-/// Connections over which healthy volumes are used, as an agent has them.
+/// Number of connections over which healthy volumes are used, as an agent uses several.
 const USERS: usize = 8;
-/// Nobody waits longer for a check of many than kubelet would ask again and again.
+/// How long the test waits for one check among many, where kubelet would repeat its request.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How long each call took.
 struct Times(Vec<(&'static str, Duration)>);
 
 impl Times {
-    /// Ask, and keep how long the answer took.
+    /// Sends a request, and records how long the answer took.
     fn ask(&mut self, client: &mut Client, operation: Operation) -> Outcome {
         let (name, begun) = (operation.name(), Instant::now());
         let outcome = client.ask(operation, LONG);
@@ -31,7 +31,7 @@ impl Times {
         outcome
     }
 
-    /// One line for each operation; the longest of all.
+    /// Prints one line for each operation, and returns the longest time of all.
     fn print(mut self) -> Duration {
         self.0.sort();
         for calls in self.0.chunk_by(|one, next| one.0 == next.0) {
@@ -50,8 +50,8 @@ impl Times {
     }
 }
 
-/// Statistics, a pod that comes and goes, and statistics again. Each is done at the first time of
-/// asking.
+/// Asks for statistics, publishes and unpublishes the volume, and asks for statistics again. Each
+/// request must succeed at its first attempt.
 fn use_once(rig: &Rig, client: &mut Client, volume: &VolumeId, times: &mut Times) {
     let stats = |path: &str| {
         Operation::Stats(Stats {
@@ -102,7 +102,7 @@ fn healthy_volumes_stay_usable_during_many_restores() {
         })
         .collect();
     rig.wait_for("fault-point name=tool-started");
-    // Until the last check is done, the healthy volumes are used again and again.
+    // The healthy volumes are used repeatedly until the last check is done.
     let (left, times) = (AtomicUsize::new(1), Mutex::new(Times(Vec::new())));
     let checked = std::thread::scope(|scope| {
         for user in 0..USERS {

@@ -1,4 +1,4 @@
-//! What publications leave behind.
+//! What publications leave on the node.
 use crate::attacks::row;
 use crate::rig::{Client, LONG, Rig, able, done, refused, staged, target, volume};
 use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, Unpublish, VolumeId};
@@ -48,7 +48,7 @@ fn volume_publications_are_limited_and_leave_no_directories() {
         assert!(published < 2000, "2,000 publications of one volume");
     };
     assert_eq!(reason, Refusal::TooManyPublications);
-    // What is published stays published, asked for again or not.
+    // A published target stays published, whether or not the publish is repeated.
     assert!(done(publish(&rig, &mut client, &volume, "pod-0")));
     assert!(!pods.join(format!("pod-{published}")).exists());
     for number in 0..published {
@@ -94,7 +94,7 @@ fn unpublish_removes_only_empty_parent_directories() {
     done(rig.unpublish(&volume, &target(&volume, "p")));
     assert!(pod.join("volumes/kept").exists());
     assert!(!pod.join("volumes/kubernetes.io~csi").exists());
-    // A repeated request removes what an interrupted one left.
+    // A repeated request removes what an interrupted request left.
     fs::remove_file(pod.join("volumes/kept")).expect("remove");
     done(rig.unpublish(&volume, &target(&volume, "p")));
     assert!(!pod.exists());

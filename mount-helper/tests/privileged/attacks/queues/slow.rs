@@ -1,4 +1,4 @@
-//! Slow work: checks, disks that never come, file systems that hang.
+//! Slow operations: checks, disks that never appear, file systems that hang.
 use super::{MEMORY, MIB, Releaser, copy, image, most_memory};
 use crate::attacks::row;
 use crate::rig::{AGENT, Client, LONG, Rig, able, connect, done, staged, staging, target, volume};
@@ -6,7 +6,7 @@ use ebs_csi_wire::{FsType, Inspect, Operation, Outcome, Refusal, Stats};
 use std::time::Duration;
 
 const HELD: &str = "fault-point name=tool-started";
-/// As many as filled the pool when each of them held a worker.
+/// The number of checks that filled the pool when each check held a worker.
 const SLOW: usize = 16;
 
 #[test]
@@ -38,7 +38,7 @@ fn slow_filesystem_checks_do_not_block_healthy_volumes() {
         panic!("inventory expected");
     };
     assert_eq!(inventory.operations.len(), SLOW);
-    // Whatever is quick goes on.
+    // Quick operations still proceed.
     let usage = rig.stats(&healthy, &staging(&healthy));
     assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
     for pod in ["a", "b"] {
@@ -46,7 +46,7 @@ fn slow_filesystem_checks_do_not_block_healthy_volumes() {
         done(rig.unpublish(&healthy, &target(&healthy, pod)));
     }
     done(rig.unstage(&healthy));
-    // So does the stage of a volume that needs no tool.
+    // The stage of a volume that needs no tool proceeds as well.
     staged(rig.stage(&healthy, FsType::Ext4));
     done(rig.unstage(&healthy));
     assert_eq!(rig.journal().matches(HELD).count(), 4, "tools at once");
@@ -103,7 +103,7 @@ fn request_flood_is_bounded_and_others_are_served() {
     println!("flood: {pending} pending, {busy} busy, at most {most} bytes of memory");
     assert!(most < MEMORY, "{most}");
     assert!(busy > FLOOD / 2, "{busy}");
-    // While its operations still wait, others are served, stages too.
+    // While the operations of the flood still wait, other requests are served, including stages.
     let mut client = rig.client();
     let stats = Operation::Stats(Stats {
         volume: healthy.clone(),

@@ -1,4 +1,4 @@
-//! Growth of an ext file system that is killed within it.
+//! The growth of an ext file system whose tool is killed during the growth.
 use super::row;
 use crate::rig::{LONG, Rig, able, done, grows_mounted, shell, staged, staging, volume};
 use ebs_csi_wire::{FsType, Operation, Origin, Outcome};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 const FILES: usize = 40;
 
-/// Kills each process of a tree with its `write`th write to a disk, until it is dropped.
+/// Kills each process of a tree at its `write`th write to a disk, until this value is dropped.
 struct Killer(Child);
 
 impl Killer {
@@ -40,7 +40,7 @@ impl Killer {
 
 impl Drop for Killer {
     fn drop(&mut self) {
-        // Asked to end, it lets go of whom it traces.
+        // A strace that ends after SIGTERM detaches from the processes that it traces.
         let pid = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.0.wait();
@@ -61,7 +61,8 @@ fn files_are_there(root: &Path, what: &str) {
     }
 }
 
-/// No tool touches what the kernel itself can grow: all but what has the feature `sparse_super2`.
+/// No tool grows a file system that the kernel can grow itself. The kernel cannot grow one with the
+/// feature `sparse_super2`.
 #[test]
 fn ext_grows_while_mounted_if_host_allows() {
     if !able() {
@@ -99,11 +100,12 @@ fn ext_grows_while_mounted_if_host_allows() {
     assert_eq!(offline, if grows_mounted() { 1 } else { 3 });
     let refused = rig.journal().matches("not-grown").count();
     assert_eq!(refused, usize::from(grows_mounted()));
-    // Read on the console of a virtual machine.
+    // Printed for the console of the virtual machine.
     println!("grown at its stage, mounted: {}", grows_mounted());
 }
 
-/// resize2fs refuses what has clusters (`bigalloc`), so the volume stays as large as it was.
+/// resize2fs refuses a file system with clusters (`bigalloc`), so only the kernel can grow the
+/// volume, where the host allows growth while mounted.
 #[test]
 fn bigalloc_ext4_on_enlarged_disk_is_still_staged() {
     if !able() {
@@ -160,7 +162,8 @@ fn interrupted_offline_growth_is_completed_by_next_stage() {
             write_files(&root);
             done(rig.unstage(&volume));
             attached.resize(512 * MIB);
-            // Killed once more, in the check or the repair that follows, and then left alone.
+            // Killed once more, in the check or the repair that follows, and not killed in the
+            // third attempt.
             let kills = [Some(write), Some(1 + write % 5), None];
             let mut outcome = Outcome::Pending;
             for kill in kills {

@@ -1,4 +1,4 @@
-//! Disks that somebody made read-only: an operator, or this driver.
+//! Disks that an operator or this driver made read-only.
 use super::row;
 use crate::rig::{
     Attached, LONG, Rig, able, block_target, disk, done, refused, shell, staged, volume,
@@ -25,7 +25,7 @@ fn unpublish(rig: &Rig, volume: &VolumeId) -> Outcome {
     rig.unpublish(volume, &block_target(volume, "p"))
 }
 
-/// Kill the broker when it comes to a step of an operation, and start the next helper.
+/// Kills the broker at a step of an operation, and starts the next helper.
 fn killed_at(rig: &mut Rig, point: &str, operation: Operation) {
     rig.stop();
     rig.run(&["--fault-point", point]);
@@ -46,7 +46,8 @@ fn operator_set_read_only_device_stays_read_only() {
     let mut rig = Rig::start();
     let volume = volume();
     let attached = rig.attach(&volume, 64 * MIB);
-    // Before the driver knew the disk, and after it had it read-only and writable again.
+    // The first round is before the driver used the disk. The second is after the driver switched
+    // the disk to read-only and back to writable.
     for restarted in [false, true] {
         shell("blockdev", &["--setro", &attached.path()]);
         if restarted {
@@ -59,7 +60,7 @@ fn operator_set_read_only_device_stays_read_only() {
         );
         let writable = rig.ask(publishing(&rig, &volume, false));
         assert_eq!(refused(writable), Refusal::DeviceReadOnly);
-        // Whoever only reads it may have it.
+        // A read-only publish is still allowed.
         done(rig.ask(publishing(&rig, &volume, true)));
         done(unpublish(&rig, &volume));
         assert!(is_read_only(&attached));
@@ -84,8 +85,8 @@ fn operator_set_read_only_device_stays_read_only() {
     );
 }
 
-/// A helper killed during a read-only publish or unpublish leaves the disk read-only; the next
-/// helper learns this from the record.
+/// A helper that is killed during a read-only publish or unpublish leaves the disk read-only. The
+/// next helper learns from the record that the driver made the disk read-only.
 #[test]
 fn next_helper_makes_leftover_read_only_disk_writable() {
     if !able() {

@@ -1,4 +1,4 @@
-//! What an ext superblock asks of the kernel beside being mounted.
+//! What an ext superblock makes the kernel do besides mounting.
 use super::row;
 use crate::rig::{Attached, LONG, Rig, able, done, refused, shell, staged, told, volume};
 use ebs_csi_wire::{ContentState, FsType, Operation, Refusal, Seen, Signature, VolumeId};
@@ -16,13 +16,13 @@ fn ext4(rig: &Rig) -> (VolumeId, Attached) {
     (volume, attached)
 }
 
-/// Default options in words, as tune2fs sets them with `-E mount_opts=`, but with commas.
+/// Sets default mount options in words, as tune2fs does with `-E mount_opts=`, but with commas.
 fn set_words(attached: &Attached, words: &str) {
     let command = format!("ssv mount_opts {words}");
     shell("debugfs", &["-w", "-R", &command, &attached.path()]);
 }
 
-/// The options that hold for the mounted file system, the default ones among them.
+/// Returns the options in force for the mounted file system, including the default options.
 fn in_force(attached: &Attached) -> String {
     fs::read_to_string(format!("/proc/fs/ext4/{}/options", attached.name)).expect("options")
 }
@@ -108,7 +108,7 @@ fn superblock_mount_options_outside_allowlist_are_refused() {
         refused(rig.stage(&volume, FsType::Ext4)),
         Refusal::SuperblockAsks
     );
-    // What people set is taken.
+    // Options that administrators usually set are accepted.
     let (volume, attached) = ext4(&rig);
     let bits = "acl,user_xattr,journal_data_writeback";
     shell("tune2fs", &["-o", bits, &attached.path()]);
@@ -147,7 +147,7 @@ fn an_external_journal_is_refused() {
         let reason = refused(rig.ask(Operation::Stage(asked)));
         assert_eq!(reason, Refusal::SuperblockAsks);
     }
-    // The journal itself is somebody's.
+    // The journal device itself holds foreign content.
     let told = told(rig.stage(&other, FsType::Ext4));
     assert_eq!(told.reason, Refusal::ForeignContent);
     assert_eq!(
@@ -157,8 +157,8 @@ fn an_external_journal_is_refused() {
             state: ContentState::Sound
         })
     );
-    // Crafted: an internal journal that the superblock does not name any more, another disk's
-    // number, and both.
+    // Crafted superblocks: without the number of the internal journal, with the number of another
+    // disk, and both.
     let number = fs::metadata(journal.path()).expect("device").rdev();
     let number = rustix::fs::major(number) << 8 | rustix::fs::minor(number);
     for changes in [
