@@ -9,7 +9,7 @@ use crate::wire::query::Params;
 use kind::Fault;
 use serde::{Deserialize, Serialize};
 
-/// Selects the requests to which a rule applies. All given keys must match.
+/// The criteria by which a rule selects requests. All given keys must match.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {

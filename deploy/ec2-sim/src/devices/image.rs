@@ -17,7 +17,7 @@ pub(super) struct Images {
     snapshots: PathBuf,
 }
 
-/// Identifies the file system in an image well enough to show that the file system was made anew.
+/// The identity of the file system in an image, which changes when the file system is made anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
     /// `ext4`, `xfs` or `btrfs`.

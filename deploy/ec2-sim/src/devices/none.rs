@@ -4,8 +4,8 @@ use super::{Devices, Fingerprint, LoopRecord, Release, Source};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Keeps no data. Instances still have an empty device directory, so that paths to the directory
-/// stay valid.
+/// Devices without data. Instances still have an empty device directory, so that paths to the
+/// directory stay valid.
 #[derive(Debug, Default)]
 pub struct NoDevices {
     dir: Option<PathBuf>,
