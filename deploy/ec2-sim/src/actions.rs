@@ -65,7 +65,7 @@ pub struct Call<'a> {
     pub devices: &'a mut dyn Devices,
     /// The faults that apply to this call.
     pub faults: &'a [Fault],
-    /// The authenticated caller.
+    /// The caller.
     pub caller: &'a Caller,
     /// The policies that decide what the caller may do.
     pub iam: &'a Iam,

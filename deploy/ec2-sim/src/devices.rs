@@ -42,7 +42,7 @@ pub enum Release {
 /// The simulated devices. Every method can be repeated: after a crash the simulator calls the
 /// method again.
 pub trait Devices: Send {
-    /// `none`, `file` or `loop`.
+    /// Returns `none`, `file` or `loop`.
     fn mode(&self) -> &'static str;
 
     /// Creates an instance's device directory.

@@ -36,10 +36,10 @@ pub struct Rule {
     /// The number of matches to skip first.
     #[serde(default)]
     pub skip: u64,
-    /// Applies to the n-th match only.
+    /// If set, the rule applies only to the n-th match after `skip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nth: Option<u64>,
-    /// Applies to every n-th match.
+    /// If set, the rule applies to every n-th match after `skip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
     /// The probability with which the rule applies.

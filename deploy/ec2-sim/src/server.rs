@@ -276,7 +276,7 @@ async fn timer(shared: Arc<Shared>) {
         });
         let sleep = due.and_then(|at| lock(&shared.clock).until(at));
         match sleep {
-            // The clock's resolution is a millisecond.
+            // Sleeps at least a millisecond, which is the clock's resolution.
             Some(d) => {
                 tokio::select! {
                     () = tokio::time::sleep(d.max(Duration::from_millis(1))) => {}

@@ -22,7 +22,7 @@ pub(crate) enum Decision {
     Allowed(DecidingElement),
     /// Denied by this statement; a denial overrides every `Allow`.
     Denied(DecidingElement),
-    /// No statement allows it.
+    /// No statement allows the action.
     NotAllowed,
 }
 

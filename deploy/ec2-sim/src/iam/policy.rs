@@ -49,7 +49,7 @@ pub enum Scalar {
     Text(String),
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Number(i64),
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct StsCall<'a> {
     pub params: &'a Params,
     /// The account to which the endpoint belongs.
     pub account: &'a str,
-    /// The authenticated caller; `None` for a call with a web identity.
+    /// The caller; `None` for a call with a web identity.
     pub caller: Option<&'a Caller>,
     /// The policies, which also issue sessions.
     pub iam: &'a Iam,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
 
-/// The largest request body.
+/// The maximum size of a request body, in bytes.
 const MAX_BODY: usize = 1 << 20;
 
 /// Opens the socket and serves it in the background.

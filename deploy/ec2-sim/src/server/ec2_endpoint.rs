@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// The largest request body.
+/// The maximum size of a request body, in bytes.
 const MAX_BODY: usize = 1 << 20;
 
 /// Opens the endpoint and serves it in the background.
