@@ -185,13 +185,13 @@ pub enum Fault {
     FailCreate {
         /// The final result.
         outcome: CreateFailure,
-        /// When the creation fails, in milliseconds.
+        /// How long after the reply the creation fails, in milliseconds.
         #[serde(default = "half_second")]
         after_ms: u64,
     },
     /// CreateSnapshot is accepted; the snapshot ends in `error`.
     FailSnapshot {
-        /// When the snapshot fails, in milliseconds.
+        /// How long after the reply the snapshot fails, in milliseconds.
         #[serde(default = "half_second")]
         after_ms: u64,
     },
@@ -214,7 +214,7 @@ pub enum Fault {
     },
     /// ModifyVolume is accepted; the modification ends in `failed`.
     FailModify {
-        /// When the modification fails, in milliseconds.
+        /// How long after the reply the modification fails, in milliseconds.
         #[serde(default = "half_second")]
         after_ms: u64,
     },

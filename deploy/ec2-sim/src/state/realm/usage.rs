@@ -27,8 +27,7 @@ fn claim(v: &Volume, kind: &str, of: impl Fn(&Shape) -> u64) -> u64 {
         .unwrap_or(0)
 }
 
-/// Returns the volumes that count: neither volumes of an instance's launch nor volumes being
-/// deleted.
+/// Returns the volumes that count: neither `root` volumes nor volumes being deleted.
 fn counted(realm: &Realm) -> impl Iterator<Item = &Volume> {
     realm
         .volumes()
