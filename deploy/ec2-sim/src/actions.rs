@@ -1,4 +1,4 @@
-//! EC2's actions, one file each or a few that belong together.
+//! EC2's actions: one file for each action or for a few related actions.
 
 mod describe_availability_zones;
 mod describe_page;
@@ -32,50 +32,50 @@ use volume::{
     modify_volume_attribute,
 };
 
-/// What stays the same for all calls.
+/// The settings that apply to every call.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// The account's limits.
+    /// The account's quotas.
     pub quotas: Quotas,
-    /// Least distance between snapshots of a volume, milliseconds.
+    /// The minimum interval between two snapshots of a volume, in milliseconds.
     pub snapshot_interval_ms: u64,
-    /// How long client tokens are remembered, milliseconds.
+    /// How long client tokens are remembered, in milliseconds.
     pub token_retention_ms: u64,
-    /// Whether ids that were never issued are malformed.
+    /// Whether an id that was never issued counts as malformed.
     pub strict_ids: bool,
 }
 
-/// One call under way.
+/// One call that is being answered.
 pub struct Call<'a> {
-    /// When it arrived.
+    /// The time at which the call arrived.
     pub now: Millis,
-    /// When its effect begins: about when its reply leaves.
+    /// The time at which the effect of the call begins, which is about when the reply is sent.
     pub begin: Millis,
-    /// The action.
+    /// The name of the action.
     pub action: &'a str,
-    /// Its parameters.
+    /// The parameters of the action.
     pub params: &'a Params,
-    /// Whose resources.
+    /// The state of the account and Region that the call addresses.
     pub realm: &'a mut Realm,
-    /// Issues ids.
+    /// The source of new ids.
     pub ids: &'a mut Ids,
-    /// How long things take.
+    /// The durations of EC2's operations.
     pub latency: &'a mut Latency,
-    /// What appears on instances.
+    /// The devices that appear on instances.
     pub devices: &'a mut dyn Devices,
-    /// The faults that struck this call.
+    /// The faults that apply to this call.
     pub faults: &'a [Fault],
-    /// Who calls.
+    /// The caller.
     pub caller: &'a Caller,
-    /// Judges what they may do.
+    /// The policies that decide what the caller may do.
     pub iam: &'a Iam,
-    /// Limits.
+    /// The settings that apply to every call.
     pub rules: &'a Rules,
-    /// Ids of what was made or changed, for the journal.
+    /// The ids of created or changed resources, for the journal.
     pub effects: Vec<String>,
 }
 
-/// The actions that are known, with what answers them.
+/// A function that answers one action.
 type Handler = fn(&mut Call<'_>) -> ApiResult<String>;
 
 const ACTIONS: &[(&str, Handler)] = &[
@@ -136,20 +136,20 @@ const ACTIONS: &[(&str, Handler)] = &[
     ("TerminateInstances", power::terminate_instances),
 ];
 
-/// The names of all actions.
+/// Returns the names of all actions.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ACTIONS.iter().map(|(name, _)| *name)
 }
 
-/// Whether EC2 has the action here.
+/// Returns whether the simulator implements the action.
 pub fn known(action: &str) -> bool {
     ACTIONS.binary_search_by(|(n, _)| (*n).cmp(action)).is_ok()
 }
 
-/// Answers a call with its members, or an error.
+/// Answers a call with the members of the reply, or with an error.
 ///
 /// # Errors
-/// Whatever the action answers.
+/// Any error of the action.
 pub fn dispatch(call: &mut Call<'_>) -> ApiResult<String> {
     match ACTIONS.binary_search_by(|(n, _)| (*n).cmp(call.action)) {
         Ok(i) => ACTIONS[i].1(call),
@@ -157,7 +157,7 @@ pub fn dispatch(call: &mut Call<'_>) -> ApiResult<String> {
     }
 }
 
-/// The answer to an action that EC2 does not have.
+/// Returns EC2's error for an unknown action.
 pub fn invalid_action(action: &str) -> ApiError {
     ApiError::client(
         "InvalidAction",
@@ -166,7 +166,7 @@ pub fn invalid_action(action: &str) -> ApiError {
 }
 
 impl Call<'_> {
-    /// Whether the reply may show a resource that is there.
+    /// Returns whether the reply may show an existing resource; [`Fault::Unseen`] hides a resource.
     fn shows(&self, id: &str) -> bool {
         !self
             .faults
@@ -174,10 +174,11 @@ impl Call<'_> {
             .any(|f| matches!(f, Fault::Unseen { id: unseen } if unseen == id))
     }
 
-    /// Answers a dry run. Where it stands in an action is the place that EC2 gives it in its order of tests.
+    /// Ends a dry run. Each action calls this function at the point where EC2 itself checks
+    /// `DryRun`.
     ///
     /// # Errors
-    /// `DryRunOperation` when it is one.
+    /// `DryRunOperation` if the call is a dry run.
     fn dry_run(&self) -> ApiResult<()> {
         match self.params.boolean("DryRun")? {
             Some(true) => Err(ApiError::dry_run()),
@@ -185,12 +186,12 @@ impl Call<'_> {
         }
     }
 
-    /// Notes that a dry run was asked for, to be answered later.
+    /// Returns whether the call is a dry run, for actions that answer a dry run later.
     fn wants_dry_run(&self) -> ApiResult<bool> {
         Ok(self.params.boolean("DryRun")?.unwrap_or(false))
     }
 
-    /// Whether an id can have been issued.
+    /// Returns whether an id is well-formed and, with `strict_ids`, could have been issued.
     fn id_ok(&self, id: &str, prefix: &str) -> bool {
         well_formed(id, prefix)
             && (!self.rules.strict_ids
@@ -199,7 +200,7 @@ impl Call<'_> {
                 || self.realm.volumes().contains_key(id))
     }
 
-    /// A volume id in a single-id call other than DeleteVolume and ModifyVolume.
+    /// Checks a volume id in a single-id call other than DeleteVolume and ModifyVolume.
     fn check_volume_id(&self, id: &str) -> ApiResult<()> {
         if self.id_ok(id, "vol") {
             return Ok(());
@@ -210,7 +211,7 @@ impl Call<'_> {
         )))
     }
 
-    /// A snapshot id. Wording unverified.
+    /// Checks a snapshot id. Wording unverified.
     fn check_snapshot_id(&self, id: &str) -> ApiResult<()> {
         if self.id_ok(id, "snap") {
             return Ok(());
@@ -221,7 +222,7 @@ impl Call<'_> {
         ))
     }
 
-    /// An instance id. Wording unverified.
+    /// Checks an instance id. Wording unverified.
     fn check_instance_id(&self, id: &str) -> ApiResult<()> {
         if self.id_ok(id, "i") {
             return Ok(());
@@ -232,10 +233,11 @@ impl Call<'_> {
         ))
     }
 
-    /// A zone's name, from its name or its id.
+    /// Returns a zone's name, given the zone's name or id.
     ///
     /// # Errors
-    /// `InvalidZone.NotFound`, `InvalidParameterCombination` for both, `MissingParameter` for neither.
+    /// `InvalidZone.NotFound`; `InvalidParameterCombination` if both are given; `MissingParameter`
+    /// if neither is.
     fn zone(&self, by_name: Option<&str>, by_id: Option<&str>) -> ApiResult<String> {
         let found = match (by_name, by_id) {
             (Some(_), Some(_)) => {
@@ -257,7 +259,7 @@ impl Call<'_> {
         }
     }
 
-    /// Turns an input or output error of the devices into EC2's answer for what should not happen.
+    /// Logs an I/O error of the devices and returns EC2's `InternalError`.
     fn internal(error: &std::io::Error) -> ApiError {
         tracing::error!(%error, "the simulated devices failed");
         ApiError::new(500, "InternalError", "An internal error has occurred")

@@ -10,26 +10,26 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// EC2, STS and instance metadata, simulated on loopback.
+/// Simulates EC2, STS and instance metadata on loopback.
 #[derive(Debug, Parser)]
 #[command(name = "ec2-sim", version)]
 pub struct Command {
     #[command(subcommand)]
     verb: Verb,
-    /// How log lines on stderr look.
+    /// The format of log lines on stderr.
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub log_format: LogFormat,
-    /// What is logged, as `info` or `ec2_sim=debug`.
+    /// The log filter, such as `info` or `ec2_sim=debug`.
     #[arg(long, global = true, default_value = "info")]
     pub log_level: String,
 }
 
-/// The look of log lines.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For machines.
+    /// JSON for machines.
     Json,
 }
 
@@ -37,9 +37,10 @@ pub enum LogFormat {
 enum Verb {
     /// Serve until SIGTERM or SIGINT. Prints one line of JSON when ready.
     Serve(Serve),
-    /// Clear the loop devices of a state directory by its own records, and remove what the simulator made in it.
+    /// Clear the loop devices that a state directory records, and remove what the simulator created
+    /// there.
     Clean {
-        /// The directory.
+        /// The state directory.
         #[arg(long)]
         state_dir: PathBuf,
     },
@@ -47,13 +48,13 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// Where state, images and device directories are. Made if absent.
+    /// The directory of the state, the images and the device directories. Created if absent.
     #[arg(long)]
     state_dir: PathBuf,
-    /// The world to begin with: TOML, or JSON when the name ends in .json.
+    /// The initial scenario: TOML, or JSON if the name ends in .json.
     #[arg(long)]
     scenario: Option<PathBuf>,
-    /// What an attachment makes appear.
+    /// How an attached volume appears.
     #[arg(long, value_enum, default_value = "none")]
     devices: devices::Mode,
     /// The address of EC2 and STS; loopback only.
@@ -70,15 +71,15 @@ struct Serve {
     seed: Option<u64>,
 }
 
-/// Bad usage.
+/// Exit code for wrong usage.
 pub const EX_USAGE: u8 = 64;
-/// Bad configuration.
+/// Exit code for a wrong configuration.
 pub const EX_CONFIG: u8 = 78;
 
-/// How a run failed: what to say, and the exit code.
+/// Why a run failed, and the exit code.
 #[derive(Debug)]
 pub struct Failed {
-    /// One line for stderr.
+    /// The reason: one line for stderr.
     pub why: String,
     /// The exit code.
     pub code: u8,
@@ -92,10 +93,10 @@ fn failed(code: u8, why: impl std::fmt::Display) -> Failed {
 }
 
 impl Command {
-    /// Does what the command line says.
+    /// Runs the command.
     ///
     /// # Errors
-    /// With the exit code: 64 for bad usage, 78 for a bad scenario, 1 for the rest.
+    /// Returns the exit code: 64 for wrong usage, 78 for a wrong scenario, 1 for everything else.
     pub fn run(self) -> Result<(), Failed> {
         match self.verb {
             Verb::Serve(serve) => {

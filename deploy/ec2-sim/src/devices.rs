@@ -1,4 +1,4 @@
-//! What an attachment makes appear on an instance: nothing, a file, or a loop device.
+//! How an attached volume appears on an instance: not at all, as a file, or as a loop device.
 
 mod clean;
 mod file;
@@ -19,74 +19,76 @@ pub use none::NoDevices;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a new volume's bytes are.
+/// The initial bytes of a new volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source<'a> {
     /// Zeros.
     Blank,
-    /// A snapshot's.
+    /// The bytes of a snapshot.
     Snapshot(&'a str),
-    /// Another volume's, now.
+    /// The current bytes of another volume.
     Volume(&'a str),
 }
 
-/// Whether an instance let go of a device.
+/// Whether an instance has released a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// It is gone.
+    /// The device is gone.
     Released,
-    /// The instance holds it: mounted, or open.
+    /// The instance holds the device: mounted, or open.
     Held,
 }
 
-/// The world's devices. Every method may be repeated: after a crash the simulator asks again.
+/// The simulated devices. Every method can be repeated: after a crash the simulator calls the
+/// method again.
 pub trait Devices: Send {
-    /// `none`, `file` or `loop`.
+    /// Returns `none`, `file` or `loop`.
     fn mode(&self) -> &'static str;
 
-    /// Makes an instance's device directory.
+    /// Creates an instance's device directory.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     fn add_instance(&mut self, instance: &str) -> io::Result<()>;
 
-    /// An instance's device directory.
+    /// Returns an instance's device directory.
     fn dev_dir(&self, instance: &str) -> Option<PathBuf>;
 
-    /// Makes a volume's image.
+    /// Creates a volume's image.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     fn create(&mut self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()>;
 
     /// Removes a volume's image.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     fn delete(&mut self, volume: &str) -> io::Result<()>;
 
-    /// Takes a snapshot of a volume's bytes as they are now. Answers how many bytes are not zero.
+    /// Takes a snapshot of a volume's current bytes. Returns how many bytes are not zero.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     fn snapshot(&mut self, volume: &str, snapshot: &str) -> io::Result<u64>;
 
     /// Removes a snapshot's image.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     fn delete_snapshot(&mut self, snapshot: &str) -> io::Result<()>;
 
     /// Makes a volume appear on an instance.
     ///
     /// # Errors
-    /// From the file system or the kernel.
+    /// I/O errors of the file system or the kernel.
     fn attach(&mut self, volume: &str, instance: &str, name: &str) -> io::Result<()>;
 
-    /// Takes a volume from an instance, unless it is held and `force` is false.
+    /// Removes a volume from an instance, unless the instance holds the volume and `force` is
+    /// false.
     ///
     /// # Errors
-    /// From the file system or the kernel.
+    /// I/O errors of the file system or the kernel.
     fn release(
         &mut self,
         volume: &str,
@@ -95,42 +97,43 @@ pub trait Devices: Send {
         force: bool,
     ) -> io::Result<Release>;
 
-    /// Makes a volume larger, also while it is attached.
+    /// Makes a volume larger, even while the volume is attached.
     ///
     /// # Errors
-    /// From the file system or the kernel.
+    /// I/O errors of the file system or the kernel.
     fn resize(&mut self, volume: &str, gib: u32) -> io::Result<()>;
 
-    /// What file system a volume holds, if any.
+    /// Returns which file system a volume holds, if any.
     fn fingerprint(&mut self, volume: &str) -> Option<Fingerprint>;
 
-    /// Writes anew what the controller of each attached volume counts, where a node can ask for it.
+    /// Rewrites the statistics page of each attached volume, where a node reads it as if from the
+    /// volume's NVMe controller.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     fn tell_statistics(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// The loop devices in use.
+    /// Returns the loop devices in use.
     fn loops(&self) -> Vec<LoopRecord>;
 }
 
 /// The kinds of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
-    /// No bytes at all.
+    /// No data at all.
     None,
-    /// Images, and a link to the image as device.
+    /// Images; a symbolic link to the image serves as the device.
     File,
     /// Images behind loop devices. Needs root.
     Loop,
 }
 
-/// The devices of a mode in a state directory.
+/// Opens the devices of a mode in a state directory.
 ///
 /// # Errors
-/// When the directory cannot hold them.
+/// Fails if the state directory cannot hold the devices.
 pub fn open(mode: Mode, state_dir: &Path) -> io::Result<Box<dyn Devices>> {
     Ok(match mode {
         Mode::None => Box::new(NoDevices::new(state_dir)?),
@@ -139,13 +142,13 @@ pub fn open(mode: Mode, state_dir: &Path) -> io::Result<Box<dyn Devices>> {
     })
 }
 
-/// The name without `/dev/`, which is a single path component.
+/// Returns a device name without `/dev/`, as a single path component.
 fn short_name(name: &str) -> &str {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     name.rsplit('/').next().unwrap_or(name)
 }
 
-/// Removes a file; its absence is no error.
+/// Removes a file. A missing file is no error.
 fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),

@@ -1,4 +1,4 @@
-//! Fault rules: which requests, how often, and what goes wrong.
+//! Fault rules: which requests fail, how often, and how.
 
 pub(crate) mod caller_refusal;
 pub(crate) mod kind;
@@ -9,63 +9,63 @@ use crate::wire::query::Params;
 use kind::Fault;
 use serde::{Deserialize, Serialize};
 
-/// Which requests a rule is about. All given keys must match.
+/// The criteria by which a rule selects requests. All given keys must match.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
     /// The action; may end in `*`.
     pub action: Option<String>,
-    /// An id that one of the parameters has.
+    /// An id that is the value of one of the parameters.
     pub resource: Option<String>,
-    /// The same, for an instance.
+    /// An instance id that is the value of one of the parameters.
     pub instance: Option<String>,
-    /// A text that one of the parameters contains.
+    /// A text that the value of one of the parameters contains.
     pub contains: Option<String>,
 }
 
-/// A rule.
+/// A fault rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Its name; given one when absent.
+    /// The rule's name; generated if absent.
     #[serde(default)]
     pub id: String,
-    /// Which requests.
+    /// The requests to which the rule applies.
     #[serde(default, rename = "match")]
     pub matching: Match,
-    /// Let so many matches pass first.
+    /// The number of matches to skip first.
     #[serde(default)]
     pub skip: u64,
-    /// Only the n-th match.
+    /// If set, the rule applies only to the n-th match after `skip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nth: Option<u64>,
-    /// Each n-th match.
+    /// If set, the rule applies to every n-th match after `skip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
-    /// With this probability.
+    /// The probability with which the rule applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
-    /// At most so often.
+    /// The maximum number of times that the rule applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Only for so long, milliseconds.
+    /// How long the rule applies, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,
-    /// What goes wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// A rule and what it has seen.
+/// A rule with its counters.
 #[derive(Debug, Clone, Serialize)]
 pub struct Active {
     /// The rule.
     #[serde(flatten)]
     pub rule: Rule,
-    /// Requests that matched.
+    /// The number of requests that matched.
     pub matches: u64,
-    /// Requests that were struck.
+    /// The number of requests to which the fault was applied.
     pub hits: u64,
-    /// When it was added.
+    /// The time at which the rule was added.
     pub added: Millis,
 }
 
@@ -78,7 +78,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No rules.
+    /// Creates an empty set of rules.
     pub fn new(seed: u64) -> Self {
         Self {
             active: Vec::new(),
@@ -87,7 +87,7 @@ impl Faults {
         }
     }
 
-    /// Adds a rule, or replaces the one of the same name. Answers the name.
+    /// Adds a rule, or replaces the rule of the same name. Returns the name.
     pub fn add(&mut self, mut rule: Rule, now: Millis) -> String {
         if rule.id.is_empty() {
             self.named += 1;
@@ -104,7 +104,7 @@ impl Faults {
         id
     }
 
-    /// Removes a rule. False if there is none of that name.
+    /// Removes a rule. Returns false if there is no rule of this name.
     pub fn remove(&mut self, id: &str) -> bool {
         let before = self.active.len();
         self.active.retain(|a| a.rule.id != id);
@@ -116,12 +116,12 @@ impl Faults {
         self.active.clear();
     }
 
-    /// The rules.
+    /// Returns the rules.
     pub fn list(&self) -> &[Active] {
         &self.active
     }
 
-    /// The greatest age that a rule lets a read have.
+    /// Returns the greatest age of a read that any rule demands, in milliseconds.
     pub fn most_stale(&self) -> u64 {
         let stale = |a: &Active| match a.rule.fault {
             Fault::Stale { ms } => ms,
@@ -130,7 +130,8 @@ impl Faults {
         self.active.iter().map(stale).max().unwrap_or(0)
     }
 
-    /// The rules that strike this request: each rule decides for itself.
+    /// Returns the names and faults of the rules that apply to this request. Each rule decides
+    /// independently.
     pub fn strike(&mut self, action: &str, params: &Params, now: Millis) -> Vec<(String, Fault)> {
         let mut struck = Vec::new();
         for a in &mut self.active {

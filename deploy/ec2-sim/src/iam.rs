@@ -1,7 +1,7 @@
-//! Identity and access: who calls, what their policies say, and what was asked.
+//! Identity and access management: callers, their policies, and a report of the decisions.
 //!
-//! Identity-based policies of users and roles are judged as IAM judges them; resource policies, permission boundaries, service control
-//! policies and trust policies are not.
+//! The simulator evaluates identity-based policies of users and roles as IAM does. It does not
+//! evaluate resource policies, permission boundaries, service control policies and trust policies.
 
 mod condition;
 pub(crate) mod context;
@@ -31,28 +31,28 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unknown {
-    /// Everything: permissions are not what the test is about.
+    /// They may do everything: the test is not about permissions.
     #[default]
     Allow,
-    /// Nothing: their credentials are not valid.
+    /// They may do nothing: their credentials are not valid.
     Refuse,
 }
 
-/// The scenario's part.
+/// The IAM section of a scenario.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Setting {
-    /// Access keys and roles that no principal has.
+    /// The treatment of access keys and roles that belong to no principal.
     pub unknown: Unknown,
-    /// Users and roles.
+    /// The users and roles.
     pub principals: Vec<Principal>,
 }
 
 impl Setting {
-    /// Refuses what cannot be.
+    /// Checks that the setting is valid.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// Returns the first problem.
     pub fn check(&self) -> Result<(), String> {
         let mut seen = BTreeSet::new();
         for p in &self.principals {
@@ -79,26 +79,26 @@ impl Setting {
     }
 }
 
-/// Who makes a call.
+/// The caller of an action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caller {
-    /// As messages and GetCallerIdentity show it.
+    /// The ARN as messages and GetCallerIdentity show it.
     pub arn: String,
-    /// `UserId` of GetCallerIdentity.
+    /// The `UserId` of GetCallerIdentity.
     pub user_id: String,
-    /// Their account; `None` for the key of nobody in particular.
+    /// The caller's account; `None` for an access key of no particular account.
     pub account: Option<String>,
-    /// The principal whose policies count; `None`: may do everything.
+    /// The principal whose policies apply; `None`: the caller may do everything.
     principal: Option<usize>,
     context: Context,
 }
 
-/// Principals, sessions, and what was asked.
+/// Principals, sessions, and the report of the decisions.
 #[derive(Debug)]
 pub struct Iam {
     setting: Setting,
     seed: u64,
-    /// Sessions that were issued before are expired.
+    /// Sessions issued at this time or earlier are expired.
     not_before: Option<Millis>,
     expired_keys: BTreeSet<String>,
     expired_web_identities: BTreeSet<String>,
@@ -106,7 +106,7 @@ pub struct Iam {
 }
 
 impl Iam {
-    /// With the scenario's principals.
+    /// Creates the state with the scenario's principals.
     pub fn new(setting: Setting, seed: u64) -> Self {
         Self {
             setting,
@@ -118,27 +118,27 @@ impl Iam {
         }
     }
 
-    /// Replaces the principals; counts stay.
+    /// Replaces the principals and keeps the counters.
     ///
     /// # Errors
-    /// When the new ones cannot be used: then the old ones stay.
+    /// Fails if the new principals are invalid; the old ones then stay.
     pub fn change(&mut self, setting: Setting) -> Result<(), String> {
         setting.check()?;
         self.setting = setting;
         Ok(())
     }
 
-    /// The principals.
+    /// Returns the setting with the principals.
     pub fn setting(&self) -> &Setting {
         &self.setting
     }
 
-    /// All sessions that were issued until now are expired.
+    /// Expires all sessions issued until now.
     pub fn expire_sessions(&mut self, now: Millis) {
         self.not_before = Some(now);
     }
 
-    /// An access key is expired (`true`) or good again.
+    /// Marks an access key as expired (`true`) or as valid again.
     pub fn expire_key(&mut self, key: &str, expired: bool) {
         if expired {
             self.expired_keys.insert(key.to_owned());
@@ -147,7 +147,7 @@ impl Iam {
         }
     }
 
-    /// A web identity's token is expired (`true`) or good again.
+    /// Marks a web identity's token as expired (`true`) or as valid again.
     pub fn expire_web_identity(&mut self, token: &str, expired: bool) {
         if expired {
             self.expired_web_identities.insert(token.to_owned());
@@ -156,26 +156,27 @@ impl Iam {
         }
     }
 
-    /// Whether a web identity's token can be used.
+    /// Returns whether a web identity's token is valid.
     pub fn takes_web_identity(&self, token: &str) -> bool {
         !self.expired_web_identities.contains(token)
     }
 
-    /// The token of a new session.
+    /// Returns the session token of a new session.
     pub fn seal(&self, session: &Session) -> String {
         session.seal(self.seed)
     }
 
-    /// Whether a role can be assumed at all.
+    /// Returns whether a role can be assumed at all.
     pub fn has_role(&self, arn: &str) -> bool {
         self.setting.unknown == Unknown::Allow
             || self.setting.principals.iter().any(|p| p.arn == arn)
     }
 
-    /// Who makes a call with this credential.
+    /// Returns the caller to whom this credential belongs.
     ///
     /// # Errors
-    /// `AuthFailure` for a key that is nobody's where that is refused, `RequestExpired` for what has expired.
+    /// `AuthFailure` for an unknown key where unknown keys are refused, `RequestExpired` for an
+    /// expired credential.
     pub fn caller(
         &self,
         credential: &Credential,
@@ -230,7 +231,7 @@ impl Iam {
         }
     }
 
-    /// Adds what is known of the principal.
+    /// Adds the principal's condition keys to the caller.
     fn about(&self, mut caller: Caller, index: usize) -> Caller {
         let p = &self.setting.principals[index];
         let mut context = Context::default();
@@ -238,14 +239,15 @@ impl Iam {
             .tags("aws:PrincipalTag", &p.tags)
             .set("aws:PrincipalArn", p.arn.as_str())
             .set("aws:PrincipalAccount", p.account())
-            // The simulator stands for EC2's HTTPS endpoint, whatever its own socket speaks.
+            // The simulator stands for EC2's HTTPS endpoint, whatever protocol its own socket
+            // speaks.
             .set("aws:SecureTransport", "true")
             .extend(&caller.context);
         caller.context = context;
         caller
     }
 
-    /// Judges one action on one resource; `None` for a caller who may do everything.
+    /// Evaluates one action on one resource. Returns `None` for a caller who may do everything.
     fn judge(
         &self,
         caller: &Caller,
@@ -263,7 +265,7 @@ impl Iam {
         Some((decision, context))
     }
 
-    /// Whether a caller may do something in EC2.
+    /// Checks that a caller may perform an EC2 action.
     ///
     /// # Errors
     /// `UnauthorizedOperation`.
@@ -286,7 +288,7 @@ impl Iam {
         }
     }
 
-    /// Whether a caller may do something in STS.
+    /// Checks that a caller may perform an STS action.
     ///
     /// # Errors
     /// `AccessDenied`.
@@ -297,7 +299,8 @@ impl Iam {
         }
     }
 
-    /// Whether a caller may use a key, as EC2 asks on their behalf. Nobody is told: the consequences come later.
+    /// Returns whether a caller may use a key when EC2 asks on the caller's behalf. The reply does
+    /// not show a refusal; its consequences come later.
     pub fn may_use_key(
         &self,
         caller: &Caller,
@@ -311,17 +314,17 @@ impl Iam {
         )
     }
 
-    /// Whether a caller may do everything: nothing needs to be put together for a judgement.
+    /// Returns whether a caller may do everything, so that no context needs to be built.
     pub fn unrestricted(caller: &Caller) -> bool {
         caller.principal.is_none()
     }
 
-    /// What was asked, and which statements answered.
+    /// Returns the evaluated actions and the statements that decided.
     pub fn report(&self) -> Value {
         self.report.borrow().json(&self.setting.principals)
     }
 
-    /// Forgets what was asked.
+    /// Resets the report.
     pub fn reset_report(&mut self) {
         self.report.borrow_mut().reset();
     }

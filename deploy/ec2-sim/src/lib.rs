@@ -1,12 +1,13 @@
-//! EC2, STS and instance metadata, simulated on loopback.
+//! Simulates EC2, STS and instance metadata on loopback.
 //!
-//! [`Sim`] is the whole service as one step: a request and the time go in, a reply comes out. It holds no clock and no socket, so
-//! that it runs as well under virtual time. [`Server`] puts sockets, a clock and block devices around it.
+//! [`Sim`] is the whole service as one step: it takes a request and the time, and returns a reply.
+//! A `Sim` has no clock and no socket, so it also runs under virtual time. [`Server`] adds sockets,
+//! a clock and block devices.
 //!
-//! A request passes these: `server` (sockets, the control API, instance metadata), `sim` (who
-//! calls, faults, the reply, the journal), `iam` and `limits` (whether the call is let in), `actions`
-//! (EC2's actions), `state` (what exists), `devices` (what appears on the machine). `scenario` is the
-//! world at the start, `wire` the Query protocol, `faults` what can go wrong.
+//! A request passes through `server` (sockets, the control API, instance metadata), `sim` (the
+//! caller, faults, the reply, the journal), `iam` and `limits` (whether the call is permitted),
+//! `actions` (EC2's actions), `state` (the resources) and `devices` (what appears on the machine).
+//! `scenario` is the initial state, `wire` the Query protocol, `faults` the faults to inject.
 
 pub mod actions;
 pub mod command;

@@ -1,4 +1,4 @@
-//! What EC2 limits: how often an account may call, and how much it may have.
+//! EC2's limits: how often an account may call, and how many resources it may have.
 
 pub(crate) mod buckets;
 pub(crate) mod quotas;

@@ -1,4 +1,4 @@
-//! EC2, STS and instance metadata, simulated on loopback.
+//! Simulates EC2, STS and instance metadata on loopback.
 
 use clap::Parser as _;
 use clap::error::ErrorKind;

@@ -1,24 +1,25 @@
-//! A small seeded generator: the same seed gives the same world on every machine.
+//! A small seeded generator: the same seed gives the same sequence on every machine.
 
 use serde::{Deserialize, Serialize};
 
-/// SplitMix64: a counter through a mixing function (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+/// SplitMix64: a counter that passes through a mixing function (Steele, Lea, Flood: "Fast
+/// splittable pseudorandom number generators", 2014).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// A generator for `seed` and a purpose, so that each purpose has its own sequence.
+    /// Creates a generator for `seed` and a purpose, so that each purpose has its own sequence.
     pub fn new(seed: u64, purpose: &str) -> Self {
-        // FNV-1a over the purpose: a constant per purpose is all that is asked of it.
+        // FNV-1a over the purpose; the hash only has to differ between purposes.
         let tag = purpose.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
             (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         Self { state: seed ^ tag }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -27,7 +28,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform in `0.0 <= x < 1.0`.
+    /// Returns a uniform value in `0.0 <= x < 1.0`.
     pub fn unit(&mut self) -> f64 {
         #[allow(
             clippy::cast_precision_loss,
@@ -37,14 +38,14 @@ impl Random {
         x / 9_007_199_254_740_992.0
     }
 
-    /// A standard normal value (Box and Muller).
+    /// Returns a standard normal value (Box and Muller).
     pub fn normal(&mut self) -> f64 {
         let u = 1.0 - self.unit();
         let v = self.unit();
         (-2.0 * u.ln()).sqrt() * (2.0 * std::f64::consts::PI * v).cos()
     }
 
-    /// `digits` lower-case hexadecimal digits.
+    /// Returns `digits` lower-case hexadecimal digits.
     pub fn hex(&mut self, digits: usize) -> String {
         use std::fmt::Write as _;
         let mut out = String::with_capacity(digits + 16);

@@ -1,4 +1,4 @@
-//! The scenario file: the world as it is at first.
+//! The scenario file: the initial state of the simulation.
 
 use crate::faults::Rule;
 use crate::limits::buckets::Limits;
@@ -15,66 +15,67 @@ use std::path::Path;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scenario {
-    /// Ids, latencies and probabilities follow from it.
+    /// The seed of ids, latencies and probabilities.
     pub seed: u64,
     /// The latency profile.
     pub profile: String,
     /// The clock.
     pub clock: Mode,
-    /// Refuse ids that were never issued as malformed, as EC2's check structure does.
+    /// Whether to refuse ids that were never issued as malformed, as EC2 does by an id's check
+    /// structure.
     pub strict_ids: bool,
     /// The first account.
     pub account: String,
-    /// Its region.
+    /// The Region of the first account.
     pub region: String,
-    /// The zones of that region, as this account names them.
+    /// The zones of that Region, as this account names them.
     pub zones: Vec<Zone>,
-    /// The instances of that region.
+    /// The instances of that Region.
     pub instances: Vec<InstanceSeed>,
-    /// Request limits.
+    /// The limits on request rates.
     pub limits: Limits,
-    /// Other limits.
+    /// The other limits.
     pub quotas: Quotas,
-    /// Reads that are behind.
+    /// The staleness of reads.
     pub consistency: crate::state::consistency::Setting,
-    /// How reads of the first realm go.
+    /// How Describe calls of the first realm select and fail.
     pub reads: Reads,
-    /// Client tokens.
+    /// The handling of client tokens.
     pub tokens: Tokens,
-    /// Changes of the profile.
+    /// Overrides of the latency profile.
     pub latency: Change,
-    /// Fault rules from the start.
+    /// The fault rules at the start.
     pub faults: Vec<Rule>,
-    /// Users and roles, and what they may do.
+    /// Users and roles with their policies.
     pub iam: crate::iam::Setting,
-    /// More accounts or regions.
+    /// More accounts or Regions.
     pub realms: Vec<RealmSeed>,
 }
 
-/// An instance to begin with.
+/// An initial instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceSeed {
-    /// `i-…`.
+    /// The instance's id, `i-…`.
     pub id: String,
-    /// The type.
+    /// The instance type.
     #[serde(rename = "type", default = "default_type")]
     pub instance_type: String,
-    /// Zone name.
+    /// The name of the zone.
     pub zone: String,
     /// `running` or `stopped`.
     #[serde(default = "running")]
     pub state: String,
-    /// Network interfaces.
+    /// The number of network interfaces.
     #[serde(default = "one")]
     pub enis: u32,
     /// The root device's name.
     #[serde(default = "xvda")]
     pub root_device: String,
-    /// The root volume's size.
+    /// The size of the root volume, in GiB.
     #[serde(default = "eight")]
     pub root_gib: u32,
-    /// Device names of 1 GiB data volumes that its launch template gives it.
+    /// The device names of 1 GiB data volumes that come from the instance's launch template.
     #[serde(default)]
     pub launch_disks: Vec<String>,
     /// The image's id.
@@ -83,45 +84,45 @@ pub struct InstanceSeed {
     /// The Outpost's ARN.
     #[serde(default)]
     pub outpost: Option<String>,
-    /// Tags.
+    /// The instance's tags.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
-    /// Device names that are taken though DescribeInstances does not list them.
+    /// Device names that are in use though DescribeInstances does not list them.
     #[serde(default)]
     pub hidden_devices: Vec<String>,
-    /// Whether it was launched for hibernation.
+    /// Whether the instance was launched with hibernation enabled.
     #[serde(default)]
     pub hibernation: bool,
-    /// `on`, `hang`, `off`.
+    /// The mode of the metadata service: `on`, `hang` or `off`.
     #[serde(default = "on")]
     pub imds: String,
 }
 
-/// Client tokens.
+/// The handling of client tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tokens {
-    /// How long a token is remembered, seconds.
+    /// How long a token is remembered, in seconds.
     pub retention_s: u64,
 }
 
-/// Another account, or another region.
+/// Another account, or another Region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RealmSeed {
-    /// Twelve digits.
+    /// The account's id: twelve digits.
     pub account: String,
-    /// The region.
+    /// The name of the Region.
     pub region: String,
-    /// Access keys of the account.
+    /// The access keys of the account.
     #[serde(default)]
     pub access_keys: Vec<String>,
-    /// Its zones.
+    /// The zones of the realm.
     pub zones: Vec<Zone>,
-    /// Its instances.
+    /// The instances of the realm.
     #[serde(default)]
     pub instances: Vec<InstanceSeed>,
-    /// How its reads go.
+    /// How Describe calls of the realm select and fail.
     #[serde(default)]
     pub reads: Reads,
 }
@@ -157,7 +158,7 @@ impl Default for Tokens {
 }
 
 impl InstanceSeed {
-    /// An instance with default attributes.
+    /// Creates an instance with default attributes.
     pub fn new(id: &str, instance_type: &str, zone: &str) -> Self {
         Self {
             id: id.to_owned(),
@@ -236,7 +237,7 @@ impl Default for Scenario {
     }
 }
 
-/// A scenario that cannot be used.
+/// An error in a scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     /// The file could not be read.
@@ -245,19 +246,19 @@ pub enum ScenarioError {
     /// The file is not a scenario.
     #[error("the scenario {0} is not valid: {1}")]
     Parse(String, String),
-    /// An instance is not possible.
+    /// An instance is invalid.
     #[error("scenario: instance {0}: {1}")]
     Instance(String, String),
-    /// Something else is not possible.
+    /// Something else is invalid.
     #[error("scenario: {0}")]
     Other(String),
 }
 
 impl Scenario {
-    /// Reads a file: JSON when its name ends in `.json`, else TOML.
+    /// Reads a scenario file: JSON if the name ends in `.json`, otherwise TOML.
     ///
     /// # Errors
-    /// When the file cannot be read, has an unknown key, or contradicts itself.
+    /// Fails if the file cannot be read, has an unknown key, or contradicts itself.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
         let name = path.display().to_string();
         let text =
@@ -276,7 +277,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The first realm and the others.
+    /// Returns the first realm and the others.
     pub fn realms(&self) -> Vec<RealmSeed> {
         let first = RealmSeed {
             account: self.account.clone(),
@@ -291,10 +292,10 @@ impl Scenario {
             .collect()
     }
 
-    /// Refuses what contradicts itself.
+    /// Checks that the scenario does not contradict itself.
     ///
     /// # Errors
-    /// The first contradiction.
+    /// Returns the first contradiction.
     pub fn check(&self) -> Result<(), ScenarioError> {
         if let Mode::Manual(at) = &self.clock
             && crate::time::Millis::parse(at).is_none()

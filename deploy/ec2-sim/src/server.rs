@@ -1,4 +1,4 @@
-//! Sockets, a clock and a timer around the simulator.
+//! The sockets, the clock and the timer around the simulator.
 
 pub(crate) mod control_client;
 mod control_routes;
@@ -25,31 +25,31 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-/// What `serve` was asked for.
+/// The options of `serve`.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Where state and images are.
+    /// The directory of the state and the images.
     pub state_dir: PathBuf,
-    /// The world to begin with.
+    /// The initial scenario.
     pub scenario: Scenario,
-    /// What attachments make appear.
+    /// How an attached volume appears.
     pub devices: devices::Mode,
-    /// The EC2 and STS address; loopback only.
+    /// The address of EC2 and STS; loopback only.
     pub listen: SocketAddr,
     /// The control socket; `None`: `control.sock` in the state directory.
     pub control: Option<PathBuf>,
 }
 
-/// A simulator that cannot serve.
+/// The reason why the simulator cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The scenario or the state.
+    /// The scenario or the state cannot be used.
     #[error(transparent)]
     Sim(#[from] SimError),
     /// The address is not on loopback.
     #[error("--listen {0}: only loopback addresses are served, as 127.0.0.1:0")]
     NotLoopback(SocketAddr),
-    /// The state directory is not ours, or in use.
+    /// The state directory belongs to something else, or is in use.
     #[error("state directory {0}: {1}")]
     StateDir(PathBuf, String),
     /// A socket could not be opened.
@@ -57,17 +57,17 @@ pub enum ServeError {
     Socket(String, io::Error),
 }
 
-/// A statistics page is no older than this.
+/// The maximum age of a statistics page.
 const STATISTICS_AGE: Duration = Duration::from_secs(1);
 
-/// What all sockets share.
+/// The state that all sockets share.
 pub(crate) struct Shared {
     sim: Mutex<Sim>,
     clock: Mutex<Clock>,
-    /// The instant for which the timer is set.
+    /// The time for which the timer is set.
     timer: AtomicI64,
     wake: Notify,
-    /// Counts outages; connections end when it changes.
+    /// The number of outages and the duration of the last; connections end when the value changes.
     outage: watch::Sender<(u64, Duration)>,
     metadata: Mutex<BTreeMap<String, SocketAddr>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -75,12 +75,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Now, in simulated time.
+    /// Returns the current simulated time.
     fn now(&self) -> Millis {
         lock(&self.clock).now()
     }
 
-    /// Does something with the simulator, and sets the timer if something is due earlier than before.
+    /// Calls `f` with the simulator, and wakes the timer if something is now due earlier than
+    /// before.
     fn with_sim<T>(&self, f: impl FnOnce(&mut Sim, Millis) -> T) -> T {
         let now = self.now();
         let mut sim = lock(&self.sim);
@@ -93,18 +94,18 @@ impl Shared {
         out
     }
 
-    /// Whether a client with this machine's clock has the simulator's.
+    /// Returns whether the simulator's clock agrees with the machine's.
     fn is_real_time(&self) -> bool {
         lock(&self.clock).shows_machine_time()
     }
 
-    /// The real time that a simulated span takes.
+    /// Returns the real time that a simulated duration takes.
     fn real(&self, ms: u64) -> Duration {
         lock(&self.clock).real(ms)
     }
 }
 
-/// A panic in one request does not take the simulator along: the data is a step behind at worst.
+/// Locks a mutex, even after a panic in one request: the data is at worst one step behind.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -128,7 +129,7 @@ impl Server {
     /// Starts to serve on the current tokio runtime.
     ///
     /// # Errors
-    /// When the scenario, the state directory or a socket cannot be used.
+    /// Fails if the scenario, the state directory or a socket cannot be used.
     pub async fn start(options: ServerOptions) -> Result<Self, ServeError> {
         if !options.listen.ip().is_loopback() {
             return Err(ServeError::NotLoopback(options.listen));
@@ -182,27 +183,27 @@ impl Server {
         })
     }
 
-    /// What `serve` prints when it is ready: the addresses of everything.
+    /// Returns what `serve` prints when it is ready: all addresses.
     pub fn ready(&self) -> Value {
         ready(&self.shared)
     }
 
-    /// The EC2 and STS endpoint.
+    /// Returns the EC2 and STS endpoint.
     pub fn ec2(&self) -> String {
         self.ready()["ec2"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// The control socket.
+    /// Returns the path of the control socket.
     pub fn control(&self) -> &std::path::Path {
         &self.control
     }
 
-    /// Does something with the simulator at its present time.
+    /// Calls `f` with the simulator and the current simulated time.
     pub fn with_sim<T>(&self, f: impl FnOnce(&mut Sim, Millis) -> T) -> T {
         self.shared.with_sim(f)
     }
 
-    /// Ends all connections and sockets. State, images and attached devices stay.
+    /// Closes all connections and sockets. State, images and attached devices stay.
     pub fn shutdown(&self) {
         for task in lock(&self.shared.tasks).drain(..) {
             task.abort();
@@ -218,7 +219,7 @@ impl Drop for Server {
     }
 }
 
-/// The ready line, with the instances of now.
+/// Returns the ready line, with the current instances.
 fn ready(shared: &Shared) -> Value {
     let mut out = lock(&shared.ready).clone();
     let imds: BTreeMap<String, String> = lock(&shared.metadata)
@@ -238,7 +239,7 @@ fn ready(shared: &Shared) -> Value {
     out
 }
 
-/// Adds an instance with its metadata service.
+/// Adds an instance and starts its metadata service.
 async fn add_instance(
     shared: &Arc<Shared>,
     account: Option<&str>,
@@ -251,7 +252,7 @@ async fn add_instance(
     Ok(json!({"id": seed.id, "imds": all["imds"][&seed.id], "dev_dir": all["dev_dirs"][&seed.id]}))
 }
 
-/// Keeps the statistics pages of attached volumes young.
+/// Refreshes the statistics pages of attached volumes.
 async fn statistics(shared: Arc<Shared>) {
     loop {
         if let Err(error) = shared.with_sim(|sim, _| sim.tell_statistics()) {
@@ -261,20 +262,21 @@ async fn statistics(shared: Arc<Shared>) {
     }
 }
 
-/// Makes happen what is due: devices appear without anybody asking.
+/// Applies the changes that are due, so that devices appear without a request.
 async fn timer(shared: Arc<Shared>) {
     loop {
         let due = shared.with_sim(|sim, now| {
             sim.settle(now);
             let due = sim.next_due();
-            // Under the simulator's lock: who makes something due earlier after this compares with this.
+            // Stored under the simulator's lock: a later call that makes something due earlier
+            // compares with this value.
             let at = due.map_or(i64::MAX, |d| d.0);
             shared.timer.store(at, Ordering::Release);
             due
         });
         let sleep = due.and_then(|at| lock(&shared.clock).until(at));
         match sleep {
-            // At least a millisecond: the clock's resolution.
+            // Sleeps at least a millisecond, which is the clock's resolution.
             Some(d) => {
                 tokio::select! {
                     () = tokio::time::sleep(d.max(Duration::from_millis(1))) => {}

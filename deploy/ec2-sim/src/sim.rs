@@ -35,14 +35,14 @@ use crate::wire::signature::Signed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A request, as far as it matters.
+/// The relevant parts of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The form body, or the query string of a GET.
     pub form: Vec<u8>,
-    /// The `Authorization` header: who signs, and for which region.
+    /// The `Authorization` header, which names the signer and the Region.
     pub authorization: Option<String>,
-    /// When it was signed; `None`: the form of the signature is not looked at.
+    /// When and how the request was signed; `None`: the form of the signature is not checked.
     pub signed: Option<Signed>,
     /// `amz-sdk-invocation-id`.
     pub invocation: Option<String>,
@@ -55,57 +55,57 @@ pub struct Request {
 /// A reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// HTTP status.
+    /// The HTTP status.
     pub status: u16,
     /// `Content-Type`.
     pub content_type: &'static str,
-    /// Also sent as `x-amzn-requestid`.
+    /// The request id, also sent as `x-amzn-requestid`.
     pub request_id: String,
-    /// `x-amz-retry-after`, milliseconds.
+    /// The header `x-amz-retry-after`, in milliseconds.
     pub retry_after_ms: Option<u64>,
     /// The body.
     pub body: Vec<u8>,
-    /// How long the client waits for it, in simulated milliseconds.
+    /// How long the client waits for the reply, in simulated milliseconds.
     pub delay_ms: u64,
-    /// How it reaches the client.
+    /// How the transport delivers the reply.
     pub delivery: Delivery,
 }
 
-/// A request that comes by itself, and where it comes from.
+/// A request that the simulator sends itself, and its origin.
 #[derive(Debug)]
 struct PlannedRequest {
     request: Request,
     origin: &'static str,
 }
 
-/// The simulated service. One thread at a time; give it the time with each call.
+/// The simulated service. It is not concurrent; each call passes the current time.
 pub struct Sim {
     pub(crate) realms: Vec<Realm>,
-    /// Account by access key; other keys belong to the first realm's account.
+    /// The account of each access key; other keys belong to the first realm's account.
     keys: BTreeMap<String, String>,
     pub(crate) ids: Ids,
     request_ids: Random,
-    /// How long things take.
+    /// The durations of EC2's operations.
     pub latency: Latency,
-    /// Request limits.
+    /// The limits on request rates.
     pub limits: Limits,
-    /// Who may do what.
+    /// The policies that decide who may do what.
     pub iam: Iam,
-    /// Fault rules.
+    /// The fault rules.
     pub faults: Faults,
-    /// Every request.
+    /// The record of every request.
     pub journal: Journal,
-    /// Counts and times.
+    /// Counts and durations.
     pub statistics: Statistics,
-    /// What must never happen.
+    /// The invariants, which must never be violated.
     pub invariants: Invariants,
     pub(crate) devices: Box<dyn Devices>,
     store: Option<Store>,
     seeded: BTreeSet<String>,
-    /// Reads that are behind.
+    /// The staleness of reads.
     pub consistency: Consistency,
     pub(crate) rules: Rules,
-    /// Requests that come by themselves.
+    /// The requests that the simulator itself sends later.
     later: BTreeMap<(Millis, u64), PlannedRequest>,
     planned: u64,
     issued_on_disk: u64,
@@ -121,28 +121,28 @@ impl std::fmt::Debug for Sim {
     }
 }
 
-/// A simulator that cannot begin.
+/// The reason why the simulator cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// The scenario.
+    /// The scenario is invalid.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// Its latency model.
+    /// The scenario's latency model is invalid.
     #[error("scenario: {0}")]
     Latency(#[from] LatencyError),
-    /// The state on disk.
+    /// The state on disk cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The devices or the journal.
+    /// The devices or the journal failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
 
 impl Sim {
-    /// Begins a world, or carries on with the one in `state_dir`.
+    /// Starts from a scenario, or continues with the state in `state_dir`.
     ///
     /// # Errors
-    /// When the scenario contradicts itself, or the state on disk cannot be used.
+    /// Fails if the scenario contradicts itself, or if the state on disk cannot be used.
     pub fn new(
         scenario: &Scenario,
         devices: Box<dyn Devices>,
@@ -167,7 +167,7 @@ impl Sim {
             realms: Vec::new(),
             keys: BTreeMap::new(),
             ids: loaded.ids.unwrap_or_else(|| Ids::new(scenario.seed)),
-            // Request ids differ between runs on one state directory.
+            // Request ids must differ between runs on one state directory.
             request_ids: Random::new(
                 scenario.seed ^ journal.last_seq().rotate_left(32),
                 "requests",
@@ -236,7 +236,7 @@ impl Sim {
         Ok(sim)
     }
 
-    /// Writes the whole state anew.
+    /// Rewrites the whole state.
     fn rewrite(&mut self, now: Millis) -> Result<(), StoreError> {
         if let Some(store) = &mut self.store {
             let seeded: Vec<String> = self.seeded.iter().cloned().collect();
@@ -247,7 +247,8 @@ impl Sim {
         Ok(())
     }
 
-    /// Writes down what has changed. What cannot be written must not be answered: the simulator ends.
+    /// Writes the changes to disk. If the write fails, the process exits, because it must not
+    /// answer with a change that would be lost.
     pub(crate) fn commit(&mut self, now: Millis) {
         let mut changes = Vec::new();
         let keep_ms = self.consistency.keep_ms(self.faults.most_stale());
@@ -298,7 +299,7 @@ impl Sim {
         Ok(())
     }
 
-    /// When the next thing happens by itself.
+    /// Returns the time of the next event that needs no request.
     pub fn next_due(&self) -> Option<Millis> {
         let later = self.later.first_key_value().map(|((at, _), _)| *at);
         self.realms
@@ -308,25 +309,25 @@ impl Sim {
             .min()
     }
 
-    /// All realms, for reading.
+    /// Returns all realms.
     pub fn realms(&self) -> &[Realm] {
         &self.realms
     }
 
-    /// The devices, for reading.
+    /// Returns the devices.
     pub fn devices(&self) -> &dyn Devices {
         &*self.devices
     }
 
-    /// Writes anew what the controllers of attached volumes count.
+    /// Rewrites the statistics pages of attached volumes.
     ///
     /// # Errors
-    /// From the devices.
+    /// Errors of the devices.
     pub fn tell_statistics(&mut self) -> std::io::Result<()> {
         self.devices.tell_statistics()
     }
 
-    /// An instance and its realm.
+    /// Returns an instance and its realm.
     pub fn instance(&self, id: &str) -> Option<(&Realm, &Instance)> {
         self.realms
             .iter()

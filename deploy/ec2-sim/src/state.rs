@@ -1,5 +1,5 @@
-//! What exists in the simulated accounts, how it is kept over restarts, how late reads show it, and
-//! what must never be true of it.
+//! The resources of the simulated accounts, their storage across restarts, the staleness of reads,
+//! and the invariants.
 
 pub(crate) mod consistency;
 pub(crate) mod ids;

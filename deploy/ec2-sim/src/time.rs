@@ -1,11 +1,11 @@
-//! Points in simulated time, the clock that shows them, and how long things take.
+//! Points in simulated time, the clock, and the durations of operations.
 
 pub mod clock;
 pub(crate) mod latency;
 
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since the Unix epoch, in the simulation's time.
+/// Milliseconds since the Unix epoch, in simulated time.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Millis(pub i64);
 
 impl Millis {
-    /// The instant `ms` milliseconds later, or the last one that can be written down.
+    /// Returns the time `ms` milliseconds later, or the last time that can be printed.
     pub fn plus(self, ms: u64) -> Self {
         Self(
             self.0
@@ -22,17 +22,18 @@ impl Millis {
         )
     }
 
-    /// Milliseconds from `earlier` to `self`; 0 if it is the other way round.
+    /// Returns the milliseconds from `earlier` to `self`, or 0 if `self` is earlier.
     pub fn since(self, earlier: Self) -> u64 {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }
 
-    /// The same instant with the milliseconds cut off, as replies to create calls have it.
+    /// Returns the time with the milliseconds cut off, as in replies to create calls.
     pub fn whole_second(self) -> Self {
         Self(self.0 - self.0.rem_euclid(1000))
     }
 
-    /// ISO 8601 with milliseconds, as EC2 writes it: `2026-09-25T19:46:13.000Z`.
+    /// Returns the time in ISO 8601 with milliseconds, as EC2 writes it:
+    /// `2026-09-25T19:46:13.000Z`.
     pub fn iso(self) -> String {
         match jiff::Timestamp::from_millisecond(self.0) {
             Ok(t) => t.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string(),
@@ -40,7 +41,7 @@ impl Millis {
         }
     }
 
-    /// Reads an ISO 8601 instant.
+    /// Parses an ISO 8601 time.
     pub fn parse(text: &str) -> Option<Self> {
         text.parse::<jiff::Timestamp>()
             .ok()
@@ -48,10 +49,11 @@ impl Millis {
     }
 }
 
-/// 9999-12-30, the end of what ISO 8601 with four digits can say in every zone.
+/// 9999-12-30: up to here, ISO 8601 with a four-digit year can represent the time in every time
+/// zone.
 const LAST: i64 = 253_402_207_200_000;
 
-/// Milliseconds of a day.
+/// The milliseconds of a day.
 pub const DAY_MS: u64 = 24 * 3600 * 1000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! boto3 from PyPI, which nobody here wrote, calls every action and parses every answer.
+//! boto3 from PyPI, as independent code, calls every action and parses every reply.
 
 mod process;
 
@@ -6,15 +6,15 @@ use process::Process;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
-/// carry the folder of another one.
+/// Returns this crate's directory, as cargo names it when the test runs. `env!` is unsuitable: a
+/// target directory kept between checkouts would contain another checkout's directory.
 fn crate_directory() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .expect("tests are run by cargo")
         .into()
 }
 
-/// A Python with boto3: made once, and kept in the target directory.
+/// Returns a Python with boto3, which is installed once and kept in the target directory.
 fn python() -> Result<PathBuf, String> {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boto");
     let python = dir.join("bin/python3");

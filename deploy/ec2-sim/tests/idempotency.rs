@@ -1,4 +1,4 @@
-//! Client tokens, and what has none.
+//! Client tokens, and calls without a client token.
 
 mod world;
 

@@ -1,4 +1,4 @@
-//! Volumes, attachments, snapshots, instances, tags and pages, as their owner sees them.
+//! Volumes, attachments, snapshots, instances, tags and pages, as the account sees them.
 
 mod world;
 
@@ -25,7 +25,8 @@ fn attach(w: &mut World, volume: &str, instance: &str, device: &str) {
     );
 }
 
-/// The volume's own state is the last `status` element but for those of its attachments.
+/// Returns the texts of all `status` elements of a volume's description: the volume's own state,
+/// then those of its attachments.
 fn states(w: &mut World, volume: &str) -> Vec<String> {
     all(
         &w.ok("DescribeVolumes", &[("VolumeId.1", volume)]),
@@ -427,7 +428,7 @@ fn pages_cover_all_volumes_before_tag_filter_applies() {
     };
     let (ids, n) = pages(&mut w, None);
     let distinct: std::collections::BTreeSet<_> = ids.iter().collect();
-    // Twelve and the two root volumes.
+    // Twelve volumes and the two root volumes.
     assert_eq!((distinct.len(), n), (14, 3));
     let (found, n) = pages(&mut w, Some("last"));
     assert_eq!(

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const CREATE: &str = "Action=CreateVolume&AvailabilityZone=us-east-1a&VolumeType=gp3";
 
-/// Whether loop devices can be made here.
+/// Returns whether loop devices can be created here.
 fn possible() -> bool {
     let why = if !rustix::process::geteuid().is_root() {
         "not root"
@@ -25,7 +25,7 @@ fn possible() -> bool {
     false
 }
 
-/// A world that leaves nothing behind, also when the test fails.
+/// A state directory and a mount point that are cleaned up even when the test fails.
 struct World {
     state: PathBuf,
     mount: PathBuf,
@@ -73,7 +73,7 @@ fn attach(p: &Process, volume: &str, instance: &str, device: &str) -> PathBuf {
     Path::new(dir).join(device)
 }
 
-/// The loop devices that are bound to images of this world, by the kernel's own word.
+/// Returns the loop devices that the kernel reports to be bound to images of this state directory.
 fn bound(state: &Path) -> Vec<String> {
     let state = std::fs::canonicalize(state).expect("state");
     let mut found = Vec::new();
@@ -111,7 +111,7 @@ fn loop_device_follows_volume_through_its_whole_life() {
     assert_eq!(kernel.trim(), format!("{major}:{minor}"));
     assert_eq!(bound(&w.state), [target.to_string_lossy()]);
 
-    // What its controller counts grows with what is written.
+    // The counters on the statistics page grow with the written data.
     let page = node.with_file_name(format!("{}.0xd0", target.display()));
     let written = |more_than: u64| {
         let end = Instant::now() + Duration::from_secs(60);
@@ -145,7 +145,7 @@ fn loop_device_follows_volume_through_its_whole_life() {
     std::fs::write(w.mount.join("file"), "kept").expect("write");
     run(Command::new("sync").arg("-f").arg(w.mount.join("file")));
 
-    // A detach while it is mounted is busy, and done when it is not.
+    // A detach of a mounted volume is busy, and completes after the unmount.
     p.call(&format!("Action=DetachVolume&VolumeId={volume}"));
     p.wait_for(&volume, "<status>busy</status>");
     assert!(node.exists(), "what is held stays");
@@ -154,7 +154,7 @@ fn loop_device_follows_volume_through_its_whole_life() {
     assert!(!node.exists() && !device.exists() && bound(&w.state).is_empty());
     assert!(!page.exists());
 
-    // Growth while attached is seen by the kernel.
+    // The kernel sees growth while the volume is attached.
     let device = attach(&p, &volume, NODE_A, "xvdbb");
     p.call(&format!("Action=ModifyVolume&VolumeId={volume}&Size=2"));
     p.wait_for(&volume, "<size>2</size>");
@@ -164,7 +164,8 @@ fn loop_device_follows_volume_through_its_whole_life() {
         (2_u64 << 30).to_string()
     );
 
-    // A snapshot has the bytes of its moment; what is restored of it is another disk with them.
+    // A snapshot has the bytes at the time of the call; a volume restored from the snapshot is
+    // another disk with these bytes.
     let snapshot = text(
         &p.call(&format!("Action=CreateSnapshot&VolumeId={volume}")),
         "snapshotId",
@@ -188,7 +189,7 @@ fn loop_device_follows_volume_through_its_whole_life() {
         "kept"
     );
 
-    // kill -9 with both attached and one mounted: the next one has the same devices.
+    // kill -9 with both volumes attached and one mounted: the next process has the same devices.
     let before = bound(&w.state);
     p.kill();
     let p = Process::serve(&w.state, &["--devices", "loop"]);
@@ -226,7 +227,7 @@ fn clean_removes_only_leftovers_of_killed_simulator() {
     assert_eq!(left.len(), 1);
     run(binary().args(["clean", "--state-dir"]).arg(&w.state));
     assert!(!w.state.exists());
-    // The image is gone, so the kernel would now call it deleted.
+    // The image is gone, so the kernel would now mark the file as deleted.
     let file = Path::new("/sys/block")
         .join(&left[0])
         .join("loop/backing_file");

@@ -1,4 +1,4 @@
-//! Reads that are behind, limits of the account, outages, other actors, credentials: what else stands in a client's way.
+//! Obstacles for a client: stale reads, account limits, outages, other users, expired credentials.
 
 mod world;
 
@@ -27,7 +27,7 @@ fn attach<'a>(volume: &'a str, device: &'a str) -> Vec<(&'a str, &'a str)> {
     ]
 }
 
-/// Tags and instance mappings have lags of their own, and changes act on the true state.
+/// Tags and instance mappings have their own lags, and changes act on the current state.
 #[test]
 fn lagging_read_misses_new_and_shows_deleted_volumes() {
     let mut w = with(
@@ -241,7 +241,7 @@ fn modification_stays_within_quotas_and_zone_capacity() {
     };
     assert_eq!(change(&mut w, &grow(&first, "21")), "VolumeLimitExceeded");
     assert_eq!(change(&mut w, &grow(&first, "20")), "");
-    // What is on its way counts before it is there.
+    // A modification counts before it takes effect.
     assert_eq!(change(&mut w, &grow(&second, "11")), "VolumeLimitExceeded");
     let faster = |iops: &str| {
         [
@@ -439,7 +439,7 @@ fn device_name_can_be_taken_unlisted_or_raced() {
     taken(&mut w, "/dev/xvdbb");
     w.fault(r#"{"match":{"action":"AttachVolume"},"count":2,"fault":{"kind":"device_raced"}}"#);
     taken(&mut w, "/dev/xvdbc");
-    // The same request again: the name has one taker, not two.
+    // The same request again: one volume has the name, not two.
     taken(&mut w, "/dev/xvdbc");
     w.step(1);
     assert!(

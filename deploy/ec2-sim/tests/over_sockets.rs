@@ -1,4 +1,4 @@
-//! The running server: lost and broken replies on the wire, metadata, control.
+//! The running server: lost and malformed replies on the wire, metadata, control.
 
 use ec2_sim::devices::Mode;
 use ec2_sim::time::Millis;
@@ -57,7 +57,7 @@ fn connect(url: &str) -> TcpStream {
     stream
 }
 
-/// The headers of a signature that has the right form and was made so long ago.
+/// Returns the headers of a well-formed signature of this age.
 fn signature(age: Duration) -> String {
     let signed = std::time::SystemTime::now() - age;
     let since = signed
@@ -72,7 +72,8 @@ fn signature(age: Duration) -> String {
     )
 }
 
-/// Sends one EC2 request and reads until the connection ends. The bytes, and how it ended.
+/// Sends one EC2 request and reads until the connection ends. Returns the bytes and how the
+/// connection ended.
 fn raw(url: &str, form: &str) -> (String, Option<ErrorKind>) {
     raw_signed(url, form, &signature(Duration::ZERO))
 }
@@ -94,7 +95,7 @@ const CREATE: &str =
     "Action=CreateVolume&Version=2016-11-15&AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3";
 const ZONES: &str = "Action=DescribeAvailabilityZones&Version=2016-11-15";
 
-/// What a Content-Length header says, and how many bytes came.
+/// Returns the value of the Content-Length header and the length of the received body.
 fn lengths(answer: &str) -> (usize, usize) {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     let said = head
@@ -122,7 +123,8 @@ fn malformed_or_expired_request_signature_is_refused() {
     assert!(answer(&undated).contains("IncompleteSignature"));
     let old = answer(&signature(Duration::from_secs(600)));
     assert!(old.contains("<Code>RequestExpired</Code>"), "{old}");
-    // Whoever tells another time than the machine cannot ask the machine's clients for it.
+    // A simulator with another clock than the machine's cannot expect the clients to use that
+    // clock.
     let other = start(Scenario {
         clock: ec2_sim::time::clock::Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
         ..Scenario::default()
@@ -210,7 +212,7 @@ fn an_outage_refuses_connections_and_ends() {
     panic!("refused: {refused}; it never came back");
 }
 
-/// One request to a metadata endpoint: status and body.
+/// Sends one request to a metadata endpoint. Returns status and body.
 fn metadata(url: &str, method: &str, path: &str, header: &str) -> (u16, String) {
     let mut stream = connect(url);
     write!(
@@ -364,7 +366,7 @@ fn control_socket_changes_clock_instances_and_volume_states() {
             .map(|v| v["status"].as_str().unwrap_or("").to_owned())
     };
     assert_eq!(status(c).as_deref(), Some("creating"));
-    // The reply's own delay comes before the transition.
+    // The delay of the reply comes before the transition.
     c.post("/v1/clock", &json!({"step_ms": 1002}))
         .expect("step");
     assert_eq!(status(c).as_deref(), Some("available"));

@@ -1,4 +1,4 @@
-//! Who may do what: policies, sessions, and what is said to those who may not.
+//! Permissions: policies, sessions, and the errors of refused calls.
 
 mod world;
 
@@ -35,7 +35,7 @@ fn body(reply: Reply) -> (u16, String) {
     (reply.status, String::from_utf8(reply.body).expect("text"))
 }
 
-/// A call of the role's.
+/// Makes a call as the role.
 fn call(w: &mut World, action: &str, parameters: &[(&str, &str)]) -> (u16, String) {
     let r = request(KEY, "us-east-1", action, parameters);
     body(w.sim.handle(w.now, &r))
@@ -484,7 +484,7 @@ fn unknown_access_keys_are_refused_when_configured() {
     );
 }
 
-/// The vanished volume keeps its client token spent.
+/// The client token of the vanished volume stays used.
 #[test]
 fn accepted_volume_with_denied_kms_key_vanishes() {
     let key = "arn:aws:kms:us-east-1:111122223333:key/k";

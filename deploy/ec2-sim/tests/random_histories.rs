@@ -1,4 +1,5 @@
-//! Random requests, times and restarts: nothing panics, no invariant breaks, and what is on disk is what was answered.
+//! Random requests, times and restarts: nothing panics, no invariant is violated, and the state on
+//! disk matches the replies.
 
 use ec2_sim::devices::NoDevices;
 use ec2_sim::random::Random;
@@ -132,7 +133,7 @@ impl History {
     }
 }
 
-/// The state without what is not durable: the levels of the buckets, and the time.
+/// Returns the state without the parts that are not durable: the bucket levels and the time.
 fn durable(sim: &mut Sim, now: Millis) -> Value {
     let mut state = sim.dump(now, None, None);
     state["realms"][0]["buckets"] = Value::Null;

@@ -1,4 +1,5 @@
-//! Codes, statuses and messages that were recorded from the real service, or come from those who recorded them.
+//! Codes, statuses and messages that were recorded from the real service, or published by those who
+//! recorded them.
 
 mod world;
 
@@ -141,7 +142,7 @@ fn dry_run_and_validation_order_matches_ec2() {
     let v = w.volume(&[]);
     let dry = ("DryRun", "true");
     let cases: &[(&str, Parameters, u16, &str)] = &[
-        // Describe calls answer first, even for malformed ids.
+        // Describe calls answer the dry run first, even with malformed ids.
         (
             "DescribeVolumes",
             &[dry, ("VolumeId.1", "bad")],
@@ -149,7 +150,7 @@ fn dry_run_and_validation_order_matches_ec2() {
             "DryRunOperation",
         ),
         ("DescribeAvailabilityZones", &[dry], 412, "DryRunOperation"),
-        // CreateVolume validates first.
+        // CreateVolume validates the parameters first.
         (
             "CreateVolume",
             &[dry, ZONE, ("Size", "0")],
@@ -162,7 +163,7 @@ fn dry_run_and_validation_order_matches_ec2() {
             412,
             "DryRunOperation",
         ),
-        // ModifyVolume answers first.
+        // ModifyVolume answers the dry run first.
         (
             "ModifyVolume",
             &[dry, ("VolumeId", "bad")],
@@ -170,7 +171,7 @@ fn dry_run_and_validation_order_matches_ec2() {
             "DryRunOperation",
         ),
         ("ModifyVolume", &[dry], 412, "DryRunOperation"),
-        // DeleteVolume tests the id and the volume first.
+        // DeleteVolume checks the id and the volume first.
         (
             "DeleteVolume",
             &[dry, ("VolumeId", "bad")],
@@ -367,7 +368,7 @@ fn attach_and_detach_errors_match_recorded_messages() {
 fn attachment_limit_counts_root_and_network_interfaces() {
     let mut w = World::new();
     assert!(w.sim.set_enis(w.now, NODE_A, 2));
-    // m5.large: 27 shared; one is the root volume, one the second interface's.
+    // m5.large: 27 shared; the root volume takes one, the second network interface another.
     for i in 0..26 {
         let v = w.volume(&[]);
         let device = format!("/dev/xvdb{}", char::from(b'a' + i));
@@ -394,8 +395,8 @@ fn attachment_limit_counts_root_and_network_interfaces() {
     );
 }
 
-/// A modification is refused until the last one completes; the new size is in force once optimizing
-/// begins.
+/// A modification is refused until the previous one completes; the new size is in force once
+/// optimizing begins.
 #[test]
 fn modifications_are_serial_and_limited_to_4_daily() {
     let mut scenario = ec2_sim::Scenario {
@@ -481,7 +482,7 @@ fn unknown_action_parameter_and_unsigned_request_are_refused() {
                 ("Nonsense", "1"),
             ],
         );
-        // The actions differ in which of these they know; the last none of them does.
+        // Each action knows some of these parameters, but none knows `Nonsense`.
         assert_eq!(code, "UnknownParameter", "{action}: {message}");
     }
     let unsigned = ec2_sim::Request {

@@ -1,4 +1,4 @@
-//! Picks the rows of a Describe call.
+//! Selects the rows of a Describe call.
 
 use super::Call;
 use crate::faults::kind::Fault;
@@ -11,16 +11,17 @@ use crate::wire::xml::Xml;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// The rows of one page, and the key after which the next begins.
+/// The rows of one page, and the key after which the next page begins.
 pub(super) struct Rows<'a, T> {
     /// The rows.
     pub rows: Vec<&'a T>,
-    /// Where the next page begins, if there is one.
+    /// The key after which the next page begins, if there is one.
     pub next: Option<String>,
 }
 
-/// Picks rows by key order: candidates that an index gave, or all. Tag filters, and
-/// where the page says so the others too, come after the page was cut, so that a page can be empty and have a successor.
+/// Selects rows in the order of their keys, from `candidates` that an index found, or from all
+/// rows. Tag filters apply after the page was cut, and so do the other filters with
+/// `filters_after`; a page can therefore be empty and still have a successor.
 pub(super) fn select<'a, T>(
     all: &'a BTreeMap<String, T>,
     candidates: Option<Vec<&'a T>>,
@@ -61,14 +62,14 @@ pub(super) fn select<'a, T>(
     }
 }
 
-/// Writes `nextToken` where there is one.
+/// Writes `nextToken`, if there is a next page.
 pub(super) fn next_token(x: &mut Xml, next: Option<&str>, action: &str, now: Millis) {
     if let Some(key) = next {
         x.text("nextToken", &seal(key, action, now));
     }
 }
 
-/// Reads the page, unless a fault says that its token has expired.
+/// Parses the paging parameters. Returns an error if a fault makes the token expire.
 pub(super) fn page(call: &Call<'_>, ids: (&str, bool), range: (i64, i64)) -> ApiResult<Page> {
     let page = Page {
         filters_after: call.realm.reads.filters_after_page,
@@ -84,12 +85,12 @@ pub(super) fn page(call: &Call<'_>, ids: (&str, bool), range: (i64, i64)) -> Api
     Ok(page)
 }
 
-/// Whether a fault asks for an empty page.
+/// Returns whether a fault requests an empty page.
 pub(super) fn empty_page(call: &Call<'_>) -> bool {
     call.faults.iter().any(|f| matches!(f, Fault::EmptyPage {}))
 }
 
-/// An empty page whose successor is the page that was asked for.
+/// Renders an empty page whose successor is the requested page.
 pub(super) fn empty(call: &Call<'_>, set: &str, page: &Page) -> String {
     let mut x = Xml::new();
     x.text(set, "");

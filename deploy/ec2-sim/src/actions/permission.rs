@@ -1,4 +1,5 @@
-//! What is asked of IAM on behalf of a call: each action on each resource that it is about, with the condition keys that EC2 gives.
+//! The questions to IAM on behalf of a call: each action on each affected resource, with the
+//! condition keys that EC2 supplies.
 
 use super::Call;
 use crate::iam::Iam;
@@ -6,15 +7,15 @@ use crate::iam::context::Context;
 use crate::state::resources::tags::{NO_TAGS, Tags};
 use crate::wire::api_error::ApiResult;
 
-/// One resource of a call, with what is known about it.
+/// One resource of a call, with the resource's condition keys.
 pub(super) struct Subject {
     arn: String,
     about: Context,
 }
 
 impl Call<'_> {
-    /// Whether the caller may do this action to all subjects. Where it stands in an action is the place that EC2 gives it in its
-    /// order of tests.
+    /// Checks that the caller may perform this action on all subjects. Each action calls this
+    /// function at the point where EC2 itself checks permissions.
     ///
     /// # Errors
     /// `UnauthorizedOperation`.
@@ -22,7 +23,8 @@ impl Call<'_> {
         self.ask(self.action, subjects)
     }
 
-    /// Whether the caller may do this action to a resource that exists, or whose id was at least named.
+    /// Checks that the caller may perform this action on a resource that exists, or whose id the
+    /// request names.
     ///
     /// # Errors
     /// `UnauthorizedOperation`.
@@ -30,7 +32,7 @@ impl Call<'_> {
         self.permit(|c| vec![c.existing(id)])
     }
 
-    /// Whether the caller may do this action, which is about no resource in particular.
+    /// Checks that the caller may perform this action, which concerns no particular resource.
     ///
     /// # Errors
     /// `UnauthorizedOperation`.
@@ -43,7 +45,7 @@ impl Call<'_> {
         })
     }
 
-    /// What every Describe call does first: permission, then a dry run's answer, before any other test.
+    /// Checks permission, then answers a dry run. Every Describe call begins with these two checks.
     ///
     /// # Errors
     /// `UnauthorizedOperation`, `DryRunOperation`.
@@ -52,7 +54,8 @@ impl Call<'_> {
         self.dry_run()
     }
 
-    /// Whether the caller may tag what this call makes: a CreateTags of its own, with the condition key `ec2:CreateAction`.
+    /// Checks that the caller may tag what this call creates. EC2 checks a separate CreateTags
+    /// permission, with the condition key `ec2:CreateAction`.
     ///
     /// # Errors
     /// `UnauthorizedOperation`, for the whole call.
@@ -80,11 +83,12 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Whether the caller may have a key of their own used: nobody is told otherwise in the reply. Which of KMS's actions EC2 needs
-    /// for what is unverified; these are those that the documentation lists.
+    /// Returns whether the caller may have a customer-managed key used. The reply shows no refusal.
+    /// Which KMS actions EC2 needs in which case is unverified; the code checks those that the
+    /// documentation lists.
     pub(super) fn may_use_key(&self, key: Option<&str>, from_encrypted: bool) -> bool {
         let Some(key) = key else {
-            // The account's own default key needs no permission.
+            // The account's default key needs no permission.
             return true;
         };
         let arn = if key.starts_with("arn:") {
@@ -112,7 +116,7 @@ impl Call<'_> {
         data_key && decrypt && grant
     }
 
-    /// Keys that every request has.
+    /// Returns the condition keys of every request.
     fn circumstances(&self) -> Context {
         let mut c = Context::default();
         c.set("aws:RequestedRegion", self.realm.region.as_str())
@@ -121,7 +125,7 @@ impl Call<'_> {
         c
     }
 
-    /// A volume, snapshot or instance, by its id.
+    /// Returns the subject for a volume, snapshot or instance, given its id.
     pub(super) fn existing(&self, id: &str) -> Subject {
         let realm = &*self.realm;
         let mut c = Context::default();
@@ -165,7 +169,8 @@ impl Call<'_> {
         }
     }
 
-    /// A volume or snapshot that the call is about to make, with the tags that it asks for.
+    /// Returns the subject for a volume or snapshot that the call is about to create with the
+    /// requested tags.
     pub(super) fn made(&self, kind: &str, tags: &Tags) -> Subject {
         let mut about = Context::default();
         requested(&mut about, tags.iter());
@@ -175,7 +180,7 @@ impl Call<'_> {
         }
     }
 
-    /// The ARN of a resource of this realm.
+    /// Returns the ARN of a resource of this realm.
     pub(super) fn arn(&self, kind: &str, id: &str) -> String {
         // Snapshots have no account in their ARN.
         let account = if kind == "snapshot" {
@@ -188,14 +193,14 @@ impl Call<'_> {
 }
 
 impl Subject {
-    /// Adds what else is known about it.
+    /// Adds condition keys to the subject.
     pub(super) fn with(mut self, more: impl FnOnce(&mut Context)) -> Self {
         more(&mut self.about);
         self
     }
 }
 
-/// The keys of tags that are asked for.
+/// Adds the condition keys of requested tags.
 pub(super) fn requested<'a>(
     c: &mut Context,
     tags: impl Iterator<Item = (&'a String, &'a String)> + Clone,

@@ -1,4 +1,4 @@
-//! Limits of the account, and the room in a zone.
+//! The account's quotas, and the capacity of a zone.
 
 use super::Call;
 use crate::state::realm::usage;
@@ -8,7 +8,7 @@ use crate::wire::api_error::{ApiError, ApiResult};
 
 const GIB_PER_TIB: f64 = 1024.0;
 
-/// Tests whether there is room for another volume of this shape.
+/// Checks that there is room for another volume of this shape.
 ///
 /// # Errors
 /// `VolumeLimitExceeded`, `MaxIOPSLimitExceeded`, `InsufficientVolumeCapacity`.
@@ -16,13 +16,15 @@ pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()
     room(call, shape, zone, None)
 }
 
-/// Tests whether there is room for this volume to become larger, faster or of another type. That EC2 counts it as it counts a new volume is unverified.
+/// Checks that there is room for this volume to become larger, faster or of another type. That EC2
+/// counts the modified volume like a new volume is unverified.
 ///
 /// # Errors
-/// As [`volume`].
+/// The errors of [`volume`].
 pub(super) fn reshape(call: &Call<'_>, v: &Volume, target: &Shape) -> ApiResult<()> {
     let same = v.shape.volume_type == target.volume_type;
-    // What needs no more than the volume has is not refused, however full the account is.
+    // A modification that needs no more than the volume already has is never refused, even in a
+    // full account.
     if v.root || (same && target.size <= v.shape.size && target.iops <= v.shape.iops) {
         return Ok(());
     }
@@ -75,10 +77,10 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
     Ok(())
 }
 
-/// Tests whether another volume can be initialized at a rate.
+/// Checks that another volume can be initialized at this rate, in MiB/s.
 ///
 /// # Errors
-/// `VolumeInitializationRateLimitExceeded`: code and wording unverified.
+/// `VolumeInitializationRateLimitExceeded`; code and wording unverified.
 pub(super) fn initialization(call: &Call<'_>, rate: u32) -> ApiResult<()> {
     let most = call.rules.quotas.initialization_rate;
     let used = usage::initialization_rate(call.realm, call.now);
@@ -93,7 +95,7 @@ pub(super) fn initialization(call: &Call<'_>, rate: u32) -> ApiResult<()> {
     ))
 }
 
-/// Tests whether there can be another snapshot of a volume. Wordings unverified.
+/// Checks that another snapshot of a volume is possible. Wordings unverified.
 ///
 /// # Errors
 /// `ConcurrentSnapshotLimitExceeded`, `PendingSnapshotLimitExceeded`, `SnapshotLimitExceeded`.
@@ -131,7 +133,7 @@ pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
     Ok(())
 }
 
-/// Tests whether another volume of this shape can be under modification. Wording unverified.
+/// Checks that another volume of this shape can be under modification. Wording unverified.
 ///
 /// # Errors
 /// `VolumeModificationSizeLimitExceeded`.

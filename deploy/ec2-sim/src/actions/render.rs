@@ -10,7 +10,7 @@ use crate::state::resources::volume::{Origin, Volume};
 use crate::time::Millis;
 use crate::wire::xml::Xml;
 
-/// Which members a volume is shown with.
+/// The set of members with which a volume is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
     /// The reply to CreateVolume: times to the second, no attachments, no owner.
@@ -19,7 +19,7 @@ pub(super) enum View {
     Full,
 }
 
-/// A volume's members.
+/// Writes a volume's members.
 pub(super) fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
     x.text("volumeId", &v.id).value("size", v.shape.size);
     x.text(
@@ -72,7 +72,7 @@ pub(super) fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
     }
 }
 
-/// An attachment's members.
+/// Writes an attachment's members.
 pub(super) fn attachment(x: &mut Xml, volume: &str, a: &Attachment) {
     x.text("volumeId", volume)
         .text("instanceId", &a.instance)
@@ -83,14 +83,14 @@ pub(super) fn attachment(x: &mut Xml, volume: &str, a: &Attachment) {
         .value("ebsCardIndex", a.card);
 }
 
-/// `tagSet`.
+/// Writes `tagSet`.
 pub(super) fn tags(x: &mut Xml, tags: &Tags) {
     x.list("tagSet", tags, |x, (key, value)| {
         x.text("key", key).text("value", value);
     });
 }
 
-/// A modification's members.
+/// Writes a modification's members.
 pub(super) fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Millis) {
     x.text("volumeId", volume)
         .text("modificationState", m.status());
@@ -108,7 +108,7 @@ pub(super) fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Mil
     }
 }
 
-/// A snapshot's members.
+/// Writes a snapshot's members.
 pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
     x.text("snapshotId", &s.id)
         .text("volumeId", &s.volume)
@@ -129,7 +129,7 @@ pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
     tags(x, &s.tags);
 }
 
-/// A lock's members.
+/// Writes a lock's members.
 pub(super) fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {
     x.text("snapshotId", &s.id).text("lockState", l.state(now));
     if l.compliance {
@@ -142,7 +142,7 @@ pub(super) fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {
         .text("lockDurationStartTime", &l.created.iso());
 }
 
-/// An instance's members.
+/// Writes an instance's members.
 pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
     let kind = crate::state::resources::instance_type::find(&i.instance_type);
     let (code, name) = i.state();
@@ -167,7 +167,7 @@ pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
         .option("outpostArn", i.outpost.as_ref())
         .text(
             "hypervisor",
-            // EC2 says xen here for Nitro instances as well.
+            // EC2 reports xen for Nitro instances as well.
             "xen",
         )
         .text("virtualizationType", "hvm")
@@ -223,7 +223,7 @@ pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
     tags(x, &i.tags);
 }
 
-/// The id of an instance's n-th network interface.
+/// Returns the id of an instance's n-th network interface.
 pub(super) fn interface_id(instance: &str, n: u32) -> String {
     format!(
         "eni-{}{n:02x}",

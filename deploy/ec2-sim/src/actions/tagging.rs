@@ -10,10 +10,10 @@ use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 use std::collections::BTreeMap;
 
-/// Resources of one call at most.
+/// The maximum number of resources in one call.
 const MAX_RESOURCES: usize = 1000;
 
-/// All resources are tested before one of them changes.
+/// Answers CreateTags. Checks all resources before changing any.
 pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
@@ -45,7 +45,8 @@ pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
     Ok("<return>true</return>".to_owned())
 }
 
-/// With a value, only a tag that has it goes; an empty value matches an empty value; deleting what is not there succeeds.
+/// Answers DeleteTags. A given value deletes a tag only if the tag has that value; an empty value
+/// matches an empty value; deleting a missing tag succeeds.
 pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
@@ -76,7 +77,7 @@ pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     Ok("<return>true</return>".to_owned())
 }
 
-/// A tag that is to be removed whatever its value has a key only.
+/// Checks the permission. A tag that is deleted regardless of its value contributes only its key.
 fn permit(call: &Call<'_>, ids: &[&str], wanted: &[(String, Option<String>)]) -> ApiResult<()> {
     call.permit(|c| {
         let with_value: Tags = wanted

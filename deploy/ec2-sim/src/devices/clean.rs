@@ -1,4 +1,4 @@
-//! Removes what a state directory holds, by its own records only.
+//! Removes the contents of a state directory, going only by the directory's own records.
 
 use super::loop_device::open_loop;
 use super::loop_record::{LoopRecords, backing_file, is_ours};
@@ -7,19 +7,20 @@ use super::sys;
 use std::io;
 use std::path::Path;
 
-/// What was removed, and what could not be.
+/// What was removed, and what could not be removed.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct Cleaned {
     /// Loop devices that were cleared.
     pub cleared: Vec<String>,
-    /// Loop devices that somebody holds: the kernel clears them with their last user.
+    /// Loop devices that are still in use: the kernel clears each with its last user.
     pub held: Vec<String>,
 }
 
-/// Clears the directory's loop devices and removes the files that the simulator made in it; then the directory, if nothing else is in it.
+/// Clears the directory's loop devices and removes the files that the simulator created in the
+/// directory; then removes the directory, if nothing else is in it.
 ///
 /// # Errors
-/// From the file system. Whatever was not reached is still recorded.
+/// I/O errors of the file system. Devices that the function did not reach stay recorded.
 pub fn clean(state_dir: &Path) -> io::Result<Cleaned> {
     let state_dir = &std::fs::canonicalize(state_dir)?;
     let mut done = Cleaned::default();
@@ -28,7 +29,8 @@ pub fn clean(state_dir: &Path) -> io::Result<Cleaned> {
         if is_ours(&record) {
             let name = format!("loop{}", record.number);
             let device = open_loop(&state_dir.join("nodes"), record.number, false)?;
-            // Asked again with the device open: it may have changed hands.
+            // Checks again with the device open: another process may have taken the device
+            // meanwhile.
             if is_ours(&record) {
                 sys::clear_loop(&device)?;
             }
@@ -64,12 +66,13 @@ pub fn clean(state_dir: &Path) -> io::Result<Cleaned> {
     ] {
         remove(&state_dir.join(name))?;
     }
-    // Fails when something of somebody else's is in it, as it should.
+    // Fails, as it should, if the directory holds files that the simulator did not create.
     let _ = std::fs::remove_dir(state_dir);
     Ok(done)
 }
 
-/// Removes the files of a directory, and of the directories in it, that have names of ours.
+/// Removes the simulator's own files, recognized by name, from a directory and its instance
+/// directories.
 fn remove_own(dir: &Path, ours: &dyn Fn(&str) -> bool) -> io::Result<()> {
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,

@@ -1,11 +1,12 @@
-//! Files as devices: no root needed, and nothing can be mounted.
+//! Files as devices. They need no root, but nothing can be mounted.
 
 use super::image::Images;
 use super::{Devices, Fingerprint, LoopRecord, Release, Source, remove, short_name};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An attachment is a symbolic link in the instance's device directory to the volume's image.
+/// Devices whose attachments are symbolic links in the instance's device directory to the volume's
+/// image.
 #[derive(Debug)]
 pub struct FileDevices {
     images: Images,
@@ -13,10 +14,10 @@ pub struct FileDevices {
 }
 
 impl FileDevices {
-    /// For a state directory.
+    /// Opens the devices of a state directory.
     ///
     /// # Errors
-    /// When its directories cannot be made.
+    /// Fails if the directories cannot be created.
     pub fn new(state_dir: &Path) -> io::Result<Self> {
         let dev = state_dir.join("dev");
         std::fs::create_dir_all(&dev)?;

@@ -7,30 +7,30 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a GiB.
+/// The bytes in a GiB.
 const GIB: u64 = 1 << 30;
 
-/// Where the images are.
+/// The directories of the images.
 #[derive(Debug, Clone)]
 pub(super) struct Images {
     volumes: PathBuf,
     snapshots: PathBuf,
 }
 
-/// What file system an image holds: enough to see that it was made anew.
+/// The identity of the file system in an image, which changes when the file system is made anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
-    /// ext4, xfs, btrfs.
+    /// `ext4`, `xfs` or `btrfs`.
     pub kind: &'static str,
-    /// The file system's own id, and the time when it was made where the format says so.
+    /// The file system's id, plus the creation time if the format records one.
     pub identity: String,
 }
 
 impl Images {
-    /// Makes the directories.
+    /// Creates the directories.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     pub(super) fn new(state_dir: &Path) -> io::Result<Self> {
         let images = Self {
             volumes: state_dir.join("volumes"),
@@ -41,7 +41,7 @@ impl Images {
         Ok(images)
     }
 
-    /// A volume's image.
+    /// Returns the path of a volume's image.
     pub(super) fn volume(&self, id: &str) -> PathBuf {
         self.volumes.join(format!("{id}.img"))
     }
@@ -50,10 +50,11 @@ impl Images {
         self.snapshots.join(format!("{id}.img"))
     }
 
-    /// Makes a volume's image. One that is there already is made anew: it belongs to a request that was never answered.
+    /// Creates a volume's image. Replaces an existing image, which belongs to a request that was
+    /// never answered.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     pub(super) fn create(&self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()> {
         let path = self.volume(volume);
         let file = create(&path)?;
@@ -65,10 +66,10 @@ impl Images {
         file.set_len(u64::from(gib) * GIB)
     }
 
-    /// Copies a volume's bytes of this moment; how many are data.
+    /// Copies a volume's current bytes to a snapshot and returns how many bytes are data.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     pub(super) fn snapshot(&self, volume: &str, snapshot: &str) -> io::Result<u64> {
         let from = self.volume(volume);
         if !from.exists() {
@@ -80,7 +81,7 @@ impl Images {
     /// Removes a volume's image.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     pub(super) fn delete(&self, volume: &str) -> io::Result<()> {
         remove(&self.volume(volume))
     }
@@ -88,7 +89,7 @@ impl Images {
     /// Removes a snapshot's image.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     pub(super) fn delete_snapshot(&self, snapshot: &str) -> io::Result<()> {
         remove(&self.snapshot_path(snapshot))
     }
@@ -96,7 +97,7 @@ impl Images {
     /// Makes a volume's image larger, never smaller.
     ///
     /// # Errors
-    /// From the file system.
+    /// I/O errors of the file system.
     pub(super) fn resize(&self, volume: &str, gib: u32) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(self.volume(volume))?;
         let wanted = u64::from(gib) * GIB;
@@ -106,7 +107,7 @@ impl Images {
         Ok(())
     }
 
-    /// What file system a volume holds.
+    /// Returns which file system a volume holds.
     pub(super) fn fingerprint(&self, volume: &str) -> Option<Fingerprint> {
         let file = File::open(self.volume(volume)).ok()?;
         let read = |offset: u64, n: usize| {
@@ -114,7 +115,7 @@ impl Images {
             file.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
         };
         let hex = |b: &[u8]| b.iter().map(|x| format!("{x:02x}")).collect::<String>();
-        // ext4: super block at 1024, magic at 0x38, time of mkfs at 0x108, UUID at 0x68.
+        // ext4: superblock at 1024, magic at 0x38, time of mkfs at 0x108, UUID at 0x68.
         let ext = read(1024, 0x110)?;
         if ext[0x38..0x3a] == [0x53, 0xef] {
             return Some(Fingerprint {
@@ -130,7 +131,7 @@ impl Images {
                 identity: hex(&xfs[32..48]),
             });
         }
-        // btrfs: super block at 64 KiB, file system id at 0x20, magic at 0x40.
+        // btrfs: superblock at 64 KiB, file system id at 0x20, magic at 0x40.
         let btrfs = read(65_536, 0x48)?;
         (&btrfs[0x40..0x48] == b"_BHRfS_M").then(|| Fingerprint {
             kind: "btrfs",
@@ -149,7 +150,8 @@ fn create(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Copies `from` to the empty file `to`: by sharing blocks where the file system can, else the data and not the holes. Answers the bytes of data.
+/// Copies `from` to the empty file `to`: shares blocks if the file system can, otherwise copies the
+/// data and leaves out the holes. Returns the bytes of data.
 fn copy(from: &Path, to: &File) -> io::Result<u64> {
     let from = File::open(from)?;
     let length = from.metadata()?.len();
@@ -166,7 +168,7 @@ fn copy(from: &Path, to: &File) -> io::Result<u64> {
             if n == 0 {
                 break;
             }
-            // A block that is written but zero stays a hole.
+            // A written block of zeros stays a hole.
             if buffer[..n].iter().any(|b| *b != 0) {
                 to.write_all_at(&buffer[..n], at)?;
             }
@@ -176,7 +178,7 @@ fn copy(from: &Path, to: &File) -> io::Result<u64> {
     })
 }
 
-/// Calls `each` for every range of the file that is not a hole; the sum of their lengths.
+/// Calls `each` for every range of the file that is not a hole. Returns the sum of the lengths.
 fn data_ranges(
     file: &File,
     length: u64,
@@ -186,7 +188,7 @@ fn data_ranges(
     while at < length {
         let start = match seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
-            // No data behind `at`.
+            // There is no data after `at`.
             Err(rustix::io::Errno::NXIO) => break,
             Err(e) => return Err(e.into()),
         };

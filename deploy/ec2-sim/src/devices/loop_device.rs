@@ -20,14 +20,15 @@ pub struct LoopDevices {
     disk_gid: u32,
 }
 
-/// How often a free loop device may be snatched away before it is an error.
+/// How many free loop devices other processes may take first before the call fails.
 const TRIES: usize = 64;
 
 impl LoopDevices {
-    /// For a state directory, whose path must be absolute for the kernel's sake; this makes it so.
+    /// Opens the devices of a state directory. The kernel needs an absolute path, so the function
+    /// makes the path absolute.
     ///
     /// # Errors
-    /// Without root, without `/dev/loop-control`, and on a file system mounted `nodev`.
+    /// Fails without root, without `/dev/loop-control`, and on a file system mounted `nodev`.
     pub fn new(state_dir: &Path) -> io::Result<Self> {
         let state_dir = &std::fs::canonicalize(state_dir)?;
         if !rustix::process::geteuid().is_root() {
@@ -57,7 +58,7 @@ impl LoopDevices {
         Ok(devices)
     }
 
-    /// The loop device of a volume: the one that it has, or a new one.
+    /// Returns the volume's loop device: the existing one, or a new one.
     fn bind(&mut self, volume: &str) -> io::Result<u32> {
         if let Some(r) = self.records.of(volume) {
             if is_ours(r) {
@@ -79,7 +80,8 @@ impl LoopDevices {
         let control = control()?;
         for _ in 0..TRIES {
             let number = sys::free_loop(&control)?;
-            // The record comes first: a crash in between leaves a record of an unbound device, never a device without a record.
+            // The record is written first: a crash in between leaves a record of an unbound device,
+            // never a device without a record.
             self.records.change(|all| {
                 all.push(LoopRecord {
                     number,
@@ -95,7 +97,7 @@ impl LoopDevices {
                 Ok(()) => return Ok(number),
                 Err(e) => {
                     self.forget(volume)?;
-                    // Another process took it, or has it open.
+                    // Another process took the device, or has the device open.
                     if !matches!(e.raw_os_error(), Some(libc::EBUSY | libc::ENXIO)) {
                         return Err(e);
                     }
@@ -112,7 +114,7 @@ impl LoopDevices {
             .change(|all| all.retain(|r| r.volume != volume || r.abandoned))
     }
 
-    /// The block node and the symbolic link in an instance's device directory.
+    /// Creates the block node and the symbolic link in an instance's device directory.
     fn place(&self, number: u32, instance: &str, name: &str) -> io::Result<()> {
         let dir = self.dev.join(instance);
         std::fs::create_dir_all(&dir)?;
@@ -186,7 +188,8 @@ impl Devices for LoopDevices {
         };
         let number = record.number;
         if record.instances.keys().any(|i| i != instance) {
-            // Other instances still have it; who of them holds the one device cannot be told apart.
+            // Other instances still have the volume, and the kernel does not tell which of them
+            // holds the shared device.
             self.unplace(number, instance, name)?;
             self.records.change(|all| {
                 for r in all.iter_mut().filter(|r| r.number == number) {
@@ -207,7 +210,8 @@ impl Devices for LoopDevices {
             }
             Err(e) => return Err(e),
         };
-        // Asked again with the device open: until then its last user may have let go of it, and another process taken it.
+        // Checks again with the device open: before the open, the device's last user may have
+        // closed it, and another process may have taken it.
         if !is_ours(&record) {
             return self.released(&record, instance, name);
         }
@@ -215,7 +219,7 @@ impl Devices for LoopDevices {
         sys::clear_loop(&device)?;
         drop(device);
         if backing_file(number).is_some() {
-            // Somebody has it open: the kernel clears it when the last one closes.
+            // Another process has the device open; the kernel clears the device on the last close.
             if !force {
                 return Ok(Release::Held);
             }
@@ -277,7 +281,8 @@ fn control() -> io::Result<File> {
         })
 }
 
-/// Opens a loop device through the host's node, or through one of our own where the host has none.
+/// Opens a loop device through the host's node, or through the simulator's own node if the host has
+/// none.
 pub(super) fn open_loop(nodes: &Path, number: u32, exclusive: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -293,7 +298,7 @@ pub(super) fn open_loop(nodes: &Path, number: u32, exclusive: bool) -> io::Resul
     options.open(own)
 }
 
-/// Whether a path is the block node of that loop device.
+/// Returns whether a path is the block node of this loop device.
 fn matches(path: &Path, number: u32) -> bool {
     std::fs::metadata(path).is_ok_and(|m| {
         m.file_type().is_block_device() && device_number(number).is_ok_and(|d| d == m.rdev())
@@ -314,12 +319,12 @@ fn make_node(path: &Path, number: u32) -> io::Result<()> {
         Mode::from_raw_mode(0o660),
         device_number(number)?,
     )?;
-    // The process's umask may have taken bits away.
+    // The process's umask may have removed bits.
     rustix::fs::chmod(path, Mode::from_raw_mode(0o660))?;
     Ok(())
 }
 
-/// The kernel's own device number.
+/// Returns the device number that the kernel assigned.
 fn device_number(number: u32) -> io::Result<u64> {
     let path = format!("/sys/block/loop{number}/dev");
     let text = std::fs::read_to_string(&path)?;
@@ -333,7 +338,7 @@ fn device_number(number: u32) -> io::Result<u64> {
     parse(&text).ok_or_else(|| io::Error::other(format!("{path} says {text:?}")))
 }
 
-/// The group `disk`; 6 where /etc/group does not name it.
+/// Returns the id of the group `disk`, or 6 if /etc/group does not list that group.
 fn disk_group() -> u32 {
     std::fs::read_to_string("/etc/group")
         .ok()

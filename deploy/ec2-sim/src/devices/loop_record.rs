@@ -1,5 +1,6 @@
-//! Which loop devices are the simulator's own: a file in the state directory. Only what stands there is ever touched, and only if the kernel
-//! says that it is bound to an image of this directory.
+//! The file in the state directory that lists the simulator's own loop devices. The simulator
+//! touches a device only if the file lists it and the kernel reports that it is bound to an image
+//! in this directory.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -9,15 +10,16 @@ use std::path::{Path, PathBuf};
 /// One loop device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopRecord {
-    /// N of `/dev/loopN`.
+    /// The N of `/dev/loopN`.
     pub number: u32,
-    /// The volume.
+    /// The volume's id.
     pub volume: String,
     /// The image's path.
     pub image: PathBuf,
-    /// Instances that see it, with the device name there.
+    /// The instances that see the device, with the device name on each.
     pub instances: BTreeMap<String, String>,
-    /// It was taken away by force while it was held: the kernel lets go of it with its last user.
+    /// Whether the device was removed by force while in use; the kernel then releases the device
+    /// with its last user.
     #[serde(default)]
     pub abandoned: bool,
 }
@@ -33,7 +35,7 @@ impl LoopRecords {
     /// Reads the records of a state directory.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Fails if the records cannot be read.
     pub(super) fn open(state_dir: &Path) -> io::Result<Self> {
         let path = state_dir.join("loops.json");
         let records = match std::fs::read(&path) {
@@ -44,22 +46,22 @@ impl LoopRecords {
         Ok(Self { path, records })
     }
 
-    /// All records.
+    /// Returns all records.
     pub(super) fn all(&self) -> &[LoopRecord] {
         &self.records
     }
 
-    /// The record of a volume that is not abandoned.
+    /// Returns a volume's record, unless that record is abandoned.
     pub(super) fn of(&self, volume: &str) -> Option<&LoopRecord> {
         self.records
             .iter()
             .find(|r| r.volume == volume && !r.abandoned)
     }
 
-    /// Changes the records and writes them.
+    /// Changes the records and writes them to disk.
     ///
     /// # Errors
-    /// When they cannot be written; they are then unchanged.
+    /// Fails if the records cannot be written; the records in memory then stay unchanged.
     pub(super) fn change(&mut self, f: impl FnOnce(&mut Vec<LoopRecord>)) -> io::Result<()> {
         let mut next = self.records.clone();
         f(&mut next);
@@ -72,7 +74,8 @@ impl LoopRecords {
     }
 }
 
-/// The file that the kernel says is behind `/dev/loopN`; `None`: not bound.
+/// Returns the file to which the kernel reports `/dev/loopN` to be bound, or `None` if the device
+/// is not bound.
 pub(super) fn backing_file(number: u32) -> Option<PathBuf> {
     let text =
         std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
@@ -82,7 +85,7 @@ pub(super) fn backing_file(number: u32) -> Option<PathBuf> {
     ))
 }
 
-/// Whether the device is bound, and to the image of the record.
+/// Returns whether the device is bound to the image of the record.
 pub(super) fn is_ours(record: &LoopRecord) -> bool {
     backing_file(record.number).is_some_and(|f| f == record.image)
 }

@@ -4,24 +4,25 @@ use super::{Devices, Fingerprint, LoopRecord, Release, Source};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Keeps no bytes. Instances still have a (empty) device directory, so that what names it does not break.
+/// Devices without data. Instances still have an empty device directory, so that paths to the
+/// directory stay valid.
 #[derive(Debug, Default)]
 pub struct NoDevices {
     dir: Option<PathBuf>,
 }
 
 impl NoDevices {
-    /// For a state directory.
+    /// Creates the parent of the device directories in a state directory.
     ///
     /// # Errors
-    /// When the device directories' parent cannot be made.
+    /// Fails if the parent directory cannot be created.
     pub fn new(state_dir: &Path) -> io::Result<Self> {
         let dir = state_dir.join("dev");
         std::fs::create_dir_all(&dir)?;
         Ok(Self { dir: Some(dir) })
     }
 
-    /// Without any directory, for use inside a process.
+    /// Creates devices without any directory, for use inside a process.
     pub fn in_memory() -> Self {
         Self::default()
     }

@@ -1,20 +1,21 @@
-//! What a volume's NVMe controller would tell of it: EBS' statistics (log page 0xD0), made of what the kernel counts of its loop device.
+//! The statistics that a volume's NVMe controller would return (EBS log page 0xD0), built from the
+//! kernel's counters of the loop device.
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Bytes of the page.
+/// The size of the page, in bytes.
 const PAGE: usize = 4096;
-/// What it begins with.
+/// The magic number at the start of the page.
 const MAGIC: u32 = 0x3c23_b510;
-/// Where the numbers stand, and the two histograms.
+/// The offsets of the counters and of the two histograms.
 const COUNTERS: usize = 8;
 const READS: usize = 512;
 const WRITES: usize = 2056;
 
-/// What the kernel counts of a disk (`Documentation/block/stat.rst`).
+/// The kernel's counters of a disk (`Documentation/block/stat.rst`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counted {
     operations: u64,
@@ -22,19 +23,21 @@ struct Counted {
     milliseconds: u64,
 }
 
-/// The page beside a node in an instance's device directory, where a simulated disk's controller is looked for.
+/// Returns the path of the page: beside the node in an instance's device directory, where a node
+/// looks for the controller of a simulated disk.
 pub(super) fn path(node: &Path) -> PathBuf {
     let mut path = node.as_os_str().to_owned();
     path.push(".0xd0");
     path.into()
 }
 
-/// Writes the page of the loop device of this number, in place: a reader finds one page or the next.
+/// Writes the page of the loop device of this number in place, so that a reader finds the old page
+/// or the new one.
 ///
 /// # Errors
-/// From the file system.
+/// I/O errors of the file system.
 pub(super) fn write(node: &Path, number: u32) -> io::Result<()> {
-    // Unbound meanwhile: there is nothing to tell.
+    // The device was unbound meanwhile, so there is nothing to report.
     let Ok(stat) = std::fs::read_to_string(format!("/sys/block/loop{number}/stat")) else {
         return Ok(());
     };
@@ -43,7 +46,7 @@ pub(super) fn write(node: &Path, number: u32) -> io::Result<()> {
             "/sys/block/loop{number}/stat is not as the kernel documents it: {stat:?}"
         )));
     };
-    // Who asks a controller for its page need not be in the group of disks.
+    // A reader of the page need not be in the group `disk`.
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -69,7 +72,7 @@ fn page(stat: &str) -> Option<Vec<u8>> {
     let (reads, writes, waiting) = (of(0)?, of(4)?, *numbers.get(8)?);
     let mut page = vec![0; PAGE];
     page[..4].copy_from_slice(&MAGIC.to_le_bytes());
-    // No limit of a volume or an instance is simulated: nothing was ever exceeded.
+    // The simulator has no performance limits of volumes or instances, so none was ever exceeded.
     let counters = [
         reads.operations,
         writes.operations,
@@ -91,7 +94,8 @@ fn page(stat: &str) -> Option<Vec<u8>> {
     Some(page)
 }
 
-/// The kernel keeps no histogram: all operations stand in one bin that is open upwards, so that its count only grows.
+/// Writes a histogram with a single unbounded bin, because the kernel keeps none; the count of that
+/// bin only grows.
 fn histogram(page: &mut [u8], at: usize, counted: Counted) {
     put(page, at, 1);
     put(page, at + 16, u64::MAX);

@@ -1,4 +1,4 @@
-//! The system calls that have no safe wrapper: loop device control.
+//! The system calls without a safe wrapper: loop device control.
 
 #![allow(unsafe_code)]
 
@@ -46,14 +46,15 @@ struct LoopConfig {
 
 const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() == 304);
 
-/// The number of a loop device that was free a moment ago, through `/dev/loop-control`.
+/// Returns the number of a loop device that was free a moment ago, through `/dev/loop-control`.
 pub(crate) fn free_loop(control: &File) -> io::Result<u32> {
     // SAFETY: the request takes no argument; the descriptor is open for the whole call.
     let n = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
     u32::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
-/// Binds a file to a loop device: 512-byte sectors, direct I/O where the file can. `EBUSY`: somebody else took the device.
+/// Binds a file to a loop device, with 512-byte sectors and, if the file supports it, direct I/O.
+/// Fails with `EBUSY` if another process took the device.
 pub(crate) fn bind_loop(device: &File, image: &File, name: &str) -> io::Result<()> {
     let mut file_name = [0; 64];
     for (to, from) in file_name[..63].iter_mut().zip(name.bytes()) {
@@ -79,8 +80,8 @@ pub(crate) fn bind_loop(device: &File, image: &File, name: &str) -> io::Result<(
         },
         reserved: [0; 8],
     };
-    // SAFETY: the kernel reads a `loop_config` of exactly this size and layout (asserted above) during the call and keeps no pointer; both
-    // descriptors are open for the whole call.
+    // SAFETY: the kernel reads a `loop_config` of exactly this size and layout (asserted above)
+    // during the call and keeps no pointer; both descriptors are open for the whole call.
     let r = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
     if r == 0 {
         Ok(())
@@ -89,18 +90,19 @@ pub(crate) fn bind_loop(device: &File, image: &File, name: &str) -> io::Result<(
     }
 }
 
-/// Unbinds a loop device; if others have it open, the kernel does it when the last of them closes.
+/// Unbinds a loop device. If others have the device open, the kernel unbinds it on the last close.
 pub(crate) fn clear_loop(device: &File) -> io::Result<()> {
     plain(device, LOOP_CLR_FD)
 }
 
-/// Makes a loop device as large as its file now is.
+/// Makes a loop device as large as its file.
 pub(crate) fn grow_loop(device: &File) -> io::Result<()> {
     plain(device, LOOP_SET_CAPACITY)
 }
 
 fn plain(device: &File, request: u64) -> io::Result<()> {
-    // SAFETY: the requests that come here take no argument (0 is ignored); the descriptor is open for the whole call.
+    // SAFETY: the requests that reach this call take no argument (0 is ignored); the descriptor is
+    // open for the whole call.
     let r = unsafe { libc::ioctl(device.as_raw_fd(), request as _, 0) };
     if r == 0 {
         Ok(())

@@ -1,4 +1,4 @@
-//! Refusals before an action is looked at: credentials, clock, account, permission.
+//! Refusals before the simulator looks at an action: credentials, clock, account, permission.
 
 use crate::iam::context::Context;
 use crate::iam::decision::Decision;
@@ -6,17 +6,17 @@ use crate::iam::{Caller, refusal, sts};
 use crate::wire::api_error::ApiError;
 use serde::{Deserialize, Serialize};
 
-/// Why a caller is sent away.
+/// Why EC2 or STS refuses a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallerRefusal {
-    /// The session has ended.
+    /// The session has expired.
     ExpiredToken,
-    /// The request is too old: the caller's clock is behind, or ahead.
+    /// The request is too old or too new: the caller's clock is behind or ahead.
     RequestExpired,
-    /// The access key is nobody's.
+    /// The access key does not exist.
     InvalidClientTokenId,
-    /// The secret is another.
+    /// The secret key is wrong.
     SignatureDoesNotMatch,
     /// The Region is not enabled for the account.
     OptInRequired,
@@ -24,16 +24,17 @@ pub enum CallerRefusal {
     Blocked,
     /// The account is new.
     PendingVerification,
-    /// No policy allows it.
+    /// No policy allows the action.
     Unauthorized,
-    /// STS could not ask the issuer of a web identity.
+    /// STS could not reach the issuer of a web identity.
     IdpCommunicationError,
-    /// STS does not take the web identity any more.
+    /// The web identity's token has expired for STS.
     ExpiredWebIdentity,
 }
 
 impl CallerRefusal {
-    /// The answer. Statuses and wordings are unverified but for the expired session and the missing permission.
+    /// Returns the error. Statuses and wordings are unverified, except for the expired session and
+    /// the missing permission.
     pub fn answer(self, action: &str, caller: Option<&Caller>, to_sts: bool) -> ApiError {
         let error = |status, code, words: &str| ApiError::new(status, code, words);
         match self {

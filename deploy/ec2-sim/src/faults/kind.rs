@@ -1,4 +1,4 @@
-//! What can go wrong with a request.
+//! The faults that a request can have.
 
 use super::caller_refusal::CallerRefusal;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
-    /// The connection stays open without an answer, then closes.
+    /// The connection stays open without a reply, then closes.
     Hang,
     /// The connection closes.
     Close,
@@ -16,19 +16,19 @@ pub enum Loss {
     Reset,
 }
 
-/// How a 200 is broken.
+/// How a reply with status 200 is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Garble {
-    /// Not XML.
+    /// The body is not XML.
     Unparsable,
-    /// No body.
+    /// The body is empty.
     Empty,
-    /// XML with another root element.
+    /// The body is XML with another root element.
     WrongRoot,
-    /// XML cut in the middle, with a length that says so.
+    /// The body is cut-off XML; `Content-Length` matches the cut body.
     Cut,
-    /// The length says more than comes.
+    /// `Content-Length` is larger than the body.
     Short,
 }
 
@@ -39,9 +39,9 @@ pub enum Body {
     /// EC2's error document.
     #[default]
     Xml,
-    /// A load balancer's page.
+    /// An HTML page as from a load balancer.
     Html,
-    /// Nothing.
+    /// An empty body.
     Empty,
 }
 
@@ -49,173 +49,176 @@ pub enum Body {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CreateFailure {
-    /// The volume is no longer there.
+    /// The volume disappears.
     Vanish,
     /// The volume stays in state `error`.
     Error,
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// An error answer.
+    /// Replies with an error.
     Error {
-        /// EC2's code.
+        /// The EC2 error code.
         code: String,
-        /// HTTP status.
+        /// The HTTP status.
         #[serde(default = "internal")]
         status: u16,
         /// The message.
         #[serde(default)]
         message: String,
-        /// Its form.
+        /// The form of the body.
         #[serde(default)]
         body: Body,
-        /// Whether the change is made all the same.
+        /// Whether the change takes effect nevertheless.
         #[serde(default)]
         effect: bool,
     },
-    /// RequestLimitExceeded.
+    /// Replies with `RequestLimitExceeded`.
     Throttle {
-        /// The header `x-amz-retry-after`, milliseconds.
+        /// The header `x-amz-retry-after`, in milliseconds.
         #[serde(default)]
         retry_after_ms: Option<u64>,
     },
-    /// No answer.
+    /// Sends no reply.
     LoseReply {
-        /// How.
+        /// How the reply is lost.
         how: Loss,
-        /// Whether the change is made.
+        /// Whether the change takes effect.
         #[serde(default)]
         effect: bool,
-        /// How long the connection hangs before it closes, milliseconds.
+        /// How long the connection hangs before it closes, in milliseconds.
         #[serde(default = "minute")]
         hold_ms: u64,
     },
-    /// A broken 200.
+    /// Replies with status 200 and a malformed body.
     Garble {
-        /// How.
+        /// How the reply is malformed.
         how: Garble,
-        /// Whether the change is made.
+        /// Whether the change takes effect.
         #[serde(default = "yes")]
         effect: bool,
     },
-    /// A reply that trickles.
+    /// Sends the reply slowly.
     Slow {
-        /// To the first byte, milliseconds.
+        /// The delay before the first byte, in milliseconds.
         #[serde(default)]
         first_byte_ms: u64,
-        /// Between bytes, milliseconds.
+        /// The delay between bytes, in milliseconds.
         #[serde(default)]
         byte_ms: u64,
     },
     /// The request takes effect a second time.
     Duplicate {
-        /// How much later, milliseconds.
+        /// How much later the second time is, in milliseconds.
         after_ms: u64,
     },
-    /// `attaching` for long.
+    /// AttachVolume: the attachment stays `attaching` for long.
     StuckAttach {
-        /// How long; absent: for ever.
+        /// How long, in milliseconds; absent: forever.
         #[serde(default)]
         for_ms: Option<u64>,
-        /// Whether the instance's limit is overlooked.
+        /// Whether the instance's attachment limit is ignored.
         #[serde(default)]
         over_limit: bool,
     },
-    /// DescribeInstances says attached before DescribeVolumes does.
+    /// DescribeInstances shows `attached` before DescribeVolumes does.
     SkewAttach {
-        /// How much earlier, milliseconds.
+        /// How much earlier, in milliseconds.
         ms: u64,
     },
     /// The device appears on the instance long after `attached`.
     LateDevice {
-        /// How long after, milliseconds; absent: never.
+        /// How long after, in milliseconds; absent: never.
         #[serde(default)]
         for_ms: Option<u64>,
     },
-    /// `detaching` or `busy` for long.
+    /// DetachVolume: the attachment stays `detaching` or `busy` for long.
     StuckDetach {
-        /// How long; absent: for ever.
+        /// How long, in milliseconds; absent: forever.
         #[serde(default)]
         for_ms: Option<u64>,
-        /// Show `busy`.
+        /// Whether to show `busy`.
         #[serde(default)]
         busy: bool,
     },
-    /// A Describe call shows the world as it was. Without `consistency`, what was before the rule was made is shown as of then.
+    /// A Describe call shows an earlier state. Without `consistency`, the state from before the
+    /// rule was added is not kept: an older read shows the state at the time when the rule was
+    /// added.
     Stale {
-        /// How long ago, milliseconds.
+        /// How much earlier, in milliseconds.
         ms: u64,
     },
-    /// Describe calls do not know a resource that is there.
+    /// Describe calls do not show an existing resource.
     Unseen {
-        /// Its id.
+        /// The resource's id.
         id: String,
     },
-    /// AttachVolume: the name is in use, though nothing lists it.
+    /// AttachVolume: the device name is in use, though no Describe call lists it.
     DeviceTaken {
-        /// It stays so on that instance.
+        /// Whether the name stays in use on that instance.
         #[serde(default = "yes")]
         stays: bool,
     },
-    /// AttachVolume: another volume gets the name on that instance a moment before.
+    /// AttachVolume: another volume gets the device name on that instance just before.
     DeviceRaced {},
     /// Another user of the account makes a call.
     Foreign {
-        /// The action.
+        /// The name of the action.
         action: String,
-        /// Its parameters; `$VolumeId` is the client's parameter of that name, `$made` what the client's call made.
+        /// The parameters of the action; `$VolumeId` stands for the client's parameter of that
+        /// name, `$made` for the resource that the client's call created.
         #[serde(default)]
         parameters: BTreeMap<String, String>,
-        /// How long after the client's request, milliseconds; absent: just before.
+        /// How long after the client's request, in milliseconds; absent: just before.
         #[serde(default)]
         after_ms: Option<u64>,
     },
-    /// The caller is sent away.
+    /// Refuses the caller.
     Refuse {
-        /// Why.
+        /// The reason.
         refused: CallerRefusal,
     },
     /// CreateVolume and CopyVolumes are accepted and fail later.
     FailCreate {
-        /// How it ends.
+        /// The final result.
         outcome: CreateFailure,
-        /// When, milliseconds.
+        /// How long after the reply the creation fails, in milliseconds.
         #[serde(default = "half_second")]
         after_ms: u64,
     },
-    /// CreateSnapshot is accepted and ends in `error`.
+    /// CreateSnapshot is accepted; the snapshot ends in `error`.
     FailSnapshot {
-        /// When, milliseconds.
+        /// How long after the reply the snapshot fails, in milliseconds.
         #[serde(default = "half_second")]
         after_ms: u64,
     },
-    /// CreateSnapshot is accepted and stays `pending`.
+    /// CreateSnapshot is accepted; the snapshot stays `pending`.
     StuckSnapshot {
-        /// How long; absent: for ever.
+        /// How long, in milliseconds; absent: forever.
         #[serde(default)]
         for_ms: Option<u64>,
     },
-    /// ModifyVolume is accepted and stays `modifying`.
+    /// ModifyVolume is accepted; the modification stays `modifying`.
     StuckModify {
-        /// How long; absent: for ever.
+        /// How long, in milliseconds; absent: forever.
         #[serde(default)]
         for_ms: Option<u64>,
     },
-    /// ModifyVolume comes to `optimizing`, and the volume has its old shape for longer.
+    /// ModifyVolume reaches `optimizing`, but the volume keeps its old shape for longer.
     LateResize {
-        /// How much longer, milliseconds.
+        /// How much longer, in milliseconds.
         ms: u64,
     },
-    /// ModifyVolume is accepted and ends in `failed`.
+    /// ModifyVolume is accepted; the modification ends in `failed`.
     FailModify {
-        /// When, milliseconds.
+        /// How long after the reply the modification fails, in milliseconds.
         #[serde(default = "half_second")]
         after_ms: u64,
     },
-    /// EnableFastSnapshotRestores answers 200 with failures.
+    /// EnableFastSnapshotRestores answers with status 200 and failures.
     Unsuccessful {
         /// The item's code.
         code: String,
@@ -223,7 +226,7 @@ pub enum Fault {
         #[serde(default)]
         message: String,
     },
-    /// An empty page with a next token.
+    /// The reply is an empty page with a next token.
     EmptyPage {},
     /// The page token has expired.
     ExpireToken {},

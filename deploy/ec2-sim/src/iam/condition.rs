@@ -4,7 +4,7 @@ use super::context::Context;
 use super::pattern::{fits_with_variables, resolved};
 use crate::time::Millis;
 
-/// How one value of the request is compared with one of the policy.
+/// How a value of the request is compared with a value of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Test {
     StringEquals,
@@ -25,7 +25,7 @@ enum Order {
     GreaterOrEqual,
 }
 
-/// For keys with several values.
+/// The set operator for keys with several values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quantifier {
     None,
@@ -33,7 +33,7 @@ enum Quantifier {
     Any,
 }
 
-/// A condition operator, as `StringLike` or `ForAllValues:StringEqualsIfExists`.
+/// A condition operator, such as `StringLike` or `ForAllValues:StringEqualsIfExists`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operator {
     quantifier: Quantifier,
@@ -48,7 +48,8 @@ enum Kind {
 }
 
 impl Operator {
-    /// Reads an operator's name; `None` for one that the simulator does not know.
+    /// Reads an operator's name. Returns `None` for an operator that the simulator does not
+    /// support.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let (quantifier, name) = match name.split_once(':') {
             Some(("ForAllValues", rest)) => (Quantifier::All, rest),
@@ -98,7 +99,8 @@ impl Operator {
         })
     }
 
-    /// Whether the request's values of `key` satisfy it. The policy's values are alternatives; under a negated operator none of them may fit.
+    /// Returns whether the request's values of `key` satisfy the operator. The policy's values are
+    /// alternatives; under a negated operator none of them may match.
     pub(super) fn holds(self, key: &str, wanted: &[String], context: &Context) -> bool {
         let have = context.get(key);
         let (test, negated) = match self.kind {
@@ -113,7 +115,7 @@ impl Operator {
             return match self.quantifier {
                 Quantifier::All => true,
                 Quantifier::Any => self.if_exists,
-                // A negated operator is satisfied by a key that is not there.
+                // A missing key satisfies a negated operator.
                 Quantifier::None => negated || self.if_exists,
             };
         }

@@ -1,9 +1,9 @@
-//! What is known about a request when it is judged: condition keys with their values.
+//! The request context that IAM evaluates: condition keys with their values.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Condition keys and their values. Names are compared without regard to case, as IAM does.
+/// Condition keys and their values. Names are compared case-insensitively, as in IAM.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Context {
@@ -16,7 +16,8 @@ impl Context {
         self.set_all(key, vec![value.into()])
     }
 
-    /// Sets a key that has several values, as `aws:TagKeys`; without values the request does not have it.
+    /// Sets a key that has several values, such as `aws:TagKeys`. Without values, the request does
+    /// not have the key.
     pub fn set_all(&mut self, key: &str, values: Vec<String>) -> &mut Self {
         if !values.is_empty() {
             self.values.insert(key.to_ascii_lowercase(), values);
@@ -24,7 +25,7 @@ impl Context {
         self
     }
 
-    /// Sets a key when there is a value.
+    /// Sets a key if there is a value.
     pub fn option(&mut self, key: &str, value: Option<impl ToString>) -> &mut Self {
         if let Some(v) = value {
             self.set(key, v.to_string());
@@ -44,7 +45,7 @@ impl Context {
         self
     }
 
-    /// Takes over the keys of another context.
+    /// Copies the keys of another context.
     pub fn extend(&mut self, other: &Self) -> &mut Self {
         for (k, v) in &other.values {
             self.values.insert(k.clone(), v.clone());
@@ -52,14 +53,14 @@ impl Context {
         self
     }
 
-    /// A key's values; none when the request does not have it.
+    /// Returns a key's values; empty if the request does not have the key.
     pub fn get(&self, key: &str) -> &[String] {
         self.values
             .get(&key.to_ascii_lowercase())
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the request has the key.
+    /// Returns whether the request has the key.
     pub fn has(&self, key: &str) -> bool {
         self.values.contains_key(&key.to_ascii_lowercase())
     }

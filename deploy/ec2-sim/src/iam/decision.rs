@@ -1,32 +1,33 @@
-//! Allowed or not, by which statement.
+//! The decision about an action, and the statement that decided.
 
 use super::context::Context;
 use super::policy::{Document, Effect};
 use std::collections::BTreeMap;
 
-/// A statement that spoke, and the element of it that named the action.
+/// The statement that decided, and the statement's element that named the action.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DecidingElement {
     /// The policy's name.
     pub policy: String,
     /// The statement's name.
     pub statement: String,
-    /// Its `Action` element that fits.
+    /// The matching `Action` element of the statement.
     pub element: String,
 }
 
-/// What the policies say to one action on one resource.
+/// The decision of the policies about one action on one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// By this statement; it is the first of those that allow.
+    /// Allowed by this statement, the first of those that allow.
     Allowed(DecidingElement),
-    /// By this statement, whatever allows.
+    /// Denied by this statement; a denial overrides every `Allow`.
     Denied(DecidingElement),
-    /// No statement allows it.
+    /// No statement allows the action.
     NotAllowed,
 }
 
-/// Judges one action on one resource: a denial beats what allows, and what nothing allows is not allowed.
+/// Evaluates one action on one resource. A denial overrides every `Allow`; an action that no
+/// statement allows is not allowed.
 pub(crate) fn decide(
     policies: &BTreeMap<String, Document>,
     action: &str,

@@ -1,26 +1,29 @@
-//! Wildcards and variables of policies.
+//! Wildcards and variables in policies.
 
 use super::context::Context;
 use crate::wire::wildcard::{self, Piece};
 
-/// Whether `text` fits `pattern`, in which `*` stands for any characters and `?` for one.
+/// Returns whether `text` matches `pattern`, in which `*` stands for any characters and `?` for
+/// one.
 pub(super) fn fits(pattern: &str, text: &str) -> bool {
     let pattern: Vec<Piece> = pattern.chars().map(Piece::of).collect();
     wildcard::fits(&pattern, text)
 }
 
-/// Actions are compared without regard to case.
+/// Returns whether an action matches a pattern, ignoring case.
 pub(super) fn fits_action(pattern: &str, action: &str) -> bool {
     fits(&pattern.to_ascii_lowercase(), &action.to_ascii_lowercase())
 }
 
-/// As [`fits`], with variables (`${aws:PrincipalTag/x}`, `${*}`, `${name, 'default'}`) in the pattern. What a variable stands for is
-/// taken literally. A variable that the request has no value for fits nothing.
+/// Like [`fits`], with variables (`${aws:PrincipalTag/x}`, `${*}`, `${name, 'default'}`) in the
+/// pattern. A variable's value is taken literally. A variable without a value in the request
+/// matches nothing.
 pub(super) fn fits_with_variables(pattern: &str, text: &str, context: &Context) -> bool {
     pieces(pattern, context).is_some_and(|p| wildcard::fits(&p, text))
 }
 
-/// The text that a pattern with variables stands for, wildcards taken literally; `None` if the request has no value for one of them.
+/// Returns the text of a pattern with its variables replaced and its wildcards taken literally, or
+/// `None` if the request has no value for one of the variables.
 pub(super) fn resolved(pattern: &str, context: &Context) -> Option<String> {
     let pieces = pieces(pattern, context)?;
     Some(
@@ -48,7 +51,7 @@ fn pieces(pattern: &str, context: &Context) -> Option<Vec<Piece>> {
                     Some((n, d)) => (n.trim(), Some(d.trim().trim_matches('\''))),
                     None => (name.trim(), None),
                 };
-                // A key with several values is no text to put in.
+                // A key with several values cannot be substituted.
                 let value = match context.get(name) {
                     [one] => one.as_str(),
                     _ => default?,

@@ -1,4 +1,4 @@
-//! Policy documents, as IAM takes them.
+//! Policy documents, as IAM accepts them.
 
 use super::condition::Operator;
 use super::context::Context;
@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum OneOrMany<T> {
-    /// One.
+    /// A single value.
     One(T),
-    /// Several.
+    /// A list of values.
     Many(Vec<T>),
 }
 
 impl<T> OneOrMany<T> {
-    /// All of them.
+    /// Returns all values.
     pub fn all(&self) -> &[T] {
         match self {
             Self::One(t) => std::slice::from_ref(t),
@@ -27,7 +27,8 @@ impl<T> OneOrMany<T> {
     }
 }
 
-/// By hand, so that an error says what is wrong with the value and not that nothing fits.
+/// Implemented by hand, so that an error describes the problem with the value instead of saying
+/// that no variant matches.
 impl<'de, T: DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let value = serde_json::Value::deserialize(from)?;
@@ -40,15 +41,15 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for OneOrMany<T> {
     }
 }
 
-/// A condition's value, as JSON allows it.
+/// A condition's value, as JSON permits it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Scalar {
-    /// Text.
+    /// A string.
     Text(String),
-    /// `true`, `false`.
+    /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Number(i64),
 }
 
@@ -62,59 +63,59 @@ impl Scalar {
     }
 }
 
-/// What a statement does.
+/// The effect of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
-    /// Allows.
+    /// Allows the action.
     Allow,
-    /// Denies, whatever allows.
+    /// Denies the action; overrides every `Allow`.
     Deny,
 }
 
-/// A statement.
+/// A policy statement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Statement {
-    /// Its name.
+    /// The statement's `Sid`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sid: Option<String>,
-    /// What it does.
+    /// The effect of the statement.
     pub effect: Effect,
-    /// The actions that it is about.
+    /// The actions to which the statement applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<OneOrMany<String>>,
-    /// The actions that it is not about.
+    /// The actions to which the statement does not apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_action: Option<OneOrMany<String>>,
-    /// The resources.
+    /// The resources to which the statement applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<OneOrMany<String>>,
-    /// All resources but these.
+    /// The resources to which the statement does not apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_resource: Option<OneOrMany<String>>,
-    /// Operator, key, values.
+    /// The conditions: operator, key, values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub condition: BTreeMap<String, BTreeMap<String, OneOrMany<Scalar>>>,
 }
 
-/// A document.
+/// A policy document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "PascalCase")]
 pub struct Document {
-    /// `2012-10-17`.
+    /// The policy language version, `2012-10-17`.
     pub version: String,
-    /// Its name.
+    /// The document's `Id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Its statements.
+    /// The document's statements.
     pub statement: OneOrMany<Statement>,
 }
 
 impl Document {
-    /// Refuses what IAM would refuse, and what the simulator cannot judge.
+    /// Checks that IAM would accept the document and that the simulator can evaluate it.
     ///
     /// # Errors
-    /// The first thing that is wrong, with the statement's name.
+    /// Returns the first problem, with the statement's name.
     pub fn check(&self) -> Result<(), String> {
         if self.version != "2012-10-17" {
             return Err(format!("Version {:?} must be \"2012-10-17\"", self.version));
@@ -129,7 +130,7 @@ impl Document {
 }
 
 impl Statement {
-    /// Its `Sid`, or its number counted from 1.
+    /// Returns the statement's `Sid`, or its number counted from 1.
     pub fn name(&self, index: usize) -> String {
         self.sid
             .clone()
@@ -163,7 +164,8 @@ impl Statement {
         Ok(())
     }
 
-    /// The element that makes the statement be about the request, or `None` if it is not.
+    /// Returns the element because of which the statement applies to the request, or `None` if the
+    /// statement does not apply.
     pub fn matches(&self, action: &str, resource: &str, context: &Context) -> Option<&str> {
         let element = match (&self.action, &self.not_action) {
             (Some(a), _) => a.all().iter().find(|p| fits_action(p, action))?.as_str(),

@@ -1,40 +1,42 @@
-//! Users and roles whose calls are judged.
+//! The users and roles whose calls are evaluated.
 
 use super::policy::Document;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// A user or a role with what it may do.
+/// A user or a role with its policies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Principal {
     /// `arn:aws:iam::111122223333:role/NAME` or `…:user/NAME`.
     pub arn: String,
-    /// Its long-lived access keys. The sessions of a role are known without.
+    /// The long-lived access keys of the principal. Sessions of a role are recognized without being
+    /// listed here.
     #[serde(default)]
     pub access_keys: Vec<String>,
-    /// Its tags: `aws:PrincipalTag/KEY`.
+    /// The principal's tags: `aws:PrincipalTag/KEY`.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
-    /// Its policies, by name.
+    /// The principal's policies, by name.
     #[serde(default)]
     pub policies: BTreeMap<String, Document>,
-    /// Files with more policies, named after the file without its ending; relative to the scenario file, and read with it only.
+    /// Files with more policies, each named after the file without its extension. Paths are
+    /// relative to the scenario file; they are read only with a scenario file.
     #[serde(default, skip_serializing)]
     pub policy_files: Vec<String>,
 }
 
 impl Principal {
-    /// The account in its ARN.
+    /// Returns the account in the principal's ARN.
     pub fn account(&self) -> &str {
         self.arn.split(':').nth(4).unwrap_or("")
     }
 
-    /// Its ARN as messages show it.
+    /// Returns the principal's ARN as messages show it.
     pub fn shown(&self) -> String {
         match self.arn.split_once(":role/") {
-            // A key of a role without a session: as a session of that name.
+            // A role's long-lived key has no session, so it shows as a session of this name.
             Some((_, name)) => assumed(self.account(), name, "ec2-sim"),
             None => self.arn.clone(),
         }
@@ -43,7 +45,7 @@ impl Principal {
     /// Reads `policy_files`, relative to a folder.
     ///
     /// # Errors
-    /// When a file cannot be read or is not a policy.
+    /// Fails if a file cannot be read or is not a policy.
     pub fn read_files(&mut self, folder: &Path) -> Result<(), String> {
         for file in std::mem::take(&mut self.policy_files) {
             let path = folder.join(&file);
@@ -61,10 +63,10 @@ impl Principal {
         Ok(())
     }
 
-    /// Refuses what cannot be a principal.
+    /// Checks that the principal is valid.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Returns the problem.
     pub fn check(&self) -> Result<(), String> {
         let parts: Vec<&str> = self.arn.splitn(6, ':').collect();
         let good = matches!(parts.as_slice(), ["arn", p, "iam", "", account, name]
@@ -85,7 +87,7 @@ impl Principal {
     }
 }
 
-/// The ARN of a role's session. A role's path is not part of it.
+/// Returns the ARN of a role's session. The ARN leaves out the role's path.
 pub(super) fn assumed(account: &str, role: &str, session: &str) -> String {
     let name = role.rsplit('/').next().unwrap_or(role);
     format!("arn:aws:sts::{account}:assumed-role/{name}/{session}")

@@ -1,4 +1,4 @@
-//! What a caller is told who may not.
+//! The errors for callers without permission.
 
 use super::context::Context;
 use super::decision::Decision;
@@ -7,7 +7,8 @@ use crate::wire::api_error::ApiError;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// EC2's answer: who, what, on what, why, and a message to be decoded by `sts:DecodeAuthorizationMessage`.
+/// Returns EC2's error: the caller, the action, the resource, the reason, and a message for
+/// `sts:DecodeAuthorizationMessage`.
 pub(crate) fn unauthorized(
     who: &str,
     action: &str,
@@ -18,7 +19,8 @@ pub(crate) fn unauthorized(
     let mut text = format!(
         "You are not authorized to perform this operation. User: {who} is not authorized to perform: {action}"
     );
-    // A call that is about no resource in particular names none, and carries nothing to decode.
+    // A refusal of a call that concerns no particular resource names no resource and has no encoded
+    // message.
     if resource != "*" {
         let _ = write!(text, " on resource: {resource}");
     }
@@ -40,7 +42,7 @@ pub(crate) fn unauthorized(
     ApiError::new(403, "UnauthorizedOperation", text)
 }
 
-/// STS's answer.
+/// Returns STS's error.
 pub(crate) fn access_denied(who: &str, action: &str, resource: &str) -> ApiError {
     ApiError::new(
         403,
@@ -77,10 +79,10 @@ fn encode(
     out
 }
 
-/// What `sts:DecodeAuthorizationMessage` answers.
+/// Decodes a message, as `sts:DecodeAuthorizationMessage` does.
 ///
 /// # Errors
-/// `InvalidAuthorizationMessageException` for what this simulator did not encode.
+/// `InvalidAuthorizationMessageException` for a message that this simulator did not encode.
 pub(crate) fn decode(encoded: &str) -> Result<String, ApiError> {
     unhex(encoded)
         .filter(|t| serde_json::from_str::<serde_json::Value>(t).is_ok_and(|v| v.is_object()))

@@ -1,4 +1,4 @@
-//! What was asked, and which statements answered.
+//! A report of the evaluated actions and the statements that decided.
 
 use super::decision::{DecidingElement, Decision};
 use super::principal::Principal;
@@ -19,7 +19,7 @@ struct Count {
 }
 
 impl Report {
-    /// Notes one decision.
+    /// Counts one decision.
     pub(super) fn add(
         &mut self,
         principal: &str,
@@ -48,13 +48,14 @@ impl Report {
         }
     }
 
-    /// Forgets all counts.
+    /// Resets all counts.
     pub(super) fn reset(&mut self) {
         self.asked.clear();
     }
 
-    /// `asked`: each action with the statements that spoke; `statements`: each element of each policy with how often it spoke, so
-    /// that what nobody needs shows as 0.
+    /// Returns the report as JSON. `asked` lists each action with the statements that decided;
+    /// `statements` lists each element of each policy with how often the element decided, so that
+    /// an unneeded element shows as 0.
     pub(super) fn json(&self, principals: &[Principal]) -> Value {
         let asked: Vec<Value> = self
             .asked
@@ -100,7 +101,8 @@ impl Report {
     }
 }
 
-/// A resource without its id, so that the report stays small: `arn:aws:ec2:us-east-1:111122223333:volume/*`.
+/// Returns a resource's ARN without the id, to keep the report small:
+/// `arn:aws:ec2:us-east-1:111122223333:volume/*`.
 fn kind(resource: &str) -> String {
     match resource.split_once('/') {
         Some((kind, _)) if resource.starts_with("arn:") => format!("{kind}/*"),

@@ -1,4 +1,5 @@
-//! Sessions of roles: who they are stands in the session token itself, so that they outlive a restart.
+//! Role sessions. The session token itself contains the session, so that sessions survive a
+//! restart.
 
 use crate::random::Random;
 use crate::time::Millis;
@@ -6,29 +7,29 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What a session token says.
+/// The contents of a session token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// The role's ARN.
     pub role: String,
     /// `RoleSessionName`.
     pub name: String,
-    /// The role's id, as `AROA…`.
+    /// The role's id, such as `AROA…`.
     pub role_id: String,
-    /// The access key that belongs to it.
+    /// The access key of the session.
     pub access_key: String,
-    /// Session tags.
+    /// The session tags.
     pub tags: BTreeMap<String, String>,
-    /// When it was issued.
+    /// The time at which the session was issued.
     pub issued: Millis,
-    /// When it ends.
+    /// The time at which the session expires.
     pub until: Millis,
 }
 
 impl Session {
-    /// The token.
+    /// Returns the session token.
     pub fn seal(&self, seed: u64) -> String {
-        // The type holds nothing that JSON cannot say.
+        // JSON can represent every value of the type.
         let json = serde_json::to_string(self).unwrap_or_default();
         let mut out = check(seed, &json);
         for b in json.bytes() {
@@ -37,7 +38,7 @@ impl Session {
         out
     }
 
-    /// Reads a token; `None` for one that this simulator did not issue.
+    /// Reads a token. Returns `None` for a token that this simulator did not issue.
     pub fn open(seed: u64, token: &str) -> Option<Self> {
         let (sum, body) = token.split_at_checked(16)?;
         let json = unhex(body)?;
@@ -51,7 +52,7 @@ fn check(seed: u64, text: &str) -> String {
     Random::new(seed, text).hex(16)
 }
 
-/// Text from hexadecimal digits.
+/// Decodes hexadecimal digits into text.
 pub(super) fn unhex(digits: &str) -> Option<String> {
     if !digits.is_ascii() || !digits.len().is_multiple_of(2) {
         return None;

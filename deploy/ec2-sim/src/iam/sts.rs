@@ -1,4 +1,5 @@
-//! STS: who am I, roles, and what a refusal says. The credentials that it hands out open nothing but this simulator.
+//! STS: the caller's identity, roles, and the decoding of refusals. The issued credentials are
+//! valid only for this simulator.
 
 use super::session::Session;
 use super::{Caller, Iam, refusal};
@@ -9,7 +10,7 @@ use crate::wire::query::Params;
 use crate::wire::xml::Xml;
 use std::collections::BTreeMap;
 
-/// STS's actions here.
+/// The STS actions that the simulator implements.
 pub(crate) const ACTIONS: [&str; 4] = [
     "AssumeRole",
     "AssumeRoleWithWebIdentity",
@@ -17,28 +18,28 @@ pub(crate) const ACTIONS: [&str; 4] = [
     "GetCallerIdentity",
 ];
 
-/// One call under way.
+/// One call that is being answered.
 pub(crate) struct StsCall<'a> {
-    /// The action.
+    /// The name of the action.
     pub action: &'a str,
-    /// Its parameters.
+    /// The parameters of the action.
     pub params: &'a Params,
-    /// The account whose endpoint it is.
+    /// The account to which the endpoint belongs.
     pub account: &'a str,
-    /// Who calls; `None`: nobody, with a web identity.
+    /// The caller; `None` for a call with a web identity.
     pub caller: Option<&'a Caller>,
-    /// Judges, and issues sessions.
+    /// The policies, which also issue sessions.
     pub iam: &'a Iam,
-    /// Issues keys.
+    /// The source of new keys.
     pub random: &'a mut Random,
-    /// When it arrived.
+    /// The time at which the call arrived.
     pub now: Millis,
 }
 
-/// Answers an STS call with its members.
+/// Answers an STS call with the members of the reply.
 ///
 /// # Errors
-/// `InvalidAction`, and what the action answers.
+/// `InvalidAction`, and any error of the action.
 pub(crate) fn answer(mut asked: StsCall<'_>) -> ApiResult<String> {
     match asked.action {
         "GetCallerIdentity" => identity(&asked),
@@ -105,7 +106,7 @@ impl StsCall<'_> {
     }
 }
 
-/// STS's words for credentials that EC2 refuses in others.
+/// Returns the STS error for credentials that EC2 refuses with a different code.
 pub(crate) fn of_credentials(error: &ApiError) -> ApiError {
     match error.code.as_str() {
         "RequestExpired" => ApiError::new(
@@ -121,7 +122,7 @@ pub(crate) fn of_credentials(error: &ApiError) -> ApiError {
     }
 }
 
-/// Needs no permission: IAM lets nobody be denied it.
+/// Answers GetCallerIdentity, which needs no permission: IAM cannot deny the action.
 fn identity(asked: &StsCall<'_>) -> ApiResult<String> {
     asked.params.finish()?;
     let mut x = Xml::new();

@@ -1,16 +1,17 @@
-//! EC2's request token buckets: one per account, region and action, and a smaller one for calls without filter and page.
+//! EC2's request token buckets: one per account, Region and action, and a smaller one for calls
+//! without filters and paging.
 
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A bucket's size and refill.
+/// A bucket's capacity and refill.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// Tokens when full.
+    /// The number of tokens in a full bucket.
     pub capacity: f64,
-    /// Tokens per second.
+    /// The refill, in tokens per second.
     pub refill: f64,
 }
 
@@ -18,7 +19,7 @@ const fn rate(capacity: f64, refill: f64) -> Rate {
     Rate { capacity, refill }
 }
 
-/// The documented rate of an action.
+/// Returns the documented rate of an action.
 pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
     match action {
         "CreateVolume" | "DeleteVolume" | "CreateSnapshot" | "DeleteSnapshot"
@@ -38,20 +39,20 @@ pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
     }
 }
 
-/// Settings of all buckets.
+/// The settings of all buckets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Whether there is a limit at all.
+    /// Whether the limits apply at all.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Multiplies capacity and refill.
+    /// The factor for capacity and refill.
     #[serde(default = "one")]
     pub scale: f64,
-    /// Other rates, by action.
+    /// Rates that override the documented ones, by action.
     #[serde(default)]
     pub actions: BTreeMap<String, Rate>,
-    /// Requests per second that other users of the account make, by action.
+    /// The requests per second that other users of the account make, by action.
     #[serde(default)]
     pub foreign: BTreeMap<String, f64>,
 }
@@ -74,18 +75,18 @@ impl Default for Limits {
     }
 }
 
-/// The buckets of one account and region.
+/// The buckets of one account and Region.
 #[derive(Debug, Default)]
 pub struct Buckets {
     levels: BTreeMap<String, (f64, Millis)>,
 }
 
-/// The answer of a bucket.
+/// The result of taking a token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Taken {
-    /// Whether there was a token.
+    /// Whether a token was available.
     pub granted: bool,
-    /// Tokens left.
+    /// The number of tokens left.
     pub level: f64,
 }
 
@@ -101,7 +102,8 @@ impl Buckets {
         let capacity = base.capacity * scale;
         let foreign = limits.foreign.get(action).copied().unwrap_or(0.0);
         let refill = (base.refill * scale - foreign).max(0.0);
-        // Others empty the bucket as well as they slow its refill: with all of the refill taken, what is left drains away.
+        // Other users not only slow the refill: when they use more than the whole refill, the level
+        // falls.
         let drain = (foreign - base.refill * scale).max(0.0);
         let key = if unfiltered && documented(action, true) != documented(action, false) {
             format!("{action}:unfiltered")
@@ -132,7 +134,7 @@ impl Buckets {
         }
     }
 
-    /// The levels as they were when last used.
+    /// Returns the levels at the time of their last use.
     pub fn levels(&self) -> BTreeMap<&str, f64> {
         self.levels
             .iter()

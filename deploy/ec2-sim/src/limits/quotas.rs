@@ -1,52 +1,56 @@
-//! Limits of an account other than request rates.
+//! An account's limits other than request rates.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The limits. What is absent is not limited.
+/// The limits. An absent key means no limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quotas {
-    /// Modifications of a volume in 24 hours.
+    /// The maximum number of modifications of a volume in 24 hours.
     pub modifications_per_day: usize,
-    /// Least distance between snapshots of a volume. Absent: 15,000 in profile `real`, else 0.
+    /// The minimum interval between two snapshots of a volume, in milliseconds. Absent: 15,000 in
+    /// profile `real`, otherwise 0.
     pub snapshot_interval_ms: Option<u64>,
-    /// TiB of volumes in a region, by type.
+    /// The maximum TiB of volumes in a Region, by type.
     pub storage_tib: BTreeMap<String, f64>,
-    /// Provisioned operations per second in a region, by type.
+    /// The maximum provisioned operations per second in a Region, by type.
     pub iops: BTreeMap<String, u64>,
-    /// TiB of volumes under modification in a region, by the type that they become.
+    /// The maximum TiB of volumes under modification in a Region, by target type.
     pub modification_tib: BTreeMap<String, f64>,
-    /// Snapshots in a region.
+    /// The maximum number of snapshots in a Region.
     pub snapshots: usize,
-    /// Pending snapshots in a region.
+    /// The maximum number of pending snapshots in a Region.
     pub pending_snapshots: Option<usize>,
-    /// Pending snapshots of a volume; of st1 and sc1 it is one.
+    /// The maximum number of pending snapshots of a volume; at most one for st1 and sc1.
     pub concurrent_snapshots: usize,
-    /// Volume copies under way in a region.
+    /// The maximum number of volume copies in progress in a Region.
     pub copies: usize,
-    /// MiB per second of volumes that are being initialized at a rate that was asked for, in a region.
+    /// The maximum MiB per second in a Region, summed over the volumes that are being initialized
+    /// at a requested rate.
     pub initialization_rate: u32,
-    /// Snapshots with fast restore times zones, in a region.
+    /// The maximum number of fast snapshot restores (snapshots times zones) in a Region.
     pub fast_restores: usize,
-    /// Whether CreateVolume tests the limits before the client token, so that a replay can be refused whose volume exists.
+    /// Whether CreateVolume checks the limits before the client token. A replay can then be refused
+    /// although its volume exists.
     pub before_token: bool,
-    /// What zones have room for.
+    /// The capacity of zones.
     pub capacity: Vec<Capacity>,
 }
 
-/// The room for volumes of a type in a zone.
+/// The capacity for volumes of a type in a zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capacity {
     /// The zone's name.
     pub zone: String,
-    /// The volume type; absent: each type for itself.
+    /// The volume type; absent: the capacity applies to each type separately.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub volume_type: Option<String>,
-    /// GiB.
+    /// The capacity, in GiB.
     pub gib: u64,
-    /// The status of the answer when it is used up. EC2's is not published: a server error.
+    /// The HTTP status of the error when the capacity is used up. EC2 does not publish its status;
+    /// the default is a server error.
     #[serde(default = "internal")]
     pub status: u16,
 }
@@ -76,7 +80,7 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// Pending snapshots that a volume of this type may have.
+    /// Returns how many pending snapshots a volume of this type may have.
     pub fn concurrent_snapshots_of(&self, volume_type: &str) -> usize {
         match volume_type {
             "st1" | "sc1" => self.concurrent_snapshots.min(1),
@@ -84,10 +88,10 @@ impl Quotas {
         }
     }
 
-    /// A copy with some of the limits changed.
+    /// Returns a copy with some of the limits changed.
     ///
     /// # Errors
-    /// For a limit that there is not, or a value that it cannot have.
+    /// Fails for an unknown limit or an invalid value.
     pub fn changed(&self, change: serde_json::Value) -> Result<Self, String> {
         let serde_json::Value::Object(change) = change else {
             return Err("the body must be an object of limits".to_owned());

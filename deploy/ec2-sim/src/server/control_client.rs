@@ -1,4 +1,4 @@
-//! A client of the control socket, without a runtime.
+//! A blocking client of the control socket.
 
 use serde_json::Value;
 use std::io::{self, Read as _, Write as _};
@@ -6,48 +6,48 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Speaks to a simulator's control socket. One connection per call.
+/// A client of a simulator's control socket. Each call opens a connection.
 #[derive(Debug, Clone)]
 pub struct ControlClient {
     socket: PathBuf,
 }
 
 impl ControlClient {
-    /// For a socket path, as the ready line names it.
+    /// Creates a client for a socket path, as the ready line names it.
     pub fn new(socket: impl AsRef<Path>) -> Self {
         Self {
             socket: socket.as_ref().to_owned(),
         }
     }
 
-    /// `GET path`.
+    /// Sends `GET path`.
     ///
     /// # Errors
-    /// When the socket does not answer, or answers other than 200.
+    /// Fails if the socket does not answer, or answers with a status other than 200.
     pub fn get(&self, path: &str) -> io::Result<Value> {
         self.call("GET", path, None)
     }
 
-    /// `POST path` with a body.
+    /// Sends `POST path` with a body.
     ///
     /// # Errors
-    /// As [`ControlClient::get`].
+    /// The errors of [`ControlClient::get`].
     pub fn post(&self, path: &str, body: &Value) -> io::Result<Value> {
         self.call("POST", path, Some(body))
     }
 
-    /// `PUT path` with a body.
+    /// Sends `PUT path` with a body.
     ///
     /// # Errors
-    /// As [`ControlClient::get`].
+    /// The errors of [`ControlClient::get`].
     pub fn put(&self, path: &str, body: &Value) -> io::Result<Value> {
         self.call("PUT", path, Some(body))
     }
 
-    /// `DELETE path`.
+    /// Sends `DELETE path`.
     ///
     /// # Errors
-    /// As [`ControlClient::get`].
+    /// The errors of [`ControlClient::get`].
     pub fn delete(&self, path: &str) -> io::Result<Value> {
         self.call("DELETE", path, None)
     }

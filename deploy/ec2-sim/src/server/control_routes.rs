@@ -1,4 +1,4 @@
-//! What the control socket answers. `README.md` has the table.
+//! The requests of the control socket. `README.md` lists them.
 
 use super::{Shared, add_instance, lock, ready};
 use crate::actions::Power;
@@ -17,21 +17,21 @@ use std::time::Duration;
 
 /// A request on the control socket.
 pub(super) struct ControlRequest {
-    /// GET, POST, …
+    /// The HTTP method.
     pub method: String,
-    /// The path's segments.
+    /// The segments of the path.
     pub path: Vec<String>,
-    /// The query.
+    /// The query parameters.
     pub query: BTreeMap<String, String>,
     /// The body.
     pub body: Vec<u8>,
 }
 
-/// A request that was not done.
+/// An error reply to a control request.
 pub(super) struct ControlError {
-    /// HTTP status.
+    /// The HTTP status.
     pub status: u16,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -187,7 +187,7 @@ fn clock(shared: &Shared, asked: &ControlRequest) -> Result<Value, ControlError>
             clock.step(ms);
         }
         drop(clock);
-        // The step's consequences are there when this returns.
+        // The consequences of the step are complete when this function returns.
         shared.with_sim(Sim::settle);
         shared.wake.notify_one();
     }

@@ -1,4 +1,4 @@
-//! The control socket: HTTP with JSON on a unix socket of the owner's.
+//! The control socket: HTTP with JSON on a unix socket that only the owner may use.
 
 use super::control_routes::{self, ControlRequest};
 use super::reply_body::ReplyBody;
@@ -16,13 +16,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
 
-/// The largest request body.
+/// The maximum size of a request body, in bytes.
 const MAX_BODY: usize = 1 << 20;
 
 /// Opens the socket and serves it in the background.
 pub(super) fn listen(shared: &Arc<Shared>, path: &Path) -> Result<(), ServeError> {
     let socket = |e| ServeError::Socket(format!("control socket {}", path.display()), e);
-    // One that a killed simulator left behind: the state directory's lock says that it is not in use.
+    // A killed simulator left this socket behind: the lock on the state directory proves that the
+    // socket is not in use.
     if std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
         std::fs::remove_file(path).map_err(socket)?;
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// The largest request body.
+/// The maximum size of a request body, in bytes.
 const MAX_BODY: usize = 1 << 20;
 
 /// Opens the endpoint and serves it in the background.
@@ -30,7 +30,7 @@ pub(super) async fn listen(
     let socket = |e| ServeError::Socket(format!("--listen {address}"), e);
     let listener = TcpListener::bind(address).await.map_err(socket)?;
     let bound = listener.local_addr().map_err(socket)?;
-    // Before the task first runs an outage may begin, too.
+    // Subscribe here, because an outage may begin before the task first runs.
     let outage = shared.outage.subscribe();
     let task = tokio::spawn(accept(Arc::clone(shared), listener, bound, outage));
     lock(&shared.tasks).push(task);
@@ -65,8 +65,8 @@ async fn accept(
             }
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    // Of this loop's own receiver: a subscription that the new task took would miss
-                    // an outage that begins before that task first runs.
+                    // A clone of this loop's receiver: a subscription in the new task would miss an
+                    // outage that begins before that task first runs.
                     tokio::spawn(connection(Arc::clone(&shared), stream, outage.clone()));
                 }
                 Err(error) => {
@@ -84,7 +84,7 @@ async fn connection(
     mut outage: watch::Receiver<(u64, Duration)>,
 ) {
     let _ = stream.set_nodelay(true);
-    // A second descriptor of the socket, to set how it is closed.
+    // A second descriptor of the socket, which sets how the socket closes.
     let Ok(socket) = stream.as_fd().try_clone_to_owned() else {
         return;
     };
@@ -159,7 +159,7 @@ async fn deliver(socket: &OwnedFd, reply: Reply) -> io::Result<Response<ReplyBod
         }
         Delivery::Close => return Err(lost()),
         Delivery::Reset => {
-            // Closing then discards instead of finishing.
+            // With linger 0, closing the socket resets the connection.
             rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO))?;
             return Err(lost());
         }

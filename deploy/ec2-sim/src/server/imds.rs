@@ -1,4 +1,4 @@
-//! Instance metadata, version 2: what an instance may learn about itself.
+//! Instance metadata, version 2: the data that an instance can read about itself.
 
 use crate::state::realm::Realm;
 use crate::state::resources::instance::Instance;
@@ -7,10 +7,10 @@ use crate::time::Millis;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// The longest life of a session token, seconds.
+/// The maximum lifetime of a session token, in seconds.
 const MAX_TTL: u64 = 21_600;
 
-/// Tokens kept at most: the oldest go first.
+/// The maximum number of tokens; beyond that, a new token replaces the lexically first.
 const MAX_TOKENS: usize = 1_000;
 
 /// The session tokens of one instance's metadata service.
@@ -19,12 +19,12 @@ pub(super) struct Sessions {
     tokens: BTreeMap<String, Millis>,
 }
 
-/// An answer: status and body.
+/// A reply: status and body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MetadataReply {
-    /// HTTP status.
+    /// The HTTP status.
     pub status: u16,
-    /// Body.
+    /// The body.
     pub body: String,
 }
 
@@ -36,7 +36,8 @@ fn answer(status: u16, body: impl Into<String>) -> MetadataReply {
 }
 
 impl Sessions {
-    /// `PUT /latest/api/token`. `ttl` is the header's text; `fresh` a random text.
+    /// Answers `PUT /latest/api/token`. `ttl` is the header's value, `fresh` a random text for the
+    /// new token.
     pub(super) fn put(
         &mut self,
         ttl: Option<&str>,
@@ -45,7 +46,7 @@ impl Sessions {
         now: Millis,
     ) -> MetadataReply {
         if forwarded {
-            // Through a proxy: refused, as a guard against open ones.
+            // Refused, as a guard against open proxies: the request came through a proxy.
             return answer(403, "");
         }
         let Some(ttl) = ttl
@@ -62,7 +63,7 @@ impl Sessions {
         answer(200, fresh)
     }
 
-    /// Whether a read may go on.
+    /// Returns whether a read with this token is permitted.
     pub(super) fn allows(&self, token: Option<&str>, now: Millis) -> bool {
         token
             .and_then(|t| self.tokens.get(t))
@@ -70,7 +71,8 @@ impl Sessions {
     }
 }
 
-/// Whether a path leads to credentials or to what the instance's owner keeps there: nothing on a node needs it.
+/// Returns whether a path leads to credentials or to user data. Nothing on a node needs these
+/// paths.
 pub(super) fn is_trap(path: &str) -> bool {
     let path = path.trim_end_matches('/');
     [
@@ -82,7 +84,7 @@ pub(super) fn is_trap(path: &str) -> bool {
     .any(|p| path == *p || path.starts_with(&format!("{p}/")))
 }
 
-/// Answers a read. `volumes` are the instance's device names, the root's first.
+/// Answers a read of the instance's metadata.
 pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
     let Some(path) = path.strip_prefix("/latest/") else {
         return missing();
@@ -122,7 +124,7 @@ pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
             answer(200, macs.join("\n"))
         }
         "meta-data/block-device-mapping" | "meta-data/block-device-mapping/" => {
-            // What was there at launch: later attachments do not show.
+            // The list shows the devices at launch; later attachments do not appear.
             answer(200, "ami\nroot")
         }
         "meta-data/block-device-mapping/ami" | "meta-data/block-device-mapping/root" => {
@@ -132,7 +134,7 @@ pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
     }
 }
 
-/// The page that the real service shows for a path that it does not have.
+/// Returns the page that the real service returns for an unknown path.
 pub(super) fn missing() -> MetadataReply {
     answer(
         404,

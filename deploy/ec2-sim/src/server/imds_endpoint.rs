@@ -1,4 +1,4 @@
-//! One metadata endpoint per instance.
+//! One metadata endpoint for each instance.
 
 use super::imds::{self, MetadataReply, Sessions};
 use super::reply_body::ReplyBody;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// How long a request hangs on an instance whose answers do not come through.
+/// How long a request hangs on an instance whose metadata replies do not arrive.
 const HANG: Duration = Duration::from_secs(3600);
 
 /// The state of one endpoint.
@@ -76,7 +76,7 @@ async fn respond(
     };
     let now = shared.now();
     let answer = match mode {
-        // An instance that does not run asks nothing.
+        // An instance that does not run sends no requests.
         None => return Err(io::Error::other("the instance is gone")),
         Some((_, "stopped" | "terminated")) => {
             return Err(io::Error::other("the instance does not run"));

@@ -1,4 +1,4 @@
-//! A reply's body: whole, too short, or slow.
+//! The body of a reply: whole, too short, or slow.
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -11,31 +11,31 @@ use tokio::time::Sleep;
 
 /// The body of a reply.
 pub(super) enum ReplyBody {
-    /// All at once.
+    /// The whole body at once.
     Whole(Option<Bytes>),
-    /// All that there is, and then the connection breaks.
+    /// The available bytes, after which the connection breaks.
     Short {
-        /// What there is.
+        /// The available bytes.
         bytes: Option<Bytes>,
-        /// Until the break: what was sent must have left before.
+        /// The time until the break, so that the bytes leave first.
         sleep: Pin<Box<Sleep>>,
     },
-    /// One byte at a time.
+    /// The body, one byte at a time.
     Slow {
-        /// What is left.
+        /// The remaining bytes.
         rest: Bytes,
-        /// Between bytes.
+        /// The delay between bytes.
         between: Duration,
-        /// Until the next byte.
+        /// The time until the next byte.
         sleep: Pin<Box<Sleep>>,
     },
 }
 
-/// How long what was sent has to leave before the connection breaks.
+/// How long the sent bytes have to leave before the connection breaks.
 const FLUSH: Duration = Duration::from_millis(20);
 
 impl ReplyBody {
-    /// All of `bytes`, and then a break.
+    /// Creates a body that sends all of `bytes` and then breaks the connection.
     pub(super) fn short(bytes: Bytes) -> Self {
         Self::Short {
             bytes: Some(bytes),
@@ -43,7 +43,7 @@ impl ReplyBody {
         }
     }
 
-    /// One byte now, and the others with a pause before each.
+    /// Creates a body that sends one byte at once and pauses before each other byte.
     pub(super) fn slow(rest: Bytes, between: Duration) -> Self {
         Self::Slow {
             rest,
@@ -97,7 +97,7 @@ impl Body for ReplyBody {
         match self {
             Self::Whole(Some(bytes)) => SizeHint::with_exact(bytes.len() as u64),
             Self::Whole(None) => SizeHint::with_exact(0),
-            // Unknown, so that the length that the header claims is taken for granted.
+            // Unknown, so that hyper accepts the length in the header.
             Self::Short { .. } | Self::Slow { .. } => SizeHint::default(),
         }
     }

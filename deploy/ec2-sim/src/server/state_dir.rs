@@ -1,4 +1,4 @@
-//! The state directory: its own, and used by one simulator at a time.
+//! The state directory, which belongs to the simulator and is used by one simulator at a time.
 
 use crate::state::store::{Store, StoreError};
 use crate::time::Millis;
@@ -6,7 +6,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::path::Path;
 
-/// Makes or takes a state directory; the lock lasts as long as the file is open.
+/// Creates or claims a state directory. The lock lasts as long as the returned file is open.
 pub(super) fn claim(dir: &Path) -> Result<File, String> {
     std::fs::create_dir_all(dir).map_err(|e| e.to_string())?;
     let ours = dir.join("state.jsonl").exists() || dir.join("lock").exists();
@@ -23,7 +23,7 @@ pub(super) fn claim(dir: &Path) -> Result<File, String> {
     Ok(lock)
 }
 
-/// The last instant that the state knows, so that the clock does not start before it.
+/// Returns the latest time in the state, so that the clock does not start earlier.
 pub(super) fn last_instant(dir: &Path) -> Result<Option<Millis>, StoreError> {
     Ok(Store::open(dir)?.1.last)
 }

@@ -1,4 +1,4 @@
-//! Who calls, which service and region are meant, and whether there is such an action.
+//! Authentication: the caller, the requested service and Region, and whether the action exists.
 
 use super::{Request, Sim};
 use crate::actions;
@@ -9,7 +9,7 @@ use crate::wire::credential::Credential;
 use crate::wire::query::Params;
 use crate::wire::signature;
 
-/// Which service is meant.
+/// The requested service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
     Ec2,
@@ -17,7 +17,9 @@ pub(super) enum Service {
 }
 
 impl Sim {
-    /// Credentials, version and action. Answers the realm's index and who calls; nobody does with a web identity. Codes and wordings unverified but for InvalidAction.
+    /// Checks credentials, version and action. Returns the realm's index and the caller; a call
+    /// with a web identity has no caller. All codes and wordings but those of InvalidAction are
+    /// unverified.
     pub(super) fn authenticate(
         &self,
         now: Millis,

@@ -1,4 +1,4 @@
-//! What others do to the world: the control API's side doors.
+//! The control API's operations that bypass EC2's actions.
 
 use super::{Reply, Request, Sim};
 use crate::actions::{Power, power};
@@ -16,26 +16,26 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A state that is forced on a volume or snapshot.
+/// A state to force on a volume or snapshot.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Forced {
-    /// Volume: available, error. Snapshot: pending, completed, error.
+    /// For a volume: available, error. For a snapshot: pending, completed, error.
     pub state: Option<String>,
-    /// It is no longer there.
+    /// Whether to remove the resource.
     pub gone: bool,
-    /// Volume: its attachment to this instance is gone, and with it the device.
+    /// For a volume: the instance from which to detach the volume, including the device.
     pub detached: Option<String>,
-    /// Volume: its attachment to this instance is complete.
+    /// For a volume: the instance whose attachment to complete.
     pub attached: Option<String>,
-    /// Volume: whether EC2 has stopped reads and writes, as DescribeVolumeStatus shows it.
+    /// For a volume: whether EC2 has disabled I/O, as DescribeVolumeStatus shows.
     pub io_disabled: Option<bool>,
-    /// Volume: how fast it is, as DescribeVolumeStatus shows it.
+    /// For a volume: the performance, as DescribeVolumeStatus shows.
     pub performance: Option<Performance>,
 }
 
 impl Sim {
-    /// Another user of the account makes a call.
+    /// Makes a call as another user of the account.
     pub fn as_foreign(
         &mut self,
         now: Millis,
@@ -52,8 +52,9 @@ impl Sim {
         Some(self.answer(now, &request, "foreign"))
     }
 
-    /// A call of another user of the account. A parameter's value `$NAME` is the client's parameter of that name, `$made` what the
-    /// client's call made; a parameter whose value is not there is left out.
+    /// Builds a call of another user of the account. A parameter's value `$NAME` stands for the
+    /// client's parameter of that name, `$made` for the resource that the client's call created. A
+    /// parameter whose value is missing is left out.
     pub(super) fn foreign_request(
         &self,
         realm: usize,
@@ -92,7 +93,8 @@ impl Sim {
         }
     }
 
-    /// Starts, stops or terminates an instance. The state that follows, or `None` if it cannot be.
+    /// Starts, stops, hibernates or terminates an instance. Returns the resulting state, or `None`
+    /// if the change is impossible.
     pub fn set_power(
         &mut self,
         now: Millis,
@@ -115,7 +117,8 @@ impl Sim {
         }
     }
 
-    /// Sets how many network interfaces an instance has. False if there is no such instance.
+    /// Sets the number of an instance's network interfaces. Returns false if the instance does not
+    /// exist.
     pub fn set_enis(&mut self, now: Millis, instance: &str, count: u32) -> bool {
         let done = self
             .realms
@@ -125,7 +128,8 @@ impl Sim {
         done
     }
 
-    /// Sets what EC2's checks of an instance find from now on. The checks; `None` if there is no such instance.
+    /// Sets the results of EC2's status checks of an instance from now on. Returns the checks, or
+    /// `None` if the instance does not exist.
     pub fn find_checks(&mut self, now: Millis, instance: &str, found: Findings) -> Option<Checks> {
         self.settle(now);
         let checks = self.realms.iter_mut().find_map(|r| {
@@ -138,7 +142,7 @@ impl Sim {
         checks
     }
 
-    /// The account's limits.
+    /// Returns the account's limits.
     pub fn quotas(&self) -> &Quotas {
         &self.rules.quotas
     }
@@ -146,7 +150,7 @@ impl Sim {
     /// Changes some of the account's limits.
     ///
     /// # Errors
-    /// For a limit that there is not.
+    /// Fails for an unknown limit or an invalid value.
     pub fn change_quotas(&mut self, now: Millis, change: Value) -> Result<(), String> {
         self.rules.quotas = self.rules.quotas.changed(change)?;
         if let Some(ms) = self.rules.quotas.snapshot_interval_ms {
@@ -157,10 +161,10 @@ impl Sim {
         Ok(())
     }
 
-    /// Changes a zone's state. False if there is no such zone.
+    /// Changes a zone's state. Returns false if the zone does not exist.
     ///
     /// # Errors
-    /// For a state that zones do not have.
+    /// Fails for a state that a zone cannot have.
     pub fn set_zone_state(
         &mut self,
         account: Option<&str>,
@@ -178,10 +182,11 @@ impl Sim {
         Ok(found)
     }
 
-    /// Forces a state on a volume. The volume afterwards, `Null` if it is gone; `None` if there is none of that id.
+    /// Forces a state on a volume. Returns the volume afterwards, `Null` if the volume is gone, or
+    /// `None` if the volume did not exist.
     ///
     /// # Errors
-    /// For a state that a volume cannot be forced into.
+    /// Fails for a state that cannot be forced on a volume.
     pub fn force_volume(
         &mut self,
         now: Millis,
@@ -216,7 +221,7 @@ impl Sim {
             if let Some(performance) = f.performance {
                 v.checks.performance = performance;
             }
-            // Both go the usual way from here on, devices included.
+            // From here on, both changes take the usual path, including the devices.
             if let Some(a) = f.attached.as_deref().and_then(|i| v.attachment_mut(i)) {
                 a.phase = Phase::Attaching {
                     until: Some(now),
@@ -249,10 +254,10 @@ impl Sim {
         }))
     }
 
-    /// Forces a state on a snapshot; as [`Sim::force_volume`].
+    /// Forces a state on a snapshot, like [`Sim::force_volume`].
     ///
     /// # Errors
-    /// For a state that a snapshot cannot be forced into.
+    /// Fails for a state that cannot be forced on a snapshot.
     pub fn force_snapshot(
         &mut self,
         now: Millis,
@@ -295,7 +300,7 @@ impl Sim {
         Ok(Some(after.map_or(Value::Null, |s| json!(s))))
     }
 
-    /// Everything, for a person or a test to read.
+    /// Returns the whole state, for a person or a test to read.
     pub fn dump(&mut self, now: Millis, account: Option<&str>, region: Option<&str>) -> Value {
         self.settle(now);
         let shown = self.realms.iter().filter(|r| {

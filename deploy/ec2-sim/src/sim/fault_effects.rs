@@ -1,33 +1,33 @@
-//! What the faults that struck a request do to it and to its reply.
+//! The effects of a request's faults on the outcome and the reply.
 
 use super::delivery::Delivery;
 use crate::faults::kind::{Body, Fault, Garble, Loss};
 use crate::wire::api_error::ApiError;
 use std::time::Duration;
 
-/// What faults do to the outcome and the reply.
+/// The effects of faults on the outcome and the reply.
 #[derive(Debug, Default)]
 pub(super) struct FaultEffects {
-    /// Do not run the action.
+    /// Whether to skip the action.
     pub suppressed: bool,
-    /// Answer this instead.
+    /// The error to reply with instead.
     pub instead: Option<(ApiError, Body)>,
-    /// Break the reply.
+    /// How to malform the reply.
     pub garble: Option<Garble>,
-    /// How the reply travels.
+    /// How the transport delivers the reply.
     pub delivery: Delivery,
-    /// `x-amz-retry-after`.
+    /// The header `x-amz-retry-after`, in milliseconds.
     pub retry_after_ms: Option<u64>,
-    /// The request takes effect again so much later.
+    /// How much later the request takes effect again, in milliseconds.
     pub duplicate_ms: Option<u64>,
-    /// Counts as throttled.
+    /// Whether the call counts as throttled.
     pub throttled: bool,
-    /// The least age of what a read shows.
+    /// The minimum age of the state that a read shows, in milliseconds.
     pub stale_ms: u64,
 }
 
 impl FaultEffects {
-    /// The plan that follows from faults; later ones win over earlier ones.
+    /// Returns the effects of the given faults; later faults override earlier ones.
     pub(super) fn of(faults: &[Fault]) -> Self {
         let mut plan = Self::default();
         for fault in faults {
@@ -81,9 +81,9 @@ impl FaultEffects {
             }
             Fault::Duplicate { after_ms } => self.duplicate_ms = Some(*after_ms),
             Fault::Stale { ms } => self.stale_ms = *ms,
-            // Answered where the caller is known.
+            // `Sim::perform` answers this fault, because it knows the caller.
             Fault::Refuse { .. } => self.suppressed = true,
-            // Others act before or after it; these shape the action itself.
+            // `Foreign` acts before or after the request; the other faults shape the action itself.
             Fault::Foreign { .. }
             | Fault::Unseen { .. }
             | Fault::StuckAttach { .. }

@@ -1,4 +1,4 @@
-//! One request: who, how often, what goes wrong, what it does, what is said.
+//! One request: the caller, the limits, the faults, the action and the reply.
 
 use super::authentication::{Service, service};
 use super::fault_effects::FaultEffects;
@@ -16,19 +16,19 @@ use crate::wire::credential::Credential;
 use crate::wire::query::{self, Params};
 use std::time::{Duration, Instant};
 
-/// What is found out while a request is answered.
+/// What the simulator learns while it answers a request.
 #[derive(Debug, Default)]
 struct Notes {
-    /// Tokens left in its bucket.
+    /// The tokens left in the bucket of the action.
     level: f64,
-    /// What was made or changed.
+    /// The ids of created or changed resources.
     effects: Vec<String>,
-    /// The rules that struck, with their faults.
+    /// The names of the rules that applied, with their faults.
     struck: Vec<(String, Fault)>,
     fault_effects: FaultEffects,
 }
 
-/// A request as far as it was understood.
+/// A parsed and authenticated request.
 struct Understood<'a> {
     now: Millis,
     action: &'a str,
@@ -41,7 +41,8 @@ struct Understood<'a> {
 }
 
 impl Sim {
-    /// Answers a request at a time. The change that it makes, if any, is on disk when this returns.
+    /// Answers a request that arrives at `now`. When this function returns, any change that the
+    /// request makes is on disk.
     pub fn handle(&mut self, now: Millis, request: &Request) -> Reply {
         self.settle(now);
         self.answer(now, request, "sdk")
@@ -132,7 +133,7 @@ impl Sim {
         reply
     }
 
-    /// From the bucket to the action's answer.
+    /// Performs a request, from taking a token to the action's result.
     fn perform(&mut self, u: &Understood<'_>, notes: &mut Notes) -> ApiResult<String> {
         if u.service == Service::Ec2 {
             let unfiltered = u.action.starts_with("Describe") && query::unfiltered(u.params);
@@ -146,7 +147,8 @@ impl Sim {
                 return Err(ApiError::throttled());
             }
         }
-        // Rules are about the client's requests, and about those that arrive twice; not about what others do.
+        // Rules apply to the client's requests and to their duplicates, not to the calls of other
+        // users.
         if u.origin != "foreign" {
             notes.struck = self.faults.strike(u.action, u.params, u.now);
         }
@@ -214,7 +216,8 @@ impl Sim {
         result
     }
 
-    /// What the faults of a request make happen after it: that it arrives again, and what others do.
+    /// Schedules what the request's faults cause afterwards: the duplicate of the request, and the
+    /// calls of other users.
     fn plan_later(
         &mut self,
         now: Millis,
@@ -252,7 +255,7 @@ impl Sim {
             .insert((at, self.planned), PlannedRequest { request, origin });
     }
 
-    /// What others do just before a request takes effect.
+    /// Makes the calls of other users that take effect just before a request.
     fn others_first(&mut self, now: Millis, realm: usize, params: &Params, faults: &[Fault]) {
         for fault in faults {
             if let Fault::Foreign {
@@ -263,7 +266,7 @@ impl Sim {
             {
                 let call = self.foreign_request(realm, action, parameters, Some(params), None);
                 self.answer(now, &call, "foreign");
-                // What it makes happen at once has happened when the request is looked at.
+                // The immediate effects of the call are complete before the request is processed.
                 self.settle(now);
             }
         }

@@ -6,18 +6,18 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 
-/// One request and what became of it.
+/// One request and its result.
 #[derive(Debug, Clone, Serialize)]
 pub struct Entry {
-    /// Its number, from 1.
+    /// The number of the entry, from 1.
     pub seq: u64,
-    /// When it arrived, in simulated time.
+    /// The simulated time at which the request arrived.
     pub at: String,
     /// The account.
     pub account: String,
     /// The region.
     pub region: String,
-    /// The action.
+    /// The name of the action.
     pub action: String,
     /// `amz-sdk-invocation-id`: the same for all attempts of one call.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,25 +32,25 @@ pub struct Entry {
     pub parameters: BTreeMap<String, String>,
     /// EC2's request id.
     pub request_id: String,
-    /// The status that was answered or, if no reply was sent, would have been.
+    /// The HTTP status of the reply, or the one it would have had if no reply was sent.
     pub status: u16,
-    /// The error's code.
+    /// The error code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// Ids of what the request made or changed.
+    /// The ids of created or changed resources.
     pub effects: Vec<String>,
-    /// Tokens left in the bucket.
+    /// The tokens left in the bucket.
     pub bucket: f64,
-    /// Milliseconds until the reply.
+    /// The delay until the reply, in milliseconds.
     pub delay_ms: u64,
-    /// The fault rules that struck.
+    /// The names of the fault rules that applied.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
-    /// `sdk`, `foreign` (the control API) or `duplicate` (a fault).
+    /// `sdk`, `foreign` (the control API or a fault) or `duplicate` (a fault).
     pub origin: &'static str,
 }
 
-/// The last entries, and the file with all of them.
+/// The last entries, and the file with all entries.
 #[derive(Debug, Default)]
 pub struct Journal {
     last: VecDeque<Entry>,
@@ -61,14 +61,14 @@ pub struct Journal {
 /// How many entries are kept in memory.
 const KEPT: usize = 50_000;
 
-/// The longest parameter value that is written.
+/// The maximum length of a recorded parameter value, in characters.
 const VALUE: usize = 300;
 
 impl Journal {
-    /// A journal that appends to `journal.jsonl` in a directory.
+    /// Opens a journal that appends to `journal.jsonl` in a directory.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// Fails if the file cannot be opened.
     pub fn open(dir: &Path) -> std::io::Result<Self> {
         let path = dir.join("journal.jsonl");
         let seq = match std::fs::read(&path) {
@@ -83,7 +83,7 @@ impl Journal {
         })
     }
 
-    /// Writes an entry down and gives it its number.
+    /// Numbers an entry and writes it to the journal.
     pub fn add(&mut self, mut entry: Entry) {
         self.seq += 1;
         entry.seq = self.seq;
@@ -102,7 +102,7 @@ impl Journal {
         self.last.push_back(entry);
     }
 
-    /// Entries after a number, oldest first.
+    /// Returns the entries after a number, oldest first, as far as they are in memory.
     pub fn after(&self, seq: u64, limit: usize, action: Option<&str>) -> Vec<&Entry> {
         let first = self.last.partition_point(|e| e.seq <= seq);
         self.last
@@ -112,13 +112,13 @@ impl Journal {
             .collect()
     }
 
-    /// The number of the last entry.
+    /// Returns the number of the last entry.
     pub fn last_seq(&self) -> u64 {
         self.seq
     }
 }
 
-/// A parameter's value as it may be written: cut, and without credentials.
+/// Returns a parameter's value as the journal may show it: truncated, and without credentials.
 pub(crate) fn printable(name: &str, value: &str) -> String {
     const SECRET: [&str; 5] = [
         "WebIdentityToken",

@@ -1,4 +1,4 @@
-//! Instances with their root volumes, and devices where the state says that they are.
+//! Launches instances with their root volumes, and restores devices according to the state.
 
 use super::{Sim, SimError};
 use crate::scenario::{InstanceSeed, Scenario, ScenarioError};
@@ -9,7 +9,8 @@ use crate::state::resources::volume::Volume;
 use crate::time::Millis;
 
 impl Sim {
-    /// Makes an instance of the scenario with its root volume, unless it was made before.
+    /// Creates an instance of the scenario with its root volume, unless the instance was created
+    /// before.
     pub(super) fn seed_instance(
         &mut self,
         realm: usize,
@@ -51,10 +52,10 @@ impl Sim {
         Ok(())
     }
 
-    /// Adds an instance to a running world.
+    /// Adds an instance to a running simulation.
     ///
     /// # Errors
-    /// When there is one of that id, or the region or zone does not exist.
+    /// Fails if the id is in use, or if the Region or zone does not exist.
     pub fn add_instance(
         &mut self,
         account: Option<&str>,
@@ -86,7 +87,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Puts devices back where the state says that they are, after a restart.
+    /// Restores devices according to the state, after a restart.
     pub(super) fn rebuild(&mut self, now: Millis) -> Result<(), SimError> {
         for realm in &mut self.realms {
             let instances: Vec<String> = realm.instances().keys().cloned().collect();
@@ -113,7 +114,7 @@ impl Sim {
     }
 }
 
-/// A volume that the instance was launched with: the one that it boots from, or a data volume.
+/// Returns a volume that the instance was launched with: the root volume, or a data volume.
 fn own_volume(id: String, seed: &InstanceSeed, device: &str, gib: u32, now: Millis) -> Volume {
     let mut attachment = Attachment::new(&seed.id, device, now, None);
     attachment.phase = Phase::Attached;

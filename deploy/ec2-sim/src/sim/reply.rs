@@ -1,4 +1,4 @@
-//! What is said: the body, and how a fault breaks it.
+//! The reply: the body, and how a fault malforms it.
 
 use super::Reply;
 use super::authentication::Service;

@@ -1,4 +1,5 @@
-//! What happens by itself: everything that is due, in order of time, with its effects on devices.
+//! Events that need no request: applies everything that is due, in order of time, with the effects
+//! on devices.
 
 use super::Sim;
 use crate::devices::Release;
@@ -8,11 +9,12 @@ use crate::state::resources::instance::{Event as InstanceEvent, Life as Instance
 use crate::state::resources::volume::{Event, Life};
 use crate::time::Millis;
 
-/// How long until a held device is asked for again, and until a device that could not be made is tried again.
+/// How long until the simulator asks again for a held device, and until it retries a device that it
+/// could not create, in milliseconds.
 const AGAIN_MS: u64 = 100;
 
 impl Sim {
-    /// Brings the world to `now`.
+    /// Advances the state to `now`.
     pub fn settle(&mut self, now: Millis) {
         loop {
             let later = self
@@ -90,7 +92,7 @@ impl Sim {
             }
             Event::Appear(instance) => self.appear(realm, id, &instance, now),
             Event::Release { instance, force } => {
-                // A guest that does not run holds nothing.
+                // A stopped guest holds no device.
                 let stopped = self.realms[realm]
                     .instances()
                     .get(&instance)
@@ -130,7 +132,7 @@ impl Sim {
         }
     }
 
-    /// The device's name, for volumes that have a device.
+    /// Returns the device's name, for volumes that have a device.
     fn device_of(&self, realm: usize, volume: &str, instance: &str) -> Option<String> {
         let v = self.realms[realm].volumes().get(volume)?;
         let a = v.attachment(instance)?;
@@ -181,7 +183,7 @@ impl Sim {
         match event {
             InstanceEvent::Running => {}
             InstanceEvent::Stopped => {
-                // A guest that does not run holds nothing.
+                // A stopped guest holds no device.
                 for (volume, _, leaving) in volumes {
                     if leaving {
                         self.release(realm, &volume, id, true, now);

@@ -1,17 +1,18 @@
-//! Counts and times per action.
+//! Counts and durations per action.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A histogram with buckets that grow by an eighth, which is exact enough for a percentile and takes no memory per value.
+/// A histogram with eight buckets per doubling: exact enough for percentiles, and without memory
+/// per value.
 #[derive(Debug, Clone, Default)]
 struct Histogram {
     counts: BTreeMap<u32, u64>,
     total: u64,
 }
 
-/// Buckets per doubling.
+/// The number of buckets per doubling.
 const STEPS: f64 = 8.0;
 
 impl Histogram {
@@ -44,7 +45,7 @@ impl Histogram {
     }
 }
 
-/// One action's numbers.
+/// The statistics of one action.
 #[derive(Debug, Clone, Default)]
 struct Action {
     calls: u64,
@@ -57,22 +58,22 @@ struct Action {
     work_us_sum: f64,
 }
 
-/// How a request ended, for counting.
+/// The result of a request, for the statistics.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ended<'a> {
-    /// The error's code; `None`: success.
+    /// The error code; `None`: success.
     pub code: Option<&'a str>,
-    /// A token bucket was empty.
+    /// Whether a token bucket was empty.
     pub throttled: bool,
-    /// A fault rule struck.
+    /// Whether a fault rule applied.
     pub faulted: bool,
-    /// Milliseconds to the reply: the latency model's delay.
+    /// The milliseconds until the reply: the latency model's delay plus the simulator's own work.
     pub server_ms: f64,
-    /// Microseconds that the simulator itself needed.
+    /// The microseconds that the simulator itself needed.
     pub work_us: f64,
 }
 
-/// All numbers.
+/// The statistics of all actions.
 #[derive(Debug, Default)]
 pub struct Statistics {
     actions: BTreeMap<String, Action>,
@@ -102,17 +103,17 @@ impl Statistics {
         self.imds_credential_reads += u64::from(credentials);
     }
 
-    /// Reads of credential paths.
+    /// Returns the number of reads of credential paths.
     pub fn credential_reads(&self) -> u64 {
         self.imds_credential_reads
     }
 
-    /// Sets all to zero.
+    /// Resets all counters.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// As the control API answers it.
+    /// Returns the statistics as the control API shows them.
     pub fn json(&self) -> Value {
         let actions: BTreeMap<&str, Value> = self
             .actions

@@ -1,4 +1,4 @@
-//! Reads that are behind: several replicas, each of which learns of a change after a while of its own.
+//! Stale reads: several replicas, each of which learns of a change after its own delay.
 
 use crate::random::Random;
 use crate::time::Millis;
@@ -6,17 +6,18 @@ use crate::time::latency::{Distribution, Fixed};
 use crate::wire::query::Params;
 use serde::{Deserialize, Serialize};
 
-/// The setting. Changes are always judged by the truth; only Describe calls are behind.
+/// The consistency setting. Changes always act on the current state; only Describe calls are stale.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Setting {
-    /// How many replicas answer reads, one at random each; 0: reads are the truth.
+    /// The number of replicas, one of which answers each read at random; 0: reads show the current
+    /// state.
     pub replicas: u32,
-    /// How long after a change a replica shows it.
+    /// The delay until a replica shows a change.
     pub lag: Distribution,
-    /// The same, for the volumes in what DescribeInstances answers.
+    /// The same delay, for the volumes in DescribeInstances.
     pub mapping_lag: Distribution,
-    /// How much later a change is seen by a call that filters by tags.
+    /// The additional delay for a call that filters by tags.
     pub tag_lag: Distribution,
 }
 
@@ -32,16 +33,16 @@ impl Default for Setting {
     }
 }
 
-/// Chooses views.
+/// The chooser of each read's view.
 #[derive(Debug)]
 pub struct Consistency {
-    /// The setting in force.
+    /// The current setting.
     pub setting: Setting,
     seed: u64,
     random: Random,
 }
 
-/// What one read sees.
+/// The state that one read sees.
 #[derive(Debug, Clone, Copy)]
 pub struct View {
     seed: u64,
@@ -52,7 +53,7 @@ pub struct View {
 }
 
 impl Consistency {
-    /// With the scenario's setting.
+    /// Creates the chooser with the scenario's setting.
     pub fn new(setting: Setting, seed: u64) -> Self {
         Self {
             setting,
@@ -61,7 +62,7 @@ impl Consistency {
         }
     }
 
-    /// How long old versions can still be seen; 0: never.
+    /// Returns how long old versions stay visible, in milliseconds; 0: never.
     pub fn keep_ms(&self, stale_ms: u64) -> u64 {
         let s = &self.setting;
         let lag = if s.replicas == 0 {
@@ -72,7 +73,8 @@ impl Consistency {
         lag.max(stale_ms)
     }
 
-    /// The view of a Describe call; `None`: the truth. `stale_ms`: a fault's least age.
+    /// Returns the view of a Describe call, or `None` for the current state. `stale_ms` is the
+    /// minimum age that a fault demands.
     pub fn view(&mut self, action: &str, params: &Params, stale_ms: u64) -> Option<View> {
         if self.setting.replicas == 0 && stale_ms == 0 {
             return None;
@@ -94,12 +96,13 @@ impl Consistency {
 }
 
 impl View {
-    /// How long after `at` this view shows what happened then to a resource.
+    /// Returns how many milliseconds after `at` this view shows a change that a resource had at
+    /// `at`.
     pub fn lag(&self, id: &str, at: Millis) -> u64 {
         if self.setting.replicas == 0 {
             return self.least_ms;
         }
-        // A replica learns of a change once: the same draw for every read of it.
+        // A replica learns of a change once, so every read of the change makes the same draw.
         let mut random = Random::new(self.seed ^ at.0.cast_unsigned(), id);
         let main = if self.mapping && id.starts_with("vol-") {
             self.setting.mapping_lag

@@ -1,9 +1,10 @@
-//! Resource ids: issued from the seed, and told apart by form.
+//! Resource ids, derived from the seed, and the checks of their form.
 
 use crate::random::Random;
 use serde::{Deserialize, Serialize};
 
-/// Issues ids. Part of the durable state, so that a restarted simulator does not issue an id twice.
+/// The issuer of ids. It is part of the durable state, so that a restarted simulator never issues
+/// an id twice.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ids {
     seed: u64,
@@ -12,7 +13,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// A fresh issuer for a seed.
+    /// Creates an issuer for a seed.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -21,7 +22,8 @@ impl Ids {
         }
     }
 
-    /// `prefix-` and 17 lower-case hexadecimal digits, the first of them 0 as EC2's are in practice, the last four a check.
+    /// Issues an id: the prefix, a hyphen and 17 lower-case hexadecimal digits, of which the first
+    /// is 0, as in EC2's ids in practice, and the last four are a check.
     pub fn issue(&mut self, prefix: &str) -> String {
         self.issued += 1;
         let body = format!("{prefix}-0{}", self.random.hex(12));
@@ -29,7 +31,7 @@ impl Ids {
         body + &check
     }
 
-    /// Whether this issuer can have issued the id.
+    /// Returns whether this issuer can have issued the id.
     pub fn can_have_issued(&self, id: &str) -> bool {
         id.is_ascii() && id.len() > 4 && {
             let (body, check) = id.split_at(id.len() - 4);
@@ -41,12 +43,13 @@ impl Ids {
         Random::new(self.seed, body).hex(4)
     }
 
-    /// How many ids were issued.
+    /// Returns how many ids were issued.
     pub fn issued(&self) -> u64 {
         self.issued
     }
 
-    /// A request id (UUID form). Not an id of a resource: it does not advance the issued ones.
+    /// Returns a request id in the form of a UUID. A request id is not a resource id, so it does
+    /// not advance the issuer.
     pub fn request_id(random: &mut Random) -> String {
         let h = random.hex(32);
         format!(
@@ -60,9 +63,11 @@ impl Ids {
     }
 }
 
-/// Whether `id` has the form of an EC2 id with that prefix: 8 or 17 lower-case hexadecimal digits.
+/// Returns whether `id` has the form of an EC2 id with this prefix: 8 or 17 lower-case hexadecimal
+/// digits.
 ///
-/// EC2's own ids carry a check structure that nobody published; one case is known, and refused here too: all zeros.
+/// EC2's own ids have an unpublished check structure. One case is known, and refused here too: all
+/// zeros.
 pub(crate) fn well_formed(id: &str, prefix: &str) -> bool {
     let Some(digits) = id.strip_prefix(prefix).and_then(|r| r.strip_prefix('-')) else {
         return false;

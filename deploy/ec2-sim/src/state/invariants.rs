@@ -1,4 +1,4 @@
-//! What must never happen, tested after each step.
+//! The invariants, checked after each step.
 
 mod quota_excess;
 
@@ -14,18 +14,18 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something that must not have happened.
+/// A violation of an invariant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Violation {
-    /// When it was seen.
+    /// The time at which the violation was found.
     pub at: String,
-    /// Which rule.
+    /// The violated rule.
     pub rule: &'static str,
-    /// What.
+    /// The details.
     pub detail: String,
 }
 
-/// The checker.
+/// The checker of the invariants, with the violations found so far.
 #[derive(Debug, Default)]
 pub struct Invariants {
     found: Vec<Violation>,
@@ -34,20 +34,21 @@ pub struct Invariants {
     limits: QuotaExcess,
 }
 
-/// The tags by which the driver names what it makes: two live resources with one name are a doubled creation.
+/// The tags by which the driver names what it creates. Two live resources with the same name mean
+/// that a create took effect twice.
 const NAMES: [(&str, &str); 2] = [
     ("CSIVolumeName", "vol-"),
     ("CSIVolumeSnapshotName", "snap-"),
 ];
 
-/// The tag of what a cluster's driver made.
+/// The tag of the resources that a cluster's driver created.
 const CLUSTER: &str = "ebs.csi.aws.com/cluster";
 
-/// Instances that may have one volume at the same time.
+/// The maximum number of instances to which a Multi-Attach volume can be attached at once.
 const MAX_MULTI_ATTACH: usize = 16;
 
 impl Invariants {
-    /// Tests what a step has changed.
+    /// Checks the resources that a step changed.
     pub fn check<'a>(
         &mut self,
         realm: &Realm,
@@ -76,7 +77,7 @@ impl Invariants {
         }
     }
 
-    /// The limits are these from now on; what is above them already is no violation.
+    /// Sets new limits. What already exceeds them is not a violation.
     pub fn limits_begin(&mut self, realms: &[Realm], quotas: &Quotas, now: Millis) {
         self.limits.begin(realms, quotas, now);
     }
@@ -131,7 +132,8 @@ impl Invariants {
                         format!("{} has {} twice", i.id, a.device),
                     );
                 }
-                // One that a fault has stuck may be above the limit: that is the fault's point.
+                // An attachment that a fault keeps stuck does not count, because the fault may
+                // deliberately exceed the limit.
                 count += u32::from(!matches!(a.phase, Phase::Attaching { until: None, .. }));
             }
             let limit = instance_type::attachment_limit(&i.instance_type, i.enis);
@@ -167,14 +169,15 @@ impl Invariants {
         }
     }
 
-    /// Notes what a volume holds when an instance gets it.
+    /// Records the file system of a volume when an instance gets the volume.
     pub fn attached(&mut self, volume: &str, holds: Option<Fingerprint>) {
         if let Some(f) = holds {
             self.held.insert(volume.to_owned(), f);
         }
     }
 
-    /// Compares what a volume holds when an instance gives it back: a file system that was there must still be the same.
+    /// Compares the file system of a volume when an instance releases the volume: an existing file
+    /// system must be unchanged.
     pub fn released(&mut self, volume: &str, holds: Option<&Fingerprint>, now: Millis) {
         if let Some(before) = self.held.remove(volume)
             && holds != Some(&before)
@@ -187,7 +190,7 @@ impl Invariants {
         }
     }
 
-    /// Notes a violation, once for the same matter.
+    /// Records a violation, once for the same details.
     pub fn report(&mut self, now: Millis, rule: &'static str, detail: String) {
         if self.known.insert((rule, detail.clone())) {
             tracing::error!(rule, detail, "an invariant is violated");
@@ -199,12 +202,12 @@ impl Invariants {
         }
     }
 
-    /// What was found so far.
+    /// Returns the violations found so far.
     pub fn found(&self) -> &[Violation] {
         &self.found
     }
 
-    /// As the control API answers it.
+    /// Returns the result as the control API shows it.
     pub fn json(&self, realms: &[Realm], loops: &Value) -> Value {
         let sum = |f: &dyn Fn(&Realm) -> usize| realms.iter().map(f).sum::<usize>();
         let own = |r: &Realm| {
@@ -231,7 +234,7 @@ impl Invariants {
     }
 }
 
-/// Live resources of that name.
+/// Returns the live resources with this name.
 fn live_with<'a>(realm: &'a Realm, tag: &str, name: &str, prefix: &str) -> Vec<&'a str> {
     realm
         .tagged(tag, name)
@@ -242,7 +245,7 @@ fn live_with<'a>(realm: &'a Realm, tag: &str, name: &str, prefix: &str) -> Vec<&
         .collect()
 }
 
-/// Names that two live resources have now.
+/// Returns the names that two live resources currently share.
 fn duplicates(realm: &Realm) -> Vec<Value> {
     let mut seen = BTreeSet::new();
     let tags = realm

@@ -1,4 +1,4 @@
-//! What one account has in one region: resources, indexes over them, and the queue of what is due.
+//! The state of one account in one Region: resources, their indexes, and the queue of due events.
 
 mod history;
 mod reads;
@@ -21,7 +21,7 @@ use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A record of the durable state.
+/// The key of a record in the durable state.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind", content = "id")]
 pub enum Key {
@@ -33,22 +33,22 @@ pub enum Key {
     Instance(String),
     /// A client token.
     Token(String),
-    /// A snapshot id and a zone name, with a slash between.
+    /// A snapshot id and a zone name, separated by a slash.
     FastRestore(String),
 }
 
-/// The resources of one account in one region.
+/// The resources of one account in one Region.
 #[derive(Debug, Default)]
 pub struct Realm {
-    /// Twelve digits.
+    /// The account's id: twelve digits.
     pub account: String,
-    /// The region.
+    /// The name of the Region.
     pub region: String,
-    /// Its zones, as this account names them.
+    /// The Region's zones, as this account names them.
     pub zones: Vec<Zone>,
-    /// Request limits.
+    /// The request token buckets.
     pub buckets: Buckets,
-    /// How reads go.
+    /// How Describe calls select and fail.
     pub reads: Reads,
     volumes: BTreeMap<String, Volume>,
     snapshots: BTreeMap<String, Snapshot>,
@@ -64,7 +64,7 @@ pub struct Realm {
 }
 
 impl Realm {
-    /// An empty realm.
+    /// Creates an empty realm.
     pub fn new(account: &str, region: &str, zones: Vec<Zone>) -> Self {
         Self {
             account: account.to_owned(),
@@ -74,52 +74,52 @@ impl Realm {
         }
     }
 
-    /// `account/region`, its name on disk.
+    /// Returns `account/region`, the realm's name on disk.
     pub fn name(&self) -> String {
         format!("{}/{}", self.account, self.region)
     }
 
-    /// The zone of that name.
+    /// Returns the zone of this name.
     pub fn zone(&self, name: &str) -> Option<&Zone> {
         self.zones.iter().find(|z| z.name == name)
     }
 
-    /// The id of the zone of that name.
+    /// Returns the id of the zone of this name, or an empty string.
     pub fn zone_id(&self, name: &str) -> &str {
         self.zone(name).map_or("", |z| &z.id)
     }
 
-    /// All volumes, by id.
+    /// Returns all volumes, by id.
     pub fn volumes(&self) -> &BTreeMap<String, Volume> {
         &self.volumes
     }
 
-    /// All snapshots, by id.
+    /// Returns all snapshots, by id.
     pub fn snapshots(&self) -> &BTreeMap<String, Snapshot> {
         &self.snapshots
     }
 
-    /// All instances, by id.
+    /// Returns all instances, by id.
     pub fn instances(&self) -> &BTreeMap<String, Instance> {
         &self.instances
     }
 
-    /// All fast restores.
+    /// Returns all fast snapshot restores, by snapshot and zone.
     pub fn fast_restores(&self) -> &BTreeMap<String, FastRestore> {
         &self.fast_restores
     }
 
-    /// What a client token was used for.
+    /// Returns the use of a client token.
     pub fn token(&self, token: &str) -> Option<&TokenUse> {
         self.tokens.get(token)
     }
 
-    /// All client tokens.
+    /// Returns the uses of all client tokens.
     pub fn tokens(&self) -> &BTreeMap<String, TokenUse> {
         &self.tokens
     }
 
-    /// The volumes that an instance has or is getting.
+    /// Returns the volumes with an attachment to an instance, in any phase.
     pub fn volumes_of(&self, instance: &str) -> impl Iterator<Item = &Volume> {
         self.by_instance
             .get(instance)
@@ -128,7 +128,7 @@ impl Realm {
             .filter_map(|id| self.volumes.get(id))
     }
 
-    /// The ids of resources with that tag.
+    /// Returns the ids of the volumes and snapshots with this tag.
     pub fn tagged(&self, key: &str, value: &str) -> impl Iterator<Item = &String> {
         self.by_tag
             .get(&(key.to_owned(), value.to_owned()))
@@ -143,7 +143,8 @@ impl Realm {
         self.swap_volume(&id, Some(volume));
     }
 
-    /// Changes a volume; `None` if it is not there. Tags are changed by [`Realm::retag`].
+    /// Changes a volume; returns `None` if the volume does not exist. Change tags with
+    /// [`Realm::retag`] instead.
     pub fn update_volume<T>(&mut self, id: &str, f: impl FnOnce(&mut Volume) -> T) -> Option<T> {
         let volume = self.volumes.get_mut(id)?;
         let before: Vec<String> = volume
@@ -166,7 +167,7 @@ impl Realm {
         Some(out)
     }
 
-    /// Takes a volume out. Its client token stays spent.
+    /// Removes a volume. The volume's client token stays used.
     pub fn remove_volume(&mut self, id: &str) -> Option<Volume> {
         let volume = self.swap_volume(id, None)?;
         self.touch(Key::Volume(id.to_owned()), None);
@@ -180,7 +181,7 @@ impl Realm {
         self.swap_snapshot(&id, Some(snapshot));
     }
 
-    /// Changes a snapshot; `None` if it is not there.
+    /// Changes a snapshot; returns `None` if the snapshot does not exist.
     pub fn update_snapshot<T>(
         &mut self,
         id: &str,
@@ -193,7 +194,7 @@ impl Realm {
         Some(out)
     }
 
-    /// Takes a snapshot out.
+    /// Removes a snapshot.
     pub fn remove_snapshot(&mut self, id: &str) -> Option<Snapshot> {
         let snapshot = self.swap_snapshot(id, None)?;
         self.touch(Key::Snapshot(id.to_owned()), None);
@@ -206,7 +207,7 @@ impl Realm {
         self.instances.insert(instance.id.clone(), instance);
     }
 
-    /// Changes an instance; `None` if it is not there.
+    /// Changes an instance; returns `None` if the instance does not exist.
     pub fn update_instance<T>(
         &mut self,
         id: &str,
@@ -219,21 +220,22 @@ impl Realm {
         Some(out)
     }
 
-    /// Takes an instance out.
+    /// Removes an instance.
     pub fn remove_instance(&mut self, id: &str) -> Option<Instance> {
         let instance = self.instances.remove(id)?;
         self.touch(Key::Instance(id.to_owned()), None);
         Some(instance)
     }
 
-    /// Writes down what a client token was used for.
+    /// Records the use of a client token.
     pub fn spend(&mut self, token: &str, spent: TokenUse) {
         self.token_of.insert(spent.volume.clone(), token.to_owned());
         self.tokens.insert(token.to_owned(), spent);
         self.touch(Key::Token(token.to_owned()), None);
     }
 
-    /// The volume of a token was deleted: the token is burnt.
+    /// Marks the client token of a volume as one whose volume was deleted, so that a repeated call
+    /// is refused.
     pub fn burn_token_of(&mut self, volume: &str) {
         let Some(token) = self.token_of.get(volume).cloned() else {
             return;
@@ -244,14 +246,15 @@ impl Realm {
         self.touch(Key::Token(token), None);
     }
 
-    /// Adds or replaces a fast restore.
+    /// Adds or replaces a fast snapshot restore.
     pub fn put_fast_restore(&mut self, restore: FastRestore) {
         let key = format!("{}/{}", restore.snapshot, restore.zone);
         self.touch(Key::FastRestore(key.clone()), None);
         self.fast_restores.insert(key, restore);
     }
 
-    /// Changes the tags of a volume, snapshot or instance. `None` if there is no such resource.
+    /// Changes the tags of a volume, snapshot or instance. Returns `None` if the resource does not
+    /// exist.
     pub fn retag<T>(&mut self, id: &str, f: impl FnOnce(&mut Tags) -> T) -> Option<T> {
         let (tags, key) = if let Some(v) = self.volumes.get_mut(id) {
             (&mut v.tags, Key::Volume(id.to_owned()))
@@ -299,12 +302,13 @@ impl Realm {
         self.changed.insert(key);
     }
 
-    /// When the next thing is due.
+    /// Returns the time of the next due event.
     pub fn next_due(&self) -> Option<Millis> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes the next thing that is due at `now` from the queue. It may be outdated: the resource itself knows.
+    /// Takes the next event that is due at `now` from the queue. The entry may be outdated; only
+    /// the resource itself knows what is due.
     pub fn pop_due(&mut self, now: Millis) -> Option<(Millis, Key)> {
         if self.next_due()? > now {
             return None;

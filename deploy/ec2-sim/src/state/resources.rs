@@ -1,5 +1,6 @@
-//! The resources and their state machines. Each move is computed from the time that was written into the resource when the move began:
-//! no task has to run in between, and a restarted simulator carries on where time has got to.
+//! The resources and their state machines. Each transition is computed from the time that was
+//! stored in the resource when the transition began, so no task has to run in between, and a
+//! restarted simulator continues at the current time.
 
 pub(crate) mod attachment;
 pub(crate) mod client_token;

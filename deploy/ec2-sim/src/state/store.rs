@@ -1,4 +1,5 @@
-//! The durable state: an append-only log, one line per step. A line is written before the reply that it stands for leaves.
+//! The durable state: an append-only log with one line per step. A step's line is written before
+//! its reply is sent.
 
 use super::ids::Ids;
 use super::realm::{Key, Realm};
@@ -9,32 +10,32 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-/// One changed record, to be written.
+/// A changed record to write.
 #[derive(Debug)]
 pub(crate) struct Change {
     /// The realm's name.
     pub realm: String,
-    /// Which record.
+    /// The key of the record.
     pub key: Key,
-    /// Its content as JSON; `None`: gone.
+    /// The record's content as JSON; `None`: deleted.
     pub value: Option<String>,
 }
 
-/// One changed record, as the log has it.
+/// A changed record as read from the log.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Record {
     /// The realm's name.
     #[serde(rename = "r")]
     pub realm: String,
-    /// Which record.
+    /// The key of the record.
     #[serde(flatten)]
     pub key: Key,
-    /// Its content; `None`: gone.
+    /// The record's content; `None`: deleted.
     #[serde(rename = "v")]
     pub value: Option<serde_json::Value>,
 }
 
-/// One step.
+/// One step in the log.
 #[derive(Debug, Deserialize)]
 struct Line {
     t: Millis,
@@ -51,36 +52,37 @@ struct Line {
 pub(crate) struct Store {
     file: File,
     path: PathBuf,
-    /// Bytes of the last full copy, and bytes appended since.
+    /// The bytes of the last full copy, and the bytes appended since.
     size: (u64, u64),
 }
 
-/// The log is not written anew before so much was appended.
+/// The minimum number of appended bytes before the log is rewritten.
 const WORTHWHILE: u64 = 64 << 20;
 
-/// Records in a line of a full copy.
+/// The number of records in a line of a full copy.
 const LINE: usize = 1000;
 
-/// What the log said.
+/// The contents of the log.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// The last instant it knows.
+    /// The latest time in the log.
     pub last: Option<Millis>,
     /// The issuer of ids.
     pub ids: Option<Ids>,
-    /// Instances of scenarios that were made once: they are not made again when they are gone.
+    /// The ids of scenario instances that were created once; they are not created again after they
+    /// are gone.
     pub seeded: Vec<String>,
-    /// The records, each in its last version.
+    /// The latest version of each record.
     pub records: Vec<Record>,
 }
 
-/// A state directory that cannot be used.
+/// The reason why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Reading or writing failed.
     #[error("state file {0}: {1}")]
     Io(PathBuf, std::io::Error),
-    /// The file has a line that is not ours.
+    /// The file has a line that the simulator did not write.
     #[error(
         "state file {0}, line {1}: {2}; use another state directory, or remove this one with `ec2-sim clean`"
     )]
@@ -88,10 +90,11 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens the log in a directory and reads what it says. A last line that is incomplete was never answered and is dropped.
+    /// Opens the log in a directory and reads its contents. Drops an incomplete last line, because
+    /// its step was never answered.
     ///
     /// # Errors
-    /// When the log cannot be read or written, or is not ours.
+    /// Fails if the log cannot be read or written, or was not written by the simulator.
     pub(crate) fn open(dir: &Path) -> Result<(Self, Loaded), StoreError> {
         let path = dir.join("state.jsonl");
         let io = |e| StoreError::Io(path.clone(), e);
@@ -118,7 +121,7 @@ impl Store {
     /// Appends one step.
     ///
     /// # Errors
-    /// When writing fails.
+    /// Fails if writing fails.
     pub(crate) fn append(
         &mut self,
         t: Millis,
@@ -133,15 +136,16 @@ impl Store {
             .map_err(|e| StoreError::Io(self.path.clone(), e))
     }
 
-    /// Whether the log says much more than it needs to.
+    /// Returns whether the log is much larger than a full copy of the state.
     pub(crate) fn overgrown(&self) -> bool {
         self.size.1 > WORTHWHILE.max(4 * self.size.0)
     }
 
-    /// Replaces the log by a few lines that say everything, so that it does not grow over restarts.
+    /// Replaces the log with a few lines that hold the full state, so that the log does not grow
+    /// across restarts.
     ///
     /// # Errors
-    /// When writing fails; the old log is then still there.
+    /// Fails if writing fails; the old log then still exists.
     pub(crate) fn rewrite(
         &mut self,
         t: Millis,
@@ -181,9 +185,9 @@ impl Store {
     }
 }
 
-/// One line of the log. The records' JSON is put in as it is.
+/// Encodes one line of the log. The records' JSON is inserted unchanged.
 fn encode(t: Millis, ids: Option<&Ids>, seeded: &[String], changes: &[Change]) -> Vec<u8> {
-    // What is written here holds nothing that JSON cannot say.
+    // JSON can represent every value that is written here.
     fn json(value: &impl Serialize) -> String {
         serde_json::to_string(value).unwrap_or_default()
     }
@@ -236,7 +240,7 @@ fn read(path: &Path) -> Result<Loaded, StoreError> {
             latest.insert((record.realm, record.key), record.value);
         }
     }
-    // What follows the last complete line must not be glued to the next one.
+    // Otherwise the incomplete rest would merge with the next line.
     let file = OpenOptions::new().write(true).open(path).map_err(io)?;
     file.set_len(complete).map_err(io)?;
     loaded.records = latest

@@ -1,19 +1,19 @@
-//! The simulation's clock: the real time, a faster one, or one that is stepped by hand.
+//! The simulator's clock: real time, faster time, or time that advances only by explicit steps.
 
 use super::Millis;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The setting.
+/// The clock setting.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// The machine's time.
     #[default]
     Real,
-    /// So many simulated seconds in a real one.
+    /// The number of simulated seconds in a real second.
     Scaled(f64),
-    /// Stands still until it is stepped; begins at this instant.
+    /// Stands still until it is stepped; begins at this time.
     Manual(String),
 }
 
@@ -27,7 +27,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts a clock. It never begins before `not_before`, the last instant that the state on disk knows.
+    /// Starts a clock. The clock never begins before `not_before`, the latest time in the state on
+    /// disk.
     pub fn start(mode: &Mode, not_before: Option<Millis>) -> Self {
         let machine = machine_time();
         let (base, scale) = match mode {
@@ -36,7 +37,7 @@ impl Clock {
             Mode::Manual(at) => (Millis::parse(at).unwrap_or(machine), 0.0),
         };
         let base = match mode {
-            // Time goes on while the simulator is down, as EC2's does.
+            // Time passes while the simulator is down, as in EC2.
             Mode::Real => base,
             _ => not_before.unwrap_or(base),
         };
@@ -48,19 +49,19 @@ impl Clock {
         }
     }
 
-    /// Now.
+    /// Returns the current simulated time.
     pub fn now(&self) -> Millis {
         let real = self.since.elapsed();
         self.base.plus(scaled(real, self.scale))
     }
 
-    /// Whether it shows what the machine's clock shows, to the second.
+    /// Returns whether the clock is less than a second away from the machine's clock.
     pub fn shows_machine_time(&self) -> bool {
         let (shown, machine) = (self.now(), machine_time());
         shown.since(machine).max(machine.since(shown)) < 1_000
     }
 
-    /// How long to sleep, in real time, until `at`. `None`: the clock stands still.
+    /// Returns how long to sleep, in real time, until `at`, or `None` if the clock stands still.
     pub fn until(&self, at: Millis) -> Option<Duration> {
         let ms = at.since(self.now());
         if ms == 0 {
@@ -74,11 +75,12 @@ impl Clock {
             reason = "spans are far below 2^53 milliseconds"
         )]
         let seconds = (ms as f64 / 1000.0) / self.scale;
-        // A bounded sleep: the caller looks at the clock again, which may have been changed meanwhile.
+        // The sleep is bounded, because the clock may be changed meanwhile; the caller reads the
+        // clock again.
         Some(Duration::try_from_secs_f64(seconds).map_or(MAX_SLEEP, |d| d.min(MAX_SLEEP)))
     }
 
-    /// How long a simulated span takes in real time. While the clock stands still nothing is waited for.
+    /// Returns how long a simulated duration takes in real time; zero while the clock stands still.
     pub fn real(&self, ms: u64) -> Duration {
         if self.scale <= 0.0 {
             return Duration::ZERO;
@@ -87,7 +89,7 @@ impl Clock {
             .unwrap_or(Duration::ZERO)
     }
 
-    /// Goes forward by so many milliseconds.
+    /// Advances the clock by `ms` milliseconds.
     pub fn step(&mut self, ms: u64) {
         self.base = self.now().plus(ms);
         self.since = Instant::now();
@@ -104,7 +106,7 @@ impl Clock {
         self.follows_machine = false;
     }
 
-    /// `real`, `scaled` or `manual`.
+    /// Returns `real`, `scaled` or `manual`.
     pub fn mode(&self) -> &'static str {
         if self.follows_machine {
             "real"

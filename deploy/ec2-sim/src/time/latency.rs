@@ -1,4 +1,4 @@
-//! How long things take: a distribution per API action and per state change.
+//! The durations of operations: a distribution per API action and per state change.
 
 use crate::random::Random;
 use serde::{Deserialize, Serialize};
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Distribution {
-    /// Always the same.
+    /// The same duration each time.
     Fixed(Fixed),
-    /// Evenly between two values.
+    /// A uniform distribution between two values.
     Uniform(Uniform),
-    /// Log-normal, given by its median and its 99th percentile.
+    /// A log-normal distribution, given by its median and its 99th percentile.
     LogNormal(LogNormal),
 }
 
@@ -20,7 +20,7 @@ pub enum Distribution {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fixed {
-    /// Milliseconds.
+    /// The duration, in milliseconds.
     pub fixed_ms: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct Fixed {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Uniform {
-    /// Least and most, milliseconds.
+    /// The minimum and the maximum, in milliseconds.
     pub uniform_ms: [u64; 2],
 }
 
@@ -36,9 +36,9 @@ pub struct Uniform {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogNormal {
-    /// The median, milliseconds.
+    /// The median, in milliseconds.
     pub p50_ms: u64,
-    /// 99 of 100 are below, milliseconds.
+    /// The 99th percentile, in milliseconds.
     pub p99_ms: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct LogNormal {
 const Z99: f64 = 2.326_347_874;
 
 impl Distribution {
-    /// The longest duration that can be drawn, in milliseconds.
+    /// Returns the longest duration that can be drawn, in milliseconds.
     pub fn most(&self) -> u64 {
         match *self {
             Self::Fixed(Fixed { fixed_ms }) => fixed_ms,
@@ -55,7 +55,7 @@ impl Distribution {
         }
     }
 
-    /// Draws one duration in milliseconds.
+    /// Draws a duration, in milliseconds.
     pub fn sample(&self, random: &mut Random) -> u64 {
         match *self {
             Self::Fixed(Fixed { fixed_ms }) => fixed_ms,
@@ -75,7 +75,7 @@ impl Distribution {
                     reason = "a float to integer cast saturates, and the value is positive"
                 )]
                 let ms = (median * (sigma * random.normal()).exp()).round() as u64;
-                // A tail beyond three times the 99th percentile would only make a run look hung.
+                // A tail beyond three times the 99th percentile would only make a run look stuck.
                 ms.min(self.most())
             }
         }
@@ -98,7 +98,9 @@ const fn spread(p50_ms: u64, p99_ms: u64) -> Distribution {
     Distribution::LogNormal(LogNormal { p50_ms, p99_ms })
 }
 
-/// What can be set, with the value in profile `fast` and in profile `real` (measured or documented for the real service, but for the copy, which is a guess).
+/// The items of the model, each with its value in profile `fast` and in profile `real`. The values
+/// of `real` were measured or documented for the real service, except that of the copy, which is a
+/// guess.
 const ITEMS: &[(&str, Distribution, Distribution)] = &[
     ("api_read", fixed(2), spread(400, 1_500)),
     ("api_write", fixed(2), spread(400, 1_500)),
@@ -126,21 +128,21 @@ const ITEMS: &[(&str, Distribution, Distribution)] = &[
     ("instance_terminate", fixed(50), spread(20_000, 60_000)),
 ];
 
-/// A request to change the model.
+/// A change of the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// Start from this profile.
+    /// The profile to start from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Time to the reply, by action.
+    /// The time to the reply, by action.
     #[serde(default)]
     pub api: BTreeMap<String, Distribution>,
-    /// Other items.
+    /// The other items.
     #[serde(flatten)]
     pub items: BTreeMap<String, Distribution>,
 }
 
-/// The model in force.
+/// The current model.
 #[derive(Debug, Clone, Serialize)]
 pub struct Latency {
     profile: String,
@@ -151,13 +153,13 @@ pub struct Latency {
     random: Random,
 }
 
-/// A change that cannot be made.
+/// The reason why a change is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum LatencyError {
-    /// The profile has no such name.
+    /// The profile does not exist.
     #[error("there is no latency profile {0:?}; the profiles are instant, fast and real")]
     Profile(String),
-    /// The item has no such name.
+    /// The item does not exist.
     #[error(
         "there is no latency item {0:?}; the items are listed in README.md, as api_read or attach"
     )]
@@ -165,10 +167,10 @@ pub enum LatencyError {
 }
 
 impl Latency {
-    /// The model of a profile.
+    /// Creates the model of a profile.
     ///
     /// # Errors
-    /// For an unknown profile.
+    /// Fails for an unknown profile.
     pub fn new(profile: &str, seed: u64) -> Result<Self, LatencyError> {
         let mut model = Self {
             profile: String::new(),
@@ -183,10 +185,10 @@ impl Latency {
         Ok(model)
     }
 
-    /// Applies a change; nothing is changed when it is refused.
+    /// Applies a change. A refused change changes nothing.
     ///
     /// # Errors
-    /// For an unknown profile or item.
+    /// Fails for an unknown profile or item.
     pub fn change(&mut self, change: &Change) -> Result<(), LatencyError> {
         if let Some(bad) = change
             .items
@@ -225,7 +227,7 @@ impl Latency {
         }
     }
 
-    /// Draws the time to the reply of an action, in milliseconds.
+    /// Draws the time to an action's reply, in milliseconds.
     pub fn api(&mut self, action: &str) -> u64 {
         if let Some(d) = self.api.get(action) {
             return d.sample(&mut self.random);
@@ -234,7 +236,7 @@ impl Latency {
         self.sample(if read { "api_read" } else { "api_write" })
     }
 
-    /// A duration that grows with size: `item` per TiB.
+    /// Draws a duration that grows with the size: `item` per TiB.
     pub fn per_tib(&mut self, item: &str, gib: u32) -> u64 {
         self.sample(item).saturating_mul(u64::from(gib)) / 1024
     }

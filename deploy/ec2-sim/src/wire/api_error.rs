@@ -1,23 +1,24 @@
-//! EC2's error answers.
+//! EC2's error replies.
 
-/// An error as a client sees it: code, HTTP status and message. Clients match on all three, so the wording is part of the contract;
-/// where no recording of the real service stands behind it, the place that builds it says `unverified`.
+/// An error as a client sees it: code, HTTP status and message. Clients match on all three, so the
+/// wording is part of the contract. Where no recording of the real service supports the wording,
+/// the code that builds the error says `unverified`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code} ({status}): {message}")]
 pub struct ApiError {
-    /// EC2's error code.
+    /// The EC2 error code.
     pub code: String,
-    /// The HTTP status: 400 for nearly everything.
+    /// The HTTP status, which is 400 for almost every error.
     pub status: u16,
     /// The message.
     pub message: String,
 }
 
-/// What an action returns: its XML body's members, or an error.
+/// The result of an action: the members of the XML body, or an error.
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
-    /// An error with an explicit status.
+    /// Creates an error with an explicit status.
     pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
         Self {
             code: code.to_owned(),
@@ -26,22 +27,22 @@ impl ApiError {
         }
     }
 
-    /// A client error with status 400.
+    /// Creates a client error with status 400.
     pub fn client(code: &str, message: impl Into<String>) -> Self {
         Self::new(400, code, message)
     }
 
-    /// `InvalidParameterValue`.
+    /// Creates an `InvalidParameterValue`.
     pub fn value(message: impl Into<String>) -> Self {
         Self::client("InvalidParameterValue", message)
     }
 
-    /// `InvalidParameterCombination`.
+    /// Creates an `InvalidParameterCombination`.
     pub fn combination(message: impl Into<String>) -> Self {
         Self::client("InvalidParameterCombination", message)
     }
 
-    /// `MissingParameter` with EC2's usual sentence.
+    /// Creates a `MissingParameter` with EC2's usual sentence.
     pub fn missing(parameter: &str) -> Self {
         Self::client(
             "MissingParameter",
@@ -49,7 +50,7 @@ impl ApiError {
         )
     }
 
-    /// The answer to a dry run that would have succeeded.
+    /// Returns the error of a dry run that would have succeeded.
     pub fn dry_run() -> Self {
         Self::new(
             412,
@@ -58,12 +59,12 @@ impl ApiError {
         )
     }
 
-    /// The answer when a token bucket is empty.
+    /// Returns the error for an empty token bucket.
     pub fn throttled() -> Self {
         Self::new(503, "RequestLimitExceeded", "Request limit exceeded.")
     }
 
-    /// The answer to credentials that are nobody's. Status unverified.
+    /// Returns the error for unknown credentials. Status unverified.
     pub fn bad_credentials() -> Self {
         Self::new(
             401,
@@ -72,12 +73,12 @@ impl ApiError {
         )
     }
 
-    /// EC2's answer to a session that has ended, and to a request that is too old.
+    /// Returns EC2's error for an expired session and for a request that is too old.
     pub fn expired_credentials() -> Self {
         Self::client("RequestExpired", "Request has expired.")
     }
 
-    /// STS's answer to a web identity that it does not take any more. Status and wording unverified.
+    /// Returns STS's error for an expired web identity. Status and wording unverified.
     pub fn expired_web_identity() -> Self {
         Self::client(
             "ExpiredTokenException",
@@ -85,7 +86,7 @@ impl ApiError {
         )
     }
 
-    /// `InvalidVolume.NotFound` for one id.
+    /// Returns `InvalidVolume.NotFound` for one id.
     pub fn no_volume(id: &str) -> Self {
         Self::client(
             "InvalidVolume.NotFound",
@@ -93,7 +94,7 @@ impl ApiError {
         )
     }
 
-    /// `InvalidSnapshot.NotFound` for one id.
+    /// Returns `InvalidSnapshot.NotFound` for one id.
     pub fn no_snapshot(id: &str) -> Self {
         Self::client(
             "InvalidSnapshot.NotFound",
@@ -101,7 +102,7 @@ impl ApiError {
         )
     }
 
-    /// `InvalidInstanceID.NotFound` for one id.
+    /// Returns `InvalidInstanceID.NotFound` for one id.
     pub fn no_instance(id: &str) -> Self {
         Self::client(
             "InvalidInstanceID.NotFound",

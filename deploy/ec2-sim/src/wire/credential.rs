@@ -1,18 +1,19 @@
-//! Who calls and which region is meant, from the signature's credential scope. The signature itself is not verified.
+//! The caller and the Region, from the credential scope of the signature. The signature itself is
+//! not verified.
 
 /// The credential scope of an AWS signature, version 4: `KEY/20260925/us-east-1/ec2/aws4_request`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Credential {
-    /// The access key id. Never the secret, which a request does not carry.
+    /// The access key id. A request never carries the secret key.
     pub access_key: String,
-    /// The region of the scope.
+    /// The Region in the scope.
     pub region: String,
-    /// The service of the scope: `ec2` or `sts`.
+    /// The service in the scope: `ec2` or `sts`.
     pub service: String,
 }
 
 impl Credential {
-    /// From the `Authorization` header, or from `X-Amz-Credential` of a presigned query.
+    /// Parses the `Authorization` header, or `X-Amz-Credential` of a presigned query.
     pub fn parse(authorization: Option<&str>, query: Option<&str>) -> Option<Self> {
         let scope = match (authorization, query) {
             (Some(header), _) => header

@@ -1,4 +1,5 @@
-//! `Filter.N`: values are alternatives, filters must all hold, `*` and `?` are wildcards, letters matter.
+//! `Filter.N`: the values of a filter are alternatives, all filters must match, `*` and `?` are
+//! wildcards, and matching is case-sensitive.
 
 use super::api_error::{ApiError, ApiResult};
 use super::query::Params;
@@ -8,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One filter.
 #[derive(Debug, Clone)]
 pub(crate) struct Filter {
-    /// Its name, as EC2 documents it.
+    /// The name, as EC2 documents it.
     pub name: String,
     /// The accepted values or patterns.
     pub values: Vec<String>,
-    /// Those without wildcards.
+    /// The values without wildcards.
     literal: BTreeSet<String>,
-    /// The others.
+    /// The values with wildcards.
     patterns: Vec<Vec<Piece>>,
 }
 
@@ -22,14 +23,16 @@ pub(crate) struct Filter {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Filters(pub Vec<Filter>);
 
-/// The most values of one filter.
+/// The maximum number of values of one filter.
 const MAX_VALUES: usize = 200;
 
 impl Filters {
-    /// Reads the filters and refuses names that the action does not know. `known` lists the names; `tag:KEY` is known where `tag-key` is.
+    /// Parses the filters. `known` lists the names that the action accepts; `tag:KEY` is accepted
+    /// if `tag-key` is.
     ///
     /// # Errors
-    /// `InvalidParameterValue` for an unknown name, `FilterLimitExceeded` for more than 200 values (unverified).
+    /// `InvalidParameterValue` for an unknown name, `MissingParameter` for a filter without a name,
+    /// `FilterLimitExceeded` for more than 200 values (unverified).
     pub(crate) fn parse(params: &Params, known: &[&str]) -> ApiResult<Self> {
         let mut out = Vec::new();
         for prefix in params.structures("Filter") {
@@ -56,7 +59,8 @@ impl Filters {
         Ok(Self(out))
     }
 
-    /// Whether every filter other than tag filters accepts, where `field` gives an attribute's values.
+    /// Returns whether every filter other than tag filters accepts the row; `field` returns an
+    /// attribute's values.
     pub(crate) fn accept(&self, mut field: impl FnMut(&str) -> Vec<String>) -> bool {
         self.0
             .iter()
@@ -64,7 +68,7 @@ impl Filters {
             .all(|f| field(&f.name).iter().any(|v| f.matches(v)))
     }
 
-    /// Whether every tag filter accepts these tags.
+    /// Returns whether every tag filter accepts these tags.
     pub(crate) fn accept_tags(&self, tags: &BTreeMap<String, String>) -> bool {
         self.0.iter().filter(|f| is_tag_filter(&f.name)).all(|f| {
             match f.name.strip_prefix("tag:") {
@@ -75,13 +79,13 @@ impl Filters {
         })
     }
 
-    /// The values of the named filter when all are literal: an index can answer then.
+    /// Returns the values of the named filter if all are literal, so that an index can answer.
     pub(crate) fn literal(&self, name: &str) -> Option<&[String]> {
         let f = self.0.iter().find(|f| f.name == name)?;
         f.patterns.is_empty().then_some(f.values.as_slice())
     }
 
-    /// The first `tag:KEY` filter with literal values: key and values.
+    /// Returns key and values of the first `tag:KEY` filter with literal values.
     pub(crate) fn literal_tag(&self) -> Option<(&str, &[String])> {
         self.0.iter().find_map(|f| {
             let key = f.name.strip_prefix("tag:")?;
@@ -90,7 +94,8 @@ impl Filters {
     }
 }
 
-/// Tag filters are applied to a page after it was cut, which is why empty pages with a next token exist.
+/// Returns whether a filter is a tag filter. Tag filters apply to a page after it was cut, so a
+/// page can be empty and have a next token.
 fn is_tag_filter(name: &str) -> bool {
     name.starts_with("tag:") || name == "tag-key" || name == "tag-value"
 }
@@ -112,7 +117,8 @@ impl Filter {
     }
 }
 
-/// `*` any run, `?` one character, `\` takes the next character literally.
+/// Splits a pattern: `*` matches any run, `?` matches one character, `\` makes the next character
+/// literal.
 fn pieces(pattern: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut chars = pattern.chars();

@@ -1,30 +1,31 @@
-//! Pages: `MaxResults` and opaque, time-limited tokens.
+//! Paging: `MaxResults` and opaque tokens that expire.
 
 use super::api_error::{ApiError, ApiResult};
 use super::query::Params;
 use crate::time::Millis;
 use sha2::{Digest, Sha256};
 
-/// The page that a request asks for.
+/// The requested page.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Page {
-    /// At most so many rows are looked at; `None`: all.
+    /// The maximum number of rows to consider; `None`: all.
     pub max: Option<usize>,
-    /// Only rows whose key is greater.
+    /// The key after which the page begins.
     pub after: Option<String>,
-    /// The page is cut before filters are applied.
+    /// Whether the page is cut before filters apply.
     pub filters_after: bool,
 }
 
-/// How long a token is good.
+/// How long a token is valid, in milliseconds.
 const TOKEN_LIFE_MS: u64 = 3_600_000;
 
 impl Page {
-    /// Reads `MaxResults` and `NextToken`.
+    /// Parses `MaxResults` and `NextToken`.
     ///
     /// # Errors
-    /// `InvalidParameterValue` for a size out of range or a token that was not issued for `action` or has expired;
-    /// `InvalidParameterCombination` when `ids` (the parameter's internal name, and whether any were given) come with a page.
+    /// `InvalidParameterValue` for a size below the range, and for a token that was not issued for
+    /// `action` or has expired; `InvalidParameterCombination` if `ids` (the parameter's internal
+    /// name, and whether any ids were given) come with paging.
     pub(crate) fn parse(
         params: &Params,
         action: &str,
@@ -61,7 +62,7 @@ impl Page {
             ),
         };
         Ok(Self {
-            // Recorded: more than the most is taken, and the most comes.
+            // Recorded: EC2 accepts more than the maximum and returns the maximum.
             max: max.and_then(|n| usize::try_from(n.min(range.1)).ok()),
             after,
             filters_after: false,
@@ -69,7 +70,7 @@ impl Page {
     }
 }
 
-/// A token that continues after `key`.
+/// Creates a token that continues after `key`.
 pub(crate) fn seal(key: &str, action: &str, now: Millis) -> String {
     let plain = format!("{}|{key}", now.plus(TOKEN_LIFE_MS).0);
     format!("{}{}", checksum(&plain, action), hex(plain.as_bytes()))

@@ -1,10 +1,12 @@
-//! Reads a Query request's parameters: flattened lists, typed values, and nothing left over.
+//! Parses a Query request's parameters: flattened lists and typed values; leftover parameters are
+//! refused.
 
 use super::api_error::{ApiError, ApiResult};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// The parameters of one request. Each is marked when it is read; [`Params::finish`] refuses what nobody read, as EC2 does.
+/// The parameters of one request. Reading a parameter marks it; [`Params::finish`] refuses unread
+/// parameters, as EC2 does.
 #[derive(Debug, Default)]
 pub struct Params {
     map: BTreeMap<String, Entry>,
@@ -17,7 +19,7 @@ struct Entry {
 }
 
 impl Params {
-    /// From a form body or a query string. A name given twice keeps its last value.
+    /// Parses a form body or a query string. A repeated name keeps its last value.
     pub fn parse(form: &[u8]) -> Self {
         let map = form_urlencoded::parse(form)
             .map(|(k, v)| {
@@ -33,29 +35,29 @@ impl Params {
         Self { map }
     }
 
-    /// All names and values, for the journal.
+    /// Returns all names and values, without marking them as read.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.map.iter().map(|(k, e)| (k.as_str(), e.value.as_str()))
     }
 
-    /// A value without marking it as read.
+    /// Returns a value without marking the parameter as read.
     pub fn peek(&self, name: &str) -> Option<&str> {
         self.map.get(name).map(|e| e.value.as_str())
     }
 
-    /// A text parameter. EC2 takes an empty value for an absent one nearly everywhere.
+    /// Returns a text parameter. EC2 treats an empty value as absent almost everywhere.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.raw(name).filter(|v| !v.is_empty())
     }
 
-    /// A text parameter, empty values included (tag values).
+    /// Returns a text parameter, even if it is empty (tag values).
     pub fn raw(&self, name: &str) -> Option<&str> {
         let entry = self.map.get(name)?;
         entry.used.set(true);
         Some(&entry.value)
     }
 
-    /// A text parameter that must be there.
+    /// Returns a required text parameter; `said` is the name in the error.
     ///
     /// # Errors
     /// `MissingParameter`.
@@ -63,7 +65,7 @@ impl Params {
         self.text(name).ok_or_else(|| ApiError::missing(said))
     }
 
-    /// A boolean: `true` or `false`.
+    /// Parses a boolean: `true` or `false`, ignoring case.
     ///
     /// # Errors
     /// `InvalidParameterValue` (wording unverified).
@@ -78,7 +80,7 @@ impl Params {
         }
     }
 
-    /// A whole number.
+    /// Parses an integer.
     ///
     /// # Errors
     /// `InvalidParameterValue` (wording unverified).
@@ -94,7 +96,7 @@ impl Params {
         }
     }
 
-    /// A positive whole number, with EC2's recorded words for others.
+    /// Parses a positive integer. The error has EC2's recorded wording.
     ///
     /// # Errors
     /// `InvalidParameterValue`.
@@ -111,7 +113,7 @@ impl Params {
         }
     }
 
-    /// The values of `name.1`, `name.2`, …, in order of their number.
+    /// Returns the values of `name.1`, `name.2`, …, in numeric order.
     pub fn list(&self, name: &str) -> Vec<&str> {
         self.indices(name)
             .into_iter()
@@ -119,7 +121,7 @@ impl Params {
             .collect()
     }
 
-    /// The prefixes `name.1.`, `name.2.`, … that occur, for lists of structures.
+    /// Returns the prefixes `name.1.`, `name.2.`, … that occur, for lists of structures.
     pub fn structures(&self, name: &str) -> Vec<String> {
         self.indices(name)
             .into_iter()
@@ -143,7 +145,7 @@ impl Params {
     /// Refuses parameters that the action did not read.
     ///
     /// # Errors
-    /// `UnknownParameter` (wording unverified), naming the first of them.
+    /// `UnknownParameter` (wording unverified), which names the first unread parameter.
     pub fn finish(&self) -> ApiResult<()> {
         let known = |k: &str| {
             matches!(
@@ -161,7 +163,7 @@ impl Params {
     }
 }
 
-/// `VolumeId` -> `volumeId`: the form in which EC2's messages name parameters.
+/// Turns `VolumeId` into `volumeId`, the form in which EC2's messages name parameters.
 pub(crate) fn lower_first(name: &str) -> String {
     let mut chars = name.chars();
     match chars.next() {
@@ -170,7 +172,8 @@ pub(crate) fn lower_first(name: &str) -> String {
     }
 }
 
-/// Whether a Describe call names nothing, filters nothing and asks for no page: it draws on the smaller bucket.
+/// Returns whether a Describe call has no ids, filters or paging. Such a call uses the smaller
+/// bucket.
 pub(crate) fn unfiltered(params: &Params) -> bool {
     params.pairs().all(|(k, _)| {
         !k.starts_with("Filter.") && !k.contains("Id.") && !matches!(k, "MaxResults" | "NextToken")

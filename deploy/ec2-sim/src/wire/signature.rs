@@ -1,17 +1,18 @@
-//! The form of an AWS signature, version 4, and its time. Whether the signature itself is right is not verified: that needs the secret.
+//! The form of an AWS signature, version 4, and its time. The signature is not verified, because
+//! that needs the secret key.
 
 use super::api_error::{ApiError, ApiResult};
 use crate::time::Millis;
 
-/// EC2 takes a request for so long before and after its time.
+/// How far the time of a request may be from EC2's time, in either direction, in milliseconds.
 const WINDOW_MS: u64 = 5 * 60 * 1000;
 
-/// What was signed, beside the `Authorization` header.
+/// The signed data outside the `Authorization` header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Signed {
-    /// `X-Amz-Date`; empty when there was none.
+    /// The header `X-Amz-Date`; empty if the request has none.
     pub date: String,
-    /// Whether the client's clock is the simulator's, so that the age can be judged.
+    /// Whether the client and the simulator use the same clock, so that the age can be checked.
     pub same_clock: bool,
 }
 
@@ -28,7 +29,7 @@ pub(crate) fn check(authorization: &str, signed: &Signed, now: Millis) -> ApiRes
     Ok(())
 }
 
-/// The time of the request, or what is wrong with its signature.
+/// Returns the time of the request, or the problem with its signature.
 fn parse(authorization: &str, date: &str) -> Result<Millis, String> {
     let rest = authorization
         .strip_prefix("AWS4-HMAC-SHA256 ")
@@ -62,7 +63,7 @@ fn parse(authorization: &str, date: &str) -> Result<Millis, String> {
     Ok(time)
 }
 
-/// `20260101T000000Z`.
+/// Parses a time of the form `20260101T000000Z`.
 fn time_of(date: &str) -> Option<Millis> {
     let cut = |from: usize, to: usize| date.get(from..to);
     Millis::parse(&format!(

@@ -3,16 +3,16 @@
 /// A part of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// Any run of characters.
+    /// Matches any run of characters.
     Run,
-    /// Any one character.
+    /// Matches any one character.
     One,
-    /// This character.
+    /// Matches this character.
     Char(char),
 }
 
 impl Piece {
-    /// What a character of a pattern means.
+    /// Returns the piece that a pattern's character stands for.
     pub(crate) fn of(c: char) -> Self {
         match c {
             '*' => Self::Run,
@@ -22,7 +22,8 @@ impl Piece {
     }
 }
 
-/// Whether a text fits a pattern. Greedy with one step back: the last run takes one more character whenever the rest does not fit.
+/// Returns whether a text matches a pattern. The match is greedy: if the rest does not match, the
+/// last run takes one more character.
 pub(crate) fn fits(pattern: &[Piece], text: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let (mut p, mut t) = (0, 0);

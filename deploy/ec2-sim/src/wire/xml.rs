@@ -2,19 +2,20 @@
 
 use std::borrow::Cow;
 
-/// The element tree of a reply, written front to back. Every `open` is paired with a `close` by [`Xml::nest`].
+/// The element tree of a reply, written front to back. [`Xml::nest`] writes both tags of an
+/// element.
 #[derive(Debug, Default)]
 pub(crate) struct Xml {
     out: String,
 }
 
 impl Xml {
-    /// An empty fragment.
+    /// Creates an empty fragment.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// `<name>text</name>`.
+    /// Writes `<name>text</name>`, or `<name/>` for an empty text.
     pub(crate) fn text(&mut self, name: &str, value: &str) -> &mut Self {
         self.out.push('<');
         self.out.push_str(name);
@@ -27,18 +28,18 @@ impl Xml {
         self.end(name)
     }
 
-    /// Text inside the element that is open, for lists of plain values.
+    /// Writes text into the open element, for lists of plain values.
     pub(crate) fn plain(&mut self, value: &str) -> &mut Self {
         self.out.push_str(&escape(value));
         self
     }
 
-    /// `<name>number</name>`, also for booleans.
+    /// Writes `<name>value</name>`, for numbers and booleans.
     pub(crate) fn value(&mut self, name: &str, value: impl std::fmt::Display) -> &mut Self {
         self.text(name, &value.to_string())
     }
 
-    /// The element, when there is a value.
+    /// Writes the element if there is a value.
     pub(crate) fn option(
         &mut self,
         name: &str,
@@ -50,7 +51,7 @@ impl Xml {
         self
     }
 
-    /// An element with members.
+    /// Writes an element with members.
     pub(crate) fn nest(&mut self, name: &str, members: impl FnOnce(&mut Self)) -> &mut Self {
         self.out.push('<');
         self.out.push_str(name);
@@ -65,7 +66,7 @@ impl Xml {
         self.end(name)
     }
 
-    /// `<name><item>…</item>…</name>`; an empty list is an empty element.
+    /// Writes `<name><item>…</item>…</name>`. An empty list becomes an empty element.
     pub(crate) fn list<T>(
         &mut self,
         name: &str,
@@ -86,20 +87,20 @@ impl Xml {
         self
     }
 
-    /// What was written.
+    /// Returns the written XML.
     pub(crate) fn finish(self) -> String {
         self.out
     }
 }
 
-/// A whole EC2 answer: root, request id, members.
+/// Returns a whole EC2 reply: root, request id, members.
 pub(crate) fn ec2_response(action: &str, request_id: &str, members: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{action}Response xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>{request_id}</requestId>{members}</{action}Response>"
     )
 }
 
-/// An EC2 error body: no name space, exactly one error, `RequestID` with a capital D.
+/// Returns an EC2 error body: no namespace, exactly one error, `RequestID` with a capital D.
 pub(crate) fn ec2_error(code: &str, message: &str, request_id: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Response><Errors><Error><Code>{}</Code><Message>{}</Message></Error></Errors><RequestID>{request_id}</RequestID></Response>",
@@ -108,14 +109,14 @@ pub(crate) fn ec2_error(code: &str, message: &str, request_id: &str) -> String {
     )
 }
 
-/// A whole STS answer.
+/// Returns a whole STS reply.
 pub(crate) fn sts_response(action: &str, request_id: &str, members: &str) -> String {
     format!(
         "<{action}Response xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><{action}Result>{members}</{action}Result><ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{action}Response>"
     )
 }
 
-/// An STS error body.
+/// Returns an STS error body.
 pub(crate) fn sts_error(code: &str, message: &str, request_id: &str) -> String {
     format!(
         "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>Sender</Type><Code>{}</Code><Message>{}</Message></Error><RequestId>{request_id}</RequestId></ErrorResponse>",
@@ -124,7 +125,7 @@ pub(crate) fn sts_error(code: &str, message: &str, request_id: &str) -> String {
     )
 }
 
-/// Text for an element's content. Characters that XML 1.0 cannot carry are replaced.
+/// Escapes text for an element's content. Replaces characters that XML 1.0 cannot represent.
 pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     let plain = |c: char| {
         !matches!(c, '&' | '<' | '>' | '"' | '\'') && (c >= ' ' || matches!(c, '\t' | '\n'))

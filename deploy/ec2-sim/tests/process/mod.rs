@@ -1,4 +1,4 @@
-//! The real binary, as a child of the test.
+//! The real binary, as a child process of the test.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
@@ -44,13 +44,13 @@ impl Process {
         }
     }
 
-    /// As kill -9.
+    /// Kills the process, like kill -9.
     pub fn kill(mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
     }
 
-    /// SIGTERM; the exit code.
+    /// Sends SIGTERM and returns the exit code.
     pub fn terminate(mut self) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
@@ -61,7 +61,7 @@ impl Process {
         self.ready["ec2"].as_str().expect("ec2")
     }
 
-    /// One EC2 request; the body of its answer.
+    /// Sends one EC2 request and returns the body of the reply.
     pub fn call(&self, form: &str) -> String {
         let mut stream =
             TcpStream::connect(self.url().trim_start_matches("http://")).expect("connect");
@@ -82,7 +82,7 @@ impl Process {
             .map_or(String::new(), |(_, body)| body.to_owned())
     }
 
-    /// Asks for a volume until its answer contains a text.
+    /// Describes a volume until the reply contains a text.
     pub fn wait_for(&self, volume: &str, wanted: &str) {
         let mut last = String::new();
         for _ in 0..1000 {
@@ -103,7 +103,7 @@ impl Drop for Process {
     }
 }
 
-/// The first text of an element.
+/// Returns the text of the first element of this name.
 pub fn text(body: &str, element: &str) -> String {
     body.split(&format!("<{element}>"))
         .nth(1)
@@ -122,7 +122,7 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// The headers of a signature that has the right form and is of now.
+/// Returns the headers of a well-formed signature with the current time.
 fn signature() -> String {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! A simulator inside the test, whose time the test moves.
+//! A simulator inside the test; the test advances the time.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
@@ -45,32 +45,32 @@ impl World {
         self.sim.handle(self.now, &request)
     }
 
-    /// Status and body.
+    /// Makes a call and returns status and body.
     pub fn call(&mut self, action: &str, parameters: &[(&str, &str)]) -> (u16, String) {
         let reply = self.reply(action, parameters);
         (reply.status, String::from_utf8(reply.body).expect("text"))
     }
 
-    /// The body of a call that must succeed.
+    /// Makes a call that must succeed and returns the body.
     pub fn ok(&mut self, action: &str, parameters: &[(&str, &str)]) -> String {
         let (status, body) = self.call(action, parameters);
         assert_eq!(status, 200, "{action} {parameters:?}: {body}");
         body
     }
 
-    /// Status, code and message of a call that must fail.
+    /// Makes a call that must fail and returns status, code and message.
     pub fn error(&mut self, action: &str, parameters: &[(&str, &str)]) -> (u16, String, String) {
         let (status, body) = self.call(action, parameters);
         assert_ne!(status, 200, "{action} {parameters:?}: {body}");
         (status, text(&body, "Code"), text(&body, "Message"))
     }
 
-    /// The code of a call that must fail.
+    /// Makes a call that must fail and returns the code.
     pub fn code(&mut self, action: &str, parameters: &[(&str, &str)]) -> String {
         self.error(action, parameters).1
     }
 
-    /// A volume that is available.
+    /// Creates a volume and returns its id; the volume is available.
     pub fn volume(&mut self, more: &[(&str, &str)]) -> String {
         let mut parameters = vec![
             ("AvailabilityZone", "us-east-1a"),
@@ -86,7 +86,8 @@ impl World {
         text(&body, "volumeId")
     }
 
-    /// The first text of an element in the answer of DescribeVolumes for one volume.
+    /// Returns the text of the first element of this name in the reply of DescribeVolumes for one
+    /// volume.
     pub fn of_volume(&mut self, id: &str, element: &str) -> String {
         let body = self.ok("DescribeVolumes", &[("VolumeId.1", id)]);
         text(&body, element)
@@ -119,12 +120,12 @@ pub fn request(key: &str, region: &str, action: &str, parameters: &[(&str, &str)
     }
 }
 
-/// The first text of an element, with XML's escapes undone; empty when it is not there.
+/// Returns the unescaped text of the first element of this name, or an empty string.
 pub fn text(body: &str, element: &str) -> String {
     all(body, element).into_iter().next().unwrap_or_default()
 }
 
-/// The texts of all elements of that name.
+/// Returns the unescaped texts of all elements of this name.
 pub fn all(body: &str, element: &str) -> Vec<String> {
     let (open, close) = (format!("<{element}>"), format!("</{element}>"));
     body.split(&open)

@@ -22,7 +22,7 @@ const FILTERS: &[&str] = &[
     "system-status.status",
 ];
 
-/// The most instances that a request may name.
+/// The maximum number of instances that a request may name.
 const MOST_IDS: usize = 100;
 
 pub(crate) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String> {
@@ -44,7 +44,7 @@ pub(crate) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String>
         return Ok(empty(call, "instanceStatusSet", &page));
     }
     let asked = |i: &Instance| (all || matches!(i.life, Life::Running)) && call.shows(&i.id);
-    // What is not asked about takes no place on a page.
+    // Instances that were not requested take no place on a page.
     let mut there: BTreeMap<String, &Instance> = BTreeMap::new();
     let mut named = None;
     match by_ids(call, &ids)? {
@@ -71,7 +71,8 @@ pub(crate) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String>
     Ok(x.finish())
 }
 
-/// The checks by their elements; `None`: one that is not made in the state that the instance is in.
+/// Returns the checks by element name; `None` for a check that EC2 does not make in the instance's
+/// state.
 fn checks(i: &Instance) -> [(&'static str, Option<Check>); 3] {
     let shown = |check: Check| match i.life {
         Life::Running => Some(check),

@@ -97,7 +97,7 @@ fn member(x: &mut Xml, t: &InstanceType) {
     })
     .nest("processorInfo", |x| {
         x.list("supportedArchitectures", [t.architecture], |x, a| {
-            // A list of plain values: the item has the text itself.
+            // In a list of plain values, the item holds the text itself.
             x.plain(a);
         });
     })

@@ -69,7 +69,8 @@ pub(crate) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-/// The instances of a list of ids, `None` without one. One that is not there fails the whole call.
+/// Returns the instances of a list of ids, or `None` if the list is empty. A missing instance fails
+/// the whole call.
 pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Option<Vec<&'a Instance>>> {
     if ids.is_empty() {
         return Ok(None);
@@ -86,7 +87,7 @@ pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Option<V
     match missing.as_slice() {
         [] => Ok(Some(ids.iter().filter_map(|id| known.get(*id)).collect())),
         [id] => Err(ApiError::no_instance(id)),
-        // unverified wording for several.
+        // unverified wording for several ids.
         several => Err(ApiError::client(
             "InvalidInstanceID.NotFound",
             format!("The instance IDs '{}' do not exist", several.join(", ")),

@@ -9,16 +9,16 @@ use crate::time::latency::Latency;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-/// What is done to an instance.
+/// A change of an instance's power state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Power {
-    /// Start it.
+    /// Starts the instance.
     Start,
-    /// Stop it; its volumes stay attached.
+    /// Stops the instance; the volumes stay attached.
     Stop,
-    /// Save its memory and stop it.
+    /// Saves the instance's memory and stops the instance.
     Hibernate,
-    /// End it for good.
+    /// Terminates the instance.
     Terminate,
 }
 
@@ -104,7 +104,8 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-/// Starts a change of an instance's power; `None` if there is no such instance, or it cannot change so. The state that follows.
+/// Begins a change of an instance's power state and returns the resulting state. Returns `None` if
+/// the instance does not exist or its state does not permit the change.
 pub fn power(
     realm: &mut Realm,
     latency: &mut Latency,
@@ -152,14 +153,14 @@ fn power_of(
         },
     };
     realm.update_instance(id, |i| match (power, i.life) {
-        // Already there, or on the way.
+        // The instance is already in the requested state or on the way to that state.
         (Power::Start, Life::Running | Life::Pending { .. })
         | (Power::Stop | Power::Hibernate, Life::Stopping { .. } | Life::Stopped)
         | (Power::Terminate, Life::ShuttingDown { .. } | Life::Terminated { .. }) => {}
         _ => {
             i.life = next;
             if power == Power::Start {
-                // Another host.
+                // The instance starts on another host.
                 i.checks = Checks::default();
             }
             if power != Power::Terminate {

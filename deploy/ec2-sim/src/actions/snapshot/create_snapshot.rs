@@ -1,4 +1,4 @@
-//! CreateSnapshot: no token; the same call again makes a second snapshot.
+//! CreateSnapshot. The action takes no client token; a repeated call creates a second snapshot.
 
 use crate::actions::render;
 use crate::actions::{Call, quota_check};

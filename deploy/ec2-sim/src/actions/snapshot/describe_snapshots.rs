@@ -41,7 +41,7 @@ pub(crate) fn describe_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
         return Ok(empty(call, "snapshotSet", &page));
     }
     let realm = &*call.realm;
-    // Snapshots here have no other owners: another owner has none to show.
+    // All simulated snapshots belong to this account, so a query for another owner finds none.
     let mine =
         |list: &[&str]| list.is_empty() || list.iter().any(|o| *o == "self" || *o == realm.account);
     let snapshots = realm.snapshots();
@@ -75,7 +75,7 @@ pub(crate) fn describe_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-/// The snapshots of a list of ids. One that is not there fails the whole call.
+/// Returns the snapshots of a list of ids. A missing snapshot fails the whole call.
 pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Vec<&'a Snapshot>> {
     ids.iter()
         .map(|id| {

@@ -1,4 +1,5 @@
-//! EnableFastSnapshotRestores, DisableFastSnapshotRestores, DescribeFastSnapshotRestores. The first two answer 200 with failures in the body.
+//! EnableFastSnapshotRestores, DisableFastSnapshotRestores, DescribeFastSnapshotRestores. The first
+//! two answer with status 200 and list failures in the body.
 
 use crate::actions::Call;
 use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
@@ -11,7 +12,7 @@ use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 
-/// What became of one snapshot in one zone.
+/// The result for one snapshot in one zone.
 struct Outcome {
     snapshot: String,
     zone: String,
@@ -46,7 +47,7 @@ fn enable_one(
             return Err((code.clone(), message.clone()));
         }
     }
-    // Codes of the items unverified.
+    // The items' error codes are unverified.
     let Some(s) = call.realm.snapshots().get(snapshot) else {
         let e = ApiError::no_snapshot(snapshot);
         return Err((e.code, e.message));

@@ -9,10 +9,10 @@ use crate::state::resources::{device_name, instance_type};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-/// Instances that may have one volume at the same time.
+/// The maximum number of instances to which a Multi-Attach volume can be attached at once.
 const MAX_MULTI_ATTACH: usize = 16;
 
-/// The order of tests is unverified.
+/// Answers AttachVolume. The order of the checks is unverified.
 pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
@@ -53,7 +53,8 @@ pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-/// Faults by which the name is in use: for reasons that are not listed, or because another was faster.
+/// Applies the faults that make the device name taken: by something that EC2 does not list, or by a
+/// concurrent attachment.
 fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
     for fault in call.faults {
         match fault {
@@ -66,7 +67,8 @@ fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
                 else {
                     continue;
                 };
-                // Nobody can be faster about a name that is taken: the request may have come twice.
+                // Nobody can win the race for a name that is already taken; the request may have
+                // arrived twice.
                 let slot = device_name::slot(device);
                 let taken = call
                     .realm
@@ -229,7 +231,8 @@ fn check_limit(call: &Call<'_>, instance: &str) -> ApiResult<()> {
     Ok(())
 }
 
-/// The card's number, where the type has so many. Code and wording unverified.
+/// Returns the card's number, if the instance type has that many cards. Code and wording
+/// unverified.
 fn check_card(call: &Call<'_>, instance: &str, card: i64) -> ApiResult<u32> {
     let cards = call
         .realm

@@ -1,4 +1,4 @@
-//! CopyVolumes: a copy of a volume's bytes of this moment, in the same zone.
+//! CopyVolumes: copies a volume's current bytes to a new volume in the same zone.
 
 use super::create_volume::{check_token, creation, describe_new};
 use crate::actions::render::{self, View};
@@ -139,7 +139,8 @@ fn answer(call: &Call<'_>, v: &Volume) -> String {
     x.finish()
 }
 
-/// The source's state and the copies under way. Codes unverified but for the limit of the region.
+/// Checks the source's state and the copies in progress. All codes but that of the Region's limit
+/// are unverified.
 fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
     let state = |what: String| Err(ApiError::client("IncorrectState", what));
     if from.life != Life::Ready {

@@ -16,24 +16,25 @@ use crate::time::Millis;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-/// What was asked for, tested as far as the request alone allows.
+/// The request, checked as far as possible without looking at the state.
 struct CreateVolumeRequest {
     zone: String,
     kind: &'static VolumeType,
     shape: Shape,
     snapshot: Option<String>,
-    /// As it was sent.
+    /// As sent in the request.
     encrypted: Option<bool>,
     kms_key: Option<String>,
     outpost: Option<String>,
     rate: Option<u32>,
     tags: Tags,
     token: Option<String>,
-    /// The parameters that have a default, as they were sent.
+    /// The parameters that have a default, as sent in the request.
     sent: Vec<Option<String>>,
 }
 
-/// The order is EC2's: parameters, permission, dry run, multi-attach, token, snapshot.
+/// Answers CreateVolume. The order of the checks is EC2's: parameters, permission, dry run,
+/// multi-attach, token, snapshot.
 pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let asked = parse(call)?;
     permit(call, &asked)?;
@@ -54,7 +55,8 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
         {
             return match call.realm.volumes().get(id) {
                 Some(v) => Ok(answer(call, v)),
-                // The volume failed after it was accepted and is gone; its token stays spent.
+                // The volume failed after the request was accepted and is gone; its token stays
+                // used.
                 None => Err(ApiError::client(
                     "IdempotentParameterMismatch",
                     format!(
@@ -81,7 +83,7 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
             ));
         }
         if s.encrypted && asked.encrypted == Some(false) {
-            // Recorded code; unverified wording.
+            // The code was recorded; the wording is unverified.
             return Err(ApiError::combination(
                 "The parameter encrypted cannot be false for a volume from an encrypted snapshot.",
             ));
@@ -139,7 +141,7 @@ fn permit(call: &Call<'_>, asked: &CreateVolumeRequest) -> ApiResult<()> {
     call.permit_tagging("volume", &asked.tags)
 }
 
-/// The condition keys of a volume that is about to be made.
+/// Adds the condition keys of a volume that is about to be created.
 pub(super) fn describe_new(about: &mut Context, shape: &Shape, zone: &str, encrypted: bool) {
     about
         .set("ec2:VolumeType", shape.volume_type.as_str())
@@ -205,7 +207,7 @@ fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
         .and_then(|id| call.realm.snapshots().get(id));
     let size = match (size, &snapshot, from) {
         (None, None, _) => return Err(ApiError::missing("size/snapshot")),
-        // A size below the snapshot's is raised without a word.
+        // EC2 silently raises a size below the snapshot's.
         (Some(size), _, Some(s)) => size.max(s.size),
         (None, _, Some(s)) => s.size,
         (Some(size), _, None) => size,
@@ -237,8 +239,9 @@ fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
     })
 }
 
-/// What two requests with the same token must agree on: parameters as they were sent, so that a default that is sent is another than one that is not.
-/// Tags are ordered and zones named, so that neither order nor form counts.
+/// Returns what two requests with the same token must agree on. Parameters count as sent: an
+/// explicit default differs from an omitted parameter. Tags are sorted and zones are named, so
+/// neither order nor form matters.
 fn fingerprint(a: &CreateVolumeRequest) -> String {
     format!(
         "create|{}|{:?}|{:?}|{:?}|{:?}|{:?}|{:?}|{:?}",
@@ -289,7 +292,7 @@ fn build(
             Some(id) => Origin::Snapshot(id.clone()),
             None => Origin::Blank,
         },
-        // An encrypted snapshot gives an encrypted volume, whatever was asked.
+        // A volume from an encrypted snapshot is encrypted, whatever the request says.
         encrypted: asked.encrypted == Some(true) || source.0,
         kms_key,
         outpost: asked.outpost.clone(),
@@ -309,7 +312,8 @@ fn build(
     }
 }
 
-/// How creation goes on, faults and a key that may not be used considered: of the latter nothing is said, the volume vanishes.
+/// Returns the volume's state during creation, given the faults. If the caller may not use the key,
+/// the volume vanishes without an error in the reply.
 pub(super) fn creation(faults: &[Fault], key_refused: bool, begin: Millis, until: Millis) -> Life {
     let failed = faults.iter().find_map(|f| match f {
         Fault::FailCreate { outcome, after_ms } => Some((

@@ -4,7 +4,8 @@ use crate::actions::Call;
 use crate::state::resources::volume::Life;
 use crate::wire::api_error::{ApiError, ApiResult};
 
-/// The order is EC2's: id given, id well-formed, volume there, permission, dry run, attachments.
+/// Answers DeleteVolume. The order of the checks is EC2's: id given, id well-formed, volume exists,
+/// permission, dry run, attachments.
 pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.text("VolumeId");
@@ -41,7 +42,7 @@ pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
     Ok("<return>true</return>".to_owned())
 }
 
-/// Begins the deletion of a volume that is free.
+/// Begins the deletion of a detached volume.
 pub(super) fn begin(call: &mut Call<'_>, id: &str) {
     let until = call.begin.plus(call.latency.sample("volume_delete"));
     call.realm

@@ -123,7 +123,7 @@ fn member(call: &Call<'_>, x: &mut Xml, v: &Volume) {
         x.nest("initializationStatusDetails", |x| {
             x.text("initializationType", &i.kind)
                 .value("progress", v.initialized_percent(call.now));
-            // Only a rate that was paid for gives an estimate.
+            // Only a provisioned rate yields an estimate.
             if i.kind == "provisioned-rate" {
                 x.value(
                     "estimatedTimeToCompleteInSeconds",

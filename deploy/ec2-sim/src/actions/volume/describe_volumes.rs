@@ -33,7 +33,7 @@ const FILTERS: &[&str] = &[
     "volume-type",
 ];
 
-/// A dry run is answered first, even for malformed ids.
+/// Answers DescribeVolumes. A dry run is answered first, even with malformed ids.
 pub(crate) fn describe_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let p = call.params;
@@ -75,7 +75,7 @@ pub(crate) fn describe_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-/// The volumes of a list of ids. One that is not there fails the whole call.
+/// Returns the volumes of a list of ids. A missing volume fails the whole call.
 pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Vec<&'a Volume>> {
     let mut ids = ids.to_vec();
     ids.sort_unstable();
@@ -91,7 +91,7 @@ pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Vec<&'a 
             .filter_map(|id| call.realm.volumes().get(*id))
             .collect()),
         [id] => Err(ApiError::no_volume(id)),
-        // unverified wording for several.
+        // unverified wording for several ids.
         several => Err(ApiError::client(
             "InvalidVolume.NotFound",
             format!("The volumes '{}' do not exist.", several.join(", ")),
@@ -99,7 +99,7 @@ pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Vec<&'a 
     }
 }
 
-/// What an index gives for the filters, when the whole answer is asked for at once.
+/// Returns the candidates that an index finds for the filters, if the request asks for no paging.
 fn indexed<'a>(call: &'a Call<'_>, filters: &Filters, page: &Page) -> Option<Vec<&'a Volume>> {
     if page.max.is_some() || page.after.is_some() {
         return None;

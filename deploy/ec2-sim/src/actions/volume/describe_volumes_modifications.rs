@@ -8,7 +8,8 @@ use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 
-/// The documentation names `targetMultiAttachEnabled`; the service takes `target-multi-attach-enabled`.
+/// The documentation names `targetMultiAttachEnabled`; the service accepts
+/// `target-multi-attach-enabled`.
 const FILTERS: &[&str] = &[
     "modification-state",
     "original-iops",

@@ -47,7 +47,7 @@ pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
             if a.detach(until, force) && busy {
                 a.phase = Phase::Busy { again: until };
             }
-            // The reply says detaching, whatever comes of it.
+            // The reply always shows `detaching`.
             let mut said = a.clone();
             said.phase = Phase::Detaching { until, force };
             render::attachment(&mut x, volume, &said);
@@ -57,7 +57,7 @@ pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-/// When the device is asked for, and whether `busy` is shown until then.
+/// Returns when the simulator asks the device to go, and whether it shows `busy` until then.
 fn plan(call: &mut Call<'_>) -> (Option<Millis>, bool) {
     for fault in call.faults {
         if let Fault::StuckDetach { for_ms, busy } = fault {
@@ -67,7 +67,7 @@ fn plan(call: &mut Call<'_>) -> (Option<Millis>, bool) {
     (Some(call.begin.plus(call.latency.sample("detach"))), false)
 }
 
-/// The instance from which the volume is to go.
+/// Returns the instance from which to detach the volume.
 fn check(
     call: &Call<'_>,
     v: &Volume,

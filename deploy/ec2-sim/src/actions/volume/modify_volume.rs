@@ -10,7 +10,7 @@ use crate::time::DAY_MS;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-/// What the request changes.
+/// The requested changes.
 struct Change<'a> {
     size: Option<u32>,
     kind: Option<&'a str>,
@@ -18,11 +18,11 @@ struct Change<'a> {
     multi_attach: Option<bool>,
 }
 
-/// A dry run is answered before any test.
+/// Answers ModifyVolume. A dry run is answered before any other check.
 pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     call.permit(|c| {
-        // Without an id, the action as such is judged.
+        // Without an id, IAM judges the action on `*`.
         vec![c.existing(p.text("VolumeId").unwrap_or("*"))]
     })?;
     call.dry_run()?;
@@ -102,7 +102,7 @@ fn check_state(v: &Volume) -> ApiResult<()> {
     }
 }
 
-/// So many modifications in any 24 hours; no-change calls count.
+/// Limits the modifications within any 24 hours; a call that changes nothing counts too.
 fn check_rate(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
     let recent: Vec<_> = v
         .modified
@@ -162,7 +162,8 @@ fn target(v: &Volume, c: &Change<'_>) -> ApiResult<Shape> {
     Ok(shape)
 }
 
-/// What is kept or filled in when it is not given: the same type keeps what it has; gp2 to gp3 gets no less than it had.
+/// Fills in omitted values: the same type keeps its values; a change from gp2 to gp3 gives at least
+/// the previous performance.
 fn filled(now: &Shape, kind: &str, wanted: Wanted) -> Wanted {
     let same = kind == now.volume_type;
     let limits = |iops: bool| {

@@ -1,4 +1,4 @@
-//! ModifyVolumeAttribute: whether I/O is switched on by itself after a fault.
+//! ModifyVolumeAttribute: sets whether I/O resumes automatically after a fault.
 
 use crate::actions::Call;
 use crate::wire::api_error::{ApiError, ApiResult};

@@ -1,4 +1,5 @@
-//! Whether an account has ever more than its limits allow, counted from what exists and not from what was accepted.
+//! Checks whether an account exceeds its limits, counting existing resources rather than accepted
+//! requests.
 
 use crate::limits::quotas::Quotas;
 use crate::state::realm::usage;
@@ -9,30 +10,30 @@ use crate::time::{DAY_MS, Millis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Something that a limit counts.
+/// A quantity that a limit restricts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Measure {
-    /// GiB of volumes of a type.
+    /// The GiB of volumes of a type.
     Storage(String),
-    /// Provisioned operations per second of volumes of a type.
+    /// The provisioned operations per second of volumes of a type.
     Iops(String),
-    /// GiB of volumes of a type in a zone.
+    /// The GiB of volumes of a type in a zone.
     Room(String, String),
-    /// GiB of volumes that become of a type.
+    /// The GiB of volumes under modification to a type.
     Modified(String),
-    /// Modifications of a volume in 24 hours.
+    /// The modifications of a volume in 24 hours.
     Modifications(String),
-    /// MiB per second of initialization that was asked for.
+    /// The MiB per second of initialization at requested rates.
     Initialization,
-    /// Copies under way.
+    /// The volume copies in progress.
     Copies,
-    /// Snapshots.
+    /// The snapshots.
     Snapshots,
-    /// Pending snapshots.
+    /// The pending snapshots.
     Pending,
-    /// Pending snapshots of a volume.
+    /// The pending snapshots of a volume.
     PendingOf(String),
-    /// Fast restores.
+    /// The fast snapshot restores.
     FastRestores,
 }
 
@@ -55,7 +56,7 @@ impl fmt::Display for Measure {
 }
 
 impl Measure {
-    /// What is used, and what may be; none when there is no limit.
+    /// Returns the used and the permitted amount, or `None` if there is no limit.
     fn taken(&self, realm: &Realm, quotas: &Quotas, now: Millis) -> Option<(u64, u64)> {
         let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         Some(match self {
@@ -95,7 +96,7 @@ impl Measure {
                 number(quotas.pending_snapshots?),
             ),
             Self::PendingOf(id) => {
-                // A volume that is gone gets no more of them.
+                // A deleted volume gets no more snapshots.
                 let kind = &realm.volumes().get(id)?.shape.volume_type;
                 (
                     number(usage::pending_snapshots(realm, Some(id))),
@@ -120,7 +121,8 @@ fn gib(tib: f64) -> u64 {
     gib
 }
 
-/// What the change of a resource can have brought above a limit. What is not limited is left out, so that a large world is not counted for nothing.
+/// Returns the measures that a change of this resource may have raised above a limit. Leaves out
+/// measures without a limit, to avoid counting a large state needlessly.
 fn concerned(realm: &Realm, quotas: &Quotas, key: &Key, now: Millis) -> Vec<Measure> {
     let mut all = Vec::new();
     match key {
@@ -169,12 +171,13 @@ fn concerned(realm: &Realm, quotas: &Quotas, key: &Key, now: Millis) -> Vec<Meas
     all
 }
 
-/// What was above its limit when the limit came: that much is no violation, more is.
+/// The amounts that exceeded a limit when the limit was set. The excess is a violation only if it
+/// grows.
 #[derive(Debug, Default)]
 pub(super) struct QuotaExcess(BTreeMap<(String, Measure), u64>);
 
 impl QuotaExcess {
-    /// The limits are these from now on.
+    /// Sets new limits.
     pub(super) fn begin(&mut self, realms: &[Realm], quotas: &Quotas, now: Millis) {
         self.0.clear();
         for realm in realms {
@@ -196,7 +199,7 @@ impl QuotaExcess {
         }
     }
 
-    /// What this change brought above a limit, in words.
+    /// Returns descriptions of the limits that this change exceeded.
     pub(super) fn exceeded(
         &mut self,
         realm: &Realm,
@@ -215,7 +218,7 @@ impl QuotaExcess {
                 continue;
             }
             match self.0.get_mut(&key) {
-                // What has become less may not become more again.
+                // An excess that has shrunk must not grow again.
                 Some(before) if used <= *before => *before = used,
                 _ => found.push(format!("{used} {}, the limit is {most}", key.1)),
             }
@@ -327,7 +330,7 @@ mod tests {
             let mut limits = QuotaExcess::default();
             let found = limits.exceeded(&realm, &quotas, &key, Millis(1));
             assert_eq!(found.first().map_or("", String::as_str), wanted);
-            // What was there before the limit may stay, and may not become more.
+            // An excess from before the limit may stay but must not grow.
             limits.begin(std::slice::from_ref(&realm), &quotas, Millis(1));
             assert_eq!(limits.exceeded(&realm, &quotas, &key, Millis(1)), [""; 0]);
             realm.put_volume(volume(2, change));

@@ -1,4 +1,4 @@
-//! What a realm looked like a moment ago, for reads that are behind.
+//! Recent versions of a realm's resources, for stale reads.
 
 use super::{Key, Realm};
 use crate::state::consistency::View;
@@ -9,10 +9,10 @@ use crate::state::resources::volume::Volume;
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-/// Before everything: the version that was there when the history began.
+/// The time of the versions that existed when the history began: before any other time.
 const ALWAYS: Millis = Millis(i64::MIN);
 
-/// The versions of all resources, as far back as a read can be.
+/// The versions of all resources, as far back as a read can reach.
 #[derive(Debug)]
 pub(super) struct History {
     volumes: Versions<Volume>,
@@ -20,11 +20,11 @@ pub(super) struct History {
     instances: Versions<Instance>,
 }
 
-/// Versions of one kind of resource: since when, and what (`None`: not there).
+/// The versions of one kind of resource: start time and content (`None`: absent).
 #[derive(Debug)]
 struct Versions<T> {
     all: HashMap<String, VecDeque<(Millis, Option<T>)>>,
-    /// Those of which more than one version can still be seen.
+    /// The ids of resources of which more than one version is still visible.
     recent: BTreeSet<String>,
 }
 
@@ -72,7 +72,8 @@ impl<T: Clone> Versions<T> {
         });
     }
 
-    /// The resources of which the view shows another version than the newest, with that version.
+    /// Returns the resources of which the view does not show the newest version, with the version
+    /// that it shows.
     fn behind(&self, now: Millis, view: &View) -> Vec<(String, Option<T>)> {
         let mut out = Vec::new();
         for id in &self.recent {
@@ -91,7 +92,7 @@ impl<T: Clone> Versions<T> {
     }
 }
 
-/// The truth that a view has displaced.
+/// The current versions that a view has replaced.
 #[derive(Debug)]
 #[must_use = "the truth must be put back"]
 pub struct Displaced {
@@ -101,7 +102,7 @@ pub struct Displaced {
 }
 
 impl Realm {
-    /// Keeps versions for so long from now on; 0: no longer.
+    /// Keeps versions for `keep_ms` from now on; 0 drops the history.
     pub(crate) fn keep_history(&mut self, keep_ms: u64) {
         if keep_ms == 0 {
             self.history = None;
@@ -114,7 +115,8 @@ impl Realm {
         }
     }
 
-    /// Notes the new versions of what has changed, and forgets those that no read can see any more.
+    /// Records the new versions of changed resources, and drops versions that no read can see any
+    /// longer.
     pub(crate) fn note_history<'a>(
         &mut self,
         changed: impl Iterator<Item = &'a Key>,
@@ -137,7 +139,7 @@ impl Realm {
         history.instances.forget(now, keep_ms);
     }
 
-    /// Shows the realm as a view sees it, until [`Realm::put_back`].
+    /// Replaces the realm's state with a view, until [`Realm::put_back`].
     pub(crate) fn show(&mut self, now: Millis, view: &View) -> Displaced {
         let (volumes, snapshots, instances) = match &self.history {
             None => (Vec::new(), Vec::new(), Vec::new()),
@@ -154,7 +156,7 @@ impl Realm {
         })
     }
 
-    /// Puts the truth back.
+    /// Restores the current state.
     pub(crate) fn put_back(&mut self, truth: Displaced) {
         drop(self.exchange(truth));
     }
@@ -190,7 +192,7 @@ impl Realm {
         }
     }
 
-    /// Replaces a volume and what the indexes know of it.
+    /// Replaces a volume and its index entries.
     pub(super) fn swap_volume(&mut self, id: &str, new: Option<Volume>) -> Option<Volume> {
         let old = self.volumes.remove(id);
         if let Some(v) = &old {
@@ -212,7 +214,7 @@ impl Realm {
         old
     }
 
-    /// Replaces a snapshot and what the indexes know of it.
+    /// Replaces a snapshot and its index entries.
     pub(super) fn swap_snapshot(&mut self, id: &str, new: Option<Snapshot>) -> Option<Snapshot> {
         let old = self.snapshots.remove(id);
         if let Some(s) = &old {

@@ -4,7 +4,8 @@ use super::{Key, Realm};
 use serde::Serialize;
 
 impl Realm {
-    /// The records that changed since the last call, with their present content as JSON (`None`: gone).
+    /// Returns the records that changed since the last call, with their current content as JSON
+    /// (`None`: deleted).
     pub fn take_changes(&mut self) -> Vec<(Key, Option<String>)> {
         std::mem::take(&mut self.changed)
             .into_iter()
@@ -21,7 +22,7 @@ impl Realm {
             .collect()
     }
 
-    /// Every record, for a fresh copy of the state.
+    /// Marks every record as changed, for a full copy of the state.
     pub fn mark_all_changed(&mut self) {
         self.changed
             .extend(self.volumes.keys().cloned().map(Key::Volume));
@@ -35,10 +36,10 @@ impl Realm {
             .extend(self.fast_restores.keys().cloned().map(Key::FastRestore));
     }
 
-    /// Puts a record back as it was on disk.
+    /// Restores a record from disk.
     ///
     /// # Errors
-    /// When the record does not have the form of its kind.
+    /// Fails if the record does not have the form of its kind.
     pub fn restore(
         &mut self,
         key: &Key,
@@ -66,6 +67,6 @@ impl Realm {
 }
 
 fn encode<T: Serialize>(value: Option<&T>) -> Option<String> {
-    // The types hold nothing that JSON cannot say: no map with keys other than text.
+    // JSON can represent every value of these types: no map has keys other than strings.
     value.and_then(|v| serde_json::to_string(v).ok())
 }

@@ -1,4 +1,5 @@
-//! How much of its limits an account has used: what a call is tested against before it is accepted, and what the invariants count afterwards.
+//! An account's usage of its limits. Calls are checked against it before they are accepted; the
+//! invariants count it afterwards.
 
 use super::Realm;
 use crate::state::resources::modification::{Shape, State};
@@ -6,7 +7,8 @@ use crate::state::resources::snapshot::Life as SnapshotLife;
 use crate::state::resources::volume::{Origin, Volume};
 use crate::time::Millis;
 
-/// The shapes that a volume has a claim to: its own, and the one that an accepted modification will give it.
+/// Returns the shapes that count for a volume: the current one, and the target of an accepted
+/// modification.
 fn shapes(v: &Volume) -> impl Iterator<Item = &Shape> {
     let coming = v
         .modification
@@ -16,7 +18,7 @@ fn shapes(v: &Volume) -> impl Iterator<Item = &Shape> {
     std::iter::once(&v.shape).chain(coming)
 }
 
-/// The most that a volume's shapes of one type claim.
+/// Returns the largest amount among a volume's shapes of one type.
 fn claim(v: &Volume, kind: &str, of: impl Fn(&Shape) -> u64) -> u64 {
     shapes(v)
         .filter(|s| s.volume_type == kind)
@@ -25,7 +27,7 @@ fn claim(v: &Volume, kind: &str, of: impl Fn(&Shape) -> u64) -> u64 {
         .unwrap_or(0)
 }
 
-/// Volumes that count: neither an instance's own nor on their way out.
+/// Returns the volumes that count: neither `root` volumes nor volumes being deleted.
 fn counted(realm: &Realm) -> impl Iterator<Item = &Volume> {
     realm
         .volumes()
@@ -41,7 +43,7 @@ fn operations(s: &Shape) -> u64 {
     u64::from(s.iops.unwrap_or(0))
 }
 
-/// GiB of volumes of a type, in one zone or in all; one volume may be left out.
+/// Returns the GiB of volumes of a type, in one zone or in all; one volume can be left out.
 pub(crate) fn storage_gib(
     realm: &Realm,
     kind: &str,
@@ -54,7 +56,7 @@ pub(crate) fn storage_gib(
         .sum()
 }
 
-/// Provisioned operations per second of volumes of a type; one volume may be left out.
+/// Returns the provisioned operations per second of volumes of a type; one volume can be left out.
 pub(crate) fn iops(realm: &Realm, kind: &str, without: Option<&str>) -> u64 {
     counted(realm)
         .filter(|v| without != Some(v.id.as_str()))
@@ -62,7 +64,7 @@ pub(crate) fn iops(realm: &Realm, kind: &str, without: Option<&str>) -> u64 {
         .sum()
 }
 
-/// GiB of volumes that are being modified to become of a type.
+/// Returns the GiB of volumes under modification to a type.
 pub(crate) fn modification_gib(realm: &Realm, kind: &str) -> u64 {
     realm
         .volumes()
@@ -75,7 +77,7 @@ pub(crate) fn modification_gib(realm: &Realm, kind: &str) -> u64 {
         .sum()
 }
 
-/// MiB per second at which volumes are being initialized because it was asked for.
+/// Returns the MiB per second at which volumes are being initialized at requested rates.
 pub(crate) fn initialization_rate(realm: &Realm, now: Millis) -> u64 {
     realm
         .volumes()
@@ -86,7 +88,7 @@ pub(crate) fn initialization_rate(realm: &Realm, now: Millis) -> u64 {
         .sum()
 }
 
-/// Copies of volumes that are not complete.
+/// Returns the volume copies in progress.
 pub(crate) fn copies(realm: &Realm, now: Millis) -> impl Iterator<Item = &Volume> {
     realm
         .volumes()
@@ -94,7 +96,7 @@ pub(crate) fn copies(realm: &Realm, now: Millis) -> impl Iterator<Item = &Volume
         .filter(move |v| matches!(v.origin, Origin::Volume(_)) && v.initialized_percent(now) < 100)
 }
 
-/// Snapshots that are not complete, of one volume or of all.
+/// Returns the number of pending snapshots, of one volume or of all.
 pub(crate) fn pending_snapshots(realm: &Realm, of: Option<&str>) -> usize {
     realm
         .snapshots()
@@ -105,7 +107,7 @@ pub(crate) fn pending_snapshots(realm: &Realm, of: Option<&str>) -> usize {
         .count()
 }
 
-/// Fast restores that are not disabled.
+/// Returns the number of fast snapshot restores that are not disabled.
 pub(crate) fn fast_restores(realm: &Realm) -> usize {
     let all = realm.fast_restores().values();
     all.filter(|f| f.disabled.is_none()).count()

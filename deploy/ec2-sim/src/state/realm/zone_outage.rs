@@ -1,11 +1,11 @@
-//! A zone that does not answer.
+//! Outage of a zone.
 
 use super::Realm;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::query::Params;
 
 impl Realm {
-    /// Changes a zone's state. False if there is no such zone.
+    /// Changes a zone's state. Returns false if the zone does not exist.
     pub fn set_zone_state(&mut self, name: &str, state: &str) -> bool {
         match self.zones.iter_mut().find(|z| z.name == name) {
             Some(z) => {
@@ -16,10 +16,13 @@ impl Realm {
         }
     }
 
-    /// Refuses what an unavailable zone cannot do: changes of what is in it, and reads.
+    /// Refuses calls that an unavailable zone cannot answer: changes of resources in the zone, and
+    /// reads.
     ///
-    /// Of DescribeInstances EC2's API reference says that calls without instance ids, or with ids of the affected zone, may fail, and that calls
-    /// with ids of other zones alone work; here they do fail, and those of volumes likewise ([`super::Reads`]). Status and wording unverified.
+    /// EC2's API reference says about DescribeInstances that calls without instance ids, or with
+    /// ids of the affected zone, may fail, and that calls with only ids of other zones work. In the
+    /// simulator the former always fail, and so do the corresponding calls for volumes
+    /// ([`super::Reads`]). Status and wording unverified.
     pub(crate) fn check_zones(&self, action: &str, params: &Params) -> ApiResult<()> {
         let down: Vec<_> = self
             .zones

@@ -1,75 +1,77 @@
-//! An attachment's life: attaching -> attached -> detaching (-> busy) -> gone.
+//! The lifecycle of an attachment: attaching -> attached -> detaching (-> busy) -> gone.
 
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
-/// Where an attachment stands. A `None` time means: stuck until somebody acts.
+/// The phase of an attachment. A time of `None` means that the attachment is stuck until somebody
+/// acts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum Phase {
-    /// Accepted; the device is not there yet.
+    /// AttachVolume was accepted; the device does not exist yet.
     Attaching {
-        /// When it becomes attached.
+        /// When the attachment becomes attached.
         until: Option<Millis>,
-        /// When DescribeInstances already says attached, if that is earlier than DescribeVolumes does.
+        /// When DescribeInstances already shows `attached`, if that is earlier than
+        /// DescribeVolumes.
         mapped: Option<Millis>,
     },
     /// The instance has the device.
     Attached,
-    /// A detach was accepted.
+    /// DetachVolume was accepted.
     Detaching {
-        /// When the device is asked for.
+        /// When the simulator asks the device to go.
         until: Option<Millis>,
-        /// Whether the guest is asked at all.
+        /// Whether the device is removed without asking the guest.
         force: bool,
     },
-    /// The guest still holds the device after a detach was accepted.
+    /// The guest still holds the device after DetachVolume was accepted.
     Busy {
-        /// When to look again.
+        /// When to check again.
         again: Option<Millis>,
     },
 }
 
-/// One volume on one instance.
+/// The attachment of one volume to one instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// The instance.
+    /// The instance's id.
     pub instance: String,
-    /// The device name as it was asked for.
+    /// The device name as requested.
     pub device: String,
     /// When AttachVolume was accepted.
     pub since: Millis,
-    /// Where it stands.
+    /// The phase of the attachment.
     pub phase: Phase,
-    /// Whether the volume goes with the instance.
+    /// Whether the volume is deleted with the instance.
     pub delete_on_termination: bool,
-    /// The EBS card, where the instance type has several.
+    /// The EBS card, for instance types with several.
     pub card: u32,
-    /// When the device appears, if it has not yet.
+    /// When the device appears, if it has not appeared yet.
     pub appears: Option<Millis>,
-    /// How long after `attached` the device appears, where a fault says so, milliseconds.
+    /// How long after `attached` the device appears, if a fault delays it, in milliseconds.
     #[serde(default)]
     pub device_late_ms: Option<u64>,
 }
 
-/// What became of an attachment when its time came.
+/// The result of a due transition of an attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachmentEvent {
     /// Nothing is due.
     None,
-    /// It has become attached: the device must appear.
+    /// The attachment is complete: the device must appear.
     Attached,
-    /// The device, which was late, must appear.
+    /// The device is late and must appear now.
     Appear,
-    /// The device must be taken away, or found held.
+    /// The device must be removed, unless the guest holds it.
     Release {
-        /// Without asking the guest.
+        /// Whether to remove the device without asking the guest.
         force: bool,
     },
 }
 
 impl Attachment {
-    /// A new attachment that becomes attached at `until`.
+    /// Creates an attachment that becomes attached at `until`.
     pub fn new(instance: &str, device: &str, now: Millis, until: Option<Millis>) -> Self {
         Self {
             instance: instance.to_owned(),
@@ -86,7 +88,7 @@ impl Attachment {
         }
     }
 
-    /// The state as DescribeVolumes says it.
+    /// Returns the state as DescribeVolumes shows it.
     pub fn status(&self) -> &'static str {
         match self.phase {
             Phase::Attaching { .. } => "attaching",
@@ -96,7 +98,8 @@ impl Attachment {
         }
     }
 
-    /// The state as the block-device mapping of DescribeInstances says it: it knows no `busy`, and may run ahead.
+    /// Returns the state in the block device mapping of DescribeInstances, which never shows `busy`
+    /// and may show `attached` early.
     pub fn mapping_status(&self, now: Millis) -> &'static str {
         match self.phase {
             Phase::Attaching {
@@ -107,7 +110,7 @@ impl Attachment {
         }
     }
 
-    /// When something is due.
+    /// Returns when the next transition is due.
     pub fn due(&self) -> Option<Millis> {
         match self.phase {
             Phase::Attaching { until, .. } | Phase::Detaching { until, .. } => until,
@@ -116,7 +119,8 @@ impl Attachment {
         }
     }
 
-    /// Accepts a detach. True if the state changed: a detach of what is detaching already is answered and changes nothing.
+    /// Accepts a detach and returns whether the state changed. Repeating a detach changes nothing,
+    /// unless the repetition is forced.
     pub fn detach(&mut self, until: Option<Millis>, force: bool) -> bool {
         let begins = matches!(self.phase, Phase::Attaching { .. } | Phase::Attached);
         if begins || force {
@@ -126,7 +130,7 @@ impl Attachment {
         begins || force
     }
 
-    /// Takes the step that is due.
+    /// Performs the transition that is due.
     pub fn advance(&mut self, now: Millis) -> AttachmentEvent {
         if self.due().is_none_or(|d| d > now) {
             return AttachmentEvent::None;

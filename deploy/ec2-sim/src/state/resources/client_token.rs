@@ -1,35 +1,36 @@
-//! Client tokens: the same call again gives the same volume.
+//! Client tokens: repeating a call returns the same volume.
 
 use crate::time::Millis;
 use crate::wire::api_error::{ApiError, ApiResult};
 use serde::{Deserialize, Serialize};
 
-/// What a token was used for. A token stays spent when creation fails later or the volume is deleted.
+/// The use of a token. A token stays used when creation fails later or the volume is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenUse {
-    /// The volume it made.
+    /// The id of the created volume.
     pub volume: String,
-    /// The parameters, in a form that does not depend on the order of tags or on how the zone was named.
+    /// The parameters, in a form that depends neither on the order of tags nor on how the request
+    /// named the zone.
     pub fingerprint: String,
-    /// When it was used.
+    /// The time at which the token was used.
     pub at: Millis,
-    /// The volume was deleted since.
+    /// Whether the volume was deleted since.
     pub deleted: bool,
 }
 
-/// What a token means for a request.
+/// The consequence of a token for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
-    /// Not seen, or forgotten: go on.
+    /// The token is new or forgotten: the request continues.
     Fresh,
-    /// The same request before: answer with that volume.
+    /// The request is a repetition: the reply shows the same volume.
     Replay(&'a str),
 }
 
-/// The longest token.
+/// The maximum length of a token, in characters.
 pub(crate) const MAX_LENGTH: usize = 64;
 
-/// Judges a request's token.
+/// Checks a request's token.
 ///
 /// # Errors
 /// `IdempotentParameterMismatch` in its two wordings.

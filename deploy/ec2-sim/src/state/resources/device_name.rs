@@ -1,6 +1,7 @@
 //! Device names that EC2 accepts on instances with hardware virtualization.
 
-/// Whether EC2 takes the name: `/dev/sd[a-z]`, `/dev/sda1`, `/dev/sda2`, `/dev/xvd[a-z]`, `/dev/xvd[a-c][a-z]`, `/dev/xvdd[a-x]`.
+/// Returns whether EC2 accepts the name: `/dev/sd[a-z]`, `/dev/sda1`, `/dev/sda2`, `/dev/xvd[a-z]`,
+/// `/dev/xvd[a-c][a-z]`, `/dev/xvdd[a-x]`.
 pub(crate) fn valid(name: &str) -> bool {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     if matches!(name, "sda1" | "sda2") {
@@ -18,7 +19,8 @@ pub(crate) fn valid(name: &str) -> bool {
     matches!(name.strip_prefix("sd").map(str::as_bytes), Some([a]) if lower(a))
 }
 
-/// The name without prefix and spelling: `sdb` and `xvdb` are one name for the collision test, and so are `sda1` and `xvda1`.
+/// Returns the name without its prefix, so that spellings compare equal: `sdb` and `xvdb` collide,
+/// and so do `sda1` and `xvda1`.
 pub(crate) fn slot(name: &str) -> &str {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     name.strip_prefix("xvd")

@@ -1,27 +1,28 @@
-//! Fast snapshot restore of one snapshot in one zone: enabling -> optimizing -> enabled; disabling -> disabled.
+//! Fast snapshot restore of one snapshot in one zone: enabling -> optimizing -> enabled; disabling
+//! -> disabled.
 
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
-/// One snapshot in one zone.
+/// Fast snapshot restore of one snapshot in one zone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FastRestore {
-    /// The snapshot.
+    /// The snapshot's id.
     pub snapshot: String,
-    /// Zone name.
+    /// The name of the zone.
     pub zone: String,
-    /// When it was asked for.
+    /// When the restore was requested.
     pub enabling: Millis,
     /// When `optimizing` begins.
     pub optimizing: Millis,
-    /// When it is enabled.
+    /// When `enabled` begins.
     pub enabled: Millis,
-    /// When it was switched off, and when that is done.
+    /// When disabling was requested, and when it is complete.
     pub disabled: Option<(Millis, Millis)>,
 }
 
 impl FastRestore {
-    /// The state at a time.
+    /// Returns the state at `now`.
     pub fn state(&self, now: Millis) -> &'static str {
         match self.disabled {
             Some((_, done)) if done <= now => "disabled",

@@ -1,96 +1,96 @@
-//! An instance's life: running <-> stopped, and terminated for good.
+//! The lifecycle of an instance: running <-> stopped, then terminated.
 
 use super::instance_checks::Checks;
 use super::tags::Tags;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
-/// Where an instance stands.
+/// The state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum Life {
     /// Starting.
     Pending {
-        /// When it runs.
+        /// When the instance is running.
         until: Millis,
     },
     /// Running.
     Running,
     /// Shutting down to stop.
     Stopping {
-        /// When it is stopped.
+        /// When the instance is stopped.
         until: Millis,
     },
     /// Stopped.
     Stopped,
-    /// Shutting down for good.
+    /// Shutting down to terminate.
     ShuttingDown {
-        /// When it is terminated.
+        /// When the instance is terminated.
         until: Millis,
     },
     /// Terminated; listed for another hour.
     Terminated {
-        /// Since when.
+        /// When the instance was terminated.
         since: Millis,
     },
 }
 
-/// How long a terminated instance stays listed.
+/// How long a terminated instance stays listed, in milliseconds.
 pub(crate) const LISTED_MS: u64 = 3_600_000;
 
-/// What happened to an instance because its time had come.
+/// The result of a due transition of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// It runs.
+    /// The instance is running.
     Running,
-    /// It has stopped: the guest holds no device any more.
+    /// The instance has stopped: the guest holds no device any longer.
     Stopped,
-    /// It is terminated: its volumes are free.
+    /// The instance is terminated: its volumes are free.
     Terminated,
-    /// It is no longer listed.
+    /// The instance is no longer listed.
     Gone,
 }
 
 /// An instance.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Instance {
-    /// `i-…`.
+    /// The instance's id, `i-…`.
     pub id: String,
-    /// The type's name.
+    /// The name of the instance type.
     pub instance_type: String,
-    /// Zone name.
+    /// The name of the zone.
     pub zone: String,
-    /// Where it stands.
+    /// The state of the instance.
     pub life: Life,
-    /// Network interfaces.
+    /// The number of network interfaces.
     pub enis: u32,
     /// The root device's name.
     pub root_device: String,
     /// The image's id.
     pub image: String,
-    /// The Outpost it is on.
+    /// The ARN of the instance's Outpost.
     pub outpost: Option<String>,
-    /// Names that are taken and that DescribeInstances does not list.
+    /// Device names that are in use though DescribeInstances does not list them.
     pub hidden_devices: Vec<String>,
-    /// Whether its metadata service answers: `on`, `hang`, `off`.
+    /// The mode of the instance's metadata service: `on`, `hang` or `off`.
     pub imds: String,
-    /// Whether it was launched for hibernation.
+    /// Whether the instance was launched with hibernation enabled.
     #[serde(default)]
     pub hibernation: bool,
-    /// Whether the last stop saved its memory.
+    /// Whether the last stop saved the instance's memory.
     #[serde(default)]
     pub hibernated: bool,
-    /// What EC2's checks of it find while it runs.
+    /// The results of EC2's status checks while the instance runs.
     #[serde(default)]
     pub checks: Checks,
-    /// When it was launched.
+    /// The time at which the instance was launched.
     pub launched: Millis,
-    /// Tags.
+    /// The instance's tags.
     pub tags: Tags,
 }
 
 impl Instance {
-    /// EC2's code and name of the state.
+    /// Returns EC2's code and name of the state.
     pub fn state(&self) -> (u32, &'static str) {
         match self.life {
             Life::Pending { .. } => (0, "pending"),
@@ -102,7 +102,8 @@ impl Instance {
         }
     }
 
-    /// EC2's code for why it does not run; `None` while it does.
+    /// Returns EC2's code for the reason why the instance does not run, or `None` while it is
+    /// starting or running.
     pub fn state_reason(&self) -> Option<&'static str> {
         match self.life {
             Life::Pending { .. } | Life::Running => None,
@@ -113,7 +114,7 @@ impl Instance {
         }
     }
 
-    /// When something is due.
+    /// Returns when the next transition is due.
     pub fn due(&self) -> Option<Millis> {
         match self.life {
             Life::Pending { until } | Life::Stopping { until } | Life::ShuttingDown { until } => {
@@ -124,7 +125,7 @@ impl Instance {
         }
     }
 
-    /// Takes the step that is due.
+    /// Performs the transition that is due.
     pub fn advance(&mut self, now: Millis) -> Option<Event> {
         let due = self.due().filter(|d| *d <= now)?;
         let (life, event) = match self.life {
@@ -138,13 +139,13 @@ impl Instance {
         Some(event)
     }
 
-    /// Whether a volume can be attached in this state.
+    /// Returns whether a volume can be attached in this state.
     pub fn attachable(&self) -> bool {
         matches!(self.life, Life::Running | Life::Stopped)
     }
 }
 
-/// The hardware address of an instance's n-th network interface.
+/// Returns the MAC address of an instance's n-th network interface.
 pub(crate) fn mac(instance: &str, n: u32) -> String {
     let digits = instance.trim_start_matches("i-");
     let part = |i: usize| digits.get(i..i + 2).unwrap_or("00");

@@ -1,4 +1,5 @@
-//! What EC2's checks of a running instance find (EC2 user guide, "Status checks for Amazon EC2 instances").
+//! The results of EC2's status checks of a running instance (EC2 user guide, "Status checks for
+//! Amazon EC2 instances").
 
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -7,19 +8,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It passes.
+    /// The check passes.
     #[default]
     Ok,
-    /// It fails.
+    /// The check fails.
     Impaired,
-    /// It has not been made yet.
+    /// The check was not made yet.
     Initializing,
-    /// It could not be made.
+    /// The check could not be made.
     InsufficientData,
 }
 
 impl Outcome {
-    /// EC2's word for the status.
+    /// Returns EC2's name of the status.
     pub fn status(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -29,7 +30,7 @@ impl Outcome {
         }
     }
 
-    /// EC2's word for the reachability behind it.
+    /// Returns EC2's name of the reachability that belongs to the status.
     pub fn reachability(self) -> &'static str {
         match self {
             Self::Ok => "passed",
@@ -39,17 +40,17 @@ impl Outcome {
     }
 }
 
-/// One check: its result, and since when it fails.
+/// One check: its result, and the time since which it fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// The result.
     pub outcome: Outcome,
-    /// Since when it fails.
+    /// The time since which the check fails.
     pub impaired_since: Option<Millis>,
 }
 
 impl Check {
-    /// The same check with that result now.
+    /// Sets the result of the check.
     pub fn becomes(&mut self, outcome: Outcome, now: Millis) {
         let since = self.impaired_since.unwrap_or(now);
         *self = Self {
@@ -62,28 +63,28 @@ impl Check {
 /// All checks of an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checks {
-    /// Of the host, its network and its power.
+    /// The check of the host, with its network and power.
     pub system: Check,
-    /// Of the guest.
+    /// The check of the guest.
     pub instance: Check,
-    /// Of the volumes that are attached.
+    /// The check of the attached volumes.
     pub attached_ebs: Check,
 }
 
-/// Results that are to be found from now on; those that are not given stay.
+/// Results to report from now on; a result that is not given stays.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Findings {
-    /// Of the host.
+    /// The result for the host.
     pub system: Option<Outcome>,
-    /// Of the guest.
+    /// The result for the guest.
     pub instance: Option<Outcome>,
-    /// Of the volumes.
+    /// The result for the attached volumes.
     pub attached_ebs: Option<Outcome>,
 }
 
 impl Checks {
-    /// Takes over what is found now.
+    /// Sets the given results.
     pub fn find(&mut self, findings: Findings, now: Millis) {
         let each = [
             (&mut self.system, findings.system),

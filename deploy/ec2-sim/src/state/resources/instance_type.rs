@@ -1,27 +1,27 @@
-//! What the simulator knows of instance types: attachment limits and how volumes show.
+//! The instance types that the simulator knows: attachment limits and how volumes appear.
 
-/// The attributes of a type that matter to volumes.
+/// The attributes of an instance type that matter to volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InstanceType {
     /// The name.
     pub name: &'static str,
     /// `nitro` or `xen`.
     pub hypervisor: &'static str,
-    /// Bare metal.
+    /// Whether the type is bare metal.
     pub bare_metal: bool,
-    /// The most volumes, the root volume included.
+    /// The maximum number of volumes, including the root volume.
     pub maximum_attachments: u32,
-    /// Whether network interfaces use up attachments.
+    /// Whether network interfaces count against the attachments.
     pub shared: bool,
-    /// EBS cards.
+    /// The number of EBS cards.
     pub cards: u32,
-    /// Virtual CPUs.
+    /// The number of virtual CPUs.
     pub vcpus: u32,
-    /// MiB of memory.
+    /// The memory, in MiB.
     pub memory_mib: u32,
     /// `x86_64` or `arm64`.
     pub architecture: &'static str,
-    /// NVMe instance-store disks; `maximum_attachments` already leaves them out.
+    /// The number of NVMe instance store disks; `maximum_attachments` already leaves them out.
     pub store_disks: u32,
 }
 
@@ -46,7 +46,7 @@ const fn nitro(
     }
 }
 
-/// Types with their published limits.
+/// The types with their published limits.
 pub(crate) const TYPES: &[InstanceType] = &[
     nitro("t3.micro", 27, true, 2, 1),
     nitro("t3.medium", 27, true, 2, 4),
@@ -95,12 +95,13 @@ pub(crate) const TYPES: &[InstanceType] = &[
     },
 ];
 
-/// The type of that name.
+/// Returns the type of this name.
 pub(crate) fn find(name: &str) -> Option<&'static InstanceType> {
     TYPES.iter().find(|t| t.name == name)
 }
 
-/// The most volumes on an instance of that type with so many network interfaces, the root volume included. Unknown types: 27, shared.
+/// Returns the maximum number of volumes on an instance of this type with `enis` network
+/// interfaces, including the root volume. An unknown type has 27, shared with network interfaces.
 pub(crate) fn attachment_limit(name: &str, enis: u32) -> u32 {
     let (maximum, shared) = find(name).map_or((27, true), |t| (t.maximum_attachments, t.shared));
     if shared {

@@ -1,4 +1,4 @@
-//! A modification's life: modifying -> optimizing -> completed, or failed.
+//! The lifecycle of a modification: modifying -> optimizing -> completed, or failed.
 
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -6,59 +6,59 @@ use serde::{Deserialize, Serialize};
 /// The attributes that a modification changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// GiB.
+    /// The size, in GiB.
     pub size: u32,
-    /// Operations per second, where the type has a number.
+    /// The operations per second, for types that have such a number.
     pub iops: Option<u32>,
-    /// MiB per second, for gp3.
+    /// The throughput in MiB per second, for gp3.
     pub throughput: Option<u32>,
-    /// gp3, io2, …
+    /// The volume type: gp3, io2, …
     pub volume_type: String,
-    /// Whether several instances may have it.
+    /// Whether the volume can be attached to several instances.
     pub multi_attach: bool,
 }
 
-/// Where a modification stands.
+/// The state of a modification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Not visible to the guest yet.
+    /// The guest does not see the change yet.
     Modifying,
-    /// Size and settings are in force; the data is still being moved.
+    /// Size and settings are in force; EC2 still moves the data.
     Optimizing,
-    /// Done.
+    /// The modification is complete.
     Completed,
-    /// Given up; the volume is as before.
+    /// The modification failed; the volume is unchanged.
     Failed,
 }
 
 /// The latest modification of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Modification {
-    /// Before.
+    /// The shape before the modification.
     pub original: Shape,
-    /// After.
+    /// The shape after the modification.
     pub target: Shape,
-    /// When it was accepted.
+    /// When the modification was accepted.
     pub started: Millis,
     /// When `optimizing` begins.
     pub optimizing_at: Millis,
-    /// When it is completed.
+    /// When `completed` begins.
     pub completed_at: Millis,
-    /// Set: it fails at `optimizing_at`.
+    /// Whether the modification fails at `optimizing_at`.
     pub fails: bool,
-    /// Where it stands.
+    /// The state of the modification.
     pub state: State,
-    /// When the volume has its new shape: with `optimizing`, or later.
+    /// When the volume gets its new shape: with `optimizing`, or later.
     #[serde(default)]
     pub reshape_at: Millis,
-    /// The volume has its new shape.
+    /// Whether the volume has its new shape.
     #[serde(default)]
     pub reshaped: bool,
 }
 
 impl Modification {
-    /// `modifying`, `optimizing`, `completed`, `failed`.
+    /// Returns `modifying`, `optimizing`, `completed` or `failed`.
     pub fn status(&self) -> &'static str {
         match self.state {
             State::Modifying => "modifying",
@@ -68,7 +68,7 @@ impl Modification {
         }
     }
 
-    /// 0 to 100.
+    /// Returns the progress, from 0 to 100.
     pub fn progress(&self, now: Millis) -> u64 {
         match self.state {
             State::Modifying | State::Failed => 0,
@@ -80,7 +80,7 @@ impl Modification {
         }
     }
 
-    /// When something is due.
+    /// Returns when the next transition is due.
     pub fn due(&self) -> Option<Millis> {
         let reshape = self.awaits_shape().then_some(self.reshape_at);
         self.next().into_iter().chain(reshape).min()
@@ -98,14 +98,14 @@ impl Modification {
         !self.reshaped && matches!(self.state, State::Optimizing | State::Completed)
     }
 
-    /// Whether the volume gets its new shape now.
+    /// Returns whether the volume gets its new shape now, and records that it has.
     pub fn reshape(&mut self, now: Millis) -> bool {
         let reshape = self.awaits_shape() && self.reshape_at <= now;
         self.reshaped |= reshape;
         reshape
     }
 
-    /// Takes the step that is due; the new state, if there was one.
+    /// Performs the transition that is due. Returns the new state, if there was a transition.
     pub fn advance(&mut self, now: Millis) -> Option<State> {
         if self.next().is_none_or(|d| d > now) {
             return None;

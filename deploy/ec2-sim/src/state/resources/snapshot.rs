@@ -1,37 +1,37 @@
-//! A snapshot's life: pending -> completed or error.
+//! The lifecycle of a snapshot: pending -> completed or error.
 
 use super::tags::Tags;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
-/// Where a snapshot stands.
+/// The state of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum Life {
-    /// Being written. The bytes are already those of the moment of the call.
+    /// EC2 is still writing the snapshot. Its bytes are already those at the time of the call.
     Pending {
-        /// When it ends; `None`: never.
+        /// When the state ends; `None`: never.
         until: Option<Millis>,
-        /// It ends in `error`.
+        /// Whether the snapshot ends in `error`.
         fails: bool,
     },
-    /// Usable.
+    /// The snapshot is usable.
     Completed {
-        /// Since when.
+        /// When the snapshot was completed.
         since: Millis,
     },
-    /// Failed, kept.
+    /// The snapshot failed and is kept.
     Failed,
 }
 
 /// A lock against deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lock {
-    /// Compliance (true) or governance.
+    /// Whether the mode is compliance (true) or governance.
     pub compliance: bool,
-    /// Hours in which a compliance lock can still be changed.
+    /// The hours during which a compliance lock can still be changed.
     pub cool_off_hours: u32,
-    /// Days from creation; `None` when an expiration date was given.
+    /// The duration in days from creation; `None` if the request gave an expiration date.
     pub days: Option<u32>,
     /// When LockSnapshot was accepted.
     pub created: Millis,
@@ -42,34 +42,34 @@ pub struct Lock {
 /// A snapshot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// `snap-…`.
+    /// The snapshot's id, `snap-…`.
     pub id: String,
-    /// The volume it was taken of.
+    /// The id of the volume from which the snapshot was taken.
     pub volume: String,
-    /// GiB of that volume.
+    /// The size of that volume, in GiB.
     pub size: u32,
     /// When CreateSnapshot was accepted.
     pub started: Millis,
-    /// Where it stands.
+    /// The state of the snapshot.
     pub life: Life,
     /// The description.
     pub description: String,
-    /// As the volume.
+    /// Whether the volume was encrypted.
     pub encrypted: bool,
-    /// As the volume.
+    /// The key of the volume.
     pub kms_key: Option<String>,
-    /// The Outpost that was named.
+    /// The ARN of the Outpost in the request.
     pub outpost: Option<String>,
-    /// Bytes of data when it was taken.
+    /// The bytes of data in the volume when the snapshot was taken.
     pub data_bytes: u64,
-    /// The lock.
+    /// The lock against deletion, if any.
     pub lock: Option<Lock>,
-    /// Tags.
+    /// The snapshot's tags.
     pub tags: Tags,
 }
 
 impl Snapshot {
-    /// `pending`, `completed`, `error`.
+    /// Returns `pending`, `completed` or `error`.
     pub fn status(&self) -> &'static str {
         match self.life {
             Life::Pending { .. } => "pending",
@@ -78,7 +78,7 @@ impl Snapshot {
         }
     }
 
-    /// Empty at first, then a percentage.
+    /// Returns the progress: empty at first, then a percentage.
     pub fn progress(&self, now: Millis) -> String {
         match self.life {
             Life::Completed { .. } => "100%".to_owned(),
@@ -96,7 +96,7 @@ impl Snapshot {
         }
     }
 
-    /// When something is due.
+    /// Returns when the next transition is due.
     pub fn due(&self) -> Option<Millis> {
         match self.life {
             Life::Pending { until, .. } => until,
@@ -104,7 +104,7 @@ impl Snapshot {
         }
     }
 
-    /// Takes the step that is due. True if there was one.
+    /// Performs the transition that is due. Returns whether there was one.
     pub fn advance(&mut self, now: Millis) -> bool {
         match self.life {
             Life::Pending {
@@ -122,14 +122,14 @@ impl Snapshot {
         }
     }
 
-    /// The lock that is in force.
+    /// Returns the lock that is in force, if any.
     pub fn locked(&self, now: Millis) -> Option<&Lock> {
         self.lock.as_ref().filter(|l| l.expires > now)
     }
 }
 
 impl Lock {
-    /// `governance`, `compliance-cooloff`, `compliance`, `expired`.
+    /// Returns `governance`, `compliance-cooloff`, `compliance` or `expired`.
     pub fn state(&self, now: Millis) -> &'static str {
         if self.expires <= now {
             "expired"
@@ -142,7 +142,7 @@ impl Lock {
         }
     }
 
-    /// When the cooling-off period of a compliance lock ends.
+    /// Returns when the cooling-off period of a compliance lock ends.
     pub fn cool_off_until(&self) -> Millis {
         self.created
             .plus(u64::from(self.cool_off_hours) * 3_600_000)

@@ -7,16 +7,17 @@ use std::collections::BTreeMap;
 /// The tags of a resource, by key.
 pub(crate) type Tags = BTreeMap<String, String>;
 
-/// For rows that have no tags.
+/// The tags of rows that have none.
 pub(crate) static NO_TAGS: Tags = Tags::new();
 
-/// The most tags of a resource.
+/// The maximum number of tags of a resource.
 const MAX_TAGS: usize = 50;
 
 /// Reads `TagSpecification.N` for a new resource of the given type.
 ///
 /// # Errors
-/// `InvalidParameterValue` for another resource type or a tag without key; what [`check`] refuses.
+/// `InvalidParameterValue` for another resource type or a tag without a key; `MissingParameter` for
+/// a specification without a resource type; the errors of [`check`].
 pub(crate) fn specified(params: &Params, resource: &str) -> ApiResult<Tags> {
     let mut tags = Tags::new();
     for spec in params.structures("TagSpecification") {
@@ -36,10 +37,10 @@ pub(crate) fn specified(params: &Params, resource: &str) -> ApiResult<Tags> {
     Ok(tags)
 }
 
-/// Reads `NAME.N.Key` and `NAME.N.Value`; a value can be absent (DeleteTags).
+/// Reads `NAME.N.Key` and `NAME.N.Value`. A value may be absent (DeleteTags).
 ///
 /// # Errors
-/// `InvalidParameterValue` for a tag without key.
+/// `InvalidParameterValue` for a tag without a key.
 pub(crate) fn listed(params: &Params, name: &str) -> ApiResult<Vec<(String, Option<String>)>> {
     params
         .structures(name)
@@ -54,7 +55,8 @@ pub(crate) fn listed(params: &Params, name: &str) -> ApiResult<Vec<(String, Opti
         .collect()
 }
 
-/// Refuses keys and values that are too long (127 and 256 characters), the reserved prefix, and more than 50 tags. Wordings unverified.
+/// Checks the length of keys and values (at most 127 and 256 characters), the reserved prefix, and
+/// the limit of 50 tags. Wordings unverified.
 ///
 /// # Errors
 /// `InvalidParameterValue`, `TagLimitExceeded`.

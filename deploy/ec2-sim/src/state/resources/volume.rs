@@ -1,4 +1,5 @@
-//! A volume's life: creating -> available <-> in-use -> deleting -> gone; `error` when creation failed and is kept.
+//! The lifecycle of a volume: creating -> available <-> in-use -> deleting -> gone; `error` if the
+//! creation failed and the volume is kept.
 
 use super::attachment::{Attachment, AttachmentEvent};
 use super::modification::{Modification, Shape};
@@ -7,49 +8,49 @@ use super::volume_checks::Checks;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
-/// How creation ends.
+/// The result of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Usable.
+    /// The volume becomes usable.
     Available,
-    /// Kept in state `error`.
+    /// The volume is kept in state `error`.
     Error,
-    /// Not there any more, as after a key that cannot be used.
+    /// The volume disappears, for example because its key cannot be used.
     Vanish,
 }
 
-/// Where a volume stands, apart from its attachments.
+/// The state of a volume, apart from its attachments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum Life {
-    /// Accepted.
+    /// The creation was accepted.
     Creating {
-        /// When it ends.
+        /// When the creation ends.
         until: Millis,
-        /// How.
+        /// The result of the creation.
         outcome: Outcome,
     },
-    /// `available`, or `in-use` when attached.
+    /// `available`, or `in-use` if the volume is attached.
     Ready,
     /// `error`.
     Failed,
-    /// Deleted, and for a moment still shown.
+    /// Deleted, but still shown for a moment.
     Deleting {
-        /// When it is no longer shown.
+        /// When the volume is no longer shown.
         until: Millis,
     },
 }
 
-/// What the volume was made from.
+/// The source of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// Empty.
+    /// No source: the volume is empty.
     Blank,
-    /// A snapshot id.
+    /// A snapshot, by id.
     Snapshot(String),
-    /// A volume id (CopyVolumes).
+    /// Another volume, by id (CopyVolumes).
     Volume(String),
 }
 
@@ -58,76 +59,77 @@ pub enum Origin {
 pub struct Initialization {
     /// `default`, `provisioned-rate` or `volume-copy`.
     pub kind: String,
-    /// When it began.
+    /// When the initialization began.
     pub from: Millis,
-    /// When it is complete.
+    /// When the initialization is complete.
     pub until: Millis,
 }
 
 /// A volume.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Volume {
-    /// `vol-…`.
+    /// The volume's id, `vol-…`.
     pub id: String,
-    /// Size, type and performance in force.
+    /// The current size, type and performance.
     pub shape: Shape,
-    /// Zone name.
+    /// The name of the zone.
     pub zone: String,
-    /// What it was made from.
+    /// The source of the volume.
     pub origin: Origin,
-    /// Encrypted (a flag: the bytes are not).
+    /// Whether the volume is encrypted (a flag only: the bytes are not encrypted).
     pub encrypted: bool,
-    /// The key that was named.
+    /// The key in the request.
     pub kms_key: Option<String>,
-    /// The Outpost that was named.
+    /// The ARN of the Outpost in the request.
     pub outpost: Option<String>,
-    /// The initialization rate that was asked for, MiB per second.
+    /// The requested initialization rate, in MiB per second.
     pub initialization_rate: Option<u32>,
     /// When CreateVolume was accepted.
     pub created: Millis,
-    /// Where it stands.
+    /// The state of the volume.
     pub life: Life,
-    /// The instances that have it.
+    /// The attachments to instances.
     pub attachments: Vec<Attachment>,
     /// The latest modification.
     pub modification: Option<Modification>,
-    /// When modifications were accepted, the last of them at the end.
+    /// The times at which modifications were accepted, in ascending order.
     pub modified: Vec<Millis>,
-    /// Background initialization.
+    /// The background initialization, if the volume has a source.
     pub initialization: Option<Initialization>,
-    /// When the last snapshot of it was accepted.
+    /// When the last snapshot of the volume was accepted.
     pub last_snapshot: Option<Millis>,
-    /// Tags.
+    /// The volume's tags.
     pub tags: Tags,
-    /// ModifyVolumeAttribute.
+    /// The attribute that ModifyVolumeAttribute sets.
     pub auto_enable_io: bool,
-    /// A volume that came with its instance, or another's: no image, no device, never a leak.
+    /// Whether the volume came with its instance or belongs to somebody else: such a volume has no
+    /// image and no device, and never counts as a leak.
     pub root: bool,
-    /// Made from a snapshot with fast restore enabled in this zone.
+    /// Whether the volume was created from a snapshot with fast restore enabled in this zone.
     pub restored_fast: bool,
-    /// What EC2's checks of it find.
+    /// The results of EC2's checks of the volume.
     #[serde(default)]
     pub checks: Checks,
 }
 
-/// Something that happened to a volume because its time had come.
+/// The result of a due transition of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It became available.
+    /// The volume became available.
     Created,
-    /// Creation failed; it stays as `error`.
+    /// The creation failed; the volume stays in state `error`.
     Failed,
-    /// It is no longer there.
+    /// The volume no longer exists.
     Gone,
-    /// The instance now has it.
+    /// The attachment to this instance is complete.
     Attached(String),
-    /// Its device, which was late, must appear on the instance.
+    /// The late device must appear on this instance now.
     Appear(String),
-    /// The instance must release it.
+    /// The instance must release the volume.
     Release {
-        /// The instance.
+        /// The instance's id.
         instance: String,
-        /// Without asking the guest.
+        /// Whether to remove the device without asking the guest.
         force: bool,
     },
     /// The new shape is in force.
@@ -135,7 +137,7 @@ pub enum Event {
 }
 
 impl Volume {
-    /// A gp3 volume of nobody's making, that is there and has neither image nor device.
+    /// Creates an available gp3 volume that comes from no request and has neither image nor device.
     pub fn plain(id: String, size: u32, zone: &str, now: Millis) -> Self {
         Self {
             id,
@@ -167,7 +169,7 @@ impl Volume {
         }
     }
 
-    /// `creating`, `available`, `in-use`, `deleting`, `error`.
+    /// Returns `creating`, `available`, `in-use`, `deleting` or `error`.
     pub fn status(&self) -> &'static str {
         match self.life {
             Life::Creating { .. } => "creating",
@@ -178,22 +180,23 @@ impl Volume {
         }
     }
 
-    /// Whether calls that name it still find it. DeleteVolume does not find what is already deleting.
+    /// Returns whether the volume is being deleted. Calls that name the volume, such as
+    /// DeleteVolume, then no longer find it.
     pub fn deleting(&self) -> bool {
         matches!(self.life, Life::Deleting { .. })
     }
 
-    /// The attachment to an instance.
+    /// Returns the attachment to an instance.
     pub fn attachment(&self, instance: &str) -> Option<&Attachment> {
         self.attachments.iter().find(|a| a.instance == instance)
     }
 
-    /// The attachment to an instance.
+    /// Returns the attachment to an instance, for changing.
     pub fn attachment_mut(&mut self, instance: &str) -> Option<&mut Attachment> {
         self.attachments.iter_mut().find(|a| a.instance == instance)
     }
 
-    /// 0 to 100.
+    /// Returns the progress of the initialization, from 0 to 100.
     pub fn initialized_percent(&self, now: Millis) -> u64 {
         match &self.initialization {
             None => 100,
@@ -204,7 +207,7 @@ impl Volume {
         }
     }
 
-    /// When something is due.
+    /// Returns when the next transition is due.
     pub fn due(&self) -> Option<Millis> {
         let life = match self.life {
             Life::Creating { until, .. } | Life::Deleting { until } => Some(until),
@@ -219,7 +222,8 @@ impl Volume {
             .min()
     }
 
-    /// Takes all steps that are due, in no more than one step per part; the caller asks again until nothing is due.
+    /// Performs the transitions that are due, at most one for each part. The caller repeats the
+    /// call until nothing is due.
     pub fn advance(&mut self, now: Millis) -> Vec<Event> {
         let mut events = Vec::new();
         match self.life {

@@ -1,33 +1,33 @@
-//! What EC2's checks of a volume find (EBS user guide, "Amazon EBS volume status checks").
+//! The results of EC2's checks of a volume (EBS user guide, "Amazon EBS volume status checks").
 
 use serde::{Deserialize, Serialize};
 
 /// The results of the checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checks {
-    /// EC2 has stopped reads and writes, because the data may be inconsistent.
+    /// Whether EC2 has disabled I/O because the data may be inconsistent.
     pub io_disabled: bool,
-    /// How fast it is.
+    /// The performance of the volume.
     pub performance: Performance,
 }
 
-/// How fast a volume is, beside what it was provisioned for.
+/// The performance of a volume compared with what was provisioned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Performance {
-    /// As it should be.
+    /// As provisioned.
     #[default]
     Normal,
-    /// Slower.
+    /// Below what was provisioned.
     Degraded,
-    /// Far slower.
+    /// Far below what was provisioned.
     SeverelyDegraded,
-    /// Nothing gets through.
+    /// No I/O completes.
     Stalled,
 }
 
 impl Performance {
-    /// EC2's word.
+    /// Returns EC2's name of the performance status.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "normal",
@@ -39,7 +39,7 @@ impl Performance {
 }
 
 impl Checks {
-    /// The sum of the checks.
+    /// Returns EC2's overall status.
     pub fn status(self) -> &'static str {
         match (self.io_disabled, self.performance) {
             (true, _) | (_, Performance::Stalled) => "impaired",

@@ -1,24 +1,24 @@
-//! Volume types: limits, silent corrections, and the words with which EC2 refuses.
+//! Volume types: their limits, EC2's silent corrections, and the wording of EC2's refusals.
 
 use super::modification::Shape;
 use crate::wire::api_error::{ApiError, ApiResult};
 
-/// The limits of a type.
+/// The limits of a volume type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VolumeType {
     /// The name.
     pub name: &'static str,
-    /// GiB.
+    /// The minimum size, in GiB.
     pub min_size: u32,
-    /// GiB.
+    /// The maximum size, in GiB.
     pub max_size: u32,
-    /// Whether `Iops` may be given, the most of it, and the most per GiB.
+    /// If `Iops` may be given: the maximum, and the maximum per GiB.
     pub iops: Option<(u32, u32)>,
     /// Whether `Iops` must be given.
     pub iops_required: bool,
-    /// Whether `Throughput` may be given, and the most of it.
+    /// If `Throughput` may be given: the maximum, in MiB per second.
     pub throughput: Option<u32>,
-    /// Whether several instances may have one volume.
+    /// Whether the type supports Multi-Attach.
     pub multi_attach: bool,
 }
 
@@ -59,17 +59,17 @@ pub(crate) const TYPES: &[VolumeType] = &[
     plain("standard", 1, 1_024),
 ];
 
-/// The least `Iops` that may be asked for.
+/// The minimum value of `Iops` in a request.
 const MIN_IOPS: u32 = 100;
-/// What every gp3 volume has.
+/// The operations per second of every gp3 volume.
 const GP3_IOPS: u32 = 3_000;
-/// MiB per second that every gp3 volume has.
+/// The throughput of every gp3 volume, in MiB per second.
 const GP3_THROUGHPUT: u32 = 125;
 
-/// The type of that name, in any case of letters.
+/// Returns the type of this name, ignoring case.
 ///
 /// # Errors
-/// `UnknownVolumeType`, with the trailing space that the real message has.
+/// `UnknownVolumeType`, with the trailing space of the real message.
 pub(crate) fn find(name: &str) -> ApiResult<&'static VolumeType> {
     TYPES
         .iter()
@@ -82,17 +82,17 @@ pub(crate) fn find(name: &str) -> ApiResult<&'static VolumeType> {
         })
 }
 
-/// What a request asks for.
+/// The requested performance.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wanted {
-    /// Operations per second.
+    /// The operations per second.
     pub iops: Option<u32>,
-    /// MiB per second.
+    /// The throughput, in MiB per second.
     pub throughput: Option<u32>,
 }
 
 impl VolumeType {
-    /// Tests size and performance and gives what the volume will have.
+    /// Checks size and performance, and returns the resulting shape of the volume.
     ///
     /// # Errors
     /// `InvalidParameterValue`, `InvalidParameterCombination`.
@@ -154,7 +154,8 @@ impl VolumeType {
                 "Volume iops of {iops} is too high; maximum is {most}."
             )));
         }
-        // The ratio is tested on what was asked for, although gp3 raises it afterwards; what every gp3 volume has is exempt.
+        // The ratio is checked on the requested value, although gp3 raises the value afterwards;
+        // the value that every gp3 volume has is exempt.
         let exempt = self.name == "gp3" && iops == GP3_IOPS;
         let ratio = f64::from(iops) / f64::from(size);
         if !exempt && ratio > f64::from(per_gib) {
@@ -181,7 +182,7 @@ impl VolumeType {
         };
         let throughput = wanted.unwrap_or(GP3_THROUGHPUT).max(GP3_THROUGHPUT);
         if throughput > most {
-            // unverified: built after the iops message.
+            // unverified: derived from the iops message.
             return Err(ApiError::value(format!(
                 "Volume throughput of {throughput} is too high; maximum is {most}."
             )));
@@ -195,7 +196,7 @@ impl VolumeType {
         Ok(Some(throughput))
     }
 
-    /// Refuses multi-attach where the type has none.
+    /// Refuses Multi-Attach if the type does not support it.
     ///
     /// # Errors
     /// `InvalidParameterCombination`.
@@ -210,12 +211,12 @@ impl VolumeType {
     }
 }
 
-/// 3 per GiB, between 100 and 16,000.
+/// Returns the operations per second of a gp2 volume: 3 per GiB, between 100 and 16,000.
 pub(crate) fn gp2_iops(size: u32) -> u32 {
     size.saturating_mul(3).clamp(100, 16_000)
 }
 
-/// MiB per second of a gp2 volume: 128 up to 170 GiB, 250 from 334 GiB.
+/// Returns the throughput of a gp2 volume in MiB per second: 128 up to 170 GiB, 250 from 334 GiB.
 pub(crate) fn gp2_throughput(size: u32) -> u32 {
     if size <= 170 {
         128
@@ -241,7 +242,7 @@ mod tests {
     }
 
     type Performance = (Option<u32>, Option<u32>);
-    /// Type, GiB, iops, throughput, and the answer.
+    /// Type, GiB, iops, throughput, and the expected result.
     type Case = (
         &'static str,
         u32,
@@ -250,7 +251,7 @@ mod tests {
         Result<Performance, &'static str>,
     );
 
-    /// Answers recorded from the real service.
+    /// The expected results were recorded from the real service.
     #[test]
     fn size_and_performance_checks_match_recorded_answers() {
         let cases: &[Case] = &[

@@ -2,15 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A zone as one account sees it: names differ between accounts, ids do not.
+/// A zone as one account sees it. Names differ between accounts; ids do not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Zone {
-    /// `us-east-1a`.
+    /// The name, such as `us-east-1a`.
     pub name: String,
-    /// `use1-az6`.
+    /// The id, such as `use1-az6`.
     pub id: String,
-    /// `available`, `information`, `impaired`, `constrained` or `unavailable`. Of these, only `unavailable` has consequences.
+    /// `available`, `information`, `impaired`, `constrained` or `unavailable`. Only `unavailable`
+    /// has an effect.
     #[serde(default = "available")]
     pub state: String,
 }
@@ -19,10 +20,10 @@ fn available() -> String {
     "available".to_owned()
 }
 
-/// Refuses a state that zones do not have.
+/// Checks that a zone can have this state.
 ///
 /// # Errors
-/// The state, and those that there are.
+/// Names the state and the permitted ones.
 pub(crate) fn check_zone_state(state: &str) -> Result<(), String> {
     const STATES: [&str; 5] = [
         "available",
