@@ -1,6 +1,6 @@
 //! The tags of a volume that a change sets and deletes.
 
-use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_proto::Failure;
 use ebs_csi_wire::VolumeId;
 
 use super::change::Change;
@@ -135,6 +135,8 @@ impl Tagging {
 
 #[cfg(test)]
 mod tests {
+    use ebs_csi_proto::Condition;
+
     use super::*;
     use crate::attach::tests::volume;
 
