@@ -11,7 +11,7 @@ pub(crate) mod path_reservation;
 mod publish;
 mod raw_disk;
 mod stage;
-mod stats;
+mod volume_stats;
 mod withdraw;
 mod xen_disk;
 
@@ -41,7 +41,7 @@ pub(crate) fn run(context: &OperationContext, operation: &Operation) -> Option<O
         Operation::PublishBlock(asked) => publish::block(context, asked).map(Outcome::Done),
         Operation::Unpublish(asked) => withdraw::unpublish(context, asked).map(Outcome::Done),
         Operation::Expand(asked) => expand::expand(context, asked).map(Outcome::Expanded),
-        Operation::Stats(asked) => stats::stats(context, asked).map(Outcome::Usage),
+        Operation::Stats(asked) => volume_stats::stats(context, asked).map(Outcome::Usage),
         Operation::NvmeStatistics(asked) => nvme::statistics(context, asked).map(Outcome::LogPage),
         Operation::Hello(_) | Operation::Inspect(_) => Err(Refusal::Unsupported.into()),
     };

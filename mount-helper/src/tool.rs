@@ -1,9 +1,9 @@
 //! Running the programs that work on a disk: what the broker, the supervisor and a runner say to
 //! each other, and the control of the program itself.
 pub(crate) mod job;
+pub(crate) mod process_control;
 pub(crate) mod runner_requests;
 pub(crate) mod tool_places;
-pub(crate) mod tool_process;
 
 /// Message by which the broker asks for a runner, and by which the supervisor answers.
 pub const RUNNER_WANTED: &[u8] = b"runner";

@@ -4,7 +4,7 @@ use crate::channel;
 use crate::fault_point;
 use crate::roles::confinement;
 use crate::tool::job::{Job, Report};
-use crate::tool::tool_process::{self, Program};
+use crate::tool::process_control::{self, Program};
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::tool::{Arguments, Tool, ToolId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -71,7 +71,7 @@ fn run(
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let program = program(tool, job)?;
-    tool_process::run(
+    process_control::run(
         &program,
         broker,
         || confinement::tool_files(job.tool, allow_missing_landlock),

@@ -3,7 +3,7 @@
 //! ends when any part of the tree has ended.
 use crate::channel;
 use crate::sys::{self, Fork};
-use crate::tool::tool_process::kill;
+use crate::tool::process_control::kill;
 use crate::tool::{RUNNER_WANTED, RUNNERS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};

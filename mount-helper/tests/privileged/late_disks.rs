@@ -49,7 +49,7 @@ fn disk_look_up_waits_for_late_attachment() {
         let (disks, serial) = (&disks, volume.serial());
         let found = scope.spawn(move || {
             tell.send(rustix::thread::gettid()).expect("a listener");
-            disks.find(&serial, Access::ReadOnly, LONG)
+            disks.find_part(&serial, None, Access::ReadOnly, LONG)
         });
         asleep(told.recv().expect("a thread"), || found.is_finished());
         let attached = rig.attach(&volume, 64 * MIB);
@@ -97,7 +97,7 @@ fn disk_look_up_waits_for_device_node_permissions() {
         rustix::thread::set_thread_groups(&[Gid::from_raw(DISK)]).expect("groups");
         rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
         rustix::thread::set_thread_res_uid(uid, uid, uid).expect("uid");
-        let found = disks.find(&volume.serial(), Access::ReadWrite, patience);
+        let found = disks.find_part(&volume.serial(), None, Access::ReadWrite, patience);
         found.map(|device| device.path())
     };
     std::thread::scope(|scope| {

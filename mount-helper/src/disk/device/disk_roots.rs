@@ -145,16 +145,6 @@ impl DiskRoots {
             .unwrap_or(0)
     }
 
-    /// Waits until the disk with this serial is there, at most `patience`, and holds it.
-    pub fn find(
-        &self,
-        serial: &str,
-        access: Access,
-        patience: Duration,
-    ) -> Result<Device, DeviceError> {
-        self.find_part(serial, None, access, patience)
-    }
-
     /// Waits for the disk that a request names: by its serial, or, where it has none, by the name
     /// that EC2 was told. A disk that is refused because it has no serial is distinguished from an
     /// absent one, because waiting for it is in vain.
@@ -173,7 +163,8 @@ impl DiskRoots {
         })
     }
 
-    /// Does the same as [`Self::find`] for a partition of the disk, or for the whole disk.
+    /// Waits until the disk with this serial is there, at most `patience`, and holds the disk or a
+    /// partition of it.
     pub fn find_part(
         &self,
         serial: &str,

@@ -77,7 +77,12 @@ fn only_ebs_nvme_models_yield_volume_serials() {
     assert_eq!(roots.serial_of(makedev(259, 1)), Ok(found[3].0.clone()));
     assert_eq!(roots.serial_of(makedev(259, 9)), Ok(None));
     // The kernel knows the disk, but the disk has no device node, so the disk counts as absent.
-    let find = roots.find("vol0123456789abcdef0", Access::ReadOnly, Duration::ZERO);
+    let find = roots.find_part(
+        "vol0123456789abcdef0",
+        None,
+        Access::ReadOnly,
+        Duration::ZERO,
+    );
     assert_eq!(find.err(), Some(DeviceError::Absent));
 }
 
@@ -151,7 +156,12 @@ fn regular_file_as_device_node_is_no_disk() {
         Recognition::Nvme,
     )
     .expect("roots");
-    let find = roots.find("vol0123456789abcdef0", Access::ReadWrite, Duration::ZERO);
+    let find = roots.find_part(
+        "vol0123456789abcdef0",
+        None,
+        Access::ReadWrite,
+        Duration::ZERO,
+    );
     assert_eq!(find.err(), Some(DeviceError::Absent));
     assert_eq!(roots.numbered(), Ok(Vec::new()));
 }
