@@ -1,7 +1,7 @@
 //! The command line.
 use crate::operation::CopiedMounts;
-use ebs_csi_policy::by_name::DisksWithoutSerial;
-use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
+use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
+use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::KubeletPath;
 use std::path::PathBuf;

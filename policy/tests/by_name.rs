@@ -1,6 +1,8 @@
 //! Disks without a serial: each fact that contradicts a device name is a refusal of its own.
 
-use ebs_csi_policy::by_name::{Before, DisksWithoutSerial, Mark, NameFacts, Use, judge};
+use ebs_csi_policy::judge::disk_by_name::{
+    Before, DisksWithoutSerial, Mark, NameFacts, Use, judge,
+};
 use ebs_csi_wire::{Disk, Origin, Refusal, Source, VolumeId};
 
 /// Nothing is known about the disk, and nobody uses it.

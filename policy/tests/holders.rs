@@ -1,6 +1,6 @@
 //! Nobody but the helper may use a disk.
 
-use ebs_csi_policy::holders::{Held, PartFacts, judge};
+use ebs_csi_policy::judge::disk_holders::{Held, PartFacts, judge};
 use proptest::prelude::*;
 
 const FREE: PartFacts = PartFacts {

@@ -8,7 +8,7 @@ use crate::outcome::{At, Done, failed};
 use crate::taken::NotNoted;
 use crate::tools;
 use crate::world::World;
-use ebs_csi_policy::by_name::{self, Before, Mark, NameFacts, Use};
+use ebs_csi_policy::judge::disk_by_name::{self, Before, Mark, NameFacts, Use};
 use ebs_csi_wire::{Disk, Refusal, Step, VolumeId};
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(super) fn check(world: &World, asked: &Disk, device: &Device) -> Done<()> {
             used: Use::Nobody,
         }
     };
-    by_name::judge(asked, &facts).map_err(|reason| match reason {
+    disk_by_name::judge(asked, &facts).map_err(|reason| match reason {
         Refusal::StillHeld => world.in_use(reason, device.number(), "").into(),
         _ => reason.into(),
     })

@@ -8,7 +8,7 @@ use crate::mount_table::Mount;
 use crate::outcome::{At, Done, Stop};
 use crate::propagation::PLACES;
 use crate::world::World;
-use ebs_csi_policy::holders::{self, Held, PartFacts};
+use ebs_csi_policy::judge::disk_holders::{self, Held, PartFacts};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::{Refusal, Refused, Seen, Step};
 use rustix::fd::OwnedFd;
@@ -34,7 +34,7 @@ pub(super) fn none_but_ours(
     let mut tries = 0;
     loop {
         claims(world, device, &parts, &mut facts)?;
-        match holders::judge(&facts, over.is_some()) {
+        match disk_holders::judge(&facts, over.is_some()) {
             Ok(()) => return Ok(()),
             Err(Held::Claimed(_)) if tries < PASSERS_BY => {
                 tries += 1;

@@ -13,7 +13,7 @@ use crate::runners::Waiting;
 use crate::tools::{self, Check};
 use crate::world::World;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence, ExtFacts};
-use ebs_csi_policy::growth;
+use ebs_csi_policy::judge::offline_growth;
 use ebs_csi_policy::judge::{self, Authorized, Preparation, StageDisk};
 use ebs_csi_wire::{Failed, FsType, Origin, Refusal, Refused, Stage, Step, ToolEnd};
 use rustix::fd::OwnedFd;
@@ -201,7 +201,7 @@ fn grow_claimed(
 
 /// Returns the full check that an offline growth needs, which also marks that one begins.
 fn before_growth(facts: &ExtFacts) -> Check {
-    Check::FullBeforeGrowth(growth::time(facts.uuid, now()))
+    Check::FullBeforeGrowth(offline_growth::time(facts.uuid, now()))
 }
 
 /// Returns whether an ext journal has to be replayed.

@@ -5,7 +5,7 @@ use crate::rig::{Rig, able, done, staged, volume};
 use ebs_csi_mount_helper::device::{DiskRoots, Recognition, opener};
 use ebs_csi_mount_helper::sys::{Fork, fork};
 use ebs_csi_mount_helper::{channel, confinement};
-use ebs_csi_policy::block_nodes::BlockNodes;
+use ebs_csi_policy::profile::BlockNodes;
 use ebs_csi_wire::FsType;
 use rustix::fd::OwnedFd;
 use rustix::mount::mount_bind;

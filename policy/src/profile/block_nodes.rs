@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use crate::profile::{Identity, Profile};
+use super::{Identity, Profile};
 
 /// Read and write permission of the group.
 const GROUP_READ_WRITE: u32 = 0o060;
@@ -23,7 +23,7 @@ const MOST_GROUPS: usize = 8;
 
 /// Who may open a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct NodeOwner {
     /// Its user.
     pub uid: u32,
     /// Its group.
@@ -32,7 +32,7 @@ pub struct Owner {
     pub mode: u32,
 }
 
-impl Owner {
+impl NodeOwner {
     /// Returns whether the node's group may read and write.
     #[must_use]
     pub const fn lets_its_group(self) -> bool {
@@ -50,7 +50,7 @@ impl Owner {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockNodes {
     /// Names and owners, in the order of the names.
-    pub nodes: Vec<(String, Owner)>,
+    pub nodes: Vec<(String, NodeOwner)>,
 }
 
 impl BlockNodes {
@@ -72,7 +72,7 @@ impl BlockNodes {
             if let Ok(found) = fs::symlink_metadata(entry.path())
                 && found.file_type().is_block_device()
             {
-                let owner = Owner {
+                let owner = NodeOwner {
                     uid: found.uid(),
                     gid: found.gid(),
                     mode: found.mode() & MODE,
@@ -97,7 +97,7 @@ impl BlockNodes {
     }
 
     /// Returns the nodes that neither a group nor root as their owner may open.
-    pub fn closed(&self) -> impl Iterator<Item = &(String, Owner)> {
+    pub fn closed(&self) -> impl Iterator<Item = &(String, NodeOwner)> {
         self.nodes
             .iter()
             .filter(|(_, owner)| !owner.lets_its_group() && !owner.lets_root_alone())
@@ -163,7 +163,7 @@ mod tests {
     fn nodes(owners: &[(&str, u32, u32)]) -> BlockNodes {
         let owner = |(name, gid, mode): &(&str, u32, u32)| {
             let (gid, mode) = (*gid, *mode);
-            ((*name).to_owned(), Owner { uid: 0, gid, mode })
+            ((*name).to_owned(), NodeOwner { uid: 0, gid, mode })
         };
         BlockNodes {
             nodes: owners.iter().map(owner).collect(),

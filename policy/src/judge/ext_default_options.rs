@@ -12,7 +12,7 @@ const KNOWN: u32 = 0x2 | 0x4 | 0x8 | 0x10 | 0x60 | 0x100 | 0x200 | 0x400 | 0x800
 /// Returns whether each default option is one that a request might ask for, or `errors=`, which
 /// each mount sets itself.
 #[must_use]
-pub fn allowed(facts: &ExtFacts) -> bool {
+pub(super) fn allowed(facts: &ExtFacts) -> bool {
     facts.default_options & !KNOWN == 0
         && facts
             .default_words

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::process_status::Status;
 use crate::profile::{Identity, Profile};
-use crate::status::Status;
 
 /// One difference between a profile and the kernel's report about a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
