@@ -145,7 +145,7 @@ impl Drop for SocketFile {
 ///
 /// # Errors
 /// As unlink(2); `AlreadyExists` when the path is another kind of file.
-pub fn remove_socket(path: &Path) -> io::Result<bool> {
+pub(super) fn remove_socket(path: &Path) -> io::Result<bool> {
     let there = is_socket(path)?;
     if there {
         std::fs::remove_file(path)?;

@@ -16,7 +16,7 @@ const SIGKILL: u8 = 9;
 
 /// The CSI call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub(crate) enum NodeCall {
     /// NodeStageVolume.
     Stage,
     /// NodeUnstageVolume.
@@ -31,9 +31,10 @@ pub enum Asked {
     Stats,
 }
 
-impl Asked {
+impl NodeCall {
     /// Every call, for tests that must cover all of them.
-    pub const ALL: [Self; 6] = [
+    #[cfg(test)]
+    const ALL: [Self; 6] = [
         Self::Stage,
         Self::Unstage,
         Self::Publish,
@@ -66,8 +67,8 @@ impl Asked {
 
 /// Returns the failure of an RPC about `volume` at `path`.
 #[must_use]
-pub fn failure(
-    asked: Asked,
+pub(crate) fn failure(
+    asked: NodeCall,
     volume: &str,
     path: &str,
     error: &HelperError,
@@ -134,8 +135,8 @@ fn refusal_words(refused: &Refused) -> String {
     }
 }
 
-fn refused(asked: Asked, refusal: Refusal) -> Condition {
-    use Asked::{Expand, Publish, Stage, Stats, Unpublish, Unstage};
+fn refused(asked: NodeCall, refusal: Refusal) -> Condition {
+    use NodeCall::{Expand, Publish, Stage, Stats, Unpublish, Unstage};
     match refusal {
         Refusal::PathNotPlain => match asked {
             Expand | Stats => Condition::NotFound,
@@ -177,11 +178,13 @@ fn refused(asked: Asked, refusal: Refusal) -> Condition {
     }
 }
 
-fn step_failed(asked: Asked, step: Step) -> Condition {
+fn step_failed(asked: NodeCall, step: Step) -> Condition {
     match (asked, step) {
         // The mount already exists: a code that means "certainly not done" would make kubelet
         // forget the mount.
-        (Asked::Stage | Asked::Publish, Step::Grow | Step::Sync) => Condition::OperationPending,
+        (NodeCall::Stage | NodeCall::Publish, Step::Grow | Step::Sync) => {
+            Condition::OperationPending
+        }
         _ => Condition::Local,
     }
 }
@@ -241,16 +244,16 @@ mod tests {
     use super::*;
     use ebs_csi_wire::{ContentState, KubeletPath, Seen, Signature};
 
-    fn told(asked: Asked, error: &HelperError) -> Failure {
+    fn told(asked: NodeCall, error: &HelperError) -> Failure {
         failure(asked, "vol-0123456789abcdef0", "/k/p", error, true)
     }
 
     #[test]
     fn refused_path_error_names_request_field() {
         for (asked, field) in [
-            (Asked::Stage, "staging_target_path"),
-            (Asked::Unpublish, "target_path"),
-            (Asked::Stats, "volume_path"),
+            (NodeCall::Stage, "staging_target_path"),
+            (NodeCall::Unpublish, "target_path"),
+            (NodeCall::Stats, "volume_path"),
         ] {
             for refusal in [Refusal::PathOutside, Refusal::PathNotPlain] {
                 let failure = told(asked, &HelperError::Refused(refusal.into()));
@@ -270,7 +273,7 @@ mod tests {
             tool: None,
             node: None,
         };
-        let failure = told(Asked::Expand, &HelperError::Failed(failed));
+        let failure = told(NodeCall::Expand, &HelperError::Failed(failed));
         for word in ["CAP_SYS_RESOURCE", "the next stage"] {
             assert!(failure.text().contains(word), "{failure}");
         }
@@ -288,7 +291,7 @@ mod tests {
                 mode: 0o660,
             }),
         };
-        let failure = told(Asked::Stage, &HelperError::Failed(failed));
+        let failure = told(NodeCall::Stage, &HelperError::Failed(failed));
         for word in ["0:485 mode 0660", "restart the mount-helper", "udev"] {
             assert!(failure.text().contains(word), "{failure}");
         }
@@ -297,7 +300,7 @@ mod tests {
     /// No refusal counts as a bug of the driver.
     #[test]
     fn every_refusal_names_volume_path_and_next_step() {
-        for asked in Asked::ALL {
+        for asked in NodeCall::ALL {
             for refusal in Refusal::ALL {
                 let failure = told(asked, &HelperError::Refused((*refusal).into()));
                 for words in ["vol-0123456789abcdef0", "/k/p", refusal.explain()] {
@@ -340,7 +343,7 @@ mod tests {
             ),
         ] {
             let failure = told(
-                Asked::Stage,
+                NodeCall::Stage,
                 &HelperError::Refused(Refused::because(reason, seen)),
             );
             let whole = format!("{words}{}", reason.explain());
@@ -350,7 +353,7 @@ mod tests {
 
     #[test]
     fn only_busy_and_version_refusals_leave_outcome_open() {
-        for asked in Asked::ALL {
+        for asked in NodeCall::ALL {
             for refusal in Refusal::ALL {
                 let passing = matches!(refusal, Refusal::Busy | Refusal::Version);
                 let condition = refused(asked, *refusal);
@@ -367,19 +370,23 @@ mod tests {
     fn helper_refusals_map_to_csi_error_conditions() {
         use Condition::*;
         for (asked, refusal, want) in [
-            (Asked::Stage, Refusal::MountedDifferently, Incompatible),
-            (Asked::Publish, Refusal::MountedDifferently, Incompatible),
-            (Asked::Publish, Refusal::NotStaged, NotPrepared),
-            (Asked::Stage, Refusal::DeviceNotFound, NotFound),
-            (Asked::Stats, Refusal::VolumeNotAtPath, NotFound),
-            (Asked::Stats, Refusal::PathNotPlain, NotFound),
-            (Asked::Expand, Refusal::PathNotPlain, NotFound),
-            (Asked::Stage, Refusal::PathNotPlain, InvalidField),
-            (Asked::Expand, Refusal::SizeOutOfRange, CapacityOutOfRange),
-            (Asked::Stage, Refusal::UnknownContent, ContentRefused),
-            (Asked::Stage, Refusal::OriginUntold, ContentRefused),
-            (Asked::Stage, Refusal::UsedRaw, ContentRefused),
-            (Asked::Stage, Refusal::DeviceWithoutSerial, NotPrepared),
+            (NodeCall::Stage, Refusal::MountedDifferently, Incompatible),
+            (NodeCall::Publish, Refusal::MountedDifferently, Incompatible),
+            (NodeCall::Publish, Refusal::NotStaged, NotPrepared),
+            (NodeCall::Stage, Refusal::DeviceNotFound, NotFound),
+            (NodeCall::Stats, Refusal::VolumeNotAtPath, NotFound),
+            (NodeCall::Stats, Refusal::PathNotPlain, NotFound),
+            (NodeCall::Expand, Refusal::PathNotPlain, NotFound),
+            (NodeCall::Stage, Refusal::PathNotPlain, InvalidField),
+            (
+                NodeCall::Expand,
+                Refusal::SizeOutOfRange,
+                CapacityOutOfRange,
+            ),
+            (NodeCall::Stage, Refusal::UnknownContent, ContentRefused),
+            (NodeCall::Stage, Refusal::OriginUntold, ContentRefused),
+            (NodeCall::Stage, Refusal::UsedRaw, ContentRefused),
+            (NodeCall::Stage, Refusal::DeviceWithoutSerial, NotPrepared),
         ] {
             let condition = told(asked, &HelperError::Refused(refusal.into())).condition();
             assert_eq!(condition, want, "{asked:?} {refusal:?}");
@@ -392,9 +399,9 @@ mod tests {
     fn failed_step_after_mount_may_be_in_progress() {
         for step in Step::ALL {
             let failed = HelperError::Failed(Failed::call(*step, 5));
-            for asked in Asked::ALL {
+            for asked in NodeCall::ALL {
                 let failure = told(asked, &failed);
-                let behind = matches!(asked, Asked::Stage | Asked::Publish)
+                let behind = matches!(asked, NodeCall::Stage | NodeCall::Publish)
                     && matches!(step, Step::Grow | Step::Sync);
                 assert_eq!(
                     failure.condition().may_be_in_progress(),
@@ -418,7 +425,7 @@ mod tests {
             (ToolEnd::Signalled(eleven), "signal 11; it is tried again"),
         ] {
             let failed = HelperError::Failed(Failed::tool(Step::Check, end));
-            assert!(told(Asked::Stage, &failed).text().contains(words));
+            assert!(told(NodeCall::Stage, &failed).text().contains(words));
         }
     }
 
@@ -438,7 +445,7 @@ mod tests {
         ] {
             for chosen in [true, false] {
                 let failure = failure(
-                    Asked::Stage,
+                    NodeCall::Stage,
                     "vol-0123456789abcdef0",
                     "/k/p",
                     &error,

@@ -7,6 +7,8 @@ use ebs_csi_confine::{Enforced, Entering, Fault, Places};
 use ebs_csi_policy::profile;
 use ebs_csi_proto::Endpoint;
 
+use crate::settings::flags::REHEARSE;
+
 /// Returns the directories in which sysfs shows the devices of the PCI buses.
 fn pci_roots() -> impl Iterator<Item = PathBuf> {
     std::fs::read_dir("/sys/devices")
@@ -89,6 +91,3 @@ pub fn rehearse() -> Result<(), Unconfinable> {
         }
     }
 }
-
-/// The subcommand of the child.
-pub const REHEARSE: &str = "enter-profile";

@@ -17,48 +17,48 @@ const BIN: usize = 24;
 
 /// The counts of a volume's controller since the volume was attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub(crate) struct Statistics {
     /// Completed reads.
-    pub read_ops: u64,
+    pub(crate) read_ops: u64,
     /// Completed writes.
-    pub write_ops: u64,
+    pub(crate) write_ops: u64,
     /// Bytes read.
-    pub read_bytes: u64,
+    pub(crate) read_bytes: u64,
     /// Bytes written.
-    pub write_bytes: u64,
+    pub(crate) write_bytes: u64,
     /// Time spent on reads, in microseconds.
-    pub read_us: u64,
+    pub(crate) read_us: u64,
     /// Time spent on writes, in microseconds.
-    pub write_us: u64,
+    pub(crate) write_us: u64,
     /// Time in which the requested operations exceeded the volume's provisioned rate, in
     /// microseconds.
-    pub volume_iops_exceeded_us: u64,
+    pub(crate) volume_iops_exceeded_us: u64,
     /// Time in which the requested throughput exceeded the volume's, in microseconds.
-    pub volume_throughput_exceeded_us: u64,
+    pub(crate) volume_throughput_exceeded_us: u64,
     /// Time in which the requested operations exceeded the instance's limit, in microseconds.
-    pub instance_iops_exceeded_us: u64,
+    pub(crate) instance_iops_exceeded_us: u64,
     /// Time in which the requested throughput exceeded the instance's, in microseconds.
-    pub instance_throughput_exceeded_us: u64,
+    pub(crate) instance_throughput_exceeded_us: u64,
     /// Operations that wait now.
-    pub queue_length: u64,
+    pub(crate) queue_length: u64,
     /// Reads by their latency.
-    pub read_latency: Vec<Bin>,
+    pub(crate) read_latency: Vec<Bin>,
     /// Writes by their latency.
-    pub write_latency: Vec<Bin>,
+    pub(crate) write_latency: Vec<Bin>,
 }
 
 /// The number of operations whose latency was between two bounds, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bin {
+pub(crate) struct Bin {
     /// Upper bound.
-    pub upper_us: u64,
+    pub(crate) upper_us: u64,
     /// Operations above the lower and up to the upper bound.
-    pub count: u32,
+    pub(crate) count: u32,
 }
 
 /// A page that is not a valid statistics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub(crate) enum Malformed {
     /// The length is wrong.
     #[error("a statistics page has 4096 bytes, this one {0}")]
     Length(usize),
@@ -75,7 +75,7 @@ impl Statistics {
     ///
     /// # Errors
     /// [`Malformed`].
-    pub fn parse(page: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(page: &[u8]) -> Result<Self, Malformed> {
         let page: &[u8; PAGE] = page.try_into().map_err(|_| Malformed::Length(page.len()))?;
         let magic = u32_at(page, 0);
         if magic != MAGIC {

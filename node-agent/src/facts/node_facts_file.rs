@@ -12,19 +12,18 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_wire::InstanceId;
 
-use super::{NodeFacts, Outpost, Source, dmi};
-use crate::topology;
+use super::{NodeFacts, Outpost, Source, dmi, topology};
 
 /// Annotation: the instance, for machines whose firmware does not report it.
-pub const INSTANCE: &str = "ebs.csi.aws.com/instance-id";
+pub(crate) const INSTANCE: &str = "ebs.csi.aws.com/instance-id";
 /// Annotation: the zone, where no topology label is copied.
-pub const ZONE: &str = "ebs.csi.aws.com/zone";
+pub(crate) const ZONE: &str = "ebs.csi.aws.com/zone";
 /// Annotation: number of attached network interfaces.
-pub const NETWORK_INTERFACES: &str = "ebs.csi.aws.com/enis-count";
+pub(crate) const NETWORK_INTERFACES: &str = "ebs.csi.aws.com/enis-count";
 /// Annotation: number of EBS volumes that the driver did not attach, without the root volume.
-pub const OTHER_VOLUMES: &str = "ebs.csi.aws.com/non-csi-ebs-volumes-count";
+pub(crate) const OTHER_VOLUMES: &str = "ebs.csi.aws.com/non-csi-ebs-volumes-count";
 /// Annotation: `true` while the node is being drained.
-pub const DRAINING: &str = "ebs.csi.aws.com/draining";
+pub(crate) const DRAINING: &str = "ebs.csi.aws.com/draining";
 /// Label: the instance type.
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 /// Label: the region.
@@ -36,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// What DMI and the files do not provide.
 #[derive(Debug, thiserror::Error)]
-pub enum Lack {
+pub(crate) enum Lack {
     /// Neither DMI nor a file has the fact.
     #[error(
         "{what} is not known: the firmware does not say it, and no node facts file has {key} (looked for {} s)",
@@ -74,7 +73,7 @@ pub enum Lack {
 ///
 /// # Errors
 /// [`Lack`] with the fact that was still missing.
-pub fn read(dmi: &Path, files: &[PathBuf], patience: Duration) -> Result<NodeFacts, Lack> {
+pub(crate) fn read(dmi: &Path, files: &[PathBuf], patience: Duration) -> Result<NodeFacts, Lack> {
     let started = Instant::now();
     loop {
         let entries = entries(files);

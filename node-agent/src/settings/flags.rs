@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+/// The subcommand of the child that rehearses the confinement.
+pub const REHEARSE: &str = "enter-profile";
+
 /// Serves CSI Node and Identity; everything that needs a privilege is asked of the mount-helper.
 #[derive(Debug, Parser)]
 #[command(
@@ -29,7 +32,7 @@ pub enum Job {
     /// Looks at the node without changing it: what the driver finds there, and what it lacks.
     Preflight(Preflight),
     /// Confines itself like the service and ends.
-    #[command(name = crate::confinement::REHEARSE, hide = true)]
+    #[command(name = REHEARSE, hide = true)]
     EnterProfile,
 }
 

@@ -11,10 +11,10 @@ use ebs_csi_wire::{KubeletPath, VolumeId};
 
 use super::calls::{Calls, not_at, told};
 use super::usage;
-use crate::attachments::Taken;
+use crate::attach_limit::TakenSlots;
 use crate::deadline::Deadline;
 use crate::helper::HelperError;
-use crate::helper::words::Asked;
+use crate::helper::call_failure::NodeCall;
 use crate::request;
 
 /// A file system whose usage is not known within this time counts as hung.
@@ -39,11 +39,11 @@ impl Calls {
     ) -> Result<csi::NodeGetVolumeStatsResponse, Failure> {
         let place = request::stats(request)?;
         let volume = self
-            .volume_at(Asked::Stats, &place, deadline)
+            .volume_at(NodeCall::Stats, &place, deadline)
             .await?
             .ok_or_else(|| not_at(&request.volume_id, &place.path))?;
         let look = self.look(&volume, &place.path, deadline).await;
-        match look.map_err(|e| told(Asked::Stats, &volume, &place.path, &e, deadline))? {
+        match look.map_err(|e| told(NodeCall::Stats, &volume, &place.path, &e, deadline))? {
             Look::Answered(usage) | Look::Hung(Some(usage)) => {
                 Ok(csi::NodeGetVolumeStatsResponse {
                     usage: usage::entries(&usage),
@@ -69,7 +69,7 @@ impl Calls {
         let places = request::health(request)?;
         let mut health_statuses = Vec::new();
         for place in &places {
-            let Some(volume) = self.volume_at(Asked::Stats, place, deadline).await? else {
+            let Some(volume) = self.volume_at(NodeCall::Stats, place, deadline).await? else {
                 continue;
             };
             match self.look(&volume, &place.path, deadline).await {
@@ -88,7 +88,13 @@ impl Calls {
                     break;
                 }
                 Err(error) => {
-                    return Err(told(Asked::Stats, &volume, &place.path, &error, deadline));
+                    return Err(told(
+                        NodeCall::Stats,
+                        &volume,
+                        &place.path,
+                        &error,
+                        deadline,
+                    ));
                 }
             }
         }
@@ -147,7 +153,7 @@ impl Calls {
 
     /// Returns the attachment slots that are taken now. Asks the helper which disks are the
     /// driver's, if sysfs shows any disk.
-    pub(super) async fn taken(&self) -> Taken {
+    pub(super) async fn taken(&self) -> TakenSlots {
         let held = if self.attachments.shows_disks() {
             let held = self.helper.held(Deadline::after(HELD_WITHIN)).await.ok();
             held.map(|held| {

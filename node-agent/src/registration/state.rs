@@ -10,11 +10,11 @@ use crate::metrics::Metrics;
 
 /// Kubelet notices a new socket within seconds; a kubelet that waits for the API server takes
 /// longer.
-pub const REGISTERED_WITHIN: Duration = Duration::from_secs(60);
+const REGISTERED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Kubelet's last answer about the registration, or the time since when none has come.
 #[derive(Debug)]
-pub struct Standing {
+pub struct RegistrationState {
     state: Mutex<State>,
     metrics: Arc<Metrics>,
 }
@@ -33,7 +33,7 @@ enum State {
     TakenOver,
 }
 
-impl Standing {
+impl RegistrationState {
     /// Creates the state of an agent that leaves the registration to a separate registrar.
     #[must_use]
     pub fn elsewhere(metrics: Arc<Metrics>) -> Self {
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn unregistered_agent_sets_metric_first_and_faults_later() {
         let (metrics, start) = (Arc::new(Metrics::default()), Instant::now());
-        let standing = Standing::waiting(Arc::clone(&metrics), start);
+        let standing = RegistrationState::waiting(Arc::clone(&metrics), start);
         let shows = |value: u8| metrics.page().contains(&format!("\n{SERIES} {value}\n"));
         assert!(shows(0));
         let later = start + REGISTERED_WITHIN;
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn agent_with_separate_registrar_reports_no_fault() {
         let metrics = Arc::new(Metrics::default());
-        let standing = Standing::elsewhere(Arc::clone(&metrics));
+        let standing = RegistrationState::elsewhere(Arc::clone(&metrics));
         let later = Instant::now() + REGISTERED_WITHIN;
         assert_eq!(standing.fault(later), None);
         assert!(!metrics.page().contains(SERIES));

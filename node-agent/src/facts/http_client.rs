@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// An answer's status and body.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: u16,
     pub(super) body: String,
 }
@@ -46,7 +46,7 @@ pub(super) fn exchange(
     path: &str,
     headers: &[(&str, &str)],
     limits: Limits,
-) -> Result<Answer, HttpError> {
+) -> Result<HttpResponse, HttpError> {
     let started = Instant::now();
     let mut stream = TcpStream::connect_timeout(&address, limits.connect)
         .map_err(|e| HttpError::Connect(address, e))?;
@@ -103,7 +103,7 @@ pub(super) fn exchange(
 }
 
 /// Parses the answer once it is complete. `ended` means that no more bytes follow.
-fn parse(received: &[u8], ended: bool) -> Result<Option<Answer>, HttpError> {
+fn parse(received: &[u8], ended: bool) -> Result<Option<HttpResponse>, HttpError> {
     let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") else {
         return Ok(None);
     };
@@ -137,7 +137,7 @@ fn parse(received: &[u8], ended: bool) -> Result<Option<Answer>, HttpError> {
     };
     let body = String::from_utf8(whole.to_vec())
         .map_err(|_| HttpError::Foreign("its body is not text"))?;
-    Ok(Some(Answer { status, body }))
+    Ok(Some(HttpResponse { status, body }))
 }
 
 #[cfg(test)]

@@ -11,7 +11,10 @@ use tokio::sync::Mutex;
 
 use crate::deadline::Deadline;
 use crate::helper::{Helper, HelperError};
-use crate::nvme::{Bin, Statistics};
+
+mod log_page;
+
+use log_page::{Bin, Statistics};
 
 /// Time limit for all volumes together within one scrape.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -328,12 +331,11 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nvme;
 
     #[test]
     fn nvme_statistics_become_go_driver_metrics() {
         let volume = VolumeId::parse("vol-0123456789abcdef0").unwrap();
-        let statistics = Statistics::parse(&nvme::example()).unwrap();
+        let statistics = Statistics::parse(&log_page::example()).unwrap();
         let mut page = String::new();
         write_volumes(&mut page, "i-0123456789abcdef0", &[(volume, statistics)]).unwrap();
         let labels = r#"instance_id="i-0123456789abcdef0",volume_id="vol-0123456789abcdef0""#;

@@ -2,26 +2,26 @@
 
 use std::collections::HashMap;
 
-use crate::facts::NodeFacts;
+use super::NodeFacts;
 
 /// Kubernetes' own zone key.
-pub const ZONE: &str = "topology.kubernetes.io/zone";
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 /// The driver's older zone key; still sent, because existing volumes have it.
-pub const DRIVER_ZONE: &str = "topology.ebs.csi.aws.com/zone";
+pub(crate) const DRIVER_ZONE: &str = "topology.ebs.csi.aws.com/zone";
 /// The operating system.
-pub const OS: &str = "kubernetes.io/os";
+pub(crate) const OS: &str = "kubernetes.io/os";
 /// Region of an Outpost.
-pub const OUTPOST_REGION: &str = "topology.ebs.csi.aws.com/region";
+pub(crate) const OUTPOST_REGION: &str = "topology.ebs.csi.aws.com/region";
 /// Partition (`aws`, `aws-cn`, …) of an Outpost.
-pub const OUTPOST_PARTITION: &str = "topology.ebs.csi.aws.com/partition";
+pub(crate) const OUTPOST_PARTITION: &str = "topology.ebs.csi.aws.com/partition";
 /// Account of an Outpost.
-pub const OUTPOST_ACCOUNT: &str = "topology.ebs.csi.aws.com/account-id";
+pub(crate) const OUTPOST_ACCOUNT: &str = "topology.ebs.csi.aws.com/account-id";
 /// The Outpost.
-pub const OUTPOST_ID: &str = "topology.ebs.csi.aws.com/outpost-id";
+pub(crate) const OUTPOST_ID: &str = "topology.ebs.csi.aws.com/outpost-id";
 
 /// The segments of `NodeGetInfo`.
 #[must_use]
-pub fn segments(facts: &NodeFacts) -> HashMap<String, String> {
+pub(crate) fn segments(facts: &NodeFacts) -> HashMap<String, String> {
     let mut segments = HashMap::from([
         (ZONE.to_owned(), facts.zone.clone()),
         (DRIVER_ZONE.to_owned(), facts.zone.clone()),

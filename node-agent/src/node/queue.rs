@@ -14,14 +14,14 @@ use crate::deadline::Deadline;
 
 /// One lock for each volume that has a request now.
 #[derive(Debug, Default)]
-pub struct Queue {
+pub(crate) struct Queue {
     volumes: Mutex<HashMap<VolumeId, Weak<RwLock<()>>>>,
 }
 
 /// A turn; dropping it admits the next request.
 #[derive(Debug)]
 #[must_use]
-pub enum Turn {
+pub(crate) enum Turn {
     /// The request excludes all others about the volume.
     Alone(#[allow(dead_code)] OwnedRwLockWriteGuard<()>),
     /// The request runs in parallel with others that share.
@@ -31,7 +31,7 @@ pub enum Turn {
 impl Queue {
     /// Waits until no other request about the volume runs; returns `None` when the deadline passes
     /// first.
-    pub async fn alone(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
+    pub(crate) async fn alone(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
         let place = self.place(volume);
         tokio::time::timeout_at(deadline.instant(), place.write_owned())
             .await
@@ -41,7 +41,7 @@ impl Queue {
 
     /// Waits until no exclusive request about the volume runs; returns `None` when the deadline
     /// passes first.
-    pub async fn shared(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
+    pub(crate) async fn shared(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
         let place = self.place(volume);
         tokio::time::timeout_at(deadline.instant(), place.read_owned())
             .await

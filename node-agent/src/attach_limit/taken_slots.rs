@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ebs_csi_wire::VolumeId;
 
 /// Where the kernel shows its devices.
-pub const SYSFS: &str = "/sys";
+pub(crate) const SYSFS: &str = "/sys";
 /// Models of NVMe controllers (EC2 User Guide, "Amazon EBS volumes and NVMe").
 const EBS_MODEL: &str = "Amazon Elastic Block Store";
 const INSTANCE_STORE_MODEL: &str = "Amazon EC2 NVMe Instance Storage";
@@ -29,7 +29,7 @@ const SETTLED: Duration = Duration::from_secs(300);
 
 /// Taken slots, where sysfs shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenSlots {
     /// EBS volumes that this driver did not stage or publish, including the root volume; `None`
     /// when sysfs shows no EBS disk or the driver's own disks are not known.
     pub foreign_volumes: Option<u32>,
@@ -83,10 +83,10 @@ impl Attachments {
     /// Returns the taken slots. `held` are the volumes that this driver has staged or published;
     /// `None` when they are not known.
     #[must_use]
-    pub fn taken(&self, held: Option<&[VolumeId]>, now: Instant) -> Taken {
+    pub fn taken(&self, held: Option<&[VolumeId]>, now: Instant) -> TakenSlots {
         let (interfaces, accelerators) = pci_devices(&self.sysfs);
         let instance_store = serials(&self.sysfs, INSTANCE_STORE_MODEL).count();
-        Taken {
+        TakenSlots {
             foreign_volumes: self.foreign(held, now),
             network_interfaces: (interfaces > 0).then_some(interfaces),
             local_devices: counted(instance_store).saturating_add(accelerators),
@@ -222,7 +222,7 @@ mod tests {
         let attachments = machine.attachments();
         assert!(!attachments.shows_disks());
         let taken = attachments.taken(Some(&[]), Instant::now());
-        assert_eq!(taken, Taken::default());
+        assert_eq!(taken, TakenSlots::default());
     }
 
     /// A new EBS disk counts as foreign once the driver has not held it for the SETTLED time.
