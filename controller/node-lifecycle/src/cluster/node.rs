@@ -7,23 +7,23 @@ use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt;
 use serde::Deserialize;
 
-use super::{Meta, Object, Seen};
-use crate::table::Row;
+use super::object_table::TableRow;
+use super::{Meta, Object, Retained};
 
 /// The key of Kubernetes' out-of-service taint: the node's pods are deleted by force and its
 /// volumes are detached without waiting for kubelet.
-pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+pub(crate) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// The value of this driver's own out-of-service taints.
-pub const OWNER: &str = "ebs-safe-detach";
+pub(crate) const OWNER: &str = "ebs-safe-detach";
 /// The annotation that accompanies the taint: the instance, launch and boot to which it applies.
-pub const RETURN: &str = "ebs.csi.aws.com/out-of-service";
+pub(crate) const RETURN: &str = "ebs.csi.aws.com/out-of-service";
 /// The key of the taint that keeps pods from a node until the driver is ready there.
-pub const STARTUP: &str = "ebs.csi.aws.com/agent-not-ready";
+pub(crate) const STARTUP: &str = "ebs.csi.aws.com/agent-not-ready";
 /// Label of a node, or annotation of a pod, that failover must leave alone (`failover=off`).
-pub const OPT_OUT: &str = "ebs.csi.aws.com/failover";
+pub(crate) const OPT_OUT: &str = "ebs.csi.aws.com/failover";
 
 /// Label of a node whose instance may be stopped or terminated to prove it dead (`fence=true`).
-pub const MAY_FENCE: &str = "ebs.csi.aws.com/fence";
+pub(crate) const MAY_FENCE: &str = "ebs.csi.aws.com/fence";
 
 /// A Node object.
 #[derive(Clone, Debug)]
@@ -75,13 +75,13 @@ struct Info {
     boot_id: String,
 }
 
-impl Row for SeenNode {
+impl TableRow for SeenNode {
     fn key(&self) -> &str {
         &self.name
     }
 }
 
-impl Seen for SeenNode {
+impl Retained for SeenNode {
     type Kind = core::Node;
     type Spec = Spec;
     type Status = Status;
@@ -169,7 +169,7 @@ impl SeenNode {
 }
 
 /// Returns the instance of a provider id (`aws:///us-east-1a/i-0123456789abcdef0`).
-pub fn instance_of(provider_id: &str) -> Option<String> {
+pub(crate) fn instance_of(provider_id: &str) -> Option<String> {
     let path = provider_id.strip_prefix("aws://")?;
     let id = path.rsplit('/').next()?;
     id.parse::<InstanceId>().ok().map(|id| id.to_string())

@@ -5,11 +5,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Deserialize;
 
-use super::{Object, Seen};
+use super::{Object, Retained};
 
 /// A node's Lease.
 #[derive(Clone, Debug)]
-pub struct SeenLease {
+pub(crate) struct SeenLease {
     /// The node's name.
     pub node: String,
     /// The time of the last renewal, by the node's clock.
@@ -19,15 +19,15 @@ pub struct SeenLease {
 /// The used fields of a Lease's `spec`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Spec {
+pub(crate) struct Spec {
     renew_time: Option<MicroTime>,
 }
 
 /// A Lease has no status.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub struct Status {}
+pub(crate) struct Status {}
 
-impl Seen for SeenLease {
+impl Retained for SeenLease {
     type Kind = Lease;
     type Spec = Spec;
     type Status = Status;

@@ -6,14 +6,14 @@ use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::{Api, Client, ResourceExt};
 
 /// The ConfigMap whose `stop: "true"` stops failover.
-pub const KILL_SWITCH: &str = "ebs-csi-node-lifecycle";
+pub(super) const KILL_SWITCH: &str = "ebs-csi-node-lifecycle";
 /// The annotation by which the CSIDriver object advertises safe detach.
 pub const ADVERTISED: &str = "ebs.csi.aws.com/safe-detach";
 /// The value of that annotation.
 pub const ADVERTISED_VERSION: &str = "v1";
 
 /// Returns why no act is allowed. A switch that cannot be read also stops all acts.
-pub async fn stopped(client: &Client, namespace: &str) -> Option<&'static str> {
+pub(crate) async fn stopped(client: &Client, namespace: &str) -> Option<&'static str> {
     let switches: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     match switches.get_opt(KILL_SWITCH).await {
         Ok(None) => {}

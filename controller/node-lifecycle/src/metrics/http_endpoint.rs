@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use crate::metrics::Metrics;
+use super::Metrics;
 
 /// Most simultaneous connections.
 const AT_ONCE: usize = 8;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When the listener cannot be used.
-pub async fn serve(
+pub(crate) async fn serve(
     listener: std::net::TcpListener,
     metrics: Arc<Metrics>,
     ready: impl Fn() -> Result<(), &'static str> + Clone + Send + Sync + 'static,

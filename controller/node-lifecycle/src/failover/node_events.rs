@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use ebs_csi_safe_detach::lifecycle::{Intent, Phase};
 
-use super::{Failover, Suspect, fencing};
-use crate::tell::{About, Tale};
+use super::{Failover, fencing};
+use crate::cluster::Suspect;
+use crate::events::{EventReason, EventSubject};
 
 impl Failover {
     pub(super) fn say_unproven(&self, suspect: &Suspect, phase: Phase) {
@@ -20,35 +21,35 @@ impl Failover {
         };
         if let Some(why) = self.fencing.left_alone(&suspect.facts) {
             let note = fencing::words(why, &checks.unwrap_or_default());
-            self.tell(suspect, Tale::FenceHeld, &note);
+            self.tell(suspect, EventReason::FenceHeld, &note);
             return;
         }
         let note =
             text.unwrap_or_else(|| "nothing proves that its volumes may leave it".to_owned());
-        self.tell(suspect, Tale::Unproven, &note);
+        self.tell(suspect, EventReason::Unproven, &note);
     }
 
     pub(super) fn say_done(&self, suspect: &Suspect, intent: &Intent) {
         let (tale, note) = match intent {
             Intent::AddTaint(about) => (
-                Tale::ProvenDown,
+                EventReason::ProvenDown,
                 format!(
                     "instance {} is off: the node is out of service until it has booted again",
                     about.instance
                 ),
             ),
             Intent::RemoveTaint => (
-                Tale::TaintRemoved,
+                EventReason::TaintRemoved,
                 "the node has booted again and nothing of the former boot is left".to_owned(),
             ),
             Intent::DeletePod {
                 namespace, name, ..
             } => (
-                Tale::FailedOver,
+                EventReason::FailedOver,
                 format!("pod {namespace}/{name} was deleted: its volumes may leave the node"),
             ),
             Intent::DeleteAttachment { name, .. } => (
-                Tale::FailedOver,
+                EventReason::FailedOver,
                 format!("VolumeAttachment {name} was deleted: its volume may leave the node"),
             ),
             Intent::Nudge { .. } => return,
@@ -56,8 +57,8 @@ impl Failover {
         self.tell(suspect, tale, &note);
     }
 
-    pub(super) fn tell(&self, suspect: &Suspect, tale: Tale, note: &str) {
-        let about = About::Node {
+    pub(super) fn tell(&self, suspect: &Suspect, tale: EventReason, note: &str) {
+        let about = EventSubject::Node {
             name: suspect.name.clone(),
             uid: suspect.uid.clone(),
         };

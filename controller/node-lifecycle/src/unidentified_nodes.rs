@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::failover::Tables;
+use crate::cluster::Tables;
 use crate::metrics::Metrics;
 
 /// Pause between two looks. A node that joins is identified well within it.
@@ -13,7 +13,7 @@ const EVERY: Duration = Duration::from_secs(30);
 const NAMED: usize = 10;
 
 /// Looks for such nodes, for ever.
-pub async fn run(tables: Arc<Tables>, metrics: Arc<Metrics>) {
+pub(crate) async fn run(tables: Arc<Tables>, metrics: Arc<Metrics>) {
     let (mut before, mut said) = (BTreeSet::new(), BTreeSet::new());
     loop {
         if tables.identities_are_complete() {

@@ -21,12 +21,13 @@ use jiff::Timestamp;
 use kube::Client;
 
 use crate::act::{self, Done, act};
-use crate::controller::Controller;
-use crate::failover::{Tables, stopped};
+use crate::cluster::Tables;
+use crate::controller_client::Controller;
+use crate::controller_client::kubelet_reports::{KubeletReports, READ_WITHIN};
+use crate::events::{EventReason, EventSender, EventSubject};
+use crate::failover::stopped;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
-use crate::tell::{About, Tale, Teller};
-use crate::word::{READ_WITHIN, Words};
 
 /// Pause between two looks at the refused attachments.
 const EVERY: Duration = Duration::from_secs(3);
@@ -48,7 +49,7 @@ pub struct Retries {
     /// The watched objects, with the refusals.
     pub tables: Arc<Tables>,
     /// Kubelet's reports.
-    pub words: Words,
+    pub words: KubeletReports,
     /// The controller, which reports what EC2 proves.
     pub controller: Controller,
     /// Whether this process may act.
@@ -56,7 +57,7 @@ pub struct Retries {
     /// The counters.
     pub metrics: Arc<Metrics>,
     /// Writes the events.
-    pub teller: Arc<Teller>,
+    pub teller: Arc<EventSender>,
     /// The state of each attachment, by uid.
     pub known: HashMap<String, Known>,
     /// Number of looks so far.
@@ -101,8 +102,10 @@ impl Retries {
         let all = self.tables.refused();
         self.metrics.refused(&all, Timestamp::now());
         self.teller.keep_only(|about| match about {
-            About::Node { .. } => true,
-            About::Attachment { name, .. } => all.iter().any(|refused| refused.name == *name),
+            EventSubject::Node { .. } => true,
+            EventSubject::Attachment { name, .. } => {
+                all.iter().any(|refused| refused.name == *name)
+            }
         });
         for refused in all {
             let mut note = format!(
@@ -112,11 +115,11 @@ impl Retries {
             if !self.tables.is_identified(&refused.name) {
                 note.push_str("; its Node has neither a providerID nor an entry of this driver in its CSINode, so nobody can say which instance it is");
             }
-            let about = About::Attachment {
+            let about = EventSubject::Attachment {
                 name: refused.name,
                 uid: refused.uid,
             };
-            self.teller.tell(about, Tale::Refused, &note);
+            self.teller.tell(about, EventReason::Refused, &note);
         }
     }
 

@@ -11,14 +11,14 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
 
-use crate::seen::{Seen, Watched, key_of};
+use super::{Retained, Watched, key_of};
 
 /// Most objects in one page of a list. A page is held as text and as objects at once, and the
 /// memory of large pages is not released.
 const PAGE: u32 = 250;
 
 /// The retained part of an object.
-pub trait Row {
+pub trait TableRow {
     /// Returns the key of the row.
     fn key(&self) -> &str;
 
@@ -30,12 +30,12 @@ pub trait Row {
 
 /// The rows of one kind.
 #[derive(Debug)]
-pub struct Table<T: Row> {
+pub struct Table<T: TableRow> {
     rows: RwLock<Rows<T>>,
 }
 
 #[derive(Debug)]
-struct Rows<T: Row> {
+struct Rows<T: TableRow> {
     by_key: HashSet<ByKey<T>>,
     by_second_key: HashSet<BySecondKey<T>>,
     complete: bool,
@@ -54,53 +54,53 @@ struct ByKey<T> {
 #[derive(Debug)]
 struct BySecondKey<T>(Arc<T>);
 
-impl<T: Row> Borrow<str> for ByKey<T> {
+impl<T: TableRow> Borrow<str> for ByKey<T> {
     fn borrow(&self) -> &str {
         self.row.key()
     }
 }
 
-impl<T: Row> Hash for ByKey<T> {
+impl<T: TableRow> Hash for ByKey<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.row.key().hash(state);
     }
 }
 
-impl<T: Row> PartialEq for ByKey<T> {
+impl<T: TableRow> PartialEq for ByKey<T> {
     fn eq(&self, other: &Self) -> bool {
         self.row.key() == other.row.key()
     }
 }
 
-impl<T: Row> Eq for ByKey<T> {}
+impl<T: TableRow> Eq for ByKey<T> {}
 
-impl<T: Row> BySecondKey<T> {
+impl<T: TableRow> BySecondKey<T> {
     fn text(&self) -> &str {
         self.0.second_key().unwrap_or_default()
     }
 }
 
-impl<T: Row> Borrow<str> for BySecondKey<T> {
+impl<T: TableRow> Borrow<str> for BySecondKey<T> {
     fn borrow(&self) -> &str {
         self.text()
     }
 }
 
-impl<T: Row> Hash for BySecondKey<T> {
+impl<T: TableRow> Hash for BySecondKey<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.text().hash(state);
     }
 }
 
-impl<T: Row> PartialEq for BySecondKey<T> {
+impl<T: TableRow> PartialEq for BySecondKey<T> {
     fn eq(&self, other: &Self) -> bool {
         self.text() == other.text()
     }
 }
 
-impl<T: Row> Eq for BySecondKey<T> {}
+impl<T: TableRow> Eq for BySecondKey<T> {}
 
-impl<T: Row> Default for Table<T> {
+impl<T: TableRow> Default for Table<T> {
     fn default() -> Self {
         let rows = Rows {
             by_key: HashSet::new(),
@@ -114,7 +114,7 @@ impl<T: Row> Default for Table<T> {
     }
 }
 
-impl<T: Row> Table<T> {
+impl<T: TableRow> Table<T> {
     /// Returns whether a complete list has been seen: before that, a missing row means nothing.
     pub fn is_complete(&self) -> bool {
         self.read(|rows| rows.complete)
@@ -190,7 +190,7 @@ impl<T: Row> Table<T> {
     }
 }
 
-impl<T: Row> Rows<T> {
+impl<T: TableRow> Rows<T> {
     fn insert(&mut self, row: Arc<T>) {
         if row.second_key().is_some() {
             self.by_second_key.replace(BySecondKey(Arc::clone(&row)));
@@ -216,7 +216,7 @@ impl<T: Row> Rows<T> {
 /// Keeps the table in step with the API server's list and watch, for ever.
 pub async fn follow<T>(api: Api<Watched<T>>, table: Arc<Table<T>>)
 where
-    T: Seen + Row + Debug + Send + Sync + 'static,
+    T: Retained + TableRow + Debug + Send + Sync + 'static,
 {
     let config = watcher::Config::default().page_size(PAGE);
     let mut events = watcher(api, config).default_backoff().boxed();
@@ -246,7 +246,7 @@ mod tests {
     #[derive(Debug)]
     struct Pair(&'static str, Option<&'static str>);
 
-    impl Row for Pair {
+    impl TableRow for Pair {
         fn key(&self) -> &str {
             self.0
         }

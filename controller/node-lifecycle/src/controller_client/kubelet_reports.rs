@@ -12,11 +12,9 @@ use kube::{Api, Client, ResourceExt};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::controller::Controller;
-use crate::failover::Tables;
-use crate::lease_age::LeaseAges;
+use super::Controller;
+use crate::cluster::{LeaseAges, SeenCsiNode, SeenNode, Tables, Watched};
 use crate::metrics::Metrics;
-use crate::seen::{SeenCsiNode, SeenNode, Watched};
 
 /// The first pause between two attempts to open the stream: a restarted controller serves within a
 /// second or two.
@@ -30,7 +28,7 @@ pub const READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// Answers the controller's questions about nodes.
 #[derive(Clone, Debug)]
-pub struct Words {
+pub struct KubeletReports {
     /// The API of the Node objects.
     pub api: Api<core::Node>,
     /// The API of the CSINodes, for nodes without a provider id.
@@ -45,7 +43,7 @@ pub struct Words {
     pub heard: watch::Sender<bool>,
 }
 
-impl Words {
+impl KubeletReports {
     /// Creates the reporter from its parts.
     pub fn new(
         client: Client,

@@ -20,7 +20,7 @@ const KEPT_FREE: usize = 256;
 
 /// The object of an event.
 #[derive(Clone, Debug)]
-pub enum About {
+pub enum EventSubject {
     /// A node.
     Node {
         /// The node's name.
@@ -37,7 +37,7 @@ pub enum About {
     },
 }
 
-impl About {
+impl EventSubject {
     const fn parts(&self) -> (&'static str, &'static str, &String, &String) {
         match self {
             Self::Node { name, uid } => ("v1", "Node", name, uid),
@@ -59,7 +59,7 @@ impl About {
 
 /// The content of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tale {
+pub enum EventReason {
     /// Nothing proves that the node's volumes may leave it.
     Unproven,
     /// The node's instance is off, and the node has the driver's taint.
@@ -84,7 +84,7 @@ pub enum Tale {
     GlassBroken,
 }
 
-impl Tale {
+impl EventReason {
     const fn reason(self) -> &'static str {
         match self {
             Self::Unproven => "SafeDetachUnproven",
@@ -125,33 +125,33 @@ impl Tale {
 }
 
 /// The last event of each object, by kind and name.
-type Last = HashMap<(&'static str, String), (About, Tale, String)>;
+type Last = HashMap<(&'static str, String), (EventSubject, EventReason, String)>;
 
 /// Queues events, one for each change.
 #[derive(Debug)]
-pub struct Teller {
+pub struct EventSender {
     events: mpsc::Sender<(ObjectReference, Event)>,
     last: Mutex<Last>,
 }
 
 /// Writes the queued events.
-pub struct Telling {
+pub struct EventWriter {
     client: Client,
     reporter: Reporter,
     events: mpsc::Receiver<(ObjectReference, Event)>,
 }
 
-impl Teller {
+impl EventSender {
     /// Creates both parts for a replica with this identity. The events are written while
-    /// [`Telling::run`] runs.
-    pub fn new(client: Client, identity: String) -> (Self, Telling) {
+    /// [`EventWriter::run`] runs.
+    pub fn new(client: Client, identity: String) -> (Self, EventWriter) {
         let reporter = Reporter {
             controller: "ebs.csi.aws.com/node-lifecycle".to_owned(),
             instance: Some(identity),
         };
         let (events, said) = mpsc::channel(WAITING);
         let last = Mutex::default();
-        let telling = Telling {
+        let telling = EventWriter {
             client,
             reporter,
             events: said,
@@ -160,7 +160,7 @@ impl Teller {
     }
 
     /// Queues an event about the object, unless it equals the object's last event.
-    pub fn tell(&self, about: About, tale: Tale, note: &str) {
+    pub fn tell(&self, about: EventSubject, tale: EventReason, note: &str) {
         let note: String = note.chars().take(NOTE_LIMIT / 4).collect();
         let (_, kind, name, _) = about.parts();
         let key = (kind, name.clone());
@@ -187,7 +187,7 @@ impl Teller {
     }
 
     /// Forgets the objects that have nothing to report any more.
-    pub fn keep_only(&self, still: impl Fn(&About) -> bool) {
+    pub fn keep_only(&self, still: impl Fn(&EventSubject) -> bool) {
         self.last().retain(|_, (about, _, _)| still(about));
     }
 
@@ -196,7 +196,7 @@ impl Teller {
     }
 }
 
-impl Telling {
+impl EventWriter {
     /// Writes events until the sender is dropped.
     pub async fn run(mut self) {
         while let Some((about, event)) = self.events.recv().await {

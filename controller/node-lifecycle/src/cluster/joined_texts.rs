@@ -5,14 +5,14 @@ use std::fmt;
 
 /// `N` concatenated texts.
 #[derive(Clone)]
-pub struct Texts<const N: usize> {
+pub(crate) struct Texts<const N: usize> {
     all: Box<str>,
     ends: [u32; N],
 }
 
 impl<const N: usize> Texts<N> {
     /// Concatenates texts. A total beyond 4 GiB is cut off; an API object has at most a few MiB.
-    pub fn new(texts: [&str; N]) -> Self {
+    pub(crate) fn new(texts: [&str; N]) -> Self {
         let all = texts.concat().into_boxed_str();
         let mut end = 0_usize;
         let ends = texts.map(|text| {
@@ -23,7 +23,7 @@ impl<const N: usize> Texts<N> {
     }
 
     /// Returns the text with this index; empty when there is none.
-    pub fn get(&self, number: usize) -> &str {
+    pub(crate) fn get(&self, number: usize) -> &str {
         let at = |number: usize| self.ends.get(number).map_or(0, |end| *end as usize);
         let from = number.checked_sub(1).map_or(0, at);
         self.all.get(from..at(number)).unwrap_or_default()

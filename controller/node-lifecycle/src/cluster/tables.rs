@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1 as core;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
-use crate::seen::{Refused, SeenAttachment, SeenCsiNode, SeenNode, SeenPod, SeenVolume, Watched};
-use crate::table::Table;
+use super::object_table::Table;
+use super::{RefusedDetach, SeenAttachment, SeenCsiNode, SeenNode, SeenPod, SeenVolume, Watched};
 
 /// All watched objects.
 #[derive(Debug, Default)]
@@ -170,7 +170,7 @@ impl Tables {
     }
 
     /// Returns the detaches that the controller refuses.
-    pub fn refused(&self) -> Vec<Refused> {
+    pub fn refused(&self) -> Vec<RefusedDetach> {
         let refused = self.attachments.pick(|seen| seen.refused().is_some());
         let refused = refused.iter().filter_map(|seen| seen.refused().cloned());
         refused.collect()
@@ -209,7 +209,7 @@ impl Tables {
     }
 
     /// Returns whether the node still has attachments.
-    pub(super) fn is_attached(&self, node: &str) -> bool {
+    pub(crate) fn is_attached(&self, node: &str) -> bool {
         let attached = self.attachments.pick(|seen| seen.node() == node);
         !attached.is_empty()
     }

@@ -5,9 +5,9 @@ use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{OPT_OUT, Object, Seen, SeenVolume, claim_of};
-use crate::table::{Row, Table};
-use crate::texts::Texts;
+use super::joined_texts::Texts;
+use super::object_table::{Table, TableRow};
+use super::{OPT_OUT, Object, Retained, SeenVolume, claim_of};
 
 const KEY: usize = 0;
 const NODE: usize = 1;
@@ -67,13 +67,13 @@ pub struct Status {
     phase: Option<String>,
 }
 
-impl Row for SeenPod {
+impl TableRow for SeenPod {
     fn key(&self) -> &str {
         self.texts.get(KEY)
     }
 }
 
-impl Seen for SeenPod {
+impl Retained for SeenPod {
     type Kind = core::Pod;
     type Spec = Spec;
     type Status = Status;

@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_proto::safe_detach::{BreakGlassRequest, Subject};
 
-use crate::controller::Controller;
-use crate::failover::Tables;
+use super::Controller;
+use crate::cluster::{Order, Tables};
+use crate::events::{EventReason, EventSender, EventSubject};
 use crate::leader::Leader;
-use crate::seen::Order;
-use crate::tell::{About, Tale, Teller};
 
 /// Pause between two looks.
 const EVERY: Duration = Duration::from_secs(2);
@@ -22,11 +21,11 @@ const EVERY: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// Passes on the orders, for ever. The leader reports them.
-pub async fn run(
+pub(crate) async fn run(
     tables: Arc<Tables>,
     controller: Controller,
     leader: Arc<Leader>,
-    teller: Arc<Teller>,
+    teller: Arc<EventSender>,
 ) {
     let mut given: HashMap<Order, Instant> = HashMap::new();
     // Orders that the controller refused at the last look: each is reported once.
@@ -54,8 +53,8 @@ pub async fn run(
                     if before.is_none() && leader.leads() {
                         let note = "by the annotation its volume is detached, whatever is known";
                         let (name, uid) = (seen.name, seen.uid);
-                        let about = About::Attachment { name, uid };
-                        teller.tell(about, Tale::GlassBroken, note);
+                        let about = EventSubject::Attachment { name, uid };
+                        teller.tell(about, EventReason::GlassBroken, note);
                     }
                 }
             }

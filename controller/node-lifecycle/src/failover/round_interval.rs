@@ -18,7 +18,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::failover::rota::Rota;
+    use crate::failover::query_schedule::QuerySchedule;
 
     /// A configured time between rounds below 1,200 ms is kept.
     #[test]
@@ -48,7 +48,7 @@ mod tests {
         let questions: Vec<_> = (0..suspects)
             .map(|number| (format!("i-{number:04}"), "vol-1".to_owned()))
             .collect();
-        let mut rota = Rota::default();
+        let mut rota = QuerySchedule::default();
         let mut asked: BTreeMap<String, Duration> = BTreeMap::new();
         let (mut now, mut longest) = (Duration::ZERO, Duration::ZERO);
         for _ in 0..100 {

@@ -8,10 +8,11 @@ use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 
 use super::choose::Chosen;
-use super::rota::{AT_ONCE, fill};
-use super::{Failover, Suspect, questions};
+use super::query_schedule::{AT_ONCE, fill};
+use super::{Failover, questions};
 use crate::act::{self, act};
-use crate::controller::Answers;
+use crate::cluster::Suspect;
+use crate::controller_client::Answers;
 
 /// Nodes that are looked at and acted on together: one query to EC2 and one write of the Lease
 /// cover all of them.

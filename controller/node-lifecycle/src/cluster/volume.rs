@@ -7,9 +7,9 @@ use ebs_csi_safe_detach::lifecycle::Claim;
 use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 
-use super::{Object, Seen};
-use crate::table::{Row, Table};
-use crate::texts::Texts;
+use super::joined_texts::Texts;
+use super::object_table::{Table, TableRow};
+use super::{Object, Retained};
 
 const NAME: usize = 0;
 const CLAIM: usize = 1;
@@ -53,7 +53,7 @@ pub struct Status {
     phase: Option<String>,
 }
 
-impl Row for SeenVolume {
+impl TableRow for SeenVolume {
     fn key(&self) -> &str {
         self.texts.get(NAME)
     }
@@ -63,7 +63,7 @@ impl Row for SeenVolume {
     }
 }
 
-impl Seen for SeenVolume {
+impl Retained for SeenVolume {
     type Kind = core::PersistentVolume;
     type Spec = Spec;
     type Status = Status;
@@ -95,7 +95,7 @@ impl SeenVolume {
 }
 
 /// Returns what a claim is bound to.
-pub fn claim_of(volumes: &Table<SeenVolume>, namespace: &str, name: &str) -> Claim {
+pub(crate) fn claim_of(volumes: &Table<SeenVolume>, namespace: &str, name: &str) -> Claim {
     match volumes.get_by_second_key(&format!("{namespace}/{name}")) {
         None => Claim::Unknown,
         Some(bound) => match bound.volume() {

@@ -16,6 +16,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+pub mod kubelet_reports;
+pub(crate) mod override_orders;
+
 /// Limit of one request: a question without an answer is unknown.
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 
 const ANNOTATION: &str = "ebs.csi.aws.com/acted-on";
 /// How long a node counts.
-pub const WINDOW: SignedDuration = SignedDuration::from_mins(10);
+const WINDOW: SignedDuration = SignedDuration::from_mins(10);
 
 /// The nodes, each with the time when it was first acted on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,20 +6,20 @@ use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde::Deserialize;
 
-use super::{Object, Seen, SeenVolume};
-use crate::table::{Row, Table};
-use crate::texts::Texts;
+use super::joined_texts::Texts;
+use super::object_table::{Table, TableRow};
+use super::{Object, Retained, SeenVolume};
 
 /// The annotation whose change makes external-attacher retry a refused detach at once. Its value is
 /// the time of the last write.
-pub const NUDGE: &str = "ebs.csi.aws.com/safe-to-detach";
+pub(crate) const NUDGE: &str = "ebs.csi.aws.com/safe-to-detach";
 /// The annotation in which external-attacher writes the node id that it attached to: it outlives
 /// Node and CSINode.
 const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
 /// The annotation of an override order: `INSTANCE TIME`, the instance's id and the time when EC2
 /// accepted the attach (RFC 3339, as EC2 shows it).
-pub const BREAK_GLASS: &str = "ebs.csi.aws.com/break-glass";
+pub(crate) const BREAK_GLASS: &str = "ebs.csi.aws.com/break-glass";
 
 /// The attachment that an override order names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,7 +32,7 @@ pub struct Order {
 
 /// A detach that was requested and refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedDetach {
     /// The VolumeAttachment's name.
     pub name: String,
     /// The VolumeAttachment's uid.
@@ -55,7 +55,7 @@ const VERSION: usize = 5;
 pub struct SeenAttachment {
     texts: Texts<6>,
     order: Option<Box<Order>>,
-    refused: Option<Box<Refused>>,
+    refused: Option<Box<RefusedDetach>>,
     deleting: bool,
     nudged: bool,
 }
@@ -97,13 +97,13 @@ fn token(message: &str) -> Option<&str> {
         .filter(|token| !token.is_empty())
 }
 
-impl Row for SeenAttachment {
+impl TableRow for SeenAttachment {
     fn key(&self) -> &str {
         self.texts.get(NAME)
     }
 }
 
-impl Seen for SeenAttachment {
+impl Retained for SeenAttachment {
     type Kind = VolumeAttachment;
     type Spec = Spec;
     type Status = Status;
@@ -126,7 +126,7 @@ impl Seen for SeenAttachment {
             order,
             refused: meta.deletion_timestamp.as_ref().and_then(|since| {
                 let message = object.status.detach_error?.message?;
-                Some(Box::new(Refused {
+                Some(Box::new(RefusedDetach {
                     name: meta.name.clone(),
                     uid: meta.uid.clone(),
                     token: token(&message)?.to_owned(),
@@ -159,7 +159,7 @@ impl SeenAttachment {
     }
 
     /// Returns the refusal in the attachment's status.
-    pub fn refused(&self) -> Option<&Refused> {
+    pub fn refused(&self) -> Option<&RefusedDetach> {
         self.refused.as_deref()
     }
 

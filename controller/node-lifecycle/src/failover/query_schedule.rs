@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::controller::Answers;
+use crate::controller_client::Answers;
 use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::{InstanceEvidence, NodeFacts};
 
@@ -24,7 +24,7 @@ pub(super) type Question = (String, String);
 
 /// The order of the queries, and the remembered answers.
 #[derive(Debug, Default)]
-pub struct Rota {
+pub struct QuerySchedule {
     round: u64,
     turns: usize,
     asked: HashMap<String, u64>,
@@ -32,7 +32,7 @@ pub struct Rota {
     answers: Answers,
 }
 
-impl Rota {
+impl QuerySchedule {
     /// Returns the questions to ask in this round. Forgets the state of instances that are no
     /// longer in question.
     pub fn choose(&mut self, questions: &[Question]) -> Vec<Question> {
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn suspects_rotate_200_per_round_new_ones_first() {
-        let mut rota = Rota::default();
+        let mut rota = QuerySchedule::default();
         let all = questions(0..450);
         let mut seen = BTreeSet::new();
         for _ in 0..3 {
@@ -206,11 +206,11 @@ mod tests {
     /// silence clears every text.
     #[test]
     fn dropped_or_missing_instance_or_silence_clears_answers() {
-        let mut rota = Rota::default();
+        let mut rota = QuerySchedule::default();
         let none = BTreeSet::new();
         let chosen = rota.choose(&questions(0..3));
         rota.note(&chosen, &none, answers(&chosen));
-        let text = |rota: &Rota, instance| rota.texts().get(instance).cloned();
+        let text = |rota: &QuerySchedule, instance| rota.texts().get(instance).cloned();
         assert_eq!(text(&rota, "i-0002").as_deref(), Some("runs"));
         let chosen = rota.choose(&questions(0..2));
         assert_eq!(text(&rota, "i-0002"), None);
@@ -226,7 +226,7 @@ mod tests {
     /// matter is queried at once.
     #[test]
     fn status_checks_rotate_100_per_round() {
-        let mut rota = Rota::default();
+        let mut rota = QuerySchedule::default();
         let all = questions(0..150);
         let matter: BTreeSet<String> = all.iter().map(|(instance, _)| instance.clone()).collect();
         let mut rounds = Vec::new();
@@ -250,7 +250,7 @@ mod tests {
     /// them.
     #[test]
     fn check_result_persists_between_queries_while_instance_runs() {
-        let mut rota = Rota::default();
+        let mut rota = QuerySchedule::default();
         let all = vec![("i-0001".to_owned(), "vol-a".to_owned())];
         let asked: BTreeSet<String> = ["i-0001".to_owned()].into();
         let says = |evidence: InstanceEvidence, text: &str| Answers {

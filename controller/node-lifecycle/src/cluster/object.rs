@@ -10,7 +10,7 @@ use kube::Resource;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 
 /// The retained part of a kind of object.
-pub trait Seen: Sized {
+pub trait Retained: Sized {
     /// The kind.
     type Kind: Resource<DynamicType = ()>;
     /// The used fields of `spec`.
@@ -72,7 +72,7 @@ pub struct Owner {
 }
 
 /// Returns the key of an object in a table: `NAMESPACE/NAME`, or the name alone.
-pub fn key_of(meta: &ObjectMeta) -> String {
+pub(crate) fn key_of(meta: &ObjectMeta) -> String {
     let name = meta.name.as_deref().unwrap_or_default();
     match &meta.namespace {
         Some(namespace) => format!("{namespace}/{name}"),
@@ -103,7 +103,7 @@ impl<T> Clone for Watched<T> {
     }
 }
 
-impl<'de, T: Seen> Deserialize<'de> for Watched<T> {
+impl<'de, T: Retained> Deserialize<'de> for Watched<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = Object::<T::Spec, T::Status>::deserialize(deserializer)?;
         let meta = ObjectMeta {
@@ -117,7 +117,7 @@ impl<'de, T: Seen> Deserialize<'de> for Watched<T> {
     }
 }
 
-impl<T: Seen> Resource for Watched<T> {
+impl<T: Retained> Resource for Watched<T> {
     type DynamicType = ();
     type Scope = <T::Kind as Resource>::Scope;
 

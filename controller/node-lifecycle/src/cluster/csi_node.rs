@@ -5,9 +5,9 @@ use ebs_csi_wire::InstanceId;
 use k8s_openapi::api::storage::v1::CSINode;
 use serde::Deserialize;
 
-use super::{Object, Seen};
-use crate::table::Row;
-use crate::texts::Texts;
+use super::joined_texts::Texts;
+use super::object_table::TableRow;
+use super::{Object, Retained};
 
 const NAME: usize = 0;
 const NODE_UID: usize = 1;
@@ -47,13 +47,13 @@ struct Allocatable {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Status {}
 
-impl Row for SeenCsiNode {
+impl TableRow for SeenCsiNode {
     fn key(&self) -> &str {
         self.texts.get(NAME)
     }
 }
 
-impl Seen for SeenCsiNode {
+impl Retained for SeenCsiNode {
     type Kind = CSINode;
     type Spec = Spec;
     type Status = Status;

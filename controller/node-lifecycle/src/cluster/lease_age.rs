@@ -10,7 +10,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 
-use crate::seen::{SeenLease, Watched};
+use super::{SeenLease, Watched};
 
 /// The namespace of the nodes' Leases.
 const NAMESPACE: &str = "kube-node-lease";
