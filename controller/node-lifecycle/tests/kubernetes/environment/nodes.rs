@@ -16,7 +16,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::control_plane;
+use crate::environment::control_plane;
 
 /// The living nodes.
 #[derive(Clone)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::cluster::{Outcome, World, must, until};
-use crate::driver;
+use crate::environment::driver;
+use crate::environment::world::{Outcome, World, must, until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {

@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 
-use crate::cluster::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, must, until};
 
 impl World<'_> {
     /// Whether the detach was refused, with that token.

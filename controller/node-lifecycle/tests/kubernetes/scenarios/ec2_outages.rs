@@ -4,7 +4,7 @@
 
 use serde_json::json;
 
-use crate::cluster::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, must, until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {

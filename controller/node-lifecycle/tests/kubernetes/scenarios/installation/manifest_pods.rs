@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::cluster::{Outcome, World, must};
-use crate::driver::program;
-use crate::manifests;
+use crate::environment::driver::program;
+use crate::environment::manifests;
+use crate::environment::world::{Outcome, World, must};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {

@@ -11,9 +11,9 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::control_plane::ControlPlane;
-use crate::driver::Driver;
-use crate::nodes::Nodes;
+use crate::environment::control_plane::ControlPlane;
+use crate::environment::driver::Driver;
+use crate::environment::nodes::Nodes;
 
 /// What the scenarios share.
 pub(crate) struct World<'a> {

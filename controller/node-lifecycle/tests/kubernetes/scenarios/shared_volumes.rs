@@ -5,7 +5,7 @@ use ebs_csi_proto::csi::controller_client::ControllerClient;
 use serde_json::json;
 use tonic::transport::Endpoint;
 
-use crate::cluster::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, must, until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {

@@ -13,7 +13,7 @@ use ebs_csi_proto::csi::controller_client::ControllerClient;
 use serde_json::{Value, json};
 use tonic::transport::Endpoint;
 
-use crate::process::{Process, port};
+use crate::environment::process::{Process, port};
 
 /// The user ids of node-lifecycle: its own, and the test's where it cannot change.
 const PEERS: &str = "65527,0,1000";

@@ -9,7 +9,7 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
-use crate::process::{Process, port};
+use crate::environment::process::{Process, port};
 
 /// The user of node-lifecycle, as the manifests bind it.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:kube-system:ebs-csi-controller-sa";

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
 
-use crate::driver::Driver;
+use crate::environment::driver::Driver;
 
 impl Driver {
     /// A call of the simulator's control socket.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::cluster::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, must, until};
 use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {

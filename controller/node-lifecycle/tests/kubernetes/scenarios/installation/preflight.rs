@@ -7,9 +7,9 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{Outcome, World, must, until};
-use crate::driver::program;
-use crate::manifests;
+use crate::environment::driver::program;
+use crate::environment::manifests;
+use crate::environment::world::{Outcome, World, must, until};
 use crate::scenarios::Scenario;
 
 /// Who runs it.

@@ -3,7 +3,7 @@
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, must, until};
 use crate::scenarios::Scenario;
 
 const STARTUP: &str = "ebs.csi.aws.com/agent-not-ready";

@@ -7,8 +7,8 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::cluster::{Outcome, World, must};
-use crate::manifests;
+use crate::environment::manifests;
+use crate::environment::world::{Outcome, World, must};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
