@@ -1,6 +1,6 @@
 //! The command line.
-use ebs_csi_policy::by_name::DisksWithoutSerial;
-use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
+use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
+use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::KubeletPath;
 use std::path::PathBuf;

@@ -1,7 +1,11 @@
 //! How many volumes the scheduler may place on the node.
 
-use crate::attachments::Taken;
 use crate::facts::NodeFacts;
+
+mod taken_slots;
+
+pub use taken_slots::Attachments;
+pub(crate) use taken_slots::{SYSFS, TakenSlots};
 
 /// Rows of `PATTERN LIMIT KIND`.
 const TABLE: &str = include_str!("../data/attach-limits.txt");
@@ -14,19 +18,19 @@ const USUAL: Slots = Slots {
 
 /// The attachment slots of an instance type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slots {
+pub(crate) struct Slots {
     /// The number of slots.
-    pub limit: u32,
+    pub(crate) limit: u32,
     /// Network interfaces also use these slots.
-    pub shared: bool,
+    pub(crate) shared: bool,
     /// The number is the type's own: the devices that come with the instance are already
     /// subtracted.
-    pub listed: bool,
+    pub(crate) listed: bool,
 }
 
 /// The operator's settings for slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct SlotSettings {
     /// `--volume-attach-limit`: the answer, regardless of the table. Kubernetes reads 0 as "no
     /// limit".
     pub limit: Option<u32>,
@@ -38,7 +42,7 @@ pub struct Wishes {
 /// Returns the slots of an instance type: its own row, else its family's row (which may refer to
 /// the size), else the usual slots.
 #[must_use]
-pub fn slots(instance_type: &str) -> Slots {
+pub(crate) fn slots(instance_type: &str) -> Slots {
     let find = |pattern: &str| rows().find(|row| row.pattern == pattern);
     let of_family = || {
         let (family, size) = instance_type.split_once('.')?;
@@ -67,7 +71,7 @@ pub fn slots(instance_type: &str) -> Slots {
 /// with an instance whose type has no row; at least 1. What is seen now takes precedence over the
 /// facts from the start of the process.
 #[must_use]
-pub fn max_volumes(facts: &NodeFacts, wishes: Wishes, taken: &Taken) -> u32 {
+pub(crate) fn max_volumes(facts: &NodeFacts, wishes: SlotSettings, taken: &TakenSlots) -> u32 {
     if let Some(limit) = wishes.limit {
         return limit;
     }
@@ -168,12 +172,12 @@ mod tests {
 
     #[test]
     fn attach_limit_follows_instance_type_attachments_and_flags() {
-        let none = Wishes::default();
-        let reserved = |reserved| Wishes {
+        let none = SlotSettings::default();
+        let reserved = |reserved| SlotSettings {
             reserved: Some(reserved),
             ..none
         };
-        let limit = |limit| Wishes {
+        let limit = |limit| SlotSettings {
             limit: Some(limit),
             ..none
         };
@@ -216,19 +220,19 @@ mod tests {
         ];
         for (instance_type, interfaces, volumes, wishes, want) in rows {
             let facts = node(instance_type, interfaces, volumes);
-            let got = max_volumes(&facts, wishes, &Taken::default());
+            let got = max_volumes(&facts, wishes, &TakenSlots::default());
             assert_eq!(got, want, "{facts:?} {wishes:?}");
         }
     }
 
     #[test]
     fn current_counts_override_counts_at_start() {
-        let none = Wishes::default();
-        let reserved = Wishes {
+        let none = SlotSettings::default();
+        let reserved = SlotSettings {
             reserved: Some(1),
             ..none
         };
-        let seen = |foreign_volumes, network_interfaces, local_devices| Taken {
+        let seen = |foreign_volumes, network_interfaces, local_devices| TakenSlots {
             foreign_volumes,
             network_interfaces,
             local_devices,
@@ -260,8 +264,8 @@ mod tests {
         ) {
             for instance_type in ["m5.large", "t2.nano", "m7i.large", "mac2.metal"] {
                 let facts = node(instance_type, interfaces, volumes);
-                let taken = Taken { foreign_volumes, network_interfaces, local_devices };
-                let got = max_volumes(&facts, Wishes { limit: None, reserved }, &taken);
+                let taken = TakenSlots { foreign_volumes, network_interfaces, local_devices };
+                let got = max_volumes(&facts, SlotSettings { limit: None, reserved }, &taken);
                 prop_assert!(got >= 1 && got <= slots(instance_type).limit);
             }
         }

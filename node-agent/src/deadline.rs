@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tonic::metadata::MetadataMap;
 
 /// The longest wait when the caller gives no limit.
-pub const WITHOUT_LIMIT: Duration = Duration::from_secs(110);
+const WITHOUT_LIMIT: Duration = Duration::from_secs(110);
 /// The longest limit that is accepted from a caller.
 const LONGEST: Duration = Duration::from_secs(600);
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use ebs_csi_wire::InstanceId;
 
-pub mod dmi;
-pub mod file;
-mod http;
+pub(crate) mod dmi;
+mod http_client;
 pub mod imds;
+pub(crate) mod node_facts_file;
+pub(crate) mod topology;
 
 /// The facts behind `NodeGetInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +127,8 @@ pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
                 Err(why) => Err(why.clone()),
             },
             Source::Kubernetes => {
-                file::read(&sources.dmi, &sources.files, sources.patience).map_err(|e| chain(&e))
+                node_facts_file::read(&sources.dmi, &sources.files, sources.patience)
+                    .map_err(|e| chain(&e))
             }
         };
         match found {

@@ -16,10 +16,10 @@ use tokio::sync::Semaphore;
 use crate::deadline::Deadline;
 use crate::metrics::Metrics;
 
+pub(crate) mod call_failure;
 mod connection;
 mod error;
 mod transport;
-pub mod words;
 
 use connection::Connection;
 pub use error::HelperError;

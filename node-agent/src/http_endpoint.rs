@@ -14,8 +14,11 @@ use crate::deadline::Deadline;
 use crate::helper::Helper;
 use crate::metrics::Metrics;
 use crate::node::READY_WITHIN;
-use crate::nvme_metrics::Collector;
-use crate::standing::Standing;
+use crate::registration::RegistrationState;
+
+mod nvme_metrics;
+
+pub use nvme_metrics::Collector;
 
 /// Most simultaneous connections.
 const AT_ONCE: usize = 8;
@@ -26,22 +29,25 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The sources of the pages.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub(crate) struct PageSources {
     /// The counters.
-    pub metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// The mount-helper.
-    pub helper: Arc<Helper>,
+    pub(crate) helper: Arc<Helper>,
     /// The volumes' statistics.
-    pub collector: Arc<Collector>,
+    pub(crate) collector: Arc<Collector>,
     /// The state of the registration with kubelet.
-    pub standing: Arc<Standing>,
+    pub(crate) standing: Arc<RegistrationState>,
 }
 
 /// Serves until the runtime ends.
 ///
 /// # Errors
 /// When the listener cannot be used.
-pub async fn serve(listener: std::net::TcpListener, asked: Asked) -> std::io::Result<()> {
+pub(crate) async fn serve(
+    listener: std::net::TcpListener,
+    asked: PageSources,
+) -> std::io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     loop {
@@ -62,7 +68,7 @@ pub async fn serve(listener: std::net::TcpListener, asked: Asked) -> std::io::Re
     }
 }
 
-async fn answer(mut stream: TcpStream, asked: &Asked) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream, asked: &PageSources) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|window| window == b"\r\n\r\n") {
         if head.len() > HEAD_LIMIT || stream.read_buf(&mut head).await? == 0 {
@@ -101,7 +107,7 @@ async fn answer(mut stream: TcpStream, asked: &Asked) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-impl Asked {
+impl PageSources {
     async fn ready(&self) -> (&'static str, String) {
         let fault = match self.standing.fault(Instant::now()) {
             Some(fault) => fault,

@@ -8,24 +8,15 @@
 #![forbid(unsafe_code)]
 
 pub mod attach_limit;
-pub mod attachments;
-pub mod confinement;
-pub mod deadline;
+mod deadline;
 pub mod facts;
-pub mod flags;
 pub mod helper;
 pub mod http_endpoint;
 pub mod metrics;
 pub mod node;
-pub mod nvme;
-pub mod nvme_metrics;
 pub mod pre_stop;
 pub mod preflight;
-pub mod queue;
 pub mod registration;
-pub mod request;
+mod request;
 pub mod service;
 pub mod settings;
-pub mod socket_file;
-pub mod standing;
-pub mod topology;

@@ -6,11 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ebs_csi_confine::{Fault, start};
-use ebs_csi_node_agent::confinement;
-use ebs_csi_node_agent::flags::{self, Ended, Job, PreStop};
 use ebs_csi_node_agent::pre_stop::{self, Wait};
 use ebs_csi_node_agent::preflight;
-use ebs_csi_node_agent::service;
+use ebs_csi_node_agent::service::{self, confinement};
+use ebs_csi_node_agent::settings::flags::{self, Ended, Job, PreStop};
 use ebs_csi_node_agent::settings::{self, Settings};
 use ebs_csi_proto::observe::{LogFormat, init_log};
 

@@ -11,29 +11,28 @@ use ebs_csi_proto::health::ReadyLater;
 use ebs_csi_proto::observe::note;
 use tonic::{Code, Request, Response, Status};
 
-use crate::attach_limit::{self, Wishes};
-use crate::attachments::Attachments;
+use crate::attach_limit::{self, Attachments, SlotSettings};
 use crate::deadline::Deadline;
-use crate::facts::NodeFacts;
+use crate::facts::{NodeFacts, topology};
 use crate::helper::Helper;
 use crate::metrics::Metrics;
-use crate::queue::Queue;
-use crate::standing::Standing;
-use crate::topology;
+use crate::registration::RegistrationState;
 
 mod calls;
 mod known_usage;
-mod look;
+mod queue;
+mod stats_and_health;
 mod usage;
 
 use calls::Calls;
 use known_usage::KnownUsage;
+use queue::Queue;
 
 /// Options of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The operator's settings for attachment slots.
-    pub wishes: Wishes,
+    pub wishes: SlotSettings,
     /// Make XFS file systems that old kernels can mount.
     pub legacy_xfs: bool,
     /// Offer the alpha health calls.
@@ -77,7 +76,7 @@ impl Node {
     /// Returns whether kubelet has registered the driver and the mount-helper answers. Without
     /// both, nothing can be done on this node.
     #[must_use]
-    pub fn readiness(&self, standing: Arc<Standing>) -> ReadyLater {
+    pub fn readiness(&self, standing: Arc<RegistrationState>) -> ReadyLater {
         let calls = Arc::clone(&self.calls);
         Arc::new(move || {
             let (calls, fault) = (Arc::clone(&calls), standing.fault(Instant::now()));

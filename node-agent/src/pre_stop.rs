@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::deadline::Deadline;
-use crate::facts::file;
+use crate::facts::node_facts_file;
 use crate::helper::{Address, Helper};
 use crate::metrics::Metrics;
 
@@ -48,7 +48,7 @@ pub async fn wait(helper: Address, files: &[PathBuf], timeout: Duration) -> Wait
 }
 
 fn draining(files: &[PathBuf]) -> bool {
-    file::entries(files)
-        .get(file::DRAINING)
+    node_facts_file::entries(files)
+        .get(node_facts_file::DRAINING)
         .is_some_and(|value| value == "true")
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::flags::{Output, Preflight};
+use crate::settings::flags::{Output, Preflight};
 
 mod disks;
 mod kernel;

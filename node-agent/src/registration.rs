@@ -25,8 +25,11 @@ use ebs_csi_proto::{DRIVER_NAME, serve};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::socket_file::{Holder, Prepared, SocketFile, remove_socket};
-use crate::standing::Standing;
+pub(crate) mod socket_file;
+mod state;
+
+use socket_file::{Holder, Prepared, SocketFile, remove_socket};
+pub use state::RegistrationState;
 
 /// Name of the socket beneath the registration directory. It must contain an `@`.
 ///
@@ -57,14 +60,14 @@ const UNREGISTERING: Duration = Duration::from_secs(2);
 
 /// What to register, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct RegistrationTarget {
     /// Kubelet's registration directory, as this process sees it.
     pub directory: PathBuf,
     /// The CSI socket, as kubelet sees it.
     pub endpoint: PathBuf,
 }
 
-impl Wish {
+impl RegistrationTarget {
     /// Returns the path of the socket file.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
@@ -121,7 +124,7 @@ impl Registration {
     ///
     /// # Errors
     /// As rename(2).
-    pub fn take_over(prepared: Prepared, wish: &Wish) -> io::Result<Self> {
+    pub fn take_over(prepared: Prepared, wish: &RegistrationTarget) -> io::Result<Self> {
         let (listener, file) = prepared.take_over()?;
         Ok(Self {
             listener,
@@ -133,7 +136,11 @@ impl Registration {
     /// Answers kubelet while the socket file exists, and makes another one when the file was
     /// removed. Returns only when that fails. `csi` is the CSI socket, if it is a file: an agent
     /// that replaces this one takes over that socket first.
-    pub async fn serve(mut self, csi: Option<&SocketFile>, standing: Arc<Standing>) -> Lost {
+    pub async fn serve(
+        mut self,
+        csi: Option<&SocketFile>,
+        standing: Arc<RegistrationState>,
+    ) -> Lost {
         loop {
             let answers = Answers {
                 endpoint: self.endpoint.clone(),
@@ -183,7 +190,7 @@ impl Registration {
 #[derive(Debug)]
 struct Answers {
     endpoint: String,
-    standing: Arc<Standing>,
+    standing: Arc<RegistrationState>,
 }
 
 #[tonic::async_trait]
@@ -216,8 +223,8 @@ impl Service for Answers {
 mod tests {
     use super::*;
 
-    fn wish(directory: &Path) -> Wish {
-        Wish {
+    fn wish(directory: &Path) -> RegistrationTarget {
+        RegistrationTarget {
             directory: directory.to_owned(),
             endpoint: "/csi.sock".into(),
         }

@@ -17,14 +17,14 @@ mod disk;
 mod format;
 mod handle;
 
-pub use handle::Handle;
+pub(crate) use handle::Handle;
 
 /// Limit for the mount flags of one request, in all its strings: as many as one mount takes.
 const FLAGS_LIMIT: usize = 32;
 
 /// The work of NodeStageVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Staging {
+pub(crate) enum Staging {
     /// A raw block volume: nothing to do, a publish uses the device itself.
     Nothing(VolumeId),
     /// A file system.
@@ -33,42 +33,45 @@ pub enum Staging {
 
 /// The work of NodePublishVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publishing {
+pub(crate) struct Publishing {
     /// The request to the helper.
-    pub operation: wire::Operation,
+    pub(crate) operation: wire::Operation,
     /// The volume.
-    pub volume: VolumeId,
+    pub(crate) volume: VolumeId,
     /// The target path.
-    pub target: KubeletPath,
+    pub(crate) target: KubeletPath,
     /// No other target may have the volume (SINGLE_NODE_SINGLE_WRITER).
-    pub single: bool,
+    pub(crate) single: bool,
 }
 
 /// A volume and one of its paths, for the calls that have no other fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct VolumeAtPath {
     /// The volume as the request names it.
-    pub handle: Handle,
+    pub(crate) handle: Handle,
     /// The path.
-    pub path: KubeletPath,
+    pub(crate) path: KubeletPath,
 }
 
 /// The work of NodeExpandVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Growing {
+pub(crate) struct Growing {
     /// Volume and path.
-    pub place: Place,
+    pub(crate) place: VolumeAtPath,
     /// The least size of the disk, in bytes.
-    pub required_bytes: Option<NonZeroU64>,
+    pub(crate) required_bytes: Option<NonZeroU64>,
     /// The greatest size of the disk, in bytes.
-    pub limit_bytes: Option<NonZeroU64>,
+    pub(crate) limit_bytes: Option<NonZeroU64>,
 }
 
 /// Parses NodeStageVolume. `legacy_xfs`: see [`wire::format`].
 ///
 /// # Errors
 /// A [`Failure`] that names the field; NOT_FOUND for a volume id that EC2 cannot have issued.
-pub fn stage(request: &csi::NodeStageVolumeRequest, legacy_xfs: bool) -> Result<Staging, Failure> {
+pub(crate) fn stage(
+    request: &csi::NodeStageVolumeRequest,
+    legacy_xfs: bool,
+) -> Result<Staging, Failure> {
     given("volume_id", &request.volume_id)?;
     given("staging_target_path", &request.staging_target_path)?;
     let handle = Handle::read(&request.volume_id);
@@ -99,7 +102,7 @@ pub fn stage(request: &csi::NodeStageVolumeRequest, legacy_xfs: bool) -> Result<
 ///
 /// # Errors
 /// As [`stage`].
-pub fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publishing, Failure> {
+pub(crate) fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publishing, Failure> {
     given("volume_id", &request.volume_id)?;
     given("staging_target_path", &request.staging_target_path)?;
     given("target_path", &request.target_path)?;
@@ -152,7 +155,7 @@ pub fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publishing, Fa
 ///
 /// # Errors
 /// As [`stage`], but an unknown volume is not an error.
-pub fn unstage(request: &csi::NodeUnstageVolumeRequest) -> Result<Place, Failure> {
+pub(crate) fn unstage(request: &csi::NodeUnstageVolumeRequest) -> Result<VolumeAtPath, Failure> {
     place(
         &request.volume_id,
         "staging_target_path",
@@ -164,7 +167,9 @@ pub fn unstage(request: &csi::NodeUnstageVolumeRequest) -> Result<Place, Failure
 ///
 /// # Errors
 /// As [`unstage`].
-pub fn unpublish(request: &csi::NodeUnpublishVolumeRequest) -> Result<Place, Failure> {
+pub(crate) fn unpublish(
+    request: &csi::NodeUnpublishVolumeRequest,
+) -> Result<VolumeAtPath, Failure> {
     place(&request.volume_id, "target_path", &request.target_path)
 }
 
@@ -173,7 +178,7 @@ pub fn unpublish(request: &csi::NodeUnpublishVolumeRequest) -> Result<Place, Fai
 /// # Errors
 /// As [`stage`]; NOT_FOUND for a volume id that EC2 cannot have issued, and for a relative path,
 /// where no volume can be.
-pub fn stats(request: &csi::NodeGetVolumeStatsRequest) -> Result<Place, Failure> {
+pub(crate) fn stats(request: &csi::NodeGetVolumeStatsRequest) -> Result<VolumeAtPath, Failure> {
     look_up(&request.volume_id, &request.volume_path)
 }
 
@@ -181,7 +186,9 @@ pub fn stats(request: &csi::NodeGetVolumeStatsRequest) -> Result<Place, Failure>
 ///
 /// # Errors
 /// As [`stats`].
-pub fn health(request: &csi::NodeGetVolumeHealthRequest) -> Result<Vec<Place>, Failure> {
+pub(crate) fn health(
+    request: &csi::NodeGetVolumeHealthRequest,
+) -> Result<Vec<VolumeAtPath>, Failure> {
     given("volume_id", &request.volume_id)?;
     let handle = Handle::read(&request.volume_id);
     if handle == Handle::Unknown {
@@ -194,7 +201,7 @@ pub fn health(request: &csi::NodeGetVolumeHealthRequest) -> Result<Vec<Place>, F
     .into_iter()
     .filter(|(_, text)| !text.is_empty())
     .map(|(field, text)| {
-        Ok(Place {
+        Ok(VolumeAtPath {
             handle: handle.clone(),
             path: path(field, text)?,
         })
@@ -206,7 +213,7 @@ pub fn health(request: &csi::NodeGetVolumeHealthRequest) -> Result<Vec<Place>, F
 ///
 /// # Errors
 /// As [`stats`], and OUT_OF_RANGE for a capacity range that contains no size.
-pub fn expand(request: &csi::NodeExpandVolumeRequest) -> Result<Growing, Failure> {
+pub(crate) fn expand(request: &csi::NodeExpandVolumeRequest) -> Result<Growing, Failure> {
     given("volume_id", &request.volume_id)?;
     given("volume_path", &request.volume_path)?;
     if let Some(wire) = &request.volume_capability {
@@ -223,16 +230,16 @@ pub fn expand(request: &csi::NodeExpandVolumeRequest) -> Result<Growing, Failure
     })
 }
 
-fn place(id: &str, field: &str, text: &str) -> Result<Place, Failure> {
+fn place(id: &str, field: &str, text: &str) -> Result<VolumeAtPath, Failure> {
     given("volume_id", id)?;
     given(field, text)?;
-    Ok(Place {
+    Ok(VolumeAtPath {
         handle: Handle::read(id),
         path: path(field, text)?,
     })
 }
 
-fn look_up(id: &str, text: &str) -> Result<Place, Failure> {
+fn look_up(id: &str, text: &str) -> Result<VolumeAtPath, Failure> {
     given("volume_id", id)?;
     given("volume_path", text)?;
     let handle = Handle::read(id);
@@ -240,7 +247,7 @@ fn look_up(id: &str, text: &str) -> Result<Place, Failure> {
         return Err(handle::unknown(id));
     }
     match KubeletPath::parse(text) {
-        Ok(path) => Ok(Place { handle, path }),
+        Ok(path) => Ok(VolumeAtPath { handle, path }),
         Err(error) if error.problem() == PathProblem::NotAbsolute => Err(Failure::new(
             Condition::NotFound,
             format!(

@@ -14,18 +14,17 @@ use ebs_csi_proto::identity::Identity;
 use ebs_csi_proto::serve;
 use tonic::service::Routes;
 
-use crate::attachments::{self, Attachments};
-use crate::confinement;
+use crate::attach_limit::{self, Attachments};
 use crate::facts;
 use crate::helper::Helper;
-use crate::http_endpoint::{self, Asked};
+use crate::http_endpoint::{self, Collector, PageSources};
 use crate::metrics::Metrics;
 use crate::node::Node;
-use crate::nvme_metrics::Collector;
-use crate::registration::{self, Lost, Registration};
+use crate::registration::socket_file::{Holder, Prepared, SocketFile};
+use crate::registration::{self, Lost, Registration, RegistrationState};
 use crate::settings::Settings;
-use crate::socket_file::{Holder, Prepared, SocketFile};
-use crate::standing::Standing;
+
+pub mod confinement;
 
 /// Why the process ended without a signal.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +89,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
 
     // Read before kubelet knows of the driver: the disks that are attached now were not attached
     // for the driver.
-    let attachments = Attachments::new(attachments::SYSFS);
+    let attachments = Attachments::new(attach_limit::SYSFS);
 
     // Steps that can fail come first: a running agent must not lose its sockets to one that does
     // not reach serving.
@@ -136,8 +135,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     metrics.info("policy", policy);
     metrics.info("landlock", enforced.landlock.to_string());
     let standing = Arc::new(match &registration {
-        Some(_) => Standing::waiting(Arc::clone(&metrics), Instant::now()),
-        None => Standing::elsewhere(Arc::clone(&metrics)),
+        Some(_) => RegistrationState::waiting(Arc::clone(&metrics), Instant::now()),
+        None => RegistrationState::elsewhere(Arc::clone(&metrics)),
     });
     let helper = Arc::new(Helper::new(settings.helper, Arc::clone(&metrics)));
     let collector = Arc::new(Collector::new(Arc::clone(&helper), facts.instance.clone()));
@@ -155,7 +154,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         .block_on(async {
             let stop = serve::stop_signal().map_err(ServiceError::Runtime)?;
             if let Some(http) = http {
-                let asked = Asked {
+                let asked = PageSources {
                     metrics,
                     helper,
                     collector,
@@ -211,7 +210,7 @@ async fn removed(csi: Option<&SocketFile>) -> Lost {
 async fn kept(
     registration: Option<Registration>,
     csi: Option<&SocketFile>,
-    standing: Arc<Standing>,
+    standing: Arc<RegistrationState>,
 ) -> Lost {
     match registration {
         Some(registration) => registration.serve(csi, standing).await,
@@ -261,7 +260,7 @@ fn bind_error(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) ->
 pub async fn serve_until(
     listener: Listener,
     node: Node,
-    standing: Arc<Standing>,
+    standing: Arc<RegistrationState>,
     stop: impl Future<Output = ()> + Send + 'static,
     grace: std::time::Duration,
 ) -> Result<(), ServiceError> {

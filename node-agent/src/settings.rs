@@ -7,12 +7,15 @@ use std::time::Duration;
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::observe::LogFormat;
 
-use crate::attach_limit::Wishes;
+use crate::attach_limit::SlotSettings;
 use crate::facts::{Source, Sources, dmi, imds};
-use crate::flags::Serve;
 use crate::helper::Address;
 use crate::node::Options;
 use crate::registration;
+
+pub mod flags;
+
+use flags::Serve;
 
 /// Prefix of the names of SageMaker HyperPod nodes.
 const HYPERPOD: &str = "hyperpod-";
@@ -55,7 +58,7 @@ pub struct Settings {
     /// The mount-helper.
     pub helper: Address,
     /// Where to register with kubelet; `None` leaves the registration to the stock registrar.
-    pub registration: Option<registration::Wish>,
+    pub registration: Option<registration::RegistrationTarget>,
     /// The sources of the node's facts.
     pub sources: Sources,
     /// The options of the service.
@@ -170,7 +173,7 @@ impl Settings {
 fn registration(
     endpoint: &str,
     directory: PathBuf,
-) -> Result<Option<registration::Wish>, SettingsError> {
+) -> Result<Option<registration::RegistrationTarget>, SettingsError> {
     if endpoint.is_empty() {
         return Ok(None);
     }
@@ -186,7 +189,7 @@ fn registration(
             });
         }
     }
-    Ok(Some(registration::Wish {
+    Ok(Some(registration::RegistrationTarget {
         directory,
         endpoint,
     }))
@@ -216,7 +219,7 @@ fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
     Ok(order)
 }
 
-fn wishes(limit: i64, reserved: i64) -> Result<Wishes, SettingsError> {
+fn wishes(limit: i64, reserved: i64) -> Result<SlotSettings, SettingsError> {
     let read = |flag, value: i64| match value {
         -1 => Ok(None),
         value => u32::try_from(value)
@@ -228,7 +231,7 @@ fn wishes(limit: i64, reserved: i64) -> Result<Wishes, SettingsError> {
                 why: format!("{value} is not a number from 0 to 1000, nor -1"),
             }),
     };
-    let wishes = Wishes {
+    let wishes = SlotSettings {
         limit: read("--volume-attach-limit", limit)?,
         reserved: read("--reserved-volume-attachments", reserved)?,
     };
@@ -287,7 +290,7 @@ mod tests {
 
     fn check(line: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsError> {
         let words = std::iter::once("agent").chain(line.split_whitespace());
-        let flags = crate::flags::read(words.map(Into::into)).unwrap().serve;
+        let flags = flags::read(words.map(Into::into)).unwrap().serve;
         let environment = |name: &str| {
             environment
                 .iter()
@@ -366,7 +369,7 @@ mod tests {
             ("--logtostderr=true", 0, true),
         ] {
             let words = ["agent".into(), flag.into()];
-            let serve = crate::flags::read(words).unwrap().serve;
+            let serve = flags::read(words).unwrap().serve;
             let outcome = Settings::check(serve, &|_| None);
             assert_eq!(
                 outcome.as_ref().map_or_else(SettingsError::exit, |_| 0),

@@ -176,8 +176,8 @@ async fn publish_succeeds_while_60_stages_hang() {
 #[tokio::test]
 async fn unresponsive_disk_does_not_block_other_statistics() {
     use ebs_csi_node_agent::helper::Helper;
+    use ebs_csi_node_agent::http_endpoint::Collector;
     use ebs_csi_node_agent::metrics::Metrics;
-    use ebs_csi_node_agent::nvme_metrics::Collector;
     use ebs_csi_wire::{HeldVolume, InstanceId, KubeletPath, VolumeId};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("helper.sock");

@@ -53,7 +53,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             .map_err(|e| format!("{name}: {e}"))?;
     }
 
-    fs::write(Path::new(&out).join("mounts.rs"), mounts)?;
+    fs::write(Path::new(&out).join("places.rs"), mounts.places)?;
+    fs::write(Path::new(&out).join("flags.rs"), mounts.flags)?;
+    fs::write(Path::new(&out).join("blank.rs"), mounts.blank)?;
     fs::write(Path::new(&out).join("tools.rs"), tools)?;
     fs::write(Path::new(&out).join("profiles.rs"), profiles.compile()?)?;
     fs::write(Path::new(&out).join("digests.rs"), digest::compile(&texts))?;

@@ -56,7 +56,14 @@ struct Area {
     why: String,
 }
 
-pub(crate) fn compile(text: &str) -> Result<String, String> {
+/// The constants of `mounts.toml`, one text for each module that includes them.
+pub(crate) struct Compiled {
+    pub(crate) places: String,
+    pub(crate) flags: String,
+    pub(crate) blank: String,
+}
+
+pub(crate) fn compile(text: &str) -> Result<Compiled, String> {
     let mounts: Mounts = toml::from_str(text).map_err(|e| e.to_string())?;
     let places: Result<Vec<_>, _> = mounts.places.iter().map(place).collect();
     let flags: Result<Vec<_>, String> = mounts
@@ -91,14 +98,21 @@ pub(crate) fn compile(text: &str) -> Result<String, String> {
             }
         }
     }
-    Ok(format!(
-        "pub(crate) const PLACES: &[Place] = {};\npub(crate) const FLAGS: &[FlagRule] = {};\n\
-         pub(crate) const REFUSED: &[RefusedFlag] = {};\npub(crate) const AREAS: &[Area] = {};\n",
-        literal::slice(places?),
-        literal::slice(flags?),
-        literal::slice(refused?),
-        literal::slice(areas?),
-    ))
+    Ok(Compiled {
+        places: format!(
+            "pub(crate) const PLACES: &[Place] = {};\n",
+            literal::slice(places?)
+        ),
+        flags: format!(
+            "pub(crate) const FLAGS: &[FlagRule] = {};\npub(crate) const REFUSED: &[RefusedFlag] = {};\n",
+            literal::slice(flags?),
+            literal::slice(refused?),
+        ),
+        blank: format!(
+            "pub(crate) const AREAS: &[Area] = {};\n",
+            literal::slice(areas?)
+        ),
+    })
 }
 
 fn place(row: &Place) -> Result<String, String> {
@@ -207,7 +221,7 @@ fn area(row: &Area) -> Result<String, String> {
         ));
     }
     Ok(format!(
-        "Area {{ from: From::{from}, offset: {}, length: {}, why: {} }}",
+        "Area {{ from: AreaStart::{from}, offset: {}, length: {}, why: {} }}",
         row.offset,
         row.length,
         literal::reason(&row.why, "an area")?,

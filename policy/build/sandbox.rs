@@ -215,7 +215,7 @@ impl Profiles {
                     return Err(format!("{call} is listed twice"));
                 }
                 rows.push(format!(
-                    "CallRule {{ call: {call:?}, only_x86_64: false, condition: Condition::Always, answer: Answer::Allow, why: {why} }}"
+                    "CallRule {{ call: {call:?}, only_x86_64: false, condition: Condition::Always, answer: CallAnswer::Allow, why: {why} }}"
                 ));
             }
             for row in &group.rules {
@@ -283,12 +283,12 @@ fn rule(row: &Rule) -> Result<Vec<String>, String> {
     };
     let errno = |name: &str| -> Result<String, String> {
         Ok(format!(
-            "Answer::Errno(Value {{ name: {name:?}, number: {} }})",
+            "CallAnswer::Errno(Value {{ name: {name:?}, number: {} }})",
             constants::error(name)?
         ))
     };
     let answer = match &row.answer {
-        None => "Answer::Allow".to_owned(),
+        None => "CallAnswer::Allow".to_owned(),
         Some(name) => errno(name)?,
     };
     let why = literal::reason(&row.why, &row.call)?;

@@ -7,10 +7,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::block_nodes::BlockNodes;
-use crate::deviation::Deviation;
-use crate::profile::{self, Profile, Resource};
-use crate::status::Status;
+use crate::profile::{self, BlockNodes, Profile, Resource};
+
+mod deviation;
+mod process_status;
+
+pub use deviation::Deviation;
+pub use process_status::{Status, StatusError};
 
 /// What `/proc` reports about one process.
 #[derive(Clone, Debug, Default)]
@@ -260,7 +263,7 @@ pub fn running() -> io::Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block_nodes::Owner;
+    use crate::profile::NodeOwner;
 
     const LIMITS: &str = "\
 Limit                     Soft Limit           Hard Limit           Units     
@@ -318,7 +321,7 @@ Max open files            1024                 4096                 files
         let disk = |gid| BlockNodes {
             nodes: vec![(
                 "nvme0n1".to_owned(),
-                Owner {
+                NodeOwner {
                     uid: 0,
                     gid,
                     mode: 0o660,

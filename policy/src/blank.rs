@@ -2,7 +2,7 @@
 
 /// Where an area begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum AreaStart {
     /// Offset from the start of the disk.
     Start,
     /// Offset back from the end of the disk.
@@ -17,7 +17,7 @@ pub enum From {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
     /// The point from which `offset` is measured.
-    pub from: From,
+    pub from: AreaStart,
     /// Distance from that point, in bytes; a multiple of 4096.
     pub offset: u64,
     /// Length in bytes; a multiple of 4096.
@@ -26,8 +26,13 @@ pub struct Area {
     pub why: &'static str,
 }
 
+mod compiled {
+    use super::{Area, AreaStart};
+    include!(concat!(env!("OUT_DIR"), "/blank.rs"));
+}
+
 /// Every row.
-pub const AREAS: &[Area] = crate::place::AREAS;
+pub const AREAS: &[Area] = compiled::AREAS;
 
 /// Returns the parts of a disk of `size` bytes that must be zero: start and length in bytes, in
 /// ascending order, without overlap. The parts are aligned to 4096 bytes, except for a last part
@@ -39,12 +44,12 @@ pub fn ranges(size: u64) -> Vec<(u64, u64)> {
         .iter()
         .flat_map(|area| {
             let starts = match area.from {
-                From::Start => vec![area.offset],
-                From::End => vec![size.saturating_sub(area.offset)],
-                From::Quarter => (1..4)
+                AreaStart::Start => vec![area.offset],
+                AreaStart::End => vec![size.saturating_sub(area.offset)],
+                AreaStart::Quarter => (1..4)
                     .map(|quarter| (size / 4 * quarter).saturating_sub(area.offset))
                     .collect(),
-                From::Part(parts) => (0..u64::from(parts))
+                AreaStart::Part(parts) => (0..u64::from(parts))
                     .map(|part| size / (2 * u64::from(parts)) * (2 * part + 1))
                     .map(|middle| middle.saturating_sub(area.offset))
                     .collect(),

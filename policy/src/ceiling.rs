@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ebs_csi_wire::FsType;
 
-use crate::by_name::DisksWithoutSerial;
-use crate::images::{NodevNosuid, UntrustedImages};
+use crate::judge::disk_by_name::DisksWithoutSerial;
+use crate::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use crate::place::PlaceClass;
 use crate::tool::Tool;
 use crate::variant::Policy;

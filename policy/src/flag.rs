@@ -65,11 +65,17 @@ pub enum Effect {
     Nothing,
 }
 
+mod compiled {
+    use super::{Effect, FlagRule, RefusedFlag, ValueRule};
+    use ebs_csi_wire::FsType;
+    include!(concat!(env!("OUT_DIR"), "/flags.rs"));
+}
+
 /// Every row.
-pub const FLAGS: &[FlagRule] = crate::place::FLAGS;
+pub const FLAGS: &[FlagRule] = compiled::FLAGS;
 
 /// Every flag that is refused on purpose. A flag in neither list is refused as well.
-pub const REFUSED: &[RefusedFlag] = crate::place::REFUSED;
+pub const REFUSED: &[RefusedFlag] = compiled::REFUSED;
 
 /// `MOUNT_ATTR_RDONLY` of mount_setattr(2).
 const ATTRIBUTE_READ_ONLY: u64 = 1;

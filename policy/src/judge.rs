@@ -1,16 +1,21 @@
 //! Decides about a request from the facts: the result is an [`Authorized`] act or a refusal. The
 //! module is pure: it reads no clock and makes no system call. The helper's operations take only
 //! `Authorized` values, and only this module makes them.
-use crate::defaults;
 use crate::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
 };
-use crate::growth;
-use crate::images::UntrustedImages;
 use ebs_csi_wire::{
     Disk, Expand, FsType, Origin, PublishBlock, PublishFilesystem, Refusal, Signature, Source,
     Stage,
 };
+
+pub mod disk_by_name;
+pub mod disk_holders;
+mod ext_default_options;
+pub mod offline_growth;
+pub mod untrusted_images;
+
+use untrusted_images::UntrustedImages;
 
 /// An act that the policy allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -282,7 +287,7 @@ fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageD
         return Err(Refusal::ForeignContent);
     }
     // Either makes the kernel do what no request asked for, such as open another disk.
-    if facts.outside_journal || !defaults::allowed(facts) {
+    if facts.outside_journal || !ext_default_options::allowed(facts) {
         return Err(Refusal::SuperblockAsks);
     }
     if facts.bytes > disk.bytes {
@@ -299,7 +304,7 @@ fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageD
         },
         no_replay: asked.read_only && facts.needs_recovery,
         grow: !asked.read_only && room > 0 && room >= group,
-        growth_cut_short: !asked.read_only && growth::was_cut_short(facts),
+        growth_cut_short: !asked.read_only && offline_growth::was_cut_short(facts),
         ours: false,
         untold: false,
         continues: facts.continues,

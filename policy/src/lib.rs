@@ -17,20 +17,12 @@
 
 pub mod audit;
 pub mod blank;
-pub mod block_nodes;
-pub mod by_name;
 pub mod ceiling;
-pub mod defaults;
-pub mod deviation;
 pub mod facts;
 pub mod flag;
-pub mod growth;
-pub mod holders;
-pub mod images;
 pub mod judge;
 pub mod place;
 pub mod profile;
-pub mod status;
 pub mod tool;
 pub mod variant;
 

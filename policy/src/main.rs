@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use ebs_csi_policy::audit::{self, Process};
-use ebs_csi_policy::profile::{self, Answer, Condition, FilePlace, Files, Profile};
+use ebs_csi_policy::profile::{self, CallAnswer, Condition, FilePlace, Files, Profile};
 use ebs_csi_policy::{PRODUCTION, SANDBOX, blank, flag, place, tool};
 
 const USAGE: &str = "\
@@ -313,8 +313,8 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             Condition::Itself { argument } => format!(" argument {argument} the process itself"),
         };
         let answer = match rule.answer {
-            Answer::Allow => String::new(),
-            Answer::Errno(errno) => format!(" answered with {}", errno.name),
+            CallAnswer::Allow => String::new(),
+            CallAnswer::Errno(errno) => format!(" answered with {}", errno.name),
         };
         writeln!(out, "call {}{condition}{answer}: {}", rule.call, rule.why)?;
     }

@@ -73,12 +73,8 @@ pub struct Place {
 
 mod compiled {
     use super::{Part, Place, PlaceClass, PlaceFor};
-    use crate::blank::{Area, From};
-    use crate::flag::{Effect, FlagRule, RefusedFlag, ValueRule};
-    use ebs_csi_wire::FsType;
-    include!(concat!(env!("OUT_DIR"), "/mounts.rs"));
+    include!(concat!(env!("OUT_DIR"), "/places.rs"));
 }
-pub(crate) use compiled::{AREAS, FLAGS, REFUSED};
 
 /// Every row.
 pub const PLACES: &[Place] = compiled::PLACES;

@@ -6,6 +6,10 @@
 use crate::Value;
 use crate::tool::{Tool, ToolId};
 
+mod block_nodes;
+
+pub use block_nodes::{BlockNodes, NodeOwner};
+
 /// Everything about one kind of process.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
@@ -198,7 +202,7 @@ pub struct CallRule {
     /// The condition under which the rule holds.
     pub condition: Condition,
     /// The answer to the call.
-    pub answer: Answer,
+    pub answer: CallAnswer,
     /// The reason.
     pub why: &'static str,
 }
@@ -250,7 +254,7 @@ pub enum Condition {
 
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CallAnswer {
     /// The kernel executes it.
     Allow,
     /// The call returns this error without being executed.

@@ -1,6 +1,6 @@
 //! The areas that must be zero: each row is read, and no area is read twice.
 
-use ebs_csi_policy::blank::{AREAS, From, ranges};
+use ebs_csi_policy::blank::{AREAS, AreaStart, ranges};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -17,10 +17,10 @@ fn every_area_is_read_on_512_gib_disk() {
     let size = 512 * GIB;
     for area in AREAS {
         let starts = match area.from {
-            From::Start => vec![area.offset],
-            From::End => vec![size - area.offset],
-            From::Quarter => (1..4).map(|n| size / 4 * n - area.offset).collect(),
-            From::Part(parts) => {
+            AreaStart::Start => vec![area.offset],
+            AreaStart::End => vec![size - area.offset],
+            AreaStart::Quarter => (1..4).map(|n| size / 4 * n - area.offset).collect(),
+            AreaStart::Part(parts) => {
                 let part = size / u64::from(parts);
                 (0..u64::from(parts))
                     .map(|n| part * n + part / 2 - area.offset)

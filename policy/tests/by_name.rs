@@ -1,6 +1,8 @@
 //! Disks without a serial: each fact that contradicts a device name causes a refusal.
 
-use ebs_csi_policy::by_name::{Before, DisksWithoutSerial, Mark, NameFacts, Use, judge};
+use ebs_csi_policy::judge::disk_by_name::{
+    Before, DisksWithoutSerial, Mark, NameFacts, Use, judge,
+};
 use ebs_csi_wire::{Disk, Origin, Refusal, Source, VolumeId};
 
 /// Facts of a disk about which nothing is known and which nobody uses.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ebs_csi_policy::by_name::DisksWithoutSerial;
 use ebs_csi_policy::ceiling::{Ceiling, CeilingError, Settings};
-use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
+use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
+use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_policy::tool::TOOLS;
 use ebs_csi_policy::{PRODUCTION, SANDBOX};

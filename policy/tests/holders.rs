@@ -1,6 +1,6 @@
 //! A disk that anybody but the helper uses is refused.
 
-use ebs_csi_policy::holders::{Held, PartFacts, judge};
+use ebs_csi_policy::judge::disk_holders::{Held, PartFacts, judge};
 use proptest::prelude::*;
 
 const FREE: PartFacts = PartFacts {

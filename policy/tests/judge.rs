@@ -3,8 +3,8 @@ use ebs_csi_policy::facts::{
     Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
     XfsFacts,
 };
-use ebs_csi_policy::growth;
-use ebs_csi_policy::images::{NodevNosuid, UntrustedImages};
+use ebs_csi_policy::judge::offline_growth;
+use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::judge::{self, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw};
 use ebs_csi_wire::{
     ContentState, Disk, Expand, FormatOptions, FsType, KubeletPath, Origin, PublishBlock,
@@ -111,7 +111,7 @@ fn ext(change: impl FnOnce(&mut ExtFacts)) -> Content {
 fn cut_short(facts: &mut ExtFacts) {
     facts.clean = false;
     facts.mounted = false;
-    facts.last_check = growth::time(facts.uuid, 1_763_800_000);
+    facts.last_check = offline_growth::time(facts.uuid, 1_763_800_000);
 }
 
 fn xfs(change: impl FnOnce(&mut XfsFacts)) -> Content {

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
+use ebs_csi_policy::audit::Status;
 use ebs_csi_policy::profile::{
-    self, ALL, Answer, BROKER, CONTROLLER, Condition, DIRECTORIES, FilePlace, FileRight, Files,
+    self, ALL, BROKER, CONTROLLER, CallAnswer, Condition, DIRECTORIES, FilePlace, FileRight, Files,
     LAUNCHER, NODE_AGENT, NODE_LIFECYCLE, OPENER, Profile, ROUTER, RUNNER, SUPERVISOR, Scope, TOOL,
     Tcp,
 };
-use ebs_csi_policy::status::Status;
 use ebs_csi_policy::tool::ToolId;
 
 fn allows(profile: &Profile, call: &str) -> bool {
     profile
         .calls
         .iter()
-        .any(|rule| rule.call == call && rule.answer == Answer::Allow)
+        .any(|rule| rule.call == call && rule.answer == CallAnswer::Allow)
 }
 
 /// Returns the status of a process that matches its profile exactly.
@@ -196,7 +196,7 @@ fn only_supervisor_runner_and_tool_allow_execve() {
 fn tool_profile_denies_calls_targeting_other_processes() {
     let conditions = |call: &str| {
         let rules = TOOL.calls.iter().filter(|rule| rule.call == call);
-        let allowed = rules.filter(|rule| rule.answer == Answer::Allow);
+        let allowed = rules.filter(|rule| rule.answer == CallAnswer::Allow);
         allowed.map(|rule| rule.condition).collect::<Vec<_>>()
     };
     assert!(matches!(
@@ -256,7 +256,7 @@ fn only_supervisor_and_runner_fork() {
         let mut forks = false;
         for rule in profile.calls.iter().filter(|rule| rule.call == "clone") {
             match rule.condition {
-                _ if rule.answer != Answer::Allow => {}
+                _ if rule.answer != CallAnswer::Allow => {}
                 Condition::OneOf {
                     argument: 0,
                     mask: 0xffff_ffff,
@@ -285,7 +285,7 @@ fn only_supervisor_and_runner_fork() {
         let clone3 = profile.calls.iter().find(|rule| rule.call == "clone3");
         assert!(
             clone3.is_none_or(
-                |rule| matches!(rule.answer, Answer::Errno(errno) if errno.number == 38)
+                |rule| matches!(rule.answer, CallAnswer::Errno(errno) if errno.number == 38)
             ),
             "{}",
             profile.name
@@ -328,7 +328,7 @@ fn only_services_and_router_create_sockets() {
         let families: BTreeSet<&str> = profile
             .calls
             .iter()
-            .filter(|rule| rule.call == "socket" && rule.answer == Answer::Allow)
+            .filter(|rule| rule.call == "socket" && rule.answer == CallAnswer::Allow)
             .flat_map(|rule| match rule.condition {
                 Condition::OneOf { values, .. } => values.iter().map(|value| value.name).collect(),
                 _ => vec!["any"],
@@ -353,7 +353,7 @@ fn ioctl_is_allowed_only_with_command_list() {
     for profile in ALL {
         for rule in profile.calls.iter().filter(|rule| rule.call == "ioctl") {
             let listed = matches!(rule.condition, Condition::OneOf { argument: 1, .. });
-            let refused = matches!(rule.answer, Answer::Errno(errno) if errno.name == "ENOTTY");
+            let refused = matches!(rule.answer, CallAnswer::Errno(errno) if errno.name == "ENOTTY");
             assert!(listed || refused, "{}", profile.name);
         }
     }

@@ -9,11 +9,11 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::seen::{NUDGE, OUT_OF_SERVICE, OWNER, RETURN};
+use crate::cluster::{NUDGE, OUT_OF_SERVICE, OWNER, RETURN};
 
 /// The result of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub(crate) enum Done {
     /// It was done.
     Done,
     /// The object was replaced, has changed, or is gone: the next look decides again.
@@ -22,7 +22,7 @@ pub enum Done {
 
 impl Done {
     /// Returns the label for metrics.
-    pub const fn label(self) -> &'static str {
+    pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Overtaken => "overtaken",
@@ -31,7 +31,7 @@ impl Done {
 }
 
 /// Returns the intent's label for metrics.
-pub const fn label(intent: &Intent) -> &'static str {
+pub(crate) const fn label(intent: &Intent) -> &'static str {
     match intent {
         Intent::AddTaint(_) => "add-taint",
         Intent::RemoveTaint => "remove-taint",
@@ -46,7 +46,7 @@ pub const fn label(intent: &Intent) -> &'static str {
 ///
 /// # Errors
 /// The API server's error, when it did not answer or refused.
-pub async fn act(
+pub(crate) async fn act(
     client: &Client,
     node: Option<&core::Node>,
     intent: &Intent,

@@ -4,16 +4,15 @@
 //! choose. The chosen nodes are looked at again, this time at the API server itself and at EC2
 //! through the controller, and only acts that still follow are done.
 
-mod acting;
 mod choose;
-mod episodes;
+mod confirmed_acts;
+mod durations;
 mod fencing;
-mod look;
-mod lost;
-mod pace;
-mod rota;
-mod say;
-mod switch;
+mod kill_switch;
+mod lost_nodes;
+mod node_events;
+mod query_schedule;
+mod round_interval;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,23 +24,24 @@ use ebs_csi_safe_detach::lifecycle::{FailoverMode, Phase, step};
 use jiff::Timestamp;
 use kube::Client;
 
-use crate::controller::{Answers, Controller};
+use crate::cluster::{Suspect, Tables};
+use crate::controller_client::{Answers, Controller};
+use crate::events::{EventReason, EventSender, EventSubject};
 use crate::leader::Leader;
 use crate::metrics::Metrics;
-use crate::tell::{About, Tale, Teller};
-use episodes::{Shown, Took};
-use pace::pace;
-use rota::Question;
+use durations::{Shown, Took};
+use query_schedule::Question;
+use round_interval::pace;
 
-pub use episodes::Episodes;
+use durations::Episodes;
 pub use fencing::Fencing;
-pub use look::{Suspect, Tables};
-pub use lost::Lost;
-pub use rota::Rota;
-pub use switch::{ADVERTISED, ADVERTISED_VERSION, KILL_SWITCH, stopped};
+pub(crate) use kill_switch::stopped;
+pub use kill_switch::{ADVERTISED, ADVERTISED_VERSION};
+pub use lost_nodes::Lost;
+use query_schedule::QuerySchedule;
 
 /// Default for how long an answer of EC2 is valid.
-pub const FRESH: Duration = Duration::from_secs(2);
+pub(crate) const FRESH: Duration = Duration::from_secs(2);
 
 /// Executes failover.
 pub struct Failover {
@@ -64,7 +64,7 @@ pub struct Failover {
     /// The durations of failovers.
     pub episodes: Mutex<Episodes>,
     /// The instances to query in each round.
-    pub rota: Mutex<Rota>,
+    pub rota: Mutex<QuerySchedule>,
     /// From the beginning of a round to the next, while one query covers all suspects.
     pub every: Duration,
     /// Whether the controller did not answer the last query: that is logged once.
@@ -75,7 +75,7 @@ pub struct Failover {
     /// The counters.
     pub metrics: Arc<Metrics>,
     /// Writes the events.
-    pub teller: Arc<Teller>,
+    pub teller: Arc<EventSender>,
 }
 
 impl Failover {
@@ -106,9 +106,9 @@ impl Failover {
         self.metrics.taints(&self.tables.taints(), Timestamp::now());
         let mut suspects = self.tables.suspects();
         self.teller.keep_only(|about| match about {
-            About::Node { name, .. } => suspects.iter().any(|suspect| suspect.name == *name),
+            EventSubject::Node { name, .. } => suspects.iter().any(|suspect| suspect.name == *name),
             // The retries report on attachments.
-            About::Attachment { .. } => true,
+            EventSubject::Attachment { .. } => true,
         });
         let now = Instant::now();
         let lost = suspects.iter().filter(|suspect| suspect.is_lost());
@@ -164,7 +164,7 @@ impl Failover {
                     self.metrics.fenced(took);
                     if let Some(suspect) = suspects.iter().find(|s| s.name == node) {
                         let note = "EC2 shows the instance that was to be powered off to be off";
-                        self.tell(suspect, Tale::FenceSucceeded, note);
+                        self.tell(suspect, EventReason::FenceSucceeded, note);
                     }
                 }
             }
@@ -175,7 +175,7 @@ impl Failover {
         self.episodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn rota(&self) -> MutexGuard<'_, Rota> {
+    fn rota(&self) -> MutexGuard<'_, QuerySchedule> {
         self.rota.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

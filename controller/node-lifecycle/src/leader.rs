@@ -14,7 +14,9 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::Mutex;
 
-use crate::journal::Journal;
+mod journal;
+
+use journal::Journal;
 
 /// The name of the Lease.
 pub const LEASE: &str = "ebs-csi-node-lifecycle";
@@ -25,14 +27,14 @@ pub struct Leader {
     api: Api<Lease>,
     identity: String,
     duration: Duration,
-    seen: Mutex<Seen>,
+    seen: Mutex<ObservedLease>,
     /// The end of the leadership, unless a renewal follows.
     until: Lock<Option<Instant>>,
 }
 
 /// The Lease as last seen, and the time of its last change.
 #[derive(Debug, Default)]
-struct Seen {
+struct ObservedLease {
     lease: Option<Lease>,
     version: Option<String>,
     changed: Option<Instant>,
@@ -187,7 +189,7 @@ impl Leader {
         }
     }
 
-    async fn replace(&self, seen: &mut Seen, lease: Lease) -> Result<(), kube::Error> {
+    async fn replace(&self, seen: &mut ObservedLease, lease: Lease) -> Result<(), kube::Error> {
         let written = self
             .api
             .replace(LEASE, &PostParams::default(), &lease)
@@ -214,7 +216,7 @@ impl Leader {
     }
 }
 
-impl Seen {
+impl ObservedLease {
     fn note(&mut self, lease: Lease) {
         let version = lease.resource_version();
         if self.version != version {

@@ -8,9 +8,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use ebs_csi_confine::{Fault, start};
-use ebs_csi_node_lifecycle::confinement;
 use ebs_csi_node_lifecycle::flags::{Config, Stop};
-use ebs_csi_node_lifecycle::{kubeconfig, preflight, process};
+use ebs_csi_node_lifecycle::preflight;
+use ebs_csi_node_lifecycle::process::{self, confinement, kubeconfig};
 use ebs_csi_proto::observe;
 use kube::config::Kubeconfig;
 

@@ -13,7 +13,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::seen::Refused;
+use crate::cluster::RefusedDetach;
+
+pub(crate) mod http_endpoint;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OfPhase {
@@ -286,8 +288,8 @@ impl Metrics {
     }
 
     /// Sets the number of refused detaches for each reason.
-    pub fn refused(&self, all: &[Refused], now: Timestamp) {
-        let known = |refused: &Refused| {
+    pub fn refused(&self, all: &[RefusedDetach], now: Timestamp) {
+        let known = |refused: &RefusedDetach| {
             let token = REFUSALS.iter().find(|token| **token == refused.token);
             token.copied().unwrap_or("other")
         };
@@ -383,7 +385,7 @@ mod tests {
     #[test]
     fn refused_detach_metrics_show_reasons_and_oldest_age() {
         let metrics = Metrics::default();
-        let refused = |token: &str, since: &str| Refused {
+        let refused = |token: &str, since: &str| RefusedDetach {
             name: String::new(),
             uid: String::new(),
             token: token.to_owned(),

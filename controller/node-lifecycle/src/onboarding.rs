@@ -13,10 +13,9 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::act::Done;
-use crate::failover::Tables;
+use crate::cluster::{STARTUP, Tables};
 use crate::leader::Leader;
 use crate::metrics::Metrics;
-use crate::seen::STARTUP;
 
 /// Pause between two looks, which cost nothing while no node has the taint.
 const EVERY: Duration = Duration::from_secs(1);
@@ -29,22 +28,22 @@ const WITHIN: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 25;
 
 /// Removes the startup taint from nodes.
-pub struct Onboarding {
+pub(crate) struct Onboarding {
     /// The client for the patches.
-    pub client: Client,
+    pub(crate) client: Client,
     /// The registrations of the driver.
-    pub tables: Arc<Tables>,
+    pub(crate) tables: Arc<Tables>,
     /// Whether this process may act.
-    pub leader: Arc<Leader>,
+    pub(crate) leader: Arc<Leader>,
     /// The counters.
-    pub metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// When each node was last patched.
-    pub tried: HashMap<String, Instant>,
+    pub(crate) tried: HashMap<String, Instant>,
 }
 
 impl Onboarding {
     /// Looks for nodes to patch, for ever.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         loop {
             tokio::time::sleep(EVERY).await;
             if self.leader.leads() && self.tables.identities_are_complete() {

@@ -12,19 +12,20 @@ use kube::{Api, Client, Config as ApiConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::controller::Controller;
-use crate::failover::{FRESH, Failover, Fencing, Lost, Tables};
+use crate::cluster::{LeaseAges, Retained, Table, TableRow, Tables, follow};
+use crate::controller_client::kubelet_reports::KubeletReports;
+use crate::controller_client::{Controller, override_orders};
+use crate::detach_retries::Retries;
+use crate::events::EventSender;
+use crate::failover::{FRESH, Failover, Fencing, Lost};
 use crate::flags::{Config, VERSION};
 use crate::leader::Leader;
-use crate::lease_age::LeaseAges;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, http_endpoint};
 use crate::onboarding::Onboarding;
-use crate::retries::Retries;
-use crate::seen::Seen;
-use crate::table::{Row, Table, follow};
-use crate::tell::Teller;
-use crate::word::Words;
-use crate::{flags, glass, http, unidentified};
+use crate::{flags, unidentified_nodes};
+
+pub mod confinement;
+pub mod kubeconfig;
 
 /// Why the process ended without a signal.
 #[derive(Debug)]
@@ -98,7 +99,7 @@ pub async fn run(
             Box::pin(async move { ages.run(client).await }),
         );
     }
-    let words = Words::new(
+    let words = KubeletReports::new(
         client.clone(),
         Arc::clone(&tables),
         ages,
@@ -128,10 +129,10 @@ pub async fn run(
         }
         flags::Onboarding::Off => always("leader election", when_needed(election)),
     }
-    let (teller, telling) = Teller::new(client.clone(), config.identity);
+    let (teller, telling) = EventSender::new(client.clone(), config.identity);
     let teller = Arc::new(teller);
     always("the events", Box::pin(telling.run()));
-    let orders = glass::run(
+    let orders = override_orders::run(
         Arc::clone(&tables),
         controller.clone(),
         Arc::clone(&leader),
@@ -151,7 +152,7 @@ pub async fn run(
         looks: 0,
     };
     always("the retries", Box::pin(retries.run()));
-    let unidentified = unidentified::run(Arc::clone(&tables), Arc::clone(&metrics));
+    let unidentified = unidentified_nodes::run(Arc::clone(&tables), Arc::clone(&metrics));
     always("the unidentified nodes", Box::pin(unidentified));
     always("the words", Box::pin(words.run(controller.clone())));
     if let Some(mode) = mode {
@@ -186,7 +187,7 @@ pub async fn run(
         always(
             "metrics",
             Box::pin(async move {
-                if let Err(error) = http::serve(listener, metrics, ready).await {
+                if let Err(error) = http_endpoint::serve(listener, metrics, ready).await {
                     tracing::error!(%error, "metrics are not served");
                 }
             }),
@@ -223,7 +224,7 @@ fn once(mut heard: watch::Receiver<bool>, task: Task) -> Task {
 
 fn watch<T>(client: &Client, table: &Arc<Table<T>>) -> Task
 where
-    T: Seen + Row + fmt::Debug + Send + Sync + 'static,
+    T: Retained + TableRow + fmt::Debug + Send + Sync + 'static,
 {
     Box::pin(follow(Api::all(client.clone()), Arc::clone(table)))
 }

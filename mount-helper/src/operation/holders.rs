@@ -8,7 +8,7 @@ use crate::mount::mount_table::Mount;
 use crate::mount::propagation::PLACES;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop};
-use ebs_csi_policy::holders::{self, Held, PartFacts};
+use ebs_csi_policy::judge::disk_holders::{self, Held, PartFacts};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::{Refusal, Refused, Seen, Step};
 use rustix::io::Errno;
@@ -33,7 +33,7 @@ pub(super) fn none_but_ours(
     let mut tries = 0;
     loop {
         claims(context, device, &parts, &mut facts)?;
-        match holders::judge(&facts, over.is_some()) {
+        match disk_holders::judge(&facts, over.is_some()) {
             Ok(()) => return Ok(()),
             Err(Held::Claimed(_)) if tries < PASSERS_BY => {
                 tries += 1;

@@ -8,7 +8,7 @@ use crate::disk::xen_disk_record::NotNoted;
 use crate::journal;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, failed};
-use ebs_csi_policy::by_name::{self, Before, Mark, NameFacts, Use};
+use ebs_csi_policy::judge::disk_by_name::{self, Before, Mark, NameFacts, Use};
 use ebs_csi_wire::{Disk, Refusal, Step, VolumeId};
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(super) fn check(context: &OperationContext, asked: &Disk, device: &Device) -
             used: Use::Nobody,
         }
     };
-    by_name::judge(asked, &facts).map_err(|reason| match reason {
+    disk_by_name::judge(asked, &facts).map_err(|reason| match reason {
         Refusal::StillHeld => context.in_use(reason, device.number(), "").into(),
         _ => reason.into(),
     })

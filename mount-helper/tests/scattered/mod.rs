@@ -8,7 +8,7 @@
 use ebs_csi_mount_helper::disk::content;
 use ebs_csi_policy::blank;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
-use ebs_csi_policy::images::UntrustedImages;
+use ebs_csi_policy::judge::untrusted_images::UntrustedImages;
 use ebs_csi_policy::judge::{self, Preparation};
 use ebs_csi_wire::{Disk, FormatOptions, FsType, KubeletPath, Origin, Source, Stage, VolumeId};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};

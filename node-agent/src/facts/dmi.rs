@@ -8,24 +8,24 @@ use std::path::Path;
 use ebs_csi_wire::InstanceId;
 
 /// Where the kernel shows the strings.
-pub const DIRECTORY: &str = "/sys/devices/virtual/dmi/id";
+pub(crate) const DIRECTORY: &str = "/sys/devices/virtual/dmi/id";
 
 /// Returns the instance id, where the firmware reports one.
 #[must_use]
-pub fn instance(directory: &Path) -> Option<InstanceId> {
+pub(crate) fn instance(directory: &Path) -> Option<InstanceId> {
     InstanceId::parse(&line(&directory.join("board_asset_tag"))?).ok()
 }
 
 /// Returns the instance type, where the firmware reports one: letters, digits and hyphens around
 /// one dot.
 #[must_use]
-pub fn instance_type(directory: &Path) -> Option<String> {
+pub(crate) fn instance_type(directory: &Path) -> Option<String> {
     line(&directory.join("product_name")).filter(|name| is_instance_type(name))
 }
 
 /// Returns whether a text has the form of an instance type.
 #[must_use]
-pub fn is_instance_type(name: &str) -> bool {
+pub(crate) fn is_instance_type(name: &str) -> bool {
     let plain = |part: &str| {
         !part.is_empty()
             && part

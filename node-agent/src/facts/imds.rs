@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_wire::InstanceId;
 
-use super::http::{self, Answer, HttpError, Limits};
+use super::http_client::{self, HttpError, HttpResponse, Limits};
 use super::{NodeFacts, Outpost, Source, dmi};
 
 /// The service's link-local addresses.
@@ -114,7 +114,7 @@ pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
     let started = Instant::now();
     let ask = |method, path: &'static str, headers: &[(&str, &str)]| {
         persist(started, path, || {
-            http::exchange(address.0, method, path, headers, LIMITS)
+            http_client::exchange(address.0, method, path, headers, LIMITS)
         })
     };
     let session = [("x-aws-ec2-metadata-token-ttl-seconds", SESSION_SECONDS)];
@@ -130,7 +130,7 @@ pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
     let block_devices = good(BLOCK_DEVICES, get(BLOCK_DEVICES)?)?;
     let outpost = match get(OUTPOST)? {
         // The instance is not on an Outpost.
-        Answer { status: 404, .. } => None,
+        HttpResponse { status: 404, .. } => None,
         answer => {
             let arn = good(OUTPOST, answer)?;
             Some(Outpost::parse(&arn).ok_or_else(|| ImdsError::Content {
@@ -162,8 +162,8 @@ fn count<T>(items: impl Iterator<Item = T>) -> u32 {
 fn persist(
     started: Instant,
     path: &'static str,
-    exchange: impl Fn() -> Result<Answer, HttpError>,
-) -> Result<Answer, ImdsError> {
+    exchange: impl Fn() -> Result<HttpResponse, HttpError>,
+) -> Result<HttpResponse, ImdsError> {
     let mut attempt = 1;
     loop {
         let result = exchange();
@@ -180,7 +180,7 @@ fn persist(
     }
 }
 
-fn good(path: &'static str, answer: Answer) -> Result<String, ImdsError> {
+fn good(path: &'static str, answer: HttpResponse) -> Result<String, ImdsError> {
     match answer.status {
         200 => Ok(answer.body),
         status => Err(ImdsError::Status { path, status }),

@@ -8,15 +8,15 @@ use ebs_csi_wire as wire;
 use ebs_csi_wire::{KubeletPath, Operation, VolumeId};
 
 use super::known_usage::KnownUsage;
+use super::queue::{Queue, Turn};
 use super::{Options, usage};
-use crate::attachments::Attachments;
+use crate::attach_limit::Attachments;
 use crate::deadline::Deadline;
 use crate::facts::NodeFacts;
-use crate::helper::words::{Asked, failure};
+use crate::helper::call_failure::{NodeCall, failure};
 use crate::helper::{Helper, HelperError};
 use crate::metrics::Metrics;
-use crate::queue::{Queue, Turn};
-use crate::request::{self, Handle, Place, Staging};
+use crate::request::{self, Handle, Staging, VolumeAtPath};
 
 /// The state that the calls need.
 #[derive(Debug)]
@@ -43,12 +43,12 @@ impl Calls {
             Staging::Filesystem(ask) => *ask,
         };
         let (volume, path) = (ask.disk.volume.clone(), ask.staging.clone());
-        let _turn = self.alone(Asked::Stage, &volume, deadline).await?;
+        let _turn = self.alone(NodeCall::Stage, &volume, deadline).await?;
         let staged = self
             .helper
             .stage(ask, deadline)
             .await
-            .map_err(|e| told(Asked::Stage, &volume, &path, &e, deadline))?;
+            .map_err(|e| told(NodeCall::Stage, &volume, &path, &e, deadline))?;
         tracing::info!(
             volume.id = %volume,
             already = staged.already,
@@ -81,17 +81,17 @@ impl Calls {
     ) -> Result<csi::NodeUnstageVolumeResponse, Failure> {
         let place = request::unstage(request)?;
         let done = csi::NodeUnstageVolumeResponse {};
-        let Some(volume) = self.volume_at(Asked::Unstage, &place, deadline).await? else {
+        let Some(volume) = self.volume_at(NodeCall::Unstage, &place, deadline).await? else {
             // This driver cannot have staged anything there.
             return Ok(done);
         };
-        let _turn = self.alone(Asked::Unstage, &volume, deadline).await?;
+        let _turn = self.alone(NodeCall::Unstage, &volume, deadline).await?;
         let operation = Operation::Unstage(wire::Unstage {
             volume: volume.clone(),
             staging: place.path.clone(),
         });
         let released = self
-            .perform(Asked::Unstage, operation, &volume, &place.path, deadline)
+            .perform(NodeCall::Unstage, operation, &volume, &place.path, deadline)
             .await?;
         if released.copied {
             self.metrics.released_beside_copy();
@@ -116,13 +116,13 @@ impl Calls {
         let asked = request::publish(request)?;
         let (volume, target) = (&asked.volume, &asked.target);
         let _turn = if asked.single {
-            let turn = self.alone(Asked::Publish, volume, deadline).await?;
+            let turn = self.alone(NodeCall::Publish, volume, deadline).await?;
             self.refuse_second_target(volume, target, deadline).await?;
             turn
         } else {
-            self.shared(Asked::Publish, volume, deadline).await?
+            self.shared(NodeCall::Publish, volume, deadline).await?
         };
-        self.perform(Asked::Publish, asked.operation, volume, target, deadline)
+        self.perform(NodeCall::Publish, asked.operation, volume, target, deadline)
             .await?;
         Ok(csi::NodePublishVolumeResponse {})
     }
@@ -134,16 +134,25 @@ impl Calls {
     ) -> Result<csi::NodeUnpublishVolumeResponse, Failure> {
         let place = request::unpublish(request)?;
         let done = csi::NodeUnpublishVolumeResponse {};
-        let Some(volume) = self.volume_at(Asked::Unpublish, &place, deadline).await? else {
+        let Some(volume) = self
+            .volume_at(NodeCall::Unpublish, &place, deadline)
+            .await?
+        else {
             return Ok(done);
         };
-        let _turn = self.shared(Asked::Unpublish, &volume, deadline).await?;
+        let _turn = self.shared(NodeCall::Unpublish, &volume, deadline).await?;
         let operation = Operation::Unpublish(wire::Unpublish {
             volume: volume.clone(),
             target: place.path.clone(),
         });
-        self.perform(Asked::Unpublish, operation, &volume, &place.path, deadline)
-            .await?;
+        self.perform(
+            NodeCall::Unpublish,
+            operation,
+            &volume,
+            &place.path,
+            deadline,
+        )
+        .await?;
         self.known.left(&place.path);
         Ok(done)
     }
@@ -156,10 +165,10 @@ impl Calls {
         let asked = request::expand(request)?;
         let path = &asked.place.path;
         let volume = self
-            .volume_at(Asked::Expand, &asked.place, deadline)
+            .volume_at(NodeCall::Expand, &asked.place, deadline)
             .await?
             .ok_or_else(|| not_at(&request.volume_id, path))?;
-        let _turn = self.alone(Asked::Expand, &volume, deadline).await?;
+        let _turn = self.alone(NodeCall::Expand, &volume, deadline).await?;
         let ask = wire::Expand {
             volume: volume.clone(),
             path: path.clone(),
@@ -170,7 +179,7 @@ impl Calls {
             .helper
             .expand(ask, deadline)
             .await
-            .map_err(|e| told(Asked::Expand, &volume, path, &e, deadline))?;
+            .map_err(|e| told(NodeCall::Expand, &volume, path, &e, deadline))?;
         Ok(csi::NodeExpandVolumeResponse {
             capacity_bytes: usage::signed(expanded.device_bytes),
         })
@@ -178,7 +187,7 @@ impl Calls {
 
     async fn perform(
         &self,
-        asked: Asked,
+        asked: NodeCall,
         operation: Operation,
         volume: &VolumeId,
         path: &KubeletPath,
@@ -193,8 +202,8 @@ impl Calls {
     /// Returns the EBS volume of a request that has an id and a path; `None` when there is none.
     pub(super) async fn volume_at(
         &self,
-        asked: Asked,
-        place: &Place,
+        asked: NodeCall,
+        place: &VolumeAtPath,
         deadline: Deadline,
     ) -> Result<Option<VolumeId>, Failure> {
         match &place.handle {
@@ -229,7 +238,7 @@ impl Calls {
             .helper
             .held(deadline)
             .await
-            .map_err(|e| told(Asked::Publish, volume, target, &e, deadline))?;
+            .map_err(|e| told(NodeCall::Publish, volume, target, &e, deadline))?;
         let other = held
             .iter()
             .find(|entry| !entry.staged && entry.volume == *volume && entry.path != *target);
@@ -247,7 +256,7 @@ impl Calls {
 
     async fn alone(
         &self,
-        asked: Asked,
+        asked: NodeCall,
         volume: &VolumeId,
         deadline: Deadline,
     ) -> Result<Turn, Failure> {
@@ -257,7 +266,7 @@ impl Calls {
 
     async fn shared(
         &self,
-        asked: Asked,
+        asked: NodeCall,
         volume: &VolumeId,
         deadline: Deadline,
     ) -> Result<Turn, Failure> {
@@ -267,7 +276,7 @@ impl Calls {
 }
 
 pub(super) fn told(
-    asked: Asked,
+    asked: NodeCall,
     volume: &VolumeId,
     path: &KubeletPath,
     error: &HelperError,
@@ -277,7 +286,7 @@ pub(super) fn told(
     failure(asked, volume.as_str(), path.as_str(), error, chosen)
 }
 
-fn waited_in_vain(asked: Asked, volume: &VolumeId) -> Failure {
+fn waited_in_vain(asked: NodeCall, volume: &VolumeId) -> Failure {
     Failure::new(
         Condition::OperationPending,
         format!(

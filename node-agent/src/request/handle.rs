@@ -12,7 +12,7 @@ const VOLUME_ID: &str = "volumeID";
 
 /// The object that a volume id names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Handle {
+pub(crate) enum Handle {
     /// An EBS volume.
     Volume(VolumeId),
     /// A node-local volume: the publish context, or the helper's inventory, tells which EBS volume
@@ -25,7 +25,7 @@ pub enum Handle {
 impl Handle {
     /// Classifies an id by its form.
     #[must_use]
-    pub fn read(id: &str) -> Self {
+    pub(crate) fn read(id: &str) -> Self {
         match VolumeId::parse(id) {
             Ok(volume) => Self::Volume(volume),
             Err(_) if id.starts_with(NODE_LOCAL) => Self::NodeLocal,

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ebs_csi_node_agent::attachments::Attachments;
+use ebs_csi_node_agent::attach_limit::Attachments;
 use ebs_csi_node_agent::facts::{NodeFacts, Source};
 use ebs_csi_node_agent::helper::Helper;
 use ebs_csi_node_agent::metrics::Metrics;
 use ebs_csi_node_agent::node::{Node, Options};
+use ebs_csi_node_agent::registration::RegistrationState;
 use ebs_csi_node_agent::service;
-use ebs_csi_node_agent::standing::Standing;
 use ebs_csi_proto::Endpoint;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::identity_client::IdentityClient;
@@ -66,7 +66,7 @@ impl World {
         let address = format!("unix://{}", dir.path().join("helper.sock").display());
         let client = Helper::new(address.parse().unwrap(), Arc::clone(&metrics));
         let sysfs = Attachments::new(dir.path().join("sys"));
-        let standing = Arc::new(Standing::elsewhere(Arc::clone(&metrics)));
+        let standing = Arc::new(RegistrationState::elsewhere(Arc::clone(&metrics)));
         let node = Node::new(
             facts(),
             options,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use ebs_csi_policy::Value;
-use ebs_csi_policy::profile::{Answer, CallRule, Condition};
+use ebs_csi_policy::profile::{CallAnswer, CallRule, Condition};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch,
@@ -39,7 +39,7 @@ pub(crate) fn programs(calls: &[CallRule]) -> Result<Vec<BpfProgram>, Fault> {
             continue;
         };
         add(&mut allowed, number, rule.condition)?;
-        if let Answer::Errno(Value { number: errno, .. }) = rule.answer {
+        if let CallAnswer::Errno(Value { number: errno, .. }) = rule.answer {
             add(errors.entry(errno).or_default(), number, rule.condition)?;
         }
     }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
+use ebs_csi_policy::audit::Status;
 use ebs_csi_policy::profile::Profile;
-use ebs_csi_policy::status::Status;
 
 use crate::Fault;
 

@@ -3,8 +3,8 @@
 
 use std::io;
 
+use ebs_csi_policy::audit::Status;
 use ebs_csi_policy::profile::{HeldCapability, Profile};
-use ebs_csi_policy::status::Status;
 use rustix::process::{DumpableBehavior, Gid, Uid, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitiesSecureBits, set_capabilities_secure_bits, set_no_new_privs, set_thread_groups,

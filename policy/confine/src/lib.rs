@@ -157,7 +157,7 @@ impl Entering {
         enforced::confirm(self.profile, status, self.landlock, self.missing)
     }
 
-    fn read_status(&self) -> Result<ebs_csi_policy::status::Status, Fault> {
+    fn read_status(&self) -> Result<ebs_csi_policy::audit::Status, Fault> {
         enforced::read(&self.status)
     }
 }

@@ -173,8 +173,8 @@ const CASES: &[(&str, Case)] = &[
             let status = status.map_err(|error| error.to_string())?;
             let _ = thread.join();
             let filters = enforced.status.seccomp_filters;
-            let other = ebs_csi_policy::status::Status::parse(&status)
-                .map_err(|error| error.to_string())?;
+            let other =
+                ebs_csi_policy::audit::Status::parse(&status).map_err(|error| error.to_string())?;
             expect(
                 other.seccomp == 2 && other.seccomp_filters == filters,
                 &enforced,

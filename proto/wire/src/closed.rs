@@ -1,5 +1,14 @@
 //! One macro for every closed list of the protocol.
 
+/// A number that the protocol does not define.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownNumber {
+    /// The field, as in `helper.proto`.
+    pub field: &'static str,
+    /// The number.
+    pub number: i32,
+}
+
 /// Defines an enum that mirrors one of `helper.proto`: decoding is total, and unknown numbers are
 /// errors. So is zero, unless the enum has a value for it, as `Origin` and `Source` do.
 macro_rules! closed_enum {
@@ -38,14 +47,14 @@ macro_rules! closed_enum {
             /// Converts the number on the wire.
             ///
             /// # Errors
-            /// [`Malformed`](crate::Malformed) for a number that this release does not know, and
-            /// for zero unless the enum has a value for it.
-            pub fn from_wire(number: i32) -> Result<Self, crate::Malformed> {
+            /// [`UnknownNumber`](crate::UnknownNumber) for a number that this release does not
+            /// know, and for zero unless the enum has a value for it.
+            pub fn from_wire(number: i32) -> Result<Self, crate::closed::UnknownNumber> {
                 Self::ALL
                     .iter()
                     .copied()
                     .find(|value| value.to_wire() == number)
-                    .ok_or(crate::Malformed::UnknownValue { field: $field, number })
+                    .ok_or(crate::closed::UnknownNumber { field: $field, number })
             }
         }
 

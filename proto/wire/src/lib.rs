@@ -31,23 +31,24 @@ mod closed;
 pub mod format;
 pub mod frame;
 pub mod ids;
-pub mod malformed;
+mod malformed;
 pub mod mount;
+mod observation;
 pub mod path;
-pub mod refusal;
-pub mod refused;
-pub mod reply;
-pub mod request;
-pub mod signature;
-pub mod step;
+mod refusal;
+mod reply;
+mod request;
+mod signature;
+mod step;
 
+pub use closed::UnknownNumber;
 pub use format::FormatOptions;
 pub use ids::{DeviceName, InstanceId, SnapshotId, VolumeId};
 pub use malformed::Malformed;
 pub use mount::{FsType, MountFlag};
+pub use observation::{Refused, Seen};
 pub use path::KubeletPath;
 pub use refusal::Refusal;
-pub use refused::{Refused, Seen};
 pub use reply::{
     Done, Expanded, Failed, HeldVolume, Inventory, LogPage, Node, OperationKind, Outcome, Reply,
     RunningOperation, Staged, ToolEnd, Usage, Welcome,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::closed::UnknownNumber;
 use crate::format::FormatError;
 use crate::ids::IdError;
 use crate::mount::MountWordError;
@@ -84,6 +85,13 @@ impl std::error::Error for Malformed {
             Self::Format(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl From<UnknownNumber> for Malformed {
+    fn from(unknown: UnknownNumber) -> Self {
+        let UnknownNumber { field, number } = unknown;
+        Self::UnknownValue { field, number }
     }
 }
 

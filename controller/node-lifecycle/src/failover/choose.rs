@@ -7,10 +7,11 @@ use ebs_csi_safe_detach::lifecycle::brake::{Admitted, Seen, admit};
 use ebs_csi_safe_detach::lifecycle::{Intent, Step};
 use jiff::Timestamp;
 
-use super::switch::stopped;
-use super::{Failover, Suspect};
+use super::Failover;
+use super::kill_switch::stopped;
+use crate::cluster::Suspect;
+use crate::events::EventReason;
 use crate::leader::Term;
-use crate::tell::Tale;
 
 /// The work of a round.
 #[derive(Debug, Default)]
@@ -56,12 +57,12 @@ impl Failover {
         for (suspect, step) in suspects.iter().zip(steps) {
             if let Some(held) = admitted.held.get(&suspect.name) {
                 chosen.held.push(held.token());
-                self.tell(suspect, Tale::Held, held.token());
+                self.tell(suspect, EventReason::Held, held.token());
             } else if step.intents.is_empty() && !taking.contains(suspect.name.as_str()) {
                 self.say_unproven(suspect, step.phase);
             } else if let Some(why) = stopped {
                 chosen.held.push(why);
-                self.tell(suspect, Tale::Held, why);
+                self.tell(suspect, EventReason::Held, why);
             } else {
                 chosen.due.push(suspect);
             }

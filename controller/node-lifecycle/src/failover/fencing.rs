@@ -8,9 +8,10 @@ use ebs_csi_safe_detach::lifecycle::{
     FenceWhen, Intent, NodeFacts, Step, fence, left_alone, may_be_fenced,
 };
 
-use super::{Failover, Suspect};
+use super::Failover;
+use crate::cluster::Suspect;
+use crate::events::EventReason;
 use crate::flags::Fence;
-use crate::tell::Tale;
 
 /// How the instances of lost nodes are treated.
 #[derive(Clone, Copy, Debug)]
@@ -82,12 +83,12 @@ impl Failover {
                     "instance {instance} is being powered off ({})",
                     how.as_str_name()
                 );
-                self.tell(suspect, Tale::Fenced, &note);
+                self.tell(suspect, EventReason::Fenced, &note);
             }
             Err(status) => {
                 self.metrics.act("fence", "failed");
                 let note = format!("instance {instance} was not fenced: {}", status.message());
-                self.tell(suspect, Tale::FenceFailed, &note);
+                self.tell(suspect, EventReason::FenceFailed, &note);
             }
         }
     }

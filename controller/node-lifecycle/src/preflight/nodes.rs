@@ -9,7 +9,7 @@ use kube::ResourceExt;
 
 use super::finding::names;
 use super::{Finding, Verdict};
-use crate::seen::STARTUP;
+use crate::cluster::STARTUP;
 
 /// The oldest kernel that has the interfaces that the node uses.
 const OLDEST_KERNEL: (u64, u64) = (5, 15);

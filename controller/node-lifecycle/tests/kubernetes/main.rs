@@ -5,33 +5,8 @@
 //! so this test has no harness: its scenarios run concurrently on nodes of their own, and each is
 //! named by its number in `deploy/docs/failure-scenarios.md`.
 
-mod boots;
-mod brake;
-mod cluster;
-mod control_plane;
-mod driver;
-mod ec2;
-mod fencing;
-mod identity;
-mod installing;
-mod leader;
-mod leaving;
-mod manifests;
-mod modes;
-mod names;
-mod nodes;
-mod onboarding;
-mod partition;
-mod people;
-mod permissions;
-mod pods;
-mod power;
-mod preflight;
-mod process;
+mod environment;
 mod scenarios;
-mod seen;
-mod several;
-mod weather;
 
 use std::process::ExitCode;
 use std::time::Instant;

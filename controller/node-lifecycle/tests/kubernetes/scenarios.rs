@@ -11,14 +11,29 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::cluster::{Outcome, World, must};
-use crate::control_plane::{self, ControlPlane};
-use crate::driver::{self, Driver};
-use crate::nodes::Nodes;
-use crate::{
-    boots, brake, fencing, identity, installing, leader, leaving, manifests, modes, names,
-    onboarding, partition, people, permissions, pods, power, preflight, several, weather,
-};
+use crate::environment::control_plane::{self, ControlPlane};
+use crate::environment::driver::{self, Driver};
+use crate::environment::manifests;
+use crate::environment::nodes::Nodes;
+use crate::environment::world::{Outcome, World, must};
+
+mod brake;
+mod detach_faults;
+mod ec2_outages;
+mod fencing;
+mod installation;
+mod leader;
+mod manual_changes;
+mod modes;
+mod partition;
+mod pods;
+mod power;
+mod reboots;
+mod reused_names;
+mod shared_volumes;
+mod unidentified_nodes;
+
+use installation::{manifest_pods, onboarding, permissions, preflight};
 
 /// The number of nodes in addition to those of the scenarios; with them the brake admits seven
 /// nodes.
@@ -117,25 +132,25 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
     };
     let beside = [
         power::scenarios(world),
-        boots::scenarios(world),
-        leaving::scenarios(world),
-        names::scenarios(world),
+        reboots::scenarios(world),
+        detach_faults::scenarios(world),
+        reused_names::scenarios(world),
         partition::scenarios(world),
-        identity::scenarios(world),
+        unidentified_nodes::scenarios(world),
         onboarding::scenarios(world),
         preflight::scenarios(world),
-        people::scenarios(world),
+        manual_changes::scenarios(world),
         pods::scenarios(world),
         fencing::scenarios(world),
-        several::scenarios(world),
+        shared_volumes::scenarios(world),
         leader::scenarios(world),
-        installing::scenarios(world),
+        manifest_pods::scenarios(world),
     ];
     let beside = beside.into_iter().flatten().filter(wanted);
     let mut outcomes = join_all(beside.map(Scenario::end)).await;
     // The scenarios that concern every node. The last one checks which permissions all others used.
     let after = [
-        weather::scenarios(world),
+        ec2_outages::scenarios(world),
         brake::scenarios(world),
         modes::scenarios(world),
         permissions::scenarios(world),

@@ -7,16 +7,14 @@ mod controller;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebs_csi_node_lifecycle::controller::Controller as Client;
-use ebs_csi_node_lifecycle::failover::{Failover, Fencing, Lost, Tables};
+use ebs_csi_node_lifecycle::cluster::{LeaseAges, Retained, Table, TableRow, Tables, follow};
+use ebs_csi_node_lifecycle::controller_client::Controller as Client;
+use ebs_csi_node_lifecycle::controller_client::kubelet_reports::KubeletReports;
+use ebs_csi_node_lifecycle::detach_retries::Retries;
+use ebs_csi_node_lifecycle::events::EventSender;
+use ebs_csi_node_lifecycle::failover::{Failover, Fencing, Lost};
 use ebs_csi_node_lifecycle::flags::Fence;
 use ebs_csi_node_lifecycle::leader::Leader;
-use ebs_csi_node_lifecycle::lease_age::LeaseAges;
-use ebs_csi_node_lifecycle::retries::Retries;
-use ebs_csi_node_lifecycle::seen::Seen;
-use ebs_csi_node_lifecycle::table::{Row, Table, follow};
-use ebs_csi_node_lifecycle::tell::Teller;
-use ebs_csi_node_lifecycle::word::Words;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 
 use tokio::task::JoinHandle;
@@ -42,7 +40,7 @@ struct World {
 
 fn watch<T>(client: &kube::Client, table: &Arc<Table<T>>)
 where
-    T: Seen + Row + std::fmt::Debug + Send + Sync + 'static,
+    T: Retained + TableRow + std::fmt::Debug + Send + Sync + 'static,
 {
     let api = kube::Api::all(client.clone());
     tokio::spawn(follow(api, Arc::clone(table)));
@@ -75,7 +73,7 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
     }
     // The renewals of the Lease would be counted.
     election.abort();
-    let (teller, telling) = Teller::new(client.clone(), "one".to_owned());
+    let (teller, telling) = EventSender::new(client.clone(), "one".to_owned());
     let telling = tokio::spawn(telling.run());
     lock(&api).forget();
     let failover = Failover {
@@ -141,7 +139,7 @@ async fn round_interval_halves_with_201_suspects() {
 
 /// Returns the retries, which run beside that failover, and without any failover as well.
 fn retries_of(failover: &Failover) -> Retries {
-    let words = Words::new(
+    let words = KubeletReports::new(
         failover.client.clone(),
         Arc::clone(&failover.tables),
         Arc::new(LeaseAges::default()),

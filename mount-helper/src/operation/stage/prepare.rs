@@ -16,7 +16,7 @@ use crate::operation::{grow, xen_disk};
 use crate::outcome::{At, Done, Stop, broken};
 use crate::tool::runner_requests::WaitingRunner;
 use ebs_csi_policy::facts::{Content, DiskFacts, Evidence, ExtFacts};
-use ebs_csi_policy::growth;
+use ebs_csi_policy::judge::offline_growth;
 use ebs_csi_policy::judge::{self, Authorized, Preparation, StageDisk};
 use ebs_csi_wire::{Failed, FsType, Origin, Refusal, Refused, Stage, Step, ToolEnd};
 use rustix::fd::OwnedFd;
@@ -202,7 +202,7 @@ fn grow_claimed(
 
 /// Returns the full check that an offline growth needs, which also marks that one begins.
 fn before_growth(facts: &ExtFacts) -> Check {
-    Check::FullBeforeGrowth(growth::time(facts.uuid, now()))
+    Check::FullBeforeGrowth(offline_growth::time(facts.uuid, now()))
 }
 
 pub(super) fn judged(

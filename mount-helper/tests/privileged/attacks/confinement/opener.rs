@@ -7,7 +7,7 @@ use ebs_csi_mount_helper::disk::device::{DiskRoots, Recognition, opener_requests
 use ebs_csi_mount_helper::roles::confinement;
 use ebs_csi_mount_helper::roles::opener;
 use ebs_csi_mount_helper::sys::{Fork, fork};
-use ebs_csi_policy::block_nodes::BlockNodes;
+use ebs_csi_policy::profile::BlockNodes;
 use ebs_csi_wire::FsType;
 use rustix::fd::OwnedFd;
 use rustix::mount::mount_bind;

@@ -1,0 +1,26 @@
+//! The relevant parts of Kubernetes' objects.
+
+mod attachment;
+mod csi_node;
+mod joined_texts;
+mod lease;
+mod lease_age;
+mod node;
+mod object;
+mod object_table;
+mod pod;
+mod tables;
+mod volume;
+
+pub(crate) use attachment::{NUDGE, Order, RefusedDetach, SeenAttachment};
+pub(crate) use csi_node::SeenCsiNode;
+pub(crate) use lease::SeenLease;
+pub use lease_age::LeaseAges;
+pub(crate) use node::{OPT_OUT, OUT_OF_SERVICE, OWNER, RETURN, STARTUP, SeenNode};
+pub use object::Retained;
+pub(crate) use object::{Meta, Object, Watched, key_of};
+pub use object_table::{Table, TableRow, follow};
+pub(crate) use pod::SeenPod;
+pub(crate) use tables::Suspect;
+pub use tables::Tables;
+pub(crate) use volume::{SeenVolume, claim_of};

@@ -1,0 +1,254 @@
+//! This driver's VolumeAttachments.
+
+use ebs_csi_proto::DRIVER_NAME;
+use ebs_csi_safe_detach::lifecycle::Attachment;
+use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde::Deserialize;
+
+use super::joined_texts::Texts;
+use super::object_table::{Table, TableRow};
+use super::{Object, Retained, SeenVolume};
+
+/// The annotation whose change makes external-attacher retry a refused detach at once. Its value is
+/// the time of the last write.
+pub(crate) const NUDGE: &str = "ebs.csi.aws.com/safe-to-detach";
+/// The annotation in which external-attacher writes the node id that it attached to: it outlives
+/// Node and CSINode.
+const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+
+/// The annotation of an override order: `INSTANCE TIME`, the instance's id and the time when EC2
+/// accepted the attach (RFC 3339, as EC2 shows it).
+pub(crate) const BREAK_GLASS: &str = "ebs.csi.aws.com/break-glass";
+
+/// The attachment that an override order names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Order {
+    /// The instance to detach from.
+    pub instance: String,
+    /// The time of the attach.
+    pub since: String,
+}
+
+/// A detach that was requested and refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedDetach {
+    /// The VolumeAttachment's name.
+    pub name: String,
+    /// The VolumeAttachment's uid.
+    pub uid: String,
+    /// The reason.
+    pub token: String,
+    /// The time of the detach request, by the API server's clock.
+    pub since: Timestamp,
+}
+
+const NAME: usize = 0;
+const NODE: usize = 1;
+const PERSISTENT_VOLUME: usize = 2;
+const UID: usize = 3;
+const INSTANCE: usize = 4;
+const VERSION: usize = 5;
+
+/// A VolumeAttachment.
+#[derive(Clone, Debug)]
+pub struct SeenAttachment {
+    texts: Texts<6>,
+    order: Option<Box<Order>>,
+    refused: Option<Box<RefusedDetach>>,
+    deleting: bool,
+    nudged: bool,
+}
+
+/// The used fields of an attachment's `spec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    attacher: String,
+    node_name: String,
+    source: Source,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Source {
+    persistent_volume_name: Option<String>,
+}
+
+/// The used fields of an attachment's `status`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    detach_error: Option<DetachError>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct DetachError {
+    message: Option<String>,
+}
+
+/// Returns the controller's reason for a refused detach, from its message:
+/// `SafeDetachRefused/TOKEN: …`.
+fn token(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once("SafeDetachRefused/")?;
+    rest.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
+        .next()
+        .filter(|token| !token.is_empty())
+}
+
+impl TableRow for SeenAttachment {
+    fn key(&self) -> &str {
+        self.texts.get(NAME)
+    }
+}
+
+impl Retained for SeenAttachment {
+    type Kind = VolumeAttachment;
+    type Spec = Spec;
+    type Status = Status;
+
+    /// Returns `None` for another driver's attachment, and for one without a PersistentVolume.
+    fn new(object: Object<Spec, Status>) -> Option<Self> {
+        let (meta, spec) = (object.metadata, object.spec);
+        if spec.attacher != DRIVER_NAME {
+            return None;
+        }
+        let order = meta.annotations.get(BREAK_GLASS).and_then(|text| {
+            let (instance, since) = text.split_once(' ')?;
+            Some(Box::new(Order {
+                instance: instance.to_owned(),
+                since: since.to_owned(),
+            }))
+        });
+        let instance = meta.annotations.get(NODE_ID);
+        Some(Self {
+            order,
+            refused: meta.deletion_timestamp.as_ref().and_then(|since| {
+                let message = object.status.detach_error?.message?;
+                Some(Box::new(RefusedDetach {
+                    name: meta.name.clone(),
+                    uid: meta.uid.clone(),
+                    token: token(&message)?.to_owned(),
+                    since: since.0,
+                }))
+            }),
+            deleting: meta.deletion_timestamp.is_some(),
+            nudged: meta.annotations.contains_key(NUDGE),
+            texts: Texts::new([
+                &meta.name,
+                &spec.node_name,
+                &spec.source.persistent_volume_name?,
+                &meta.uid,
+                instance.map_or("", String::as_str),
+                &meta.resource_version,
+            ]),
+        })
+    }
+}
+
+impl SeenAttachment {
+    /// Returns the node that the attachment names.
+    pub fn node(&self) -> &str {
+        self.texts.get(NODE)
+    }
+
+    /// Returns the override order for the attachment.
+    pub fn order(&self) -> Option<&Order> {
+        self.order.as_deref()
+    }
+
+    /// Returns the refusal in the attachment's status.
+    pub fn refused(&self) -> Option<&RefusedDetach> {
+        self.refused.as_deref()
+    }
+
+    /// Returns the attachment together with its volume. An attachment whose PersistentVolume has
+    /// not been seen gets no instance either, so that no question is asked and no act is done about
+    /// it.
+    pub fn resolve(&self, volumes: &Table<SeenVolume>) -> Attachment {
+        let seen = volumes.get(self.texts.get(PERSISTENT_VOLUME));
+        let volume = seen.as_ref().and_then(|seen| seen.volume());
+        let instance = self.texts.get(INSTANCE);
+        Attachment {
+            name: self.key().to_owned(),
+            uid: self.texts.get(UID).to_owned(),
+            version: self.texts.get(VERSION).to_owned(),
+            volume: volume.unwrap_or_default().to_owned(),
+            instance: (volume.is_some() && !instance.is_empty()).then(|| instance.to_owned()),
+            deleting: self.deleting,
+            nudged: self.nudged,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(change: impl FnOnce(&mut Value)) -> Option<SeenAttachment> {
+        let mut object = json!({
+            "metadata": {"name": "csi-1", "uid": "u", "annotations": {NODE_ID: "i-1"}},
+            "spec": {"attacher": DRIVER_NAME, "nodeName": "n", "source": {"persistentVolumeName": "pv"}},
+            "status": {"attached": true},
+        });
+        change(&mut object);
+        SeenAttachment::new(serde_json::from_value(object).expect("an attachment"))
+    }
+
+    /// The driver ignores attachments of another attacher and those with an inline volume.
+    #[test]
+    fn own_volume_attachment_fields_are_kept_others_ignored() {
+        let attachment = seen(|_| ()).expect("ours");
+        assert_eq!((attachment.key(), attachment.node()), ("csi-1", "n"));
+        assert_eq!(attachment.order(), None);
+        let resolved = attachment.resolve(&Table::default());
+        assert_eq!(resolved.instance, None, "its volume has not been seen");
+        assert_eq!((resolved.uid.as_str(), resolved.deleting), ("u", false));
+
+        let other = seen(|a| a["spec"]["attacher"] = json!("other.example.com"));
+        assert!(other.is_none());
+        assert!(seen(|a| a["spec"]["source"] = json!({"inlineVolumeSpec": {}})).is_none());
+        let ordered = seen(|a| {
+            a["metadata"]["annotations"] =
+                json!({BREAK_GLASS: "i-1 2026-01-01T00:00:00Z", NUDGE: "true"});
+            a["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        })
+        .expect("ours");
+        let order = Order {
+            instance: "i-1".to_owned(),
+            since: "2026-01-01T00:00:00Z".to_owned(),
+        };
+        assert_eq!(ordered.order(), Some(&order));
+        let resolved = ordered.resolve(&Table::default());
+        assert!(resolved.deleting && resolved.nudged);
+        assert_eq!(ordered.refused(), None, "nothing was tried yet");
+    }
+
+    #[test]
+    fn refused_detach_is_distinguished_from_failed_detach() {
+        let with = |message: &str, deleting: bool| {
+            seen(|a| {
+                a["status"]["detachError"] =
+                    json!({"message": message, "time": "2026-01-01T00:00:10Z"});
+                if deleting {
+                    a["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                }
+            })
+            .expect("ours")
+        };
+        let refusal = "rpc error: code = FailedPrecondition desc = SafeDetachRefused/no-word: volume vol-1 stays";
+        let refused = with(refusal, true).refused().cloned();
+        let refused = refused.expect("it was refused");
+        assert_eq!(refused.token, "no-word");
+        assert_eq!(
+            (refused.name.as_str(), refused.uid.as_str()),
+            ("csi-1", "u")
+        );
+        assert_eq!(refused.since.to_string(), "2026-01-01T00:00:00Z");
+        assert_eq!(with(refusal, false).refused(), None, "nobody asks any more");
+        assert_eq!(with("rpc error: code = Unavailable", true).refused(), None);
+    }
+}

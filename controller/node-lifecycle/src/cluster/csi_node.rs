@@ -1,0 +1,129 @@
+//! CSINodes: what kubelet recorded when this driver registered with it.
+
+use ebs_csi_proto::DRIVER_NAME;
+use ebs_csi_wire::InstanceId;
+use k8s_openapi::api::storage::v1::CSINode;
+use serde::Deserialize;
+
+use super::joined_texts::Texts;
+use super::object_table::TableRow;
+use super::{Object, Retained};
+
+const NAME: usize = 0;
+const NODE_UID: usize = 1;
+const INSTANCE: usize = 2;
+
+/// This driver's entry in a CSINode.
+#[derive(Clone, Debug)]
+pub struct SeenCsiNode {
+    texts: Texts<3>,
+    counted: bool,
+}
+
+/// The used fields of a CSINode's `spec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Spec {
+    /// The API server writes `null` where there are no drivers.
+    drivers: Option<Vec<Driver>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Driver {
+    name: String,
+    #[serde(rename = "nodeID")]
+    node_id: String,
+    allocatable: Option<Allocatable>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Allocatable {
+    count: Option<i32>,
+}
+
+/// A CSINode has no status.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Status {}
+
+impl TableRow for SeenCsiNode {
+    fn key(&self) -> &str {
+        self.texts.get(NAME)
+    }
+}
+
+impl Retained for SeenCsiNode {
+    type Kind = CSINode;
+    type Spec = Spec;
+    type Status = Status;
+
+    /// Returns `None` while this driver is not registered on the node.
+    fn new(object: Object<Spec, Status>) -> Option<Self> {
+        let meta = object.metadata;
+        let mut drivers = object.spec.drivers.into_iter().flatten();
+        let ours = drivers.find(|driver| driver.name == DRIVER_NAME)?;
+        let owner = meta.owner_references.iter().find(|o| o.kind == "Node");
+        let instance = ours.node_id.parse::<InstanceId>();
+        Some(Self {
+            counted: ours.allocatable.and_then(|of| of.count).is_some(),
+            texts: Texts::new([
+                &meta.name,
+                owner.map_or("", |owner| &owner.uid),
+                instance.as_ref().map_or("", InstanceId::as_str),
+            ]),
+        })
+    }
+}
+
+impl SeenCsiNode {
+    /// Returns the instance, when the CSINode belongs to the Node object with this uid: a CSINode
+    /// that outlived its Node may name an instance that had the node's name before.
+    pub fn instance_of(&self, node_uid: &str) -> Option<&str> {
+        let instance = self.texts.get(INSTANCE);
+        (self.is_of(node_uid) && !instance.is_empty()).then_some(instance)
+    }
+
+    /// Returns whether the driver is registered at the Node with this uid and has reported how many
+    /// volumes it takes.
+    pub fn is_counted(&self, node_uid: &str) -> bool {
+        self.counted && self.is_of(node_uid)
+    }
+
+    fn is_of(&self, node_uid: &str) -> bool {
+        !node_uid.is_empty() && self.texts.get(NODE_UID) == node_uid
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn seen(spec: Value) -> Option<SeenCsiNode> {
+        let object = json!({
+            "metadata": {"name": "n", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]},
+            "spec": spec,
+        });
+        SeenCsiNode::new(serde_json::from_value(object).expect("a CSINode"))
+    }
+
+    #[test]
+    fn only_this_drivers_entry_counts() {
+        let other =
+            json!({"name": "other.example.com", "nodeID": "x", "allocatable": {"count": 3}});
+        assert!(seen(json!({"drivers": [other]})).is_none());
+        assert!(seen(json!({"drivers": null})).is_none() && seen(json!({})).is_none());
+        let ours =
+            json!({"name": DRIVER_NAME, "nodeID": "i-0123456789abcdef0", "topologyKeys": []});
+        let registered = seen(json!({"drivers": [other, ours]})).expect("ours");
+        assert_eq!(registered.instance_of("u"), Some("i-0123456789abcdef0"));
+        assert_eq!(registered.instance_of("v"), None, "of another Node object");
+        assert_eq!(registered.instance_of(""), None);
+        assert!(!registered.is_counted("u"), "it has not said how many");
+        let strange = json!({"name": DRIVER_NAME, "nodeID": "host-1", "allocatable": {"count": 0}});
+        let strange = seen(json!({"drivers": [strange]})).expect("ours");
+        assert_eq!(strange.instance_of("u"), None, "no instance's id");
+        assert!(strange.is_counted("u") && !strange.is_counted("v"));
+    }
+}

@@ -1,0 +1,41 @@
+//! The Leases that kubelets renew.
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use serde::Deserialize;
+
+use super::{Object, Retained};
+
+/// A node's Lease.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenLease {
+    /// The node's name.
+    pub node: String,
+    /// The time of the last renewal, by the node's clock.
+    pub renewed: Option<Timestamp>,
+}
+
+/// The used fields of a Lease's `spec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Spec {
+    renew_time: Option<MicroTime>,
+}
+
+/// A Lease has no status.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Status {}
+
+impl Retained for SeenLease {
+    type Kind = Lease;
+    type Spec = Spec;
+    type Status = Status;
+
+    fn new(object: Object<Spec, Status>) -> Option<Self> {
+        Some(Self {
+            node: object.metadata.name,
+            renewed: object.spec.renew_time.map(|time| time.0),
+        })
+    }
+}

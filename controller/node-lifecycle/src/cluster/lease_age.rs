@@ -1,0 +1,104 @@
+//! How long each node's Lease has not been renewed, by this process's own clock.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+
+use super::{SeenLease, Watched};
+
+/// The namespace of the nodes' Leases.
+const NAMESPACE: &str = "kube-node-lease";
+
+/// The observed renewals.
+#[derive(Debug, Default)]
+pub struct LeaseAges {
+    seen: Mutex<HashMap<String, Renewal>>,
+}
+
+#[derive(Debug)]
+struct Renewal {
+    time: Option<Timestamp>,
+    /// The time of the observed change. `None`: no change has been observed, so the age is unknown.
+    changed: Option<Instant>,
+}
+
+impl LeaseAges {
+    /// Returns how long the node's Lease has not been renewed; `None`: unknown.
+    pub fn age(&self, node: &str) -> Option<Duration> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(seen.get(node)?.changed?.elapsed())
+    }
+
+    fn note(&self, node: &str, time: Option<Timestamp>, now: Instant) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match seen.get_mut(node) {
+            Some(renewal) if renewal.time == time => {}
+            Some(renewal) => {
+                renewal.time = time;
+                renewal.changed = Some(now);
+            }
+            None => {
+                let changed = None;
+                seen.insert(node.to_owned(), Renewal { time, changed });
+            }
+        }
+    }
+
+    fn forget(&self, node: &str) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.remove(node);
+    }
+
+    /// Follows the Leases for ever.
+    pub async fn run(&self, client: Client) {
+        let api: Api<Watched<SeenLease>> = Api::namespaced(client, NAMESPACE);
+        let config = watcher::Config::default();
+        let mut events = watcher(api, config).default_backoff().boxed();
+        loop {
+            match events.try_next().await {
+                Ok(Some(Event::Apply(lease) | Event::InitApply(lease))) => {
+                    if let Some(seen) = lease.row() {
+                        self.note(&seen.node, seen.renewed, Instant::now());
+                    }
+                }
+                Ok(Some(Event::Delete(lease))) => {
+                    if let Some(seen) = lease.row() {
+                        self.forget(&seen.node);
+                    }
+                }
+                Ok(Some(Event::Init | Event::InitDone)) => {}
+                Ok(None) => return,
+                Err(error) => tracing::warn!(%error, "watching node leases was interrupted"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lease_age_is_unknown_before_observed_renewal() {
+        let ages = LeaseAges::default();
+        let now = Instant::now();
+        let first = Some("2026-01-01T00:00:00Z".parse().unwrap());
+        let second = Some("2026-01-01T00:00:10Z".parse().unwrap());
+        ages.note("a", first, now);
+        ages.note("a", first, now);
+        assert_eq!(ages.age("a"), None);
+        ages.note("a", second, now);
+        assert!(ages.age("a").is_some());
+        ages.forget("a");
+        assert_eq!(ages.age("a"), None);
+        // The Lease reappears with the same time: nothing was renewed.
+        ages.note("a", second, now);
+        assert_eq!(ages.age("a"), None);
+    }
+}

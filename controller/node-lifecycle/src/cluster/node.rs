@@ -1,0 +1,284 @@
+//! Nodes.
+
+use ebs_csi_safe_detach::lifecycle::{Node, OutOfService, Readiness, Return};
+use ebs_csi_wire::InstanceId;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use kube::ResourceExt;
+use serde::Deserialize;
+
+use super::object_table::TableRow;
+use super::{Meta, Object, Retained};
+
+/// The key of Kubernetes' out-of-service taint: the node's pods are deleted by force and its
+/// volumes are detached without waiting for kubelet.
+pub(crate) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// The value of this driver's own out-of-service taints.
+pub(crate) const OWNER: &str = "ebs-safe-detach";
+/// The annotation that accompanies the taint: the instance, launch and boot to which it applies.
+pub(crate) const RETURN: &str = "ebs.csi.aws.com/out-of-service";
+/// The key of the taint that keeps pods from a node until the driver is ready there.
+pub(crate) const STARTUP: &str = "ebs.csi.aws.com/agent-not-ready";
+/// Label of a node, or annotation of a pod, that failover must leave alone (`failover=off`).
+pub(crate) const OPT_OUT: &str = "ebs.csi.aws.com/failover";
+
+/// Label of a node whose instance may be stopped or terminated to prove it dead (`fence=true`).
+pub(crate) const MAY_FENCE: &str = "ebs.csi.aws.com/fence";
+
+/// A Node object.
+#[derive(Clone, Debug)]
+pub struct SeenNode {
+    /// The node's name.
+    pub name: String,
+    /// The Node object's uid.
+    pub uid: String,
+    /// The node's zone; empty when the node has no zone label.
+    pub zone: String,
+    /// The facts that a step is based on. The instance is that of the provider id.
+    pub node: Node,
+    /// The node has no provider id, so its CSINode tells its instance.
+    pub nameless: bool,
+    /// The node has the startup taint.
+    pub starting: bool,
+    /// When the driver's taint was set, by the clock of the process that set it.
+    pub tainted: Option<Timestamp>,
+}
+
+/// The used fields of a node's `spec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    #[serde(rename = "providerID")]
+    provider_id: Option<String>,
+    taints: Vec<core::Taint>,
+}
+
+/// The used fields of a node's `status`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    conditions: Vec<Condition>,
+    node_info: Info,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Info {
+    #[serde(rename = "bootID")]
+    boot_id: String,
+}
+
+impl TableRow for SeenNode {
+    fn key(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Retained for SeenNode {
+    type Kind = core::Node;
+    type Spec = Spec;
+    type Status = Status;
+
+    fn new(object: Object<Spec, Status>) -> Option<Self> {
+        Some(Self::whole(object))
+    }
+}
+
+impl SeenNode {
+    fn whole(object: Object<Spec, Status>) -> Self {
+        let Object {
+            metadata: meta,
+            spec,
+            status,
+        } = object;
+        let ready = status
+            .conditions
+            .iter()
+            .any(|condition| condition.kind == "Ready" && condition.status == "True");
+        let label = |key: &str| meta.labels.get(key).map(String::as_str);
+        Self {
+            zone: label("topology.kubernetes.io/zone")
+                .unwrap_or_default()
+                .to_owned(),
+            node: Node {
+                ready: if ready {
+                    Readiness::Ready
+                } else {
+                    Readiness::NotReady
+                },
+                instance: spec.provider_id.as_deref().and_then(instance_of),
+                out_of_service: out_of_service(&spec.taints, &meta),
+                opted_out: label(OPT_OUT) == Some("off"),
+                may_fence: label(MAY_FENCE) == Some("true"),
+                boot: status.node_info.boot_id,
+                // Only a process that has watched the node for that long knows.
+                lost_for_long: false,
+            },
+            starting: spec.taints.iter().any(|taint| taint.key == STARTUP),
+            nameless: spec.provider_id.as_ref().is_none_or(String::is_empty),
+            tainted: spec
+                .taints
+                .iter()
+                .filter(|taint| is_ours(taint))
+                .find_map(|taint| Some(taint.time_added.as_ref()?.0)),
+            name: meta.name,
+            uid: meta.uid,
+        }
+    }
+
+    /// Reads a complete Node object.
+    pub fn of(object: &core::Node) -> Self {
+        let spec = object.spec.clone().unwrap_or_default();
+        let status = object.status.clone().unwrap_or_default();
+        let conditions = status.conditions.into_iter().flatten();
+        Self::whole(Object {
+            metadata: Meta {
+                name: object.name_any(),
+                uid: object.uid().unwrap_or_default(),
+                labels: object.labels().clone(),
+                annotations: object.annotations().clone(),
+                ..Meta::default()
+            },
+            spec: Spec {
+                provider_id: spec.provider_id,
+                taints: spec.taints.unwrap_or_default(),
+            },
+            status: Status {
+                conditions: conditions
+                    .map(|condition| Condition {
+                        kind: condition.type_,
+                        status: condition.status,
+                    })
+                    .collect(),
+                node_info: Info {
+                    boot_id: status
+                        .node_info
+                        .map(|info| info.boot_id)
+                        .unwrap_or_default(),
+                },
+            },
+        })
+    }
+}
+
+/// Returns the instance of a provider id (`aws:///us-east-1a/i-0123456789abcdef0`).
+pub(crate) fn instance_of(provider_id: &str) -> Option<String> {
+    let path = provider_id.strip_prefix("aws://")?;
+    let id = path.rsplit('/').next()?;
+    id.parse::<InstanceId>().ok().map(|id| id.to_string())
+}
+
+fn is_ours(taint: &core::Taint) -> bool {
+    taint.key == OUT_OF_SERVICE && taint.value.as_deref() == Some(OWNER)
+}
+
+fn out_of_service(taints: &[core::Taint], meta: &Meta) -> OutOfService {
+    let mut all = taints.iter().filter(|taint| taint.key == OUT_OF_SERVICE);
+    let (first, second) = (all.next(), all.next());
+    let about = meta.annotations.get(RETURN).and_then(|text| read(text));
+    match (first, second, about) {
+        (None, _, _) => OutOfService::None,
+        (Some(only), None, Some(about)) if is_ours(only) => OutOfService::Ours(about),
+        // Also covers two such taints, one of them set by a person, and the driver's taint without
+        // its annotation.
+        _ => OutOfService::Foreign,
+    }
+}
+
+fn read(annotation: &str) -> Option<Return> {
+    let value: serde_json::Value = serde_json::from_str(annotation).ok()?;
+    let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
+    Some(Return {
+        instance: text("instance")?,
+        launched: text("launched")?,
+        boot: text("boot")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn seen(taints: serde_json::Value, annotations: serde_json::Value) -> Node {
+        let object = json!({
+            "metadata": {"name": "n", "uid": "u", "annotations": annotations, "labels": {"topology.kubernetes.io/zone": "us-east-1a"}},
+            "spec": {"providerID": "aws:///us-east-1a/i-0123456789abcdef0", "taints": taints},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "Unknown"}],
+                "nodeInfo": {
+                    "bootID": "b", "architecture": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "",
+                    "kubeletVersion": "", "machineID": "", "operatingSystem": "", "osImage": "", "systemUUID": ""
+                }
+            }
+        });
+        let read = serde_json::from_value(object.clone()).expect("a node");
+        let seen = SeenNode::new(read).expect("it matters").node;
+        let whole: core::Node = serde_json::from_value(object).expect("a node");
+        assert_eq!(SeenNode::of(&whole).node, seen, "of a whole object");
+        seen
+    }
+
+    /// The driver's taint counts as foreign without a readable return annotation or next to a
+    /// person's taint.
+    #[test]
+    fn taint_owner_follows_value_and_return_annotation() {
+        let ours = json!({"key": OUT_OF_SERVICE, "value": OWNER, "effect": "NoExecute"});
+        let persons =
+            json!({"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"});
+        let other = json!({"key": "dedicated", "effect": "NoSchedule"});
+        let about = json!({RETURN: r#"{"instance":"i-1","launched":"t","boot":"b0"}"#});
+        let kind = |node: Node| match node.out_of_service {
+            OutOfService::None => "none",
+            OutOfService::Ours(_) => "ours",
+            OutOfService::Foreign => "foreign",
+        };
+        let rows = [
+            (json!([]), json!({}), "none"),
+            (json!([other]), about.clone(), "none"),
+            (json!([ours]), about.clone(), "ours"),
+            (json!([ours]), json!({}), "foreign"),
+            (json!([ours]), json!({RETURN: "no json"}), "foreign"),
+            (json!([persons]), about.clone(), "foreign"),
+            (json!([persons, ours]), about, "foreign"),
+        ];
+        for (number, (taints, annotations, want)) in rows.into_iter().enumerate() {
+            assert_eq!(kind(seen(taints, annotations)), want, "row {number}");
+        }
+    }
+
+    #[test]
+    fn own_taint_age_comes_from_time_added() {
+        let at = "2026-01-01T00:00:00Z";
+        let taint = |value: &str| json!({"key": OUT_OF_SERVICE, "value": value, "effect": "NoExecute", "timeAdded": at});
+        let tainted = |taints: serde_json::Value| {
+            let object = json!({"metadata": {"name": "n"}, "spec": {"taints": taints}});
+            let read = serde_json::from_value(object).expect("a node");
+            SeenNode::new(read).expect("it matters").tainted
+        };
+        let ours = tainted(json!([taint(OWNER)])).map(|since| since.to_string());
+        assert_eq!(ours.as_deref(), Some(at));
+        assert_eq!(tainted(json!([taint("nodeshutdown")])), None, "a person's");
+        let ageless = json!([{"key": OUT_OF_SERVICE, "value": OWNER, "effect": "NoExecute"}]);
+        assert_eq!(tainted(ageless), None, "of an earlier version");
+    }
+
+    /// A Ready condition of Unknown counts as NotReady; a provider id without an EC2 instance id
+    /// gives no instance.
+    #[test]
+    fn unknown_readiness_and_non_ec2_ids_are_rejected() {
+        let node = seen(json!([]), json!({}));
+        assert_eq!(node.ready, Readiness::NotReady);
+        assert_eq!(node.instance.as_deref(), Some("i-0123456789abcdef0"));
+        for other in ["", "gce://p/z/i", "aws:///us-east-1a/fargate-ip", "aws://"] {
+            assert_eq!(instance_of(other), None, "{other}");
+        }
+    }
+}

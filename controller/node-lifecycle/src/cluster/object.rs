@@ -1,0 +1,147 @@
+//! Objects as read from the API server, with only the fields that are used. The parser skips the
+//! other fields, so that a page of a list costs little more memory than its text.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer};
+
+/// The retained part of a kind of object.
+pub trait Retained: Sized {
+    /// The kind.
+    type Kind: Resource<DynamicType = ()>;
+    /// The used fields of `spec`.
+    type Spec: DeserializeOwned + Default;
+    /// The used fields of `status`.
+    type Status: DeserializeOwned + Default;
+
+    /// Creates the retained part of an object; `None` when nothing of the object is needed.
+    fn new(object: Object<Self::Spec, Self::Status>) -> Option<Self>;
+}
+
+/// An object's parts.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(bound = "S: DeserializeOwned + Default, U: DeserializeOwned + Default")]
+pub struct Object<S, U> {
+    /// `metadata`.
+    #[serde(default)]
+    pub metadata: Meta,
+    /// `spec`.
+    #[serde(default)]
+    pub spec: S,
+    /// `status`.
+    #[serde(default)]
+    pub status: U,
+}
+
+/// The used fields of `metadata`.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    /// The object's name; empty in the metadata of lists and bookmarks.
+    pub name: String,
+    /// The namespace, for namespaced objects.
+    pub namespace: Option<String>,
+    /// The uid, which distinguishes the object from a later one of the same name.
+    pub uid: String,
+    /// The version, which changes with every write.
+    pub resource_version: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// The time of the deletion request, if there was one.
+    pub deletion_timestamp: Option<Time>,
+    /// The owners of the object.
+    pub owner_references: Vec<Owner>,
+}
+
+/// An owner.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(default)]
+pub struct Owner {
+    /// The owner's kind.
+    pub kind: String,
+    /// The owner's uid.
+    pub uid: String,
+    /// Whether the owner manages the object.
+    pub controller: bool,
+}
+
+/// Returns the key of an object in a table: `NAMESPACE/NAME`, or the name alone.
+pub(crate) fn key_of(meta: &ObjectMeta) -> String {
+    let name = meta.name.as_deref().unwrap_or_default();
+    match &meta.namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
+/// An object from a list or a watch: its retained part, with its name and version.
+#[derive(Debug)]
+pub struct Watched<T> {
+    meta: ObjectMeta,
+    row: Option<Arc<T>>,
+}
+
+impl<T> Watched<T> {
+    /// Returns the retained part; `None` when nothing of the object is needed.
+    pub fn row(self) -> Option<Arc<T>> {
+        self.row
+    }
+}
+
+impl<T> Clone for Watched<T> {
+    fn clone(&self) -> Self {
+        Self {
+            meta: self.meta.clone(),
+            row: self.row.clone(),
+        }
+    }
+}
+
+impl<'de, T: Retained> Deserialize<'de> for Watched<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Object::<T::Spec, T::Status>::deserialize(deserializer)?;
+        let meta = ObjectMeta {
+            name: Some(object.metadata.name.clone()),
+            namespace: object.metadata.namespace.clone(),
+            resource_version: Some(object.metadata.resource_version.clone()),
+            ..ObjectMeta::default()
+        };
+        let row = T::new(object).map(Arc::new);
+        Ok(Self { meta, row })
+    }
+}
+
+impl<T: Retained> Resource for Watched<T> {
+    type DynamicType = ();
+    type Scope = <T::Kind as Resource>::Scope;
+
+    fn kind(_: &()) -> Cow<'_, str> {
+        T::Kind::kind(&())
+    }
+
+    fn group(_: &()) -> Cow<'_, str> {
+        T::Kind::group(&())
+    }
+
+    fn version(_: &()) -> Cow<'_, str> {
+        T::Kind::version(&())
+    }
+
+    fn plural(_: &()) -> Cow<'_, str> {
+        T::Kind::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}

@@ -1,0 +1,306 @@
+//! The retained parts of all objects of one kind, in little memory.
+
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use futures_util::{StreamExt, TryStreamExt};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Resource};
+
+use super::{Retained, Watched, key_of};
+
+/// Most objects in one page of a list. A page is held as text and as objects at once, and the
+/// memory of large pages is not released.
+const PAGE: u32 = 250;
+
+/// The retained part of an object.
+pub trait TableRow {
+    /// Returns the key of the row.
+    fn key(&self) -> &str;
+
+    /// Returns a second key of the row.
+    fn second_key(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// The rows of one kind.
+#[derive(Debug)]
+pub struct Table<T: TableRow> {
+    rows: RwLock<Rows<T>>,
+}
+
+#[derive(Debug)]
+struct Rows<T: TableRow> {
+    by_key: HashSet<ByKey<T>>,
+    by_second_key: HashSet<BySecondKey<T>>,
+    complete: bool,
+    list: u32,
+}
+
+/// The keys of the rows are texts within the rows themselves.
+#[derive(Debug)]
+struct ByKey<T> {
+    row: Arc<T>,
+    /// The number of the list that last contained the row, or after whose begin the row was last
+    /// reported.
+    list: u32,
+}
+
+#[derive(Debug)]
+struct BySecondKey<T>(Arc<T>);
+
+impl<T: TableRow> Borrow<str> for ByKey<T> {
+    fn borrow(&self) -> &str {
+        self.row.key()
+    }
+}
+
+impl<T: TableRow> Hash for ByKey<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.row.key().hash(state);
+    }
+}
+
+impl<T: TableRow> PartialEq for ByKey<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.row.key() == other.row.key()
+    }
+}
+
+impl<T: TableRow> Eq for ByKey<T> {}
+
+impl<T: TableRow> BySecondKey<T> {
+    fn text(&self) -> &str {
+        self.0.second_key().unwrap_or_default()
+    }
+}
+
+impl<T: TableRow> Borrow<str> for BySecondKey<T> {
+    fn borrow(&self) -> &str {
+        self.text()
+    }
+}
+
+impl<T: TableRow> Hash for BySecondKey<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text().hash(state);
+    }
+}
+
+impl<T: TableRow> PartialEq for BySecondKey<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl<T: TableRow> Eq for BySecondKey<T> {}
+
+impl<T: TableRow> Default for Table<T> {
+    fn default() -> Self {
+        let rows = Rows {
+            by_key: HashSet::new(),
+            by_second_key: HashSet::new(),
+            complete: false,
+            list: 0,
+        };
+        Self {
+            rows: RwLock::new(rows),
+        }
+    }
+}
+
+impl<T: TableRow> Table<T> {
+    /// Returns whether a complete list has been seen: before that, a missing row means nothing.
+    pub fn is_complete(&self) -> bool {
+        self.read(|rows| rows.complete)
+    }
+
+    /// Returns the row with this key.
+    pub fn get(&self, key: &str) -> Option<Arc<T>> {
+        self.read(|rows| rows.by_key.get(key).map(|found| Arc::clone(&found.row)))
+    }
+
+    /// Returns the row with this second key.
+    pub fn get_by_second_key(&self, key: &str) -> Option<Arc<T>> {
+        self.read(|rows| {
+            rows.by_second_key
+                .get(key)
+                .map(|found| Arc::clone(&found.0))
+        })
+    }
+
+    /// Returns the rows that satisfy the predicate.
+    pub fn pick(&self, holds: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
+        self.read(|rows| {
+            let rows = rows.by_key.iter().map(|found| &found.row);
+            rows.filter(|row| holds(row)).cloned().collect()
+        })
+    }
+
+    /// Applies a function to each row.
+    pub fn map<R>(&self, look: impl Fn(&T) -> R) -> Vec<R> {
+        self.read(|rows| rows.by_key.iter().map(|found| look(&found.row)).collect())
+    }
+
+    /// Begins a list. Its rows replace the present ones one by one, so that two lists are never
+    /// held at once.
+    fn begin(&self) {
+        self.write(|rows| rows.list = rows.list.wrapping_add(1));
+    }
+
+    /// Completes a list: removes the rows that were neither in the list nor reported since it
+    /// began.
+    fn complete(&self) {
+        self.write(|rows| {
+            let list = rows.list;
+            let gone: Vec<Arc<T>> = rows
+                .by_key
+                .iter()
+                .filter(|found| found.list != list)
+                .map(|found| Arc::clone(&found.row))
+                .collect();
+            for row in gone {
+                rows.remove(row.key());
+            }
+            rows.complete = true;
+        });
+    }
+
+    /// Replaces the row with this key; `None` when nothing of the object is needed.
+    fn note(&self, key: &str, row: Option<Arc<T>>) {
+        self.write(|rows| {
+            rows.remove(key);
+            if let Some(row) = row {
+                rows.insert(row);
+            }
+        });
+    }
+
+    fn read<R>(&self, look: impl FnOnce(&Rows<T>) -> R) -> R {
+        look(&self.rows.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Rows<T>)) {
+        change(&mut self.rows.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl<T: TableRow> Rows<T> {
+    fn insert(&mut self, row: Arc<T>) {
+        if row.second_key().is_some() {
+            self.by_second_key.replace(BySecondKey(Arc::clone(&row)));
+        }
+        let list = self.list;
+        self.by_key.replace(ByKey { row, list });
+    }
+
+    fn remove(&mut self, key: &str) {
+        let Some(ByKey { row, .. }) = self.by_key.take(key) else {
+            return;
+        };
+        // Another row may have taken over the row's second key.
+        if let Some(second) = row.second_key()
+            && let Some(found) = self.by_second_key.get(second)
+            && Arc::ptr_eq(&found.0, &row)
+        {
+            self.by_second_key.remove(second);
+        }
+    }
+}
+
+/// Keeps the table in step with the API server's list and watch, for ever.
+pub async fn follow<T>(api: Api<Watched<T>>, table: Arc<Table<T>>)
+where
+    T: Retained + TableRow + Debug + Send + Sync + 'static,
+{
+    let config = watcher::Config::default().page_size(PAGE);
+    let mut events = watcher(api, config).default_backoff().boxed();
+    loop {
+        match events.try_next().await {
+            Ok(Some(Event::Init)) => table.begin(),
+            Ok(Some(Event::InitDone)) => table.complete(),
+            Ok(Some(Event::InitApply(object) | Event::Apply(object))) => {
+                table.note(&key_of(object.meta()), object.row());
+            }
+            Ok(Some(Event::Delete(object))) => table.note(&key_of(object.meta()), None),
+            Ok(None) => return,
+            // The stream continues by itself after a pause. The known rows stay: a fresh look
+            // precedes each act.
+            Err(error) => {
+                let kind = std::any::type_name::<T::Kind>();
+                tracing::warn!(kind, %error, "watching was interrupted");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Pair(&'static str, Option<&'static str>);
+
+    impl TableRow for Pair {
+        fn key(&self) -> &str {
+            self.0
+        }
+
+        fn second_key(&self) -> Option<&str> {
+            self.1
+        }
+    }
+
+    fn note(table: &Table<Pair>, key: &'static str, second: Option<&'static str>) {
+        table.note(key, Some(Arc::new(Pair(key, second))));
+    }
+
+    fn keys(table: &Table<Pair>) -> Vec<&'static str> {
+        let mut keys = table.map(|row| row.0);
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Old rows stay until the new list is complete, so that nothing is missed meanwhile.
+    #[test]
+    fn new_list_replaces_rows_when_complete() {
+        let table = Table::default();
+        assert!(!table.is_complete());
+        table.begin();
+        note(&table, "a", None);
+        note(&table, "b", None);
+        table.complete();
+        assert!(table.is_complete());
+        table.begin();
+        note(&table, "b", None);
+        // The list began again from its first page.
+        table.begin();
+        note(&table, "c", None);
+        assert_eq!(keys(&table), ["a", "b", "c"], "nothing is missed meanwhile");
+        table.complete();
+        assert_eq!(keys(&table), ["c"]);
+        table.note("c", None);
+        assert!(keys(&table).is_empty());
+    }
+
+    #[test]
+    fn second_key_resolves_to_latest_row() {
+        let table: Table<Pair> = Table::default();
+        let of = |key: &str| table.get_by_second_key(key).map(|row| row.0);
+        note(&table, "a", Some("x"));
+        assert_eq!(of("x"), Some("a"));
+        note(&table, "b", Some("x"));
+        assert_eq!(of("x"), Some("b"));
+        table.note("a", None);
+        assert_eq!(of("x"), Some("b"));
+        note(&table, "b", Some("y"));
+        assert_eq!((of("x"), of("y")), (None, Some("b")));
+        note(&table, "b", None);
+        assert_eq!(of("y"), None);
+    }
+}

@@ -1,0 +1,250 @@
+//! Pods that have claims.
+
+use ebs_csi_safe_detach::lifecycle::{Pod, Toleration};
+use k8s_openapi::api::core::v1 as core;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::joined_texts::Texts;
+use super::object_table::{Table, TableRow};
+use super::{OPT_OUT, Object, Retained, SeenVolume, claim_of};
+
+const KEY: usize = 0;
+const NODE: usize = 1;
+const UID: usize = 2;
+const VERSION: usize = 3;
+/// Names of claims, one per line.
+const CLAIMS: usize = 4;
+
+/// A pod that is bound to a node and has claims.
+#[derive(Clone, Debug)]
+pub struct SeenPod {
+    texts: Texts<5>,
+    /// Tolerations without a time limit: one with a limit does not keep a pod.
+    tolerations: Box<[Toleration]>,
+    deleting: bool,
+    ended: bool,
+    of_daemon_set: bool,
+    mirror: bool,
+    opted_out: bool,
+}
+
+/// The used fields of a pod's `spec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    node_name: Option<String>,
+    volumes: Vec<Volume>,
+    tolerations: Vec<Tolerated>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Volume {
+    name: String,
+    persistent_volume_claim: Option<Source>,
+    ephemeral: Option<IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Source {
+    claim_name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Tolerated {
+    key: String,
+    effect: String,
+    toleration_seconds: Option<i64>,
+}
+
+/// The used fields of a pod's `status`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    phase: Option<String>,
+}
+
+impl TableRow for SeenPod {
+    fn key(&self) -> &str {
+        self.texts.get(KEY)
+    }
+}
+
+impl Retained for SeenPod {
+    type Kind = core::Pod;
+    type Spec = Spec;
+    type Status = Status;
+
+    /// Returns `None` for a pod without a node or without claims.
+    fn new(object: Object<Spec, Status>) -> Option<Self> {
+        let (meta, spec) = (object.metadata, object.spec);
+        let node = spec.node_name?;
+        let claims: Vec<String> = spec
+            .volumes
+            .into_iter()
+            .filter_map(|volume| {
+                let named = volume.persistent_volume_claim.map(|claim| claim.claim_name);
+                // The claim of a generic ephemeral volume has the names of both the pod and the
+                // volume.
+                named.or_else(|| {
+                    volume.ephemeral?;
+                    Some(format!("{}-{}", meta.name, volume.name))
+                })
+            })
+            .collect();
+        if claims.is_empty() {
+            return None;
+        }
+        let key = format!("{}/{}", meta.namespace.unwrap_or_default(), meta.name);
+        let endless = spec
+            .tolerations
+            .into_iter()
+            .filter(|toleration| toleration.toleration_seconds.is_none())
+            .map(|toleration| Toleration {
+                key: toleration.key,
+                effect: toleration.effect,
+                bounded: false,
+            });
+        let managers = meta.owner_references.iter().filter(|o| o.controller);
+        Some(Self {
+            tolerations: endless.collect(),
+            deleting: meta.deletion_timestamp.is_some(),
+            ended: matches!(object.status.phase.as_deref(), Some("Succeeded" | "Failed")),
+            of_daemon_set: managers.into_iter().any(|owner| owner.kind == "DaemonSet"),
+            mirror: meta.annotations.contains_key("kubernetes.io/config.mirror"),
+            opted_out: meta.annotations.get(OPT_OUT).is_some_and(|v| v == "off"),
+            texts: Texts::new([
+                &key,
+                &node,
+                &meta.uid,
+                &meta.resource_version,
+                &claims.join("\n"),
+            ]),
+        })
+    }
+}
+
+impl SeenPod {
+    /// Returns the pod's node.
+    pub fn node(&self) -> &str {
+        self.texts.get(NODE)
+    }
+
+    /// Returns the pod together with the volumes that its claims are bound to.
+    pub fn resolve(&self, volumes: &Table<SeenVolume>) -> Pod {
+        let (namespace, name) = self.key().split_once('/').unwrap_or_default();
+        let claims = self.texts.get(CLAIMS).split('\n');
+        Pod {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: self.texts.get(UID).to_owned(),
+            version: self.texts.get(VERSION).to_owned(),
+            deleting: self.deleting,
+            ended: self.ended,
+            claims: claims
+                .map(|claim| claim_of(volumes, namespace, claim))
+                .collect(),
+            tolerations: self.tolerations.to_vec(),
+            of_daemon_set: self.of_daemon_set,
+            mirror: self.mirror,
+            opted_out: self.opted_out,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebs_csi_safe_detach::lifecycle::{Claim, Ineligible, eligible};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(change: impl FnOnce(&mut Value)) -> Option<SeenPod> {
+        let mut object = json!({
+            "metadata": {"namespace": "db", "name": "db-0", "uid": "u", "resourceVersion": "7", "managedFields": [{"fieldsV1": {"f:x": {}}}]},
+            "spec": {"nodeName": "n", "containers": [{"name": "main"}],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db-0"}}, {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+                    {"name": "conf", "configMap": {"name": "c"}}],
+                "tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}]},
+            "status": {"phase": "Running"},
+        });
+        change(&mut object);
+        SeenPod::new(serde_json::from_value(object).expect("a pod"))
+    }
+
+    #[test]
+    fn pod_fields_needed_for_failover_are_kept() {
+        let pod = seen(|_| ()).expect("it matters");
+        assert_eq!((pod.key(), pod.node()), ("db/db-0", "n"));
+        let pod = pod.resolve(&Table::default());
+        assert_eq!((pod.namespace.as_str(), pod.name.as_str()), ("db", "db-0"));
+        assert_eq!((pod.uid.as_str(), pod.version.as_str()), ("u", "7"));
+        assert_eq!(pod.claims, [Claim::Unknown, Claim::Unknown]);
+        assert!(!pod.deleting && !pod.ended && !pod.mirror && !pod.of_daemon_set);
+        assert!(pod.tolerations.is_empty());
+    }
+
+    #[test]
+    fn pod_flags_are_read_from_object_fields() {
+        type Change = fn(&mut Value);
+        type Is = fn(&Pod) -> bool;
+        let rows: [(&str, Change, Is); 6] = [
+            (
+                "deleting",
+                |p| p["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+                |p| p.deleting,
+            ),
+            (
+                "ended",
+                |p| p["status"]["phase"] = json!("Failed"),
+                |p| p.ended,
+            ),
+            (
+                "of a DaemonSet",
+                |p| {
+                    p["metadata"]["ownerReferences"] =
+                        json!([{"kind": "DaemonSet", "name": "d", "controller": true}])
+                },
+                |p| p.of_daemon_set,
+            ),
+            (
+                "a mirror",
+                |p| p["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"}),
+                |p| p.mirror,
+            ),
+            (
+                "opted out",
+                |p| p["metadata"]["annotations"] = json!({OPT_OUT: "off"}),
+                |p| p.opted_out,
+            ),
+            (
+                "tolerates",
+                |p| p["spec"]["tolerations"] = json!([{"operator": "Exists"}]),
+                |p| {
+                    let mut pod = p.clone();
+                    pod.claims = vec![Claim::Ours {
+                        volume: "vol-1".to_owned(),
+                        shared: false,
+                    }];
+                    eligible(&pod) == Err(Ineligible::Tolerates)
+                },
+            ),
+        ];
+        let plain = seen(|_| ()).expect("it matters").resolve(&Table::default());
+        for (name, change, is) in rows {
+            let pod = seen(change).expect("it matters").resolve(&Table::default());
+            assert!(is(&pod) && !is(&plain), "{name}");
+        }
+    }
+
+    #[test]
+    fn pod_without_node_or_claims_is_ignored() {
+        assert!(seen(|p| p["spec"]["nodeName"] = Value::Null).is_none());
+        assert!(
+            seen(|p| p["spec"]["volumes"] = json!([{"name": "conf", "configMap": {}}])).is_none()
+        );
+    }
+}

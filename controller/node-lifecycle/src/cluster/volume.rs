@@ -1,0 +1,151 @@
+//! PersistentVolumes, and what a claim is bound to.
+//!
+//! A bound volume names its claim, so claims themselves are not watched.
+
+use ebs_csi_proto::DRIVER_NAME;
+use ebs_csi_safe_detach::lifecycle::Claim;
+use k8s_openapi::api::core::v1 as core;
+use serde::Deserialize;
+
+use super::joined_texts::Texts;
+use super::object_table::{Table, TableRow};
+use super::{Object, Retained};
+
+const NAME: usize = 0;
+const CLAIM: usize = 1;
+const HANDLE: usize = 2;
+
+/// A PersistentVolume, with its name and the claim (`NAMESPACE/NAME`) that it is bound to as keys.
+#[derive(Clone, Debug)]
+pub struct SeenVolume {
+    texts: Texts<3>,
+    ours: bool,
+    shared: bool,
+}
+
+/// The used fields of a volume's `spec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    claim_ref: Option<Reference>,
+    csi: Option<Csi>,
+    access_modes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Reference {
+    namespace: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Csi {
+    driver: String,
+    volume_handle: String,
+}
+
+/// The used fields of a volume's `status`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    phase: Option<String>,
+}
+
+impl TableRow for SeenVolume {
+    fn key(&self) -> &str {
+        self.texts.get(NAME)
+    }
+
+    fn second_key(&self) -> Option<&str> {
+        Some(self.texts.get(CLAIM)).filter(|claim| !claim.is_empty())
+    }
+}
+
+impl Retained for SeenVolume {
+    type Kind = core::PersistentVolume;
+    type Spec = Spec;
+    type Status = Status;
+
+    fn new(object: Object<Spec, Status>) -> Option<Self> {
+        let spec = object.spec;
+        let bound = object.status.phase.as_deref() == Some("Bound");
+        let claim = spec.claim_ref.filter(|_| bound);
+        let claim = claim.and_then(|claim| Some(format!("{}/{}", claim.namespace?, claim.name?)));
+        let csi = spec.csi.filter(|csi| csi.driver == DRIVER_NAME);
+        let shared = |mode: &String| matches!(mode.as_str(), "ReadWriteMany" | "ReadOnlyMany");
+        Some(Self {
+            ours: csi.is_some(),
+            shared: spec.access_modes.iter().any(shared),
+            texts: Texts::new([
+                &object.metadata.name,
+                claim.as_deref().unwrap_or_default(),
+                csi.as_ref().map_or("", |csi| &csi.volume_handle),
+            ]),
+        })
+    }
+}
+
+impl SeenVolume {
+    /// Returns the driver's volume; `None` for another driver's.
+    pub fn volume(&self) -> Option<&str> {
+        self.ours.then(|| self.texts.get(HANDLE))
+    }
+}
+
+/// Returns what a claim is bound to.
+pub(crate) fn claim_of(volumes: &Table<SeenVolume>, namespace: &str, name: &str) -> Claim {
+    match volumes.get_by_second_key(&format!("{namespace}/{name}")) {
+        None => Claim::Unknown,
+        Some(bound) => match bound.volume() {
+            Some(volume) => Claim::Ours {
+                volume: volume.to_owned(),
+                shared: bound.shared,
+            },
+            None => Claim::Foreign,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(change: impl FnOnce(&mut Value)) -> SeenVolume {
+        let mut object = json!({
+            "metadata": {"name": "pv"},
+            "spec": {"claimRef": {"namespace": "a", "name": "c"}, "accessModes": ["ReadWriteOnce"],
+                "csi": {"driver": DRIVER_NAME, "volumeHandle": "vol-1"}},
+            "status": {"phase": "Bound"},
+        });
+        change(&mut object);
+        let object = serde_json::from_value(object).expect("a volume");
+        SeenVolume::new(object).expect("it matters")
+    }
+
+    /// Another driver's volume, or one without CSI, has no handle; ReadWriteMany makes a volume
+    /// shared.
+    #[test]
+    fn bound_volume_names_claim_released_volume_does_not() {
+        let whole = seen(|_| ());
+        assert_eq!(
+            (
+                whole.key(),
+                whole.second_key(),
+                whole.volume(),
+                whole.shared
+            ),
+            ("pv", Some("a/c"), Some("vol-1"), false)
+        );
+        let released = seen(|v| v["status"]["phase"] = json!("Released"));
+        assert_eq!(released.second_key(), None);
+        let foreign = seen(|v| v["spec"]["csi"]["driver"] = json!("other.example.com"));
+        assert_eq!(foreign.volume(), None);
+        let local = seen(|v| v["spec"]["csi"] = Value::Null);
+        assert_eq!(local.volume(), None);
+        assert!(seen(|v| v["spec"]["accessModes"] = json!(["ReadWriteMany"])).shared);
+    }
+}

@@ -1,0 +1,245 @@
+//! A client of the controller in the same pod, which reports what EC2 proves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ebs_csi_proto::safe_detach::fence_request::Mode;
+use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
+use ebs_csi_proto::safe_detach::{
+    FenceRequest, Outcome, QueryInstancesRequest, QueryRequest, StatusChecks, Subject,
+    Verdict as Said,
+};
+use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
+use ebs_csi_safe_detach::{Fact, Refusal, Rung, Verdict, Waiting};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+pub mod kubelet_reports;
+pub(crate) mod override_orders;
+
+/// Limit of one request: a question without an answer is unknown.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection that is made when it is needed, and again after it broke.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    channel: Channel,
+}
+
+/// The controller's answers. What is missing is unknown.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    /// By instance and volume.
+    pub volumes: BTreeMap<(String, String), Evidence>,
+    /// By instance.
+    pub instances: BTreeMap<String, InstanceEvidence>,
+    /// The controller's text about each instance.
+    pub texts: BTreeMap<String, String>,
+    /// The controller's text about the status checks of each instance for which they were
+    /// requested.
+    pub checks: BTreeMap<String, String>,
+}
+
+impl Controller {
+    /// Creates a client for this unix socket.
+    pub fn at(socket: PathBuf) -> Self {
+        // The address is not used: the connector has the socket's path.
+        let endpoint = Endpoint::from_static("http://controller.invalid");
+        let connector = tower::service_fn(move |_: Uri| {
+            let socket = socket.clone();
+            async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        });
+        Self {
+            channel: endpoint.connect_with_connector_lazy(connector),
+        }
+    }
+
+    /// A client of the service.
+    pub fn client(&self) -> SafeDetachClient<Channel> {
+        SafeDetachClient::new(self.channel.clone())
+    }
+
+    /// Makes the controller stop or terminate an instance; with `only_impaired`, only while its
+    /// status checks fail.
+    ///
+    /// # Errors
+    /// The controller's status: the fence is not permitted, the controller's fence limit is
+    /// reached, or EC2 refuses.
+    pub async fn fence(
+        &self,
+        instance: &str,
+        how: Mode,
+        only_impaired: bool,
+        reason: &str,
+    ) -> Result<(), tonic::Status> {
+        let request = timed(FenceRequest {
+            instance_id: instance.to_owned(),
+            mode: how.into(),
+            reason: reason.to_owned(),
+            dry_run: false,
+            only_impaired,
+        });
+        self.client().fence(request).await.map(drop)
+    }
+
+    /// Queries all pairs of instance and volume, and all their instances, at once; and the status
+    /// checks of some instances.
+    ///
+    /// # Errors
+    /// The controller's status when it does not answer: nothing is known then.
+    pub async fn ask(
+        &self,
+        questions: &[(String, String)],
+        checks: &BTreeSet<String>,
+    ) -> Result<Answers, tonic::Status> {
+        let instances: BTreeSet<&String> = questions.iter().map(|(instance, _)| instance).collect();
+        let subjects = questions.iter().map(|(instance, volume)| Subject {
+            volume_id: volume.clone(),
+            instance_id: instance.clone(),
+        });
+        let of_volumes = timed(QueryRequest {
+            subjects: subjects.collect(),
+        });
+        let of_instances = timed(QueryInstancesRequest {
+            instance_ids: instances.into_iter().cloned().collect(),
+            status_checks_of: checks.iter().cloned().collect(),
+        });
+        let (mut one, mut two) = (self.client(), self.client());
+        let (volumes, instances) =
+            tokio::try_join!(one.query(of_volumes), two.query_instances(of_instances))?;
+        let mut answers = Answers::default();
+        for answer in volumes.into_inner().answers {
+            let Some(subject) = answer.subject else {
+                continue;
+            };
+            let verdict = verdict(answer.verdict.as_ref());
+            let key = (subject.instance_id, subject.volume_id);
+            answers.volumes.insert(key, verdict.into());
+        }
+        for answer in instances.into_inner().answers {
+            let said = answer.verdict.as_ref();
+            let text = said.map(|said| said.text.clone()).unwrap_or_default();
+            let impaired = impaired(answer.status_checks());
+            if !answer.status_checks_text.is_empty() {
+                let checks = (answer.instance_id.clone(), answer.status_checks_text);
+                answers.checks.extend([checks]);
+            }
+            let evidence = InstanceEvidence::new(verdict(said), answer.launch_time, impaired);
+            answers
+                .instances
+                .insert(answer.instance_id.clone(), evidence);
+            answers.texts.insert(answer.instance_id, text);
+        }
+        Ok(answers)
+    }
+}
+
+fn timed<T>(message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(PATIENCE);
+    request
+}
+
+/// Converts EC2's status checks to a fact. A value that this version does not know counts as
+/// unspecified.
+fn impaired(said: StatusChecks) -> Fact<()> {
+    match said {
+        StatusChecks::Failed => Fact::Present(()),
+        StatusChecks::Passed => Fact::Absent,
+        StatusChecks::Unspecified => Fact::Unknown,
+    }
+}
+
+/// Converts the controller's verdict to this version's types. An unknown verdict proves nothing.
+fn verdict(said: Option<&Said>) -> Verdict {
+    let unknown = Verdict::Refuse(Refusal::InstanceUnknown);
+    let Some(said) = said else {
+        return unknown;
+    };
+    match said.outcome() {
+        Outcome::Done => Verdict::Done,
+        Outcome::Safe => Rung::ALL
+            .into_iter()
+            .find(|rung| rung.label() == said.token)
+            .map_or(unknown, Verdict::Safe),
+        Outcome::Wait => Verdict::Wait(Waiting::Transition),
+        Outcome::Refuse if said.token == Refusal::Running.token() => {
+            Verdict::Refuse(Refusal::Running)
+        }
+        Outcome::Refuse | Outcome::Unspecified => unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebs_csi_proto::safe_detach::query_instances_response::Answer;
+
+    use super::*;
+
+    #[test]
+    fn unknown_or_missing_verdict_is_unproven() {
+        let off = InstanceEvidence::Off {
+            launched: String::new(),
+        };
+        let rows = [
+            (
+                Outcome::Done as i32,
+                "no-attachment",
+                Evidence::Proven,
+                false,
+            ),
+            (Outcome::Safe as i32, "stopped", Evidence::Proven, true),
+            (Outcome::Safe as i32, "terminated", Evidence::Proven, true),
+            (Outcome::Safe as i32, "fenced", Evidence::Proven, true),
+            (Outcome::Safe as i32, "node-word", Evidence::Proven, false),
+            (Outcome::Safe as i32, "trusted", Evidence::Unproven, false),
+            (
+                Outcome::Safe as i32,
+                "a-rung-of-later",
+                Evidence::Unproven,
+                false,
+            ),
+            (Outcome::Safe as i32, "", Evidence::Unproven, false),
+            (Outcome::Wait as i32, "transition", Evidence::Waiting, false),
+            (Outcome::Refuse as i32, "no-word", Evidence::Unproven, false),
+            (
+                Outcome::Unspecified as i32,
+                "stopped",
+                Evidence::Unproven,
+                false,
+            ),
+            (77, "stopped", Evidence::Unproven, false),
+        ];
+        for (outcome, token, evidence, is_off) in rows {
+            let said = Said {
+                outcome,
+                token: token.to_owned(),
+                ..Said::default()
+            };
+            let verdict = verdict(Some(&said));
+            assert_eq!(Evidence::from(verdict), evidence, "{outcome} {token}");
+            let instance = InstanceEvidence::new(verdict, String::new(), Fact::Unknown);
+            assert_eq!(instance == off, is_off, "{outcome} {token}");
+        }
+        assert_eq!(Evidence::from(verdict(None)), Evidence::Unproven);
+    }
+
+    #[test]
+    fn only_failed_status_checks_count_as_impaired() {
+        let rows = [
+            (0, Fact::Unknown),
+            (1, Fact::Absent),
+            (2, Fact::Present(())),
+            (77, Fact::Unknown),
+        ];
+        for (status_checks, want) in rows {
+            let answer = Answer {
+                status_checks,
+                ..Answer::default()
+            };
+            assert_eq!(impaired(answer.status_checks()), want, "{status_checks}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Kubelet's reports: the controller asks, and this process reads the Node object afresh and
+//! reports.
+//!
+//! Every replica does so for the controller in its own pod, whichever replica leads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ebs_csi_proto::safe_detach::{Ask, Node, Report};
+use k8s_openapi::api::core::v1 as core;
+use kube::{Api, Client, ResourceExt};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Controller;
+use crate::cluster::{LeaseAges, SeenCsiNode, SeenNode, Tables, Watched};
+use crate::metrics::Metrics;
+
+/// The first pause between two attempts to open the stream: a restarted controller serves within a
+/// second or two.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause, where the controller does not serve the socket at all.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Most reports that wait to be sent.
+const WAITING: usize = 64;
+/// A Node object is read within this time, or not at all.
+pub const READ_WITHIN: Duration = Duration::from_secs(5);
+
+/// Answers the controller's questions about nodes.
+#[derive(Clone, Debug)]
+pub struct KubeletReports {
+    /// The API of the Node objects.
+    pub api: Api<core::Node>,
+    /// The API of the CSINodes, for nodes without a provider id.
+    pub csi_nodes: Api<Watched<SeenCsiNode>>,
+    /// The table of the Node objects.
+    pub tables: Arc<Tables>,
+    /// The age of the nodes' Leases.
+    pub ages: Arc<LeaseAges>,
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+    /// Whether the controller listens to the reports.
+    pub heard: watch::Sender<bool>,
+}
+
+impl KubeletReports {
+    /// Creates the reporter from its parts.
+    pub fn new(
+        client: Client,
+        tables: Arc<Tables>,
+        ages: Arc<LeaseAges>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            api: Api::all(client.clone()),
+            csi_nodes: Api::all(client),
+            tables,
+            ages,
+            metrics,
+            heard: watch::Sender::new(false),
+        }
+    }
+
+    /// Answers for ever; opens the stream again when it ends.
+    ///
+    /// A controller with safe detach off serves no socket, and may never serve one: that is logged
+    /// once, and the attempts become less and less frequent.
+    pub async fn run(self, controller: Controller) {
+        let mut pause = FIRST_PAUSE;
+        let mut said = None;
+        loop {
+            let ended = self.answer(&controller).await;
+            self.metrics.connected(false);
+            if self.heard.send_replace(false) {
+                (pause, said) = (FIRST_PAUSE, None);
+            }
+            let why = match ended {
+                Ok(()) => "it ended the stream".to_owned(),
+                Err(status) => format!("{:?}: {}", status.code(), status.message()),
+            };
+            if said.as_ref() == Some(&why) {
+                tracing::debug!(
+                    why,
+                    "the controller does not listen to the words of nodes yet"
+                );
+            } else {
+                tracing::info!(
+                    why,
+                    "the controller does not listen to the words of nodes; it is looked for quietly (with --safe-detach=off it serves no socket)"
+                );
+            }
+            said = Some(why);
+            tokio::time::sleep(pause).await;
+            pause = longer(pause);
+        }
+    }
+
+    async fn answer(&self, controller: &Controller) -> Result<(), tonic::Status> {
+        let (send, reports) = mpsc::channel(WAITING);
+        let stream = ReceiverStream::new(reports);
+        let mut asks = controller.client().observe(stream).await?.into_inner();
+        tracing::info!("the controller may ask for the words of nodes");
+        self.metrics.connected(true);
+        self.heard.send_replace(true);
+        while let Some(ask) = asks.message().await? {
+            let (words, send) = (self.clone(), send.clone());
+            tokio::spawn(async move {
+                let outcome = match words.report(&ask).await {
+                    Some(Ok(report)) => {
+                        // An error means that the stream has ended, so nobody waits for the report.
+                        let _ = send.send(report).await;
+                        "told"
+                    }
+                    Some(Err(error)) => {
+                        tracing::warn!(%error, instance = ask.instance_id, "a Node object could not be read: nothing is said");
+                        "failed"
+                    }
+                    None => "late",
+                };
+                words.metrics.word(outcome);
+            });
+        }
+        Ok(())
+    }
+
+    /// Reports on the nodes of an instance; `None` when that took too long.
+    async fn report(&self, ask: &Ask) -> Option<Result<Report, kube::Error>> {
+        let read = self.of_instance(&ask.instance_id);
+        let read = tokio::time::timeout(READ_WITHIN, read).await.ok()?;
+        Some(read.map(|nodes| Report {
+            ask: ask.ask,
+            nodes,
+        }))
+    }
+
+    /// Returns the reports of all Node objects of the instance, each read afresh; the table only
+    /// tells which objects these are.
+    ///
+    /// # Errors
+    /// The API server's error.
+    pub async fn of_instance(&self, instance: &str) -> Result<Vec<Node>, kube::Error> {
+        if !self.tables.nodes.is_complete() {
+            return Err(kube::Error::Service(
+                "the nodes have not been listed yet".into(),
+            ));
+        }
+        let is_it = |seen: &SeenNode| self.tables.instance_of(seen).as_deref() == Some(instance);
+        let mut nodes = Vec::new();
+        for seen in self.tables.nodes.pick(is_it) {
+            let Some(object) = self.api.get_opt(&seen.name).await? else {
+                continue;
+            };
+            let seen = SeenNode::of(&object);
+            let csi_node = match seen.nameless {
+                true => self.csi_nodes.get_opt(&seen.name).await?,
+                false => None,
+            };
+            let csi_node = csi_node.and_then(Watched::row);
+            nodes.push(self.word(&object, &seen, csi_node.as_deref()));
+        }
+        Ok(nodes)
+    }
+
+    fn word(&self, object: &core::Node, seen: &SeenNode, csi_node: Option<&SeenCsiNode>) -> Node {
+        let name = object.name_any();
+        let status = object.status.clone().unwrap_or_default();
+        let age = self.ages.age(&name);
+        let attached = status.volumes_attached.unwrap_or_default();
+        let csi_node_id = csi_node.and_then(|csi_node| csi_node.instance_of(&seen.uid));
+        Node {
+            provider_id: object
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.provider_id.clone())
+                .unwrap_or_default(),
+            csi_node_id: csi_node_id.unwrap_or_default().to_owned(),
+            ready: seen.node.ready == ebs_csi_safe_detach::lifecycle::Readiness::Ready,
+            lease_age_ms: age.and_then(|age| u64::try_from(age.as_millis()).ok()),
+            volumes_in_use: status.volumes_in_use.unwrap_or_default(),
+            volumes_attached: attached.into_iter().map(|volume| volume.name).collect(),
+            boot_id: seen.node.boot.clone(),
+            name,
+        }
+    }
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 2).min(LONGEST_PAUSE)
+}

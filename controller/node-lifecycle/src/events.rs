@@ -1,0 +1,211 @@
+//! Events: one for each change of the state that is reported.
+//!
+//! A separate task writes the events one after another, so that no act waits for an event.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use tokio::sync::mpsc;
+
+/// The longest note that the API accepts, in bytes.
+const NOTE_LIMIT: usize = 1000;
+/// Most events that wait to be written.
+const WAITING: usize = 1024;
+/// Queue places reserved for events that are sent only once. An event about a lasting state that
+/// finds no place is sent at the next round.
+const KEPT_FREE: usize = 256;
+
+/// The object of an event.
+#[derive(Clone, Debug)]
+pub enum EventSubject {
+    /// A node.
+    Node {
+        /// The node's name.
+        name: String,
+        /// The Node object's uid; empty when the object is gone.
+        uid: String,
+    },
+    /// A VolumeAttachment.
+    Attachment {
+        /// The attachment's name.
+        name: String,
+        /// The attachment's uid.
+        uid: String,
+    },
+}
+
+impl EventSubject {
+    const fn parts(&self) -> (&'static str, &'static str, &String, &String) {
+        match self {
+            Self::Node { name, uid } => ("v1", "Node", name, uid),
+            Self::Attachment { name, uid } => ("storage.k8s.io/v1", "VolumeAttachment", name, uid),
+        }
+    }
+
+    fn reference(&self) -> ObjectReference {
+        let (version, kind, name, uid) = self.parts();
+        ObjectReference {
+            api_version: Some(version.to_owned()),
+            kind: Some(kind.to_owned()),
+            name: Some(name.clone()),
+            uid: Some(uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// The content of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventReason {
+    /// Nothing proves that the node's volumes may leave it.
+    Unproven,
+    /// The node's instance is off, and the node has the driver's taint.
+    ProvenDown,
+    /// The taint was removed.
+    TaintRemoved,
+    /// Pods or attachments of the node were deleted.
+    FailedOver,
+    /// The node could be acted on, and is held.
+    Held,
+    /// The node's instance runs and may be fenced, and is left alone.
+    FenceHeld,
+    /// The node's instance is being stopped or terminated.
+    Fenced,
+    /// The node's instance is stopped or terminated, as requested.
+    FenceSucceeded,
+    /// The node's instance could not be stopped or terminated.
+    FenceFailed,
+    /// The detach was requested and refused.
+    Refused,
+    /// A person ordered the detach without evidence.
+    GlassBroken,
+}
+
+impl EventReason {
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::Unproven => "SafeDetachUnproven",
+            Self::ProvenDown => "NodeProvenDown",
+            Self::TaintRemoved => "OutOfServiceTaintRemoved",
+            Self::FailedOver => "FailoverActed",
+            Self::Held => "FailoverHeld",
+            Self::FenceHeld => "FenceHeld",
+            Self::Fenced => "FenceRequested",
+            Self::FenceSucceeded => "FenceSucceeded",
+            Self::FenceFailed => "FenceFailed",
+            Self::Refused => "SafeDetachRefused",
+            Self::GlassBroken => "BreakGlassUsed",
+        }
+    }
+
+    /// Returns whether the next round reports it again while it is still true.
+    const fn lasts(self) -> bool {
+        matches!(
+            self,
+            Self::Unproven | Self::Held | Self::FenceHeld | Self::Refused
+        )
+    }
+
+    const fn kind(self) -> EventType {
+        match self {
+            Self::Unproven
+            | Self::ProvenDown
+            | Self::Held
+            | Self::FenceHeld
+            | Self::Fenced
+            | Self::FenceFailed
+            | Self::Refused
+            | Self::GlassBroken => EventType::Warning,
+            Self::TaintRemoved | Self::FailedOver | Self::FenceSucceeded => EventType::Normal,
+        }
+    }
+}
+
+/// The last event of each object, by kind and name.
+type Last = HashMap<(&'static str, String), (EventSubject, EventReason, String)>;
+
+/// Queues events, one for each change.
+#[derive(Debug)]
+pub struct EventSender {
+    events: mpsc::Sender<(ObjectReference, Event)>,
+    last: Mutex<Last>,
+}
+
+/// Writes the queued events.
+pub struct EventWriter {
+    client: Client,
+    reporter: Reporter,
+    events: mpsc::Receiver<(ObjectReference, Event)>,
+}
+
+impl EventSender {
+    /// Creates both parts for a replica with this identity. The events are written while
+    /// [`EventWriter::run`] runs.
+    pub fn new(client: Client, identity: String) -> (Self, EventWriter) {
+        let reporter = Reporter {
+            controller: "ebs.csi.aws.com/node-lifecycle".to_owned(),
+            instance: Some(identity),
+        };
+        let (events, said) = mpsc::channel(WAITING);
+        let last = Mutex::default();
+        let telling = EventWriter {
+            client,
+            reporter,
+            events: said,
+        };
+        (Self { events, last }, telling)
+    }
+
+    /// Queues an event about the object, unless it equals the object's last event.
+    pub fn tell(&self, about: EventSubject, tale: EventReason, note: &str) {
+        let note: String = note.chars().take(NOTE_LIMIT / 4).collect();
+        let (_, kind, name, _) = about.parts();
+        let key = (kind, name.clone());
+        let mut last = self.last();
+        if let Some((_, said, text)) = last.get(&key)
+            && (*said, text) == (tale, &note)
+        {
+            return;
+        }
+        let event = Event {
+            type_: tale.kind(),
+            reason: tale.reason().to_owned(),
+            note: Some(note.clone()),
+            action: "Failover".to_owned(),
+            secondary: None,
+        };
+        let crowded = tale.lasts() && self.events.capacity() <= KEPT_FREE;
+        if crowded || self.events.try_send((about.reference(), event)).is_err() {
+            tracing::debug!(kind, name, reason = tale.reason(), "no place for the event");
+            return;
+        }
+        tracing::info!(kind, name, reason = tale.reason(), note, "failover");
+        last.insert(key, (about, tale, note));
+    }
+
+    /// Forgets the objects that have nothing to report any more.
+    pub fn keep_only(&self, still: impl Fn(&EventSubject) -> bool) {
+        self.last().retain(|_, (about, _, _)| still(about));
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EventWriter {
+    /// Writes events until the sender is dropped.
+    pub async fn run(mut self) {
+        while let Some((about, event)) = self.events.recv().await {
+            // Uses a new recorder for each event: a recorder merges an event with its last one of
+            // the same reason, and the merged event keeps the former note.
+            let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+            if let Err(error) = recorder.publish(&event, &about).await {
+                tracing::warn!(name = about.name, %error, "the event could not be written");
+            }
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Chooses the suspects to query in a round, and keeps the last answers about the others.
+//!
+//! EC2 limits the number of instances in one request. When more instances are suspect, each round
+//! queries those whose last query is the oldest. The remembered answers about the others only
+//! decide which nodes to query again; no act happens without a fresh query.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::controller_client::Answers;
+use ebs_csi_safe_detach::Fact;
+use ebs_csi_safe_detach::lifecycle::{InstanceEvidence, NodeFacts};
+
+/// Most instances that EC2 accepts in one request.
+pub(super) const AT_ONCE: usize = 200;
+
+/// Most instances whose status checks EC2 returns in one request.
+const CHECKS_AT_ONCE: usize = 100;
+/// EC2 runs its status checks once a minute: this many rounds pass before the same instance's
+/// checks are queried again.
+const CHECKS_EVERY: u64 = 5;
+
+/// An instance, and a volume attached to it.
+pub(super) type Question = (String, String);
+
+/// The order of the queries, and the remembered answers.
+#[derive(Debug, Default)]
+pub struct QuerySchedule {
+    round: u64,
+    turns: usize,
+    asked: HashMap<String, u64>,
+    checked: HashMap<String, u64>,
+    answers: Answers,
+}
+
+impl QuerySchedule {
+    /// Returns the questions to ask in this round. Forgets the state of instances that are no
+    /// longer in question.
+    pub fn choose(&mut self, questions: &[Question]) -> Vec<Question> {
+        self.round += 1;
+        let all: BTreeSet<&String> = questions.iter().map(|(instance, _)| instance).collect();
+        self.asked.retain(|instance, _| all.contains(instance));
+        self.checked.retain(|instance, _| all.contains(instance));
+        self.forget(|instance| !all.contains(instance));
+        self.turns = all.len().div_ceil(AT_ONCE);
+        let mut instances: Vec<&String> = all.into_iter().collect();
+        // Instances that were never queried come first.
+        instances.sort_by_key(|instance| self.asked.get(*instance).copied().unwrap_or(0));
+        instances.truncate(AT_ONCE);
+        let chosen: BTreeSet<&String> = instances.into_iter().collect();
+        for instance in &chosen {
+            self.asked.insert((*instance).clone(), self.round);
+        }
+        let mut now = questions.to_vec();
+        now.retain(|(instance, _)| chosen.contains(instance));
+        now
+    }
+
+    /// Returns the number of rounds in which each instance is queried once.
+    pub(super) fn turns(&self) -> usize {
+        self.turns
+    }
+
+    /// Returns the chosen instances whose status checks are due in this round, among those for
+    /// which the checks matter.
+    pub fn choose_checks(
+        &mut self,
+        chosen: &[Question],
+        matter: BTreeSet<String>,
+    ) -> BTreeSet<String> {
+        let chosen: BTreeSet<&String> = chosen.iter().map(|(instance, _)| instance).collect();
+        let last = |instance: &String| self.checked.get(instance).copied();
+        let is_due = |instance: &String| {
+            last(instance).is_none_or(|round| self.round - round >= CHECKS_EVERY)
+        };
+        let mut due: Vec<String> = matter
+            .into_iter()
+            .filter(|instance| chosen.contains(instance) && is_due(instance))
+            .collect();
+        due.sort_by_key(|instance| last(instance).unwrap_or(0));
+        due.truncate(CHECKS_AT_ONCE);
+        for instance in &due {
+            self.checked.insert(instance.clone(), self.round);
+        }
+        due.into_iter().collect()
+    }
+
+    /// Stores the answers to the chosen questions. The last status checks of an instance that still
+    /// runs stay valid until they are queried again.
+    pub fn note(&mut self, chosen: &[Question], checks: &BTreeSet<String>, mut answers: Answers) {
+        let chosen: BTreeSet<&String> = chosen.iter().map(|(instance, _)| instance).collect();
+        for instance in chosen.iter().filter(|i| !checks.contains(i.as_str())) {
+            let before = self.answers.instances.get(*instance);
+            let now = answers.instances.get_mut(*instance);
+            if let (
+                Some(InstanceEvidence::Running { impaired: before }),
+                Some(InstanceEvidence::Running { impaired: now }),
+            ) = (before, now)
+                && *now == Fact::Unknown
+            {
+                *now = *before;
+                let text = self.answers.checks.get(*instance).cloned();
+                let text = text.map(|text| ((*instance).clone(), text));
+                answers.checks.extend(text);
+            }
+        }
+        self.forget(|instance| chosen.contains(instance));
+        self.answers.volumes.extend(answers.volumes);
+        self.answers.instances.extend(answers.instances);
+        self.answers.texts.extend(answers.texts);
+        self.answers.checks.extend(answers.checks);
+    }
+
+    /// Forgets all answers, because the controller does not answer.
+    pub fn silence(&mut self) {
+        *self = Self {
+            round: self.round,
+            turns: self.turns,
+            ..Self::default()
+        };
+    }
+
+    /// Fills in what is known about a node.
+    pub fn fill(&self, facts: &mut NodeFacts) {
+        fill(&self.answers, facts);
+    }
+
+    /// Returns the controller's texts about instances.
+    pub fn texts(&self) -> &BTreeMap<String, String> {
+        &self.answers.texts
+    }
+
+    /// Returns the controller's texts about the instances' status checks.
+    pub fn checks(&self) -> &BTreeMap<String, String> {
+        &self.answers.checks
+    }
+
+    fn forget(&mut self, gone: impl Fn(&String) -> bool) {
+        let answers = &mut self.answers;
+        answers.volumes.retain(|(instance, _), _| !gone(instance));
+        answers.instances.retain(|instance, _| !gone(instance));
+        answers.texts.retain(|instance, _| !gone(instance));
+        answers.checks.retain(|instance, _| !gone(instance));
+    }
+}
+
+/// Fills in the answers about a node, and nothing else.
+pub(super) fn fill(answers: &Answers, facts: &mut NodeFacts) {
+    let questions = facts.questions();
+    facts.volumes.clear();
+    facts.instances.clear();
+    for question in questions {
+        if let Some(evidence) = answers.instances.get(&question.0) {
+            facts.instances.insert(question.0.clone(), evidence.clone());
+        }
+        if let Some(evidence) = answers.volumes.get(&question) {
+            facts.volumes.insert(question, *evidence);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ebs_csi_safe_detach::lifecycle::Evidence;
+
+    use super::*;
+
+    fn questions(instances: std::ops::Range<usize>) -> Vec<Question> {
+        let all = instances.flat_map(|number| {
+            ["vol-a", "vol-b"].map(|volume| (format!("i-{number:04}"), volume.to_owned()))
+        });
+        all.collect()
+    }
+
+    fn answers(questions: &[Question]) -> Answers {
+        let mut answers = Answers::default();
+        for question in questions {
+            answers
+                .instances
+                .insert(question.0.clone(), InstanceEvidence::NotOff);
+            answers.texts.insert(question.0.clone(), "runs".to_owned());
+            answers.volumes.insert(question.clone(), Evidence::Unproven);
+        }
+        answers
+    }
+
+    #[test]
+    fn suspects_rotate_200_per_round_new_ones_first() {
+        let mut rota = QuerySchedule::default();
+        let all = questions(0..450);
+        let mut seen = BTreeSet::new();
+        for _ in 0..3 {
+            let chosen = rota.choose(&all);
+            let instances: BTreeSet<_> = chosen.iter().map(|(i, _)| i.clone()).collect();
+            assert!(instances.len() <= AT_ONCE);
+            assert_eq!(chosen.len(), instances.len() * 2, "with all volumes");
+            rota.note(&chosen, &BTreeSet::new(), answers(&chosen));
+            seen.extend(instances);
+        }
+        assert_eq!(seen.len(), 450);
+        let more = questions(0..451);
+        let chosen = rota.choose(&more);
+        assert!(chosen.contains(&("i-0450".to_owned(), "vol-a".to_owned())));
+    }
+
+    /// An instance that is no longer in question or is missing from an answer loses its text;
+    /// silence clears every text.
+    #[test]
+    fn dropped_or_missing_instance_or_silence_clears_answers() {
+        let mut rota = QuerySchedule::default();
+        let none = BTreeSet::new();
+        let chosen = rota.choose(&questions(0..3));
+        rota.note(&chosen, &none, answers(&chosen));
+        let text = |rota: &QuerySchedule, instance| rota.texts().get(instance).cloned();
+        assert_eq!(text(&rota, "i-0002").as_deref(), Some("runs"));
+        let chosen = rota.choose(&questions(0..2));
+        assert_eq!(text(&rota, "i-0002"), None);
+        // An answer that lacks an instance of the last answer.
+        rota.note(&chosen, &none, Answers::default());
+        assert_eq!(text(&rota, "i-0001"), None);
+        rota.note(&chosen, &none, answers(&chosen));
+        rota.silence();
+        assert_eq!(text(&rota, "i-0001"), None);
+    }
+
+    /// The checks of an instance are due again after 5 rounds; an instance whose checks begin to
+    /// matter is queried at once.
+    #[test]
+    fn status_checks_rotate_100_per_round() {
+        let mut rota = QuerySchedule::default();
+        let all = questions(0..150);
+        let matter: BTreeSet<String> = all.iter().map(|(instance, _)| instance.clone()).collect();
+        let mut rounds = Vec::new();
+        for _ in 0..8 {
+            let chosen = rota.choose(&all);
+            rounds.push(rota.choose_checks(&chosen, matter.clone()));
+        }
+        let sizes: Vec<usize> = rounds.iter().map(BTreeSet::len).collect();
+        assert_eq!(sizes, [100, 50, 0, 0, 0, 100, 50, 0]);
+        assert!(rounds[0].is_disjoint(&rounds[1]));
+        assert_eq!(rounds[0], rounds[5]);
+        // An instance whose checks matter only now is queried at once; an instance that is not in
+        // question is not.
+        let chosen = rota.choose(&questions(0..151));
+        let more = ["i-0150", "i-0999"].map(str::to_owned);
+        let asked = rota.choose_checks(&chosen, more.into());
+        assert_eq!(asked, ["i-0150".to_owned()].into());
+    }
+
+    /// A query without an answer makes the checks unknown, and an instance that stops running loses
+    /// them.
+    #[test]
+    fn check_result_persists_between_queries_while_instance_runs() {
+        let mut rota = QuerySchedule::default();
+        let all = vec![("i-0001".to_owned(), "vol-a".to_owned())];
+        let asked: BTreeSet<String> = ["i-0001".to_owned()].into();
+        let says = |evidence: InstanceEvidence, text: &str| Answers {
+            instances: [("i-0001".to_owned(), evidence)].into(),
+            checks: (!text.is_empty())
+                .then(|| ("i-0001".to_owned(), text.to_owned()))
+                .into_iter()
+                .collect(),
+            ..Answers::default()
+        };
+        let running = |impaired| InstanceEvidence::Running { impaired };
+        let (failing, none) = (Fact::Present(()), BTreeSet::new());
+        let rows = [
+            (
+                &none,
+                running(Fact::Unknown),
+                "",
+                running(Fact::Unknown),
+                "",
+            ),
+            (&asked, running(failing), "fails", running(failing), "fails"),
+            (&none, running(Fact::Unknown), "", running(failing), "fails"),
+            (&none, running(Fact::Unknown), "", running(failing), "fails"),
+            // Queried, and not answered: unknown.
+            (
+                &asked,
+                running(Fact::Unknown),
+                "throttled",
+                running(Fact::Unknown),
+                "throttled",
+            ),
+            (&asked, running(failing), "fails", running(failing), "fails"),
+            // The instance stops running and then runs again: the former checks no longer apply.
+            (
+                &none,
+                InstanceEvidence::NotOff,
+                "",
+                InstanceEvidence::NotOff,
+                "",
+            ),
+            (
+                &none,
+                running(Fact::Unknown),
+                "",
+                running(Fact::Unknown),
+                "",
+            ),
+        ];
+        for (number, (checks, said, text, want, words)) in rows.into_iter().enumerate() {
+            let chosen = rota.choose(&all);
+            rota.note(&chosen, checks, says(said, text));
+            assert_eq!(rota.answers.instances["i-0001"], want, "row {number}");
+            let known = rota.checks().get("i-0001").map_or("", String::as_str);
+            assert_eq!(known, words, "row {number}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Runs the simulator, the real controller in `enforce`, and the real node-lifecycle.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::controller_client::ControllerClient;
+use serde_json::{Value, json};
+use tonic::transport::Endpoint;
+
+use crate::environment::process::{Process, port};
+
+/// The user ids of node-lifecycle: its own, and those of the test where node-lifecycle cannot
+/// change its user.
+const PEERS: &str = "65527,0,1000";
+
+/// The number of node-lifecycle processes.
+pub(crate) const REPLICAS: usize = 2;
+
+pub(crate) struct Driver {
+    directory: PathBuf,
+    pub(crate) control: PathBuf,
+    pub(crate) csi: PathBuf,
+    pub(crate) safe_detach: PathBuf,
+    http: [u16; REPLICAS],
+    simulator: Process,
+    pub(crate) controller: Process,
+    lifecycle: Mutex<Vec<Process>>,
+    /// The flags of node-lifecycle that scenarios change.
+    manner: Mutex<Vec<String>>,
+}
+
+/// Returns the path of one of the driver's programs, as this test's build has it: in the directory
+/// above the test's own binary.
+pub(crate) fn program(name: &str) -> Result<PathBuf, String> {
+    let me = std::env::current_exe().map_err(|e| e.to_string())?;
+    let directory = me.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let path = directory.join(name);
+    match path.exists() {
+        true => Ok(path),
+        false => Err(format!(
+            "{} is not there; cargo build --workspace --bins builds it",
+            path.display()
+        )),
+    }
+}
+
+/// Checks that the driver's programs exist; `Err` says which is missing.
+pub(crate) fn programs() -> Result<(), String> {
+    for name in ["ec2-sim", "ebs-csi-controller", "ebs-csi-node-lifecycle"] {
+        program(name)?;
+    }
+    Ok(())
+}
+
+impl Driver {
+    /// Starts the simulator with instances of these ids, and the controller.
+    pub(crate) async fn start(directory: &Path, instances: &[String]) -> Result<Self, String> {
+        let scenario = directory.join("scenario.json");
+        let instances: Vec<Value> = instances
+            .iter()
+            .map(|id| json!({"id": id, "zone": "us-east-1a"}))
+            .collect();
+        let world = json!({"profile": "instant", "limits": {"enabled": false}, "instances": instances,
+            "zones": [{"name": "us-east-1a", "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"}]});
+        std::fs::write(&scenario, world.to_string()).map_err(|e| e.to_string())?;
+        let state = directory.join("ec2");
+        let ec2 = port();
+        let arguments = [
+            "serve".to_owned(),
+            format!("--state-dir={}", state.display()),
+            format!("--scenario={}", scenario.display()),
+            "--devices=none".to_owned(),
+            format!("--listen=127.0.0.1:{ec2}"),
+        ];
+        let simulator =
+            Process::start(directory, "ec2-sim", &program("ec2-sim")?, &arguments, &[])?;
+        let control = state.join("control.sock");
+        wait_for(&control).await?;
+
+        let (csi, safe_detach) = (directory.join("csi.sock"), directory.join("detach.sock"));
+        let arguments = [
+            format!("--endpoint=unix://{}", csi.display()),
+            "--safe-detach=enforce".to_owned(),
+            "--feature-gates=NonGracefulFailover=true".to_owned(),
+            format!("--safe-detach-endpoint=unix://{}", safe_detach.display()),
+            format!("--safe-detach-peers={PEERS}"),
+            "--safe-detach-fence=terminate".to_owned(),
+            "--safe-detach-fence-limit=5".to_owned(),
+        ];
+        let url = format!("http://127.0.0.1:{ec2}");
+        let environment = [
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ENDPOINT_URL", url.as_str()),
+            ("AWS_ACCESS_KEY_ID", "AKIATEST"),
+            ("AWS_SECRET_ACCESS_KEY", "test"),
+        ];
+        let program = program("ebs-csi-controller")?;
+        let mut controller =
+            Process::start(directory, "controller", &program, &arguments, &environment)?;
+        for socket in [&csi, &safe_detach] {
+            if let Err(why) = wait_for(socket).await {
+                return Err(controller.ended().unwrap_or(why));
+            }
+            // In a pod both containers are in the group that owns the socket; here their users
+            // differ.
+            let all = std::fs::Permissions::from_mode(0o777);
+            std::fs::set_permissions(socket, all).map_err(|e| e.to_string())?;
+        }
+        Ok(Self {
+            directory: directory.to_owned(),
+            control,
+            csi,
+            safe_detach,
+            http: std::array::from_fn(|_| port()),
+            simulator,
+            controller,
+            lifecycle: Mutex::default(),
+            manner: Mutex::new(vec!["--fence=stop".to_owned()]),
+        })
+    }
+
+    /// Starts the node-lifecycle processes.
+    pub(crate) fn start_lifecycle(&self, kubeconfig: &Path) -> Result<(), String> {
+        for number in 0..REPLICAS {
+            let process = self.replica(number, kubeconfig)?;
+            self.replicas().push(process);
+        }
+        Ok(())
+    }
+
+    fn replicas(&self) -> MutexGuard<'_, Vec<Process>> {
+        self.lifecycle.lock().expect("not poisoned")
+    }
+
+    fn replica(&self, number: usize, kubeconfig: &Path) -> Result<Process, String> {
+        let mut arguments = vec![
+            format!(
+                "--safe-detach-endpoint=unix://{}",
+                self.safe_detach.display()
+            ),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--http-endpoint=127.0.0.1:{}", self.http[number]),
+            "--namespace=kube-system".to_owned(),
+            format!("--identity=replica-{number}"),
+            "--lease-duration-seconds=5".to_owned(),
+            "--query-interval-seconds=1".to_owned(),
+            "--fence-after-seconds=5".to_owned(),
+        ];
+        arguments.extend_from_slice(&self.manner.lock().expect("not poisoned"));
+        let program = program("ebs-csi-node-lifecycle")?;
+        let name = format!("node-lifecycle-{number}");
+        Process::start(&self.directory, &name, &program, &arguments, &[])
+    }
+
+    /// Restarts all replicas, with these flags.
+    pub(crate) fn change_lifecycle(
+        &self,
+        kubeconfig: &Path,
+        manner: &[&str],
+    ) -> Result<(), String> {
+        *self.manner.lock().expect("not poisoned") =
+            manner.iter().map(|flag| (*flag).to_owned()).collect();
+        (0..REPLICAS).try_for_each(|number| self.kill_replica(number, kubeconfig))
+    }
+
+    /// Kills that replica and starts it again.
+    pub(crate) fn kill_replica(&self, number: usize, kubeconfig: &Path) -> Result<(), String> {
+        let mut replicas = self.replicas();
+        // Dropping a process kills it.
+        drop(replicas.remove(number));
+        replicas.insert(number, self.replica(number, kubeconfig)?);
+        Ok(())
+    }
+
+    /// Returns the logs of the replicas.
+    pub(crate) fn lifecycle_log(&self) -> String {
+        self.replicas().iter().map(Process::log).collect()
+    }
+
+    /// Returns an error when a process has ended.
+    pub(crate) fn check(&mut self) -> Result<(), String> {
+        let replicas = self.lifecycle.get_mut().expect("not poisoned");
+        let all = [&mut self.simulator, &mut self.controller];
+        let mut all = all.into_iter().chain(replicas.iter_mut());
+        match all.find_map(Process::ended) {
+            Some(end) => Err(end),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the sum, over the replicas, of the metric whose line begins with `line`, labels
+    /// included.
+    pub(crate) fn metric(&self, line: &str) -> f64 {
+        let counts = self.http.iter().filter_map(|port| {
+            let mut stream = TcpStream::connect(("127.0.0.1", *port)).ok()?;
+            write!(stream, "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").ok()?;
+            let mut page = String::new();
+            stream.read_to_string(&mut page).ok()?;
+            let found = page.lines().find(|found| found.starts_with(line))?;
+            found.rsplit(' ').next()?.parse::<f64>().ok()
+        });
+        counts.sum()
+    }
+
+    /// Creates a volume in EC2 through the controller.
+    pub(crate) async fn volume(&self, name: &str) -> Result<String, String> {
+        use csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
+        let address = format!("unix://{}", self.csi.display());
+        let endpoint = Endpoint::try_from(address).map_err(|e| e.to_string())?;
+        let channel = endpoint.connect().await.map_err(|e| e.to_string())?;
+        let request = csi::CreateVolumeRequest {
+            name: name.to_owned(),
+            capacity_range: Some(csi::CapacityRange {
+                required_bytes: 1 << 30,
+                limit_bytes: 0,
+            }),
+            volume_capabilities: vec![csi::VolumeCapability {
+                access_mode: Some(AccessMode {
+                    mode: Mode::SingleNodeWriter.into(),
+                }),
+                access_type: Some(AccessType::Mount(MountVolume::default())),
+            }],
+            accessibility_requirements: Some(csi::TopologyRequirement {
+                requisite: vec![zone()],
+                preferred: vec![zone()],
+            }),
+            ..Default::default()
+        };
+        let made = ControllerClient::new(channel).create_volume(request).await;
+        let volume = made.map_err(|e| e.to_string())?.into_inner().volume;
+        volume
+            .map(|volume| volume.volume_id)
+            .ok_or_else(|| "no volume".to_owned())
+    }
+}
+
+fn zone() -> csi::Topology {
+    let key = "topology.ebs.csi.aws.com/zone".to_owned();
+    csi::Topology {
+        segments: [(key, "us-east-1a".to_owned())].into(),
+    }
+}
+
+async fn wait_for(socket: &Path) -> Result<(), String> {
+    let begun = Instant::now();
+    while UnixStream::connect(socket).is_err() {
+        if begun.elapsed() > Duration::from_secs(20) {
+            return Err(format!("{} did not come", socket.display()));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! The simulated EC2 behind the driver: its state, the requests that it received, and its faults.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use serde_json::{Value, json};
+
+use crate::environment::driver::Driver;
+
+impl Driver {
+    /// Makes a call to the simulator's control socket.
+    pub(crate) fn ec2(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+        let call = || -> std::io::Result<String> {
+            let mut stream = UnixStream::connect(&self.control)?;
+            let body = body.to_string();
+            write!(
+                stream,
+                "{method} {path} HTTP/1.1\r\nhost: sim\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            )?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = call().map_err(|e| format!("{method} {path}: {e}"))?;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        if head.split(' ').nth(1) != Some("200") {
+            return Err(format!("{method} {path}: {answer}"));
+        }
+        serde_json::from_str(body).map_err(|e| format!("{method} {path}: {e}: {body}"))
+    }
+
+    /// Stops, hibernates, starts or terminates an instance.
+    pub(crate) fn power(&self, instance: &str, how: &str) -> Result<(), String> {
+        let path = format!("/v1/instances/{instance}/{how}");
+        self.ec2("POST", &path, &json!({"at_once": true})).map(drop)
+    }
+
+    /// Sets the results of EC2's status checks of an instance from now on.
+    pub(crate) fn checks(&self, instance: &str, found: &Value) -> Result<(), String> {
+        let path = format!("/v1/instances/{instance}/checks");
+        self.ec2("PUT", &path, found).map(drop)
+    }
+
+    /// Creates an instance of that id; `more` describes it as in the simulator's scenario file.
+    pub(crate) fn add_instance(&self, id: &str, more: &Value) -> Result<(), String> {
+        let mut instance = json!({"id": id, "zone": "us-east-1a"});
+        if let (Some(all), Some(more)) = (instance.as_object_mut(), more.as_object()) {
+            all.extend(more.clone());
+        }
+        self.ec2("POST", "/v1/instances", &instance).map(drop)
+    }
+
+    /// Adds a fault; the simulator defines the form of the rule.
+    pub(crate) fn fault(&self, rule: &Value) -> Result<(), String> {
+        self.ec2("POST", "/v1/faults", rule).map(drop)
+    }
+
+    /// Removes the fault of that id.
+    pub(crate) fn mend(&self, fault: &str) -> Result<(), String> {
+        let path = format!("/v1/faults/{fault}");
+        self.ec2("DELETE", &path, &json!({})).map(drop)
+    }
+
+    /// Returns how many requests a fault has affected.
+    pub(crate) fn struck(&self, fault: &str) -> Result<u64, String> {
+        let rules = self.ec2("GET", "/v1/faults", &json!({}))?;
+        let rule = rules
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|rule| rule["id"] == fault);
+        let hits = rule.and_then(|rule| rule["hits"].as_u64());
+        hits.ok_or_else(|| format!("there is no fault {fault}: {rules}"))
+    }
+
+    /// Returns the attachments of a volume, as EC2 has them.
+    fn attachments_of(&self, volume: &str) -> Result<Vec<Value>, String> {
+        let state = self.ec2("GET", "/v1/state", &json!({}))?;
+        let realms = state["realms"].as_array().into_iter().flatten();
+        let mut volumes =
+            realms.flat_map(|realm| realm["volumes"].as_array().into_iter().flatten());
+        let found = volumes.find(|found| found["id"] == volume);
+        let found = found.ok_or_else(|| format!("EC2 has no {volume}"))?;
+        Ok(found["attachments"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Returns whether EC2 shows the volume attached to the instance.
+    pub(crate) fn is_attached(&self, volume: &str, instance: &str) -> Result<bool, String> {
+        let attachments = self.attachments_of(volume)?;
+        Ok(attachments.iter().any(|at| at["instance"] == instance))
+    }
+
+    /// Returns the device name of a volume's attachment.
+    pub(crate) fn device(&self, volume: &str) -> Result<String, String> {
+        let attachments = self.attachments_of(volume)?;
+        let device = attachments.first().and_then(|at| at["device"].as_str());
+        let device = device.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?;
+        Ok(device.to_owned())
+    }
+
+    /// Returns when EC2 accepted the attach of a volume.
+    pub(crate) fn attached_since(&self, volume: &str) -> Result<String, String> {
+        let attachments = self.attachments_of(volume)?;
+        let since = attachments.first().and_then(|at| at["since"].as_i64());
+        let since = since.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?;
+        let since = jiff::Timestamp::from_millisecond(since).map_err(|e| e.to_string())?;
+        Ok(since.to_string())
+    }
+
+    /// Returns how often the driver has asked EC2 to stop an instance, dry runs included.
+    pub(crate) fn stops(&self, instance: &str) -> Result<usize, String> {
+        let path = "/v1/journal?action=StopInstances&limit=10000";
+        let journal = self.ec2("GET", path, &json!({}))?;
+        let records = journal["records"].as_array().into_iter().flatten();
+        let of = |record: &&Value| record["parameters"]["InstanceId.1"] == instance;
+        Ok(records.filter(of).count())
+    }
+
+    /// Returns the driver's DetachVolume requests for a volume: from which instance, and whether
+    /// with Force.
+    pub(crate) fn detaches(&self, volume: &str) -> Result<Vec<(String, bool)>, String> {
+        let path = "/v1/journal?action=DetachVolume&limit=10000";
+        let journal = self.ec2("GET", path, &json!({}))?;
+        let records = journal["records"].as_array().into_iter().flatten();
+        let ours = records.filter(|record| record["origin"] == "sdk");
+        let ours = ours.map(|record| &record["parameters"]);
+        Ok(ours
+            .filter(|asked| asked["VolumeId"] == volume)
+            .map(|asked| {
+                let instance = asked["InstanceId"].as_str().unwrap_or_default();
+                (instance.to_owned(), asked["Force"] == "true")
+            })
+            .collect())
+    }
+
+    /// Returns the violations of EC2's own rules so far.
+    pub(crate) fn violations(&self) -> Result<Vec<String>, String> {
+        let said = self.ec2("GET", "/v1/invariants", &json!({}))?;
+        let all = said["violations"].as_array().into_iter().flatten();
+        Ok(all.map(Value::to_string).collect())
+    }
+}

@@ -1,0 +1,78 @@
+//! Instances that are stopped so that their nodes are proved dead.
+
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::environment::world::{Outcome, World, must, until};
+use crate::scenarios::{Scenario, instance};
+
+pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
+    vec![Scenario::new(
+        "fenced_by_opt_in_once_its_status_checks_fail_and_the_pod_moves",
+        fenced(world),
+    )]
+}
+
+/// Like F9, on a node whose instance may be fenced: while EC2's status checks pass, the node counts
+/// as cut off and is left alone; once they fail, the instance is stopped.
+async fn fenced(world: &World<'_>) -> Outcome {
+    let handle = world.volume("fence").await?;
+    world.run_pod("fence-0", "node-13", &["fence"]).await?;
+    let label = json!({"metadata": {"labels": {"ebs.csi.aws.com/fence": "true"}}});
+    let how = PatchParams::default();
+    let patched = world
+        .all_nodes()
+        .patch("node-13", &how, &Patch::Merge(label))
+        .await;
+    patched.map_err(|e| e.to_string())?;
+    let found = json!({"instance": "insufficient-data"});
+    world.driver.checks(&instance(13), &found)?;
+    world.nodes.silence("node-13");
+    world.is_lost("node-13").await?;
+    is_held(world, "nobody knows", "instance insufficient-data").await?;
+    world
+        .driver
+        .checks(&instance(13), &json!({"instance": "ok"}))?;
+    is_held(world, "only cut off", "system ok, instance ok").await?;
+    let line = "aws_ebs_csi_safe_detach_failover_left_alone{reason=\"checks-pass\"}";
+    until("it is counted", || async {
+        Ok(world.driver.metric(line) >= 1.0)
+    })
+    .await?;
+    must(
+        world.driver.stops(&instance(13))? == 0,
+        "not even whether it may be stopped was asked",
+    )?;
+    world
+        .is_untouched("node-13", &handle, &instance(13))
+        .await?;
+
+    let found = json!({"instance": "impaired"});
+    world.driver.checks(&instance(13), &found)?;
+    world.is_told("node-13", "FenceRequested").await?;
+    until("our taint is on node-13", || async {
+        Ok(world.taints("node-13").await? == ["ebs-safe-detach"])
+    })
+    .await?;
+    world.pod_is_gone("fence-0").await?;
+    world
+        .is_detached("fence", "node-13", &handle, &instance(13))
+        .await?;
+    must(
+        world.driver.stops(&instance(13))? >= 2,
+        "a dry run and a stop were sent",
+    )?;
+    world.nodes.in_use("node-13", &[]).await?;
+    world.driver.power(&instance(13), "start")?;
+    world.nodes.boot("node-13", "boot-2").await
+}
+
+/// Waits for an event that says that the node is left alone, why, and what EC2 reports.
+async fn is_held(world: &World<'_>, why: &str, said: &str) -> Outcome {
+    until(&format!("it is told: {why}, {said}"), || async {
+        let held = world.events("node-13", "FenceHeld").await?;
+        let tells = |note: &String| note.contains(why) && note.contains(said);
+        Ok(held.iter().any(tells))
+    })
+    .await
+}

@@ -1,0 +1,216 @@
+//! RBAC and the admission policy grant enough, and no more.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::environment::manifests;
+use crate::environment::world::{Outcome, World, must};
+use crate::scenarios::Scenario;
+
+pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
+    vec![
+        Scenario::new("each_permission_is_needed", each_is_needed(world)),
+        Scenario::new("the_policy_allows_our_taint_only", only_our_taint(world)),
+        Scenario::new(
+            "the_policy_keeps_our_taint_off_ready_nodes",
+            not_while_ready(world),
+        ),
+        Scenario::new(
+            "the_startup_taint_may_only_be_taken_off",
+            startup_taint(world),
+        ),
+    ]
+}
+
+/// What node-lifecycle used in the earlier scenarios is exactly what the manifests grant: each verb
+/// is needed, and none is missing, because the API server enforces RBAC.
+async fn each_is_needed(world: &World<'_>) -> Outcome {
+    let mut granted = BTreeSet::new();
+    let files = ["node-lifecycle-rbac.yaml", "failover-rbac.yaml"];
+    for object in files.into_iter().flat_map(manifests::read) {
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let texts = |key: &str| -> Vec<String> {
+                let all = rule[key].as_array().into_iter().flatten();
+                all.filter_map(Value::as_str).map(str::to_owned).collect()
+            };
+            for resource in texts("resources") {
+                for verb in texts("verbs") {
+                    granted.insert((verb, resource.clone()));
+                }
+            }
+        }
+    }
+    let used = world.plane.used()?;
+    let idle: Vec<_> = granted.difference(&used).collect();
+    must(
+        idle.is_empty(),
+        &format!("every verb is used; not: {idle:?}"),
+    )
+}
+
+/// As node-lifecycle's user: its own taint may be added and removed; nothing else of a Node may
+/// change.
+async fn only_our_taint(world: &World<'_>) -> Outcome {
+    let nodes: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
+    let persons = json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
+    let other = json!({"key": "dedicated", "value": "x", "effect": "NoSchedule"});
+    let taints = [
+        ("no taint", vec![], true),
+        ("a person's taint", vec![&persons], false),
+        ("another taint", vec![&other], false),
+    ];
+    for (what, taints, allowed) in taints {
+        may_taint(&nodes, "node-2", &taints, allowed, what).await?;
+    }
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "0"}]);
+    let rows = [
+        (
+            "an owner",
+            json!({"metadata": {"ownerReferences": owner}}),
+            false,
+        ),
+        (
+            "a finalizer",
+            json!({"metadata": {"finalizers": ["example.com/x"]}}),
+            false,
+        ),
+        ("cordon", json!({"spec": {"unschedulable": true}}), false),
+        (
+            "a label",
+            json!({"metadata": {"labels": {"x": "y"}}}),
+            false,
+        ),
+        (
+            "an annotation",
+            json!({"metadata": {"annotations": {"x": "y"}}}),
+            false,
+        ),
+        (
+            "our annotation",
+            json!({"metadata": {"annotations": {"ebs.csi.aws.com/out-of-service": "y"}}}),
+            true,
+        ),
+        (
+            "our annotation's end",
+            json!({"metadata": {"annotations": {"ebs.csi.aws.com/out-of-service": null}}}),
+            true,
+        ),
+    ];
+    for (what, patch, allowed) in rows {
+        let how = PatchParams::default();
+        let patched = nodes.patch("node-2", &how, &Patch::Merge(patch)).await;
+        must(
+            patched.is_ok() == allowed,
+            &format!("{what}: allowed is {allowed}; {patched:?}"),
+        )?;
+    }
+    Ok(())
+}
+
+/// As node-lifecycle's user: its taint may not be added to a Ready node, but may stay there or be
+/// removed.
+async fn not_while_ready(world: &World<'_>) -> Outcome {
+    let name = "tainted";
+    world.nodes.create_nameless(name).await?;
+    let lifecycle: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
+    let admin = world.all_nodes();
+    let how = PatchParams::default();
+    let ours = json!({"key": "node.kubernetes.io/out-of-service", "value": "ebs-safe-detach", "effect": "NoExecute"});
+    let (none, one) = (vec![], vec![&ours]);
+    let rows = [
+        ("to add it while Ready", "True", &none, &one, false),
+        ("to add it while not Ready", "False", &none, &one, true),
+        ("to add it while unknown", "Unknown", &none, &one, true),
+        ("to keep it while Ready", "True", &one, &one, true),
+        ("to take it off while Ready", "True", &one, &none, true),
+    ];
+    for (what, ready, before, after, allowed) in rows {
+        let status = json!({"status": {"conditions": [{"type": "Ready", "status": ready}]}});
+        let set = admin.patch_status(name, &how, &Patch::Merge(status)).await;
+        set.map_err(|e| e.to_string())?;
+        may_taint(&admin, name, before, true, "an administrator").await?;
+        may_taint(&lifecycle, name, after, allowed, what).await?;
+    }
+    world.nodes.delete(name).await
+}
+
+/// As node-lifecycle's user, on a node where the driver is not registered, so that node-lifecycle
+/// itself does not remove the taint.
+async fn startup_taint(world: &World<'_>) -> Outcome {
+    let name = "startup";
+    world.nodes.create_nameless(name).await?;
+    let lifecycle: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
+    let startup = json!({"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"});
+    let other = json!({"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoSchedule"});
+    let admin = world.all_nodes();
+    let (how, none) = (PatchParams::default(), json!([]));
+    let rows = [
+        ("to add it", none.clone(), json!([startup]), false),
+        (
+            "to add another of the key",
+            json!([startup]),
+            json!([startup, other]),
+            false,
+        ),
+        ("to change it", json!([startup]), json!([other]), false),
+        (
+            "to take one off",
+            json!([startup, other]),
+            json!([other]),
+            true,
+        ),
+        ("to take it off", json!([startup]), none, true),
+    ];
+    for (what, before, after, allowed) in rows {
+        let taints = |taints: &Value| Patch::Merge(json!({"spec": {"taints": taints}}));
+        let set = admin.patch(name, &how, &taints(&before)).await;
+        set.map_err(|e| e.to_string())?;
+        let patched = lifecycle.patch(name, &how, &taints(&after)).await;
+        must(
+            patched.is_ok() == allowed,
+            &format!("{what}: allowed is {allowed}; {patched:?}"),
+        )?;
+    }
+    world.nodes.delete(name).await
+}
+
+/// Checks whether the node may be given these taints.
+async fn may_taint(
+    nodes: &Api<Node>,
+    name: &str,
+    taints: &[&Value],
+    allowed: bool,
+    what: &str,
+) -> Outcome {
+    let mut patched = Ok(());
+    // Kubernetes sets taints of its own, perhaps between the read and the patch.
+    for _ in 0..20 {
+        patched = taint(nodes, name, taints).await;
+        if patched.is_ok() == allowed {
+            break;
+        }
+    }
+    must(
+        patched.is_ok() == allowed,
+        &format!("{what}: allowed is {allowed}; {patched:?}"),
+    )
+}
+
+/// Gives the node these taints, in addition to those that Kubernetes has set for its state.
+async fn taint(nodes: &Api<Node>, name: &str, taints: &[&Value]) -> Result<(), kube::Error> {
+    let node = nodes.get(name).await?;
+    let there = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+    let mut all: Vec<Value> = there
+        .iter()
+        .filter(|taint| taint.key != "node.kubernetes.io/out-of-service")
+        .map(|taint| json!(taint))
+        .collect();
+    all.extend(taints.iter().copied().cloned());
+    let patch = Patch::Merge(json!({"spec": {"taints": all}}));
+    let patched = nodes.patch(name, &PatchParams::default(), &patch).await;
+    patched.map(drop)
+}

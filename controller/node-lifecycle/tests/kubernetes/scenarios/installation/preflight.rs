@@ -1,0 +1,91 @@
+//! Runs the preflight against a real API server, with the permissions that its page lists.
+
+use std::process::{Command, Output};
+
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::environment::driver::program;
+use crate::environment::manifests;
+use crate::environment::world::{Outcome, World, must, until};
+use crate::scenarios::Scenario;
+
+/// The user that runs the preflight.
+const VIEWER: &str = "preflight-viewer";
+
+pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
+    vec![Scenario::new(
+        "preflight_names_what_is_refused_and_its_status_says_so",
+        judged(world),
+    )]
+}
+
+async fn judged(world: &World<'_>) -> Outcome {
+    // Without permissions nothing can be checked, which is a failure.
+    let blind = run(world, &[])?;
+    let said = text(&blind);
+    must(blind.status.code() == Some(1), &format!("blind: {said}"))?;
+    must(said.contains("Access/storageclasses"), &said)?;
+
+    let role = manifests::on_page("node-lifecycle.md", "ebs-csi-preflight");
+    must(role["kind"] == "ClusterRole", "a ClusterRole")?;
+    manifests::create(&world.admin, &role).await?;
+    let name = &role["metadata"]["name"];
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": VIEWER}],
+    });
+    manifests::create(&world.admin, &binding).await?;
+    // The API server takes a moment to apply the binding.
+    until("the preflight may read all", || async {
+        Ok(!text(&run(world, &[])?).contains("Access/"))
+    })
+    .await?;
+    let fine = run(world, &[])?;
+    let said = text(&fine);
+    must(fine.status.code() == Some(0), &said)?;
+    must(said.ends_with("nothing is refused\n"), &said)?;
+    must(said.contains("CSIDriver/ebs.csi.aws.com"), &said)?;
+
+    let class: StorageClass = serde_json::from_value(json!({
+        "metadata": {"name": "preflight"}, "provisioner": "ebs.csi.aws.com",
+        "mountOptions": ["noload"], "parameters": {"csi.storage.k8s.io/fstype": "ext4"},
+    }))
+    .expect("a class");
+    let classes: Api<StorageClass> = Api::all(world.admin.clone());
+    let made = classes.create(&PostParams::default(), &class).await;
+    made.map_err(|e| e.to_string())?;
+    let refused = run(world, &["--output=json"])?;
+    let deleted = classes.delete("preflight", &DeleteParams::default()).await;
+    deleted.map_err(|e| e.to_string())?;
+    must(refused.status.code() == Some(1), "something is refused")?;
+    let document: Value = serde_json::from_slice(&refused.stdout).map_err(|e| e.to_string())?;
+    must(document["refused"] == 1, &document.to_string())?;
+    let findings = document["findings"].as_array().into_iter().flatten();
+    let named: Vec<_> = findings.filter(|f| f["verdict"] == "refused").collect();
+    must(
+        named.len() == 1 && named[0]["kind"] == "StorageClass" && named[0]["name"] == "preflight",
+        &format!("{named:?}"),
+    )
+}
+
+fn text(ended: &Output) -> String {
+    let both = [&ended.stdout[..], &ended.stderr[..]].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+/// Runs the preflight as a user without other permissions.
+fn run(world: &World<'_>, arguments: &[&str]) -> Result<Output, String> {
+    let kubeconfig = world.plane.kubeconfig_as(VIEWER);
+    let ended = Command::new(program("ebs-csi-node-lifecycle")?)
+        .arg("preflight")
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .args(arguments)
+        .env_clear()
+        .output();
+    ended.map_err(|e| e.to_string())
+}

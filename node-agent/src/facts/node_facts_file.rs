@@ -1,0 +1,306 @@
+//! The node facts file: labels and annotations of the node-agent's own pod, which kubelet writes
+//! into a volume.
+//!
+//! Each line is one `key="value"`, with the value quoted as kubelet's downward API quotes it.
+//! Kubernetes copies the node's topology labels onto its pods where the cluster is configured so;
+//! elsewhere annotations of the pod tell the facts. The file may therefore appear, or become
+//! complete, after the process has started.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ebs_csi_wire::InstanceId;
+
+use super::{NodeFacts, Outpost, Source, dmi, topology};
+
+/// Annotation: the instance, for machines whose firmware does not report it.
+pub(crate) const INSTANCE: &str = "ebs.csi.aws.com/instance-id";
+/// Annotation: the zone, where no topology label is copied.
+pub(crate) const ZONE: &str = "ebs.csi.aws.com/zone";
+/// Annotation: number of attached network interfaces.
+pub(crate) const NETWORK_INTERFACES: &str = "ebs.csi.aws.com/enis-count";
+/// Annotation: number of EBS volumes that the driver did not attach, without the root volume.
+pub(crate) const OTHER_VOLUMES: &str = "ebs.csi.aws.com/non-csi-ebs-volumes-count";
+/// Annotation: `true` while the node is being drained.
+pub(crate) const DRAINING: &str = "ebs.csi.aws.com/draining";
+/// Label: the instance type.
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+/// Label: the region.
+const REGION: &str = "topology.kubernetes.io/region";
+/// A larger file was not written by kubelet.
+const SIZE_LIMIT: u64 = 1 << 20;
+/// Pause between two reads.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What DMI and the files do not provide.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Lack {
+    /// Neither DMI nor a file has the fact.
+    #[error(
+        "{what} is not known: the firmware does not say it, and no node facts file has {key} (looked for {} s)",
+        .waited.as_secs()
+    )]
+    Fact {
+        /// The missing fact.
+        what: &'static str,
+        /// The key that would provide it.
+        key: &'static str,
+        /// How long the process waited for the files.
+        waited: Duration,
+    },
+    /// The firmware and a file contradict each other.
+    #[error(
+        "the firmware says instance {firmware}, the node facts file says {file}: the file is another node's"
+    )]
+    OtherNode {
+        /// The instance according to DMI.
+        firmware: InstanceId,
+        /// The instance according to the file.
+        file: String,
+    },
+    /// A value that must be a number is not one.
+    #[error("{key} in the node facts file is {given:?}, not a number from 0 to 1000")]
+    Number {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        given: String,
+    },
+}
+
+/// Reads DMI and the files, repeatedly until they are sufficient or `patience` has passed.
+///
+/// # Errors
+/// [`Lack`] with the fact that was still missing.
+pub(crate) fn read(dmi: &Path, files: &[PathBuf], patience: Duration) -> Result<NodeFacts, Lack> {
+    let started = Instant::now();
+    loop {
+        let entries = entries(files);
+        match facts(dmi, &entries, patience) {
+            Err(lack @ Lack::Fact { .. }) => {
+                let left = patience.saturating_sub(started.elapsed());
+                if files.is_empty() || left.is_zero() {
+                    return Err(lack);
+                }
+                std::thread::sleep(PAUSE.min(left));
+            }
+            settled => return settled,
+        }
+    }
+}
+
+/// Returns the entries of all files; a file that does not exist yet has none.
+pub(crate) fn entries(files: &[PathBuf]) -> HashMap<String, String> {
+    let mut all = HashMap::new();
+    for file in files {
+        let fits = std::fs::metadata(file).is_ok_and(|found| found.len() <= SIZE_LIMIT);
+        if let Some(text) = fits.then(|| std::fs::read_to_string(file).ok()).flatten() {
+            all.extend(parse(&text));
+        }
+    }
+    all
+}
+
+fn facts(
+    dmi: &Path,
+    entries: &HashMap<String, String>,
+    waited: Duration,
+) -> Result<NodeFacts, Lack> {
+    let given = |key: &str| entries.get(key).filter(|value| !value.is_empty()).cloned();
+    let lack = |what, key| Lack::Fact { what, key, waited };
+    let instance = match (dmi::instance(dmi), given(INSTANCE)) {
+        (Some(firmware), Some(file)) if firmware.as_str() != file => {
+            return Err(Lack::OtherNode { firmware, file });
+        }
+        (Some(firmware), _) => firmware,
+        (None, file) => file
+            .and_then(|id| InstanceId::parse(&id).ok())
+            .ok_or_else(|| lack("the instance id", INSTANCE))?,
+    };
+    let instance_type = dmi::instance_type(dmi)
+        .or_else(|| {
+            given(INSTANCE_TYPE).map(|name| name.strip_prefix("ml.").unwrap_or(&name).to_owned())
+        })
+        .filter(|name| dmi::is_instance_type(name))
+        .ok_or_else(|| lack("the instance type", INSTANCE_TYPE))?;
+    let zone = given(topology::ZONE)
+        .or_else(|| given(ZONE))
+        .ok_or_else(|| lack("the zone", topology::ZONE))?;
+    let number = |key: &'static str| match given(key) {
+        None => Ok(None),
+        Some(text) => match text.parse::<u32>() {
+            Ok(number) if number <= 1000 => Ok(Some(number)),
+            _ => Err(Lack::Number { key, given: text }),
+        },
+    };
+    let outpost = match (
+        given(topology::OUTPOST_PARTITION),
+        given(topology::OUTPOST_REGION),
+        given(topology::OUTPOST_ACCOUNT),
+        given(topology::OUTPOST_ID),
+    ) {
+        (Some(partition), Some(region), Some(account), Some(id)) => Some(Outpost {
+            partition,
+            region,
+            account,
+            id,
+        }),
+        _ => None,
+    };
+    Ok(NodeFacts {
+        instance,
+        instance_type,
+        zone,
+        region: given(REGION),
+        network_interfaces: number(NETWORK_INTERFACES)?.unwrap_or(1),
+        other_volumes: number(OTHER_VOLUMES)?.unwrap_or(0),
+        outpost,
+        source: Source::Kubernetes,
+    })
+}
+
+/// Parses the `key="value"` lines of a text; skips lines of another form.
+fn parse(text: &str) -> HashMap<String, String> {
+    text.lines()
+        .filter_map(|line| {
+            let (key, quoted) = line.split_once('=')?;
+            let value = unquote(quoted.trim())?;
+            Some((key.trim().to_owned(), value))
+        })
+        .collect()
+}
+
+/// Removes the double quotes and backslash escapes from a text.
+fn unquote(quoted: &str) -> Option<String> {
+    let inner = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    let mut value = String::with_capacity(inner.len());
+    let mut characters = inner.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '"' => return None,
+            '\\' => value.push(match characters.next()? {
+                'n' => '\n',
+                't' => '\t',
+                'r' => '\r',
+                escaped @ ('"' | '\\') => escaped,
+                _ => return None,
+            }),
+            plain => value.push(plain),
+        }
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const WHOLE: &str = "app=\"ebs-csi-node\"\n\
+        topology.kubernetes.io/zone=\"eu-central-1b\"\n\
+        topology.kubernetes.io/region=\"eu-central-1\"\n\
+        node.kubernetes.io/instance-type=\"m5.large\"\n\
+        ebs.csi.aws.com/instance-id=\"i-0123456789abcdef0\"\n\
+        ebs.csi.aws.com/enis-count=\"3\"\n";
+
+    fn write(text: &str) -> (tempfile::TempDir, Vec<PathBuf>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("facts");
+        std::fs::write(&path, text).unwrap();
+        (dir, vec![path])
+    }
+
+    #[test]
+    fn complete_facts_file_suffices_without_dmi() {
+        let (dir, files) = write(WHOLE);
+        let facts = read(dir.path(), &files, Duration::ZERO).unwrap();
+        assert_eq!(facts.instance.as_str(), "i-0123456789abcdef0");
+        assert_eq!(facts.zone, "eu-central-1b");
+        assert_eq!(facts.instance_type, "m5.large");
+        assert_eq!(facts.network_interfaces, 3);
+        assert_eq!(facts.other_volumes, 0);
+        assert_eq!(facts.region.as_deref(), Some("eu-central-1"));
+        assert_eq!(facts.source, Source::Kubernetes);
+    }
+
+    #[test]
+    fn missing_facts_file_key_is_named_in_error() {
+        for key in [
+            "topology.kubernetes.io/zone",
+            "node.kubernetes.io/instance-type",
+            "ebs.csi.aws.com/instance-id",
+        ] {
+            let text: String = WHOLE
+                .lines()
+                .filter(|line| !line.starts_with(key))
+                .map(|line| format!("{line}\n"))
+                .collect();
+            let (dir, files) = write(&text);
+            let error = read(dir.path(), &files, Duration::ZERO)
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_node_is_refused() {
+        let (dir, files) = write(WHOLE);
+        std::fs::write(dir.path().join("board_asset_tag"), "i-0fffffffffffffff0").unwrap();
+        let error = read(dir.path(), &files, Duration::ZERO).unwrap_err();
+        assert!(matches!(error, Lack::OtherNode { .. }), "{error}");
+    }
+
+    /// The 60 s are the time to wait for an incomplete file, not for a bad value.
+    #[test]
+    fn negative_enis_count_is_refused() {
+        let (dir, files) = write(&WHOLE.replace("\"3\"", "\"-1\""));
+        let error = read(dir.path(), &files, Duration::from_secs(60)).unwrap_err();
+        assert!(error.to_string().contains("enis-count"), "{error}");
+    }
+
+    #[test]
+    fn read_waits_until_facts_file_is_complete() {
+        let (dir, files) = write("");
+        let path = files[0].clone();
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            std::fs::write(path, WHOLE).unwrap();
+        });
+        assert!(read(dir.path(), &files, Duration::from_secs(30)).is_ok());
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn only_valid_kubelet_quoted_values_are_unquoted() {
+        let rows = [
+            (r#""a""#, Some("a")),
+            (r#""a\"b\\c\n""#, Some("a\"b\\c\n")),
+            (r#""""#, Some("")),
+            (r#"a"#, None),
+            (r#""a"b""#, None),
+            (r#""a\"#, None),
+            (r#""a\q""#, None),
+        ];
+        for (quoted, want) in rows {
+            assert_eq!(unquote(quoted).as_deref(), want, "{quoted}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn kubelet_quoted_value_round_trips_between_noise_lines(value in "[ -~\n\t\r]{0,40}", noise in ".{0,40}") {
+            let quoted = value
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n")
+                .replace('\t', "\\t")
+                .replace('\r', "\\r");
+            let text = format!("{noise}\nkey=\"{quoted}\"\n{noise}");
+            let entries = parse(&text);
+            prop_assert_eq!(entries.get("key"), Some(&value));
+        }
+    }
+}

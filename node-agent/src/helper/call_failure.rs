@@ -1,0 +1,458 @@
+//! Maps the helper's answers to failures for the caller: one table with every answer.
+//!
+//! The helper answers with closed lists and no text. The condition of an answer depends on the
+//! call: the same missing path is an invalid argument of a publish and a missing volume of a stats
+//! call.
+
+use ebs_csi_proto::{Condition, Failure};
+use ebs_csi_wire::{Failed, Refusal, Refused, Step, ToolEnd};
+
+use super::HelperError;
+
+/// As in errno(3).
+const EPERM: i32 = 1;
+/// signal(7).
+const SIGKILL: u8 = 9;
+
+/// The CSI call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeCall {
+    /// NodeStageVolume.
+    Stage,
+    /// NodeUnstageVolume.
+    Unstage,
+    /// NodePublishVolume.
+    Publish,
+    /// NodeUnpublishVolume.
+    Unpublish,
+    /// NodeExpandVolume.
+    Expand,
+    /// NodeGetVolumeStats.
+    Stats,
+}
+
+impl NodeCall {
+    /// Every call, for tests that must cover all of them.
+    #[cfg(test)]
+    const ALL: [Self; 6] = [
+        Self::Stage,
+        Self::Unstage,
+        Self::Publish,
+        Self::Unpublish,
+        Self::Expand,
+        Self::Stats,
+    ];
+
+    /// Returns the field of the request that has the path.
+    const fn path_field(self) -> &'static str {
+        match self {
+            Self::Stage | Self::Unstage => "staging_target_path",
+            Self::Publish | Self::Unpublish => "target_path",
+            Self::Expand | Self::Stats => "volume_path",
+        }
+    }
+
+    /// Returns a word for the work of the call.
+    pub(crate) const fn verb(self) -> &'static str {
+        match self {
+            Self::Stage => "staging",
+            Self::Unstage => "unstaging",
+            Self::Publish => "publishing",
+            Self::Unpublish => "unpublishing",
+            Self::Expand => "growing",
+            Self::Stats => "measuring",
+        }
+    }
+}
+
+/// Returns the failure of an RPC about `volume` at `path`.
+#[must_use]
+pub(crate) fn failure(
+    asked: NodeCall,
+    volume: &str,
+    path: &str,
+    error: &HelperError,
+    caller_chose_deadline: bool,
+) -> Failure {
+    let what = match error {
+        // The path itself is at fault: the text names its field.
+        HelperError::Refused(Refused {
+            reason: Refusal::PathOutside | Refusal::PathNotPlain,
+            ..
+        }) => {
+            format!("{} {volume}: {} {path}", asked.verb(), asked.path_field())
+        }
+        _ => format!("{} {volume} at {path}", asked.verb()),
+    };
+    let (condition, why) = match error {
+        HelperError::Refused(told) => (refused(asked, told.reason), refusal_words(told)),
+        HelperError::Failed(failed) => (step_failed(asked, failed.step), step_words(failed)),
+        HelperError::Pending => (
+            // A caller without its own deadline still waits: it is told to retry.
+            if caller_chose_deadline {
+                Condition::DeadlinePassed
+            } else {
+                Condition::OperationPending
+            },
+            "it is not finished yet and goes on; the same request again joins it".to_owned(),
+        ),
+        HelperError::Crowded => (
+            Condition::OperationPending,
+            "too many requests wait for the mount-helper; retry".to_owned(),
+        ),
+        HelperError::Down { address, source } => (
+            Condition::HelperDown,
+            format!(
+                "the mount-helper does not listen at {address} ({source}); check its container, then retry"
+            ),
+        ),
+        HelperError::Lost(source) => (
+            Condition::HelperDown,
+            format!(
+                "the mount-helper ended before it answered ({source}); retry, a repeated request finds what was done"
+            ),
+        ),
+        HelperError::Silent => (
+            Condition::HelperDown,
+            "the mount-helper does not answer; check its container, then retry".to_owned(),
+        ),
+        HelperError::Foreign(sent) => (
+            Condition::HelperDown,
+            format!(
+                "the mount-helper answered with {sent}; bring node-agent and mount-helper to neighbouring releases"
+            ),
+        ),
+    };
+    Failure::new(condition, format!("{what}: {why}"))
+}
+
+/// Returns the observation first, then its meaning and the next step.
+fn refusal_words(refused: &Refused) -> String {
+    let explanation = refused.reason.explain();
+    match &refused.seen {
+        Some(seen) => format!("{seen}: {explanation}"),
+        None => explanation.to_owned(),
+    }
+}
+
+fn refused(asked: NodeCall, refusal: Refusal) -> Condition {
+    use NodeCall::{Expand, Publish, Stage, Stats, Unpublish, Unstage};
+    match refusal {
+        Refusal::PathNotPlain => match asked {
+            Expand | Stats => Condition::NotFound,
+            Stage | Publish | Unstage | Unpublish => Condition::InvalidField,
+        },
+        Refusal::PathOutside | Refusal::MountFlag | Refusal::FsType | Refusal::FormatOption => {
+            Condition::InvalidField
+        }
+        Refusal::DeviceNotFound | Refusal::VolumeNotAtPath => Condition::NotFound,
+        // The attachment is not as required.
+        Refusal::DeviceAmbiguous
+        | Refusal::DeviceMismatch
+        | Refusal::DeviceTooSmall
+        | Refusal::DeviceReadOnly
+        | Refusal::DeviceWithoutSerial => Condition::NotPrepared,
+        Refusal::PartitionTable
+        | Refusal::ForeignContent
+        | Refusal::UnknownContent
+        | Refusal::CopyWithoutFilesystem
+        | Refusal::ReadOnlyBlank
+        | Refusal::FilesystemErrors
+        | Refusal::UntrustedImage
+        | Refusal::SuperblockAsks
+        | Refusal::OriginUntold
+        | Refusal::UsedRaw => Condition::ContentRefused,
+        Refusal::MountedDifferently => match asked {
+            Stage | Publish => Condition::Incompatible,
+            Unstage | Unpublish | Expand | Stats => Condition::InUse,
+        },
+        Refusal::StagedElsewhere
+        | Refusal::TargetOccupied
+        | Refusal::StillHeld
+        | Refusal::TooManyPublications => Condition::InUse,
+        Refusal::NotStaged => Condition::NotPrepared,
+        Refusal::SizeOutOfRange => Condition::CapacityOutOfRange,
+        Refusal::Unsupported => Condition::Unsupported,
+        Refusal::Busy => Condition::OperationPending,
+        Refusal::Version => Condition::HelperDown,
+    }
+}
+
+fn step_failed(asked: NodeCall, step: Step) -> Condition {
+    match (asked, step) {
+        // The mount already exists: a code that means "certainly not done" would make kubelet
+        // forget the mount.
+        (NodeCall::Stage | NodeCall::Publish, Step::Grow | Step::Sync) => {
+            Condition::OperationPending
+        }
+        _ => Condition::Local,
+    }
+}
+
+fn step_words(failed: &Failed) -> String {
+    let doing = match failed.step {
+        Step::FindDevice => "looking for its disk",
+        Step::ReadDevice => "reading its disk",
+        Step::ClaimDevice => "opening its disk for this operation alone",
+        Step::Format => "making the file system",
+        Step::Check => "checking the file system",
+        Step::CreateMount => "preparing the mount",
+        Step::AttachMount => "attaching the mount",
+        Step::MakeTarget => "making the target",
+        Step::RemoveTarget => "removing the target",
+        Step::Unmount => "unmounting",
+        Step::Sync => "writing back what is not on the disk yet",
+        Step::Grow => "growing the file system",
+        Step::ReadMountTable => "reading the mount table",
+        Step::Stat => "asking the file system for its numbers",
+        Step::ToolDeadline => "running a tool, which took too long and was ended",
+        Step::Runner => "starting the process that runs tools",
+        Step::LogPage => "reading the disk's log page",
+        Step::ResolvePath => "walking to the path",
+    };
+    let how = match (failed.errno, failed.tool) {
+        (Some(errno), _) => format!(": {}", std::io::Error::from_raw_os_error(errno.get())),
+        (None, Some(ToolEnd::Exited(status))) => format!(": the tool ended with status {status}"),
+        // The kernel sends SIGKILL to the largest process of a container that is out of memory.
+        (None, Some(ToolEnd::Signalled(signal))) if signal.get() == SIGKILL => format!(
+            ": the tool was ended by signal {signal}; when that comes again and nobody sent it, raise the memory limit of the mount-helper's container"
+        ),
+        (None, Some(ToolEnd::Signalled(signal))) => {
+            format!(": the tool was ended by signal {signal}")
+        }
+        (None, None) => String::new(),
+    };
+    if failed.step == Step::Grow && failed.errno.is_some_and(|e| e.get() == EPERM) {
+        return format!(
+            "{doing} failed{how}: growing a mounted ext4 needs CAP_SYS_RESOURCE, which the mount-helper was not given; grant it to its \
+             container, or let the volume be unstaged and staged again: the next stage grows the file system before it is mounted"
+        );
+    }
+    if let Some(node) = failed.node {
+        return format!(
+            "{doing} failed{how}: its node in /dev belongs to {node}, and the mount-helper is in the group that the node's disks had when it \
+             started; restart the mount-helper where that has changed, or let a udev rule give disks a group and mode 0660"
+        );
+    }
+    format!(
+        "{doing} failed{how}; it is tried again with the next request, the mount-helper's log has the details"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_wire::{ContentState, KubeletPath, Seen, Signature};
+
+    fn told(asked: NodeCall, error: &HelperError) -> Failure {
+        failure(asked, "vol-0123456789abcdef0", "/k/p", error, true)
+    }
+
+    #[test]
+    fn refused_path_error_names_request_field() {
+        for (asked, field) in [
+            (NodeCall::Stage, "staging_target_path"),
+            (NodeCall::Unpublish, "target_path"),
+            (NodeCall::Stats, "volume_path"),
+        ] {
+            for refusal in [Refusal::PathOutside, Refusal::PathNotPlain] {
+                let failure = told(asked, &HelperError::Refused(refusal.into()));
+                assert!(
+                    failure.text().contains(&format!(": {field} /k/p: ")),
+                    "{failure}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn denied_growth_names_cap_sys_resource_and_remedy() {
+        let failed = Failed {
+            step: Step::Grow,
+            errno: std::num::NonZeroI32::new(EPERM),
+            tool: None,
+            node: None,
+        };
+        let failure = told(NodeCall::Expand, &HelperError::Failed(failed));
+        for word in ["CAP_SYS_RESOURCE", "the next stage"] {
+            assert!(failure.text().contains(word), "{failure}");
+        }
+    }
+
+    #[test]
+    fn denied_device_node_reports_owner_mode_and_remedy() {
+        let failed = Failed {
+            step: Step::FindDevice,
+            errno: std::num::NonZeroI32::new(13),
+            tool: None,
+            node: Some(ebs_csi_wire::Node {
+                uid: 0,
+                gid: 485,
+                mode: 0o660,
+            }),
+        };
+        let failure = told(NodeCall::Stage, &HelperError::Failed(failed));
+        for word in ["0:485 mode 0660", "restart the mount-helper", "udev"] {
+            assert!(failure.text().contains(word), "{failure}");
+        }
+    }
+
+    /// No refusal is reported as a bug of the driver.
+    #[test]
+    fn every_refusal_names_volume_path_and_next_step() {
+        for asked in NodeCall::ALL {
+            for refusal in Refusal::ALL {
+                let failure = told(asked, &HelperError::Refused((*refusal).into()));
+                for words in ["vol-0123456789abcdef0", "/k/p", refusal.explain()] {
+                    assert!(failure.text().contains(words), "{failure}");
+                }
+                assert_ne!(failure.condition(), Condition::Bug, "{refusal:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn refusal_reports_finding_before_advice() {
+        let content = |signature, state| Seen::Content { signature, state };
+        let path = KubeletPath::parse("/k/other/globalmount").unwrap();
+        for (reason, seen, words) in [
+            (
+                Refusal::ForeignContent,
+                content(Signature::Luks, ContentState::Sound),
+                "found a LUKS header (an encrypted volume) on the disk: ",
+            ),
+            (
+                Refusal::FilesystemErrors,
+                content(Signature::Ext4, ContentState::Damaged),
+                "found an ext4 file system on the disk, damaged: ",
+            ),
+            (
+                Refusal::UnknownContent,
+                Seen::UnknownBytes { at: 3000 },
+                "found unknown bytes at offset 3000 of the disk: ",
+            ),
+            (
+                Refusal::StagedElsewhere,
+                Seen::MountedAt(path),
+                "found a mount at /k/other/globalmount: ",
+            ),
+            (
+                Refusal::SizeOutOfRange,
+                Seen::DiskBytes(4096),
+                "found a disk of 4096 bytes: ",
+            ),
+        ] {
+            let failure = told(
+                NodeCall::Stage,
+                &HelperError::Refused(Refused::because(reason, seen)),
+            );
+            let whole = format!("{words}{}", reason.explain());
+            assert!(failure.text().ends_with(&whole), "{failure}");
+        }
+    }
+
+    #[test]
+    fn only_busy_and_version_refusals_leave_outcome_open() {
+        for asked in NodeCall::ALL {
+            for refusal in Refusal::ALL {
+                let passing = matches!(refusal, Refusal::Busy | Refusal::Version);
+                let condition = refused(asked, *refusal);
+                assert_eq!(
+                    condition.may_be_in_progress(),
+                    passing,
+                    "{asked:?} {refusal:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn helper_refusals_map_to_csi_error_conditions() {
+        use Condition::*;
+        for (asked, refusal, want) in [
+            (NodeCall::Stage, Refusal::MountedDifferently, Incompatible),
+            (NodeCall::Publish, Refusal::MountedDifferently, Incompatible),
+            (NodeCall::Publish, Refusal::NotStaged, NotPrepared),
+            (NodeCall::Stage, Refusal::DeviceNotFound, NotFound),
+            (NodeCall::Stats, Refusal::VolumeNotAtPath, NotFound),
+            (NodeCall::Stats, Refusal::PathNotPlain, NotFound),
+            (NodeCall::Expand, Refusal::PathNotPlain, NotFound),
+            (NodeCall::Stage, Refusal::PathNotPlain, InvalidField),
+            (
+                NodeCall::Expand,
+                Refusal::SizeOutOfRange,
+                CapacityOutOfRange,
+            ),
+            (NodeCall::Stage, Refusal::UnknownContent, ContentRefused),
+            (NodeCall::Stage, Refusal::OriginUntold, ContentRefused),
+            (NodeCall::Stage, Refusal::UsedRaw, ContentRefused),
+            (NodeCall::Stage, Refusal::DeviceWithoutSerial, NotPrepared),
+        ] {
+            let condition = told(asked, &HelperError::Refused(refusal.into())).condition();
+            assert_eq!(condition, want, "{asked:?} {refusal:?}");
+        }
+    }
+
+    /// Growth and sync come after the mount, so kubelet must not assume that a failed stage or
+    /// publish had no effect.
+    #[test]
+    fn failed_step_after_mount_may_be_in_progress() {
+        for step in Step::ALL {
+            let failed = HelperError::Failed(Failed::call(*step, 5));
+            for asked in NodeCall::ALL {
+                let failure = told(asked, &failed);
+                let behind = matches!(asked, NodeCall::Stage | NodeCall::Publish)
+                    && matches!(step, Step::Grow | Step::Sync);
+                assert_eq!(
+                    failure.condition().may_be_in_progress(),
+                    behind,
+                    "{asked:?} {step:?}"
+                );
+                assert!(failure.text().contains("os error 5"), "{failure}");
+            }
+        }
+    }
+
+    /// Signal 9 also brings the advice to raise the memory limit.
+    #[test]
+    fn failed_tool_reports_exit_status_or_signal() {
+        let nine = std::num::NonZeroU8::new(9).unwrap();
+        let eleven = std::num::NonZeroU8::new(11).unwrap();
+        for (end, words) in [
+            (ToolEnd::Exited(nine), "status 9"),
+            (ToolEnd::Signalled(nine), "signal 9; when that comes again"),
+            (ToolEnd::Signalled(nine), "raise the memory limit"),
+            (ToolEnd::Signalled(eleven), "signal 11; it is tried again"),
+        ] {
+            let failed = HelperError::Failed(Failed::tool(Step::Check, end));
+            assert!(told(NodeCall::Stage, &failed).text().contains(words));
+        }
+    }
+
+    #[test]
+    fn helper_error_without_outcome_may_be_in_progress() {
+        let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        for error in [
+            HelperError::Pending,
+            HelperError::Crowded,
+            HelperError::Silent,
+            HelperError::Lost(lost()),
+            HelperError::Foreign("x"),
+            HelperError::Down {
+                address: "unix:///h".to_owned(),
+                source: lost(),
+            },
+        ] {
+            for chosen in [true, false] {
+                let failure = failure(
+                    NodeCall::Stage,
+                    "vol-0123456789abcdef0",
+                    "/k/p",
+                    &error,
+                    chosen,
+                );
+                assert!(failure.condition().may_be_in_progress(), "{error:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! EBS statistics of NVMe disks: log page 0xD0, which EC2 provides on each volume's controller. All
+//! numbers are little endian.
+
+/// Size of the page, in bytes.
+const PAGE: usize = 4096;
+/// The first bytes of the page.
+const MAGIC: u32 = 0x3c23_b510;
+/// Offset of the counters.
+const COUNTERS: usize = 8;
+/// Offset of the histograms.
+const READ_HISTOGRAM: usize = 512;
+const WRITE_HISTOGRAM: usize = 2056;
+/// Most bins in a histogram.
+const BINS: usize = 64;
+/// Bytes of a bin: lower bound, upper bound, count, padding.
+const BIN: usize = 24;
+
+/// The counts of a volume's controller since the volume was attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Statistics {
+    /// Completed reads.
+    pub(crate) read_ops: u64,
+    /// Completed writes.
+    pub(crate) write_ops: u64,
+    /// Bytes read.
+    pub(crate) read_bytes: u64,
+    /// Bytes written.
+    pub(crate) write_bytes: u64,
+    /// Time spent on reads, in microseconds.
+    pub(crate) read_us: u64,
+    /// Time spent on writes, in microseconds.
+    pub(crate) write_us: u64,
+    /// Time in which the requested operations exceeded the volume's provisioned rate, in
+    /// microseconds.
+    pub(crate) volume_iops_exceeded_us: u64,
+    /// Time in which the requested throughput exceeded the volume's, in microseconds.
+    pub(crate) volume_throughput_exceeded_us: u64,
+    /// Time in which the requested operations exceeded the instance's limit, in microseconds.
+    pub(crate) instance_iops_exceeded_us: u64,
+    /// Time in which the requested throughput exceeded the instance's, in microseconds.
+    pub(crate) instance_throughput_exceeded_us: u64,
+    /// Operations that wait now.
+    pub(crate) queue_length: u64,
+    /// Reads by their latency.
+    pub(crate) read_latency: Vec<Bin>,
+    /// Writes by their latency.
+    pub(crate) write_latency: Vec<Bin>,
+}
+
+/// The number of operations whose latency was between two bounds, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bin {
+    /// Upper bound.
+    pub(crate) upper_us: u64,
+    /// Operations above the lower and up to the upper bound.
+    pub(crate) count: u32,
+}
+
+/// A page that is not a valid statistics page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Malformed {
+    /// The length is wrong.
+    #[error("a statistics page has 4096 bytes, this one {0}")]
+    Length(usize),
+    /// The magic number is wrong.
+    #[error("a statistics page begins with 0x3c23b510, this one with {0:#010x}")]
+    Magic(u32),
+    /// More bins than a histogram can have.
+    #[error("a histogram has at most 64 bins, this one {0}")]
+    Bins(u64),
+}
+
+impl Statistics {
+    /// Parses a page.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub(crate) fn parse(page: &[u8]) -> Result<Self, Malformed> {
+        let page: &[u8; PAGE] = page.try_into().map_err(|_| Malformed::Length(page.len()))?;
+        let magic = u32_at(page, 0);
+        if magic != MAGIC {
+            return Err(Malformed::Magic(magic));
+        }
+        let counter = |index: usize| u64_at(page, COUNTERS + index * 8);
+        Ok(Self {
+            read_ops: counter(0),
+            write_ops: counter(1),
+            read_bytes: counter(2),
+            write_bytes: counter(3),
+            read_us: counter(4),
+            write_us: counter(5),
+            volume_iops_exceeded_us: counter(6),
+            volume_throughput_exceeded_us: counter(7),
+            instance_iops_exceeded_us: counter(8),
+            instance_throughput_exceeded_us: counter(9),
+            queue_length: counter(10),
+            read_latency: histogram(page, READ_HISTOGRAM)?,
+            write_latency: histogram(page, WRITE_HISTOGRAM)?,
+        })
+    }
+}
+
+fn histogram(page: &[u8; PAGE], at: usize) -> Result<Vec<Bin>, Malformed> {
+    let told = u64_at(page, at);
+    let bins = usize::try_from(told)
+        .ok()
+        .filter(|bins| *bins <= BINS)
+        .ok_or(Malformed::Bins(told))?;
+    Ok((0..bins)
+        .map(|index| {
+            let bin = at + 8 + index * BIN;
+            Bin {
+                upper_us: u64_at(page, bin + 8),
+                count: u32_at(page, bin + 16),
+            }
+        })
+        .collect())
+}
+
+fn u64_at(page: &[u8; PAGE], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&page[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+fn u32_at(page: &[u8; PAGE], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&page[at..at + 4]);
+    u32::from_le_bytes(bytes)
+}
+
+/// Returns a page for tests: counters 1 to 11, two bins for reads, none for writes.
+#[cfg(test)]
+pub(crate) fn example() -> Vec<u8> {
+    let mut page = vec![0; PAGE];
+    page[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    for index in 0..11_u8 {
+        page[COUNTERS + usize::from(index) * 8] = index + 1;
+    }
+    page[READ_HISTOGRAM] = 2;
+    for (bin, upper, count) in [(0, 500_u64, 7_u32), (1, 2_000_000, 3)] {
+        let at = READ_HISTOGRAM + 8 + bin * BIN;
+        page[at + 8..at + 16].copy_from_slice(&upper.to_le_bytes());
+        page[at + 16..at + 20].copy_from_slice(&count.to_le_bytes());
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_nvme_statistics_field_is_parsed() {
+        let read = Statistics::parse(&example()).unwrap();
+        let numbers = [
+            read.read_ops,
+            read.write_ops,
+            read.read_bytes,
+            read.write_bytes,
+            read.read_us,
+            read.write_us,
+            read.volume_iops_exceeded_us,
+            read.volume_throughput_exceeded_us,
+            read.instance_iops_exceeded_us,
+            read.instance_throughput_exceeded_us,
+            read.queue_length,
+        ];
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+        let bins = [(500, 7), (2_000_000, 3)].map(|(upper_us, count)| Bin { upper_us, count });
+        assert_eq!(read.read_latency, bins);
+        assert!(read.write_latency.is_empty());
+    }
+
+    #[test]
+    fn wrong_length_magic_or_bin_count_is_refused() {
+        assert_eq!(Statistics::parse(&[]), Err(Malformed::Length(0)));
+        assert_eq!(
+            Statistics::parse(&example()[..4095]),
+            Err(Malformed::Length(4095))
+        );
+        assert_eq!(Statistics::parse(&[0; PAGE]), Err(Malformed::Magic(0)));
+        let mut page = example();
+        page[WRITE_HISTOGRAM] = 65;
+        assert_eq!(Statistics::parse(&page), Err(Malformed::Bins(65)));
+        page[WRITE_HISTOGRAM] = 64;
+        assert_eq!(Statistics::parse(&page).unwrap().write_latency.len(), 64);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_page_with_valid_magic_never_panics(noise in proptest::collection::vec(any::<u8>(), PAGE - 4)) {
+            let page = [&MAGIC.to_le_bytes()[..], &noise].concat();
+            let _ = Statistics::parse(&page);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The order of requests about one volume.
+//!
+//! Staging, unstaging and growing a volume exclude every other request about it; requests to
+//! publish and unpublish it at different targets run in parallel. A later request waits until its
+//! turn or its caller's deadline.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use ebs_csi_wire::VolumeId;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
+use crate::deadline::Deadline;
+
+/// One lock for each volume that has a request now.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    volumes: Mutex<HashMap<VolumeId, Weak<RwLock<()>>>>,
+}
+
+/// A turn; dropping it admits the next request.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Turn {
+    /// The request excludes all others about the volume.
+    Alone(#[allow(dead_code)] OwnedRwLockWriteGuard<()>),
+    /// The request runs in parallel with others that share.
+    Shared(#[allow(dead_code)] OwnedRwLockReadGuard<()>),
+}
+
+impl Queue {
+    /// Waits until no other request about the volume runs; returns `None` when the deadline passes
+    /// first.
+    pub(crate) async fn alone(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
+        let place = self.place(volume);
+        tokio::time::timeout_at(deadline.instant(), place.write_owned())
+            .await
+            .ok()
+            .map(Turn::Alone)
+    }
+
+    /// Waits until no exclusive request about the volume runs; returns `None` when the deadline
+    /// passes first.
+    pub(crate) async fn shared(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
+        let place = self.place(volume);
+        tokio::time::timeout_at(deadline.instant(), place.read_owned())
+            .await
+            .ok()
+            .map(Turn::Shared)
+    }
+
+    fn place(&self, volume: &VolumeId) -> Arc<RwLock<()>> {
+        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = volumes.get(volume).and_then(Weak::upgrade) {
+            return place;
+        }
+        volumes.retain(|_, place| place.strong_count() > 0);
+        let place = Arc::new(RwLock::new(()));
+        volumes.insert(volume.clone(), Arc::downgrade(&place));
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn volume(digit: u8) -> VolumeId {
+        VolumeId::parse(&format!("vol-0123456789abcdef{digit}")).unwrap()
+    }
+
+    fn soon() -> Deadline {
+        Deadline::after(Duration::from_millis(20))
+    }
+
+    #[tokio::test]
+    async fn exclusive_turn_blocks_only_same_volume() {
+        let queue = Queue::default();
+        let turn = queue.alone(&volume(1), soon()).await.unwrap();
+        assert!(queue.alone(&volume(1), soon()).await.is_none());
+        assert!(queue.shared(&volume(1), soon()).await.is_none());
+        assert!(queue.alone(&volume(2), soon()).await.is_some());
+        drop(turn);
+        assert!(queue.alone(&volume(1), soon()).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn shared_turns_coexist_and_block_exclusive_turn() {
+        let queue = Queue::default();
+        let first = queue.shared(&volume(1), soon()).await.unwrap();
+        let second = queue.shared(&volume(1), soon()).await.unwrap();
+        assert!(queue.alone(&volume(1), soon()).await.is_none());
+        drop((first, second));
+        assert!(queue.alone(&volume(1), soon()).await.is_some());
+    }
+
+    /// The entry of the last idle volume may stay until the next request arrives.
+    #[tokio::test]
+    async fn queue_drops_entries_of_idle_volumes() {
+        let queue = Queue::default();
+        for digit in 0..9 {
+            let _ = queue.alone(&volume(digit), soon()).await.unwrap();
+        }
+        assert!(queue.volumes.lock().unwrap().len() <= 1);
+    }
+}

@@ -1,0 +1,93 @@
+//! The rights that the process gives up between reading its facts and serving.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use ebs_csi_confine::{Enforced, Entering, Fault, Places};
+use ebs_csi_policy::profile;
+use ebs_csi_proto::Endpoint;
+
+use crate::settings::flags::REHEARSE;
+
+/// Returns the directories in which sysfs shows the devices of the PCI buses.
+fn pci_roots() -> impl Iterator<Item = PathBuf> {
+    std::fs::read_dir("/sys/devices")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"pci"))
+        })
+}
+
+/// Gives up user, capabilities, files, network and system calls, in the order that the profile
+/// `node-agent` needs.
+///
+/// The process keeps these rights: reading what sysfs shows of PCI devices, using sockets that are
+/// already bound, making new unix sockets, removing its own CSI socket, reading files in the
+/// directories of the named files, and making and removing a socket in kubelet's registration
+/// directory.
+///
+/// # Errors
+/// [`Fault`]: the process must end with status [`Fault::EXIT`].
+pub fn enter<'a>(
+    endpoint: Option<&Endpoint>,
+    registration: Option<&Path>,
+    facts_files: impl IntoIterator<Item = &'a Path>,
+) -> Result<Enforced, Fault> {
+    let mut places = Places::new();
+    if let Some(Endpoint::Unix(socket)) = endpoint
+        && let Some(directory) = socket.parent()
+    {
+        places = places.with("socket-directory", directory)?;
+    }
+    if let Some(directory) = registration {
+        places = places.with("registration-directory", directory)?;
+    }
+    for root in pci_roots() {
+        places = places.with("pci-devices", root)?;
+    }
+    for file in facts_files {
+        // Kubelet replaces the file by switching a link, so the rule is for the directory, which
+        // stays.
+        if let Some(directory) = file.parent().filter(|d| d.is_dir()) {
+            places = places.with("node-facts", directory)?;
+        }
+    }
+    Entering::begin(profile::NODE_AGENT)?
+        .identity()?
+        .files(&places)?
+        .calls()
+}
+
+/// The process cannot be confined; it has not given up anything yet.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unconfinable(String);
+
+/// Lets a child take every step of [`enter`] and end. A process that cannot be confined thereby
+/// ends before it has taken anything over from the serving agent.
+///
+/// # Errors
+/// [`Unconfinable`] with the child's reason. A child that cannot be started is logged; [`enter`]
+/// itself then decides.
+pub fn rehearse() -> Result<(), Unconfinable> {
+    let child = Command::new("/proc/self/exe")
+        .arg(REHEARSE)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .output();
+    match child {
+        Ok(child) if child.status.success() => Ok(()),
+        Ok(child) => {
+            let why = String::from_utf8_lossy(&child.stderr);
+            let why = why.trim().trim_start_matches("ebs-csi-node-agent: ");
+            Err(Unconfinable(format!("{why} ({})", child.status)))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the confinement cannot be tried beforehand");
+            Ok(())
+        }
+    }
+}

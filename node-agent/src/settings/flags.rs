@@ -1,0 +1,300 @@
+//! The command line: the Go driver's flags of node mode, and ours.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+
+/// The subcommand of the child that rehearses the confinement.
+pub const REHEARSE: &str = "enter-profile";
+
+/// Serves CSI Node and Identity; everything that needs a privilege is asked of the mount-helper.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ebs-csi-node-agent",
+    version,
+    disable_help_subcommand = true,
+    args_conflicts_with_subcommands = true
+)]
+pub struct CommandLine {
+    /// Serving.
+    #[command(flatten)]
+    pub serve: Serve,
+    /// Another job than serving.
+    #[command(subcommand)]
+    pub job: Option<Job>,
+}
+
+/// A job beside serving.
+#[derive(Debug, Subcommand)]
+pub enum Job {
+    /// Waits, while the node is being drained, until no volume is staged on it any more.
+    PreStopHook(PreStop),
+    /// Looks at the node without changing it: what the driver finds there, and what it lacks.
+    Preflight(Preflight),
+    /// Confines itself like the service and ends.
+    #[command(name = REHEARSE, hide = true)]
+    EnterProfile,
+}
+
+/// Flags of the pre-stop hook.
+#[derive(Debug, Args)]
+pub struct PreStop {
+    /// The mount-helper's socket, unix:///path.
+    #[arg(long, default_value = DEFAULT_HELPER)]
+    pub helper: String,
+    /// File with the labels and annotations of the node-agent's pod; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub node_facts_file: Vec<PathBuf>,
+    /// The longest wait, in seconds; shorter than the pod's termination grace period.
+    #[arg(long, default_value_t = 25)]
+    pub timeout: u64,
+}
+
+/// Flags of the look at a node.
+#[derive(Debug, Args)]
+pub struct Preflight {
+    /// Lines of text, or one JSON object.
+    #[arg(long, value_enum, default_value = "text")]
+    pub output: Output,
+    /// Where the node's root directory is.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    pub host_root: PathBuf,
+    /// Kubelet's root directory on the node.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/var/lib/kubelet")]
+    pub kubelet_root: PathBuf,
+}
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// One line for each check.
+    Text,
+    /// `{"runs": …, "checks": […]}`.
+    Json,
+}
+
+/// Where the mount-helper listens in a pod.
+const DEFAULT_HELPER: &str = "unix:///run/ebs-csi/helper.sock";
+
+/// Flags of serving.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The CSI socket: unix:///path or tcp://address:port.
+    #[arg(long, default_value = "unix://tmp/csi.sock")]
+    pub endpoint: String,
+    /// The mount-helper's socket, unix:///path.
+    #[arg(long, default_value = DEFAULT_HELPER)]
+    pub helper: String,
+    /// The CSI socket as kubelet sees it: the agent registers itself with kubelet. Empty leaves
+    /// that to a registrar beside it.
+    #[arg(long, value_name = "FILE", default_value = "")]
+    pub kubelet_registration_path: String,
+    /// Kubelet's registration directory, as this process sees it.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/registration")]
+    pub plugin_registration_path: PathBuf,
+    /// Who knows this node, in this order: imds, kubernetes.
+    #[arg(long, value_delimiter = ',', default_value = "imds,kubernetes")]
+    pub metadata_sources: Vec<String>,
+    /// File with the labels and annotations of the node-agent's pod; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub node_facts_file: Vec<PathBuf>,
+    /// How long to wait until the node facts files say enough, in seconds.
+    #[arg(long, default_value_t = 60)]
+    pub node_facts_timeout: u64,
+    /// Volumes that the node takes, whatever its instance type says; -1 leaves it to the type.
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
+    pub volume_attach_limit: i64,
+    /// Attachment slots that the driver does not get; -1 counts what is attached.
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
+    pub reserved_volume_attachments: i64,
+    /// Make XFS file systems that kernels before 5.10 can mount.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub legacy_xfs: bool,
+    /// Offer the alpha calls NodeGetVolumeHealth and NodeGetStorageHealth.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", action = ArgAction::Set)]
+    pub enable_volume_health: bool,
+    /// Address for /metrics, /healthz and /readyz, such as 127.0.0.1:9808 or :9808; empty serves
+    /// none.
+    #[arg(long, default_value = "")]
+    pub http_endpoint: String,
+    /// Seconds that running calls get when the process is told to end.
+    #[arg(long, default_value_t = 10)]
+    pub grace_period: u64,
+    /// Log detail as in Kubernetes: 0 to 3 info, 4 and 5 debug, more trace.
+    #[arg(short, long = "v", default_value_t = 2)]
+    pub v: u8,
+    /// Log as text or json.
+    #[arg(long, default_value = "text")]
+    pub logging_format: String,
+    /// Without effect.
+    #[command(flatten)]
+    pub ignored: Ignored,
+}
+
+/// Flags of the Go driver that have no meaning here. They are accepted so that its arguments need
+/// no change.
+#[derive(Debug, Args)]
+pub struct Ignored {
+    #[arg(long, hide = true)]
+    kubeconfig: Option<String>,
+    #[arg(long, hide = true)]
+    csi_mount_point_prefix: Option<String>,
+    #[arg(long, hide = true)]
+    vmodule: Option<String>,
+    #[arg(long, hide = true)]
+    log_flush_frequency: Option<String>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    logtostderr: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_otel_tracing: Option<bool>,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    windows_host_process: Option<bool>,
+    /// TLS for the metrics is not offered: refused when given, since silence would serve them in
+    /// clear text.
+    #[arg(long, hide = true)]
+    pub(crate) metrics_cert_file: Option<String>,
+    /// As above.
+    #[arg(long, hide = true)]
+    pub(crate) metrics_key_file: Option<String>,
+}
+
+impl Ignored {
+    /// Returns the given flags that have no effect.
+    #[must_use]
+    pub fn names(&self) -> Vec<&'static str> {
+        [
+            ("--kubeconfig", self.kubeconfig.is_some()),
+            (
+                "--csi-mount-point-prefix",
+                self.csi_mount_point_prefix.is_some(),
+            ),
+            ("--vmodule", self.vmodule.is_some()),
+            ("--log-flush-frequency", self.log_flush_frequency.is_some()),
+            ("--logtostderr", self.logtostderr == Some(true)),
+            (
+                "--enable-otel-tracing",
+                self.enable_otel_tracing == Some(true),
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(name, given)| given.then_some(name))
+        .collect()
+    }
+
+    pub(crate) fn windows(&self) -> bool {
+        self.windows_host_process == Some(true)
+    }
+}
+
+/// Why the process ends before it serves.
+#[derive(Debug)]
+pub enum Ended {
+    /// `--help` or `--version`: this text goes to standard output, with status 0.
+    Told(String),
+    /// A command line that cannot be used: this line goes to standard error, with status 64.
+    Misused(String),
+}
+
+/// Parses the words of a command line, beginning with the program's name.
+///
+/// # Errors
+/// [`Ended`].
+pub fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<CommandLine, Ended> {
+    CommandLine::try_parse_from(words).map_err(|error| {
+        if error.use_stderr() {
+            Ended::Misused(one_line(&error))
+        } else {
+            Ended::Told(error.to_string())
+        }
+    })
+}
+
+/// Shortens the library's message to its first line, which says what is wrong.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    format!(
+        "{}; --help lists the flags",
+        first.strip_prefix("error: ").unwrap_or(first)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<CommandLine, Ended> {
+        read(
+            std::iter::once("ebs-csi-node-agent")
+                .chain(line.split_whitespace())
+                .map(Into::into),
+        )
+    }
+
+    #[test]
+    fn the_go_drivers_node_arguments_are_accepted() {
+        let line = "--endpoint=unix:///csi/csi.sock --csi-mount-point-prefix=/var/lib/kubelet/plugins/ --logging-format=text \
+                    --v=2 --reserved-volume-attachments=1 --metadata-sources=imds,kubernetes --legacy-xfs=true --http-endpoint=0.0.0.0:3302 \
+                    --enable-otel-tracing=false --kubeconfig=/k --vmodule=a=1 --log-flush-frequency=5s --logtostderr";
+        let serve = parse(line).unwrap().serve;
+        assert_eq!(serve.endpoint, "unix:///csi/csi.sock");
+        assert!(serve.legacy_xfs);
+        assert_eq!(serve.reserved_volume_attachments, 1);
+        assert_eq!(serve.metadata_sources, ["imds", "kubernetes"]);
+        assert_eq!(
+            serve.ignored.names(),
+            [
+                "--kubeconfig",
+                "--csi-mount-point-prefix",
+                "--vmodule",
+                "--log-flush-frequency",
+                "--logtostderr"
+            ]
+        );
+    }
+
+    /// The verbosity accepts -v4, -v 4, --v 4 and --v=4, and a number may be negative.
+    #[test]
+    fn switches_accept_equals_value_or_none() {
+        for (line, want) in [
+            ("", false),
+            ("--legacy-xfs", true),
+            ("--legacy-xfs=false", false),
+        ] {
+            assert_eq!(parse(line).unwrap().serve.legacy_xfs, want, "{line}");
+        }
+        for line in ["-v 4", "-v4", "--v 4", "--v=4"] {
+            assert_eq!(parse(line).unwrap().serve.v, 4, "{line}");
+        }
+        let negative = parse("--volume-attach-limit -1").unwrap().serve;
+        assert_eq!(negative.volume_attach_limit, -1);
+    }
+
+    #[test]
+    fn invalid_argument_is_named_in_1_line() {
+        for (line, says) in [
+            ("--no-such-flag", "--no-such-flag"),
+            ("--v=many", "many"),
+            ("--legacy-xfs=perhaps", "perhaps"),
+            ("serve", "serve"),
+        ] {
+            match parse(line) {
+                Err(Ended::Misused(text)) => {
+                    assert!(text.contains(says), "{text}");
+                    assert_eq!(text.lines().count(), 1, "{text}");
+                }
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn pre_stop_hook_parses_as_subcommand() {
+        let line = parse("pre-stop-hook --timeout 3").unwrap();
+        assert!(matches!(
+            line.job,
+            Some(Job::PreStopHook(PreStop { timeout: 3, .. }))
+        ));
+        assert!(matches!(parse("--version"), Err(Ended::Told(_))));
+    }
+}
