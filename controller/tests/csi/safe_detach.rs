@@ -1,5 +1,8 @@
 //! A volume is detached from a node only when what EC2 shows proves that this is safe.
 
+mod fences;
+mod socket;
+
 use std::time::Duration;
 
 use ebs_csi_controller::safe_detach::Mode;

@@ -2,7 +2,7 @@
 //! another block device, or the node's own.
 use super::{MIB, is_read_only};
 use crate::attacks::row;
-use crate::partitions::parted;
+use crate::disks::partitions::parted;
 use crate::rig::{
     Attached, Elsewhere, LONG, Rig, able, block_target, disk, done, refused, shell, staged,
     staging, told, unstaged, volume,

@@ -1,6 +1,6 @@
 //! Mounts that another mount namespace has copied, as a container does that mounts the node's `/`
 //! without mount propagation.
-use crate::partitions::parted;
+use crate::disks::partitions::parted;
 use crate::rig::{
     Attached, LONG, MountsKept, Rig, able, done, staged, staging, told, unstaged, volume,
 };

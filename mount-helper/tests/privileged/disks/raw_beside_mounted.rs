@@ -1,6 +1,6 @@
 //! A disk is either mounted or published raw: a raw writer and a file system on the same bytes
 //! would destroy each other's data.
-use crate::partitions::parted;
+use crate::disks::partitions::parted;
 use crate::rig::{
     Rig, able, block_target, disk, done, refused, shell, staged, staging, told, volume,
 };

@@ -1,0 +1,6 @@
+//! ControllerPublishVolume and ControllerUnpublishVolume.
+
+mod attach;
+mod cards;
+mod node_local;
+mod published;

@@ -1,0 +1,9 @@
+//! What a disk may be: checked, copied, late, partitioned, used raw beside its mount, without a serial.
+mod checks;
+mod copied;
+mod disk_groups;
+mod elsewhere;
+mod late_disks;
+pub(crate) mod partitions;
+mod raw_beside_mounted;
+pub(crate) mod xen;
