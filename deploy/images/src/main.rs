@@ -86,7 +86,7 @@ fn pack(line: CommandLine) -> Result<(), Failure> {
         environment: line.env,
         compression: line.compression,
     };
-    // The archive appears whole or not at all.
+    // The rename keeps a partial archive from ever having the final name.
     let unfinished = line.output.with_extension("unfinished");
     write(
         &image,

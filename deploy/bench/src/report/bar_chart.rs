@@ -1,11 +1,12 @@
-//! A figure as an SVG: a bar to each row's median, its quartiles and 99th percentile, and the targets.
+//! Draws a figure as an SVG: one bar for each row's median, with its quartiles, its 99th percentile
+//! and the targets.
 
 use std::fmt::Write;
 
 use super::figure::{Figure, FigureRow, Role, number, with_unit};
 
 const WIDTH: f64 = 860.0;
-/// Where the bars begin and the room that they have.
+/// The left end of the bars and the width of the area for bars.
 const LEFT: f64 = 330.0;
 const SPAN: f64 = 400.0;
 const LINE: f64 = 26.0;
@@ -26,7 +27,7 @@ fn escaped(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// Labels longer than the room are cut at a word.
+/// Cuts a label that is too long at a word.
 fn fitting(label: &str) -> String {
     const ROOM: usize = 52;
     if label.chars().count() <= ROOM {
@@ -40,7 +41,7 @@ fn fitting(label: &str) -> String {
     )
 }
 
-/// The picture.
+/// Returns the picture.
 pub(crate) fn svg(figure: &Figure) -> String {
     let rows: Vec<&FigureRow> = figure
         .rows
@@ -76,7 +77,7 @@ pub(crate) fn svg(figure: &Figure) -> String {
         );
         let mut said = with_unit(s.median, &figure.unit);
         if s.count > 1 {
-            // Quartiles as a thick line, up to the 99th percentile as a thin one.
+            // A thick line between the quartiles, a thin one up to the 99th percentile.
             for (from, to, width) in [(s.lower, s.upper, 4), (s.upper, s.p99, 1)] {
                 let _ = writeln!(
                     bars,
