@@ -56,8 +56,8 @@ struct Run {
     /// different ones).
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
-    /// Another driver's program, measured in turns with this one: its controller (`PATH controller
-    /// --endpoint=…`), its node service (`PATH node --endpoint=…`).
+    /// Another driver's program, measured in turns with this one: its controller
+    /// (`PATH controller --endpoint=…`), its node service (`PATH node --endpoint=…`).
     #[arg(long, value_name = "PATH", env = "PEER_BIN")]
     peer_bin: Option<PathBuf>,
     /// Directory for the results with all samples.

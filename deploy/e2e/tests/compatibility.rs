@@ -2,8 +2,8 @@
 //! tests that show it.
 //!
 //! `compatibility.toml` beside the page holds the rows. This test fails when a row's test does not
-//! exist, or when the page differs from the rows. `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e
-//! --test compatibility` writes the page.
+//! exist, or when the page differs from the rows.
+//! `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test compatibility` writes the page.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! Compares the dependencies that `deploy/docs/architecture.md` allows between crates with `cargo
-//! metadata`.
+//! Compares the dependencies that `deploy/docs/architecture.md` allows between crates with
+//! `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

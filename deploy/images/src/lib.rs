@@ -2,7 +2,7 @@
 //!
 //! An archive is the tar form of an [OCI image
 //! layout](https://github.com/opencontainers/image-spec): one layer, its configuration, a manifest
-//! and an index. `ctr images import` reads such an archive. All times and owners are fixed and all
+//! and an index. `ctr images import` accepts it unchanged. All times and owners are fixed and all
 //! entries are sorted, so that the same files give the same bytes.
 
 mod archive;

@@ -20,13 +20,13 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Show a volume's whole life, verify each step, and end without a trace.
+    /// Show the whole life cycle of a volume, verify each step, and end without a trace.
     Demo(Programs),
     /// Keep the world running until interrupted; prints the sockets' paths.
     Up(Programs),
     /// Remove what dead worlds left behind.
     Clean {
-        /// State directory; without it, all whose world is dead.
+        /// State directory; without it, every state directory whose world is dead.
         state_dir: Option<PathBuf>,
     },
     /// Wait for the end of standard input, then clean a state directory (started by the others).

@@ -14,8 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) async fn measure(testbed: &mut Testbed, extent: Extent) -> Result<Figure, BenchError> {
     let single = extent.of(1, 10, 10);
-    // With the single nodes, this is one in twenty of the nodes, the most that the brake lets
-    // through.
+    // With the single nodes, at most one in twenty of the nodes: the limit of the brake.
     let at_once = extent.of(2, 200, 200);
     let mut alone = Vec::new();
     for node in 0..single {

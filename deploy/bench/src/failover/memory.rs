@@ -45,7 +45,7 @@ pub(super) async fn measure(
         ))
 }
 
-/// Returns the target for the cluster of the reference size.
+/// Returns the target, which applies only to the cluster of the measurement `steady`.
 pub(super) fn target() -> Target {
     Target::at_most(Statistic::Median, 40.0)
 }

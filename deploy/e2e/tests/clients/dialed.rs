@@ -172,8 +172,8 @@ async fn socket_name_without_at_sign_refuses_kubelet() {
     setting.finish().await;
 }
 
-/// Without one, grpcio sends the percent-encoded path and is refused. A socket path with `@` works
-/// as well.
+/// Without an explicit authority, grpcio sends the percent-encoded path and is refused. A socket
+/// path with `@` works as well.
 #[tokio::test]
 async fn python_client_is_answered_with_explicit_authority() {
     let Some(python) = python() else { return };

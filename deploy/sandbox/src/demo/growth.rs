@@ -1,4 +1,4 @@
-//! Expands volumes online and offline, and expands and modifies one volume at once.
+//! Expands volumes online and offline, and expands and modifies one volume in a single EC2 call.
 
 use std::collections::HashMap;
 
