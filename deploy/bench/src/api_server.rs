@@ -1,8 +1,10 @@
-//! A Kubernetes API server of the bench's own: list, watch, get, create, replace, patch and delete over HTTP/1.1, from memory.
+//! The bench's own Kubernetes API server: list, watch, get, create, replace, patch and delete over
+//! HTTP/1.1, from memory.
 //!
-//! It holds what a cluster of thousands of nodes holds, so that what watches it can be measured on a small machine. It knows pages, resource
-//! versions, preconditions, merge patches and the field selector `spec.nodeName`; it has no authentication, no admission, no schema, no etcd
-//! and no controllers, and answers faster than a real one.
+//! It holds the objects of a cluster of thousands of nodes, so that a program that watches such a
+//! cluster can be measured on a small machine. It implements pages, resource versions,
+//! preconditions, merge patches and the field selector `spec.nodeName`. It has no authentication,
+//! no admission, no schema, no etcd and no controllers, and answers faster than a real API server.
 
 mod kind;
 mod objects;

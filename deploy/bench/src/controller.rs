@@ -1,4 +1,5 @@
-//! The controller's figures. Each is measured with this driver's controller and, where one is given, with another's, in turns.
+//! The controller's figures. Each is measured with this driver's controller and, where one is
+//! given, with another driver's, in turns.
 
 mod added;
 mod burst;
@@ -21,19 +22,19 @@ use crate::extent::{Extent, chosen};
 use crate::report::figure::Figure;
 use contestant::Contestant;
 
-/// What to measure.
+/// The selection of measurements.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Names of measurements; empty: all.
+    /// Names of measurements; empty means all.
     pub only: Vec<String>,
     /// Another driver's program.
     pub peer: Option<PathBuf>,
-    /// How much.
+    /// The extent of each measurement.
     pub extent: Extent,
 }
 
 impl Wanted {
-    /// ` --peer-bin NAME`, when there is another driver: what a command line says beside the rest.
+    /// Returns the command-line option ` --peer-bin NAME`, or an empty text without another driver.
     pub fn peer_option(&self) -> String {
         let name = self.peer.as_ref().and_then(|path| path.file_name());
         name.map_or(String::new(), |name| {
@@ -56,10 +57,11 @@ pub const MEASUREMENTS: [&str; 10] = [
     "growth",
 ];
 
-/// Measures what is wanted; each figure goes to `take` as soon as it is there.
+/// Makes the wanted measurements and passes each figure to `take` as soon as it is known.
 ///
 /// # Errors
-/// The first measurement that could not be made, a name that is none, or what `take` says.
+/// Returns an error for the first measurement that fails or an unknown name, and the errors of
+/// `take`.
 pub async fn measure(
     binaries: &Binaries,
     wanted: &Wanted,
@@ -85,7 +87,8 @@ pub async fn measure(
             "rates" => rates::measure(&contestants, extent).await?,
             "burst" => burst::measure(&contestants, extent).await?,
             "simulator" => simulator::measure(&contestants[0], extent).await?,
-            // Another driver may take a second for each call: a day for a million.
+            // Only this driver: another driver may take a second for each call, so a million calls
+            // take days.
             _ => memory::growth(&contestants[..1], extent).await?,
         };
         let command = format!(

@@ -1,4 +1,5 @@
-//! A server that answers CreateVolume and ControllerPublishVolume with messages like a driver's and does nothing: what the transport alone costs.
+//! A server that answers CreateVolume and ControllerPublishVolume with messages like a driver's and
+//! does no work: it shows the cost of the transport alone.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -131,10 +132,10 @@ fn not_here() -> http::Response<Body> {
     reply
 }
 
-/// Serves on `endpoint` (`unix://PATH`) until killed.
+/// Serves on `endpoint` (`unix://PATH`) until the process is killed.
 ///
 /// # Errors
-/// When the socket cannot be bound.
+/// Returns an error when the socket cannot be bound.
 pub fn serve(endpoint: &str) -> Result<(), BenchError> {
     let socket = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
     let runtime = tokio::runtime::Builder::new_multi_thread()

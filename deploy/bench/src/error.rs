@@ -1,27 +1,27 @@
-//! Why something could not be measured.
+//! The errors of a measurement.
 
 use ebs_csi_sandbox::{CoError, WorldError};
 
-/// Why a measurement ended.
+/// The reason why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The driver refused what it must do.
+    /// The driver refused a call that it must accept.
     #[error(transparent)]
     Co(#[from] CoError),
-    /// The world broke.
+    /// The sandbox world failed.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// A look at the machine or the simulator failed.
+    /// Reading the state of the machine or of the simulator failed.
     #[error("{0}")]
     Look(#[from] std::io::Error),
-    /// A call ended with a code that is not expected here.
+    /// A call ended with an unexpected code.
     #[error("{rpc} ended with {code:?}: {message}")]
     Call {
         /// Name of the RPC.
         rpc: &'static str,
         /// gRPC code.
         code: tonic::Code,
-        /// The driver's words.
+        /// The driver's message.
         message: String,
     },
     /// Anything else.
@@ -30,7 +30,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Of a failed call.
+    /// Returns the error of a failed call.
     pub fn call(rpc: &'static str, status: &tonic::Status) -> Self {
         Self::Call {
             rpc,

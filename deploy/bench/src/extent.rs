@@ -1,20 +1,21 @@
-//! How much is measured: all or what is named, enough for a figure or just enough to see that the harness works.
+//! The extent of a run: all measurements or the named ones, with enough samples for a figure or
+//! only enough to test the harness.
 
 use crate::error::BenchError;
 
-/// How much to measure.
+/// The amount of work in each measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Tiny numbers, for a test of the harness. The figures mean nothing.
     Quick,
     /// The ordinary run.
     Usual,
-    /// Also what takes hours.
+    /// The ordinary run and the measurements that take hours.
     Full,
 }
 
 impl Extent {
-    /// The number for this extent.
+    /// Returns the number for this extent.
     pub fn of(self, quick: usize, usual: usize, full: usize) -> usize {
         match self {
             Self::Quick => quick,
@@ -23,7 +24,7 @@ impl Extent {
         }
     }
 
-    /// The option of the command line.
+    /// Returns the extent's command-line option, with a leading space.
     pub fn option(self) -> &'static str {
         match self {
             Self::Quick => " --quick",
@@ -33,10 +34,11 @@ impl Extent {
     }
 }
 
-/// What of `all` is named in `only`, in the order of `all`; all when nothing is.
+/// Returns those of `all` that `only` names, in the order of `all`; returns `all` when `only` is
+/// empty.
 ///
 /// # Errors
-/// A name that is none of them.
+/// Returns an error when `only` holds a name that is not in `all`.
 pub fn chosen(
     only: &[String],
     all: &'static [&'static str],

@@ -1,6 +1,8 @@
-//! Failover at 5,000 nodes: what node-lifecycle and the evidence cost, and how soon a dead node is acted on.
+//! Failover at 5,000 nodes: the cost of node-lifecycle and of evidence, and the time until failover
+//! acts on a dead node.
 //!
-//! The controller, node-lifecycle and simulated EC2 are processes; the API server is this process's own (`crate::api_server`).
+//! The controller, node-lifecycle and simulated EC2 are processes; the API server runs in this
+//! process (`crate::api_server`).
 
 mod calls;
 mod churn;
@@ -18,10 +20,12 @@ use testbed::{Size, Testbed};
 /// The names of the measurements, in their order.
 pub const MEASUREMENTS: [&str; 2] = ["steady", "churn"];
 
-/// Measures what `only` names, all when it names nothing; each figure goes to `take` as soon as it is there.
+/// Makes the measurements that `only` names, or all when it is empty, and passes each figure to
+/// `take` as soon as it is known.
 ///
 /// # Errors
-/// The first measurement that could not be made, a name that is none, or what `take` says.
+/// Returns an error for the first measurement that fails or an unknown name, and the errors of
+/// `take`.
 pub async fn measure(
     binaries: &Binaries,
     only: &[String],
@@ -43,7 +47,8 @@ pub async fn measure(
     Ok(())
 }
 
-/// One cluster, looked at while all is well, while many nodes are suspect, and while nodes die.
+/// Measures one cluster while all nodes are healthy, while many nodes are suspect, and while nodes
+/// die.
 async fn steady(binaries: &Binaries, extent: Extent) -> Result<Vec<Figure>, BenchError> {
     let size = Size {
         nodes: extent.of(60, 5_000, 5_000),

@@ -1,5 +1,5 @@
-//! Measures the driver side by side with its bound, and with another driver's programs where they are given: it speaks CSI to the one side
-//! and lets the EC2 simulator be the other.
+//! Measures the driver side by side with its lower bound, and with another driver's programs where
+//! they are given. The bench is the driver's CSI caller, and the EC2 simulator stands in for EC2.
 
 mod api_server;
 pub mod controller;

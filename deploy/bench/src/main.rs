@@ -24,15 +24,18 @@ struct Command {
 enum What {
     /// Stage, publish and their reverse, memory, many at once, growth. Needs root.
     Node(Run),
-    /// Attempts, makespan, latency, throughput, fairness, processor time, memory, start. Needs root.
+    /// Attempts, makespan, latency, throughput, fairness, processor time, memory, start. Needs
+    /// root.
     Controller(Run),
-    /// node-lifecycle and the evidence at 5,000 nodes: memory, EC2 calls, time from evidence to act, churn. Needs root.
+    /// node-lifecycle and the evidence at 5,000 nodes: memory, EC2 calls, time from evidence to
+    /// act, churn. Needs root.
     Failover(Run),
     /// All of them.
     All(Run),
     /// Write the page and its pictures from the kept results.
     Report(Report),
-    /// Answer the controller's calls with nothing behind them (the bound of throughput; started by `controller`).
+    /// Answer the controller's calls with nothing behind them (the bound of throughput; started by
+    /// `controller`).
     #[command(hide = true)]
     Echo {
         /// Socket to serve, `unix://PATH`.
@@ -49,10 +52,12 @@ struct Run {
     /// Also what takes hours: 5,000 volumes at EC2's own rates, a million calls, 100,000 cycles.
     #[arg(long)]
     full: bool,
-    /// Only these figures, by the name of their measurement (not with `all`, whose parts have different ones).
+    /// Only these figures, by the name of their measurement (not with `all`, whose parts have
+    /// different ones).
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     only: Vec<String>,
-    /// Another driver's program, measured in turns with this one: its controller (`PATH controller --endpoint=…`), its node service (`PATH node --endpoint=…`).
+    /// Another driver's program, measured in turns with this one: its controller
+    /// (`PATH controller --endpoint=…`), its node service (`PATH node --endpoint=…`).
     #[arg(long, value_name = "PATH", env = "PEER_BIN")]
     peer_bin: Option<PathBuf>,
     /// Directory for the results with all samples.

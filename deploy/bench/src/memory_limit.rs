@@ -1,16 +1,18 @@
-//! A memory cgroup, as a container runtime gives each container: version 2, or version 1 where the machine has that.
+//! A memory cgroup like those that a container runtime makes for containers: version 2, or version
+//! 1 where the machine uses that.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A cgroup with a limit, removed when dropped.
+/// A cgroup with a memory limit, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
     directory: PathBuf,
     outside: PathBuf,
 }
 
-/// This process inside the limit, until dropped. Children that it starts meanwhile stay inside.
+/// The membership of this process in the cgroup, until dropped. Children that the process starts
+/// meanwhile stay in the cgroup.
 #[derive(Debug)]
 pub(crate) struct Inside<'a> {
     limit: &'a MemoryLimit,
@@ -26,10 +28,11 @@ fn in_file(path: &Path, text: &str) -> io::Result<()> {
 }
 
 impl MemoryLimit {
-    /// A new cgroup beneath this process's own, with at most `bytes`.
+    /// Makes a new cgroup beneath this process's own, with a limit of `bytes`.
     ///
     /// # Errors
-    /// When the machine has no memory controller that may be used, with the file that could not be written.
+    /// Returns an error that names the file that could not be written when the machine has no
+    /// usable memory controller.
     pub(crate) fn make(bytes: u64) -> io::Result<Self> {
         let name = format!("ebs-csi-bench-{}", std::process::id());
         let own = std::fs::read_to_string("/proc/self/cgroup")?;
@@ -41,7 +44,7 @@ impl MemoryLimit {
         } else {
             let path = path_of(&own, "")
                 .ok_or_else(|| io::Error::other("/proc/self/cgroup names no memory controller"))?;
-            // Version 2 allows processes in the leaves alone.
+            // Version 2 allows processes only in leaf cgroups.
             let parent = Path::new("/sys/fs/cgroup").join(path);
             in_file(&parent.join("cgroup.subtree_control"), "+memory")?;
             (parent, "memory.max")
@@ -55,10 +58,10 @@ impl MemoryLimit {
         Ok(limit)
     }
 
-    /// Takes this process inside.
+    /// Moves this process into the cgroup.
     ///
     /// # Errors
-    /// As write(2) on `cgroup.procs`.
+    /// Returns the errors of write(2) on `cgroup.procs`.
     pub(crate) fn enter(&self) -> io::Result<Inside<'_>> {
         let own = std::process::id().to_string();
         in_file(&self.directory.join("cgroup.procs"), &own)?;
@@ -76,13 +79,13 @@ impl MemoryLimit {
         })
     }
 
-    /// Processes inside that the kernel killed for want of memory.
+    /// Returns how many processes in the cgroup the kernel's OOM killer has killed.
     pub(crate) fn kills(&self) -> f64 {
         self.number(&["memory.oom_control", "memory.events"], "oom_kill ")
             .unwrap_or(0.0)
     }
 
-    /// The most that was ever charged, in MiB.
+    /// Returns the greatest amount of memory that was charged so far, in MiB.
     pub(crate) fn most_mib(&self) -> f64 {
         self.number(&["memory.max_usage_in_bytes", "memory.peak"], "")
             .unwrap_or(0.0)
@@ -90,7 +93,7 @@ impl MemoryLimit {
     }
 }
 
-/// The path behind `:controller:` in `/proc/PID/cgroup` (cgroups(7)), relative.
+/// Returns the path behind `:controller:` in `/proc/PID/cgroup` (cgroups(7)), made relative.
 fn path_of<'t>(table: &'t str, controller: &str) -> Option<&'t str> {
     table.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -111,7 +114,7 @@ impl Drop for Inside<'_> {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        // Those who are still inside go back first, or the directory cannot be removed.
+        // The remaining processes move back first, because a cgroup with members cannot be removed.
         let inside = std::fs::read_to_string(self.directory.join("cgroup.procs"));
         for pid in inside.unwrap_or_default().lines() {
             let _ = in_file(&self.outside.join("cgroup.procs"), pid);

@@ -1,4 +1,5 @@
-//! The node's figures: stage, publish and their reverse against bare system calls, memory, many at once, growth.
+//! The node's figures: stage, publish and their reverse against bare system calls, memory, many
+//! volumes at once, memory growth.
 
 mod contestant;
 mod cycles;
@@ -17,24 +18,25 @@ use crate::extent::{Extent, chosen};
 use crate::report::figure::Figure;
 use contestant::Contestant;
 
-/// What to measure.
+/// The selection of measurements.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Names of measurements; empty: all.
+    /// Names of measurements; empty means all.
     pub only: Vec<String>,
-    /// Another driver's program, whose node service is measured where it can be.
+    /// Another driver's program; its node service takes part in the measurements that allow it.
     pub peer: Option<PathBuf>,
-    /// How much.
+    /// The extent of each measurement.
     pub extent: Extent,
 }
 
 /// The names of the measurements, in their order.
 pub const MEASUREMENTS: [&str; 5] = ["memory", "ext4", "xfs", "parallel", "growth"];
 
-/// Measures what is wanted; each figure goes to `take` as soon as it is there.
+/// Makes the wanted measurements and passes each figure to `take` as soon as it is known.
 ///
 /// # Errors
-/// The first measurement that could not be made, a name that is none, or what `take` says.
+/// Returns an error for the first measurement that fails or an unknown name, and the errors of
+/// `take`.
 pub async fn measure(
     binaries: &Binaries,
     wanted: &Wanted,

@@ -1,19 +1,20 @@
-//! What live processes use: processor time and memory (proc(5)).
+//! Processor time and memory of live processes (proc(5)).
 
 use std::io;
 
 use ebs_csi_sandbox::audit::pss_kib;
 
-/// Clock ticks per second in `/proc/PID/stat`: USER_HZ, 100 on every Linux of today (time(7)).
+/// Clock ticks per second in `/proc/PID/stat`: USER_HZ, 100 on every current Linux (time(7)).
 const TICKS: f64 = 100.0;
 
-/// Seconds of processor time that `pid` and its threads have used, in user and system mode.
+/// Returns the seconds of processor time that `pid` and its threads have used, in user and system
+/// mode.
 ///
 /// # Errors
-/// When it does not run.
+/// Returns an error when the process does not run.
 pub(crate) fn cpu_seconds(pid: i32) -> io::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name in parentheses may hold anything.
+    // The name in parentheses may contain spaces and parentheses.
     let fields: Vec<&str> = stat
         .rsplit_once(')')
         .map(|(_, rest)| rest.split_ascii_whitespace().collect())
@@ -25,7 +26,8 @@ pub(crate) fn cpu_seconds(pid: i32) -> io::Result<f64> {
     }
 }
 
-/// Proportional set size of all of `pids` together, in MiB. One that has ended counts nothing.
+/// Returns the sum of the proportional set sizes of `pids`, in MiB. A process that has ended counts
+/// zero.
 pub(crate) fn memory_mib(pids: &[i32]) -> f64 {
     let kib: u64 = pids.iter().filter_map(|pid| pss_kib(*pid).ok()).sum();
     kib_to_mib(kib)
@@ -39,10 +41,10 @@ fn kib_to_mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
 
-/// The greatest resident set that `pid` has had, in MiB.
+/// Returns the peak resident set size of `pid`, in MiB.
 ///
 /// # Errors
-/// When it does not run.
+/// Returns an error when the process does not run.
 pub(crate) fn peak_mib(pid: i32) -> io::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -51,10 +53,10 @@ pub(crate) fn peak_mib(pid: i32) -> io::Result<f64> {
         .ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no VmHWM")))
 }
 
-/// The kinds of memory of `pid`, in MiB, as `smaps_rollup` tells them.
+/// Returns the kinds of memory of `pid` in `smaps_rollup`, in MiB.
 ///
 /// # Errors
-/// When it does not run.
+/// Returns an error when the process does not run.
 pub(crate) fn memory_kinds(pid: i32) -> io::Result<Vec<(&'static str, f64)>> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let kib = |name: &str| {
@@ -66,7 +68,7 @@ pub(crate) fn memory_kinds(pid: i32) -> io::Result<Vec<(&'static str, f64)>> {
     };
     Ok(vec![
         ("anonymous", kib("Pss_Anon")),
-        // Programs that lie on a tmpfs are counted as shared memory.
+        // Pages of programs on a tmpfs count as shared memory.
         ("pages of files", kib("Pss_File") + kib("Pss_Shmem")),
     ])
 }

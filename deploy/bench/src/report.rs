@@ -1,4 +1,4 @@
-//! What was measured, as figures with targets, and how it is kept and shown.
+//! Measured figures with targets: how they are stored and shown.
 
 mod bar_chart;
 pub mod figure;

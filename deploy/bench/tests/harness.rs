@@ -1,5 +1,5 @@
-//! The harness on the smallest numbers, with whatever build the tests use: each figure comes out, is written, and becomes a page. No
-//! number is looked at beyond what counts exactly.
+//! Runs the harness with the smallest numbers and whatever build the tests use: each figure is
+//! measured, written, and turned into a page. The tests check only numbers that are exact counts.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use ebs_csi_bench::report::figure::Role;
 use ebs_csi_bench::report::results::Results;
 
-/// The programs lie beside the bench's.
+/// Returns a command that runs the bench; the other programs lie beside it.
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ebs-csi-bench"));
     command.args(arguments);
@@ -131,7 +131,8 @@ fn F48_failover_is_measured_in_a_small_cluster() {
         return;
     };
     assert_eq!(results.figures.len(), 7);
-    // Every node that died was tainted, emptied and let back in, and no other was touched: the bench itself says so, or fails.
+    // Every node that died was tainted, emptied and admitted again, and no other node was touched;
+    // otherwise the bench fails.
     let died = &results
         .figures
         .iter()
@@ -140,7 +141,7 @@ fn F48_failover_is_measured_in_a_small_cluster() {
     assert!(died.is_some_and(|row| row.summary.count >= 1));
 }
 
-/// Measures the driver `other` beside this one. The results go beside it.
+/// Measures the driver `other` beside this one. The results are written beside `other`.
 fn each_figure_has_a_row_of(part: &str, only: &str, figures: usize, other: &Path) {
     let out = other.with_file_name("out");
     let done = bench(&[part, "--quick", "--only", only])
@@ -179,7 +180,7 @@ fn other_drivers_controller_is_measured_alongside() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("mode");
     };
     open(directory.path());
-    // The same driver behind the other's command line will do.
+    // This driver stands in for the other one, behind the other's command line.
     let built = Path::new(env!("CARGO_BIN_EXE_ebs-csi-bench")).with_file_name("ebs-csi-controller");
     let program = directory.path().join("controller-program");
     std::fs::copy(built, &program).expect("the controller is built");
@@ -201,8 +202,8 @@ fn other_drivers_node_service_is_measured_alongside() {
     }
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().expect("a directory");
-    // The same driver behind the other's command line will do. It is told what the other needs not know: where kubelet's directory is, and
-    // that loop devices are volumes.
+    // This driver stands in for the other one, behind the other's command line. It needs two flags
+    // that the other does not: kubelet's directory, and that loop devices are volumes.
     let built = Path::new(env!("CARGO_BIN_EXE_ebs-csi-bench")).with_file_name("aws-ebs-csi-driver");
     let other = directory.path().join("other-driver");
     let script = format!(

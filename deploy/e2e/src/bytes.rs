@@ -1,4 +1,4 @@
-//! Bytes that are written in one place and must be found in another.
+//! Test data that is written in one place and must be found in another.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -7,10 +7,10 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 const LENGTH: usize = 256 << 10;
-/// Where a raw device is written.
+/// The offset of the data on a raw device.
 const OFFSET: u64 = 8 << 20;
 
-/// A quarter of a mebibyte that `seed` determines.
+/// Returns a quarter of a mebibyte of data that depends only on `seed`.
 pub fn of(seed: &str) -> Vec<u8> {
     let mut block = Sha256::digest(seed.as_bytes()).to_vec();
     let mut all = Vec::with_capacity(LENGTH);
@@ -21,10 +21,10 @@ pub fn of(seed: &str) -> Vec<u8> {
     all
 }
 
-/// Writes the bytes of `seed` to a published volume, and syncs.
+/// Writes the data of `seed` to a published volume and syncs it.
 ///
 /// # Panics
-/// When that fails.
+/// Panics when the write fails.
 pub fn write(target: &Path, block: bool, seed: &str) {
     let mut file = if block {
         let mut device = File::options()
@@ -40,10 +40,10 @@ pub fn write(target: &Path, block: bool, seed: &str) {
     file.sync_all().expect("synced");
 }
 
-/// Proves that the bytes of `seed` are on a published volume.
+/// Verifies that the data of `seed` is on a published volume.
 ///
 /// # Panics
-/// When they are not.
+/// Panics when it is not.
 pub fn prove(target: &Path, block: bool, seed: &str) {
     let found = if block {
         let mut device = File::open(target).expect("the device can be opened");
@@ -61,10 +61,10 @@ pub fn prove(target: &Path, block: bool, seed: &str) {
     );
 }
 
-/// A digest of a whole file or device; holes cost nothing to skip in a sparse file's image.
+/// Returns a digest of a whole file or device. Skips the holes of a sparse file.
 ///
 /// # Panics
-/// When it cannot be read.
+/// Panics when the file cannot be read.
 pub fn digest(path: &Path) -> String {
     use rustix::fs::{SeekFrom as Where, seek};
     let mut file = File::open(path).expect("the image can be opened");
@@ -73,7 +73,8 @@ pub fn digest(path: &Path) -> String {
     digest.update(end.to_le_bytes());
     let mut at = 0;
     let mut buffer = vec![0; 1 << 20];
-    // Only what was ever written is looked at, and of that only what is not zero: an image may grow or lose holes without a change.
+    // Only blocks that were written and are not zero count: an image may gain or lose holes without
+    // a change of its content.
     while let Ok(data) = seek(&file, Where::Data(at)) {
         let hole = seek(&file, Where::Hole(data)).unwrap_or(end);
         file.seek(SeekFrom::Start(data)).expect("seek");

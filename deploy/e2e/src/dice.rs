@@ -1,16 +1,17 @@
-//! Chance that a seed decides (SplitMix64).
+//! Random numbers from a seed (SplitMix64).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// One sequence; its users share it.
+/// One sequence of numbers, which its users share.
 #[derive(Debug)]
 pub struct Dice(AtomicU64);
 
 impl Dice {
-    /// The sequence of this seed.
+    /// Returns the sequence of this seed.
     pub fn of(seed: u64) -> Self {
-        // Not the step of the sequence: neighbours would be one sequence, shifted.
+        // The factor differs from the sequence's step; otherwise neighbouring seeds would give the
+        // same sequence, shifted.
         Self(AtomicU64::new(seed.wrapping_mul(0xd134_2543_de82_ef95)))
     }
 
@@ -22,17 +23,17 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// 0 to `n - 1`.
+    /// Returns a number from 0 to `n - 1`.
     pub fn below(&self, n: u64) -> u64 {
         self.number() % n
     }
 
-    /// True so often of a hundred times.
+    /// Returns true with a probability of `often` percent.
     pub fn percent(&self, often: u64) -> bool {
         self.below(100) < often
     }
 
-    /// A span between the two, in milliseconds.
+    /// Returns a duration from `from` up to, but not including, `to` milliseconds.
     pub fn millis(&self, from: u64, to: u64) -> Duration {
         Duration::from_millis(from + self.below((to - from).max(1)))
     }

@@ -1,25 +1,25 @@
-//! The JUnit report of csi-sanity (Ginkgo's form).
+//! Reads the JUnit report of csi-sanity (in Ginkgo's form).
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-/// How a case ended.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It passed.
+    /// The case passed.
     Passed,
-    /// It was skipped, with Ginkgo's words.
+    /// The case was skipped, with Ginkgo's message.
     Skipped(String),
-    /// It failed, with Ginkgo's words.
+    /// The case failed, with Ginkgo's message.
     Failed(String),
 }
 
 /// One test case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Its full name.
+    /// The full name.
     pub name: String,
-    /// How it ended.
+    /// The result.
     pub verdict: Verdict,
 }
 
@@ -39,7 +39,7 @@ fn attribute(tag: &BytesStart<'_>, key: &str) -> String {
 /// Reads a report.
 ///
 /// # Errors
-/// What is wrong with its XML.
+/// Returns a description of what is wrong with the report's XML.
 pub fn parse(xml: &str) -> Result<Vec<Case>, String> {
     let mut reader = Reader::from_str(xml);
     let mut cases: Vec<Case> = Vec::new();

@@ -1,4 +1,5 @@
-//! The driver as one program on one socket (`aws-ebs-csi-driver all`), inside a node of the world.
+//! Runs the driver as one program on one socket (`aws-ebs-csi-driver all`), inside a node of the
+//! world.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -22,10 +23,11 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Starts it in the mount namespace of node `index`, with further `flags`, and waits until its socket answers.
+    /// Starts the launcher in the mount namespace of node `index`, with further `flags`, and waits
+    /// until its socket answers.
     ///
     /// # Panics
-    /// When it does not get ready in 20 s.
+    /// Panics when the launcher is not ready within 20 s.
     pub async fn start(program: &Path, setting: &Setting, index: usize, flags: &[&str]) -> Self {
         let node = &setting.world.nodes[index];
         let directory = setting.world.state_dir().join("all");
@@ -96,12 +98,13 @@ impl Launcher {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The one socket.
+    /// Returns the launcher's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Where one of its processes differs from its profile in the policy. That the helper was started with `--sandbox` is no difference here.
+    /// Returns the deviations of the launcher's processes from their profiles in the policy.
+    /// Ignores that the helper was started with `--sandbox`.
     pub fn deviations(&self) -> Vec<String> {
         let Some(root) = self.child.id() else {
             return vec!["the launcher does not run".to_owned()];
@@ -143,10 +146,10 @@ impl Launcher {
         found
     }
 
-    /// Tells it to end.
+    /// Ends the launcher with SIGTERM.
     ///
     /// # Panics
-    /// When it or one of its processes does not.
+    /// Panics when the launcher or one of its processes does not end.
     pub async fn stop(mut self) {
         let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
         let members = pid.map(family).unwrap_or_default();
@@ -170,7 +173,7 @@ impl Launcher {
     }
 }
 
-/// A process and all that descends from it.
+/// Returns a process and all its descendants.
 fn family(root: i32) -> Vec<i32> {
     let mut found = vec![root];
     let mut next = 0;

@@ -1,5 +1,6 @@
-//! A socket behind which one of several replicas answers: the one whose sidecar leads. When the lead goes elsewhere, every connection ends, as when a sidecar loses its
-//! lease and ends, and the next one is made to the new leader's replica.
+//! A socket that forwards to one of several replicas: the one whose sidecar is the leader. A change
+//! of leader ends every connection, as when a sidecar loses its lease and exits, and the next
+//! connection reaches the new leader's replica.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The way from callers to the replica that leads. It ends when this is dropped.
+/// The forwarding from callers to the leader's replica. It ends when dropped.
 #[derive(Debug)]
 pub struct Leader {
     socket: PathBuf,
@@ -18,10 +19,10 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Listens at `socket`; the first of these replicas leads.
+    /// Listens at `socket`; the first of these replicas is the leader's.
     ///
     /// # Errors
-    /// As bind(2).
+    /// Returns the errors of bind(2).
     pub fn new(socket: PathBuf, replicas: Vec<PathBuf>) -> io::Result<Self> {
         let listener = UnixListener::bind(&socket)?;
         let (at, leads) = watch::channel(0);
@@ -46,17 +47,17 @@ impl Leader {
         })
     }
 
-    /// Where callers connect.
+    /// Returns the socket to which callers connect.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Which replica leads.
+    /// Returns the index of the leader's replica.
     pub fn at(&self) -> usize {
         *self.at.borrow()
     }
 
-    /// The next replica leads.
+    /// Makes the next replica the leader's.
     pub fn hand_over(&self) {
         self.at.send_modify(|at| *at = (*at + 1) % self.replicas);
     }
@@ -68,7 +69,7 @@ impl Drop for Leader {
     }
 }
 
-/// Carries bytes both ways until an end closes.
+/// Copies bytes in both directions until an end closes.
 async fn carry(mut caller: UnixStream, replica: &Path) -> io::Result<()> {
     let mut replica = UnixStream::connect(replica).await?;
     tokio::io::copy_bidirectional(&mut caller, &mut replica)
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// Says its number to whoever connects, and keeps the line open.
+    /// Sends its number to each caller and keeps the connection open.
     fn replica(socket: &Path, number: u8) -> JoinHandle<()> {
         let listener = UnixListener::bind(socket).unwrap();
         tokio::spawn(async move {

@@ -1,4 +1,5 @@
-//! Tests of the real processes together, and of the repository's own rules: see `tests/`. This library is what those tests share.
+//! Tests of the real processes together, and of the repository's own rules: see `tests/`. This
+//! library holds the code that those tests share.
 
 pub mod bytes;
 pub mod dice;

@@ -1,4 +1,4 @@
-//! A volume's whole life as a list of steps, so that a test can put something between any two.
+//! The life cycle of a volume as a list of steps, so that a test can act between any two of them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::bytes;
 /// Bytes in a GiB.
 pub const GIB: i64 = 1 << 30;
 
-/// One step of a life. In the order of [`Step::ALL`] they make a whole life.
+/// One step of a life cycle. [`Step::ALL`] in order is a whole life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
     /// CreateVolume.
@@ -20,7 +20,7 @@ pub enum Step {
     Attach,
     /// NodeStageVolume.
     Stage,
-    /// NodePublishVolume; then bytes are written.
+    /// NodePublishVolume, then a write of test data.
     Publish,
     /// NodeUnpublishVolume.
     Unpublish,
@@ -30,21 +30,24 @@ pub enum Step {
     Detach,
     /// ControllerPublishVolume to the second node.
     AttachElsewhere,
-    /// NodeStageVolume there.
+    /// NodeStageVolume on the second node.
     StageElsewhere,
-    /// NodePublishVolume there; then the bytes must be found.
+    /// NodePublishVolume on the second node, where the test data must be found.
     PublishElsewhere,
-    /// ControllerExpandVolume and ControllerModifyVolume at once.
+    /// ControllerExpandVolume and ControllerModifyVolume concurrently.
     ExpandAndModify,
-    /// NodeExpandVolume while it is published.
+    /// NodeExpandVolume while the volume is published.
     NodeExpand,
     /// CreateSnapshot until it is ready.
     Snapshot,
-    /// CreateVolume from the snapshot, attach, stage, publish; the bytes must be found; the way back.
+    /// CreateVolume from the snapshot, attach, stage, publish; the test data must be found; then
+    /// the reverse steps.
     Restore,
-    /// CreateVolume from the volume, attach, stage, publish; the bytes must be found; the way back.
+    /// CreateVolume from the volume, attach, stage, publish; the test data must be found; then the
+    /// reverse steps.
     Clone,
-    /// NodeUnpublishVolume and NodeUnstageVolume on the second node; the bytes must be there until then.
+    /// NodeUnpublishVolume and NodeUnstageVolume on the second node; the test data must be there
+    /// until then.
     LeaveElsewhere,
     /// ControllerUnpublishVolume from the second node.
     DetachElsewhere,
@@ -76,12 +79,12 @@ impl Step {
     ];
 }
 
-/// What went wrong in a step.
+/// The failure of a step.
 #[derive(Debug)]
 pub enum LifeError {
-    /// The driver's last answer.
+    /// The driver's last answer was an error.
     Co(CoError),
-    /// The driver said that it was done, and it was not.
+    /// The driver reported success, but the effect is missing.
     Untrue(String),
 }
 
@@ -100,7 +103,7 @@ impl From<CoError> for LifeError {
     }
 }
 
-/// A volume and what has happened to it.
+/// A volume and its state in the life cycle.
 #[derive(Clone, Debug)]
 pub struct Life {
     co: Co,
@@ -124,7 +127,7 @@ where
 }
 
 impl Life {
-    /// A life that has not begun, on the first two nodes of a setting.
+    /// Prepares a life cycle on the first two nodes of a setting.
     pub fn of(setting: &crate::Setting, claim: Claim) -> Self {
         Self {
             co: setting.co.clone(),
@@ -139,20 +142,21 @@ impl Life {
         }
     }
 
-    /// The volume, once it exists.
+    /// Returns the volume, once it exists.
     pub fn volume(&self) -> Option<&Volume> {
         self.volume.as_ref()
     }
 
-    /// Where it is published.
+    /// Returns where the volume is published.
     pub fn published(&self) -> Option<&Published> {
         self.published.as_ref()
     }
 
-    /// Takes one step, with retries as the sidecars and kubelet make them, and proves its outcome.
+    /// Takes one step, with retries like those of the sidecars and kubelet, and verifies its
+    /// effect.
     ///
     /// # Errors
-    /// The driver's last answer, or what it promised in vain.
+    /// Returns the driver's last answer, or the effect that is missing.
     pub async fn step(&mut self, step: Step) -> Result<(), LifeError> {
         match step {
             Step::Create => self.create().await,
@@ -280,7 +284,7 @@ impl Life {
     async fn node_expand(&mut self) -> Result<(), LifeError> {
         let volume = happened(self.volume.as_ref(), "the creation")?;
         if self.claim.content == ext4() && !may_grow_mounted_ext4() {
-            // Staging grows what is smaller than its disk.
+            // Staging grows a file system that is smaller than its disk.
             self.unpublish(1).await?;
             self.unstage(1).await?;
             self.stage(1).await?;
@@ -295,7 +299,7 @@ impl Life {
         } else {
             size_of_filesystem(&published.path)
         };
-        // A file system keeps some of its space for itself.
+        // A file system uses some of the space for its metadata.
         let least = volume.bytes
             - if volume.is_block() {
                 0
@@ -319,7 +323,7 @@ impl Life {
         Ok(())
     }
 
-    /// A copy lives on the second node, beside its source.
+    /// Creates a copy and uses it on the second node, beside its source.
     async fn copy(&mut self, source: Source, what: &str) -> Result<(), LifeError> {
         let mut claim = self.claim.clone().from_source(source);
         claim.name = format!("{}-{what}", self.claim.name);
@@ -359,7 +363,8 @@ fn ext4() -> Content {
     }
 }
 
-/// The kernel grows a mounted ext4 only for a process with CAP_SYS_RESOURCE (linux fs/ext4/ioctl.c), which not every machine has to give.
+/// Returns whether this machine can grow a mounted ext4: the kernel allows that only to a process
+/// with CAP_SYS_RESOURCE (linux fs/ext4/ioctl.c), which not every machine can grant.
 fn may_grow_mounted_ext4() -> bool {
     const SYS_RESOURCE: u64 = 1 << 24;
     ebs_csi_sandbox::audit::bounding_of_this_process().is_ok_and(|set| set & SYS_RESOURCE != 0)

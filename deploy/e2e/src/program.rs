@@ -1,13 +1,14 @@
-//! One program run by itself: how it ends and what it says.
+//! Runs one program by itself and records its exit status and its output.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The end of a program.
+/// The result of a program.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Exit status; `None` after a signal or when it had to be killed because it did not end in 20 s.
+    /// Exit status; `None` after a signal, and when the program was killed because it did not end
+    /// within 20 s.
     pub status: Option<i32>,
     /// Standard output.
     pub stdout: String,
@@ -15,7 +16,7 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// A program with this environment and no other.
+/// Returns a command with this environment and `PATH` only.
 pub fn bare(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Command {
     let mut command = Command::new(program);
     command
@@ -30,10 +31,10 @@ pub fn bare(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) ->
     command
 }
 
-/// Runs it to its end.
+/// Runs the command to its end.
 ///
 /// # Panics
-/// When it cannot be started.
+/// Panics when the program cannot be started.
 pub fn run(mut command: Command) -> Ended {
     let mut child = command.spawn().expect("the program can be started");
     let until = Instant::now() + Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! What the driver asked of EC2, as the simulator wrote it down.
+//! The driver's requests to EC2, from the simulator's journal.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use ebs_csi_sandbox::Simulator;
 use ebs_csi_sandbox::demo::Ec2;
 use serde_json::{Value, json};
 
-/// A volume as DescribeVolumes shows it.
+/// A volume as in the reply of DescribeVolumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// `available`, `in-use`, …
@@ -20,7 +20,7 @@ pub struct Shown {
     pub iops: Option<i64>,
     /// MiB per second.
     pub throughput: Option<i64>,
-    /// Instances that have it.
+    /// Instances to which the volume is attached.
     pub instances: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    /// Of this simulator.
+    /// Returns access to this simulator's journal.
     pub fn new(simulator: &'a Simulator) -> Self {
         Self {
             simulator,
@@ -40,17 +40,18 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// The number of the last request so far.
+    /// Returns the number of the last request so far.
     pub async fn mark(&self) -> u64 {
         self.ec2.last().await.expect("the simulator answers")
     }
 
-    /// Requests after `mark`.
+    /// Returns the requests after `mark`.
     pub async fn since(&self, mark: u64) -> Vec<Value> {
         self.ec2.journal(mark).await.expect("the simulator answers")
     }
 
-    /// Requests after `mark` that changed something or would have: everything but Describe calls and dry runs.
+    /// Returns the requests after `mark` that changed something or tried to: all but Describe
+    /// calls, GetCallerIdentity and dry runs.
     pub async fn mutations(&self, mark: u64) -> Vec<Value> {
         let mut records = self.since(mark).await;
         records.retain(|record| {
@@ -62,7 +63,7 @@ impl<'a> Requests<'a> {
         records
     }
 
-    /// How often each mutating action after `mark` had an effect.
+    /// Returns how often each mutating action after `mark` had an effect.
     pub async fn effective(&self, mark: u64) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for record in self.mutations(mark).await {
@@ -81,7 +82,7 @@ impl<'a> Requests<'a> {
     /// Waits until the driver has sent `action` after `mark`.
     ///
     /// # Panics
-    /// When it has not in 20 s.
+    /// Panics when the driver has not done so within 20 s.
     pub async fn until(&self, mark: u64, action: &str) -> Value {
         for _ in 0..10_000 {
             if let Some(found) = self
@@ -100,7 +101,7 @@ impl<'a> Requests<'a> {
         );
     }
 
-    /// What EC2 shows of a volume.
+    /// Returns EC2's view of a volume.
     pub async fn volume(&self, id: &str) -> Option<Shown> {
         let shown = self.ec2.volume(id).await.expect("the simulator answers")?;
         Some(Shown {
@@ -113,13 +114,13 @@ impl<'a> Requests<'a> {
         })
     }
 
-    /// Whether an instance has the volume, by what EC2 shows.
+    /// Returns whether EC2 shows the volume attached to an instance.
     pub async fn holds(&self, volume: &str, instance: &str) -> bool {
         let shown = self.volume(volume).await;
         shown.is_some_and(|shown| shown.instances.iter().any(|of| of == instance))
     }
 
-    /// How many volumes carry this name tag.
+    /// Returns how many volumes have this name tag.
     pub async fn named(&self, name: &str) -> usize {
         self.ec2
             .volumes("tag:CSIVolumeName", name)
@@ -128,17 +129,17 @@ impl<'a> Requests<'a> {
             .len()
     }
 
-    /// Adds a fault.
+    /// Adds a fault rule.
     pub async fn fault(&self, rule: Value) {
         self.ec2.fault(rule).await.expect("the simulator takes it");
     }
 
-    /// Removes all faults.
+    /// Removes all fault rules.
     pub async fn no_faults(&self) {
         self.ec2.no_faults().await.expect("the simulator answers");
     }
 
-    /// Refuses connections for `ms` milliseconds.
+    /// Makes the simulator refuse connections for `ms` milliseconds.
     pub async fn outage(&self, ms: u64) {
         self.simulator
             .post("/v1/outage", &json!({ "for_ms": ms }))

@@ -1,4 +1,4 @@
-//! Histories that are decided by seeds, several at a time.
+//! Runs histories that depend on seeds, several at a time.
 
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Builder;
 
-/// The seeds that `HISTORY_SEEDS` names (`7`, `1-200`); without it the first `many`.
+/// Returns the seeds in `HISTORY_SEEDS` (`7`, `1-200`), or the first `many` seeds without that
+/// variable.
 fn chosen(many: u64) -> RangeInclusive<u64> {
     let Ok(given) = std::env::var("HISTORY_SEEDS") else {
         return 1..=many;
@@ -19,8 +20,8 @@ fn chosen(many: u64) -> RangeInclusive<u64> {
     }
 }
 
-/// Runs the history of each seed, `at_once` of them at a time, and fails when one went wrong. Answers what the others made of themselves; a
-/// history that answers `None` cannot run here, and ends its thread.
+/// Runs the history of each seed, `at_once` of them at a time. Returns their results, and panics
+/// when one failed. A history that returns `None` cannot run here; it ends its thread.
 pub fn each<T: Debug + Send>(
     many: u64,
     at_once: usize,

@@ -1,4 +1,4 @@
-//! A world for one test: started where it can be, proved clean when the test is over.
+//! A world for one test: started where possible, and verified to be clean after the test.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::requests::Requests;
 
-/// EC2's times: short, and none is zero, so that every intermediate state can be seen.
+/// EC2's latencies: short, but never zero, so that every intermediate state can be observed.
 const SCENARIO: &str = "\
 profile = \"fast\"
 [latency]
@@ -27,7 +27,7 @@ modify_complete = { fixed_ms = 60 }
 snapshot = { fixed_ms = 100 }
 ";
 
-/// The programs that a world is made of.
+/// The programs of a world.
 const PROGRAMS: [&str; 5] = [
     "ebs-csi-sandbox",
     "ec2-sim",
@@ -36,7 +36,7 @@ const PROGRAMS: [&str; 5] = [
     "ebs-csi-mount-helper",
 ];
 
-/// A running world and those who use it.
+/// A running world with its sidecars and kubelets.
 #[derive(Debug)]
 pub struct Setting {
     /// Simulator, controller and nodes.
@@ -47,7 +47,8 @@ pub struct Setting {
     pub kubelets: Vec<Kubelet>,
 }
 
-/// Where the built programs are; `None`, with the reason printed, where one of `needed` is not there or this is not root.
+/// Returns the built programs. Prints the reason and returns `None` when one of `needed` is missing
+/// or this is not root.
 pub fn binaries(needed: &[&str]) -> Option<Binaries> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: block devices, mounts and confinement need root");
@@ -63,7 +64,7 @@ pub fn binaries(needed: &[&str]) -> Option<Binaries> {
     Some(binaries)
 }
 
-/// Retries as a sidecar makes them, but without its long pauses.
+/// Returns a sidecar's retry policy without its long waits.
 fn impatient(patience: Patience) -> Patience {
     Patience {
         first_wait: Duration::from_millis(50),
@@ -74,12 +75,12 @@ fn impatient(patience: Patience) -> Patience {
 }
 
 impl Setting {
-    /// Starts a world; `None`, with the reason printed, where there can be none.
+    /// Starts a world. Prints the reason and returns `None` where no world can run.
     pub async fn start() -> Option<Self> {
         Self::with(|_| {}).await
     }
 
-    /// Starts a world whose options `adjust` has changed.
+    /// Starts a world with the options that `adjust` has changed.
     pub async fn with(adjust: impl FnOnce(&mut WorldOptions)) -> Option<Self> {
         let mut options = WorldOptions::new(binaries(&PROGRAMS)?);
         options.scenario = SCENARIO.to_owned();
@@ -105,17 +106,17 @@ impl Setting {
         })
     }
 
-    /// What the driver asked of EC2.
+    /// Returns the driver's requests to EC2.
     pub fn requests(&self) -> Requests<'_> {
         Requests::new(&self.world.simulator)
     }
 
-    /// The instance of node `index`.
+    /// Returns the instance of node `index`.
     pub fn instance(&self, index: usize) -> String {
         self.world.nodes[index].instance.clone()
     }
 
-    /// Changes EC2's times.
+    /// Changes EC2's latencies.
     pub async fn latency(&self, change: Value) {
         self.world
             .simulator
@@ -124,7 +125,7 @@ impl Setting {
             .expect("the simulator takes other latencies");
     }
 
-    /// Awaits `work`; when it fails, panics with `what`, the failure and the end of every log.
+    /// Awaits `work`. Panics with `what`, the failure and the end of every log when `work` fails.
     pub async fn must<T, E: std::fmt::Display>(
         &self,
         what: &str,
@@ -136,7 +137,7 @@ impl Setting {
         }
     }
 
-    /// Makes a volume and attaches it to the first node.
+    /// Creates a volume and attaches it to the first node.
     pub async fn attached(&self, claim: &Claim) -> (Volume, Attachment) {
         let volume = self.must("create", self.co.create(claim)).await;
         let attachment = self
@@ -145,7 +146,7 @@ impl Setting {
         (volume, attachment)
     }
 
-    /// Takes a volume off the first node, where nothing uses it any more, and deletes it.
+    /// Unstages a volume that is no longer used from the first node, detaches and deletes it.
     pub async fn discard(&self, volume: &Volume) {
         self.must("unstage", self.kubelets[0].unstage(volume)).await;
         self.must("detach", self.co.detach(&volume.id, &self.instance(0)))
@@ -153,7 +154,7 @@ impl Setting {
         self.must("delete", self.co.delete(&volume.id)).await;
     }
 
-    /// The end of every log.
+    /// Returns the end of every log.
     pub fn logs(&self) -> String {
         self.world
             .logs(25)
@@ -162,7 +163,8 @@ impl Setting {
             .collect()
     }
 
-    /// What the simulator found wrong, and what exists in EC2 beside root volumes.
+    /// Returns the violations that the simulator found, and the objects in EC2 other than root
+    /// volumes.
     pub async fn invariants(&self) -> Value {
         self.world
             .simulator
@@ -171,7 +173,8 @@ impl Setting {
             .expect("the simulator answers")
     }
 
-    /// Proves that no rule of EC2's was broken, that nothing exists there any more, that nothing is mounted, and ends the world.
+    /// Verifies that no rule of EC2 was broken, that no object is left in EC2, and that nothing is
+    /// mounted. Then ends the world.
     pub async fn finish(self) {
         let found = self.invariants().await;
         assert_eq!(found["violations"], json!([]), "{found:#}");
@@ -194,7 +197,7 @@ impl Setting {
         self.end().await;
     }
 
-    /// Ends the world and proves that it left nothing on the machine.
+    /// Ends the world and verifies that it left nothing on the machine.
     pub async fn end(self) {
         let ended = self.world.shutdown().await.expect("the world ends");
         assert!(
@@ -219,7 +222,7 @@ fn empty(value: &Value) -> bool {
     }
 }
 
-/// Mount points strictly beneath `directory` in this process's namespace.
+/// Returns the mount points strictly beneath `directory` in this process's namespace.
 pub fn mounted_beneath(directory: &std::path::Path) -> Vec<String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
     let prefix = format!("{}/", directory.display());

@@ -1,17 +1,17 @@
-//! A tool of the mount-helper that is caught while it works on a disk.
+//! Stops a tool of the mount-helper while the tool works on a disk.
 
 use std::time::Duration;
 
 use ebs_csi_sandbox::Node;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A stopped tool. It goes on when this is dropped.
+/// A stopped tool. Dropping the value lets the tool continue.
 #[derive(Debug)]
 pub struct ToolAtWork {
     pid: i32,
 }
 
-/// Programs that the helper executes.
+/// The programs that the helper executes.
 const TOOLS: [&str; 8] = [
     "mke2fs",
     "mkfs.ext4",
@@ -36,8 +36,8 @@ fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Tools that run on `node` now: children of the supervisor's children. A tool lives for some milliseconds, and a look at the whole table of
-/// processes may take longer.
+/// Returns the tools that run on `node` now: the children of the supervisor's children. Reading the
+/// whole process table may take longer than the few milliseconds that a tool lives.
 pub fn running(node: &Node) -> Vec<i32> {
     let supervisor = node.helper.pid();
     supervisor
@@ -51,13 +51,13 @@ pub fn running(node: &Node) -> Vec<i32> {
 /// Waits for a tool on `node` and stops it.
 ///
 /// # Panics
-/// When none is seen in 20 s.
+/// Panics when no tool appears within 20 s.
 pub async fn catch(node: &Node) -> ToolAtWork {
     for _ in 0..40_000 {
         if let Some(pid) = running(node).first().copied() {
             let caught = ToolAtWork { pid };
             caught.signal(Signal::STOP);
-            // One that was at its end already stops no more.
+            // A tool that is about to exit cannot be stopped any more.
             while caught.state().is_some_and(|state| !"TZX".contains(state)) {
                 tokio::time::sleep(Duration::from_micros(500)).await;
             }
@@ -74,17 +74,17 @@ pub async fn catch(node: &Node) -> ToolAtWork {
 }
 
 impl ToolAtWork {
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Whether it is still there.
+    /// Returns whether the tool still exists.
     pub fn alive(&self) -> bool {
         self.state().is_some_and(|state| !"ZX".contains(state))
     }
 
-    /// As proc_pid_stat(5) has it.
+    /// Returns the state letter of proc_pid_stat(5).
     fn state(&self) -> Option<char> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
         stat.rsplit_once(')')?.1.trim_start().chars().next()
@@ -92,7 +92,7 @@ impl ToolAtWork {
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid) {
-            // It may have ended.
+            // The tool may have ended.
             let _ = kill_process(pid, signal);
         }
     }

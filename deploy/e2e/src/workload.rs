@@ -1,4 +1,5 @@
-//! What callers do with volumes while the controller is disturbed, and whether EC2 holds in the end exactly what they know of.
+//! The callers' use of volumes while the controller is disturbed, and the check that EC2 holds in
+//! the end exactly the objects that the callers know of.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 use crate::dice::Dice;
 use crate::requests::Requests;
 
-/// What a workload leaves behind on purpose.
+/// The objects that a workload leaves behind on purpose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// Name and id.
@@ -21,7 +22,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Both.
+    /// Merges both sets.
     pub fn and(mut self, other: Self) -> Self {
         self.volumes.extend(other.volumes);
         self.snapshots.extend(other.snapshots);
@@ -29,7 +30,7 @@ impl Kept {
         self
     }
 
-    /// What the simulator holds beside root volumes.
+    /// Returns the objects that the simulator holds, without root volumes.
     pub async fn found(simulator: &Simulator) -> Self {
         let state = simulator
             .get("/v1/state")
@@ -62,7 +63,7 @@ impl Kept {
     /// Detaches and deletes everything.
     ///
     /// # Errors
-    /// The driver's last answer.
+    /// Returns the driver's last answer.
     pub async fn clear(self, co: &Co) -> Result<(), CoError> {
         for (volume, node) in &self.attachments {
             co.detach(volume, node).await?;
@@ -77,10 +78,11 @@ impl Kept {
     }
 }
 
-/// One workload: its volume comes, moves, grows, changes, is backed up and restored, and goes or stays. Each answer is held against EC2.
+/// Runs one workload: creates, moves, expands and modifies a volume, takes and restores snapshots
+/// of it, and deletes or keeps it. Compares each answer with EC2.
 ///
 /// # Errors
-/// The driver's last answer, or an answer that was not true.
+/// Returns the driver's last answer, or an error for an answer that does not match EC2.
 pub async fn live(
     co: Co,
     requests: Requests<'_>,

@@ -1,6 +1,8 @@
-//! The Helm chart: what it renders from many sets of values, what it refuses, and what it says about itself.
+//! The Helm chart: what it renders from many sets of values, what it refuses, and how it documents
+//! itself.
 //!
-//! `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart` writes `deploy/docs/configuration.md`.
+//! `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart` writes
+//! `deploy/docs/configuration.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +22,8 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Helm, where `deploy/kubernetes/rig/prepare` leaves it; without it a line says why the test does nothing.
+/// Returns the path where `deploy/kubernetes/rig/prepare` installs Helm. Without Helm, prints why
+/// the test is skipped.
 fn helm() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
@@ -35,10 +38,11 @@ fn helm() -> Option<PathBuf> {
 const SNAPSHOTS: [&str; 2] = ["--api-versions", "snapshot.storage.k8s.io/v1"];
 const MONITORS: [&str; 2] = ["--api-versions", "monitoring.coreos.com/v1"];
 
-/// A Kubernetes version that is older than all that the chart asks about, and one that has it all.
+/// A Kubernetes version without any of the features that the chart checks for, and one with all of
+/// them.
 const KUBERNETES: [&str; 2] = ["1.29.0", "1.36.0"];
 
-/// What Helm renders, or what it says instead.
+/// Returns Helm's output, or its error message.
 fn text(helm: &Path, arguments: &[&str]) -> Result<String, String> {
     let out = Command::new(helm)
         .args(["template", "release", "deploy/chart"])
@@ -61,7 +65,7 @@ fn objects(text: &str) -> Vec<Value> {
                 .lines()
                 .any(|line| !line.trim().is_empty() && !line.starts_with('#'))
         })
-        // Helm's own parser takes the last of two equal keys; this one refuses them.
+        // Helm's own parser takes the last of two equal keys; this parser refuses them.
         .map(|document| serde_saphyr::from_str(document).expect(document))
         .collect()
 }
@@ -70,7 +74,7 @@ fn render(helm: &Path, arguments: &[&str]) -> Vec<Value> {
     objects(&text(helm, arguments).unwrap_or_else(|why| panic!("{arguments:?}: {why}")))
 }
 
-/// The sets of values in `deploy/chart/ci`, and none.
+/// Returns the sets of values in `deploy/chart/ci`, and an empty set.
 fn sets() -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
     for entry in std::fs::read_dir(root().join("deploy/chart/ci")).expect("sets of values") {
@@ -81,10 +85,11 @@ fn sets() -> Vec<Vec<String>> {
     all
 }
 
-/// What was rendered with which arguments.
+/// The arguments and the objects that they render.
 type Rendered = (String, Vec<Value>);
 
-/// Every set, on old and new Kubernetes, the latter with snapshots and monitors.
+/// Passes each rendered set to `judge`: every set on old and on new Kubernetes, the latter with
+/// snapshots and monitors.
 fn each(helm: &Path, mut judge: impl FnMut(&str, &[Value])) {
     static ALL: OnceLock<Vec<Rendered>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
@@ -115,7 +120,7 @@ fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
         .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
 }
 
-/// The pods that are described: the name of what describes them, and their spec.
+/// Returns the pod templates: the name of the workload object, and the pod's spec.
 fn pods(objects: &[Value]) -> Vec<(&str, &Value)> {
     let named = |object: &'static str| move |it: &&Value| it["kind"] == object;
     ["Deployment", "DaemonSet", "Job"]
@@ -128,7 +133,7 @@ fn pods(objects: &[Value]) -> Vec<(&str, &Value)> {
         .collect()
 }
 
-/// The containers of a pod that this chart describes, without a user's own init containers.
+/// Returns the containers of a pod that this chart defines, without a user's own init containers.
 fn containers(pod: &Value) -> Vec<(&str, &Value)> {
     array(&pod["initContainers"])
         .iter()
@@ -213,7 +218,7 @@ fn no_set_of_values_mixes_trust_levels() {
                     false => json!([]),
                 };
                 assert_eq!(json!(adds), expected, "{at}");
-                // The Kubernetes token and what may hold AWS keys never meet.
+                // No container has both the Kubernetes token and a possible source of AWS keys.
                 let token = array(&it["volumeMounts"])
                     .iter()
                     .any(|mount| mount["name"] == "kubernetes");
@@ -362,7 +367,7 @@ fn zero_and_false_values_override_defaults() {
     }
     let none = render(&helm, &["--set", "node.enableLinux=false"]);
     assert!(!none.iter().any(|it| it["kind"] == "DaemonSet"));
-    // In a DaemonSet's own values, over node's.
+    // An additional DaemonSet's own values override those of `node`.
     let merged = render(
         &helm,
         &[
@@ -410,7 +415,7 @@ fn node_shutdown_steps_fit_in_termination_grace_period() {
 #[test]
 fn each_refusal_names_its_key_and_next_step() {
     let Some(helm) = helm() else { return };
-    // Values, and words of what is said.
+    // Values, and words of the error message.
     let rows: &[(&str, &[&str])] = &[
         (
             "image.repository=x/aws-ebs-csi-driver",
@@ -539,7 +544,7 @@ fn each_refusal_names_its_key_and_next_step() {
             "storageClasses[0].name=c,storageClasses[0].parameters.sype=gp3",
             &["\"sype\"", "Known are"],
         ),
-        // By the schema.
+        // Refused by the schema.
         ("node.noSuchKey=1", &["noSuchKey", "node"]),
         ("node.helper.untrustedImages=perhaps", &["untrustedImages"]),
         ("node.metadataSources=guess", &["metadataSources"]),
@@ -558,7 +563,7 @@ fn each_refusal_names_its_key_and_next_step() {
             assert!(said.contains(word), "{values}: no {word:?} in: {said}");
         }
     }
-    // What the refusals ask for is taken.
+    // The values that the refusals ask for are accepted.
     for values in [
         "image.repository=x/aws-ebs-csi-driver,image.mirrorOfThisDriver=true",
         "fips=true,fipsEndpointsOnly=true",
@@ -632,14 +637,14 @@ fn additional_args_replace_chart_arguments() {
     let flags = |name: &str| words.iter().filter(|it| it.starts_with(name)).count();
     assert_eq!((flags("--timeout="), flags("--kube-api-qps=")), (1, 1));
     assert!(words.contains(&"--timeout=9s") && words.contains(&"--kube-api-qps=1"));
-    // Rates and workers go together.
+    // Setting the rate also removes the burst and the number of workers.
     assert_eq!(
         (flags("--kube-api-burst"), flags("--worker-threads")),
         (0, 0)
     );
 }
 
-/// What the text says between two marks, as words.
+/// Returns the words between two marks of the text.
 fn words<'a>(text: &'a str, from: &str, to: &str) -> BTreeSet<&'a str> {
     let rest = text
         .split_once(from)
@@ -682,7 +687,7 @@ fn chart_lists_match_those_in_program_sources() {
         .map(|word| word.trim().to_ascii_lowercase())
         .filter(|word| !word.is_empty())
         .collect();
-    // Taken without effect.
+    // Accepted without effect.
     known.extend(["fstype", "blockexpress"].map(str::to_owned));
     assert_eq!(define("_refusals.tpl", "ebs.parameters"), known);
 
@@ -695,7 +700,7 @@ fn chart_lists_match_those_in_program_sources() {
         .filter_map(|line| line.split_whitespace().next())
         .map(str::to_owned)
         .collect();
-    // The chart's own, and those that end the process.
+    // The flags that the chart sets itself, and the flags that end the process.
     for own in ["listen", "help", "version"] {
         assert!(flags.remove(own), "{own}");
     }
@@ -737,7 +742,7 @@ fn programs_accept_all_chart_flags() {
                             .replace("$(FAILOVER)", "kep")
                     })
                     .collect();
-                // Help is reached when everything before it is good.
+                // A program prints its help only when all arguments before `--help` are valid.
                 line.push("--help".to_owned());
                 let mut lines = vec![line];
                 let hook = array(&it["lifecycle"]["preStop"]["exec"]["command"]);
@@ -802,10 +807,10 @@ fn sidecars_accept_all_chart_flags() {
     }
 }
 
-/// A key of the values: its path, and what the schema says of it.
+/// The keys of the values: each path with its entry in the schema.
 type Keys = BTreeMap<String, Value>;
 
-/// The leaves of the schema.
+/// Collects the leaves of the schema.
 fn leaves(at: &str, node: &Value, all: &mut Keys) {
     for (name, child) in node["properties"].as_object().into_iter().flatten() {
         let path = match at {
@@ -830,14 +835,14 @@ fn leaves(at: &str, node: &Value, all: &mut Keys) {
 fn schema() -> Keys {
     let text = read("deploy/chart/values.schema.json");
     let schema: Value = serde_json::from_str(&text).expect("JSON");
-    // A parent chart hands its subcharts more than they know.
+    // A parent chart passes its subcharts values that they do not know.
     assert!(schema["additionalProperties"].is_null());
     let mut all = Keys::new();
     leaves("", &schema, &mut all);
     all
 }
 
-/// The default of a key, by its path.
+/// Returns the default of a key, by its path.
 fn default_of(values: &Value, path: &str) -> Option<Value> {
     let mut at = values;
     for name in path.split('.') {
@@ -859,7 +864,7 @@ fn chart_values_have_go_driver_class_and_description() {
         let reason = leaf["description"].as_str().unwrap_or_default();
         assert!(reason.ends_with('.'), "{path}: {reason:?}");
     }
-    // Every default is of a key that the schema knows.
+    // Every default belongs to a key in the schema.
     let mut open = vec![(String::new(), values)];
     while let Some((at, value)) = open.pop() {
         if schema.contains_key(&at) {

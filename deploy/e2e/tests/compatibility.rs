@@ -1,7 +1,9 @@
-//! `deploy/docs/compatibility.md`: what a user of the Go driver can rely on, each line with the tests that show it.
+//! `deploy/docs/compatibility.md`: what a user of the Go driver can rely on, each line with the
+//! tests that show it.
 //!
-//! The rows stand in `compatibility.toml` beside it. A row whose test does not exist fails here, and so does a page that
-//! is not what the rows make. `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test compatibility` writes the page.
+//! `compatibility.toml` beside the page holds the rows. This test fails when a row's test does not
+//! exist, or when the page differs from the rows.
+//! `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test compatibility` writes the page.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -29,7 +31,8 @@ struct Part {
 struct Row {
     /// What a user can rely on.
     promise: String,
-    /// `same`, `better` (a defect of the Go driver that is fixed here), `left out` (refused on purpose, an ADR says why) or `not yet`.
+    /// `same`, `better` (a defect of the Go driver that is fixed here), `left out` (refused on
+    /// purpose, with an ADR that gives the reason) or `not yet`.
     against: Against,
     /// `path/of/file.rs::name_of_the_test`.
     #[serde(default)]
@@ -70,7 +73,7 @@ fn page() -> Page {
     toml::from_str(&text).expect("compatibility.toml has the page's shape")
 }
 
-/// Whether the file has a test function of that name.
+/// Returns whether the file has a test function of that name.
 fn is_a_test(file: &str, name: &str) -> bool {
     let Ok(text) = std::fs::read_to_string(root().join(file)) else {
         return false;
@@ -84,7 +87,8 @@ fn is_a_test(file: &str, name: &str) -> bool {
     }) else {
         return false;
     };
-    // Its attributes, upwards; inside a proptest! block `#[test]` stands there too.
+    // The function's attributes stand above it; inside a proptest! block `#[test]` stands there
+    // too.
     lines[..at]
         .iter()
         .rev()

@@ -1,4 +1,4 @@
-//! Who may import whom: the arrows of `deploy/docs/architecture.md`, compared with
+//! Compares the dependencies that `deploy/docs/architecture.md` allows between crates with
 //! `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,15 +7,16 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
-/// carry the folder of another one.
+/// Returns this crate's directory as cargo names it when the test runs. `env!` would be wrong: a
+/// target directory kept between checkouts would hold the directory of another checkout.
 fn crate_directory() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .expect("tests are run by cargo")
         .into()
 }
 
-/// Our crates and which of ours each may depend on (normal and build dependencies).
+/// The crates of this repository, each with those of them that it may depend on (normal and build
+/// dependencies).
 const ARROWS: &[(&str, &[&str])] = &[
     ("ebs-csi-wire", &[]),
     ("ebs-csi-policy", &["ebs-csi-wire"]),
@@ -91,7 +92,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ebs-csi-images", &[]),
 ];
 
-/// Crates that these of ours must not link at run time, directly or through others.
+/// Crates that a crate of this repository must not link at run time, directly or through others.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("ebs-csi-wire", &["tokio", "tonic", "serde"]),
     ("ebs-csi-safe-detach", &["tokio", "tonic", "serde"]),
@@ -135,7 +136,7 @@ fn root() -> PathBuf {
     crate_directory().join("../..")
 }
 
-/// The workspaces, by their manifests: each has a Cargo.lock of its own.
+/// The manifests of the workspaces; each workspace has its own Cargo.lock.
 const WORKSPACES: [&str; 2] = ["Cargo.toml", "controller/node-lifecycle/Cargo.toml"];
 
 fn cargo() -> Command {
@@ -144,7 +145,7 @@ fn cargo() -> Command {
     cargo
 }
 
-/// The workspace that builds a package.
+/// Returns the workspace that builds a package.
 fn workspace_of(package: &str) -> &'static str {
     match package {
         "ebs-csi-node-lifecycle" => WORKSPACES[1],
@@ -152,7 +153,7 @@ fn workspace_of(package: &str) -> &'static str {
     }
 }
 
-/// The packages of all workspaces.
+/// Returns the packages of all workspaces.
 fn packages() -> Vec<Value> {
     let all = WORKSPACES.iter().flat_map(|workspace| {
         let packages = metadata(workspace)["packages"].take();
@@ -183,7 +184,8 @@ fn metadata(workspace: &str) -> Value {
     serde_json::from_slice(&out.stdout).expect("JSON")
 }
 
-/// What a crate links at run time: normal dependencies, without the macros that run in the compiler.
+/// Returns the crates that a crate links at run time: normal dependencies, without the procedural
+/// macros, which run in the compiler.
 fn linked(package: &str) -> BTreeSet<String> {
     let out = cargo()
         .args([
@@ -302,7 +304,7 @@ fn nothing_outside_deploy_imports_a_binary_crate() {
     let binaries: BTreeSet<&str> = packages
         .iter()
         .filter(|p| p["source"].is_null())
-        // A library first: its program is the auditor of the rules that the others import.
+        // This crate is mainly a library that others import; its program is the auditor.
         .filter(|p| p["name"] != "ebs-csi-policy")
         .filter(|p| {
             p["targets"].as_array().is_some_and(|targets| {

@@ -1,4 +1,5 @@
-//! `deploy/docs/howto`: the pages name files that exist, and count the files of their lists.
+//! Checks that the pages of `deploy/docs/howto` name existing files and count the files of their
+//! lists correctly.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ fn root() -> PathBuf {
         .join("../..")
 }
 
-/// Name and text of each page.
+/// Returns the name and the text of each page.
 fn pages() -> Vec<(String, String)> {
     let mut pages = Vec::new();
     for entry in std::fs::read_dir(root().join("deploy/docs/howto")).expect("the folder of pages") {
@@ -21,12 +22,12 @@ fn pages() -> Vec<(String, String)> {
     pages
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// A word with a slash whose last part has an extension.
+/// Returns whether a word has a slash and a last part with an extension.
 fn is_path(word: &str) -> bool {
     let Some((_, name)) = word.rsplit_once('/') else {
         return false;
@@ -38,7 +39,7 @@ fn is_path(word: &str) -> bool {
     })
 }
 
-/// The second cell of each numbered row of the page's tables.
+/// Returns the paths in the second cell of each numbered row of the page's tables.
 fn listed(text: &str) -> BTreeSet<&str> {
     let rows = text.lines().filter_map(|line| {
         let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
@@ -51,7 +52,7 @@ fn listed(text: &str) -> BTreeSet<&str> {
 #[test]
 fn every_path_that_a_page_names_exists() {
     for (name, text) in pages() {
-        // Pieces outside and inside take turns, and the last is outside.
+        // Text outside and inside of backticks alternates, and the last piece is outside.
         assert_eq!(text.split('`').count() & 1, 1, "{name}: odd backticks");
         let words = quoted(&text).flat_map(str::split_whitespace);
         let paths: BTreeSet<_> = words.filter(|word| is_path(word)).collect();

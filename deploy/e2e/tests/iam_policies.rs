@@ -1,6 +1,8 @@
-//! The IAM policies in `policy/iam`: each action is needed, what breaks without it is named, and no call is made that they do not list.
+//! The IAM policies in `policy/iam`: each action is needed, the table names what breaks without it,
+//! and the driver makes no call that the policies do not list.
 //!
-//! The controller's own process runs every feature against the simulator, which judges each call by these files.
+//! The controller's own process runs every feature against the simulator, which decides about each
+//! call by these policies.
 
 mod iam_world;
 
@@ -11,23 +13,23 @@ use iam_world::{Feature, IamWorld, fence_of, read_policies, repository};
 use serde_json::Value;
 use tonic::Code;
 
-/// What shows that an action is missing.
+/// The symptom of a missing action.
 #[derive(Clone, Copy, Debug)]
 enum Shows {
     /// The call fails with PERMISSION_DENIED and names the action.
     Refusal,
-    /// The call fails with a code that leaves open what was done, and names the action.
+    /// The call fails with a code that leaves the outcome open, and names the action.
     Pending,
-    /// The call fails and says these words: EC2 tells the driver no more.
+    /// The call fails with these words: EC2 gives the driver no more information.
     Words(&'static str),
     /// The call succeeds and the log names the action.
     Warning,
 }
 
-/// Policy, statement, action, the feature that breaks without it, and how that shows.
+/// Policy, statement, action, the feature that breaks without the action, and the symptom.
 type Needed = (&'static str, &'static str, &'static str, Feature, Shows);
 
-/// A row for each action of each statement.
+/// One row for each action of each statement.
 const NEEDED: &[Needed] = &[
     (
         "base",
@@ -318,7 +320,7 @@ const NEEDED: &[Needed] = &[
     ),
 ];
 
-/// The policies that are one for each feature.
+/// The policies that are split by feature.
 const BY_FEATURE: [&str; 7] = [
     "base",
     "modify",
@@ -374,7 +376,7 @@ async fn all_features_work_and_use_every_policy_action() {
     );
 }
 
-/// The EC2 actions in the table of `controller/README.md`.
+/// Returns the EC2 actions in the table of `controller/README.md`.
 fn documented() -> BTreeSet<String> {
     let text = std::fs::read_to_string(repository().join("controller/README.md")).expect("README");
     let table = text
@@ -421,10 +423,11 @@ async fn missing_policy_action_shows_in_error_or_log() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Worlds in which the rows are tried side by side: most of the time is spent waiting.
+/// Number of worlds in which the rows are tried in parallel, since most of the time is spent
+/// waiting.
 const LANES: usize = 4;
 
-/// Does a feature without an action; what was not as the row says.
+/// Runs a feature without one action. Returns a description when the result differs from the row.
 async fn breaks(world: &IamWorld, row: &Needed) -> Option<String> {
     let (policy, statement, action, feature, shows) = row;
     world.plan_without(policy, statement, action);
@@ -489,7 +492,7 @@ async fn cluster_scoped_policy_serves_only_its_own_cluster() {
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
 }
 
-/// Whose volume a call is about.
+/// The owner of the volume that a call names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     Driver,
@@ -497,7 +500,8 @@ enum Of {
     Nobody,
 }
 
-/// Action, whose volume it is about, more parameters, whether the policies for each feature allow it, and whether the cluster-scoped one does.
+/// Action, owner of the volume, further parameters, whether the policies by feature allow the call,
+/// and whether the cluster-scoped policy does.
 type Asked = (
     &'static str,
     Of,
@@ -506,7 +510,8 @@ type Asked = (
     bool,
 );
 
-/// What somebody could ask who has got hold of the role, and what the driver itself asks, so that the refusals are not of everything.
+/// Calls that somebody with a stolen role could make, and calls of the driver itself, so that the
+/// policies do not simply refuse everything.
 const ASKED: &[Asked] = &[
     (
         "DeleteTags",
@@ -574,7 +579,7 @@ const ASKED: &[Asked] = &[
         true,
         true,
     ),
-    // An instance of no cluster: only the cluster-scoped policy tells it apart.
+    // An instance that belongs to no cluster: only the cluster-scoped policy distinguishes it.
     (
         "AttachVolume",
         Of::Driver,

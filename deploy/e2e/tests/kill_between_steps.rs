@@ -1,4 +1,5 @@
-//! kill -9 of each process before each step of a volume's life, and in the middle of steps: the orchestrator's retries converge.
+//! Kills each process with SIGKILL before each step of a volume's life cycle, and in the middle of
+//! steps: the orchestrator's retries converge.
 
 use std::time::Duration;
 
@@ -6,21 +7,21 @@ use ebs_csi_e2e::{Life, Setting, Step, bytes, tool_at_work};
 use ebs_csi_sandbox::co::Claim;
 use serde_json::json;
 
-/// What is killed.
+/// The process to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Controller,
-    /// On both nodes.
+    /// The node-agents of both nodes.
     Agent,
-    /// All its processes, on both nodes.
+    /// All processes of the helpers of both nodes.
     Helper,
-    /// Its first process alone, on both nodes.
+    /// The first processes of the helpers of both nodes.
     HelperSupervisor,
-    /// Not killed, but no longer reachable for a while.
+    /// EC2: not killed, but unreachable for a while.
     Ec2,
 }
 
-/// Kills, and starts again a moment later, while the orchestrator is already asking.
+/// Kills the victim and restarts it a moment later, while the orchestrator already makes its call.
 async fn strike(setting: &mut Setting, victim: Victim) {
     let pause = Duration::from_millis(30);
     let before = pids(setting, victim);
@@ -62,7 +63,7 @@ async fn strike(setting: &mut Setting, victim: Victim) {
     );
 }
 
-/// The processes that are to die.
+/// Returns the processes to kill.
 fn pids(setting: &Setting, victim: Victim) -> Vec<i32> {
     let nodes = &setting.world.nodes;
     match victim {
@@ -74,13 +75,13 @@ fn pids(setting: &Setting, victim: Victim) -> Vec<i32> {
     }
 }
 
-/// A life with a kill before each of its steps. Answers the steps that did not end well.
+/// Runs a life cycle with a kill before each of its steps. Returns the steps that failed.
 async fn life_with_kills(setting: &mut Setting, victim: Victim, claim: Claim) -> Vec<String> {
     let mut life = Life::of(setting, claim.clone());
     let mut failed = Vec::new();
     for step in Step::ALL {
         let ((), outcome) = tokio::join!(strike(setting, victim), async {
-            // The process is dead when the first attempt comes.
+            // The process is dead when the first attempt is made.
             tokio::time::sleep(Duration::from_millis(5)).await;
             life.step(step).await
         });
@@ -157,7 +158,7 @@ async fn ec2_may_be_unreachable_before_any_step() {
     killed_before_every_step(Victim::Ec2, claims("ec2")).await;
 }
 
-/// The controller is killed when EC2 has taken the request and has not answered it yet.
+/// The controller is killed after EC2 has accepted the request and before EC2 replies.
 #[tokio::test]
 async fn controller_killed_during_ec2_call_duplicates_nothing() {
     let Some(mut setting) = Setting::start().await else {
@@ -260,7 +261,7 @@ async fn kill_during_format_strands_no_volume() {
     setting.finish().await;
 }
 
-/// Each node process is killed some milliseconds after a call began, over a volume with data.
+/// Each node process is killed some milliseconds after a call began, on a volume with data.
 #[tokio::test]
 async fn node_process_kill_mid_call_loses_no_data() {
     let Some(mut setting) = Setting::start().await else {

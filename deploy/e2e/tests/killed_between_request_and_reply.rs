@@ -1,8 +1,9 @@
-//! Histories of the real controller, which is killed with -9 between a request to EC2 and its reply, again and again: nothing leaks, nothing is doubled, every
-//! answer is true.
+//! Histories of the real controller, which is killed with SIGKILL between a request to EC2 and its
+//! reply, again and again: nothing leaks, nothing is duplicated, every answer is true.
 //!
-//! `HISTORY_SEEDS=7` runs one, `HISTORY_SEEDS=1-200` so many; without it the first 20 are run. A seed decides what is done and after which kind of request is
-//! killed, the machine which of them comes first.
+//! `HISTORY_SEEDS=7` runs one history, `HISTORY_SEEDS=1-200` a range; the default is the first 20.
+//! A seed decides on the calls and on the kinds of requests after which the controller is killed;
+//! the machine's timing decides which of them comes first.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ profile = \"fast\"
 [quotas]
 modifications_per_day = 100
 ";
-/// The requests after which is killed.
+/// The requests after which the controller is killed.
 const CHANGES: [&str; 7] = [
     "CreateVolume",
     "CreateVolume",
@@ -28,14 +29,16 @@ const CHANGES: [&str; 7] = [
     "CreateSnapshot",
     "DeleteVolume",
 ];
-/// A request that does not come in so long is not waited for any longer.
+/// The longest wait for such a request.
 const PATIENCE: Duration = Duration::from_millis(1_500);
-/// Histories under way at once: they mostly wait.
+/// Number of concurrent histories, which mostly wait.
 const AT_ONCE: usize = 4;
-/// Kills in one history.
+/// The most kills in one history.
 const MOST_KILLS: usize = 8;
 
-/// Lets EC2 keep back the reply to one change after the other, and kills the controller while it waits for it. Answers after which, when all lives are over.
+/// Lets EC2 withhold the reply to one change after the other, and kills the controller while it
+/// waits for the reply. Returns the actions after which it was killed, when all workloads have
+/// ended.
 async fn kill_again_and_again(
     simulator: &Simulator,
     controller: &mut Process,
@@ -69,13 +72,14 @@ async fn kill_again_and_again(
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // It may have struck, or not: either way it is over.
+        // The fault may have been applied or not; in both cases it is no longer needed.
         let _ = simulator.delete(&format!("/v1/faults/{id}")).await;
     }
     killed
 }
 
-/// Runs the history of a seed. Answers after which requests the controller was killed, or what was wrong; `None` where it cannot run.
+/// Runs the history of a seed. Returns the requests after which the controller was killed, or what
+/// went wrong; `None` where the history cannot run.
 async fn history(seed: u64) -> Option<Result<Vec<&'static str>, String>> {
     let mut setting = Setting::with(|options| {
         options.devices = "none".to_owned();

@@ -1,4 +1,4 @@
-//! A volume's whole life through the real processes, and what it asked of EC2.
+//! The whole life cycle of a volume through the real processes, and the resulting requests to EC2.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,8 @@ async fn live(claim: Claim) {
             _ => {}
         }
     }
-    // One call for each thing that was made, moved or removed: the volume, its restored copy and its clone.
+    // One call for each object that was made, moved or removed: the volume, its restored copy and
+    // its clone.
     let expected = BTreeMap::from([
         ("AttachVolume", 4),
         ("CopyVolumes", 1),

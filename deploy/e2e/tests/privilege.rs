@@ -1,4 +1,4 @@
-//! What the live processes may do, as the kernel shows it, beside the table of
+//! Compares the rights of the live processes, as the kernel reports them, with the table of
 //! `deploy/docs/architecture.md`.
 
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use ebs_csi_sandbox::audit;
 use ebs_csi_sandbox::co::Claim;
 use ebs_csi_sandbox::tier::Tier;
 
-/// Inodes of the sockets that a process has open.
+/// Returns the inodes of the sockets that a process has open.
 fn sockets(pid: i32) -> HashSet<String> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
         return HashSet::new();
@@ -29,7 +29,7 @@ fn sockets(pid: i32) -> HashSet<String> {
         .collect()
 }
 
-/// Open internet, packet and netlink sockets of a process (proc_pid_net(5)).
+/// Returns the open internet, packet and netlink sockets of a process (proc_pid_net(5)).
 fn outward_sockets(pid: i32) -> Vec<String> {
     let open = sockets(pid);
     let mut found = Vec::new();
@@ -66,7 +66,7 @@ async fn each_process_has_exactly_its_documented_rights() {
     for step in [Step::Create, Step::Attach] {
         setting.must(&format!("{step:?}"), life.step(step)).await;
     }
-    // The runner and the tool are looked at while a disk is formatted.
+    // The runner and the tool are checked while a disk is formatted.
     let (tool, staged) = tokio::join!(
         async {
             let tool = tool_at_work::catch(&setting.world.nodes[0]).await;
@@ -148,7 +148,7 @@ async fn look(setting: &Setting, tool_runs: bool) {
             assert!(!environment.contains(secret), "{what} was given {secret}");
         }
     }
-    // The check above can see: the controller does speak to EC2.
+    // Shows that the check above can find a socket: the controller does connect to EC2.
     let controller = setting.world.controller.pid().unwrap();
     assert!(
         !outward_sockets(controller).is_empty() || !tool_runs,
@@ -156,7 +156,7 @@ async fn look(setting: &Setting, tool_runs: bool) {
     );
 }
 
-/// Runs the auditor; answers its exit status and its words.
+/// Runs the auditor. Returns its exit status and its output.
 fn auditor(program: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(program)
         .args(arguments)
@@ -188,12 +188,12 @@ async fn auditor_reports_sandbox_flag_and_wrong_profiles() {
         println!("{words}");
         assert_eq!(status, Some(0), "{profile}: {words}");
     }
-    // The helper was started with --sandbox, which the auditor must not pass over.
+    // The helper was started with --sandbox, which the auditor must report.
     let (status, words) = auditor(&program, &["audit", "--tree", &helper]);
     println!("{words}");
     assert_eq!(status, Some(1), "{words}");
     assert!(words.contains("sandbox"), "{words}");
-    // It also tells one profile from another.
+    // The auditor also distinguishes the profiles.
     let (status, words) = auditor(&program, &["audit", "--pid", &helper, "--as", "node-agent"]);
     assert_eq!(status, Some(1), "{words}");
     let (status, words) = auditor(&program, &["audit", "--pid", &controller, "--as", "tool"]);

@@ -1,4 +1,5 @@
-//! How each program ends when it is used wrongly or cannot be confined, and what it answers when AWS is not there.
+//! How each program exits when it is used wrongly or cannot be confined, and how the controller
+//! answers without AWS.
 
 use std::path::Path;
 use std::process::Command;
@@ -94,7 +95,7 @@ fn bad_command_line_exits_64_with_one_line() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Flags by which the launcher itself connects the processes.
+/// Flags that the launcher itself sets to connect the processes.
 const OF_THE_LAUNCHER: [&str; 2] = ["helper", "listen"];
 
 #[test]
@@ -127,7 +128,7 @@ fn launcher_knows_every_flag_of_its_processes() {
             .collect();
         assert!(flags.len() > 5, "{name}: {help:?}");
         for flag in flags {
-            // The last word is refused in any case, so nothing is started.
+            // The launcher refuses the last argument in any case, so it starts nothing.
             let ended = program::run(program::bare(
                 &binaries.path("aws-ebs-csi-driver").unwrap(),
                 &["node", &format!("--{flag}=1"), "--no-such-flag"],
@@ -143,7 +144,8 @@ fn launcher_knows_every_flag_of_its_processes() {
     assert!(unknown.is_empty(), "{}", unknown.join("\n"));
 }
 
-/// setpriv(1) in front of a program takes something from it that its confinement needs.
+/// Runs a program through setpriv(1), which removes a privilege that the program's confinement
+/// needs.
 fn deprived(program: &Path, how: &[&str], arguments: &[&str]) -> Ended {
     let mut command = Command::new("setpriv");
     command.args(how).arg(program).args(arguments);
@@ -230,7 +232,7 @@ async fn probe_of_controller_without_aws_names_cause() {
     let base = [
         ("AWS_REGION", "us-east-1"),
         ("AWS_EC2_METADATA_DISABLED", "true"),
-        // Nothing listens there.
+        // No process listens on this port.
         ("AWS_EC2_ENDPOINT", "http://127.0.0.1:9"),
         ("AWS_ENDPOINT_URL", "http://127.0.0.1:9"),
     ];
@@ -265,7 +267,7 @@ async fn probe_of_controller_without_aws_names_cause() {
             refused.message()
         );
     }
-    // Without a Region it cannot know whom to ask.
+    // Without a Region, the controller cannot know which endpoint to call.
     let ended = program::run(program::bare(
         &program,
         &["--endpoint", "unix:///tmp/ebs-csi-e2e-never.sock"],

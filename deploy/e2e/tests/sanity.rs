@@ -1,4 +1,5 @@
-//! csi-sanity, the conformance test of Kubernetes' storage group, against the driver's sockets.
+//! Runs csi-sanity, the conformance test of Kubernetes' storage group, against the driver's
+//! sockets.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -8,7 +9,7 @@ use ebs_csi_e2e::junit::{self, Verdict};
 use ebs_csi_e2e::launcher::Launcher;
 use ebs_csi_e2e::{Setting, setting};
 
-/// What csi-sanity may leave out: a part of its words, and why that is right.
+/// The cases that csi-sanity may skip: a part of its message, and the reason.
 const SKIPS: &[(&str, &str)] = &[
     (
         "GetCapacity not supported",
@@ -40,7 +41,7 @@ const SKIPS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Where csi-sanity is.
+/// Returns the path of csi-sanity.
 fn program() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let cache = std::env::var_os("XDG_CACHE_HOME")
@@ -69,12 +70,12 @@ struct Run<'a> {
     controller: &'a Path,
     node: &'a Path,
     kubelet_root: &'a Path,
-    /// Whether a volume is attached for every slot of the node.
+    /// Whether to attach a volume for every slot of the node.
     attach_limit: bool,
 }
 
 impl Run<'_> {
-    /// Runs it. Answers how many cases passed.
+    /// Runs csi-sanity. Returns how many cases passed.
     async fn passes(&self, setting: &Setting) -> usize {
         let own = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
@@ -156,7 +157,7 @@ impl Run<'_> {
         passed
     }
 
-    /// Why a case may be left out.
+    /// Returns the reason for which a case may be skipped.
     fn reason(&self, words: &str, case: &str) -> Option<&'static str> {
         if words.contains("testnodevolumeattachlimit not enabled") && !self.attach_limit {
             return Some("one run with the attach limit is enough");
@@ -174,7 +175,8 @@ impl Run<'_> {
 async fn against_both_sockets(access: &str, attach_limit: bool) {
     let Some(program) = program() else { return };
     let Some(setting) = Setting::with(|options| {
-        // Most of its volumes are asked for without a place and must still be near the node.
+        // csi-sanity requests most volumes without a topology, and they must still be accessible
+        // from the node.
         options.one_zone = true;
         options
             .controller_arguments
@@ -221,7 +223,7 @@ async fn csi_sanity_passes_on_single_mode_all_socket() {
     let Some(mut setting) = Setting::with(|options| options.one_zone = true).await else {
         return;
     };
-    // One helper serves a kubelet root, and here it is the launcher's.
+    // A kubelet root can have only one helper, which is the launcher's here.
     let helper = &mut setting.world.nodes[1].helper;
     helper.kill_family().await.expect("the helper ends");
     let launcher = Launcher::start(

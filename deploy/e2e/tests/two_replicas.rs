@@ -1,8 +1,11 @@
-//! Histories of two real controllers that serve one cluster at the same time. The sidecars' leaders move from one to the other in the middle of calls; the controllers are
-//! told to end and drain, are killed with -9 between a request and its reply, and start again; EC2 goes away for a while and loses replies. Nothing leaks, nothing
-//! is doubled, every answer is true, and who is told to end does.
+//! Histories of two real controllers that serve one cluster at the same time. The sidecars'
+//! leadership moves from one to the other in the middle of calls; the controllers get SIGTERM and
+//! drain, are killed with SIGKILL between a request and its reply, and start again; EC2 becomes
+//! unreachable for a while and loses replies. Nothing leaks, nothing is duplicated, every answer is
+//! true, and a controller that gets SIGTERM ends.
 //!
-//! `HISTORY_SEEDS=7` runs one, `HISTORY_SEEDS=1-200` so many; without it the first 8 are run. A seed decides what is done and what happens next, the machine when.
+//! `HISTORY_SEEDS=7` runs one history, `HISTORY_SEEDS=1-200` a range; the default is the first 8. A
+//! seed decides on the calls and the disturbances; the machine's timing decides when they happen.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -20,7 +23,7 @@ profile = \"fast\"
 [quotas]
 modifications_per_day = 100
 ";
-/// The requests after which is killed.
+/// The requests whose replies are withheld before a kill.
 const CHANGES: [&str; 5] = [
     "CreateVolume",
     "AttachVolume",
@@ -28,20 +31,21 @@ const CHANGES: [&str; 5] = [
     "ModifyVolume",
     "CreateSnapshot",
 ];
-/// A request that does not come in so long is not waited for any longer.
+/// The longest wait for such a request.
 const PATIENCE: Duration = Duration::from_millis(1_000);
-/// The controllers' `--drain-timeout`, and how long they may take to end.
+/// The controllers' `--drain-timeout`, and the time within which they must end.
 const DRAIN: &str = "--drain-timeout=5s";
 const GRACE: Duration = Duration::from_secs(20);
-/// Histories under way at once: they mostly wait.
+/// Number of concurrent histories, which mostly wait.
 const AT_ONCE: usize = 3;
-/// Disturbances in one history.
+/// The most disturbances in one history.
 const MOST: usize = 12;
 
-/// How often each thing has happened.
+/// Counts of each kind of disturbance.
 type Happened = BTreeMap<&'static str, u64>;
 
-/// Lets EC2 keep back the reply to a change, and waits until a controller waits for it. Answers whether one does.
+/// Lets EC2 withhold the reply to a change, and waits until a controller waits for the reply.
+/// Returns whether one does.
 async fn reply_is_held(simulator: &Simulator, dice: &Dice, over: &Cell<bool>, id: &str) -> bool {
     let requests = Requests::new(simulator);
     let action = CHANGES[usize::try_from(dice.below(5)).expect("small")];
@@ -65,7 +69,7 @@ async fn reply_is_held(simulator: &Simulator, dice: &Dice, over: &Cell<bool>, id
     held
 }
 
-/// Something happens, again and again, until all lives are over.
+/// Disturbs the controllers, their leaders and EC2 repeatedly until all workloads have ended.
 async fn disturb(
     simulator: &Simulator,
     replicas: &mut [&mut Process; 2],
@@ -101,7 +105,8 @@ async fn disturb(
             }
             6 | 7 => {
                 let held = reply_is_held(simulator, dice, over, &format!("held-{n}")).await;
-                // The one that waits is not known: it is that, or the other is killed while a reply is outstanding at its peer.
+                // Either this replica waits for the reply, or the other one does while this one is
+                // killed.
                 let killed = replicas[which].kill().await;
                 killed.map_err(|e| format!("kill: {e}"))?;
                 again(replicas[which], dice).await?;
@@ -135,7 +140,8 @@ async fn again(replica: &mut Process, dice: &Dice) -> Result<(), String> {
     replica.start().map_err(|e| format!("starting: {e}"))
 }
 
-/// Runs the history of a seed. Answers what happened, or what was wrong; `None` where it cannot run.
+/// Runs the history of a seed. Returns the counts of disturbances, or what went wrong; `None` where
+/// the history cannot run.
 async fn history(seed: u64) -> Option<Result<Happened, String>> {
     let mut setting = Setting::with(|options| {
         options.devices = "none".to_owned();
@@ -150,7 +156,8 @@ async fn history(seed: u64) -> Option<Result<Happened, String>> {
         setting.world.controller_socket().to_owned(),
         setting.world.replicas[0].socket.clone(),
     ];
-    // Two sets of sidecars: at the same time, one may call this replica and one the other.
+    // Two sets of sidecars: at the same time, one may call this replica and the other set the other
+    // replica.
     let leaders = [0, 1].map(|n: usize| {
         let socket = setting.world.state_dir().join(format!("leader-{n}.sock"));
         let mut sockets = sockets.to_vec();
@@ -199,7 +206,7 @@ async fn history(seed: u64) -> Option<Result<Happened, String>> {
         Ok(happened) => happened,
         Err(wrong) => return Some(Err(wrong)),
     };
-    // Whoever still works for nobody has noticed by then, or has finished what EC2 had accepted.
+    // Operations without a caller have noticed that by now, or have finished what EC2 had accepted.
     let found = Kept::found(&setting.world.simulator).await;
     if found != kept {
         return Some(Err(format!(

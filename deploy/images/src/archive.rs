@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{Contents, Entry};
 
-/// What an image says of itself.
+/// The name and the configuration of an image.
 #[derive(Debug, Clone, Default)]
 pub struct Image {
     /// The name under which a runtime finds the image, such as `example.com/driver:v1`.
@@ -25,13 +25,14 @@ pub struct Image {
     pub compression: u32,
 }
 
-/// Times of all entries: the Unix epoch, so that they tell nothing of the machine that built them.
+/// The creation time in the configuration: the Unix epoch, so that an image tells nothing about the
+/// machine that built it.
 const CREATED: &str = "1970-01-01T00:00:00Z";
 
 /// Writes an image with these contents as an OCI archive.
 ///
 /// # Errors
-/// Those of the writer.
+/// Returns the errors of the writer.
 pub fn write(image: &Image, contents: &Contents, to: impl Write) -> io::Result<()> {
     let plain = layer(contents)?;
     let mut packed = GzBuilder::new()
@@ -61,7 +62,8 @@ pub fn write(image: &Image, contents: &Contents, to: impl Write) -> io::Result<(
     }));
     let mut listed = descriptor(MANIFEST, &manifest);
     listed["platform"] = json!({ "architecture": architecture(), "os": "linux" });
-    // containerd names the image by its own annotation, other tools by the specification's.
+    // containerd reads the image's name from its own annotation, other tools from the
+    // specification's.
     listed["annotations"] = json!({
         "io.containerd.image.name": image.reference,
         "org.opencontainers.image.ref.name": image.reference,
@@ -85,7 +87,7 @@ pub fn write(image: &Image, contents: &Contents, to: impl Write) -> io::Result<(
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// This machine's architecture in Go's words, which the specification uses.
+/// Returns this machine's architecture by Go's name for it, which the specification uses.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,11 +1,11 @@
-//! What an image's file system holds.
+//! The content of an image's file system.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// One entry of the file system. Its parents are made by themselves, with mode 0755.
+/// One entry of the file system. [`Contents::add`] adds missing parents with mode 0755.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// A directory with this mode.
@@ -16,7 +16,7 @@ pub enum Entry {
     Link(PathBuf),
 }
 
-/// Why a file system cannot be put together.
+/// The reason why an entry cannot be added.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentsError {
     /// The path is not absolute, or leaves the root.
@@ -30,7 +30,7 @@ pub enum ContentsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error of the read.
         source: io::Error,
     },
 }
@@ -43,7 +43,8 @@ impl Contents {
     /// Adds an entry at an absolute path.
     ///
     /// # Errors
-    /// [`ContentsError::Path`] and [`ContentsError::Twice`]. The same entry twice is no error.
+    /// Returns [`ContentsError::Path`] or [`ContentsError::Twice`]. Adding an equal entry again is
+    /// no error.
     pub fn add(&mut self, path: &Path, entry: Entry) -> Result<(), ContentsError> {
         let inside: PathBuf = path
             .strip_prefix("/")
@@ -68,7 +69,7 @@ impl Contents {
         }
         match self.0.get(&inside) {
             Some(known) if *known == entry => Ok(()),
-            // A parent that was made by itself takes the mode that it is given later.
+            // A parent that was added implicitly takes the mode of a later, explicit entry.
             Some(Entry::Directory(0o755)) if matches!(entry, Entry::Directory(_)) => {
                 self.0.insert(inside, entry);
                 Ok(())
@@ -81,11 +82,11 @@ impl Contents {
         }
     }
 
-    /// Adds a copy of a regular file. Links are followed; the mode is 0755 if the file is
-    /// executable, else 0644.
+    /// Adds a copy of a regular file. Follows links; the mode is 0755 if the file is executable,
+    /// otherwise 0644.
     ///
     /// # Errors
-    /// Those of [`Contents::add`], and [`ContentsError::Read`].
+    /// Returns the errors of [`Contents::add`], and [`ContentsError::Read`].
     pub fn add_file(&mut self, source: &Path, path: &Path) -> Result<(), ContentsError> {
         let failed = |error| ContentsError::Read {
             path: source.to_owned(),
@@ -100,7 +101,7 @@ impl Contents {
         self.add(path, Entry::File(mode, content))
     }
 
-    /// All entries; parents come before what they hold.
+    /// Returns all entries; a directory comes before its content.
     pub fn iter(&self) -> impl Iterator<Item = (&Path, &Entry)> {
         self.0.iter().map(|(path, entry)| (path.as_path(), entry))
     }

@@ -2,8 +2,8 @@
 //!
 //! An archive is the tar form of an [OCI image
 //! layout](https://github.com/opencontainers/image-spec): one layer, its configuration, a manifest
-//! and an index. `ctr images import` takes it as it is. All times and owners are fixed and all
-//! entries sorted, so that the same files give the same bytes.
+//! and an index. `ctr images import` accepts it unchanged. All times and owners are fixed and all
+//! entries are sorted, so that the same files give the same bytes.
 
 mod archive;
 mod contents;

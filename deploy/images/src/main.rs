@@ -18,7 +18,7 @@ struct CommandLine {
     /// The image's name, such as example.com/driver:v1.
     #[arg(long)]
     reference: String,
-    /// The program that a container starts; several: its first arguments.
+    /// The program that a container starts; given repeatedly: also its first arguments.
     #[arg(long, allow_hyphen_values = true)]
     entrypoint: Vec<String>,
     /// Arguments that a pod's `args` replace.
@@ -86,7 +86,7 @@ fn pack(line: CommandLine) -> Result<(), Failure> {
         environment: line.env,
         compression: line.compression,
     };
-    // The archive appears whole or not at all.
+    // The rename keeps a partial archive from ever having the final name.
     let unfinished = line.output.with_extension("unfinished");
     write(
         &image,

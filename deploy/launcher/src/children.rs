@@ -8,10 +8,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::supervise::Running;
 
-/// The path of a program of the driver: beside this one.
+/// Returns the path of a program of the driver, in the directory of this program.
 ///
 /// # Errors
-/// When this program has no path.
+/// Returns an error when this program's own path cannot be read.
 pub fn sibling(name: &str) -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own
@@ -19,11 +19,11 @@ pub fn sibling(name: &str) -> io::Result<PathBuf> {
         .map_or_else(|| PathBuf::from(name), |directory| directory.join(name)))
 }
 
-/// The variables that a process other than the controller may inherit. Credentials, and what names
-/// them, are the controller's alone.
+/// The variables that every process may inherit. Only the controller inherits credentials and the
+/// variables that refer to them.
 pub const FOR_ALL: &[&str] = &["PATH", "RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"];
 
-/// What the node-agent reads besides: the node's name, and where instance metadata is.
+/// The further variables of the node-agent: the node's name and the location of instance metadata.
 pub const FOR_NODE_AGENT: &[&str] = &[
     "CSI_NODE_NAME",
     "AWS_EC2_METADATA_DISABLED",
@@ -31,17 +31,17 @@ pub const FOR_NODE_AGENT: &[&str] = &[
     "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
 ];
 
-/// Which variables a process inherits.
+/// The variables that a process inherits.
 #[derive(Clone, Copy, Debug)]
 pub enum Environment {
-    /// Every one: for the controller, whose SDK reads many.
+    /// All variables: for the controller, whose SDK reads many.
     Whole,
-    /// [`FOR_ALL`] and these.
+    /// [`FOR_ALL`] and these variables.
     Only(&'static [&'static str]),
 }
 
 impl Environment {
-    /// Makes it the environment of `command`.
+    /// Sets the environment of `command`.
     pub fn apply(self, command: &mut Command) {
         let Self::Only(further) = self else {
             return;
@@ -55,15 +55,15 @@ impl Environment {
     }
 }
 
-/// The processes that have been started. Dropped before they are handed over, it ends them.
+/// The processes that have been started. Dropping the value kills them with SIGKILL.
 #[derive(Debug, Default)]
 pub struct Started(Vec<Running>);
 
 impl Started {
-    /// Starts `program`, called `name` in the log, from beside this program.
+    /// Starts `program`, which lies beside this program, and logs it as `name`.
     ///
     /// # Errors
-    /// When it cannot be run; the text names it.
+    /// Returns an error that names the program when it cannot be run.
     pub fn start(
         &mut self,
         name: &str,
@@ -79,7 +79,7 @@ impl Started {
             .spawn()
             .map_err(|e| io::Error::new(e.kind(), format!("starting {}: {e}", path.display())))?;
         tracing::info!(process = name, pid = child.id(), "started");
-        // The image of this process that follows waits for it.
+        // The next image of this process (`supervise`) waits for the child.
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         self.0.extend(pid.map(|pid| Running {
             name: name.to_owned(),
@@ -88,7 +88,7 @@ impl Started {
         Ok(())
     }
 
-    /// The processes.
+    /// Returns the processes.
     pub fn processes(&self) -> &[Running] {
         &self.0
     }
@@ -97,7 +97,7 @@ impl Started {
 impl Drop for Started {
     fn drop(&mut self) {
         for process in &self.0 {
-            // It may have ended by itself.
+            // The process may have ended already.
             let _ = kill_process(process.pid, Signal::KILL);
         }
     }

@@ -1,4 +1,5 @@
-//! Reads the command line: the mode, the launcher's own settings, and each process's part.
+//! Reads the command line: the mode, the launcher's own settings, and the arguments of each
+//! process.
 
 use std::path::PathBuf;
 
@@ -8,32 +9,32 @@ use crate::flags::{self, Process};
 use crate::mode::Mode;
 use crate::supervise::Running;
 
-/// A command line that cannot be used; the text is one line.
+/// An unusable command line; the text is one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(String);
 
-/// What a command line asks for.
+/// The action that a command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// `--help`.
     Help,
-    /// `--version`, without a mode whose program answers it.
+    /// `--version`, unless the mode executes a program that answers `--version` itself.
     Version,
-    /// Run this program with these arguments, in the place of this one.
+    /// Replace this process by this program with these arguments.
     Become {
-        /// Its name.
+        /// The program's name.
         program: &'static str,
-        /// Its arguments.
+        /// The program's arguments.
         arguments: Vec<String>,
     },
     /// Run the processes of a mode.
     Run(Run),
-    /// Be the router.
+    /// Run the router.
     Route {
-        /// Where to serve.
+        /// The endpoint to serve.
         endpoint: Endpoint,
-        /// Where the processes' sockets are.
+        /// The directory of the processes' sockets.
         runtime_directory: PathBuf,
     },
     /// Wait for these processes.
@@ -43,11 +44,11 @@ pub enum Asked {
 /// A mode with several processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// With controller and router, or the node's two alone.
+    /// Whether to run the controller and the router as well, not only the node's two processes.
     pub all: bool,
-    /// Where kubelet or the sidecars find the driver.
+    /// The endpoint at which kubelet or the sidecars find the driver.
     pub endpoint: Endpoint,
-    /// Where the processes find each other; `None` makes a fresh directory.
+    /// The directory of the sockets between the processes; `None` makes a new one.
     pub runtime_directory: Option<PathBuf>,
     /// Arguments of the controller.
     pub controller: Vec<String>,
@@ -57,13 +58,13 @@ pub struct Run {
     pub helper: Vec<String>,
 }
 
-/// Where the Go driver serves when it is not told.
+/// The Go driver's default endpoint.
 const DEFAULT_ENDPOINT: &str = "unix://tmp/csi.sock";
 
-/// Reads the words behind the program's name.
+/// Reads the arguments behind the program's name.
 ///
 /// # Errors
-/// One line that names the word and the next step.
+/// Returns one line that names the argument and the next step.
 pub fn read(words: &[String]) -> Result<Asked, UsageError> {
     let (mode, rest) = mode(words)?;
     match mode {
@@ -86,7 +87,7 @@ pub fn read(words: &[String]) -> Result<Asked, UsageError> {
     }
 }
 
-/// Takes out the first word that is neither a flag nor a flag's value.
+/// Removes and returns the first argument that is neither a flag nor a flag's value.
 fn mode(words: &[String]) -> Result<(Option<Mode>, Vec<String>), UsageError> {
     let mut index = 0;
     while let Some(word) = words.get(index) {
@@ -114,7 +115,7 @@ fn unknown_mode(word: &str) -> String {
     }
 }
 
-/// `--name`, `-name`, `--name=value`: as Go's flag library takes them.
+/// Splits `--name`, `-name` and `--name=value`, the forms that Go's flag library accepts.
 fn name_and_value(word: &str) -> Option<(&str, Option<&str>)> {
     let name = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
     Some(match name.split_once('=') {
@@ -156,7 +157,7 @@ fn split(words: &[String], all: bool) -> Result<Asked, UsageError> {
         for process in flag.known_by {
             match process {
                 Process::Controller if all => run.controller.push(argument.clone()),
-                // The Go driver's node mode does not know them, either.
+                // The Go driver's mode node does not know the controller's flags, either.
                 Process::Controller if flag.known_by.len() == 1 => {
                     return Err(UsageError(format!(
                         "--{name} belongs to mode controller or all"

@@ -16,11 +16,12 @@ pub enum Process {
 /// One flag, by its name without hyphens.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
-    /// Its name.
+    /// The flag's name.
     pub name: &'static str,
-    /// A switch stands alone or has its value behind `=`; other flags take the next word, too.
+    /// Whether the flag is a switch. A switch stands alone or has its value behind `=`; other flags
+    /// also take the next argument as their value.
     pub switch: bool,
-    /// Who knows it.
+    /// The processes that know the flag.
     pub known_by: &'static [Process],
 }
 
@@ -42,14 +43,14 @@ const fn switch(name: &'static str, known_by: &'static [Process]) -> Flag {
     }
 }
 
-/// Every flag of the driver's processes that may stand on one command line.
+/// All flags of the driver's processes that may appear on one command line.
 pub const FLAGS: &[Flag] = &[
     value("endpoint", &[Launcher]),
     value("runtime-dir", &[Launcher]),
     switch("help", &[Launcher]),
     switch("version", &[Launcher]),
-    // One address cannot be shared: in mode all it is the controller's, in mode node the
-    // node-agent's.
+    // Two processes cannot share one address: it goes to the controller in mode all and to the
+    // node-agent in mode node.
     value("http-endpoint", &[Launcher]),
     value("metrics-cert-file", &[Controller, NodeAgent]),
     value("metrics-key-file", &[Controller, NodeAgent]),
@@ -112,7 +113,7 @@ pub const FLAGS: &[Flag] = &[
     switch("allow-private-mounts", &[MountHelper]),
 ];
 
-/// The flag of that name.
+/// Returns the flag of that name.
 pub fn find(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.name == name)
 }

@@ -38,7 +38,7 @@ Own flags:
 All other flags go to the processes that know them; each program's --help lists its own.
 ";
 
-/// Kubernetes gives 30 seconds by default.
+/// Below the 30 seconds that Kubernetes grants by default.
 const GRACE: Duration = Duration::from_secs(25);
 
 fn main() -> ExitCode {
@@ -74,11 +74,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why this program ends with a failure of its own.
+/// The reason why this program fails.
 enum End {
-    /// Something else than its confinement.
+    /// A failure other than that of the confinement.
     Failed(io::Error),
-    /// It would have held more than its policy allows.
+    /// The process could not be confined as its policy demands.
     NotConfined(Fault),
 }
 
@@ -111,15 +111,15 @@ fn replace(program: &str, arguments: &[String]) -> Result<u8, End> {
     )))
 }
 
-/// Answers only when it did not work.
+/// Executes the program; returns only when that failed.
 fn become_program(path: &Path, command: &mut Command) -> io::Error {
     let error = command.exec();
     io::Error::new(error.kind(), format!("running {}: {error}", path.display()))
 }
 
-/// Starts the processes, then becomes the one that waits for them: a new image of this program
-/// without the environment, which may hold the controller's credentials, and without anything that
-/// this one has read.
+/// Starts the processes, then executes this program again as the supervisor. The new image has
+/// neither the environment, which may hold the controller's credentials, nor anything that this
+/// image has read.
 fn run_all(run: &Run) -> Result<u8, End> {
     init_log(LogFormat::Text, 2);
     let directory = RuntimeDirectory::make(run.runtime_directory.clone())?;
@@ -132,7 +132,7 @@ fn run_all(run: &Run) -> Result<u8, End> {
     Err(End::Failed(become_program(&path, &mut next)))
 }
 
-/// Waits for the processes and passes signals on.
+/// Waits for the processes and forwards signals to them.
 fn supervise(running: Vec<Running>) -> Result<u8, End> {
     init_log(LogFormat::Text, 2);
     start::close_strays(&[])?;
@@ -215,7 +215,8 @@ fn route(endpoint: &Endpoint, runtime_directory: &Path) -> Result<u8, End> {
     start::close_strays(&[])?;
     start::keep_environment(children::FOR_ALL)?;
     init_log(LogFormat::Text, 2);
-    // Before the confinement: the directory of the endpoint may be root's alone.
+    // Binds before the confinement, because only root may be able to write the endpoint's
+    // directory.
     let Listener::Unix(listener) = endpoint.bind()? else {
         return Err(End::Failed(io::Error::other(
             "mode all serves unix sockets only; give --endpoint unix:///path",

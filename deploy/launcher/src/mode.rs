@@ -1,25 +1,25 @@
-//! Which processes run.
+//! The modes of the launcher.
 
-/// The first word of the command line that is not a flag.
+/// The mode: the first argument that is neither a flag nor a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The controller, in the place of this process.
+    /// Replaces this process by the controller.
     Controller,
-    /// Node-agent and mount-helper.
+    /// Runs node-agent and mount-helper.
     Node,
-    /// All three, and a router for one socket.
+    /// Runs controller, node-agent and mount-helper, and a router that serves them on one socket.
     All,
-    /// The node-agent's command of that name, in the place of this process.
+    /// Replaces this process by the node-agent's command of that name.
     PreStopHook,
-    /// The router alone; started by mode `all`.
+    /// Runs the router alone; mode `all` starts it.
     Router,
-    /// Waits for processes that are running already; what modes `node` and `all` become once they
-    /// have started theirs.
+    /// Waits for processes that are running already; modes `node` and `all` execute it after they
+    /// have started their processes.
     Supervise,
 }
 
 impl Mode {
-    /// By its name on the command line.
+    /// Returns the mode of this name on the command line.
     pub fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "controller" => Self::Controller,

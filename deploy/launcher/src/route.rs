@@ -1,4 +1,4 @@
-//! Which process answers an RPC, by the service in its path.
+//! Maps the service in an RPC's path to the process that answers it.
 
 /// A process behind the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,7 +10,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Its name in texts.
+    /// Returns the process's name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Controller => "controller",
@@ -18,7 +18,7 @@ impl Backend {
         }
     }
 
-    /// Name of its socket in the runtime directory.
+    /// Returns the name of the process's socket in the runtime directory.
     pub fn socket(self) -> &'static str {
         match self {
             Self::Controller => "controller.sock",
@@ -27,10 +27,11 @@ impl Backend {
     }
 }
 
-/// The process for `path` (`/package.Service/Method`); `None` when no process offers the service.
+/// Returns the process for `path` (`/package.Service/Method`), or `None` when no process offers the
+/// service.
 ///
-/// Identity is the controller's, whose Probe also says whether AWS can be reached; so did the Go
-/// driver's mode `all`.
+/// The controller answers the Identity service, because its Probe also tells whether AWS can be
+/// reached, as in the Go driver's mode `all`.
 pub fn backend(path: &str) -> Option<Backend> {
     let (service, method) = path.strip_prefix('/')?.split_once('/')?;
     if method.is_empty() || method.contains('/') {

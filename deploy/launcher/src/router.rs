@@ -1,5 +1,5 @@
-//! Serves one socket and passes each RPC on by the service in its path. Messages are neither
-//! decoded nor encoded again.
+//! Serves one socket and forwards each RPC by the service in its path, without decoding its
+//! messages.
 
 use std::convert::Infallible;
 use std::io;
@@ -42,8 +42,8 @@ impl Target {
         }
     }
 
-    /// A connection that takes requests: the present one, or a new one when the process was started
-    /// again.
+    /// Returns a connection that accepts requests: the present one, or a new one when the process
+    /// was restarted.
     async fn connection(&self) -> io::Result<SendRequest<Incoming>> {
         let mut held = self.connection.lock().await;
         if let Some(sender) = held.as_mut()
@@ -87,7 +87,7 @@ impl Target {
     }
 }
 
-/// A gRPC answer that holds nothing but the failure.
+/// Builds a gRPC response that holds nothing but the failure.
 fn refuse(failure: Failure) -> Response<Body> {
     tonic::Status::from(failure)
         .into_http::<Empty<Bytes>>()
@@ -113,11 +113,11 @@ impl Router {
     }
 }
 
-/// Routes what arrives on `listener` to the sockets in `directory` until `stop` resolves, then ends
-/// the connections, with at most `grace` for the RPCs in flight.
+/// Routes requests on `listener` to the sockets in `directory` until `stop` resolves. Then ends the
+/// connections and grants the RPCs in flight at most `grace`.
 ///
 /// # Errors
-/// When the listener fails.
+/// Returns an error when the listener fails.
 pub async fn serve(
     listener: UnixListener,
     directory: &Path,
@@ -137,7 +137,7 @@ pub async fn serve(
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                // The peer has gone, or descriptors ran out for a moment.
+                // The peer closed the connection before the accept.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(e) => return Err(e),
             },

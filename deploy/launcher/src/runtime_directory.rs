@@ -1,4 +1,4 @@
-//! Where the processes of one launcher find each other.
+//! The directory through which the processes of one launcher find each other.
 
 use std::fs;
 use std::io;
@@ -12,22 +12,23 @@ use rustix::thread::set_thread_groups;
 
 use crate::route::Backend;
 
-/// The groups by which router and node-agent may use the sockets.
+/// The groups through which the router and the node-agent may use the sockets.
 const GROUPS: [u32; 2] = [ROUTER.identity.gid, NODE_AGENT.identity.gid];
 
-/// The directory and what is in it.
+/// The runtime directory.
 #[derive(Clone, Debug)]
 pub struct RuntimeDirectory {
     path: PathBuf,
 }
 
 impl RuntimeDirectory {
-    /// Uses `path`, or makes a fresh one under `/run` (`/tmp` when that cannot be written).
+    /// Uses `path`, or makes a new directory under `/run` (`/tmp` when `/run` cannot be written).
     ///
-    /// As root, the sockets made in it later belong to the group of the process that may use them.
+    /// When root calls it, sockets made in the directory later belong to the group of the process
+    /// that may use them.
     ///
     /// # Errors
-    /// As mkdir(2) and chown(2).
+    /// Returns the errors of mkdir(2) and chown(2).
     pub fn make(path: Option<PathBuf>) -> io::Result<Self> {
         let path = match path {
             Some(path) => path,
@@ -46,7 +47,7 @@ impl RuntimeDirectory {
         make_directory(&made.sockets())?;
         make_directory(&made.helper_directory())?;
         if geteuid().is_root() {
-            // A member may give its file to the group: CAP_CHOWN is not needed.
+            // Membership in the group makes CAP_CHOWN unnecessary for the change of group.
             set_thread_groups(&GROUPS.map(Gid::from_raw))?;
             give(&made.sockets(), ROUTER.identity.gid)?;
             give(&made.helper_directory(), NODE_AGENT.identity.gid)?;
@@ -55,17 +56,17 @@ impl RuntimeDirectory {
         Ok(made)
     }
 
-    /// Its path.
+    /// Returns the directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where controller and node-agent serve in mode `all`.
+    /// Returns the directory in which controller and node-agent serve in mode `all`.
     pub fn sockets(&self) -> PathBuf {
         self.path.join("csi")
     }
 
-    /// The endpoint of a process behind the router.
+    /// Returns the endpoint of a process behind the router.
     pub fn endpoint(&self, backend: Backend) -> Endpoint {
         Endpoint::Unix(self.sockets().join(backend.socket()))
     }
@@ -74,7 +75,7 @@ impl RuntimeDirectory {
         self.path.join("helper")
     }
 
-    /// The endpoint of the mount-helper.
+    /// Returns the endpoint of the mount-helper.
     pub fn helper(&self) -> Endpoint {
         Endpoint::Unix(self.helper_directory().join("helper.sock"))
     }
@@ -87,7 +88,7 @@ fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// New files in `path` get the group `gid`; others cannot enter.
+/// Makes new files in `path` inherit the group `gid`, and bars all other users from `path`.
 fn give(path: &Path, gid: u32) -> io::Result<()> {
     chown(path, None, Some(gid))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o2750))

@@ -1,4 +1,4 @@
-//! Runs a set of processes as one: signals go to all, the end of one ends all.
+//! Runs a set of processes as one: forwards signals to all, and ends all when one ends.
 
 use std::fmt;
 use std::io;
@@ -11,13 +11,13 @@ use tokio::signal::unix::{SignalKind, signal};
 /// A process that was started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// Its name in the log.
+    /// The process's name in the log.
     pub name: String,
-    /// Its number.
+    /// The process id.
     pub pid: Pid,
 }
 
-/// `NAME:PID`, as one image of the launcher hands it to the next.
+/// Writes `NAME:PID`, the form in which one image of the launcher passes it to the next.
 impl fmt::Display for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.name, self.pid.as_raw_nonzero())
@@ -37,13 +37,13 @@ impl FromStr for Running {
     }
 }
 
-/// Waits until a signal asks to end or a process ends; then ends the others, with at most `grace`
-/// before SIGKILL.
+/// Waits until a signal asks to end or a process ends. Then ends the other processes and sends
+/// SIGKILL after at most `grace`.
 ///
-/// Answers the exit code: 0 only if a signal asked and all ended with 0.
+/// Returns the exit code: 0 only if a signal asked and all processes ended with 0.
 ///
 /// # Errors
-/// When signals or processes cannot be waited for.
+/// Returns an error when signals or processes cannot be waited for.
 pub async fn supervise(mut running: Vec<Running>, grace: Duration) -> io::Result<u8> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -61,11 +61,11 @@ pub async fn supervise(mut running: Vec<Running>, grace: Duration) -> io::Result
     end(running, grace, code).await
 }
 
-/// Ends what runs, with at most `grace` before SIGKILL. Answers `code`, or the failure of one of
-/// them when `code` is 0.
+/// Ends the running processes and sends SIGKILL after at most `grace`. Returns `code`, or the
+/// failure of one of the processes when `code` is 0.
 ///
 /// # Errors
-/// When processes cannot be waited for.
+/// Returns an error when processes cannot be waited for.
 pub async fn end(mut running: Vec<Running>, grace: Duration, mut code: u8) -> io::Result<u8> {
     send(&running, Signal::TERM);
     let all_ended = async {
@@ -89,7 +89,7 @@ pub async fn end(mut running: Vec<Running>, grace: Duration, mut code: u8) -> io
     Ok(if code == 0 { 1 } else { code })
 }
 
-/// The code of a process that ended when it should not have.
+/// Returns the exit code for a process that should not have ended; never 0.
 fn failure(status: WaitStatus) -> u8 {
     status
         .exit_status()
@@ -109,22 +109,23 @@ fn words(status: WaitStatus) -> String {
 fn send(running: &[Running], signal: Signal) {
     for process in running {
         if let Err(e) = kill_process(process.pid, signal) {
-            // Another user's process, and no CAP_KILL: it ends with the container.
+            // The process belongs to another user and CAP_KILL is missing: it ends with the
+            // container.
             tracing::warn!(process = process.name, "cannot signal it: {e}");
         }
     }
 }
 
-/// Waits for the end of one of them and takes it out.
+/// Waits until one of the processes ends, and removes it from `running`.
 async fn first_end(running: &mut Vec<Running>) -> io::Result<(String, WaitStatus)> {
     loop {
-        // As process 1 of a container it also collects children that others have left behind.
+        // As process 1 of a container, this process also reaps orphans.
         while let Some((pid, status)) = wait(WaitOptions::NOHANG)? {
             if let Some(index) = running.iter().position(|process| process.pid == pid) {
                 return Ok((running.swap_remove(index).name, status));
             }
         }
-        // A child's end is rare and nobody waits for its notice.
+        // Children rarely end, and nobody waits for the result, so polling is enough.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

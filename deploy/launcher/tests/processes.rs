@@ -1,4 +1,4 @@
-//! The launcher as a process, beside programs that write down how they were run.
+//! Runs the launcher as a process, beside scripts that record how they were run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use ebs_csi_policy::audit::Process;
 use ebs_csi_policy::profile::{self, Profile};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-/// Writes its arguments to `NAME.args` beside itself and waits; SIGTERM is noted in `NAME.term`.
+/// Writes its arguments to `NAME.args` beside itself and waits; records SIGTERM in `NAME.term`.
 const PROGRAM: &str = r#"#!/bin/sh
 here=$(dirname "$0"); name=$(basename "$0")
 trap 'echo > "$here/$name.term"; exit 0' TERM
@@ -27,7 +27,7 @@ const PROGRAMS: [&str; 3] = [
 ];
 
 /// Held while files are written that will be executed, and while a child is between fork and exec:
-/// a child that inherits the open file would make its execution fail (ETXTBSY).
+/// executing a file fails with ETXTBSY while a child has inherited it open for writing.
 static WRITING_OR_STARTING: Mutex<()> = Mutex::new(());
 
 fn exclusively() -> MutexGuard<'static, ()> {
@@ -72,7 +72,7 @@ impl Installed {
         self.run(command.args(self.words(arguments)))
     }
 
-    /// Behind a program that takes something from it first.
+    /// Starts the launcher through the program `before`, which takes a privilege from it first.
     fn start_under(&self, before: &[&str], arguments: &[&str]) -> Started {
         let mut command = Command::new(before[0]);
         command
@@ -117,7 +117,7 @@ impl Installed {
             .unwrap()
     }
 
-    /// SIGTERM to a launcher, once it listens.
+    /// Sends SIGTERM to a launcher once it handles signals.
     fn terminate(&self, started: &Started) {
         let until = Instant::now() + Duration::from_secs(30);
         while !self.log().contains("are passed on") {
@@ -240,7 +240,7 @@ fn killed_process_stops_others_and_fails_launcher() {
     }
 }
 
-/// Its children, the router among them.
+/// Returns the process ids of the children of `pid`, the router among them.
 fn children(pid: i32) -> Vec<i32> {
     fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
         .unwrap()
@@ -249,7 +249,7 @@ fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Waits until a process is as its profile says; answers what the auditor says of it at last.
+/// Waits until a process matches its profile. Returns the deviations that the auditor reports last.
 fn audited(pid: i32, profile: &'static Profile) -> Vec<String> {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
@@ -313,7 +313,7 @@ fn launcher_and_router_match_their_confinement_profiles() {
             profile.name
         );
     }
-    // The controller was given it: the check above can see one.
+    // The controller did receive the variable, so the check above can find one.
     let environment = fs::read(format!(
         "/proc/{}/environ",
         installed.pid("ebs-csi-controller")
@@ -344,7 +344,7 @@ fn missing_setpcap_exits_77_and_leaves_no_process() {
     );
     for name in ["ebs-csi-node-agent", "ebs-csi-mount-helper"] {
         let gone = installed.path(&format!("{name}.args"));
-        // A process that was ended before it could note anything has left nothing either.
+        // A process that was killed before it recorded its arguments is not left, either.
         assert!(
             !gone.exists() || !Path::new(&format!("/proc/{}", installed.pid(name))).exists(),
             "{name} was left"

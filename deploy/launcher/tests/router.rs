@@ -1,4 +1,4 @@
-//! The router between real sockets: a client, and two servers that say who they are.
+//! Tests the router between real sockets: a client, and two servers that name themselves.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -21,7 +21,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 use tonic::Code;
 
-/// Answers every request with its own name, the request's path and its body, and gRPC trailers.
+/// Serves a reply that holds the server's name, the request's path and body, and gRPC trailers.
 fn serve_echo(directory: &Path, backend: Backend) -> JoinHandle<()> {
     let listener = UnixListener::bind(directory.join(backend.socket())).unwrap();
     tokio::spawn(async move {
@@ -93,7 +93,7 @@ async fn router_forwards_each_rpc_unchanged_to_its_backend() {
         serve_echo(directory.path(), Backend::NodeAgent),
     );
     start_router(directory.path());
-    // Larger than a flow-control window, and no message of any protocol.
+    // Larger than a flow-control window, and not a valid protobuf message.
     let body: Bytes = (0..300_000_u32)
         .map(|n| n.to_le_bytes()[usize::from(n % 2 == 0)])
         .collect();
@@ -151,7 +151,7 @@ async fn absent_backend_is_unavailable_and_reconnects_after_restart() {
         let _ = std::fs::remove_file(&socket);
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         listener.set_nonblocking(true).unwrap();
-        // A runtime of its own, so that the process's connections end with it.
+        // Has its own runtime, so that the process's connections end with it.
         let process = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

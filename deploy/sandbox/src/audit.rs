@@ -1,5 +1,5 @@
-//! What the kernel says of the live processes, beside what `deploy/docs/architecture.md` allows
-//! each.
+//! Compares what the kernel reports of the live processes with what `deploy/docs/architecture.md`
+//! allows each.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,11 +21,11 @@ const RUNNERS: u32 = profile::SUPERVISOR.identity.uid;
 pub const BROKER: u64 =
     capability::SYS_ADMIN | capability::SYS_RESOURCE | capability::DAC_READ_SEARCH;
 
-/// What a tier may have.
+/// The rights that a tier may have.
 struct Allowed {
     uid: Option<u32>,
     capabilities: u64,
-    /// Of these, what it must have.
+    /// The subset of `capabilities` that the tier must have.
     needed: u64,
 }
 
@@ -41,7 +41,7 @@ impl Tier {
             Self::NodeAgent => nothing(Some(NODE_AGENT_ID)),
             Self::Supervisor | Self::Runner | Self::Tool => nothing(Some(RUNNERS)),
             Self::Directories => nothing(Some(0)),
-            // The simulator's disks have a group.
+            // The simulator's disks belong to a group, so the opener need not run as root.
             Self::Opener => nothing(Some(profile::OPENER.identity.uid)),
             Self::Broker => Allowed {
                 uid: Some(profile::BROKER.identity.uid),
@@ -55,40 +55,40 @@ impl Tier {
 /// One live process.
 #[derive(Clone, Debug)]
 pub struct ObservedProcess {
-    /// What it is.
+    /// The process's tier.
     pub tier: Tier,
-    /// Where it belongs: `controller`, `node-a`, …
+    /// The component that the process belongs to: `controller`, `node-a`, …
     pub place: String,
     /// Process id.
     pub pid: i32,
-    /// Name of its program.
+    /// The program's name.
     pub program: String,
-    /// Real, effective and saved user.
+    /// Real, effective, saved and file system user.
     pub uids: Vec<u32>,
-    /// Effective, permitted, bounding, ambient and inheritable capabilities.
+    /// Effective capabilities.
     pub effective: u64,
-    /// As above.
+    /// Permitted capabilities.
     pub permitted: u64,
-    /// As above.
+    /// Capability bounding set.
     pub bounding: u64,
-    /// As above.
+    /// Ambient capabilities.
     pub ambient: u64,
-    /// 2 is a filter.
+    /// Seccomp mode; 2 means that a filter is active.
     pub seccomp: u32,
-    /// Whether exec can no longer give privileges.
+    /// Whether exec can no longer grant privileges.
     pub no_new_privs: bool,
     /// Proportional set size in KiB.
     pub pss_kib: u64,
     /// Threads whose confinement differs from the main thread's.
     pub odd_threads: usize,
-    /// In what it differs from `deploy/docs/architecture.md`; empty when it does not.
+    /// The differences from `deploy/docs/architecture.md`.
     pub deviations: Vec<String>,
 }
 
-/// Looks at one process.
+/// Reads the state of one process.
 ///
 /// # Errors
-/// When it ends meanwhile.
+/// Returns an error when the process ends meanwhile.
 pub fn look(tier: Tier, place: &str, pid: i32) -> io::Result<ObservedProcess> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let mut seen = ObservedProcess {
@@ -153,15 +153,15 @@ fn deviations(seen: &ObservedProcess) -> Vec<String> {
     found
 }
 
-/// The bounding set of this process: what the machine has to give.
+/// Returns the bounding set of this process: the capabilities that the machine can grant.
 ///
 /// # Errors
-/// When `/proc` cannot be read.
+/// Returns an error when `/proc` cannot be read.
 pub fn bounding_of_this_process() -> io::Result<u64> {
     mask(&std::fs::read_to_string("/proc/self/status")?, "CapBnd")
 }
 
-/// The names of the broker's capabilities that are in `set`.
+/// Returns the names of the broker's capabilities that are in `set`.
 pub fn names(set: u64) -> String {
     let known = [
         (capability::SYS_ADMIN, "CAP_SYS_ADMIN"),
@@ -176,13 +176,13 @@ pub fn names(set: u64) -> String {
         .join(", ")
 }
 
-/// Looks at every process of the driver in `world`.
+/// Reads the state of every process of the driver in `world`.
 ///
-/// The helper's processes are told apart by their users and groups: `deploy/docs/architecture.md`
+/// The user and group of each process tell the helper's tiers apart: `deploy/docs/architecture.md`
 /// gives each tier its own.
 ///
 /// # Errors
-/// When one ends meanwhile, or a tier that must run does not.
+/// Returns an error when a process ends meanwhile, or when a tier that must run does not.
 pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
     let gone = |name: &str| io::Error::other(format!("{name} does not run"));
     let mut seen = Vec::new();
@@ -204,7 +204,7 @@ pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
             let Some(tier) = tier_of(pid, supervisor) else {
                 continue;
             };
-            // A runner or a tool may end while it is looked at.
+            // A runner or a tool may end before its state is read.
             match look(tier, &node.name, pid) {
                 Ok(process) => {
                     tiers.insert(tier);
@@ -223,7 +223,7 @@ pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
     Ok(seen)
 }
 
-/// The table, one line per process.
+/// Formats the processes as a table with one line per process.
 pub fn table(seen: &[ObservedProcess]) -> String {
     let mut text = format!(
         "{:<11} {:<11} {:>7} {:>6}  {:<16} {:<16} {:<16} {:>7} {:>5} {:>9}  {}\n",

@@ -1,4 +1,5 @@
-//! The bound of the node's figures: the same loop device, made and mounted with nothing in between.
+//! The lower bound of the node's figures: the same loop device, formatted and mounted by bare
+//! system calls and programs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use ebs_csi_policy::tool::{Arguments, DISK, ToolId};
 use ebs_csi_wire::{FormatOptions, FsType};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
-/// A loop device of our own over a sparse file, cleared when dropped.
+/// A loop device over a sparse file, outside the simulator; cleared when dropped.
 #[derive(Debug)]
 pub struct LoopDevice {
     node: PathBuf,
@@ -18,13 +19,13 @@ pub struct LoopDevice {
     target: PathBuf,
 }
 
-/// Any identifier does for a file system that nobody looks up.
+/// The identifier does not matter, because nothing looks this file system up.
 const UUID: [u8; 16] = *b"bare loop device";
 
-/// Makes the block device at `node` read as zeros again, as a fresh one does.
+/// Makes the block device at `node` read as zeros again, like a new one.
 ///
 /// # Errors
-/// When blkdiscard(8) fails.
+/// Returns an error when blkdiscard(8) fails.
 pub fn blank(node: &Path) -> io::Result<()> {
     run(Command::new("blkdiscard").arg("--force").arg(node)).map(drop)
 }
@@ -42,10 +43,11 @@ fn run(command: &mut Command) -> io::Result<String> {
 }
 
 impl LoopDevice {
-    /// A device of `bytes` bytes with 512-byte sectors and direct input and output, as the simulator makes them; its files in `directory`.
+    /// Makes a device of `bytes` bytes with 512-byte sectors and direct I/O, as the simulator does,
+    /// with its files in `directory`.
     ///
     /// # Errors
-    /// When losetup(8) fails.
+    /// Returns an error when losetup(8) fails.
     pub fn make(directory: &Path, name: &str, bytes: u64) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
         let file = directory.join(format!("{name}.img"));
@@ -57,7 +59,7 @@ impl LoopDevice {
                 .args(["--find", "--show", "--sector-size", "512", direct])
                 .arg(&file))
         };
-        // Not every file system that holds the file can do direct input and output.
+        // Not every file system that holds the file supports direct I/O.
         let node = losetup("--direct-io=on").or_else(|_| losetup("--direct-io=off"))?;
         Ok(Self {
             node: PathBuf::from(node),
@@ -67,10 +69,10 @@ impl LoopDevice {
         })
     }
 
-    /// Time of the program that makes a `kind`, with the arguments that the helper gives it.
+    /// Returns the time of the program that makes a `kind`, with the helper's arguments.
     ///
     /// # Errors
-    /// When it fails.
+    /// Returns an error when the program fails.
     pub fn format(&self, kind: FsType) -> io::Result<Duration> {
         let options = FormatOptions::default();
         let tool = ToolId::formats(kind)
@@ -94,18 +96,18 @@ impl LoopDevice {
         Ok(began.elapsed())
     }
 
-    /// Time of [`format`](Self::format) and [`mount`](Self::mount).
+    /// Returns the time of [`format`](Self::format) and [`mount`](Self::mount).
     ///
     /// # Errors
-    /// When one of them fails.
+    /// Returns the error of the one that fails.
     pub fn format_and_mount(&self, kind: FsType) -> io::Result<Duration> {
         Ok(self.format(kind)? + self.mount(kind)?)
     }
 
-    /// Time of mount(2) alone.
+    /// Returns the time of mount(2) alone.
     ///
     /// # Errors
-    /// As mount(2).
+    /// Returns the errors of mount(2).
     pub fn mount(&self, kind: FsType) -> io::Result<Duration> {
         let began = Instant::now();
         mount(
@@ -118,10 +120,10 @@ impl LoopDevice {
         Ok(began.elapsed())
     }
 
-    /// Time of making a target directory and of binding the mounted file system there.
+    /// Returns the time to make a target directory and to bind the mounted file system there.
     ///
     /// # Errors
-    /// As mkdir(2) and mount(2).
+    /// Returns the errors of mkdir(2) and mount(2).
     pub fn bind(&self) -> io::Result<Duration> {
         let began = Instant::now();
         std::fs::create_dir(&self.target)?;
@@ -129,10 +131,10 @@ impl LoopDevice {
         Ok(began.elapsed())
     }
 
-    /// Time of undoing [`bind`](Self::bind).
+    /// Returns the time to undo [`bind`](Self::bind).
     ///
     /// # Errors
-    /// As umount2(2) and rmdir(2).
+    /// Returns the errors of umount2(2) and rmdir(2).
     pub fn unbind(&self) -> io::Result<Duration> {
         let began = Instant::now();
         unmount(&self.target, UnmountFlags::NOFOLLOW)?;
@@ -140,10 +142,10 @@ impl LoopDevice {
         Ok(began.elapsed())
     }
 
-    /// Time of asking the mounted file system for its space, statvfs(3).
+    /// Returns the time of statvfs(3) on the mounted file system.
     ///
     /// # Errors
-    /// As statvfs(3).
+    /// Returns the errors of statvfs(3).
     pub fn space(&self) -> io::Result<Duration> {
         let began = Instant::now();
         rustix::fs::statvfs(&self.point)?;
@@ -153,15 +155,15 @@ impl LoopDevice {
     /// Makes the device read as zeros again.
     ///
     /// # Errors
-    /// When blkdiscard(8) fails.
+    /// Returns an error when blkdiscard(8) fails.
     pub fn blank(&self) -> io::Result<()> {
         blank(&self.node)
     }
 
-    /// Time of umount2(2).
+    /// Returns the time of umount2(2).
     ///
     /// # Errors
-    /// As umount2(2).
+    /// Returns the errors of umount2(2).
     pub fn unmount(&self) -> io::Result<Duration> {
         let began = Instant::now();
         unmount(&self.point, UnmountFlags::NOFOLLOW)?;

@@ -1,4 +1,4 @@
-//! Where the programs of the world are.
+//! Finds the programs of the world.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,18 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// The programs in `directory`.
+    /// Uses the programs in `directory`.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
         }
     }
 
-    /// The programs that cargo built beside this one: a binary's own directory, a test's parent directory.
+    /// Uses the programs that cargo built beside this one: a binary's own directory, a test's
+    /// parent directory.
     ///
     /// # Errors
-    /// When the running program has no path.
+    /// Returns an error when the running program has no path.
     pub fn beside_this_program() -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let directory = program.parent().unwrap_or(Path::new("/"));
@@ -35,15 +36,15 @@ impl Binaries {
         }))
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The path of program `name`.
+    /// Returns the path of program `name`.
     ///
     /// # Errors
-    /// `NotFound` with the command that builds it.
+    /// Returns `NotFound` with the command that builds the program.
     pub fn path(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.directory.join(name);
         if path.is_file() {

@@ -1,4 +1,5 @@
-//! A small container orchestrator: what external-provisioner, -attacher, -resizer, -snapshotter and kubelet do, over the CSI sockets alone.
+//! A small container orchestrator: does the work of external-provisioner, -attacher, -resizer,
+//! -snapshotter and kubelet over the CSI sockets alone.
 
 mod attempt;
 mod kubelet;
@@ -17,7 +18,8 @@ use std::path::Path;
 
 use tonic::transport::{Channel, Endpoint};
 
-/// A channel to a CSI socket, which connects when it is used and again when the process behind it was restarted.
+/// Returns a channel to a CSI socket. The channel connects on first use, and again after the
+/// process behind the socket was restarted.
 fn channel(socket: &Path) -> Result<Channel, CoError> {
     let fail = |why: String| CoError::Socket {
         socket: socket.to_owned(),

@@ -1,4 +1,5 @@
-//! The demonstration: a volume's whole life, each step verified by something other than the driver's word.
+//! The demonstration: the whole life cycle of a volume, with each step verified independently of
+//! the driver's answers.
 
 mod closing;
 mod copies;
@@ -23,24 +24,24 @@ use narrator::Narrator;
 
 pub use ec2::Ec2;
 
-/// Why the demonstration did not show what it was to show.
+/// The reason why the demonstration failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The driver refused.
+    /// The driver refused a call.
     #[error(transparent)]
     Co(#[from] CoError),
-    /// The world broke.
+    /// The world failed.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// A look at the machine or the simulator failed.
+    /// Reading the state of the machine or of the simulator failed.
     #[error("{0}")]
     Look(#[from] std::io::Error),
-    /// The driver said that it was done, and it was not.
+    /// The driver reported success, but the effect is missing.
     #[error("not as it must be: {0}")]
     Unproved(String),
 }
 
-/// `Err` with `what` unless `condition` holds.
+/// Returns an error with `what` unless `condition` holds.
 fn prove(condition: bool, what: impl FnOnce() -> String) -> Result<(), DemoError> {
     if condition {
         Ok(())
@@ -49,7 +50,7 @@ fn prove(condition: bool, what: impl FnOnce() -> String) -> Result<(), DemoError
     }
 }
 
-/// EC2's times in the demonstration: short, and never the same twice. Replies take 5 ms, as over a network.
+/// EC2's latencies in the demonstration: short and random. Replies take 5 ms, as over a network.
 pub const SCENARIO: &str = "\
 profile = \"fast\"
 [latency]
@@ -74,16 +75,16 @@ struct InUse {
     published: Published,
 }
 
-/// Everything that a step needs.
+/// The state that the steps share.
 struct Scene<'a> {
     world: &'a mut World,
     co: Co,
     kubelets: Vec<Kubelet>,
     told: Narrator,
     figures: Figures,
-    /// Tools that were caught at work.
+    /// Tools that were observed while they ran.
     tools: Vec<ObservedProcess>,
-    /// Volumes that exist, with the pod that uses each.
+    /// Existing volumes, each with the pod that uses it.
     volumes: Vec<(Volume, Option<InUse>)>,
     snapshots: Vec<String>,
     /// An attachment whose volume is not staged yet.
@@ -104,10 +105,10 @@ impl Scene<'_> {
     }
 }
 
-/// Plays all of it.
+/// Runs the whole demonstration.
 ///
 /// # Errors
-/// The first step that failed or could not be verified.
+/// Returns the error of the first step that failed or could not be verified.
 pub async fn run(world: &mut World) -> Result<(), DemoError> {
     let mut told = Narrator::default();
     told.chapter("the world");

@@ -1,8 +1,10 @@
-//! A world for the driver on one machine: the EC2 simulator, the real processes on simulated nodes, real block devices, and a small
-//! container orchestrator that speaks to the driver over the CSI sockets alone.
+//! A world for the driver on one machine: the EC2 simulator, the real processes on simulated nodes,
+//! real block devices, and a small container orchestrator that calls the driver over the CSI
+//! sockets alone.
 //!
-//! [`World`] starts and ends it all; [`Co`] plays the sidecars, [`Kubelet`] plays a node's kubelet. Everything that a world makes lies
-//! under one state directory or is found from it, so that [`clean`](world::clean::clean) can remove it after any kind of death.
+//! [`World`] starts and ends everything; [`Co`] plays the sidecars, [`Kubelet`] plays a node's
+//! kubelet. Everything that a world makes lies under one state directory or can be found from it,
+//! so that [`clean`](world::clean::clean) can remove it after any kind of crash.
 
 pub mod audit;
 pub mod baseline;

@@ -9,7 +9,8 @@ use ebs_csi_sandbox::world::{clean, keeper};
 use ebs_csi_sandbox::{World, WorldOptions, demo};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A world for the driver on this machine: EC2 simulator, controller, two nodes, real block devices.
+/// A world for the driver on this machine: EC2 simulator, controller, two nodes, real block
+/// devices.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Command {
@@ -19,13 +20,13 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Show a volume's whole life, verify each step, and end without a trace.
+    /// Show the whole life cycle of a volume, verify each step, and end without a trace.
     Demo(Programs),
     /// Keep the world running until interrupted; prints the sockets' paths.
     Up(Programs),
     /// Remove what dead worlds left behind.
     Clean {
-        /// State directory; without it, all whose world is dead.
+        /// State directory; without it, every state directory whose world is dead.
         state_dir: Option<PathBuf>,
     },
     /// Wait for the end of standard input, then clean a state directory (started by the others).
@@ -38,7 +39,8 @@ enum What {
 
 #[derive(Args, Debug)]
 struct Programs {
-    /// Directory of the driver's programs when it is not this program's own, for example of a release build.
+    /// Directory of the driver's programs when it is not this program's own, for example of a
+    /// release build.
     #[arg(long, value_name = "DIR")]
     driver_dir: Option<PathBuf>,
 }
@@ -162,9 +164,9 @@ async fn demo(mut options: WorldOptions) -> Result<(), String> {
 }
 
 async fn up(mut options: WorldOptions) -> Result<(), String> {
-    // csi-sanity and people choose paths of their own beneath the kubelet directory.
+    // csi-sanity and people choose their own paths beneath the kubelet directory.
     options.helper_arguments = vec!["--paths=any".to_owned()];
-    // csi-sanity names no zone.
+    // csi-sanity requests no zone.
     options.one_zone = true;
     let stop = interrupted();
     tokio::pin!(stop);

@@ -1,4 +1,5 @@
-//! The calls of this crate that the compiler cannot check: what a child does between fork and exec, and a thread's mount namespace.
+//! The calls of this crate that the compiler cannot check: a child's system calls between fork and
+//! exec, and the change of a thread's mount namespace.
 
 #![allow(unsafe_code)]
 
@@ -7,22 +8,23 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What a container runtime would give a process before it runs.
+/// The settings that a container runtime applies to a process before exec.
 #[derive(Debug, Default)]
 pub(crate) struct Birth {
     /// Mount namespace to enter.
     pub(crate) namespace: Option<OwnedFd>,
-    /// Capability bounding set, one bit each; `None` leaves it as it is.
+    /// Capability bounding set, one bit each; `None` keeps the present one.
     pub(crate) bounding: Option<u64>,
-    /// User and group; `None` leaves them.
+    /// User and group; `None` keeps the present ones.
     pub(crate) identity: Option<(u32, u32)>,
-    /// Refuse privileges by exec from now on.
+    /// Whether exec can no longer grant privileges.
     pub(crate) no_new_privs: bool,
 }
 
-/// Makes `command` start its process in a session of its own and as `birth` says.
+/// Makes `command` start its process in a new session and with the settings of `birth`.
 pub(crate) fn born(command: &mut Command, birth: Birth) {
-    // SAFETY: the closure runs in the forked child and makes system calls only; it allocates nothing and takes no lock.
+    // SAFETY: the closure runs in the forked child and makes system calls only; it allocates
+    // nothing and takes no lock.
     unsafe {
         command.pre_exec(move || enter(&birth));
     }
@@ -45,7 +47,7 @@ fn enter(birth: &Birth) -> io::Result<()> {
     if let Some(keep) = birth.bounding {
         for capability in 0..64_u64 {
             if keep >> capability & 1 == 0 {
-                // SAFETY: takes numbers only. EINVAL says that the kernel has no such capability.
+                // SAFETY: takes numbers only. EINVAL means that the kernel has no such capability.
                 let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
                 if dropped < 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
                     return Err(io::Error::last_os_error());
@@ -69,7 +71,7 @@ fn enter(birth: &Birth) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the calling thread a copy of the mount namespace, of its own.
+/// Moves the calling thread into a copy of its mount namespace.
 pub(crate) fn unshare_mounts() -> io::Result<()> {
     // SAFETY: changes only what this thread sees; no memory is involved.
     let result = unsafe { libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS) };
@@ -80,13 +82,13 @@ pub(crate) fn unshare_mounts() -> io::Result<()> {
     }
 }
 
-/// Detaches the calling process from its terminal and session.
+/// Moves the calling process into a new session, without a terminal.
 pub(crate) fn own_session() {
-    // SAFETY: takes no pointer; failing (already a leader) is fine.
+    // SAFETY: takes no pointer; failing (already a session leader) is harmless.
     unsafe { libc::setsid() };
 }
 
-/// Ignores the signals that a terminal or a service manager sends to end a program.
+/// Ignores the signals with which a terminal or a service manager ends a program.
 pub(crate) fn ignore_ending_signals() {
     for signal in [
         libc::SIGINT,

@@ -1,4 +1,4 @@
-//! The kinds of the driver's processes, and by what those of one helper are told apart.
+//! The kinds of the driver's processes, and how the processes of one helper are told apart.
 
 use ebs_csi_policy::profile;
 
@@ -8,9 +8,9 @@ use crate::procfs::process_table;
 /// The kinds of process that `deploy/docs/architecture.md` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
-    /// Speaks to EC2.
+    /// Calls EC2.
     Controller,
-    /// Speaks to kubelet.
+    /// Serves kubelet.
     NodeAgent,
     /// First process of the helper.
     Supervisor,
@@ -26,7 +26,7 @@ pub enum Tier {
     Tool,
 }
 
-/// The parts of the helper that stay.
+/// The tiers of the helper that run all the time.
 pub(crate) const PARTS: [Tier; 4] = [
     Tier::Supervisor,
     Tier::Broker,
@@ -35,7 +35,7 @@ pub(crate) const PARTS: [Tier; 4] = [
 ];
 
 impl Tier {
-    /// Its name in tables.
+    /// Returns the tier's name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Controller => "controller",
@@ -50,7 +50,8 @@ impl Tier {
     }
 }
 
-/// Whether the helper whose processes are `family` has all its parts, each confined.
+/// Returns whether the helper whose processes are `family` has all of [`PARTS`], each with a
+/// seccomp filter.
 pub(crate) fn helper_is_confined(family: &[i32]) -> bool {
     let Some(supervisor) = family.first() else {
         return false;
@@ -65,7 +66,7 @@ pub(crate) fn helper_is_confined(family: &[i32]) -> bool {
     PARTS.into_iter().all(confined)
 }
 
-/// What `pid` is in the tree of the helper whose first process is `supervisor`.
+/// Returns the tier of `pid` in the helper whose first process is `supervisor`.
 pub(crate) fn tier_of(pid: i32, supervisor: i32) -> Option<Tier> {
     if pid == supervisor {
         return Some(Tier::Supervisor);

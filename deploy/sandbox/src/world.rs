@@ -31,36 +31,36 @@ use options::{WorldOptions, ZONE};
 use process::Process;
 use simulator::Simulator;
 
-/// Why the world could not be made, changed or ended.
+/// The reason why the world could not be started, changed or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// Not run as root, or not on Linux with the calls that are needed.
+    /// Not run as root, or the machine lacks needed system calls.
     #[error("{0}")]
     Host(String),
-    /// A step of the world's own.
+    /// A step of the world itself failed.
     #[error("{what}: {source}")]
     Step {
-        /// What was done.
+        /// The step.
         what: String,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
     /// A process ended or did not answer.
     #[error("{process} {what}\nits log ends with:\n{log}")]
     Process {
-        /// Name in the world.
+        /// The process's name in the world.
         process: String,
-        /// What happened.
+        /// The event.
         what: String,
-        /// End of its log.
+        /// The end of the process's log.
         log: String,
     },
-    /// The orchestrator's side.
+    /// The orchestrator failed.
     #[error(transparent)]
     Co(#[from] CoError),
 }
 
-/// Simulator, controller and nodes.
+/// A running world: simulator, controller and nodes.
 #[derive(Debug)]
 pub struct World {
     options: WorldOptions,
@@ -74,13 +74,14 @@ pub struct World {
     pub replicas: Vec<Replica>,
     /// The nodes, in the order of the options.
     pub nodes: Vec<Node>,
-    /// The launcher, where it runs in the place of the others.
+    /// The launcher, if it runs in place of the other processes.
     pub launcher: Option<Process>,
-    // Last: when the world is dropped, it cleans after everything else has gone.
+    // The last field, because fields are dropped in order: the keeper cleans up after all other
+    // fields have been dropped.
     keeper: Option<Keeper>,
 }
 
-/// How long a process may take to end after SIGTERM.
+/// The time that a process has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
 fn step<T>(what: &str, result: io::Result<T>) -> Result<T, WorldError> {
@@ -91,10 +92,11 @@ fn step<T>(what: &str, result: io::Result<T>) -> Result<T, WorldError> {
 }
 
 impl World {
-    /// Starts everything and waits until each socket answers. When it fails, nothing is left behind.
+    /// Starts everything and waits until each socket answers. Leaves nothing behind on failure.
     ///
     /// # Errors
-    /// [`WorldError::Host`] when this is not root; otherwise what failed, with the log of the process concerned.
+    /// Returns [`WorldError::Host`] when not run as root; otherwise the failed step, with the log
+    /// of the process concerned.
     pub async fn start(options: WorldOptions) -> Result<Self, WorldError> {
         if !rustix::process::geteuid().is_root() {
             return Err(WorldError::Host(
@@ -169,10 +171,12 @@ impl World {
         Ok(world)
     }
 
-    /// Ends the controller and the processes of node `index`, and runs the launcher in mode `all` in their place.
+    /// Ends the controller and the processes of node `index`, and runs the launcher in mode `all`
+    /// in their place.
     ///
     /// # Errors
-    /// When a process does not end, or the launcher's socket does not answer in 30 s.
+    /// Returns an error when a process does not end, or when the launcher's socket does not answer
+    /// within 30 s.
     pub async fn start_all(&mut self, index: usize) -> Result<Duration, WorldError> {
         let node = &mut self.nodes[index];
         for process in [&mut node.agent, &mut node.helper, &mut self.controller] {
@@ -197,33 +201,33 @@ impl World {
         Ok(took)
     }
 
-    /// Everything that the world makes lies in this directory.
+    /// Returns the directory that holds everything that the world makes.
     pub fn state_dir(&self) -> &Path {
         &self.state_dir
     }
 
-    /// What it was made of.
+    /// Returns the options with which the world was started.
     pub fn options(&self) -> &WorldOptions {
         &self.options
     }
 
-    /// Socket of the controller.
+    /// Returns the socket of the controller.
     pub fn controller_socket(&self) -> &Path {
         &self.controller_socket
     }
 
-    /// Sidecars of the controller.
+    /// Returns sidecars for the controller.
     ///
     /// # Errors
-    /// As [`Co::new`].
+    /// Returns the errors of [`Co::new`].
     pub fn co(&self) -> Result<Co, CoError> {
         Co::new(&self.controller_socket, ZONE)
     }
 
-    /// The kubelet of node `index`.
+    /// Returns the kubelet of node `index`.
     ///
     /// # Errors
-    /// As [`Kubelet::new`].
+    /// Returns the errors of [`Kubelet::new`], and an error when there is no such node.
     pub fn kubelet(&self, index: usize) -> Result<Kubelet, CoError> {
         let node = self.nodes.get(index).ok_or_else(|| CoError::Own {
             what: format!("finding node {index}"),
@@ -232,10 +236,10 @@ impl World {
         Kubelet::new(&node.csi_socket, &node.kubelet_root)
     }
 
-    /// Starts another controller of the same cluster and waits until its Probe is good.
+    /// Starts another controller of the same cluster and waits until its Probe succeeds.
     ///
     /// # Errors
-    /// When it ends or does not get ready in 30 s.
+    /// Returns an error when the controller ends or is not ready within 30 s.
     pub async fn add_replica(&mut self) -> Result<(), WorldError> {
         let name = format!("controller-{}", self.replicas.len() + 2);
         let socket = self.state_dir.join(&name).join("csi.sock");
@@ -253,19 +257,20 @@ impl World {
         Ok(())
     }
 
-    /// Starts the controller and waits until its Probe is good. Answers the time from exec until then.
+    /// Starts the controller and waits until its Probe succeeds. Returns the time since exec.
     ///
     /// # Errors
-    /// When it ends or does not get ready in 30 s.
+    /// Returns an error when the controller ends or is not ready within 30 s.
     pub async fn start_controller(&mut self) -> Result<Duration, WorldError> {
         step("starting the controller", self.controller.start())?;
         ready(&mut self.controller, &self.controller_socket).await
     }
 
-    /// Ends the controller and starts it with these arguments beside its own.
+    /// Ends the controller and starts it with the further arguments `more`.
     ///
     /// # Errors
-    /// When it does not end, or as [`start_controller`](Self::start_controller).
+    /// Returns an error when the controller does not end, and the errors of
+    /// [`start_controller`](Self::start_controller).
     pub async fn restart_controller(&mut self, more: &[String]) -> Result<Duration, WorldError> {
         step("stopping the controller", self.controller.stop(GRACE).await)?;
         let mut options = self.options.clone();
@@ -283,10 +288,10 @@ impl World {
         self.start_controller().await
     }
 
-    /// Cuts the power of node `index`: its processes are gone, and with them its mounts.
+    /// Cuts the power of node `index`: kills its processes and removes its mounts.
     ///
     /// # Errors
-    /// When a process cannot be ended, or as umount2(2).
+    /// Returns an error when a process cannot be ended, and the errors of umount2(2).
     pub async fn cut_power(&mut self, index: usize) -> Result<(), WorldError> {
         let node = &mut self.nodes[index];
         for process in [&mut node.agent, &mut node.helper] {
@@ -297,7 +302,7 @@ impl World {
         for mount in mounts.iter().filter(|mount| mount.point != *root) {
             let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
             match unmount(&mount.point, flags) {
-                // Went with another one.
+                // The mount disappeared with another one.
                 Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
                 Err(error) => step("taking a mount away", Err(error.into()))?,
             }
@@ -305,20 +310,22 @@ impl World {
         Ok(())
     }
 
-    /// Starts the node-agent of node `index` and waits until its Probe is good. Answers the time from exec until then.
+    /// Starts the node-agent of node `index` and waits until its Probe succeeds. Returns the time
+    /// since exec.
     ///
     /// # Errors
-    /// When it ends or does not get ready in 30 s.
+    /// Returns an error when the node-agent ends or is not ready within 30 s.
     pub async fn start_agent(&mut self, index: usize) -> Result<Duration, WorldError> {
         let node = &mut self.nodes[index];
         step("starting the node-agent", node.agent.start())?;
         ready(&mut node.agent, &node.csi_socket).await
     }
 
-    /// Starts the mount-helper of node `index` and waits until its socket is there and its parts are confined.
+    /// Starts the mount-helper of node `index` and waits until its socket exists and its processes
+    /// are confined.
     ///
     /// # Errors
-    /// When it ends or does not get ready in 30 s.
+    /// Returns an error when the mount-helper ends or is not ready within 30 s.
     pub async fn start_helper(&mut self, index: usize) -> Result<Duration, WorldError> {
         let node = &mut self.nodes[index];
         step("starting the mount-helper", node.helper.start())?;
@@ -332,7 +339,7 @@ impl World {
         }
     }
 
-    /// All processes of the world.
+    /// Returns all processes of the world.
     pub fn processes(&self) -> Vec<&Process> {
         let mut all = vec![self.simulator.process(), &self.controller];
         all.extend(self.replicas.iter().map(|replica| &replica.process));
@@ -343,10 +350,11 @@ impl World {
         all
     }
 
-    /// The driver's processes that have ended without being told to.
+    /// Returns the names of the processes, the simulator included, that have ended without a
+    /// request.
     ///
     /// # Errors
-    /// As wait(2).
+    /// Returns the errors of wait(2).
     pub fn fallen(&mut self) -> Result<Vec<String>, WorldError> {
         let mut fallen = Vec::new();
         let nodes = self
@@ -364,10 +372,10 @@ impl World {
         Ok(fallen)
     }
 
-    /// Starts again what has ended, as a container runtime does. Answers the names.
+    /// Restarts the processes that have ended, as a container runtime does. Returns their names.
     ///
     /// # Errors
-    /// When the simulator has ended, or a process does not get ready.
+    /// Returns an error when the simulator has ended, or when a process does not become ready.
     pub async fn revive(&mut self) -> Result<Vec<String>, WorldError> {
         let fallen = self.fallen()?;
         for name in &fallen {
@@ -394,7 +402,7 @@ impl World {
         Ok(fallen)
     }
 
-    /// The end of every log, for a report of a failure.
+    /// Returns the end of every log, for a failure report.
     pub fn logs(&self, lines: usize) -> BTreeMap<String, String> {
         self.processes()
             .into_iter()
@@ -402,10 +410,11 @@ impl World {
             .collect()
     }
 
-    /// Ends everything, politely first. Answers what had to be removed by force and what is still there.
+    /// Ends everything, first with SIGTERM. Returns what had to be removed by force and what is
+    /// still there.
     ///
     /// # Errors
-    /// When a process could not be waited for; the keeper cleans then.
+    /// Returns an error when waiting for a process fails; the keeper cleans up then.
     pub async fn shutdown(mut self) -> Result<Ended, WorldError> {
         let mut unwilling = Vec::new();
         let nodes = self
@@ -433,23 +442,25 @@ impl World {
     }
 }
 
-/// One more controller.
+/// A further controller of the same cluster.
 #[derive(Debug)]
 pub struct Replica {
-    /// Its process.
+    /// The controller's process.
     pub process: Process,
-    /// Its CSI socket.
+    /// The controller's CSI socket.
     pub socket: PathBuf,
 }
 
-/// How a world ended.
+/// The result of a world's end.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Processes that did not end by SIGTERM within the grace period, with all their descendants.
+    /// Processes that did not end within the grace period after SIGTERM, with all their
+    /// descendants.
     pub unwilling: Vec<String>,
-    /// What had to be removed; the nodes' shared kubelet directories are mounts that always are.
+    /// The removed remains; these always include the nodes' shared kubelet directories, which are
+    /// mounts.
     pub cleaned: Cleaned,
-    /// What is still there: empty, or the world was not ended.
+    /// What is still there; empty after a complete end.
     pub leftovers: Vec<String>,
 }
 
@@ -467,7 +478,7 @@ fn still_running(process: &mut Process, began: Instant) -> Result<(), WorldError
     })
 }
 
-/// Asks Probe until it is good. Answers the time since the process was started.
+/// Calls Probe until it succeeds. Returns the time since the process was started.
 async fn ready(process: &mut Process, socket: &Path) -> Result<Duration, WorldError> {
     let began = process.started().unwrap_or_else(Instant::now);
     loop {

@@ -1,4 +1,5 @@
-//! Each process of the driver is killed with SIGKILL between any two steps of a volume's life; the next step converges.
+//! Kills each process of the driver with SIGKILL between any two steps of a volume's life cycle;
+//! the next step converges.
 
 use ebs_csi_sandbox::audit::survey;
 use ebs_csi_sandbox::binaries::Binaries;
@@ -8,10 +9,10 @@ use ebs_csi_sandbox::tier::Tier;
 use ebs_csi_sandbox::{World, WorldOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Instant transitions: the test is about order, not time.
+/// Short transitions: the test is about order, not time.
 const SCENARIO: &str = "profile = \"fast\"\n[limits]\nenabled = false\n";
 
-/// Kills the process of `tier` on node 0 and starts what ended with it.
+/// Kills the process of `tier` on node 0 and restarts everything that ended with it.
 async fn kill(world: &mut World, tier: Tier) {
     let seen = survey(world).unwrap();
     let node = world.nodes[0].name.clone();
@@ -20,7 +21,8 @@ async fn kill(world: &mut World, tier: Tier) {
         .find(|process| process.tier == tier && (tier == Tier::Controller || process.place == node))
         .unwrap_or_else(|| panic!("no {tier:?} in {seen:?}"));
     kill_process(Pid::from_raw(victim.pid).unwrap(), Signal::KILL).unwrap();
-    // One part of the helper takes the others along; the container runtime then starts it again.
+    // When one process of the helper ends, the others end, too; the container runtime then restarts
+    // the helper.
     for _ in 0..2_000 {
         if !world.fallen().unwrap().is_empty() {
             break;
@@ -50,7 +52,7 @@ async fn life(world: &mut World, claim: &Claim, tier: Tier) -> Volume {
         std::fs::write(&file, tier.name()).unwrap();
     }
     kill(world, tier).await;
-    // What was done before the death is found as it was.
+    // The next call finds the result of the calls before the kill.
     assert_eq!(co.create(claim).await.unwrap().id, volume.id);
     kubelet.stage(&volume, &attachment).await.unwrap();
     kubelet

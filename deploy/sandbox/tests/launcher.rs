@@ -1,11 +1,12 @@
-//! The launcher's mode `all` with the driver's real processes: one socket, a volume's life.
+//! The launcher's mode `all` with the driver's real processes: one socket, the life cycle of a
+//! volume.
 
 use ebs_csi_sandbox::audit::pss_kib;
 use ebs_csi_sandbox::binaries::Binaries;
 use ebs_csi_sandbox::co::Claim;
 use ebs_csi_sandbox::{World, WorldOptions};
 
-/// Users, capabilities and filters of a process, from its status.
+/// Returns a field of a process's status, such as users, capabilities or filters.
 fn field(pid: i32, name: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
@@ -54,7 +55,7 @@ async fn single_socket_serves_all_services_without_privilege_gain() {
     std::fs::write(published.path.join("file"), "bytes").unwrap();
 
     let family = world.launcher.as_ref().unwrap().family();
-    // Launcher, router, controller, node-agent, and the helper's four.
+    // Launcher, router, controller, node-agent, and the helper's four processes.
     assert!(family.len() >= 8, "{family:?}");
     let (mut users, mut with_mount) = (Vec::new(), Vec::new());
     for pid in &family {

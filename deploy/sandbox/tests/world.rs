@@ -1,4 +1,4 @@
-//! Worlds are made and ended without a trace, whatever ends them.
+//! Worlds start and end without a trace, however they end.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-/// Options for a world of the built programs; `None`, with the reason printed, where there can be none.
+/// Returns options for a world of the built programs, or prints the reason and returns `None` where
+/// no world can run.
 fn options(needed: &[&str]) -> Option<WorldOptions> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: a world needs root");
@@ -35,7 +36,7 @@ const ALL: [&str; 5] = [
     "ebs-csi-mount-helper",
 ];
 
-/// What mentions `directory`: mounts, loop devices, and the directory itself.
+/// Returns everything that mentions `directory`: mounts, loop devices, and the directory itself.
 fn traces(directory: &Path) -> Vec<String> {
     let name = directory.file_name().unwrap().to_str().unwrap();
     let mut found: Vec<String> = std::fs::read_to_string("/proc/self/mountinfo")
@@ -102,7 +103,8 @@ async fn dropped_world_is_cleaned_by_keeper() {
     assert_eq!(traces(&directory), Vec::<String>::new());
 }
 
-/// `ebs-csi-sandbox up`, which has come up; with its state directory.
+/// Starts `ebs-csi-sandbox up` and waits until it is up. Returns the process and its state
+/// directory.
 async fn up() -> Option<(Child, PathBuf)> {
     let options = options(&ALL)?;
     let program = options.binaries.path("ebs-csi-sandbox").unwrap();
@@ -132,7 +134,7 @@ fn send(pid: u32, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// A world that came up and was then ended by `signal`: its state directory and exit code.
+/// Starts a world and ends it with `signal`. Returns its state directory and exit code.
 async fn killed_by(signal: Signal) -> Option<(PathBuf, Option<i32>)> {
     let (mut child, directory) = up().await?;
     send(child.id().unwrap(), signal);

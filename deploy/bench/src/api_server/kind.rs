@@ -1,4 +1,4 @@
-//! The kinds of objects that the server knows, and what they are called.
+//! The kinds of objects that the server knows, with their names.
 
 /// A kind of object, by its plural name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,19 +51,19 @@ impl Kind {
         (Self::Events, "events", "events.k8s.io/v1", "Event"),
     ];
 
-    /// Of its plural name in a path.
+    /// Returns the kind of this plural name in a path.
     pub(crate) fn of(plural: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|(_, name, ..)| *name == plural)
             .map(|(kind, ..)| kind)
     }
 
-    /// Its plural name in a path.
+    /// Returns the kind's plural name in a path.
     pub(crate) fn plural(self) -> &'static str {
         self.row().1
     }
 
-    /// `apiVersion` and `kind`.
+    /// Returns `apiVersion` and `kind`.
     pub(super) fn types(self) -> (&'static str, &'static str) {
         let (_, _, version, name) = self.row();
         (version, name)

@@ -1,4 +1,5 @@
-//! Objects as a cluster has them, with all that this driver does not look at: what is left out would flatter who keeps and reads them.
+//! Objects of realistic size, with the fields that this driver ignores: without those fields, a
+//! program that stores and parses objects would look better than it is.
 
 use ebs_csi_proto::DRIVER_NAME;
 use ebs_csi_sandbox::ZONE;
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 
 const THEN: &str = "2026-01-01T00:00:00Z";
 
-/// What server-side bookkeeping adds to each object, some `bytes` long.
+/// Returns `managedFields`, which server-side apply adds to each object, of about `bytes` bytes.
 fn managed(by: &str, bytes: usize) -> Value {
     let fields: serde_json::Map<String, Value> = (0..bytes / 40)
         .map(|number| {
@@ -19,7 +20,7 @@ fn managed(by: &str, bytes: usize) -> Value {
     json!([{"manager": by, "operation": "Update", "apiVersion": "v1", "time": THEN, "fieldsType": "FieldsV1", "fieldsV1": fields}])
 }
 
-/// A node of some 12 KB, with 50 images.
+/// Returns a Node of about 12 KB, with 50 images.
 pub(crate) fn node(name: &str, instance: &str, boot: &str, ready: bool) -> Value {
     let images: Vec<Value> = (0..50)
         .map(|number| {
@@ -50,7 +51,7 @@ pub(crate) fn node(name: &str, instance: &str, boot: &str, ready: bool) -> Value
     })
 }
 
-/// A pod of some 6 KB; with claims, or with none.
+/// Returns a Pod of about 6 KB that uses `claims`, which may be empty.
 pub(crate) fn pod(namespace: &str, name: &str, node: &str, claims: &[String]) -> Value {
     let mut volumes: Vec<Value> = claims
         .iter()
@@ -77,7 +78,7 @@ pub(crate) fn pod(namespace: &str, name: &str, node: &str, claims: &[String]) ->
     })
 }
 
-/// A PersistentVolume of some 2 KB, bound to a claim.
+/// Returns a PersistentVolume of about 2 KB, bound to a claim.
 pub(crate) fn claim_volume(name: &str, namespace: &str, claim: &str, handle: &str) -> Value {
     json!({
         "metadata": {"name": name, "creationTimestamp": THEN, "finalizers": ["kubernetes.io/pv-protection", "external-attacher/ebs-csi-aws-com"],
@@ -90,7 +91,7 @@ pub(crate) fn claim_volume(name: &str, namespace: &str, claim: &str, handle: &st
     })
 }
 
-/// A VolumeAttachment of some 1.5 KB.
+/// Returns a VolumeAttachment of about 1.5 KB.
 pub(crate) fn attachment(name: &str, volume: &str, node: &str, instance: &str) -> Value {
     json!({
         "metadata": {"name": name, "creationTimestamp": THEN, "finalizers": ["external-attacher/ebs-csi-aws-com"], "managedFields": managed("csi-attacher", 800),
@@ -100,7 +101,7 @@ pub(crate) fn attachment(name: &str, volume: &str, node: &str, instance: &str) -
     })
 }
 
-/// The lease that a kubelet renews.
+/// Returns the Lease that a kubelet renews.
 pub(crate) fn lease(node: &str, renewed: jiff::Timestamp) -> Value {
     json!({
         "metadata": {"namespace": "kube-node-lease", "name": node, "creationTimestamp": THEN, "managedFields": managed("kubelet", 300)},

@@ -1,8 +1,8 @@
-//! What a request names.
+//! Parses the path and the query of a request.
 
 use super::Kind;
 
-/// A path of the API.
+/// The object or collection that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) kind: Kind,
@@ -10,7 +10,7 @@ pub(super) struct Target {
     pub(super) name: Option<String>,
 }
 
-/// Reads `/api/v1/…` and `/apis/GROUP/VERSION/…`.
+/// Parses `/api/v1/…` and `/apis/GROUP/VERSION/…`.
 pub(super) fn target(path: &str) -> Option<Target> {
     let mut parts = path.trim_matches('/').split('/');
     match parts.next()? {
@@ -34,7 +34,7 @@ pub(super) fn target(path: &str) -> Option<Target> {
     })
 }
 
-/// The parameter of a query, decoded.
+/// Returns a parameter of a query, decoded.
 pub(super) fn parameter(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let (_, value) = pairs.find(|(key, _)| *key == name)?;

@@ -1,4 +1,4 @@
-//! The store over HTTP.
+//! Serves the store over HTTP.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,13 +28,13 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 pub(crate) struct Changed {
     /// `patch` or `delete`.
     pub verb: String,
-    /// What it is.
+    /// The object's kind.
     pub kind: Kind,
-    /// How it is found.
+    /// The object's key in the store.
     pub key: String,
 }
 
-/// How often each verb was used on each kind.
+/// Counts how often each verb was used on each kind.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     counts: Mutex<BTreeMap<(String, &'static str), u64>>,
@@ -47,13 +47,13 @@ impl Requests {
         *counts.entry((verb.to_owned(), kind.plural())).or_default() += 1;
     }
 
-    /// All of them.
+    /// Returns all counts.
     pub(crate) fn counts(&self) -> BTreeMap<(String, &'static str), u64> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.clone()
     }
 
-    /// Begins to count anew.
+    /// Resets the counts.
     pub(crate) fn forget(&self) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.clear();
@@ -68,7 +68,7 @@ impl Requests {
         });
     }
 
-    /// What was patched or deleted since the last call of this.
+    /// Returns the objects that were patched or deleted since the last call of this function.
     pub(crate) fn take_changed(&self) -> Vec<Changed> {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut changed)
@@ -78,7 +78,7 @@ impl Requests {
 /// Serves the store until the future is dropped.
 ///
 /// # Errors
-/// When connections cannot be accepted.
+/// Returns an error when connections cannot be accepted.
 pub(crate) async fn serve(
     listener: TcpListener,
     store: Arc<Store>,
@@ -95,10 +95,10 @@ pub(crate) async fn serve(
                 async move { Ok::<_, Infallible>(answer(request, store, &requests).await) }
             });
             let http = hyper::server::conn::http1::Builder::new();
-            // The client may go at any time.
+            // The client may disconnect at any time.
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
         });
-        // Those that have ended are let go.
+        // Removes the tasks of ended connections.
         while connections.try_join_next().is_some() {}
     }
 }
@@ -136,7 +136,7 @@ async fn answer(
     }
 }
 
-/// Everything about one object.
+/// Answers a request about one object.
 fn change(
     store: &Store,
     requests: &Requests,
@@ -151,7 +151,7 @@ fn change(
             Some(object) => return reply(StatusCode::OK, object),
             None => Err(Refused::NotFound),
         },
-        // Events are counted and thrown away.
+        // Events are counted and discarded.
         "create" if named.kind == Kind::Events => Ok(sent),
         "create" => {
             let mut object = sent;
@@ -198,12 +198,13 @@ fn change(
     }
 }
 
-/// The version that the writer says it saw.
+/// Returns the resource version on which the client based its write.
 fn version(sent: &Value) -> Option<u64> {
     sent["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
 
-/// RFC 7396. Strategic patches are taken as merge patches: what this server's clients patch has no list that differs.
+/// Applies a merge patch (RFC 7396). Strategic merge patches are treated as merge patches: this
+/// server's clients patch no list for which the two differ.
 fn merge(object: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *object = patch;
@@ -271,7 +272,7 @@ fn watch(store: Arc<Store>, named: &Target, query: &str) -> Response<Body> {
                 let Some((latest, events)) = store.events(kind, version) else {
                     let gone = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                         "message": "too old resource version", "reason": "Expired", "code": 410}});
-                    // The client may have gone.
+                    // The client may have disconnected.
                     let _ = send.send(Bytes::from(format!("{gone}\n"))).await;
                     return;
                 };
@@ -286,7 +287,8 @@ fn watch(store: Arc<Store>, named: &Target, query: &str) -> Response<Body> {
                 }
             }
         };
-        // A watch that is asked to end ends well; the client goes on from where it is.
+        // A watch that reaches its timeout ends without an error; the client continues from its
+        // last version.
         let _ = tokio::time::timeout(ends, following).await;
     });
     let frames = ReceiverStream::new(lines).map(|line| Ok(Frame::data(line)));

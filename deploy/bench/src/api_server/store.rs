@@ -1,4 +1,4 @@
-//! Objects by kind and key, with the events since the server began.
+//! Objects by kind and key, with the recent events.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,10 @@ use tokio::sync::watch;
 
 use super::Kind;
 
-/// Events that are kept of a kind: who asks for older ones must list anew.
+/// Number of events kept of each kind; a client that asks for older ones must list again.
 const KEPT: usize = 100_000;
 
-/// Why a change was not made.
+/// The reason why a change was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     NotFound,
@@ -26,7 +26,7 @@ pub(super) struct Page {
     pub(super) next: Option<String>,
 }
 
-/// The server's memory.
+/// The server's objects and events.
 #[derive(Debug)]
 pub(crate) struct Store {
     inner: Mutex<Inner>,
@@ -46,7 +46,7 @@ struct Held {
     /// Keys of pods by the node that they are bound to.
     by_node: HashMap<String, BTreeSet<String>>,
     events: VecDeque<(u64, Bytes)>,
-    /// Events up to this version are gone.
+    /// Events up to this version have been dropped.
     forgotten: u64,
 }
 
@@ -63,7 +63,7 @@ impl Store {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How an object is found: `NAMESPACE/NAME`, or the name alone.
+    /// Returns an object's key: `NAMESPACE/NAME`, or the name alone.
     pub(crate) fn key(namespace: Option<&str>, name: &str) -> String {
         match namespace {
             Some(namespace) => format!("{namespace}/{name}"),
@@ -71,18 +71,18 @@ impl Store {
         }
     }
 
-    /// Makes or replaces an object.
+    /// Creates or replaces an object.
     pub(crate) fn put(&self, kind: Kind, object: Value) {
         let _ = self.change(kind, None, object);
     }
 
-    /// The object.
+    /// Returns the object.
     pub(crate) fn get(&self, kind: Kind, key: &str) -> Option<Value> {
         let bytes = self.raw(kind, key)?;
         serde_json::from_slice(&bytes).ok()
     }
 
-    /// Changes an object as the caller says, if it is there.
+    /// Applies `change` to an object, if the object exists.
     pub(crate) fn edit(&self, kind: Kind, key: &str, change: impl FnOnce(&mut Value)) {
         if let Some(mut object) = self.get(kind, key) {
             change(&mut object);
@@ -90,15 +90,15 @@ impl Store {
         }
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object, if it exists.
     pub(crate) fn delete(&self, kind: Kind, key: &str) {
         let _ = self.remove(kind, key, None);
     }
 
-    /// Forgets the events, so that every watcher must list anew.
+    /// Drops all events, so that every watcher must list again.
     pub(crate) fn expire(&self) {
         let mut inner = self.lock();
-        // Also one that has seen everything is behind now.
+        // A watcher that has seen every event becomes outdated, too.
         inner.version += 1;
         let version = inner.version;
         for held in inner.kinds.values_mut() {
@@ -113,12 +113,12 @@ impl Store {
         self.lock().kinds.get(&kind)?.objects.get(key).cloned()
     }
 
-    /// Told of each change.
+    /// Returns a receiver that is notified of each change.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.latest.subscribe()
     }
 
-    /// Objects whose key is beyond `after`, at most `limit`.
+    /// Returns at most `limit` objects whose key is greater than `after`.
     pub(super) fn page(
         &self,
         kind: Kind,
@@ -170,7 +170,8 @@ impl Store {
         }
     }
 
-    /// The events after `version`, and the version that they lead to; `None`: they are no longer known.
+    /// Returns the events after `version` and the resulting version, or `None` when some of those
+    /// events have been dropped.
     pub(super) fn events(&self, kind: Kind, version: u64) -> Option<(u64, Vec<Bytes>)> {
         let inner = self.lock();
         let Some(held) = inner.kinds.get(&kind) else {
@@ -184,7 +185,8 @@ impl Store {
         Some((inner.version, lines.collect()))
     }
 
-    /// Writes an object; with `expected`, only over that version (0: only where there is none).
+    /// Writes an object. With `expected`, replaces only that version (0: writes only if there is no
+    /// object).
     pub(super) fn change(
         &self,
         kind: Kind,

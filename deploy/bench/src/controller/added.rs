@@ -1,4 +1,4 @@
-//! What the driver adds to the time that EC2 itself takes.
+//! The time that the driver adds to EC2's own.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,24 +13,26 @@ use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
-/// Replies in 30 ms; states take 0.5 to 4 s.
+/// Replies take 30 ms, state transitions 0.5 to 4 s.
 const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { uniform_ms = [500, 4000] }\nattach = { uniform_ms = [500, 4000] }\ndetach = { uniform_ms = [500, 4000] }\n";
 
-/// Lives that run at the same time.
+/// Number of volumes whose life cycles run at the same time.
 const AT_ONCE: usize = 6;
 
-/// Nothing is detached sooner after the attach was asked for. EC2's reads lag: until then, one that shows no attachment may be from before it, so the
-/// driver waits for later ones, and what is measured would be how short the two changes happened to be.
+/// The shortest time between the request for an attach and the detach. EC2's reads are eventually
+/// consistent: during this time, the driver waits for later reads when one shows no attachment,
+/// because that read may show the state from before the attach. The measurement would then depend
+/// on how short the two transitions happened to be.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// The RPCs, EC2's actions behind them, the state in which the simulator shows the transition, and the targets in seconds.
+/// The RPC, the EC2 action behind it, and the target in seconds.
 const KINDS: [(&str, &str, f64); 3] = [
     ("create", "CreateVolume", 0.08),
     ("attach", "AttachVolume", 0.12),
     ("detach", "DetachVolume", 0.12),
 ];
 
-/// A call of the client.
+/// A call to the driver.
 struct Call {
     kind: usize,
     volume: String,
@@ -38,7 +40,7 @@ struct Call {
     ended: SystemTime,
 }
 
-/// When EC2's own transitions end, in milliseconds since 1970, by kind and volume.
+/// The times at which EC2's own transitions end, in milliseconds since 1970, by kind and volume.
 type Ends = HashMap<(usize, String), i64>;
 
 pub(super) async fn measure(
@@ -127,7 +129,7 @@ async fn watched(world: &World, lives: usize) -> Result<AddedLatency, BenchError
     let mut added = vec![Vec::new(); KINDS.len()];
     for call in calls {
         let key = (call.kind, call.volume);
-        // A transition that was over before it was looked at is no sample.
+        // A transition that ended before [`watch`] saw it gives no sample.
         if let Some((arrived, end)) = arrivals.get(&key).zip(ends.get(&key)) {
             let whole = call.ended.duration_since(call.began).unwrap_or_default();
             let own = Duration::from_millis(u64::try_from(end - arrived).unwrap_or(0));
@@ -181,7 +183,7 @@ async fn live(co: Co, worker: usize, lives: usize) -> Result<Vec<Call>, BenchErr
     Ok(calls)
 }
 
-/// Looks at the simulator's state again and again, and notes when transitions will end.
+/// Polls the simulator's state and records when transitions will end.
 async fn watch(world: &World, ends: &mut Ends) -> BenchError {
     loop {
         match world.simulator.get("/v1/state").await {
@@ -228,7 +230,7 @@ fn note(state: &Value, ends: &mut Ends) {
     }
 }
 
-/// When the requests that began the transitions arrived.
+/// Returns the arrival times of the requests that began the transitions.
 async fn arrivals(world: &World) -> Result<Ends, BenchError> {
     let mut found = Ends::new();
     for record in Ec2::new(&world.simulator).journal(0).await? {

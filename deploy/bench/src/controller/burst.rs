@@ -1,4 +1,5 @@
-//! A thousand volumes at once at EC2's own request rates, from a process that was just started.
+//! A thousand volumes at once at EC2's default request rates, with a controller that was just
+//! started.
 
 use std::time::Instant;
 
@@ -12,7 +13,8 @@ use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
-/// EC2 as the other driver was measured with: replies in 30 ms, 1.5 s to create, 1.2 s to attach.
+/// The simulated EC2 with which the other driver was measured: replies in 30 ms, 1.5 s to create,
+/// 1.2 s to attach.
 pub(super) const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { fixed_ms = 1500 }\nattach = { fixed_ms = 1200 }\n";
 
 pub(super) async fn measure(
@@ -62,8 +64,9 @@ async fn run(contestant: &Contestant, volumes: usize) -> Result<BurstRun, BenchE
     })
 }
 
-/// The least time: the last attach gets its token when the bucket has refilled often enough; it begins no earlier than the first create
-/// ends. Buckets so many times as documented: CreateVolume 100 and 5 per second, AttachVolume 50 and 5 per second.
+/// Returns the lower bound of the time in seconds: the last attach waits until the bucket has been
+/// refilled often enough, and begins no earlier than the first create ends. The buckets are `times`
+/// the documented ones: CreateVolume 100 and 5 per second, AttachVolume 50 and 5 per second.
 pub(super) fn least(volumes: f64, times: f64) -> f64 {
     let create = 0.03 + 1.5;
     let creates = create + (volumes - 100.0 * times).max(0.0) / (5.0 * times);

@@ -1,4 +1,5 @@
-//! How many pairs of create and attach a second, and for how much processor time, when EC2 has no quota and takes no time.
+//! How many pairs of create and attach a controller completes per second, and at what processor
+//! time, when EC2 has no quota and no delays.
 
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target, number};
 use crate::report::summary::Summary;
 
-/// What one contestant did.
+/// The samples of one contestant.
 #[derive(Clone, Default)]
 struct Samples {
     per_second: Vec<f64>,
@@ -70,7 +71,7 @@ async fn run(
     end(world).await?;
     let done = done?;
     let volumes = float(volumes);
-    // Two calls are a pair.
+    // A pair is two calls.
     let thousand_calls = 2.0 * volumes / 1e3;
     let used = |which: usize| (after[which] - before[which]) / thousand_calls;
     samples.per_second.push(volumes / seconds);

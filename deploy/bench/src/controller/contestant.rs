@@ -1,4 +1,4 @@
-//! A controller that is measured, and the world around it.
+//! A controller to measure, and the world around it.
 
 use std::path::PathBuf;
 
@@ -9,22 +9,23 @@ use crate::error::BenchError;
 use crate::process_usage::cpu_seconds;
 use crate::report::figure::Role;
 
-/// A controller.
+/// A driver's controller.
 #[derive(Clone, Debug)]
 pub(super) struct Contestant {
-    /// Its name in the tables.
+    /// The name in the tables.
     pub(super) name: String,
-    /// Whose it is.
+    /// The role of its rows.
     pub(super) role: Role,
     binaries: Binaries,
     program: Option<(PathBuf, Vec<String>)>,
     arguments: Vec<String>,
-    /// What tells it that EC2 has no quota: a driver that keeps to EC2's documented rates by itself would wait for nothing.
+    /// The arguments that tell the controller that EC2 has no quota: without them, a driver that
+    /// limits itself to EC2's documented rates would wait needlessly.
     without_quota: Vec<String>,
 }
 
 impl Contestant {
-    /// This driver's.
+    /// Returns this driver's controller.
     pub(super) fn ours(binaries: &Binaries) -> Self {
         Self {
             name: "driver".to_owned(),
@@ -36,7 +37,7 @@ impl Contestant {
         }
     }
 
-    /// Another driver's, with batching as its chart has it; called as its program is.
+    /// Returns another driver's controller, with batching as in its chart.
     pub(super) fn peer(binaries: &Binaries, path: PathBuf) -> Self {
         let name = path.file_name().unwrap_or(path.as_os_str());
         Self {
@@ -49,7 +50,7 @@ impl Contestant {
         }
     }
 
-    /// A server that does nothing.
+    /// Returns a server that does no work.
     pub(super) fn echo(binaries: &Binaries) -> Result<Self, BenchError> {
         Ok(Self {
             name: "tonic echo".to_owned(),
@@ -61,7 +62,8 @@ impl Contestant {
         })
     }
 
-    /// Simulator and controller, where EC2 takes no time and has no quota, and the controller is told so.
+    /// Starts simulator and controller with an EC2 that has no delays and no quota, and tells the
+    /// controller so.
     pub(super) async fn unlimited_world(&self, instances: usize) -> Result<World, BenchError> {
         let mut told = self.clone();
         told.arguments.extend(self.without_quota.clone());
@@ -72,7 +74,8 @@ impl Contestant {
         .await
     }
 
-    /// Simulator and controller, with `instances` instances of 27 attachments and this scenario.
+    /// Starts simulator and controller with `scenario` and with `instances` instances of 27
+    /// attachments.
     pub(super) async fn world(
         &self,
         instances: usize,
@@ -91,21 +94,21 @@ impl Contestant {
     }
 }
 
-/// Id of instance number `index`.
+/// Returns the id of instance number `index`.
 pub(super) fn instance(index: usize) -> String {
     format!("i-0a{index:015x}")
 }
 
-/// Attachments that an instance of these worlds surely takes.
+/// A number of attachments that fits on each instance of these worlds.
 pub(super) const PER_INSTANCE: usize = 20;
 
-/// Ends a world that did what it should.
+/// Shuts down the world of a successful run.
 pub(super) async fn end(world: World) -> Result<(), BenchError> {
     world.shutdown().await?;
     Ok(())
 }
 
-/// Process id of the controller.
+/// Returns the process id of the controller.
 pub(super) fn pid(world: &World) -> Result<i32, BenchError> {
     world
         .controller
@@ -113,7 +116,8 @@ pub(super) fn pid(world: &World) -> Result<i32, BenchError> {
         .ok_or_else(|| BenchError::Other("the controller does not run".to_owned()))
 }
 
-/// Processor time of the controller, the simulator and this process so far, in seconds.
+/// Returns the processor time that the controller, the simulator and this process have used, in
+/// seconds.
 pub(super) fn cpu(world: &World) -> Result<[f64; 3], BenchError> {
     let simulator = world.simulator.process().pid().unwrap_or_default();
     let own = i32::try_from(std::process::id()).unwrap_or_default();

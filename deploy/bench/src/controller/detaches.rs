@@ -1,4 +1,4 @@
-//! How long an attach waits while very many detaches are on their way.
+//! The time that an attach waits while hundreds of detaches are pending.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
-/// As in the burst, with 2 s to detach.
+/// The scenario of the burst, with 2 s to detach.
 const SCENARIO: &str = "profile = \"instant\"\n[latency]\napi_read = { fixed_ms = 30 }\napi_write = { fixed_ms = 30 }\nvolume_create = { fixed_ms = 1500 }\nattach = { fixed_ms = 1200 }\ndetach = { fixed_ms = 2000 }\n";
 
-/// Longer than the simulator takes to create and to attach.
+/// Waits that are longer than the simulator takes to create and to attach.
 const CREATED: Duration = Duration::from_secs(2);
 const ATTACHED: Duration = Duration::from_secs(3);
 
-/// How many, and how far apart the attaches come.
+/// The number of calls, and the interval between attaches.
 #[derive(Clone, Copy)]
 struct Size {
     detaches: usize,
@@ -83,7 +83,8 @@ pub(super) async fn measure(
     Ok(vec![own, shared])
 }
 
-/// Of the first attach behind `detaches` detaches in one pool of 100: the worker that it gets is freed when all but 100 are done.
+/// Returns the bound in seconds for the first attach behind `detaches` detaches in one pool of 100
+/// workers: a worker is free for the attach when all but 100 detaches are done.
 fn least_wait(detaches: usize) -> f64 {
     let ahead = f64::from(u32::try_from(detaches.saturating_sub(100)).unwrap_or(u32::MAX));
     (ahead + 1.0 - 50.0).max(0.0) / 5.0 + 2.03 + 1.23
@@ -103,7 +104,8 @@ async fn storm(world: &World, size: Size, share: bool) -> Result<Vec<f64>, Bench
     let all = size.detaches + size.attaches;
     let instances = all.div_ceil(PER_INSTANCE);
     let sidecars = Sidecars::new(world, 100)?;
-    // Made behind the driver's back, so that all buckets, EC2's and the driver's own, are full when the storm begins.
+    // The volumes are not made through the driver, so that all token buckets, EC2's and the
+    // driver's own, are full when the detaches begin.
     let limits = |enabled: bool| json!({ "enabled": enabled });
     world.simulator.put("/v1/limits", &limits(false)).await?;
     let mut prepared = Vec::with_capacity(all);
@@ -164,7 +166,7 @@ async fn storm(world: &World, size: Size, share: bool) -> Result<Vec<f64>, Bench
     Ok(seconds)
 }
 
-/// Another user of the account makes a call. Answers the body.
+/// Makes a call as another user of the account. Returns the body.
 async fn foreign(world: &World, action: &str, parameters: &Value) -> Result<String, BenchError> {
     let ask = json!({ "action": action, "parameters": parameters });
     let answer = world.simulator.post("/v1/as-foreign", &ask).await?;

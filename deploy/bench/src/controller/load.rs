@@ -1,4 +1,5 @@
-//! Work as sidecars bring it: a queue, workers, a deadline for each call, and exponential waits between attempts that hold no worker.
+//! Load like that of the sidecars: a queue, workers, a deadline for each call, and exponential
+//! backoff that occupies no worker.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,38 +12,38 @@ use tokio::sync::Semaphore;
 use super::contestant::instance;
 use crate::error::BenchError;
 
-/// Streams of one connection: what a sidecar with 100 workers opens.
+/// HTTP/2 streams per connection: a sidecar with 100 workers uses so many.
 const PER_CHANNEL: usize = 100;
 
-/// Longest wait between two attempts, as in the sidecars.
+/// The longest wait between two attempts, as in the sidecars.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// A call that has ended well.
+/// A call that succeeded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndedCall {
-    /// When the first attempt began: a worker was free.
+    /// The begin of the first attempt, when a worker was free.
     pub(super) began: Instant,
-    /// When it ended.
+    /// The end of the last attempt.
     pub(super) ended: Instant,
-    /// When it was put in the queue.
+    /// The time at which the call was queued.
     pub(super) queued: Instant,
-    /// Attempts.
+    /// The number of attempts.
     pub(super) attempts: u32,
 }
 
 impl EndedCall {
-    /// Seconds from the first attempt to the end.
+    /// Returns the seconds from the first attempt to the end.
     pub(super) fn seconds(&self) -> f64 {
         (self.ended - self.began).as_secs_f64()
     }
 
-    /// Seconds from the queue to the end.
+    /// Returns the seconds from queueing to the end.
     pub(super) fn seconds_queued(&self) -> f64 {
         (self.ended - self.queued).as_secs_f64()
     }
 }
 
-/// Workers that share a queue.
+/// A pool of workers with one queue.
 #[derive(Clone, Debug)]
 pub(super) struct Workers {
     free: Arc<Semaphore>,
@@ -55,7 +56,8 @@ impl Workers {
         }
     }
 
-    /// Repeats `call` until it ends well. The semaphore is fair: who comes first is served first.
+    /// Repeats `call` until it succeeds, at most twelve times; an error without a gRPC code is
+    /// final. The semaphore is fair: callers are served in order of arrival.
     pub(super) async fn run<T, F>(
         &self,
         mut call: impl FnMut() -> F,
@@ -97,14 +99,14 @@ impl Workers {
     }
 }
 
-/// Connections to a controller, as many as the workers need.
+/// As many connections to a controller as the workers need.
 #[derive(Clone, Debug)]
 pub(super) struct Sidecars {
     channels: Vec<Co>,
 }
 
 impl Sidecars {
-    /// For `workers` workers of each kind.
+    /// Opens connections for `workers` workers of each kind.
     pub(super) fn new(world: &World, workers: usize) -> Result<Self, BenchError> {
         let channels = (0..workers.div_ceil(PER_CHANNEL).max(1))
             .map(|_| {
@@ -117,25 +119,26 @@ impl Sidecars {
         Ok(Self { channels })
     }
 
-    /// The connection of item `index`.
+    /// Returns the connection for item `index`.
     pub(super) fn of(&self, index: usize) -> &Co {
         &self.channels[index % self.channels.len()]
     }
 }
 
-/// What the load asks for: 4 GiB of gp3.
+/// Returns the claim of the load: 4 GiB of gp3.
 pub(super) fn claim(index: usize) -> Claim {
     Claim::filesystem(&format!("pvc-{index:08}"), "ext4", 4).parameter("type", "gp3")
 }
 
-/// A volume's way to its node.
+/// The create and the attach of one volume.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pair {
     pub(super) create: EndedCall,
     pub(super) attach: EndedCall,
 }
 
-/// Creates and attaches volumes `0..number`, in this order, each as soon as a worker is free; instances are filled in turn.
+/// Creates and attaches the volumes `0..number` in this order, each as soon as a worker is free;
+/// distributes the volumes over the instances in turn.
 pub(super) async fn pairs(
     sidecars: &Sidecars,
     creators: &Workers,
@@ -166,7 +169,8 @@ pub(super) async fn pairs(
     Ok(pairs)
 }
 
-/// By how many seconds each call ended later than its place in the queue would have it: the n-th to begin ought to be the n-th to end.
+/// Returns for each call how many seconds later it ended than its place in the queue implies: the
+/// n-th call to begin should be the n-th to end.
 pub(super) fn behind_its_place(calls: &[EndedCall]) -> Vec<f64> {
     let mut by_begin: Vec<&EndedCall> = calls.iter().collect();
     by_begin.sort_by_key(|call| call.began);
@@ -184,7 +188,7 @@ pub(super) fn float(number: usize) -> f64 {
     number as f64
 }
 
-/// How many percent of an action's calls EC2 throttled, from the simulator's statistics.
+/// Returns the percentage of an action's calls that EC2 throttled, from the simulator's statistics.
 pub(super) fn throttled_share(statistics: &Value, action: &str) -> f64 {
     let of = |what: &str| statistics["actions"][action][what].as_f64().unwrap_or(0.0);
     100.0 * of("throttled") / of("calls").max(1.0)

@@ -1,4 +1,4 @@
-//! Memory: idle, with many volumes, and over very many calls.
+//! Memory when idle, with many volumes, and over many calls.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn create(sidecars: &Sidecars, number: usize) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Parts of the run after each of which memory is looked at.
+/// Number of parts of the run; memory is read after each part.
 const PARTS: usize = 20;
 
 pub(super) async fn growth(

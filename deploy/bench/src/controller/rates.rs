@@ -1,4 +1,5 @@
-//! What an account with other request rates than the documented ones gets, from a controller that nobody told.
+//! The throughput in an account whose request rates differ from the documented ones, when the
+//! controller has no flag about rates.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
-/// CreateVolume's documented refill per second, and how much of it the other client takes.
+/// CreateVolume's documented refill per second, and the part of it that the other client takes.
 const REFILL: f64 = 5.0;
 const OTHER: f64 = 2.5;
 
@@ -131,7 +132,8 @@ async fn beside_another(
     Ok(vec![shares, throttled])
 }
 
-/// Creates for three phases; answers by how many percent the rates of the second and the third differed from what was left.
+/// Creates volumes for three phases. Returns by how many percent the rates of the second and the
+/// third phase differed from the available refill.
 async fn share(world: &World, phase: Duration) -> Result<Vec<f64>, BenchError> {
     let sidecars = Sidecars::new(world, 100)?;
     let creators = Workers::new(100);

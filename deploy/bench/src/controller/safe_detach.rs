@@ -1,4 +1,5 @@
-//! What evidence costs: EC2 calls of a healthy unpublish in each mode, and of one question about many suspects.
+//! The cost of evidence: EC2 calls of a healthy unpublish in each mode, and of one question about
+//! many suspect instances.
 
 use std::time::{Duration, Instant};
 
@@ -20,13 +21,14 @@ const MODES: [(&str, Role); 3] = [
     ("enforce", Role::Part),
 ];
 
-/// What an unpublish may call.
+/// The actions that an unpublish may call.
 const OF_A_DETACH: [&str; 3] = ["DescribeInstances", "DescribeVolumes", "DetachVolume"];
 
-/// After an attach, until a look that does not show it is not taken for a late one.
+/// The time after an attach from which the driver no longer attributes a read without the
+/// attachment to eventual consistency.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// What EC2 takes in one filter.
+/// EC2's limit of values in one filter.
 const IN_ONE_CALL: usize = 200;
 
 pub(super) async fn measure(
@@ -39,7 +41,7 @@ pub(super) async fn measure(
     ])
 }
 
-/// The controller in this mode, with its SafeDetach socket served to this process.
+/// Starts the controller in this mode, with its SafeDetach socket served to this process.
 async fn world(driver: &Contestant, instances: usize, mode: &str) -> Result<World, BenchError> {
     let mut world = driver.unlimited_world(instances).await?;
     let socket = world.controller_socket().with_file_name("safe-detach.sock");
@@ -55,7 +57,7 @@ async fn world(driver: &Contestant, instances: usize, mode: &str) -> Result<Worl
     Ok(world)
 }
 
-/// Requests of these actions that reached EC2.
+/// Returns how many requests of these actions reached EC2.
 async fn calls(world: &World, actions: &[&str]) -> Result<f64, BenchError> {
     let statistics = world.simulator.get("/v1/statistics").await?;
     let each = actions.iter();

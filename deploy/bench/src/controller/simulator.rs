@@ -1,4 +1,5 @@
-//! How many requests about one volume the simulator answers while it holds 100,000 volumes: it must not be what limits a driver.
+//! The rate of requests about single volumes that the simulator sustains while it holds 100,000
+//! volumes: the simulator must not be the bottleneck of a driver.
 
 mod client;
 
@@ -13,13 +14,14 @@ use crate::process_usage::cpu_seconds;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 use client::Client;
 
-/// Kept connections, each with one request at a time, and an instance for each.
+/// The number of persistent connections, each with one request at a time and an instance of its
+/// own.
 const CLIENTS: usize = 16;
 
-/// What is asked for.
+/// The kind of request.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// The life of a volume, as a driver goes through it.
+    /// The life cycle of a volume, as a driver requests it.
     Lives,
     /// DescribeVolumes by an id.
     ById,
@@ -29,7 +31,7 @@ enum Kind {
     CreateDelete,
     /// AttachVolume and DetachVolume.
     AttachDetach,
-    /// DescribeVolumes by as many ids as a filter takes.
+    /// DescribeVolumes by as many ids as a filter allows.
     ByManyIds,
 }
 
@@ -48,7 +50,7 @@ const KINDS: [(Kind, &str); 6] = [
     ),
 ];
 
-/// Requests a second, of one kind.
+/// Requests per second, of one kind.
 #[derive(Clone, Default)]
 struct Rates {
     wall: Vec<f64>,
@@ -93,14 +95,14 @@ pub(super) async fn measure(
     Ok(write(rates, held, filled))
 }
 
-/// Creates the volumes that are held, each with a name of its own.
+/// Creates the volumes that the simulator holds during the run, each with its own name.
 fn fill(world: &World, held: usize) -> Result<Vec<String>, BenchError> {
     let made = together(world, &[], |client| {
         let mine = (client.number()..held).step_by(CLIENTS);
         mine.map(|index| client.create(&held_name(index)))
             .collect::<Result<Vec<String>, BenchError>>()
     })?;
-    // As they were named: the volume at `index` bears `held_name(index)`.
+    // Restores the order of the names: the volume at `index` has the name `held_name(index)`.
     (0..held)
         .map(|index| {
             let id = made[index % CLIENTS].get(index / CLIENTS);
@@ -110,12 +112,12 @@ fn fill(world: &World, held: usize) -> Result<Vec<String>, BenchError> {
         .collect()
 }
 
-/// Name of held volume number `index`.
+/// Returns the name of held volume number `index`.
 fn held_name(index: usize) -> String {
     format!("pvc-held-{index}")
 }
 
-/// Some `requests` of this kind from all clients together.
+/// Sends about `requests` requests of this kind from all clients together.
 fn run(
     world: &World,
     kind: Kind,
@@ -129,7 +131,7 @@ fn run(
     let sent = together(world, volumes, |client| {
         let mut sent = 0;
         let share = match kind {
-            // Each has the work of a hundred.
+            // One such request does the work of a hundred.
             Kind::ByManyIds => requests / 100,
             _ => requests,
         };
@@ -146,7 +148,8 @@ fn run(
     Ok(())
 }
 
-/// What each client does in a thread of its own; this one waits for them: nothing else of the bench runs meanwhile.
+/// Runs `work` for each client in a thread of its own and blocks until all have ended, so that
+/// nothing else of the bench runs meanwhile.
 fn together<T: Send>(
     world: &World,
     volumes: &[String],

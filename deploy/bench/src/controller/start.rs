@@ -1,4 +1,4 @@
-//! From exec to the first good Probe.
+//! The time from exec to the first successful Probe.
 
 use ebs_csi_sandbox::binaries::Binaries;
 

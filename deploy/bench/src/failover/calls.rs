@@ -1,4 +1,4 @@
-//! What evidence costs while nodes are suspect and nothing is proved.
+//! The cost of evidence while nodes are suspect and nothing is proved.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ pub(super) async fn measure(testbed: &mut Testbed, extent: Extent) -> Result<Fig
         for node in 0..suspects {
             testbed.ready(node, false, None);
         }
-        // What is asked in the first round is asked of EC2 for the first time.
+        // The first round of questions is the first in which EC2 is asked about these nodes.
         testbed.answered(2.0).await?;
         let (before, begun) = (testbed.describes().await?, Instant::now());
         tokio::time::sleep(window).await;

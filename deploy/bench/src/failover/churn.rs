@@ -1,4 +1,4 @@
-//! F48: a cluster whose volumes move, whose leases are renewed, and whose nodes die and come back.
+//! F48: a cluster whose volumes move, whose leases are renewed, and whose nodes die and return.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,13 +15,14 @@ use crate::report::figure::{Figure, Role, Statistic, Target};
 
 const TICK: Duration = Duration::from_millis(100);
 const TICKS_PER_SECOND: usize = 10;
-/// A kubelet renews its lease so often, in seconds, and writes its node's status so often.
+/// The interval of a kubelet's lease renewals, and the interval of its writes of the node's status,
+/// both in seconds.
 const LEASE: usize = 10;
 const STATUS: usize = 300;
-/// What is waited for at the end comes within this time, or not at all.
+/// The longest wait at the end of the run.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What happens, and how often.
+/// The rate of each event.
 struct Pace {
     seconds: usize,
     moves_per_second: usize,
@@ -86,7 +87,7 @@ pub(super) async fn measure(
     ])
 }
 
-/// What was seen.
+/// The measurements of a run.
 struct Played {
     decisions: Vec<f64>,
     calls: f64,
@@ -95,15 +96,15 @@ struct Played {
 
 /// A node that has died.
 enum Dead {
-    /// Not tainted yet; since its last evidence.
+    /// Without the taint yet; holds the time of the last evidence.
     Untainted(Instant),
-    /// Booted again; the taint is to go.
+    /// Booted again; the taint is still to be removed.
     Back,
 }
 
 struct Play<'a> {
     testbed: &'a Testbed,
-    /// The nodes where each volume is now, by the node and number that it began with.
+    /// The node where each volume is now, by the node and number that the volume began with.
     places: BTreeMap<(usize, usize), usize>,
     dead: BTreeMap<usize, Dead>,
     died: BTreeSet<usize>,
@@ -146,7 +147,7 @@ impl<'a> Play<'a> {
             if tick % (pace.death_every_seconds * TICKS_PER_SECOND) == 0
                 && rest > pace.death_every_seconds
             {
-                // Far from each other.
+                // The multiplier spreads the dying nodes over the cluster.
                 self.dies((tick * 7919 + 13) % nodes).await?;
             }
             self.look().await?;
@@ -173,7 +174,7 @@ impl<'a> Play<'a> {
         })
     }
 
-    /// What kubelets write in a tick.
+    /// Performs the writes of all kubelets in one tick.
     fn renew(&self, tick: usize, nodes: usize) {
         let now = jiff::Timestamp::now();
         let store = &self.testbed.store;
@@ -192,7 +193,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// A volume and its pod go to another living node.
+    /// Moves a volume and its pod to another living node.
     fn move_one(&mut self) {
         let size = self.testbed.size;
         self.moves += 1;
@@ -222,7 +223,7 @@ impl<'a> Play<'a> {
         self.places.insert(begun, to);
     }
 
-    /// EC2 shows its instance stopped, then Kubernetes calls it not Ready.
+    /// Stops the node's instance in EC2, then sets the node to not Ready, as Kubernetes does.
     async fn dies(&mut self, node: usize) -> Result<(), BenchError> {
         if !self.died.insert(node) {
             return Ok(());
@@ -233,7 +234,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// What became of the dead.
+    /// Checks which dead nodes were tainted or lost the taint, and plays the next step of each.
     async fn look(&mut self) -> Result<(), BenchError> {
         let now = Instant::now();
         let mut tainted = Vec::new();
@@ -252,7 +253,7 @@ impl<'a> Play<'a> {
             }
         }
         for node in tainted {
-            // As Kubernetes does on the taint, and the scheduler after it.
+            // Kubernetes deletes a tainted node's pods, and the scheduler places them elsewhere.
             let here: Vec<_> = self
                 .places
                 .iter()
@@ -279,7 +280,7 @@ impl<'a> Play<'a> {
 
     fn nobody_else_was_touched(&self) -> Result<(), BenchError> {
         let mut changed = self.testbed.requests.take_changed();
-        // Each of the dead twice: tainted, and let back in.
+        // Each dead node is patched twice: to add the taint and to remove it.
         let twice = self.died.iter().flat_map(|node| [*node, *node]);
         let mut expected: Vec<Changed> = twice
             .map(|node| Changed {

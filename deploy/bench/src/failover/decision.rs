@@ -1,4 +1,4 @@
-//! From the last piece of evidence to the taint at the API server.
+//! Measures the time from the last piece of evidence to the taint at the API server.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
-/// A taint that does not come in this time does not come.
+/// The longest wait for a taint.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) async fn measure(testbed: &mut Testbed, extent: Extent) -> Result<Figure, BenchError> {
     let single = extent.of(1, 10, 10);
-    // Together with those one in twenty of the nodes, which is what the brake lets through.
+    // With the single nodes, at most one in twenty of the nodes: the limit of the brake.
     let at_once = extent.of(2, 200, 200);
     let mut alone = Vec::new();
     for node in 0..single {
@@ -44,7 +44,8 @@ pub(super) async fn measure(testbed: &mut Testbed, extent: Extent) -> Result<Fig
     .row(Role::Part, "one node after the other", alone))
 }
 
-/// Stops their instances, and says how long each took until its node carried our taint.
+/// Stops the instances of `nodes` and returns how long each node took to carry node-lifecycle's
+/// taint.
 async fn power_off(
     testbed: &Testbed,
     nodes: std::ops::Range<usize>,
@@ -57,7 +58,8 @@ async fn power_off(
     tainted(testbed, waiting).await
 }
 
-/// Waits until each of the nodes carries our taint: seconds from its own moment.
+/// Waits until each node carries node-lifecycle's taint. Returns the seconds since each node's own
+/// instant.
 pub(super) async fn tainted(
     testbed: &Testbed,
     mut waiting: BTreeMap<String, Instant>,

@@ -1,4 +1,4 @@
-//! What node-lifecycle keeps of a cluster.
+//! Memory of node-lifecycle for a cluster.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::error::BenchError;
 use crate::process_usage::{memory_kinds, memory_mib, peak_mib};
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
-/// After this time nothing is left of the lists.
+/// The wait after which the memory for the lists has been freed.
 const STILL: Duration = Duration::from_secs(3);
 
-/// While all is well.
+/// Measures while all nodes are healthy.
 pub(super) async fn measure(
     testbed: &mut Testbed,
     key: &str,
@@ -45,7 +45,7 @@ pub(super) async fn measure(
         ))
 }
 
-/// The target of the cluster that it is about.
+/// Returns the target, which applies only to the cluster of the measurement `steady`.
 pub(super) fn target() -> Target {
     Target::at_most(Statistic::Median, 40.0)
 }

@@ -1,4 +1,5 @@
-//! A cluster in memory, the controller in `enforce`, simulated EC2, and node-lifecycle between them.
+//! A cluster in memory, the controller in mode `enforce`, simulated EC2, and node-lifecycle
+//! connected to all three.
 
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
@@ -16,30 +17,30 @@ use tokio::task::JoinHandle;
 use crate::api_server::{self, Kind, Requests, Store};
 use crate::error::BenchError;
 
-/// node-lifecycle's own user id.
+/// The user id of node-lifecycle.
 const LIFECYCLE: u32 = 65527;
-/// What is waited for comes within this time, or not at all.
+/// The longest wait for any condition.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Volumes of one pod are in this namespace.
+/// The namespace of all pods and claims.
 pub(super) const NAMESPACE: &str = "default";
 
-/// How large a cluster is.
+/// The size of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) nodes: usize,
-    /// Each the only one of a pod.
+    /// Each volume is the only one of its pod.
     pub(super) volumes_per_node: usize,
     pub(super) pods_without_volumes: usize,
     /// node-lifecycle's `--query-interval-seconds`.
     pub(super) query_seconds: usize,
 }
 
-/// Everything that runs.
+/// The processes and the state of the test.
 pub(super) struct Testbed {
     pub(super) size: Size,
     pub(super) store: Arc<Store>,
     pub(super) requests: Arc<Requests>,
-    /// There until [`end`](Self::end).
+    /// `Some` until [`end`](Self::end).
     world: Option<World>,
     lifecycle: Child,
     http: u16,
@@ -52,12 +53,12 @@ impl Drop for Testbed {
     }
 }
 
-/// Id of the instance of node number `index`.
+/// Returns the id of the instance of node number `index`.
 pub(super) fn instance(index: usize) -> String {
     format!("i-0a{index:015x}")
 }
 
-/// Name of node number `index`.
+/// Returns the name of node number `index`.
 pub(super) fn node_name(index: usize) -> String {
     format!(
         "ip-10-{}-{}-{}.ec2.internal",
@@ -67,12 +68,12 @@ pub(super) fn node_name(index: usize) -> String {
     )
 }
 
-/// A volume of a node, before EC2 has it.
+/// Returns the handle of a node's volume that EC2 does not know yet.
 fn handle(node: usize, volume: usize) -> String {
     format!("vol-0b{:015x}", node << 8 | volume)
 }
 
-/// Names of a volume's objects.
+/// The names of a volume's objects.
 pub(super) struct Names {
     pub(super) volume: String,
     pub(super) claim: String,
@@ -91,7 +92,7 @@ pub(super) fn names(node: usize, volume: usize) -> Names {
 }
 
 impl Testbed {
-    /// Starts all of it and waits until node-lifecycle leads and has listed everything.
+    /// Starts everything and waits until node-lifecycle is the leader and has listed all kinds.
     pub(super) async fn start(binaries: &Binaries, size: Size) -> Result<Self, BenchError> {
         let program = binaries.path("ebs-csi-node-lifecycle")?;
         let store = Arc::new(Store::default());
@@ -114,7 +115,7 @@ impl Testbed {
             "--ec2-request-rates=all=1000000/1000000".to_owned(),
         ];
         world.restart_controller(&arguments).await?;
-        // In a pod both containers are in the group that owns the socket.
+        // In a pod, both containers belong to the group that owns the socket.
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777))?;
 
         let directory = world.state_dir().join("node-lifecycle");
@@ -157,7 +158,7 @@ impl Testbed {
         Ok(testbed)
     }
 
-    /// Has node-lifecycle list everything anew, as after an outage of the API server.
+    /// Makes node-lifecycle list everything again, as after an outage of the API server.
     pub(super) async fn relist(&mut self) -> Result<(), BenchError> {
         self.requests.forget();
         self.store.expire();
@@ -176,7 +177,7 @@ impl Testbed {
                 )));
             }
             let counts = self.requests.counts();
-            // A kind is watched from when all of it has been listed.
+            // A client watches a kind only after it has listed the kind completely.
             let all = kinds
                 .iter()
                 .all(|kind| counts.contains_key(&("watch".to_owned(), *kind)));
@@ -197,12 +198,13 @@ impl Testbed {
         }
     }
 
-    /// Process id of node-lifecycle.
+    /// Returns the process id of node-lifecycle.
     pub(super) fn pid(&self) -> i32 {
         i32::try_from(self.lifecycle.id()).unwrap_or_default()
     }
 
-    /// The first sample of node-lifecycle's page that begins so; 0 when there is none.
+    /// Returns the first sample on node-lifecycle's metrics page that begins with `sample`, or 0
+    /// when there is none.
     pub(super) async fn metric(&self, sample: &str) -> Result<f64, BenchError> {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.http)).await else {
             return Ok(0.0);
@@ -217,7 +219,7 @@ impl Testbed {
         Ok(value.unwrap_or(0.0))
     }
 
-    /// Waits until the controller has answered so many more questions about suspects.
+    /// Waits until the controller has answered `more` further questions about suspects.
     pub(super) async fn answered(&self, more: f64) -> Result<(), BenchError> {
         let sample = "aws_ebs_csi_safe_detach_failover_questions_total{result=\"answered\"}";
         let (before, begun) = (self.metric(sample).await?, Instant::now());
@@ -232,7 +234,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Requests for evidence that reached EC2, in all.
+    /// Returns the total number of Describe requests for evidence that reached EC2.
     pub(super) async fn describes(&self) -> Result<f64, BenchError> {
         let statistics = self.world()?.simulator.get("/v1/statistics").await?;
         let calls = |action: &str| statistics["actions"][action]["calls"].as_f64();
@@ -240,7 +242,8 @@ impl Testbed {
         Ok(both.filter_map(calls).sum())
     }
 
-    /// Gives EC2 the volumes of that node and attaches them there; the PersistentVolumes name them from then on.
+    /// Creates the volumes of that node in EC2 and attaches them; the PersistentVolumes refer to
+    /// them from then on.
     pub(super) async fn attach_in_ec2(&self, node: usize) -> Result<(), BenchError> {
         for volume in 0..self.size.volumes_per_node {
             let made = self
@@ -288,7 +291,7 @@ impl Testbed {
         Ok(body.to_owned())
     }
 
-    /// Stops or starts an instance at once.
+    /// Stops or starts an instance without delay.
     pub(super) async fn power(&self, node: usize, how: &str) -> Result<(), BenchError> {
         let path = format!("/v1/instances/{}/{how}", instance(node));
         let at_once = json!({"at_once": true});
@@ -296,7 +299,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// The node's Ready condition, and its boot, as kubelet or Kubernetes would write them.
+    /// Sets the node's Ready condition and boot id, as kubelet or Kubernetes would.
     pub(super) fn ready(&self, node: usize, ready: bool, boot: Option<&str>) {
         self.store.edit(Kind::Nodes, &node_name(node), |object| {
             let conditions = object["status"]["conditions"].as_array_mut();
@@ -311,7 +314,7 @@ impl Testbed {
         });
     }
 
-    /// Ends all of it.
+    /// Ends all processes.
     pub(super) async fn end(mut self) -> Result<(), BenchError> {
         self.stop();
         if let Some(world) = self.world.take() {
@@ -321,7 +324,7 @@ impl Testbed {
     }
 
     fn stop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.lifecycle.kill();
         let _ = self.lifecycle.wait();
         self.server.abort();
@@ -333,7 +336,7 @@ impl Testbed {
     }
 }
 
-/// Whether a Node object carries our taint.
+/// Returns whether a Node object carries node-lifecycle's taint.
 pub(super) fn is_tainted(object: &Value) -> bool {
     let taints = object["spec"]["taints"].as_array();
     taints
@@ -343,7 +346,7 @@ pub(super) fn is_tainted(object: &Value) -> bool {
 }
 
 fn free_port() -> std::io::Result<u16> {
-    // Taken by the process a moment later.
+    // The process binds the port a moment later.
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     Ok(listener.local_addr()?.port())
 }
@@ -359,7 +362,7 @@ async fn start_world(binaries: &Binaries, nodes: usize) -> Result<World, BenchEr
     Ok(World::start(options).await?)
 }
 
-/// The cluster, all well.
+/// Fills the store with a healthy cluster.
 fn fill(store: &Store, size: Size) {
     store.put(
         Kind::CsiDrivers,
@@ -388,11 +391,11 @@ fn fill(store: &Store, size: Size) {
         let name = format!("stateless-{number}");
         store.put(Kind::Pods, api_server::pod(NAMESPACE, &name, &node, &[]));
     }
-    // Nobody has watched it come about.
+    // No watcher receives the events of the initial objects.
     store.expire();
 }
 
-/// The pod of a volume on a node, and the volume attached there.
+/// Puts the pod of a volume on a node, and the volume's VolumeAttachment.
 pub(super) fn place(store: &Store, node: usize, names: &Names) {
     let name = node_name(node);
     let claims = [names.claim.clone()];

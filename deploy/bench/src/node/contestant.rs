@@ -1,4 +1,4 @@
-//! A node service that is measured.
+//! A node service to measure.
 
 use std::path::PathBuf;
 
@@ -9,17 +9,17 @@ use crate::report::figure::Role;
 /// A driver's node service.
 #[derive(Clone, Debug)]
 pub(super) struct Contestant {
-    /// Its name in the tables.
+    /// The name in the tables.
     pub(super) name: &'static str,
-    /// Whose it is.
+    /// The role of its rows.
     pub(super) role: Role,
     pub(super) binaries: Binaries,
-    /// Program and leading arguments of one that is not this driver's.
+    /// Program and leading arguments of another driver; `None` for this driver.
     pub(super) program: Option<(PathBuf, Vec<String>)>,
 }
 
 impl Contestant {
-    /// This driver's node-agent and mount-helper.
+    /// Returns this driver's node-agent and mount-helper.
     pub(super) fn ours(binaries: &Binaries) -> Self {
         Self {
             name: "driver",
@@ -29,7 +29,7 @@ impl Contestant {
         }
     }
 
-    /// Another driver's, in one process that may do everything.
+    /// Returns another driver's node service, which is one privileged process.
     pub(super) fn peer(binaries: &Binaries, path: PathBuf) -> Self {
         Self {
             name: "other driver",

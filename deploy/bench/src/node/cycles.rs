@@ -1,4 +1,5 @@
-//! Lives of one volume on a node beside the same steps done with bare system calls, in turns A-B-B-A.
+//! The life cycle of a volume on a node, compared with the same steps as bare system calls, in
+//! alternating order (A-B-B-A).
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
-/// The steps of a cycle, in their order.
+/// The steps of a cycle, in order.
 const STEPS: [Step; 6] = [
     Step::Fresh,
     Step::Clean,
@@ -36,7 +37,7 @@ enum Step {
 #[derive(Default)]
 struct Samples {
     steps: [Vec<f64>; STEPS.len()],
-    /// Of a fresh volume: the stage alone, and of the bare cycle mkfs alone.
+    /// For a fresh volume: the stage alone; in the bare cycle: mkfs alone.
     part: Vec<f64>,
 }
 
@@ -73,14 +74,14 @@ pub(super) async fn measure(
     Ok(figures(kind, measured?))
 }
 
-/// Whose samples these are.
+/// The samples of one contestant.
 struct Measured {
     role: Role,
     name: &'static str,
     samples: Samples,
 }
 
-/// The drivers' samples, and the bare ones behind this driver's.
+/// Returns the samples of the drivers and of the bare steps; the bare ones follow this driver's.
 async fn interleaved(
     testbeds: &[(&Contestant, Testbed)],
     extent: Extent,
@@ -96,9 +97,9 @@ async fn interleaved(
         let attached = testbed.attach(&name, kind.as_str()).await?;
         turns.push(Turn::of(Who::Driver(contestant, testbed, attached.into())));
     }
-    // This driver's and the bare ones follow each other.
+    // This driver's turn and the bare turn are neighbours.
     turns.swap(0, 1);
-    // The first of each is not counted.
+    // The first cycle of each contestant warms up and is not counted.
     for turn in &mut turns {
         turn.take(kind).await?;
         turn.samples = Samples::default();
@@ -116,7 +117,7 @@ async fn interleaved(
     Ok(turns.into_iter().map(Turn::measured).collect())
 }
 
-/// One of those that take turns.
+/// One contestant with its samples.
 struct Turn<'p> {
     who: Who<'p>,
     samples: Samples,

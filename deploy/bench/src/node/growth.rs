@@ -1,4 +1,4 @@
-//! Memory over many lives of a volume on a node.
+//! Memory growth over many life cycles of a volume on a node.
 
 use csi::{NodeStageVolumeRequest, NodeUnstageVolumeRequest};
 use ebs_csi_proto::csi;
@@ -10,7 +10,7 @@ use crate::extent::Extent;
 use crate::process_usage::memory_mib;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
-/// Parts of the run after each of which memory is looked at.
+/// Number of parts of the run; memory is read after each part.
 const PARTS: usize = 20;
 
 pub(super) async fn measure(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchError> {
@@ -19,13 +19,13 @@ pub(super) async fn measure(contestant: &Contestant, extent: Extent) -> Result<F
     let measured = run(&testbed, cycles).await;
     testbed.end().await?;
     let memory = measured?;
-    // What the first part touches for the first time is no growth.
+    // Pages that the first part touches for the first time are not growth.
     let first = memory.get(1).copied().unwrap_or_default();
     let last = memory.last().copied().unwrap_or_default();
     Ok(Figure::new("node-growth", "memory gained over many stage and unstage cycles", "MiB")
         .row(Role::Ours, &format!("from cycle {} to cycle {cycles}", cycles / PARTS), vec![last - first])
         .row(Role::Part, "memory after each twentieth part", memory)
-        // An allocator's page here and there is not growth.
+        // A few more pages of an allocator are not growth.
         .target(Target::at_most(Statistic::Median, 0.25))
         .note("All processes of a node; a quarter of a MiB counts as none. `--full` makes 100,000 cycles."))
 }

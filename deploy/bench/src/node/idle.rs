@@ -1,4 +1,4 @@
-//! Memory of a node's processes that have nothing to do.
+//! Memory of a node's idle processes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::extent::Extent;
 use crate::process_usage::{memory_kinds, memory_mib};
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
-/// What a start leaves behind settles.
+/// The wait after a start, until memory has settled.
 const SETTLE: Duration = Duration::from_secs(1);
 
 pub(super) async fn measure(
@@ -36,7 +36,7 @@ pub(super) async fn measure(
     Ok(figure)
 }
 
-/// Stages, publishes and takes away one volume.
+/// Stages, publishes, unpublishes and unstages one volume.
 async fn one_life(testbed: &Testbed) -> Result<(), BenchError> {
     let attached = testbed.attach("pvc-memory", "ext4").await?;
     let (volume, attachment) = (&attached.volume, &attached.attachment);

@@ -11,10 +11,10 @@ use crate::extent::Extent;
 use crate::memory_limit::MemoryLimit;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
-/// The limit in bytes.
+/// The memory limit in bytes.
 const LIMIT: u64 = 64 << 20;
 
-/// What happened.
+/// The result of a run.
 struct ParallelRun {
     each: Vec<f64>,
     whole: f64,
@@ -81,7 +81,8 @@ async fn run(testbed: &mut Testbed, volumes: usize) -> Result<ParallelRun, Bench
                 .await?,
         );
     }
-    // Processes are charged for what they touch after they entered: they are started inside.
+    // A cgroup is charged only for pages that a process touches as a member, so the processes start
+    // in it.
     testbed.world.nodes[0].agent.kill().await?;
     testbed.world.nodes[0].helper.kill_family().await?;
     let limit = MemoryLimit::make(LIMIT);

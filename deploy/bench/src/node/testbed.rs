@@ -1,4 +1,4 @@
-//! One node with volumes attached, on a simulator that takes no time.
+//! One node with attached volumes, on a simulator without delays.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) struct Testbed {
     pub(super) kubelet: Kubelet,
 }
 
-/// A volume that is attached to the node.
+/// A volume attached to the node.
 #[derive(Clone)]
 pub(super) struct Attached {
     pub(super) volume: Volume,
@@ -25,12 +25,12 @@ pub(super) struct Attached {
 }
 
 impl Testbed {
-    /// With the node service of `contestant`.
+    /// Starts a world with the node service of `contestant`.
     pub(super) async fn make(contestant: &Contestant) -> Result<Self, BenchError> {
         let mut options = WorldOptions::new(contestant.binaries.clone());
         options.node_program.clone_from(&contestant.program);
         let mut node = NodeOptions::new("node-a", "i-0aaaaaaaaaaaaaaa1", ZONE);
-        // 128 attachments.
+        // Allows 128 attachments.
         node.kind = "m7i.48xlarge".to_owned();
         options.nodes = vec![node];
         options.one_zone = true;
@@ -54,7 +54,7 @@ impl Testbed {
         Ok(Attached { volume, attachment })
     }
 
-    /// The block device of an attached volume, as the node's processes see it.
+    /// Returns the block device of an attached volume, as the node's processes see it.
     pub(super) fn device(&self, attached: &Attached) -> Result<PathBuf, BenchError> {
         let path = attached.attachment.context.get("devicePath");
         let name = path
@@ -65,13 +65,13 @@ impl Testbed {
         )?)
     }
 
-    /// The time of the last `rpc`; `None` when it had to be repeated.
+    /// Returns the duration of the last `rpc`, or `None` when the call was repeated.
     pub(super) fn took(&self, rpc: &str) -> Option<Duration> {
         let call = self.kubelet.attempts.last(rpc)?;
         (call.attempts == 1).then_some(call.elapsed)
     }
 
-    /// Processes of agent and helper, or of another driver.
+    /// Returns the processes of agent and helper, or of another driver.
     pub(super) fn processes(&self) -> Vec<i32> {
         let node = &self.world.nodes[0];
         let mut all = node.agent.family();
@@ -79,7 +79,8 @@ impl Testbed {
         all
     }
 
-    /// Ends it; an error when something is left. The kernel clears a hundred loop devices in its own time: it is given half a minute.
+    /// Shuts the world down; returns an error when something is left. The kernel clears a hundred
+    /// loop devices asynchronously, so this waits for half a minute.
     pub(super) async fn end(self) -> Result<(), BenchError> {
         let directory = self.world.state_dir().to_owned();
         let mut left = self.world.shutdown().await?.leftovers;

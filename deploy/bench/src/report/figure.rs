@@ -1,53 +1,54 @@
-//! One measured figure: its rows, its targets, and whether they are met.
+//! A measured figure: its rows, its targets, and whether the targets are met.
 
 use serde::{Deserialize, Serialize};
 
 use super::summary::Summary;
 
-/// Whose samples a row holds.
+/// The origin of a row's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// This driver.
     Ours,
-    /// What no driver can go below (or above), measured in the same run or computed from EC2's own rates.
+    /// The limit that no driver can beat, measured in the same run or computed from EC2's own
+    /// rates.
     Bound,
     /// Another driver, measured in the same run.
     Peer,
-    /// A part of the above, or something that explains it.
+    /// A part of another row, or an explanation of one.
     Part,
 }
 
 /// Samples of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FigureRow {
-    /// What they are.
+    /// What the samples measure.
     pub label: String,
-    /// Whose.
+    /// The origin of the samples.
     pub role: Role,
-    /// What is kept.
+    /// The statistics of the samples.
     pub summary: Summary,
-    /// All of them, in the order in which they were taken; not in committed files.
+    /// All samples in the order of measurement; not in committed files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
 }
 
-/// The number of a summary that a target is about.
+/// The statistic that a target limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Statistic {
-    /// The least: on a machine that others use too, what is left of their disturbance is least here.
+    /// The minimum: the statistic that other load on a shared machine disturbs least.
     Least,
-    /// The middle.
+    /// The median.
     Median,
     /// The 99th percentile.
     P99,
-    /// The greatest.
+    /// The maximum.
     Greatest,
 }
 
 impl Statistic {
-    /// Of this summary.
+    /// Returns this statistic of `summary`.
     pub fn of(self, summary: &Summary) -> f64 {
         match self {
             Self::Least => summary.least,
@@ -67,14 +68,14 @@ impl Statistic {
     }
 }
 
-/// What a row must reach.
+/// A limit for a row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Target {
-    /// Which number.
+    /// The statistic that the limit applies to.
     pub statistic: Statistic,
     /// The limit, in the figure's unit or as a multiple of the bound.
     pub limit: f64,
-    /// Whether the limit multiplies the same number of the first row that is a bound.
+    /// Whether `limit` is a multiple of the same statistic of the first [`Role::Bound`] row.
     #[serde(default)]
     pub of_bound: bool,
     /// Whether more is better.
@@ -83,7 +84,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// At most `limit`.
+    /// Returns a target of at most `limit`.
     pub fn at_most(statistic: Statistic, limit: f64) -> Self {
         Self {
             statistic,
@@ -93,7 +94,7 @@ impl Target {
         }
     }
 
-    /// At least `limit`.
+    /// Returns a target of at least `limit`.
     pub fn at_least(statistic: Statistic, limit: f64) -> Self {
         Self {
             at_least: true,
@@ -101,7 +102,7 @@ impl Target {
         }
     }
 
-    /// The same, as a multiple of the bound.
+    /// Turns the limit into a multiple of the bound.
     #[must_use]
     pub fn times_the_bound(mut self) -> Self {
         self.of_bound = true;
@@ -109,35 +110,35 @@ impl Target {
     }
 }
 
-/// A target beside what was measured.
+/// A target compared with the measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
     /// The target in words.
     pub target: String,
-    /// The number that it is about.
+    /// The statistic that the target limits.
     pub statistic: Statistic,
     /// The limit in the figure's unit.
     pub limit: f64,
-    /// What was measured.
+    /// The measured value.
     pub measured: f64,
-    /// Whether it is met.
+    /// Whether the target is met.
     pub met: bool,
 }
 
-/// A figure.
+/// A measured figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figure {
-    /// Short name, also of its picture.
+    /// Short name, also of the picture's file.
     pub key: String,
     /// What is measured.
     pub title: String,
     /// Unit of all numbers.
     pub unit: String,
-    /// The rows. The targets are about the first that is ours.
+    /// The rows. The targets apply to the first [`Role::Ours`] row.
     pub rows: Vec<FigureRow>,
-    /// What is to be reached.
+    /// The targets.
     pub targets: Vec<Target>,
-    /// How it is measured, and what is worth knowing.
+    /// How the figure is measured, and further remarks.
     pub notes: Vec<String>,
     /// The command that measures it.
     #[serde(default)]
@@ -145,7 +146,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure without rows.
+    /// Returns a figure without rows.
     pub fn new(key: &str, title: &str, unit: &str) -> Self {
         Self {
             key: key.to_owned(),
@@ -158,7 +159,7 @@ impl Figure {
         }
     }
 
-    /// With a row.
+    /// Adds a row.
     #[must_use]
     pub fn row(mut self, role: Role, label: &str, samples: Vec<f64>) -> Self {
         self.rows.push(FigureRow {
@@ -170,21 +171,21 @@ impl Figure {
         self
     }
 
-    /// With a target.
+    /// Adds a target.
     #[must_use]
     pub fn target(mut self, target: Target) -> Self {
         self.targets.push(target);
         self
     }
 
-    /// With a note.
+    /// Adds a note.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
 
-    /// The figures of one measurement, each with the `command` that measures it.
+    /// Returns the figures of one measurement, each with the `command` that measures it.
     #[must_use]
     pub fn made_by(command: &str, mut figures: Vec<Self>) -> Vec<Self> {
         for figure in &mut figures {
@@ -193,12 +194,13 @@ impl Figure {
         figures
     }
 
-    /// The first row of this role.
+    /// Returns the first row of this role.
     pub fn first(&self, role: Role) -> Option<&FigureRow> {
         self.rows.iter().find(|row| row.role == role)
     }
 
-    /// Each target beside what was measured; empty without a row of ours.
+    /// Compares each target with the measurement; empty without a [`Role::Ours`] row that has
+    /// samples.
     pub fn verdicts(&self) -> Vec<Verdict> {
         let Some(ours) = self.first(Role::Ours).filter(|row| row.summary.count > 0) else {
             return Vec::new();
@@ -234,7 +236,7 @@ impl Figure {
             .collect()
     }
 
-    /// The same without its samples.
+    /// Removes the samples.
     #[must_use]
     pub fn without_samples(mut self) -> Self {
         for row in &mut self.rows {
@@ -244,7 +246,7 @@ impl Figure {
     }
 }
 
-/// `value` with three significant digits.
+/// Formats `value` with three significant digits.
 pub fn number(value: f64) -> String {
     let size = value.abs();
     if size >= 100.0 || value == 0.0 {
@@ -258,7 +260,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// `value` and its unit.
+/// Formats `value` with its unit.
 pub fn with_unit(value: f64, unit: &str) -> String {
     if unit.is_empty() {
         number(value)

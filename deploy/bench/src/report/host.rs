@@ -1,21 +1,21 @@
-//! The machine that measures, without its name.
+//! The measuring machine, without its name.
 
 use serde::{Deserialize, Serialize};
 
-/// What a reader needs to judge a figure.
+/// The facts about the machine that a reader needs to judge a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Model of the processor.
+    /// The processor's model.
     pub processor: String,
-    /// Processors that may be used.
+    /// The number of usable processors.
     pub processors: usize,
-    /// GiB of memory.
+    /// The memory in GiB.
     pub memory_gib: u64,
-    /// Release of the kernel.
+    /// The kernel's release.
     pub kernel: String,
-    /// File system of the loop devices' files.
+    /// The file system that holds the loop devices' files.
     pub file_system: String,
-    /// Load average of the minute before: above 0.5 somebody else was busy too.
+    /// The load average of the minute before the run: above 0.5, other programs were busy too.
     pub load_before: String,
 }
 
@@ -25,7 +25,8 @@ fn line(path: &str, name: &str) -> Option<String> {
     Some(found.split_once(':')?.1.trim().to_owned())
 }
 
-/// Type of the file system that holds `directory`, by the longest mount point (proc_pid_mountinfo(5)).
+/// Returns the type of the file system that holds `directory`, by the longest mount point
+/// (proc_pid_mountinfo(5)).
 fn file_system(directory: &std::path::Path) -> Option<String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     table
@@ -42,13 +43,14 @@ fn file_system(directory: &std::path::Path) -> Option<String> {
 }
 
 impl Host {
-    /// Whether others used more than the machine has: what takes milliseconds waits for them then.
+    /// Returns whether other programs kept more than half of the processors busy: measurements of
+    /// milliseconds then include waiting for them.
     pub fn was_busy(&self) -> bool {
         let load = self.load_before.parse::<f64>().unwrap_or(0.0);
         load > f64::from(u32::try_from(self.processors).unwrap_or(u32::MAX)) / 2.0
     }
 
-    /// This machine.
+    /// Reads the facts about this machine.
     pub fn look() -> Self {
         let kib = line("/proc/meminfo", "MemTotal")
             .and_then(|text| text.split(' ').next()?.parse::<u64>().ok())

@@ -1,4 +1,4 @@
-//! The page of figures, generated from kept results: nobody writes a number by hand.
+//! Generates the page of figures from stored results, so that no number is written by hand.
 
 use std::fmt::Write;
 use std::io;
@@ -8,7 +8,7 @@ use super::bar_chart;
 use super::figure::{Figure, FigureRow, Role, Statistic, number, with_unit};
 use super::results::Results;
 
-/// Why a target is missed, by figure: words that accompany the numbers, kept beside the results.
+/// The file with the reasons for missed targets, by figure; it lies beside the results.
 const REASONS: &str = "reasons.md";
 
 /// The figures that are drawn as well: those whose parts a reader compares.
@@ -25,7 +25,7 @@ const DRAWN: [&str; 6] = [
 /// charts.
 ///
 /// # Errors
-/// When a results file cannot be read or a page not be written.
+/// Returns an error when a results file cannot be read or the page cannot be written.
 pub fn write(directory: &Path, page: &Path) -> io::Result<()> {
     let results = Results::kept(directory)?;
     let reasons = match std::fs::read_to_string(directory.join(REASONS)) {
@@ -46,7 +46,7 @@ pub fn write(directory: &Path, page: &Path) -> io::Result<()> {
     std::fs::write(page, text(&results, &reasons, &name))
 }
 
-/// The paragraph of `key` in the text of reasons: what stands below `## key`.
+/// Returns the text below `## key` in `reasons`.
 fn reason<'t>(reasons: &'t str, key: &str) -> Option<&'t str> {
     let (_, rest) = reasons.split_once(&format!("## {key}\n"))?;
     Some(rest.split("\n## ").next().unwrap_or(rest).trim())
@@ -97,7 +97,7 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
     }
     let peer = part.figures.iter().find_map(|f| f.first(Role::Peer));
     let (peer_title, peer_line) = match peer {
-        // Some of its rows say more than the name: `NAME: create, attach`.
+        // Some labels hold more than the name: `NAME: create, attach`.
         Some(row) => {
             let name = row.label.split(':').next().unwrap_or(&row.label);
             (format!(" {name} |"), "---|")
@@ -230,7 +230,7 @@ mod tests {
         assert!(page.contains("**bad.** **driver** 2.00 ms.\n\nBecause.\n"), "{page}");
         assert!(!page.contains("No.") && !page.contains("busy"));
 
-        // On a busy machine a span of milliseconds is judged neither way.
+        // On a busy machine a target in milliseconds is neither met nor missed.
         "9.00".clone_into(&mut part.host.load_before);
         part.host.processors = 2;
         let page = text(&[part], "", "pictures");

@@ -1,4 +1,4 @@
-//! A run's results: the host, the figures, as a file.
+//! The results of a run as a file: the host and the figures.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::figure::Figure;
 use super::host::Host;
 
-/// What one run of one part measured.
+/// The results of one run of one part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
-    /// `node` or `controller`.
+    /// `node`, `controller` or `failover`.
     pub part: String,
     /// The command that measured it.
     pub command: String,
-    /// The day, UTC.
+    /// The day in UTC.
     pub date: String,
     /// The machine.
     pub host: Host,
@@ -24,7 +24,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Of a run of `part` on this machine, today, so far without figures.
+    /// Starts the results of a run of `part` on this machine, today, without figures.
     pub fn begin(part: &str, command: String) -> Self {
         Self {
             part: part.to_owned(),
@@ -35,20 +35,20 @@ impl Results {
         }
     }
 
-    /// From a file.
+    /// Reads results from a file.
     ///
     /// # Errors
-    /// When it cannot be read or is not a results file.
+    /// Returns an error when the file cannot be read or is not a results file.
     pub fn read(path: &Path) -> io::Result<Self> {
         let named = |e: String| io::Error::other(format!("{}: {e}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| named(e.to_string()))?;
         serde_json::from_str(&text).map_err(|e| named(e.to_string()))
     }
 
-    /// To a file, whose directory is made.
+    /// Writes the results to a file and creates the file's directory.
     ///
     /// # Errors
-    /// As open(2) and write(2).
+    /// Returns the errors of open(2) and write(2).
     pub fn write(&self, path: &Path) -> io::Result<()> {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)?;
@@ -58,7 +58,7 @@ impl Results {
         std::fs::write(path, text)
     }
 
-    /// The same, small enough to be kept: without samples.
+    /// Removes the samples, so that the results are small enough to be committed.
     #[must_use]
     pub fn for_keeping(mut self) -> Self {
         self.figures = self
@@ -69,7 +69,7 @@ impl Results {
         self
     }
 
-    /// Takes the figures of an `earlier` run of the same part that this run did not measure.
+    /// Adds those figures of an `earlier` run of the same part that this run did not measure.
     pub fn keep_from(&mut self, earlier: Self) {
         let known: Vec<String> = self.figures.iter().map(|f| f.key.clone()).collect();
         self.figures.extend(
@@ -80,16 +80,16 @@ impl Results {
         );
     }
 
-    /// The kept results in `directory`, by name of file.
+    /// Reads the stored results in `directory`, sorted by file name.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// Returns the errors of [`read`](Self::read).
     pub fn kept(directory: &Path) -> io::Result<Vec<Self>> {
         let mut files: Vec<PathBuf> = std::fs::read_dir(directory)?
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<io::Result<_>>()?;
         files.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
-        // The node's before the controller's would be the alphabet's order reversed: sorted for a stable page only.
+        // The sorting only makes the page stable; the order of the names has no meaning.
         files.sort();
         files.iter().map(|path| Self::read(path)).collect()
     }

@@ -2,27 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is kept of a set of samples, in their unit.
+/// The statistics of a set of samples, in the samples' unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// How many.
+    /// The number of samples.
     pub count: usize,
-    /// Least.
+    /// The minimum.
     pub least: f64,
-    /// A quarter is below.
+    /// The lower quartile.
     pub lower: f64,
-    /// The middle.
+    /// The median.
     pub median: f64,
-    /// A quarter is above.
+    /// The upper quartile.
     pub upper: f64,
-    /// 99 of 100 are at or below; of fewer than 100 samples, the greatest.
+    /// The 99th percentile: 99 of 100 samples are at or below. With fewer than 100 samples, the
+    /// maximum.
     pub p99: f64,
-    /// Greatest.
+    /// The maximum.
     pub greatest: f64,
 }
 
 impl Summary {
-    /// Of `samples`; all zero of none.
+    /// Computes the statistics of `samples`; all are zero without samples.
     pub fn of(samples: &[f64]) -> Self {
         let mut sorted: Vec<f64> = samples.iter().copied().filter(|s| s.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Expansions, modifications, snapshots and listings that cannot be meant.
+//! Invalid expansions, modifications, snapshots and listings.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use tonic::transport::Channel;
 use crate::refused::{judge, refused, unchanged};
 use crate::{GIB, UNKNOWN_VOLUME};
 
-/// Expand, modify, snapshots.
+/// Sends invalid requests to expand, to modify and for snapshots.
 pub(crate) async fn later_rows(
     setting: &Setting,
     volume: &Volume,

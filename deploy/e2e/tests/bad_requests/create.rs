@@ -1,4 +1,4 @@
-//! Creations that cannot be meant.
+//! Invalid creations.
 
 use csi::volume_capability::access_mode::Mode;
 use ebs_csi_proto::csi;

@@ -1,4 +1,4 @@
-//! Requests that must be refused: with which code, with which words, and that nothing has changed.
+//! Requests that must be refused: checks the code, the message, and that nothing has changed.
 
 mod change;
 mod create;

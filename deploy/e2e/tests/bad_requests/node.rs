@@ -1,4 +1,4 @@
-//! A volume on a node, and what is asked of it in vain.
+//! A volume on a node, and invalid requests for it.
 
 use ebs_csi_e2e::{Setting, bytes, setting};
 use ebs_csi_proto::csi;
@@ -9,7 +9,7 @@ use crate::publish::publish_rows;
 use crate::refused::{Refused, judge, refused};
 use crate::stage::{stage_rows, wrong_device};
 
-/// A volume on node 0 that is not staged.
+/// An unstaged volume attached to node 0.
 pub(crate) struct OnNode<'a> {
     pub(crate) setting: &'a Setting,
     pub(crate) volume: Volume,
@@ -30,7 +30,8 @@ impl OnNode<'_> {
             .unwrap()
     }
 
-    /// Sends what must be refused and looks that nothing is mounted and the disk is as it was.
+    /// Sends a request that must be refused, and checks that nothing is mounted and that the disk
+    /// is unchanged.
     pub(crate) async fn stage(
         &self,
         expected: &Refused<'_>,

@@ -1,4 +1,4 @@
-//! Publishes, growths and look-ups that cannot be meant.
+//! Invalid requests to publish, to expand and for statistics.
 
 use ebs_csi_e2e::setting;
 use ebs_csi_proto::csi;

@@ -1,15 +1,15 @@
-//! What is expected of a refusal, and whether it is so.
+//! The expected refusal of a request, and its comparison with the answer.
 
 use std::fmt::Debug;
 
 use ebs_csi_e2e::Setting;
 use tonic::{Code, Response, Status};
 
-/// What is expected of a refusal.
+/// The expected refusal of a request.
 pub(crate) struct Refused<'a> {
     pub(crate) what: &'a str,
     pub(crate) code: Code,
-    /// Each must stand in the message, whatever its case.
+    /// The words that the message must contain, in any case.
     pub(crate) words: &'a [&'a str],
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn refused<'a>(what: &'a str, code: Code, words: &'a [&'a str]) -> Re
     Refused { what, code, words }
 }
 
-/// What is wrong with an answer, if anything.
+/// Returns how an answer differs from the expected refusal.
 pub(crate) fn judge<T: Debug>(
     answer: Result<Response<T>, Status>,
     expected: &Refused<'_>,
@@ -49,7 +49,7 @@ pub(crate) fn judge<T: Debug>(
     wrong
 }
 
-/// Proves that EC2 was not changed since `mark`.
+/// Checks that EC2 was not changed since `mark`.
 pub(crate) async fn unchanged(setting: &Setting, mark: u64, what: &str, wrong: &mut Vec<String>) {
     let effective = setting.requests().effective(mark).await;
     if !effective.is_empty() {

@@ -1,4 +1,4 @@
-//! Stages that cannot be meant.
+//! Invalid requests to stage.
 
 use csi::volume_capability::AccessType;
 use ebs_csi_proto::csi;
@@ -181,7 +181,7 @@ pub(crate) async fn stage_rows(on: &OnNode<'_>, wrong: &mut Vec<String>) {
     }
 }
 
-/// Two volumes are attached; the request for the one names the device of the other.
+/// Attaches two volumes; the request for one of them names the device of the other.
 pub(crate) async fn wrong_device(on: &OnNode<'_>, wrong: &mut Vec<String>) {
     let other = on
         .setting

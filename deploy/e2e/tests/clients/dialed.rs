@@ -1,5 +1,5 @@
-//! The gRPC clients of a cluster, which nobody here wrote, dial the driver's sockets as they do
-//! there: kubelet's plugin manager, kubelet's CSI client, the stock sidecars' connection library,
+//! The gRPC clients of a real cluster, unmodified, dial the driver's sockets as they do in the
+//! cluster: kubelet's plugin manager, kubelet's CSI client, the stock sidecars' connection library,
 //! and Python's library.
 
 use std::path::{Path, PathBuf};
@@ -11,16 +11,17 @@ use ebs_csi_e2e::Setting;
 /// The agent's socket in kubelet's registration directory.
 const SOCKET: &str = "ebs.csi.aws.com-reg@localhost.sock";
 
-/// `deploy/e2e/clients` as cargo names it when the test runs. Not `env!`: a target directory kept
-/// between checkouts would carry the folder of another one.
+/// Returns `deploy/e2e/clients` relative to the directory that cargo names when the test runs.
+/// `env!` would be wrong: a target directory kept between checkouts would hold the directory of
+/// another checkout.
 fn sources() -> PathBuf {
     let crate_directory = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     Path::new(&crate_directory).join("clients")
 }
 
-/// The clients in Go, built; `None`, with the reason printed, where they cannot be had.
+/// Builds the clients in Go. Prints the reason and returns `None` where that is impossible.
 fn go_clients() -> Option<&'static Path> {
-    // Once for all tests: a program that runs cannot be written.
+    // Built once for all tests, because a program that runs cannot be overwritten.
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(build).as_deref()
 }
@@ -58,7 +59,7 @@ fn build() -> Option<PathBuf> {
     Some(program)
 }
 
-/// A Python with grpcio; `None`, with the reason printed, where it cannot be had.
+/// Returns a Python with grpcio. Prints the reason and returns `None` where that is impossible.
 fn python() -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grpcio");
     let python = directory.join("bin/python3");
@@ -81,7 +82,7 @@ fn python() -> Option<PathBuf> {
     had.then_some(python)
 }
 
-/// What a client printed, or why it was refused.
+/// Returns the client's output, or the reason of its failure.
 fn ask(program: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program)
         .args(arguments)
@@ -95,7 +96,7 @@ fn ask(program: &Path, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// One node that registers itself in a directory of the test's.
+/// Starts a world with one node that registers itself in the directory `registry`.
 async fn registering(registry: &Path) -> Option<Setting> {
     Setting::with(|options| {
         options.nodes.truncate(1);
@@ -156,7 +157,7 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
     setting.finish().await;
 }
 
-/// When this fails because the socket is answered, the name of the socket needs no `@` any more.
+/// If this test fails because the socket answers, the socket's name no longer needs the `@`.
 #[tokio::test]
 async fn socket_name_without_at_sign_refuses_kubelet() {
     let Some(clients) = go_clients() else { return };
@@ -171,8 +172,8 @@ async fn socket_name_without_at_sign_refuses_kubelet() {
     setting.finish().await;
 }
 
-/// Without one, grpcio sends the percent-encoded path and is refused. A socket path with `@` works
-/// as well.
+/// Without an explicit authority, grpcio sends the percent-encoded path and is refused. A socket
+/// path with `@` works as well.
 #[tokio::test]
 async fn python_client_is_answered_with_explicit_authority() {
     let Some(python) = python() else { return };
@@ -194,7 +195,7 @@ async fn python_client_is_answered_with_explicit_authority() {
         };
         let told = ask(socket, &["grpc.default_authority=localhost"]).unwrap();
         assert!(told.contains("ebs.csi.aws.com"), "{told}");
-        // It sends the percent-encoded path otherwise, as kubelet does.
+        // Without an explicit authority, grpcio sends the percent-encoded path, as kubelet does.
         let refused = ask(socket, &[]).unwrap_err();
         assert!(refused.contains("RST_STREAM"), "{refused}");
         let named = links.path().join("csi@localhost.sock");

@@ -1,4 +1,4 @@
-//! An RPC whose client gave up goes on, and its retry joins it.
+//! An RPC continues after its client gave up, and a retry joins it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tonic::Code;
 
 const SHORT: Duration = Duration::from_millis(300);
 
-/// How many requests of this kind the driver sent after `mark`.
+/// Returns how many requests of this kind the driver sent after `mark`.
 async fn sent(setting: &Setting, mark: u64, action: &str) -> usize {
     let records = setting.requests().mutations(mark).await;
     records
@@ -73,7 +73,7 @@ async fn abandoned_attach_and_detach_are_carried_out_once() {
         .await;
     assert!(attachment.context.contains_key("devicePath"));
     assert_eq!(sent(&setting, mark, "AttachVolume").await, 1);
-    // An unpublish that is abandoned is carried out as well.
+    // An abandoned unpublish is completed as well.
     setting
         .latency(json!({ "detach": { "fixed_ms": 1000 } }))
         .await;
@@ -133,7 +133,7 @@ async fn abandoned_format_continues_and_retry_joins() {
         let refused = refused.unwrap_err();
         assert!(may_be_in_progress(refused.code()), "{refused}");
         assert!(tool.alive(), "the tool ended with its client");
-        // The retry waits for the tool that runs; no second one is started.
+        // The retry waits for the running tool instead of starting a second one.
         let (joined, ()) = tokio::join!(kubelet.stage(&volume, &attachment), async {
             tokio::time::sleep(SHORT).await;
             assert_eq!(

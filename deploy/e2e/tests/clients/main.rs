@@ -1,5 +1,5 @@
-//! The driver's clients: how those of a cluster reach the sockets, and what becomes of a call whose
-//! client is gone.
+//! The driver's clients: how the clients of a cluster reach the sockets, and what happens to a call
+//! whose client has gone.
 
 mod dialed;
 mod gave_up;

@@ -1,4 +1,4 @@
-//! Disks that hold something: never formatted, never mounted when damaged, never changed.
+//! Disks with content: never formatted, never mounted when damaged, never changed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use ebs_csi_e2e::{Setting, bytes, setting};
 use ebs_csi_sandbox::co::{Attachment, Claim};
 use tonic::Code;
 
-/// Puts something on a disk.
+/// A function that writes content to a disk.
 type Prepare = fn(&Path);
 
 fn write(device: &Path, offset: u64, what: &[u8]) {
@@ -36,7 +36,7 @@ fn run(program: &str, arguments: &[&str], device: &Path) {
     );
 }
 
-/// An MBR with one Linux partition (type 0x83) from sector 2048.
+/// Writes an MBR with one Linux partition (type 0x83) from sector 2048.
 fn partition_table(device: &Path) {
     let mut sector = [0_u8; 512];
     sector[446..462].copy_from_slice(&[
@@ -46,39 +46,39 @@ fn partition_table(device: &Path) {
     write(device, 0, &sector);
 }
 
-/// The header of a GUID partition table (UEFI specification 5.3.2) at its place.
+/// Writes the header of a GUID partition table (UEFI specification 5.3.2).
 fn guid_partition_table(device: &Path) {
     write(device, 512, b"EFI PART\0\0\x01\0\x5c\0\0\0");
 }
 
-/// The label of an LVM physical volume, in the second sector.
+/// Writes the label of an LVM physical volume into the second sector.
 fn physical_volume(device: &Path) {
     write(device, 512, b"LABELONE\x01\0\0\0\0\0\0\0");
     write(device, 536, b"LVM2 001");
 }
 
-/// A LUKS header (version 2).
+/// Writes a LUKS header (version 2).
 fn luks(device: &Path) {
     write(device, 0, b"LUKS\xba\xbe\0\x02");
 }
 
-/// Bytes that no format explains, where every file system begins.
+/// Writes bytes of no known format where every file system begins.
 fn unknown_bytes(device: &Path) {
     write(device, 0, &bytes::of("unknown")[..4096]);
 }
 
-/// Somebody's record in a few bytes that every signature misses.
+/// Writes a few bytes of user data at an offset without a known signature.
 fn few_bytes(device: &Path) {
     write(device, 3000, b"my data");
 }
 
-/// An ext4 whose superblock lost its middle.
+/// Makes an ext4 and overwrites the middle of its superblock.
 fn damaged_ext4(device: &Path) {
     run("mke2fs", &["-q", "-F", "-t", "ext4"], device);
     write(device, 1024 + 8, &[0xff; 40]);
 }
 
-/// An XFS whose superblock lost its middle.
+/// Makes an XFS and overwrites the middle of its superblock.
 fn damaged_xfs(device: &Path) {
     run("mkfs.xfs", &["-q", "-f"], device);
     write(device, 4, &[0xff; 60]);
@@ -88,38 +88,38 @@ fn healthy_xfs(device: &Path) {
     run("mkfs.xfs", &["-q", "-f"], device);
 }
 
-/// A whole file system of another kind.
+/// Makes a swap area.
 fn swap(device: &Path) {
     run("mkswap", &[], device);
 }
 
-/// The superblock of a Linux software RAID, version 1.2.
+/// Writes the superblock of a Linux software RAID, version 1.2.
 fn raid(device: &Path) {
     write(device, 4096, b"\xfc\x4e\x2b\xa9\x01\0\0\0");
 }
 
-/// An uberblock in the first label of a ZFS pool.
+/// Writes an uberblock into the first label of a ZFS pool.
 fn zfs(device: &Path) {
     write(device, 128 << 10, &0x00ba_b10c_u64.to_le_bytes());
 }
 
-/// The superblock of a btrfs.
+/// Writes the superblock of a btrfs.
 fn btrfs(device: &Path) {
     write(device, 0x1_0040, b"_BHRfS_M");
 }
 
-/// The volume descriptor of an ISO 9660 image.
+/// Writes the volume descriptor of an ISO 9660 image.
 fn iso(device: &Path) {
     write(device, 32768, b"\x01CD001\x01");
 }
 
-/// An ext4 whose first superblock is gone altogether.
+/// Makes an ext4 and erases its first superblock.
 fn beheaded_ext4(device: &Path) {
     run("mke2fs", &["-q", "-F", "-t", "ext4"], device);
     write(device, 0, &[0; 4096]);
 }
 
-/// What is put on the disk, what it is called, and what the refusal says that it saw.
+/// The content, its name, and the finding that the refusal reports.
 const FOREIGN: &[(Prepare, &str, &str)] = &[
     (
         partition_table,

@@ -1,4 +1,4 @@
-//! What stands on a disk stays, and what its controller counts is told.
+//! The content of a disk is preserved, and the counters of the disk's controller are reported.
 
 mod content;
 mod statistics;

@@ -1,4 +1,5 @@
-//! What a disk's controller counts, from EC2's side of the disk to the page that the node-agent serves.
+//! The counters of a disk's controller, from EC2's side of the disk to the node-agent's metrics
+//! page.
 
 use std::time::Duration;
 
@@ -7,9 +8,10 @@ use ebs_csi_sandbox::co::{Claim, Volume};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An address that nothing else of the machine is given by chance: below the ports that the kernel hands out, on a loopback address of its own.
+/// An address that no other process of the machine gets by chance: the port is below the kernel's
+/// ephemeral ports, and no other test uses this loopback address.
 const METRICS: &str = "127.0.77.1:3302";
-/// Each step happens within seconds: the simulator counts once a second.
+/// The longest wait for a change; the simulator updates the counters once a second.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn page() -> std::io::Result<String> {
@@ -22,7 +24,7 @@ async fn page() -> std::io::Result<String> {
     Ok(page)
 }
 
-/// The bytes that the page says were written to the volume.
+/// Returns the number of bytes written to the volume, from the metrics page.
 fn written(page: &str, volume: &Volume) -> Option<u64> {
     let line = page.lines().find(|line| {
         line.starts_with("aws_ebs_csi_write_bytes_total{") && line.contains(&volume.id)
@@ -30,7 +32,7 @@ fn written(page: &str, volume: &Volume) -> Option<u64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
-/// Asks until the page says more than `before`.
+/// Polls the page until it shows more than `before` bytes.
 async fn written_beyond(before: u64, volume: &Volume) -> u64 {
     let mut last = String::new();
     let asking = async {

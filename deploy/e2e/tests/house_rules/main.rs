@@ -1,4 +1,4 @@
-//! Rules of the tree that a reader would otherwise have to remember.
+//! Rules of the repository that a contributor would otherwise have to remember.
 
 mod cycles;
 
@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// This crate's folder as cargo names it when the test runs. Not `env!`: a target directory kept between checkouts would
-/// carry the folder of another one.
+/// Returns this crate's directory as cargo names it when the test runs. `env!` would be wrong: a
+/// target directory kept between checkouts would hold the directory of another checkout.
 fn crate_directory() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .expect("tests are run by cargo")
@@ -18,7 +18,8 @@ fn root() -> PathBuf {
     crate_directory().join("../..")
 }
 
-/// Files under version control with one of these endings; in an export without git, none.
+/// Returns the files under version control with one of these endings; none in an export without
+/// git.
 fn tracked(endings: &[&str]) -> Vec<PathBuf> {
     let out = Command::new("git")
         .arg("ls-files")
@@ -49,7 +50,7 @@ fn unsafe_code_is_allowed_only_for_sys_modules() {
     let window = concat!("allow(", "unsafe_code)");
     for path in tracked(&[".rs"]) {
         if read(&path).contains(window) {
-            // The one file may be opened either in itself or where it is declared.
+            // Unsafe code may be allowed in `sys.rs` itself or where the module is declared.
             let text = read(&path);
             let declares = text
                 .lines()
@@ -74,8 +75,8 @@ fn no_rust_file_has_generic_name() {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        // A module that several test binaries share is tests/NAME/mod.rs, or cargo takes it for a
-        // test of its own.
+        // A module that several test binaries share must be tests/NAME/mod.rs; cargo would take
+        // another file for a test of its own.
         let shared_test = stem == "mod" && path.components().any(|c| c.as_os_str() == "tests");
         assert!(
             shared_test || !banned.contains(&stem.as_str()),
@@ -142,7 +143,8 @@ fn commands_that_the_readme_names_exist() {
 
 #[test]
 fn no_source_file_bakes_in_cargo_manifest_dir() {
-    // CI keeps its target directory between checkouts; cargo takes the binary of another checkout for fresh.
+    // CI keeps the target directory between checkouts, and cargo considers the binary of another
+    // checkout up to date.
     let baked = concat!("env!(", "\"CARGO_MANIFEST_DIR\")");
     for path in tracked(&[".rs"]) {
         assert!(
@@ -197,7 +199,8 @@ fn rust_files_named_in_markdown_exist() {
     }
 }
 
-/// Every `F12`, `S3` or `L4` where safe detach is written about has its row.
+/// Every `F12`, `S3` or `L4` in the code and the pages about safe detach has a row in
+/// failure-scenarios.md.
 #[test]
 fn cited_scenarios_are_defined() {
     let places = [

@@ -1,4 +1,4 @@
-//! What the driver can do, one feature at a time.
+//! The driver's features, one at a time.
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as Source, VolumeSource};
@@ -15,7 +15,8 @@ fn from(snapshot_id: String) -> Source {
     Source::Snapshot(SnapshotSource { snapshot_id })
 }
 
-/// A class that promises more than the snapshot.
+/// Returns the parameters of a VolumeSnapshotClass that asks for more than the snapshot: a lock or
+/// fast restore.
 fn promising(feature: Feature) -> &'static [(&'static str, &'static str)] {
     match feature {
         Feature::Lock | Feature::LockTakenOver => {
@@ -25,7 +26,7 @@ fn promising(feature: Feature) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// What the driver can do, each as one step after everything that it needs.
+/// The driver's features, each as one step after the preparations that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feature {
     Create,
@@ -92,14 +93,14 @@ impl Feature {
         Self::RestoreEncrypted,
     ];
 
-    /// What the cluster-scoped policy has no statement for.
+    /// Returns whether the cluster-scoped policy has no statement for the feature.
     pub(crate) fn beyond_cluster_scope(self) -> bool {
         let name = format!("{self:?}");
         name.ends_with("Migrated") || name.contains("Encrypt") || name.starts_with("Fence")
     }
 }
 
-/// Only whether it would be allowed.
+/// Turns a request into one that only checks permissions.
 fn dry(fence: FenceRequest) -> FenceRequest {
     FenceRequest {
         dry_run: true,
@@ -108,7 +109,7 @@ fn dry(fence: FenceRequest) -> FenceRequest {
 }
 
 impl IamWorld {
-    /// Prepares a feature under all policies and does its last step under what is planned.
+    /// Prepares a feature under all policies and runs its last step under the planned policies.
     pub(crate) async fn run(&self, feature: Feature) -> Result<(), Status> {
         let wanted = |parameters| self.wanted(parameters, None);
         match feature {
@@ -232,7 +233,8 @@ impl IamWorld {
                 self.last_step();
                 self.snapshot(&id, promising(feature)).await.map(drop)
             }
-            // Another process than the one that took it finds the snapshot, and looks whether it has what its class promises.
+            // Another process than the one that took the snapshot finds it and checks whether it
+            // has what its class asks for.
             Feature::FastRestoreTakenOver | Feature::LockTakenOver => {
                 let id = self.create(wanted(&[])).await?;
                 let name = self.name("snapshot");
@@ -243,7 +245,7 @@ impl IamWorld {
                 assert_eq!(taken, found, "the same snapshot");
                 Ok(())
             }
-            // Dry runs: the instance stays for whoever comes next.
+            // Dry runs, so that the instance remains for the next feature.
             Feature::FenceByStop => {
                 self.last_step();
                 self.fence(dry(fence_of(FENCEABLE, Fence::Stop))).await

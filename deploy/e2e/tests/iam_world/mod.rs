@@ -1,4 +1,4 @@
-//! The controller's process under policies, and what it can be asked to do.
+//! The controller's process under policies, and the requests that a test can send to it.
 
 mod feature;
 mod policies;
@@ -29,15 +29,15 @@ use serde_json::{Value, json};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
-/// A node whose instance type is asked for again and again.
+/// The node that most features use, so that its instance type is needed again and again.
 pub(crate) const NODE: &str = "i-0aaaaaaaaaaaaaaa1";
-/// A node of another type, which one feature alone uses.
+/// A node of another type, which only one feature uses.
 pub(crate) const OTHER_TYPE: &str = "i-0aaaaaaaaaaaaaaa2";
-/// A node that bears the tag by which it may be fenced, and no cluster's.
+/// A node with the tag that allows fencing it, and without a cluster's tag.
 pub(crate) const FENCEABLE: &str = "i-0aaaaaaaaaaaaaaa3";
 const CLUSTER: &str = "test";
 
-/// A controller whose calls are judged.
+/// A controller whose EC2 calls are subject to policies.
 pub(crate) struct IamWorld {
     server: Server,
     program: PathBuf,
@@ -67,9 +67,9 @@ fn setting(policies: &Policies) -> Value {
     }]})
 }
 
-/// The controller's process, with its sockets and its log in this directory; the log is continued.
+/// Starts the controller's process, with its sockets and its log in `dir`; appends to the log.
 fn controller(program: &Path, dir: &Path, aws: &str) -> Child {
-    // Whoever owns a folder that was just made.
+    // The owner of a new directory is the user of this process.
     let uid = std::fs::metadata(dir).expect("its owner").uid();
     let log = std::fs::File::options()
         .create(true)
@@ -106,7 +106,7 @@ fn controller(program: &Path, dir: &Path, aws: &str) -> Child {
         .expect("the controller starts")
 }
 
-/// A request to fence an instance.
+/// Returns a request to fence an instance.
 pub(crate) fn fence_of(id: &str, how: Fence) -> FenceRequest {
     FenceRequest {
         instance_id: id.to_owned(),
@@ -117,7 +117,8 @@ pub(crate) fn fence_of(id: &str, how: Fence) -> FenceRequest {
 }
 
 impl IamWorld {
-    /// Starts simulator and controller; `None`, with the reason printed, where the controller is not built.
+    /// Starts simulator and controller. Prints the reason and returns `None` where the controller
+    /// is not built.
     pub(crate) async fn start(policies: Policies) -> Option<Self> {
         let program = match Binaries::beside_this_program()
             .expect("a path")
@@ -188,7 +189,7 @@ impl IamWorld {
         panic!("the controller does not get ready\n{}", self.log());
     }
 
-    /// Kills the controller; another takes over, which remembers nothing.
+    /// Kills the controller and starts another one, which has no memory of the first.
     pub(crate) async fn restart(&self) {
         {
             let mut child = self.child.lock().expect("a lock");
@@ -214,19 +215,19 @@ impl IamWorld {
             .expect("policies");
     }
 
-    /// The last step of the next feature is done without this action.
+    /// Plans to run the last step of the next feature without this action.
     pub(crate) fn plan_without(&self, policy: &str, statement: &str, action: &str) {
         *self.planned.lock().expect("a lock") =
             Some(self.policies.without(policy, statement, action));
     }
 
-    /// All policies again.
+    /// Puts all policies in force again.
     pub(crate) fn restore(&self) {
         self.planned.lock().expect("a lock").take();
         self.enforce(&self.policies);
     }
 
-    /// From here on what was planned is in force.
+    /// Puts the planned policies in force.
     fn last_step(&self) {
         if let Some(planned) = self.planned.lock().expect("a lock").take() {
             self.enforce(&planned);
@@ -237,7 +238,7 @@ impl IamWorld {
         format!("{kind}-{}", self.names.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether somebody with the driver's role may make this call.
+    /// Returns whether somebody with the driver's role may make this call.
     pub(crate) fn may(&self, action: &str, parameters: &[(&str, &str)]) -> bool {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("Action", action)
@@ -264,7 +265,7 @@ impl IamWorld {
         }
     }
 
-    /// A volume that another made by hand.
+    /// Creates a volume outside the driver.
     pub(crate) fn foreign_volume(&self, tags: &[(&str, &str)]) -> String {
         let mut parameters = BTreeMap::from([
             ("AvailabilityZone".to_owned(), "us-east-1a".to_owned()),
@@ -374,7 +375,7 @@ impl IamWorld {
         self.fences.clone().fence(within(request)).await.map(drop)
     }
 
-    /// From here on EC2's status checks of the instance fail.
+    /// Makes EC2's status checks of the instance fail from now on.
     fn impair(&self, id: &str) {
         let found = serde_json::from_value(json!({"instance": "impaired"})).expect("findings");
         let checks = self
@@ -435,7 +436,7 @@ impl IamWorld {
             .snapshot_id)
     }
 
-    /// A snapshot, completed, of a new volume with these parameters.
+    /// Returns a completed snapshot of a new volume with these parameters.
     async fn snapshot_of(&self, parameters: &[(&str, &str)]) -> Result<String, Status> {
         let volume = self.create(self.wanted(parameters, None)).await?;
         self.snapshot(&volume, &[]).await

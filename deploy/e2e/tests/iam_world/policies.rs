@@ -1,11 +1,11 @@
-//! The files of `policy/iam`, and what is left when one action is taken out.
+//! The files of `policy/iam`, also with single actions removed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ec2_sim::iam::policy::{Document, OneOrMany};
 
-/// The repository's root.
+/// Returns the repository's root.
 pub(crate) fn repository() -> PathBuf {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("cargo runs the tests");
     Path::new(&here).join("../..")
@@ -27,7 +27,7 @@ pub(crate) fn read_policies(names: &[&str]) -> Policies {
 }
 
 impl Policies {
-    /// Policy, statement and action of everything that is allowed.
+    /// Returns policy, statement and action of everything that is allowed.
     pub(crate) fn elements(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
         self.0.iter().flat_map(|(policy, document)| {
             document

@@ -1,4 +1,4 @@
-//! Deadlines, retries and their record: how a sidecar or kubelet repeats a call until it is done.
+//! Deadlines, retries and their record: how a sidecar or kubelet repeats a call until it succeeds.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -8,16 +8,16 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-/// How long to wait for one answer, and how to repeat.
+/// The deadline of a call and the policy of its retries.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// Deadline of one RPC, also sent to the server (`grpc-timeout`).
     pub deadline: Duration,
-    /// Wait before the second attempt; doubles from there.
+    /// Wait before the second attempt; doubles with each further attempt.
     pub first_wait: Duration,
     /// Longest wait between two attempts.
     pub longest_wait: Duration,
-    /// After this much time no further attempt is made.
+    /// The time after which no further attempt is made.
     pub give_up: Duration,
 }
 
@@ -38,14 +38,14 @@ impl Patience {
         }
     }
 
-    /// The same deadline, but a single attempt.
+    /// Limits the calls to a single attempt, with the same deadline.
     #[must_use]
     pub const fn once(mut self) -> Self {
         self.give_up = Duration::ZERO;
         self
     }
 
-    /// The same, with another deadline per RPC.
+    /// Replaces the deadline of one RPC.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -53,37 +53,37 @@ impl Patience {
     }
 }
 
-/// What the driver could not do.
+/// A failure of a call, or of the orchestrator itself.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CoError {
-    /// The driver's last answer.
+    /// The driver's last answer was an error.
     #[error("{rpc} failed after {attempts} attempts in {:.1} s: {code:?}: {message}", elapsed.as_secs_f64())]
     Refused {
         /// Name of the RPC.
         rpc: &'static str,
         /// gRPC code of the last answer.
         code: Code,
-        /// Its message.
+        /// Message of the last answer.
         message: String,
-        /// How often the call was made.
+        /// Number of attempts.
         attempts: u32,
         /// Time since the first attempt.
         elapsed: Duration,
     },
-    /// The answer or the state after it is not what the specification promises.
+    /// The answer or the resulting state violates the specification.
     #[error("{rpc} answered OK, but {what}")]
     Untrue {
         /// Name of the RPC.
         rpc: &'static str,
-        /// What is wrong.
+        /// The violation.
         what: String,
     },
     /// The orchestrator's own work failed.
     #[error("{what}: {why}")]
     Own {
-        /// What it did.
+        /// The failed action.
         what: String,
-        /// The system's words.
+        /// The system's error message.
         why: String,
     },
     /// The socket's path cannot be used.
@@ -91,13 +91,13 @@ pub enum CoError {
     Socket {
         /// The path.
         socket: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
 impl CoError {
-    /// The gRPC code, when the driver answered with one.
+    /// Returns the gRPC code, if the driver answered with one.
     pub fn code(&self) -> Option<Code> {
         match self {
             Self::Refused { code, .. } => Some(*code),
@@ -113,7 +113,7 @@ impl CoError {
     }
 }
 
-/// One call, from its first attempt to its end.
+/// The record of one call, from the first attempt to the end.
 #[derive(Clone, Debug)]
 pub struct CallRecord {
     /// Name of the RPC.
@@ -122,13 +122,13 @@ pub struct CallRecord {
     pub began: SystemTime,
     /// Wall clock when the last attempt began.
     pub last_began: SystemTime,
-    /// Until the last answer.
+    /// Time from the first attempt to the last answer.
     pub elapsed: Duration,
-    /// Attempts made.
+    /// Number of attempts.
     pub attempts: u32,
-    /// Codes of the answers before the last, in order.
+    /// Codes of the answers before the last answer, in order.
     pub retried: Vec<Code>,
-    /// Whether it ended well.
+    /// Whether the call succeeded.
     pub ok: bool,
 }
 
@@ -139,7 +139,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// The records so far.
+    /// Returns the records so far.
     pub fn all(&self) -> Vec<CallRecord> {
         self.records
             .lock()
@@ -147,7 +147,7 @@ impl Attempts {
             .clone()
     }
 
-    /// The latest call of `rpc`.
+    /// Returns the latest call of `rpc`.
     pub fn last(&self, rpc: &str) -> Option<CallRecord> {
         self.all()
             .into_iter()
@@ -155,7 +155,7 @@ impl Attempts {
             .find(|record| record.rpc == rpc)
     }
 
-    /// Makes the call until it succeeds, the answer is final, or patience ends.
+    /// Makes the call until it succeeds, the answer is final, or `patience` ends.
     pub(crate) async fn run<T, F>(
         &self,
         rpc: &'static str,
@@ -171,7 +171,7 @@ impl Attempts {
         let mut retried = Vec::new();
         loop {
             let last_began = SystemTime::now();
-            // The margin lets the server's own answer at the deadline arrive.
+            // The margin gives the server's own answer at the deadline time to arrive.
             let limit = patience.deadline + Duration::from_millis(500);
             let answer = match tokio::time::timeout(limit, call()).await {
                 Ok(answer) => answer.map_err(|status| (status.code(), status.message().to_owned())),
@@ -225,7 +225,8 @@ impl Attempts {
     }
 }
 
-/// A sidecar repeats any failure, but these answers say that the same request cannot succeed.
+/// Returns whether a retry can succeed. A sidecar repeats any failure, but some codes say that the
+/// same request cannot succeed.
 fn worth_repeating(code: Code) -> bool {
     !matches!(
         code,
@@ -237,7 +238,7 @@ fn worth_repeating(code: Code) -> bool {
     )
 }
 
-/// A request that carries its deadline.
+/// Returns a request with its deadline.
 pub(crate) fn request<T>(message: T, patience: Patience) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(patience.deadline);

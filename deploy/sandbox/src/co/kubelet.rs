@@ -1,4 +1,5 @@
-//! A node's side: what kubelet asks of the CSI Node service, and what it makes and removes itself around each call.
+//! A node's orchestrator side: kubelet's calls to the CSI Node service, and the files and
+//! directories that kubelet itself makes and removes around each call.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -21,9 +22,9 @@ pub struct Kubelet {
     node: NodeClient<Channel>,
     identity: IdentityClient<Channel>,
     root: PathBuf,
-    /// How each call is repeated.
+    /// The retry policy of each call.
     pub patience: Patience,
-    /// Every call that was made.
+    /// The record of all calls.
     pub attempts: Attempts,
 }
 
@@ -34,7 +35,7 @@ pub struct Staged {
     pub path: PathBuf,
 }
 
-/// A volume in a pod.
+/// A volume published to a pod.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// The target path: a directory, or a device's file.
@@ -42,10 +43,11 @@ pub struct Published {
 }
 
 impl Kubelet {
-    /// For the node plugin at `socket` and the kubelet directory `root`.
+    /// Returns the kubelet for the node plugin at `socket` and the kubelet directory `root`. It
+    /// connects with the first call.
     ///
     /// # Errors
-    /// When the path cannot be a socket's address. It connects with the first call.
+    /// Returns an error when the path cannot be a socket's address.
     pub fn new(socket: &Path, root: &Path) -> Result<Self, CoError> {
         let channel = channel(socket)?;
         Ok(Self {
@@ -57,25 +59,25 @@ impl Kubelet {
         })
     }
 
-    /// The generated client, for calls that this type does not make.
+    /// Returns the generated client, for calls that this type does not make.
     pub fn node(&self) -> NodeClient<Channel> {
         self.node.clone()
     }
 
-    /// The generated Identity client.
+    /// Returns the generated Identity client.
     pub fn identity(&self) -> IdentityClient<Channel> {
         self.identity.clone()
     }
 
-    /// The kubelet directory.
+    /// Returns the kubelet directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// NodeGetInfo.
+    /// Calls NodeGetInfo.
     ///
     /// # Errors
-    /// The driver's last answer.
+    /// Returns the driver's last answer.
     pub async fn info(&self) -> Result<csi::NodeGetInfoResponse, CoError> {
         self.attempts
             .run("NodeGetInfo", self.patience, || {
@@ -86,7 +88,7 @@ impl Kubelet {
             .await
     }
 
-    /// Where `volume` is staged on this node.
+    /// Returns the staging path of `volume` on this node.
     pub fn staging_path(&self, volume: &Volume) -> PathBuf {
         if volume.is_block() {
             kubelet_paths::block_staging(&self.root, &volume.name)
@@ -95,7 +97,7 @@ impl Kubelet {
         }
     }
 
-    /// Where `volume` appears for `pod`.
+    /// Returns the target path of `volume` for `pod`.
     pub fn target_path(&self, volume: &Volume, pod: &str) -> PathBuf {
         if volume.is_block() {
             kubelet_paths::block_target(&self.root, pod, &volume.name)
@@ -104,7 +106,7 @@ impl Kubelet {
         }
     }
 
-    /// The request that [`stage`](Self::stage) sends.
+    /// Returns the request that [`stage`](Self::stage) sends.
     pub fn stage_request(
         &self,
         volume: &Volume,
@@ -120,10 +122,11 @@ impl Kubelet {
         })
     }
 
-    /// Makes the staging directory, as kubelet does before it stages. [`stage`](Self::stage) calls it.
+    /// Makes the staging directory, as kubelet does before it stages. [`stage`](Self::stage) calls
+    /// this function.
     ///
     /// # Errors
-    /// As mkdir(2).
+    /// Returns the errors of mkdir(2).
     pub fn prepare_stage(&self, volume: &Volume) -> Result<PathBuf, CoError> {
         let path = self.staging_path(volume);
         make_directory(&path)?;
@@ -137,10 +140,10 @@ impl Kubelet {
         Ok(path)
     }
 
-    /// NodeStageVolume.
+    /// Calls NodeStageVolume.
     ///
     /// # Errors
-    /// The driver's last answer.
+    /// Returns the driver's last answer.
     pub async fn stage(&self, volume: &Volume, attachment: &Attachment) -> Result<Staged, CoError> {
         let path = self.prepare_stage(volume)?;
         let message = self.stage_request(volume, attachment)?;
@@ -154,10 +157,10 @@ impl Kubelet {
         Ok(Staged { path })
     }
 
-    /// NodePublishVolume into `pod`.
+    /// Calls NodePublishVolume for `pod`.
     ///
     /// # Errors
-    /// The driver's last answer.
+    /// Returns the driver's last answer.
     pub async fn publish(
         &self,
         volume: &Volume,
@@ -166,7 +169,8 @@ impl Kubelet {
         readonly: bool,
     ) -> Result<Published, CoError> {
         let path = self.target_path(volume, pod);
-        // Kubelet makes the parent, the driver the target itself (csi.proto, NodePublishVolumeRequest.target_path).
+        // Kubelet makes the parent, the driver makes the target itself (csi.proto,
+        // NodePublishVolumeRequest.target_path).
         if let Some(parent) = path.parent() {
             make_directory(parent)?;
         }
@@ -190,10 +194,10 @@ impl Kubelet {
         Ok(Published { path })
     }
 
-    /// NodeUnpublishVolume from `pod`, then removes the pod's directory of the volume.
+    /// Calls NodeUnpublishVolume for `pod`, then removes the pod's directory of the volume.
     ///
     /// # Errors
-    /// The driver's last answer; `Untrue` when the target is still there.
+    /// Returns the driver's last answer, or `Untrue` when the target still exists.
     pub async fn unpublish(&self, volume: &Volume, pod: &str) -> Result<(), CoError> {
         let path = self.target_path(volume, pod);
         let message = csi::NodeUnpublishVolumeRequest {
@@ -216,10 +220,11 @@ impl Kubelet {
         path.parent().map_or(Ok(()), remove_directory)
     }
 
-    /// NodeUnstageVolume, then removes the staging directory.
+    /// Calls NodeUnstageVolume, then removes the staging directory.
     ///
     /// # Errors
-    /// The driver's last answer; `Own` when the directory cannot be removed, as when something is still mounted there.
+    /// Returns the driver's last answer, or `Own` when the directory cannot be removed, for example
+    /// because something is still mounted there.
     pub async fn unstage(&self, volume: &Volume) -> Result<(), CoError> {
         let path = self.staging_path(volume);
         let message = csi::NodeUnstageVolumeRequest {
@@ -248,10 +253,11 @@ impl Kubelet {
         remove_directory(&parent)
     }
 
-    /// NodeExpandVolume of a published volume, to the size in `volume`. Answers the size that the node reports, in bytes.
+    /// Calls NodeExpandVolume for a published volume, with the size in `volume`. Returns the size
+    /// that the node reports, in bytes.
     ///
     /// # Errors
-    /// The driver's last answer.
+    /// Returns the driver's last answer.
     pub async fn expand(&self, volume: &Volume, target: &Published) -> Result<i64, CoError> {
         let message = csi::NodeExpandVolumeRequest {
             volume_id: volume.id.clone(),
@@ -275,10 +281,10 @@ impl Kubelet {
         Ok(reply.capacity_bytes)
     }
 
-    /// NodeGetVolumeStats of a published volume.
+    /// Calls NodeGetVolumeStats for a published volume.
     ///
     /// # Errors
-    /// The driver's last answer.
+    /// Returns the driver's last answer.
     pub async fn stats(
         &self,
         volume: &Volume,

@@ -1,11 +1,11 @@
-//! Where kubelet puts things (Kubernetes `pkg/volume/csi`, as public behaviour).
+//! Kubelet's paths for CSI volumes (Kubernetes `pkg/volume/csi`, as public behaviour).
 
 use std::path::{Path, PathBuf};
 
 use ebs_csi_proto::DRIVER_NAME;
 use sha2::{Digest, Sha256};
 
-/// Directory of a volume's device mount: holds `globalmount` and `vol_data.json`.
+/// Returns the directory of a volume's device mount, which holds `globalmount` and `vol_data.json`.
 pub(crate) fn device_mount_parent(root: &Path, volume_id: &str) -> PathBuf {
     let digest = Sha256::digest(volume_id.as_bytes());
     let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -14,12 +14,12 @@ pub(crate) fn device_mount_parent(root: &Path, volume_id: &str) -> PathBuf {
         .join(name)
 }
 
-/// Staging path of a file system volume.
+/// Returns the staging path of a file system volume.
 pub(crate) fn staging(root: &Path, volume_id: &str) -> PathBuf {
     device_mount_parent(root, volume_id).join("globalmount")
 }
 
-/// Target path of a file system volume for one pod.
+/// Returns the target path of a file system volume for one pod.
 pub(crate) fn target(root: &Path, pod: &str, volume_name: &str) -> PathBuf {
     root.join("pods")
         .join(pod)
@@ -28,13 +28,13 @@ pub(crate) fn target(root: &Path, pod: &str, volume_name: &str) -> PathBuf {
         .join("mount")
 }
 
-/// Staging path of a raw block volume.
+/// Returns the staging path of a raw block volume.
 pub(crate) fn block_staging(root: &Path, volume_name: &str) -> PathBuf {
     root.join("plugins/kubernetes.io/csi/volumeDevices/staging")
         .join(volume_name)
 }
 
-/// Target path (a file) of a raw block volume for one pod.
+/// Returns the target path (a file) of a raw block volume for one pod.
 pub(crate) fn block_target(root: &Path, pod: &str, volume_name: &str) -> PathBuf {
     root.join("plugins/kubernetes.io/csi/volumeDevices/publish")
         .join(volume_name)

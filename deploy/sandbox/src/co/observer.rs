@@ -1,4 +1,5 @@
-//! What node-lifecycle does for the controller: it answers what Node objects say, on the SafeDetach socket.
+//! Stands in for node-lifecycle: answers the controller's questions about Node objects on the
+//! SafeDetach socket.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +13,10 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::{CoError, channel};
 
-/// Answers on their way.
+/// Capacity of the queue of answers.
 const MOST: usize = 16;
 
-/// Answers questions until it is dropped.
+/// Answers the controller's questions until dropped.
 #[derive(Debug)]
 pub struct Observer {
     nodes: Arc<Mutex<BTreeMap<String, Node>>>,
@@ -23,10 +24,10 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// At the controller's socket; no node is known yet.
+    /// Connects to the controller's socket, without any known node.
     ///
     /// # Errors
-    /// When the socket does not answer.
+    /// Returns an error when the socket does not answer.
     pub async fn start(socket: &Path) -> Result<Self, CoError> {
         let fail = |why: String| CoError::Own {
             what: "observing nodes".to_owned(),
@@ -60,7 +61,7 @@ impl Observer {
         Ok(Self { nodes, answering })
     }
 
-    /// What the Node object of this instance says from now on.
+    /// Sets the content of this instance's Node object from now on.
     pub fn says(&self, instance: &str, node: Node) {
         self.nodes
             .lock()

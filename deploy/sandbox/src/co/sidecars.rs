@@ -1,4 +1,5 @@
-//! The controller's side: what external-provisioner, -attacher, -resizer and -snapshotter ask of it.
+//! The controller's orchestrator side: the calls of external-provisioner, -attacher, -resizer and
+//! -snapshotter.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,15 +23,15 @@ pub struct Co {
     controller: ControllerClient<Channel>,
     identity: IdentityClient<Channel>,
     zone: String,
-    /// How creating, deleting, resizing and snapshots are repeated.
+    /// The retry policy for creating, deleting, resizing and snapshots.
     pub provisioner: Patience,
-    /// How attaching and detaching are repeated.
+    /// The retry policy for attaching and detaching.
     pub attacher: Patience,
-    /// Every call that was made.
+    /// The record of all calls.
     pub attempts: Attempts,
 }
 
-/// A volume on a node, as the VolumeAttachment remembers it.
+/// A volume attached to a node, with the data that a VolumeAttachment stores.
 #[derive(Clone, Debug)]
 pub struct Attachment {
     /// The node's id.
@@ -46,15 +47,16 @@ pub struct Snapshot {
     pub id: String,
     /// Size in bytes.
     pub bytes: i64,
-    /// Whether a volume can be made of it.
+    /// Whether a volume can be created from the snapshot.
     pub ready: bool,
 }
 
 impl Co {
-    /// For the controller at `socket`; new volumes are asked for in `zone`.
+    /// Returns the sidecars of the controller at `socket`, which request new volumes in `zone`.
+    /// They connect with the first call.
     ///
     /// # Errors
-    /// When the path cannot be a socket's address. It connects with the first call.
+    /// Returns an error when the path cannot be a socket's address.
     pub fn new(socket: &Path, zone: &str) -> Result<Self, CoError> {
         let channel = channel(socket)?;
         Ok(Self {
@@ -67,17 +69,17 @@ impl Co {
         })
     }
 
-    /// The generated client, for calls that this type does not make.
+    /// Returns the generated client, for calls that this type does not make.
     pub fn controller(&self) -> ControllerClient<Channel> {
         self.controller.clone()
     }
 
-    /// The generated Identity client.
+    /// Returns the generated Identity client.
     pub fn identity(&self) -> IdentityClient<Channel> {
         self.identity.clone()
     }
 
-    /// The request that [`create`](Self::create) sends.
+    /// Returns the request that [`create`](Self::create) sends.
     pub fn create_request(&self, claim: &Claim) -> csi::CreateVolumeRequest {
         let segments = HashMap::from([(ZONE_KEY.to_owned(), self.zone.clone())]);
         let zone = csi::Topology { segments };
@@ -99,10 +101,10 @@ impl Co {
         }
     }
 
-    /// CreateVolume.
+    /// Calls CreateVolume.
     ///
     /// # Errors
-    /// The driver's last answer, or a reply without a volume.
+    /// Returns the driver's last answer, or an error for a reply without a volume.
     pub async fn create(&self, claim: &Claim) -> Result<Volume, CoError> {
         let message = self.create_request(claim);
         let reply = self
@@ -145,10 +147,10 @@ impl Co {
         })
     }
 
-    /// DeleteVolume.
+    /// Calls DeleteVolume.
     ///
     /// # Errors
-    /// The driver's last answer.
+    /// Returns the driver's last answer.
     pub async fn delete(&self, volume_id: &str) -> Result<(), CoError> {
         let message = csi::DeleteVolumeRequest {
             volume_id: volume_id.to_owned(),
@@ -164,10 +166,10 @@ impl Co {
             .map(drop)
     }
 
-    /// ControllerPublishVolume.
+    /// Calls ControllerPublishVolume.
     ///
     /// # Errors
-    /// The driver's last answer, or a reply without `devicePath`.
+    /// Returns the driver's last answer, or an error for a reply without `devicePath`.
     pub async fn attach(&self, volume: &Volume, node_id: &str) -> Result<Attachment, CoError> {
         let message = csi::ControllerPublishVolumeRequest {
             volume_id: volume.id.clone(),
@@ -196,10 +198,10 @@ impl Co {
         })
     }
 
-    /// ControllerUnpublishVolume.
+    /// Calls ControllerUnpublishVolume.
     ///
     /// # Errors
-    /// The driver's last answer.
+    /// Returns the driver's last answer.
     pub async fn detach(&self, volume_id: &str, node_id: &str) -> Result<(), CoError> {
         let message = csi::ControllerUnpublishVolumeRequest {
             volume_id: volume_id.to_owned(),
@@ -216,10 +218,11 @@ impl Co {
             .map(drop)
     }
 
-    /// ControllerExpandVolume to at least `bytes`. Answers whether the node must grow the file system, and notes the size in `volume`.
+    /// Calls ControllerExpandVolume for at least `bytes` and stores the new size in `volume`.
+    /// Returns whether the node must grow the file system.
     ///
     /// # Errors
-    /// The driver's last answer, or a size below the one asked for.
+    /// Returns the driver's last answer, or an error for a size below the requested one.
     pub async fn expand(&self, volume: &mut Volume, bytes: i64) -> Result<bool, CoError> {
         let message = csi::ControllerExpandVolumeRequest {
             volume_id: volume.id.clone(),
@@ -251,10 +254,10 @@ impl Co {
         Ok(reply.node_expansion_required)
     }
 
-    /// ControllerModifyVolume.
+    /// Calls ControllerModifyVolume.
     ///
     /// # Errors
-    /// The driver's last answer.
+    /// Returns the driver's last answer.
     pub async fn modify(
         &self,
         volume_id: &str,
@@ -275,10 +278,10 @@ impl Co {
             .map(drop)
     }
 
-    /// CreateSnapshot once: the snapshot may not be ready.
+    /// Calls CreateSnapshot and returns as soon as it succeeds: the snapshot may not be ready.
     ///
     /// # Errors
-    /// The driver's last answer, or a reply without a snapshot.
+    /// Returns the driver's last answer, or an error for a reply without a snapshot.
     pub async fn snapshot(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
         let message = csi::CreateSnapshotRequest {
             source_volume_id: volume_id.to_owned(),
@@ -304,10 +307,11 @@ impl Co {
         })
     }
 
-    /// CreateSnapshot, repeated as external-snapshotter does until the snapshot is ready.
+    /// Repeats CreateSnapshot, as external-snapshotter does, until the snapshot is ready.
     ///
     /// # Errors
-    /// As [`snapshot`](Self::snapshot); `Untrue` when the id changes between answers or it is not ready in two minutes.
+    /// Returns the errors of [`snapshot`](Self::snapshot), or `Untrue` when the id changes between
+    /// answers or the snapshot is not ready within two minutes.
     pub async fn snapshot_ready(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
         let untrue = |what: String| CoError::Untrue {
             rpc: "CreateSnapshot",
@@ -334,10 +338,10 @@ impl Co {
         )))
     }
 
-    /// DeleteSnapshot.
+    /// Calls DeleteSnapshot.
     ///
     /// # Errors
-    /// The driver's last answer.
+    /// Returns the driver's last answer.
     pub async fn delete_snapshot(&self, snapshot_id: &str) -> Result<(), CoError> {
         let message = csi::DeleteSnapshotRequest {
             snapshot_id: snapshot_id.to_owned(),

@@ -1,4 +1,4 @@
-//! What a user asks for, and what the driver made of it.
+//! A user's claim, and the volume that the driver made for it.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use csi::volume_capability::access_mode::Mode;
 use csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use ebs_csi_proto::csi;
 
-/// How the volume is used.
+/// The access type of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A file system of this type, mounted with these flags.
@@ -16,14 +16,14 @@ pub enum Content {
         /// Mount flags of the StorageClass.
         flags: Vec<String>,
     },
-    /// A raw device.
+    /// A raw block device.
     Block,
 }
 
-/// What the volume begins with.
+/// The source of a volume's first content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// Nothing.
+    /// No source: a blank volume.
     #[default]
     Blank,
     /// A snapshot, by id.
@@ -37,13 +37,13 @@ pub enum Source {
 pub struct Claim {
     /// Name of the volume (`pvc-…`), the key of idempotency.
     pub name: String,
-    /// Least size in bytes.
+    /// Minimum size in bytes.
     pub bytes: i64,
-    /// How it is used.
+    /// Access type.
     pub content: Content,
     /// Access mode.
     pub mode: Mode,
-    /// What it begins with.
+    /// Source of the first content.
     pub source: Source,
     /// Parameters of the StorageClass.
     pub parameters: HashMap<String, String>,
@@ -55,7 +55,7 @@ pub struct Claim {
 pub(crate) const GIB: i64 = 1 << 30;
 
 impl Claim {
-    /// A file system volume of `gib` GiB.
+    /// Returns a claim for a file system volume of `gib` GiB.
     pub fn filesystem(name: &str, kind: &str, gib: i64) -> Self {
         Self::new(
             name,
@@ -67,7 +67,7 @@ impl Claim {
         )
     }
 
-    /// A raw block volume of `gib` GiB.
+    /// Returns a claim for a raw block volume of `gib` GiB.
     pub fn block(name: &str, gib: i64) -> Self {
         Self::new(name, Content::Block, gib)
     }
@@ -84,14 +84,14 @@ impl Claim {
         }
     }
 
-    /// The same, with a StorageClass parameter.
+    /// Adds a StorageClass parameter.
     #[must_use]
     pub fn parameter(mut self, key: &str, value: &str) -> Self {
         self.parameters.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// The same, from a snapshot or another volume.
+    /// Sets a snapshot or another volume as the source.
     #[must_use]
     pub fn from_source(mut self, source: Source) -> Self {
         self.source = source;
@@ -132,32 +132,32 @@ fn capability(content: &Content, mode: Mode) -> csi::VolumeCapability {
     }
 }
 
-/// A volume that the driver made, as the orchestrator's objects would remember it.
+/// A volume that the driver made, with the data that the orchestrator's objects would store.
 #[derive(Clone, Debug)]
 pub struct Volume {
     /// Name of the claim.
     pub name: String,
     /// Volume handle (`vol-…`).
     pub id: String,
-    /// Size in bytes, as the driver last said.
+    /// Size in bytes that the driver reported last.
     pub bytes: i64,
     /// `volume_context`.
     pub context: HashMap<String, String>,
     /// Topology segments of the first accessible topology.
     pub topology: HashMap<String, String>,
-    /// How it is used.
+    /// Access type.
     pub content: Content,
     /// Access mode.
     pub mode: Mode,
 }
 
 impl Volume {
-    /// The capability that every later call repeats.
+    /// Returns the capability that every later call repeats.
     pub fn capability(&self) -> csi::VolumeCapability {
         capability(&self.content, self.mode)
     }
 
-    /// Whether it is a raw device.
+    /// Returns whether the volume is a raw block device.
     pub fn is_block(&self) -> bool {
         self.content == Content::Block
     }

@@ -1,4 +1,4 @@
-//! Everything is given back, and what it took is shown.
+//! Removes all volumes and snapshots, and shows the driver's calls.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -68,7 +68,7 @@ fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// How often the driver made a call, and what came of it.
+/// The number of calls of one action, by their results.
 #[derive(Debug, Default)]
 struct Count {
     calls: u64,
@@ -171,7 +171,7 @@ async fn invariants(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Zero, nothing, or an empty list.
+/// Returns whether the value is null, zero, or an empty collection.
 fn empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

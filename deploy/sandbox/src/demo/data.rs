@@ -1,4 +1,4 @@
-//! Bytes that are written in one place and must be found in another.
+//! Test data that is written in one place and must be found in another.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,7 +13,7 @@ use crate::procfs::mount_table;
 /// Name of the file that is written into each file system.
 const FILE: &str = "data.bin";
 
-/// A mebibyte that `seed` determines.
+/// Returns a mebibyte of data that depends only on `seed`.
 fn bytes(seed: &str) -> Vec<u8> {
     let start = Sha256::digest(seed.as_bytes());
     let mut state = start.iter().fold(1_u64, |state, byte| {
@@ -21,7 +21,8 @@ fn bytes(seed: &str) -> Vec<u8> {
     }) | 1;
     let mut all = Vec::with_capacity(1 << 20);
     while all.len() < 1 << 20 {
-        // xorshift64: every byte differs from seed to seed, and takes no time beside the disk's.
+        // xorshift64: the data differs for each seed, and generating it takes no time compared with
+        // the disk.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -38,7 +39,7 @@ fn digest(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Writes into the directory of a mounted volume and syncs. Answers a digest.
+/// Writes test data into the directory of a mounted volume and syncs it. Returns a digest.
 pub(super) fn write_file(directory: &Path, seed: &str) -> Result<String, DemoError> {
     let bytes = bytes(seed);
     let path = directory.join(FILE);
@@ -49,7 +50,7 @@ pub(super) fn write_file(directory: &Path, seed: &str) -> Result<String, DemoErr
     Ok(digest(&bytes))
 }
 
-/// Proves that what was written with `seed` is there. Answers the digest.
+/// Verifies that the data of `seed` is there. Returns the digest.
 pub(super) fn find_file(directory: &Path, seed: &str) -> Result<String, DemoError> {
     let found = fs::read(directory.join(FILE))?;
     prove(found == bytes(seed), || {
@@ -61,7 +62,7 @@ pub(super) fn find_file(directory: &Path, seed: &str) -> Result<String, DemoErro
     Ok(digest(&found))
 }
 
-/// Writes to a raw device, 64 MiB into it, and syncs. Answers a digest.
+/// Writes test data to a raw device, at an offset of 64 MiB, and syncs it. Returns a digest.
 pub(super) fn write_device(device: &Path, seed: &str) -> Result<String, DemoError> {
     let bytes = bytes(seed);
     let mut file = File::options().write(true).open(device)?;
@@ -71,7 +72,7 @@ pub(super) fn write_device(device: &Path, seed: &str) -> Result<String, DemoErro
     Ok(digest(&bytes))
 }
 
-/// Proves that what was written to a raw device with `seed` is there. Answers the digest.
+/// Verifies that the data of `seed` is on a raw device. Returns the digest.
 pub(super) fn find_device(device: &Path, seed: &str) -> Result<String, DemoError> {
     let mut file = File::open(device)?;
     file.seek(SeekFrom::Start(64 << 20))?;
@@ -83,7 +84,7 @@ pub(super) fn find_device(device: &Path, seed: &str) -> Result<String, DemoError
     Ok(digest(&found))
 }
 
-/// Proves that `path` is a block device of `size` bytes.
+/// Verifies that `path` is a block device of `size` bytes.
 pub(super) fn is_device(path: &Path, size: i64) -> Result<(), DemoError> {
     let kind = fs::metadata(path)?.file_type();
     prove(kind.is_block_device(), || {
@@ -95,7 +96,7 @@ pub(super) fn is_device(path: &Path, size: i64) -> Result<(), DemoError> {
     })
 }
 
-/// Proves that a file system of `kind` is mounted at `path`. Answers what it is mounted from.
+/// Verifies that a file system of `kind` is mounted at `path`. Returns the source of the mount.
 pub(super) fn is_mounted(path: &Path, kind: &str) -> Result<String, DemoError> {
     let mounts = mount_table::of("self")?;
     let mount = mounts
@@ -109,7 +110,7 @@ pub(super) fn is_mounted(path: &Path, kind: &str) -> Result<String, DemoError> {
     Ok(mount.source.to_string_lossy().into_owned())
 }
 
-/// Proves that nothing is mounted beneath `directory` except itself.
+/// Verifies that nothing is mounted beneath `directory` except `directory` itself.
 pub(super) fn nothing_mounted(directory: &Path) -> Result<(), DemoError> {
     let left: Vec<_> = mount_table::beneath(directory)?
         .into_iter()
@@ -121,7 +122,7 @@ pub(super) fn nothing_mounted(directory: &Path) -> Result<(), DemoError> {
     })
 }
 
-/// Size of the mounted file system in bytes.
+/// Returns the size of the mounted file system in bytes.
 pub(super) fn capacity(path: &Path) -> Result<i64, DemoError> {
     let found = rustix::fs::statvfs(path).map_err(std::io::Error::from)?;
     Ok(i64::try_from(found.f_blocks.saturating_mul(found.f_frsize)).unwrap_or(i64::MAX))

@@ -1,4 +1,4 @@
-//! Processes that die in the middle of their work, and what the orchestrator's retries make of it.
+//! Processes that die during a call, and the result of the orchestrator's retries.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     agent_in_stage(scene).await
 }
 
-/// EC2 makes the volume, its answer is lost, and the controller dies before it could ask again.
+/// Lets EC2 create the volume, withholds EC2's reply, and kills the controller before it can ask
+/// again.
 async fn controller_in_create(scene: &mut Scene<'_>) -> Result<Volume, DemoError> {
     let claim = Claim::filesystem("pvc-death", "ext4", 100).parameter("type", "gp3");
     let before = scene.ec2().last().await?;
@@ -61,7 +62,7 @@ async fn controller_in_create(scene: &mut Scene<'_>) -> Result<Volume, DemoError
     Ok(volume)
 }
 
-/// The attachment is under way when the controller dies.
+/// Kills the controller while EC2 attaches the volume.
 async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<(), DemoError> {
     let simulator = &scene.world.simulator;
     simulator
@@ -105,7 +106,7 @@ async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<
     Ok(())
 }
 
-/// Waits for a tool at work on `node`, and stops it there, as early as it can be seen.
+/// Waits until a tool runs on `node`, and stops it with SIGSTOP as early as possible.
 async fn catch_tool(
     scene: &mut Scene<'_>,
     node: usize,
@@ -136,7 +137,7 @@ async fn catch_tool(
     ))
 }
 
-/// The helper dies while mke2fs runs.
+/// Kills the helper while mke2fs runs.
 async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse, DemoError> {
     let attachment = scene
         .attached
@@ -189,7 +190,8 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
     Ok(in_use)
 }
 
-/// The agent dies while mke2fs runs; the helper goes on, and the new agent finds its work.
+/// Kills the agent while mke2fs runs; the helper continues, and the new agent joins the helper's
+/// job.
 async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let claim = Claim::filesystem("pvc-agent-death", "ext4", 100).parameter("type", "gp3");
     let volume = scene.create(&claim).await?;

@@ -1,4 +1,5 @@
-//! What EC2 itself says, asked as another user of the account would, so that no proof rests on the driver's word.
+//! EC2's own view, read as another user of the account would read it, so that no check relies on
+//! the driver.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -8,20 +9,20 @@ use serde_json::{Value, json};
 use super::{DemoError, prove};
 use crate::world::simulator::Simulator;
 
-/// A look at the simulator.
+/// Read access to the simulator.
 #[derive(Clone, Copy, Debug)]
 pub struct Ec2<'a> {
     simulator: &'a Simulator,
 }
 
-/// A volume as DescribeVolumes shows it.
+/// A volume as in the reply of DescribeVolumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// `vol-…`.
     pub id: String,
     /// `available`, `in-use`, …
     pub status: String,
-    /// GiB.
+    /// Size in GiB.
     pub size: i64,
     /// `gp3`, …
     pub kind: String,
@@ -29,20 +30,20 @@ pub struct Shown {
     pub iops: Option<i64>,
     /// MiB per second.
     pub throughput: Option<i64>,
-    /// Instances that have it.
+    /// Instances to which the volume is attached.
     pub instances: Vec<String>,
 }
 
 impl<'a> Ec2<'a> {
-    /// Of this simulator.
+    /// Returns access to this simulator.
     pub fn new(simulator: &'a Simulator) -> Self {
         Self { simulator }
     }
 
-    /// DescribeVolumes with one filter.
+    /// Calls DescribeVolumes with one filter.
     ///
     /// # Errors
-    /// When the simulator does not answer.
+    /// Returns an error when the simulator does not answer.
     pub async fn volumes(&self, filter: &str, value: &str) -> io::Result<Vec<Shown>> {
         let by_filter = json!({ "Filter.1.Name": filter, "Filter.1.Value.1": value });
         self.describe(by_filter).await
@@ -60,23 +61,23 @@ impl<'a> Ec2<'a> {
         Ok(items(body, "volumeSet").into_iter().map(shown).collect())
     }
 
-    /// One volume by id; `None` when EC2 does not know it.
+    /// Returns the volume of this id, or `None` when EC2 does not know the id.
     ///
     /// # Errors
-    /// When the simulator does not answer.
+    /// Returns an error when the simulator does not answer.
     pub async fn volume(&self, id: &str) -> io::Result<Option<Shown>> {
         let by_id = json!({ "VolumeId.1": id });
         Ok(self.describe(by_id).await?.into_iter().next())
     }
 
-    /// One volume that must exist.
+    /// Returns a volume that must exist.
     pub(super) async fn needed(&self, id: &str) -> Result<Shown, DemoError> {
         self.volume(id)
             .await?
             .ok_or_else(|| DemoError::Unproved(format!("EC2 does not know {id}")))
     }
 
-    /// Proves that `id` is attached to `instances` and to no other.
+    /// Verifies that `id` is attached to `instances` and to no other instance.
     pub(super) async fn attached(&self, id: &str, instances: &[&str]) -> Result<(), DemoError> {
         let shown = self.needed(id).await?;
         prove(shown.instances == instances, || {
@@ -87,10 +88,10 @@ impl<'a> Ec2<'a> {
         })
     }
 
-    /// Requests of the driver that were written down after number `after`.
+    /// Returns the driver's requests in the journal after number `after`.
     ///
     /// # Errors
-    /// When the simulator does not answer.
+    /// Returns an error when the simulator does not answer.
     pub async fn journal(&self, after: u64) -> io::Result<Vec<Value>> {
         let mut records = Vec::new();
         let mut after = after;
@@ -114,17 +115,17 @@ impl<'a> Ec2<'a> {
         }
     }
 
-    /// Number of the last request.
+    /// Returns the number of the last request.
     ///
     /// # Errors
-    /// When the simulator does not answer.
+    /// Returns an error when the simulator does not answer.
     pub async fn last(&self) -> io::Result<u64> {
         Ok(self.simulator.get("/v1/journal?limit=1").await?["last"]
             .as_u64()
             .unwrap_or(0))
     }
 
-    /// Waits until the driver has made a request that `wanted` accepts, after number `after`.
+    /// Waits until the driver has made a request after number `after` that `wanted` accepts.
     pub(super) async fn request(
         &self,
         after: u64,
@@ -142,10 +143,10 @@ impl<'a> Ec2<'a> {
         )))
     }
 
-    /// Adds a fault rule; answers its id.
+    /// Adds a fault rule and returns its id.
     ///
     /// # Errors
-    /// When the simulator does not answer.
+    /// Returns an error when the simulator does not answer.
     pub async fn fault(&self, rule: Value) -> io::Result<String> {
         Ok(self.simulator.post("/v1/faults", &rule).await?["id"]
             .as_str()
@@ -156,15 +157,16 @@ impl<'a> Ec2<'a> {
     /// Removes all fault rules.
     ///
     /// # Errors
-    /// When the simulator does not answer.
+    /// Returns an error when the simulator does not answer.
     pub async fn no_faults(&self) -> io::Result<()> {
         self.simulator.delete("/v1/faults").await.map(drop)
     }
 
-    /// When the transition that `id` is in will be over, by the simulator's own clock, which is the machine's.
+    /// Returns the time at which the present transition of `id` ends, by the simulator's clock,
+    /// which is the machine's.
     ///
     /// # Errors
-    /// When the simulator does not answer.
+    /// Returns an error when the simulator does not answer.
     pub async fn transition_end(&self, id: &str) -> io::Result<Option<SystemTime>> {
         let state = self.simulator.get("/v1/state").await?;
         let Some(volume) = find(&state, id) else {
@@ -181,7 +183,7 @@ impl<'a> Ec2<'a> {
     }
 }
 
-/// The object with this `id`, wherever it stands.
+/// Returns the object with this `id` at any depth.
 fn find<'v>(value: &'v Value, id: &str) -> Option<&'v Value> {
     match value {
         Value::Object(fields) => {
@@ -195,7 +197,7 @@ fn find<'v>(value: &'v Value, id: &str) -> Option<&'v Value> {
     }
 }
 
-/// The texts of the direct `<item>`s of `<set>`.
+/// Returns the texts of the direct `<item>`s of `<set>`.
 fn items<'x>(xml: &'x str, set: &str) -> Vec<&'x str> {
     let Some(mut rest) = element(xml, set) else {
         return Vec::new();
@@ -219,7 +221,7 @@ fn items<'x>(xml: &'x str, set: &str) -> Vec<&'x str> {
     found
 }
 
-/// The text between the first `<name>` and the last `</name>`.
+/// Returns the text between the first `<name>` and the last `</name>`.
 fn element<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let start = xml.find(&open)? + open.len();
@@ -227,7 +229,7 @@ fn element<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
     xml.get(start..end)
 }
 
-/// The text of the first `<name>`.
+/// Returns the text of the first `<name>`.
 fn text<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let rest = &xml[xml.find(&open)? + open.len()..];
@@ -235,7 +237,7 @@ fn text<'x>(xml: &'x str, name: &str) -> Option<&'x str> {
 }
 
 fn shown(item: &str) -> Shown {
-    // The attachments repeat names of the volume's own fields.
+    // The attachments have fields with the same names as the volume's own.
     let attachments = items(item, "attachmentSet");
     let outside = match (item.find("<attachmentSet>"), item.find("</attachmentSet>")) {
         (Some(start), Some(end)) => format!("{}{}", &item[..start], &item[end..]),

@@ -1,4 +1,5 @@
-//! A node falls silent while a writer runs: its volume stays until EC2 shows that the node is off, and then moves with every byte.
+//! A node stops reporting while a writer runs: its volume stays attached until EC2 shows the node
+//! stopped, and then moves with every byte.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +19,7 @@ use crate::co::{Claim, CoError, Observer, Volume};
 
 const FILE: &str = "sequence";
 
-/// Appends numbers, each on the disk before the next, until it is stopped.
+/// Appends numbers until stopped; each is on the disk before the next one is written.
 struct Writer {
     written: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -52,7 +53,7 @@ impl Writer {
         })
     }
 
-    /// Proves that it goes on.
+    /// Verifies that the writer makes progress.
     async fn goes_on(&self) -> Result<u64, DemoError> {
         let before = self.written.load(Ordering::SeqCst);
         for _ in 0..500 {
@@ -65,11 +66,11 @@ impl Writer {
         prove(false, || format!("the writer stands still at {before}")).map(|()| before)
     }
 
-    /// Stops it; the last number that was on the disk.
+    /// Stops the writer and returns the last number that reached the disk.
     fn end(&mut self) -> u64 {
         self.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // It does not panic; if it did, the number that it reached counts.
+            // The writer does not panic; if it did, the number that it reached counts.
             let _ = thread.join();
         }
         self.written.load(Ordering::SeqCst)
@@ -82,7 +83,7 @@ impl Drop for Writer {
     }
 }
 
-/// Proves that every number up to `last` is in the file, in order.
+/// Verifies that the file holds every number up to `last`, in order.
 fn find_all(directory: &Path, last: u64) -> Result<(), DemoError> {
     let text = std::fs::read_to_string(directory.join(FILE))?;
     let mut numbers = text.lines();
@@ -96,7 +97,8 @@ fn find_all(directory: &Path, last: u64) -> Result<(), DemoError> {
 }
 
 impl Scene<'_> {
-    /// Asks once for the detach, and proves that it is refused for this reason and that EC2 shows no change.
+    /// Requests the detach once, and verifies that it is refused for the reason `token` and that
+    /// EC2 shows no change.
     async fn is_refused(
         &mut self,
         volume: &Volume,
@@ -211,7 +213,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     simulator.post(&power("start"), &at_once).await?;
     scene.world.start_helper(1).await?;
     scene.world.start_agent(1).await?;
-    // What kubelet finds of the pod when its node has booted.
+    // The clean-up that kubelet does for the pod after its node has booted.
     scene.kubelets[1].unpublish(&volume, &in_use.pod).await?;
     scene.kubelets[1].unstage(&volume).await?;
     drop(observer);

@@ -1,8 +1,8 @@
-//! Measured figures beside their bounds.
+//! Measured figures with their bounds.
 
 use std::time::Duration;
 
-/// The middle of `samples`; zero of none.
+/// Returns the median of `samples`, or zero without samples.
 pub(super) fn median(samples: &[Duration]) -> Duration {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
@@ -12,15 +12,15 @@ pub(super) fn median(samples: &[Duration]) -> Duration {
 /// One line of the table.
 #[derive(Clone, Debug)]
 pub(super) struct Figure {
-    /// What was measured.
+    /// The measured quantity.
     pub name: String,
     /// The value with its unit.
     pub measured: String,
-    /// What no implementation can go below, measured in the same run where there is such a thing.
+    /// The limit that no implementation can beat, measured in the same run where possible.
     pub bound: String,
     /// The target for a release build.
     pub target: String,
-    /// How many samples, and of what.
+    /// The number and the kind of samples.
     pub basis: String,
 }
 
@@ -49,7 +49,7 @@ impl Figures {
         });
     }
 
-    /// The table.
+    /// Formats the table.
     pub(super) fn table(&self) -> String {
         let mut text = format!(
             "{:<52} {:>16} {:>22} {:>14}  {}\n",
@@ -65,7 +65,7 @@ impl Figures {
     }
 }
 
-/// Milliseconds with one digit, or two below ten.
+/// Formats milliseconds with one decimal place, or two below ten.
 pub(super) fn milliseconds(duration: Duration) -> String {
     let ms = duration.as_secs_f64() * 1e3;
     if ms < 10.0 {
@@ -79,7 +79,8 @@ pub(super) fn milliseconds(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// Of an even count it is the upper of the two middle samples; an empty list gives 0.
+    /// With an even count, the median is the upper of the two middle samples; an empty list gives
+    /// 0.
     #[test]
     fn median_takes_upper_middle_of_sorted_samples() {
         let ms = Duration::from_millis;

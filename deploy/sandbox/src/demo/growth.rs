@@ -1,4 +1,4 @@
-//! Growing online and offline, and changing what EC2 provides, in one call.
+//! Expands volumes online and offline, and expands and modifies one volume in a single EC2 call.
 
 use std::collections::HashMap;
 
@@ -79,7 +79,7 @@ async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into();
     let (id, co) = (volume.id.clone(), scene.co.clone());
-    // As external-resizer does: two calls, from two workers.
+    // external-resizer makes two calls, from two workers.
     let (expanded, modified) = tokio::join!(
         co.expand(&mut volume, 12 * GIB),
         co.modify(&id, &parameters)

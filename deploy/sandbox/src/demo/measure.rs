@@ -1,4 +1,4 @@
-//! The figures, each beside its bound, measured here and now.
+//! Measures the figures with their bounds during this run.
 
 use std::cell::Cell;
 use std::io;
@@ -14,9 +14,9 @@ use crate::baseline::LoopDevice;
 use crate::co::{Attachment, Attempts, Claim, Volume};
 use crate::tier::Tier;
 
-/// Volumes that are measured.
+/// Number of measured volumes.
 const VOLUMES: usize = 9;
-/// Starts that are measured.
+/// Number of measured starts.
 const STARTS: usize = 5;
 
 #[derive(Default)]
@@ -95,7 +95,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     memory(scene)
 }
 
-/// Creates a volume; and the latency beyond EC2's own, where it is known.
+/// Creates a volume. Returns also the latency beyond EC2's own, where that is known.
 pub(super) async fn create(
     scene: &Scene<'_>,
     claim: &Claim,
@@ -108,7 +108,7 @@ pub(super) async fn create(
     Ok((volume?, added(&scene.co.attempts, "CreateVolume", own?)))
 }
 
-/// The same for an attach.
+/// Attaches a volume. Returns also the latency beyond EC2's own, where that is known.
 pub(super) async fn attach(
     scene: &Scene<'_>,
     volume: &Volume,
@@ -172,7 +172,7 @@ async fn one_life(
     Ok(())
 }
 
-/// Runs `work`, and beside it a watcher that is told when the work is done.
+/// Runs `work` and, at the same time, a watcher that learns when the work is done.
 async fn beside<T, W, F>(
     work: impl Future<Output = T>,
     watch: impl FnOnce(Rc<Cell<bool>>) -> F,
@@ -190,8 +190,9 @@ where
     tokio::join!(working, watching)
 }
 
-/// How long EC2 itself took: from the arrival of the request that mentions `what` to the end of the transition that it began. `None`
-/// when the transition was over before it could be seen.
+/// Returns EC2's own time: from the arrival of the request that mentions `what` to the end of the
+/// transition that the request began. Returns `None` when the transition ended before it could be
+/// seen.
 async fn own_time(
     scene: &Scene<'_>,
     before: u64,
@@ -223,12 +224,13 @@ async fn own_time(
     Ok(None)
 }
 
-/// The time of the last call of `rpc` beyond EC2's own, where both are known.
+/// Returns the time of the last call of `rpc` beyond EC2's own, where both are known.
 fn added(attempts: &Attempts, rpc: &str, own: Option<Duration>) -> Option<Duration> {
     Some(single(attempts, rpc)?.saturating_sub(own?))
 }
 
-/// The time of the last call of `rpc`, if it needed one attempt: the waits between attempts are not the driver's.
+/// Returns the time of the last call of `rpc` if it needed one attempt: the waits between attempts
+/// are not the driver's.
 pub(super) fn single(attempts: &Attempts, rpc: &str) -> Option<Duration> {
     attempts
         .last(rpc)

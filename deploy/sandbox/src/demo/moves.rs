@@ -1,11 +1,11 @@
-//! Made, used on one node, taken away, used on another.
+//! Creates a volume, uses it on one node, removes it from there, and uses it on another node.
 
 use super::data;
 use super::{DemoError, InUse, Scene, prove};
 use crate::co::{Claim, Content, Volume};
 
 impl Scene<'_> {
-    /// Creates a volume and proves that EC2 has exactly one of its name.
+    /// Creates a volume and verifies that EC2 has exactly one volume of its name.
     pub(super) async fn create(&mut self, claim: &Claim) -> Result<Volume, DemoError> {
         let volume = self.co.create(claim).await?;
         let named = self.ec2().volumes("tag:CSIVolumeName", &claim.name).await?;
@@ -33,7 +33,7 @@ impl Scene<'_> {
         Ok(volume)
     }
 
-    /// Attaches, stages and publishes; proves each.
+    /// Attaches, stages and publishes; verifies each step.
     pub(super) async fn use_on(
         &mut self,
         volume: &Volume,
@@ -58,7 +58,7 @@ impl Scene<'_> {
         Ok(in_use)
     }
 
-    /// Stages and publishes what is attached; proves both.
+    /// Stages and publishes an attached volume; verifies both steps.
     pub(super) async fn stage_and_publish(
         &mut self,
         volume: &Volume,
@@ -99,7 +99,7 @@ impl Scene<'_> {
         })
     }
 
-    /// Unpublishes, unstages and detaches; proves each.
+    /// Unpublishes, unstages and detaches; verifies each step.
     pub(super) async fn take_from(
         &mut self,
         volume: &Volume,
@@ -137,7 +137,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The volume of that name, and its use.
+    /// Returns the volume of that name, and its use.
     pub(super) fn named(&self, name: &str) -> Result<(Volume, Option<InUse>), DemoError> {
         self.volumes
             .iter()
@@ -147,7 +147,7 @@ impl Scene<'_> {
     }
 }
 
-/// ext4 and xfs: node-a, then node-b.
+/// Moves an ext4 and an xfs volume from node-a to node-b.
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     for kind in ["ext4", "xfs"] {
         scene

@@ -1,8 +1,8 @@
-//! Tells what happens, with the time since the start and the time of each step.
+//! Prints the steps, with the time since the start and the duration of each step.
 
 use std::time::{Duration, Instant};
 
-/// The story so far.
+/// The state of the narration.
 #[derive(Debug)]
 pub(super) struct Narrator {
     began: Instant,
@@ -22,13 +22,13 @@ impl Default for Narrator {
 }
 
 impl Narrator {
-    /// A heading.
+    /// Prints a heading.
     pub(super) fn chapter(&mut self, title: &str) {
         println!("\n== {title}");
         self.last = Instant::now();
     }
 
-    /// A step that was verified; its time is that since the one before.
+    /// Prints a verified step with the time since the step before.
     pub(super) fn done(&mut self, step: &str, proof: &str) {
         let took = self.last.elapsed();
         self.steps += 1;
@@ -40,14 +40,14 @@ impl Narrator {
         self.last = Instant::now();
     }
 
-    /// Something said beside the steps.
+    /// Prints a remark.
     pub(super) fn note(&mut self, text: &str) {
         for line in text.lines() {
             println!("            {line}");
         }
     }
 
-    /// How many steps were verified, in how much time.
+    /// Returns the number of verified steps and the total time.
     pub(super) fn summary(&self) -> (u32, Duration) {
         (self.steps, self.began.elapsed())
     }

@@ -1,4 +1,4 @@
-//! Another zone fails: volumes of the healthy zone live as before.
+//! Another zone fails: the life cycles of volumes in the healthy zone continue unchanged.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::co::{Claim, Co};
 
 /// The zone that fails.
 const ZONE: &str = "us-east-1b";
-/// The instance there, which runs no driver.
+/// The instance in that zone; it runs no driver.
 const INSTANCE: &str = "i-0bbbbbbbbbbbbbbb1";
-/// Volumes before the outage, and during it.
+/// The number of volumes before the outage, and again during it.
 const VOLUMES: usize = 5;
-/// How long the failing zone's volume is asked for.
+/// The time for which a detach in the failed zone is attempted.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl Times {
 }
 
 impl Scene<'_> {
-    /// From now on calls that concern zone us-east-1b, or name no id, fail; or they work again.
+    /// Makes calls that concern zone us-east-1b or name no id fail, or makes them work again.
     pub(super) async fn zone_fails(&mut self, fails: bool) -> Result<(), DemoError> {
         let state = match fails {
             true => "unavailable",
@@ -56,7 +56,7 @@ impl Scene<'_> {
 
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.told.chapter("another zone fails; this one goes on");
-    // What the driver knows of both zones it asks for at once where it can.
+    // With volumes in both zones, the driver may ask EC2 about both in one call.
     let there = Co::new(scene.world.controller_socket(), ZONE)?;
     let claim = Claim::filesystem("pvc-cut-off", "ext4", 1);
     let cut_off = there.create(&claim).await?;
@@ -76,7 +76,8 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         &format!("{VOLUMES} volumes during the outage"),
         &during.text(),
     );
-    // Nothing is said of the other zone that is not known.
+    // The driver must not report success for a detach in the failed zone, whose state it cannot
+    // know.
     let request = csi::ControllerUnpublishVolumeRequest {
         volume_id: cut_off.id.clone(),
         node_id: INSTANCE.to_owned(),
@@ -112,7 +113,8 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     Ok(())
 }
 
-/// Volumes of the healthy zone, from create to delete; each call must succeed at once.
+/// Runs the life cycle of volumes of the healthy zone, from create to delete; each call must
+/// succeed on the first attempt.
 async fn lives(scene: &mut Scene<'_>, when: &str) -> Result<Times, DemoError> {
     let mut times = Times::default();
     for index in 0..VOLUMES {

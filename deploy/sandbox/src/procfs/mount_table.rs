@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Which part of the file system is mounted.
+    /// The directory of the file system that is mounted.
     pub(crate) root: PathBuf,
-    /// Where.
+    /// The mount point.
     pub(crate) point: PathBuf,
     /// File system type.
     pub(crate) kind: String,
-    /// What was mounted: a device for a disk's file system.
+    /// The mounted source: a device for a disk's file system.
     pub(crate) source: OsString,
 }
 
-/// The mounts that process `pid` (or `self`, `thread-self`) sees, oldest first.
+/// Returns the mounts that process `pid` (or `self`, `thread-self`) sees, oldest first.
 pub(crate) fn of(pid: &str) -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read(format!("/proc/{pid}/mountinfo"))?))
 }
 
-/// The mounts at or beneath `directory`, in the order in which they must be unmounted.
+/// Returns the mounts at or beneath `directory`, in the order in which they must be unmounted.
 pub(crate) fn beneath(directory: &Path) -> io::Result<Vec<Mount>> {
     let mut mounts = of("self")?;
     mounts.retain(|mount| mount.point.starts_with(directory));
@@ -42,7 +42,7 @@ fn line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let root = fields.nth(3)?;
     let point = fields.next()?;
-    // Optional fields (propagation) end at a lone hyphen.
+    // A lone hyphen ends the optional fields (propagation).
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = fields.next()?;
     let source = fields.next()?;
@@ -54,7 +54,7 @@ fn line(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// Space, tab, newline and backslash are written as three octal digits.
+/// Decodes the three octal digits that stand for space, tab, newline and backslash.
 fn unescape(field: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -77,7 +77,7 @@ fn unescape(field: &[u8]) -> OsString {
     OsString::from_vec(plain)
 }
 
-/// Whether `path` has `part` as a piece of its text.
+/// Returns whether the text of `path` contains `part`.
 pub(crate) fn mentions(path: &Path, part: &str) -> bool {
     let (path, part) = (path.as_os_str().as_bytes(), part.as_bytes());
     path.windows(part.len()).any(|window| window == part)

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// The text behind `name:`.
+/// Returns the text behind `name:`.
 pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status
         .lines()
@@ -10,7 +10,7 @@ pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
-/// The numbers behind `name:`.
+/// Returns the numbers behind `name:`.
 pub(crate) fn numbers(status: &str, name: &str) -> Vec<u32> {
     field(status, name)
         .unwrap_or_default()
@@ -19,14 +19,15 @@ pub(crate) fn numbers(status: &str, name: &str) -> Vec<u32> {
         .collect()
 }
 
-/// The hexadecimal set behind `name:`.
+/// Returns the hexadecimal set behind `name:`.
 pub(crate) fn mask(status: &str, name: &str) -> io::Result<u64> {
     field(status, name)
         .and_then(|text| u64::from_str_radix(text, 16).ok())
         .ok_or_else(|| io::Error::other(format!("/proc/PID/status shows no {name}")))
 }
 
-/// How many threads of `pid` are confined in another way than its main thread, whose status is `main`.
+/// Returns how many threads of `pid` are confined differently from its main thread, whose status is
+/// `main`.
 pub(crate) fn odd_threads(pid: i32, main: &str) -> usize {
     let confinement = |status: &str| -> Vec<String> {
         [
@@ -53,10 +54,10 @@ pub(crate) fn odd_threads(pid: i32, main: &str) -> usize {
         .count()
 }
 
-/// Proportional set size of a process, in KiB (proc(5), `smaps_rollup`).
+/// Returns the proportional set size of a process, in KiB (proc(5), `smaps_rollup`).
 ///
 /// # Errors
-/// When it ends meanwhile.
+/// Returns an error when the process ends meanwhile.
 pub fn pss_kib(pid: i32) -> io::Result<u64> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     Ok(field(&rollup, "Pss")

@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them (proc_pid_stat(5)).
+//! The process table in `/proc` (proc_pid_stat(5)).
 
 use std::collections::HashSet;
 use std::io;
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::mount_table;
 
-/// A process that cannot be mistaken for a later one with the same number.
+/// A process, distinguishable from a later process with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) pid: i32,
-    /// Clock ticks between the machine's start and the process's.
+    /// Clock ticks between the boot of the machine and the start of the process.
     pub(crate) started: u64,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct ProcessEntry {
 
 fn row(pid: i32) -> Option<ProcessEntry> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything.
+    // The name in parentheses may contain spaces and parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
@@ -40,7 +40,7 @@ fn row(pid: i32) -> Option<ProcessEntry> {
     })
 }
 
-/// All processes.
+/// Returns all processes.
 pub(crate) fn all() -> Vec<ProcessEntry> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
@@ -52,21 +52,21 @@ pub(crate) fn all() -> Vec<ProcessEntry> {
 }
 
 impl Identity {
-    /// The process that has this number now.
+    /// Returns the process that has this id now.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         row(pid).map(|row| row.identity)
     }
 
-    /// Whether it still runs.
+    /// Returns whether the process still runs.
     pub(crate) fn alive(self) -> bool {
         row(self.pid).is_some_and(|row| row.identity == self && !row.zombie)
     }
 
-    /// Sends a signal, if it is still that process.
+    /// Sends a signal, if the id still belongs to the same process.
     pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
         match (self.alive(), Pid::from_raw(self.pid)) {
             (true, Some(pid)) => match kill_process(pid, signal) {
-                // It has ended since.
+                // The process has ended since the check.
                 Err(Errno::SRCH) => Ok(()),
                 sent => Ok(sent?),
             },
@@ -75,7 +75,7 @@ impl Identity {
     }
 }
 
-/// `roots` and everything that descends from them, parents first.
+/// Returns `roots` and all their descendants, parents first.
 pub(crate) fn family(roots: &[Identity]) -> Vec<Identity> {
     let table = all();
     let mut found: Vec<Identity> = roots.iter().copied().filter(|root| root.alive()).collect();
@@ -92,8 +92,9 @@ pub(crate) fn family(roots: &[Identity]) -> Vec<Identity> {
     found
 }
 
-/// `root` and everything that descends from it, parents first, from the kernel's lists of children (proc_tid_children(5)): faster than
-/// [`family`] and, while processes come and go, not complete. Falls back on it where the kernel has no such lists.
+/// Returns `root` and all its descendants, parents first, from the kernel's lists of children
+/// (proc_tid_children(5)). This is faster than [`family`], but incomplete while processes start and
+/// end. Uses [`family`] where the kernel has no such lists.
 pub(crate) fn family_now(root: Identity) -> Vec<Identity> {
     if !Path::new("/proc/thread-self/children").exists() {
         return family(&[root]);
@@ -117,7 +118,8 @@ pub(crate) fn family_now(root: Identity) -> Vec<Identity> {
     found
 }
 
-/// Processes whose `/dev` is a directory of the state directory `state_dir`: those inside a simulated node, orphans too.
+/// Returns the processes whose `/dev` is a directory of the state directory `state_dir`: those
+/// inside a simulated node, including orphans.
 pub(crate) fn inside(state_dir: &Path) -> Vec<Identity> {
     let Some(name) = state_dir.file_name().and_then(|name| name.to_str()) else {
         return Vec::new();
@@ -138,7 +140,7 @@ pub(crate) fn inside(state_dir: &Path) -> Vec<Identity> {
         .collect()
 }
 
-/// The program name that the kernel knows, at most 15 bytes.
+/// Returns the program's name as the kernel knows it, at most 15 bytes.
 pub(crate) fn name(pid: i32) -> Option<String> {
     Some(
         std::fs::read_to_string(format!("/proc/{pid}/comm"))

@@ -1,4 +1,5 @@
-//! Removes what a world left: processes, mounts, loop devices, files. Touches nothing that its records and paths do not name.
+//! Removes what a world left: processes, mounts, loop devices, files. Touches nothing outside the
+//! world's records and paths.
 
 use std::fmt;
 use std::fs;
@@ -14,14 +15,14 @@ use crate::binaries::Binaries;
 use crate::procfs::mount_table;
 use crate::procfs::process_table::{self, Identity};
 
-/// What was found and removed.
+/// The counts of removed objects, and the failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Processes ended.
+    /// The number of processes that were killed.
     pub processes: usize,
-    /// Mounts removed.
+    /// The number of mounts that were removed.
     pub mounts: usize,
-    /// Loop devices cleared.
+    /// The number of loop devices that were cleared.
     pub loops: usize,
     /// What could not be removed, and why.
     pub problems: Vec<String>,
@@ -41,19 +42,20 @@ impl fmt::Display for Cleaned {
     }
 }
 
-/// The state directories under `TMPDIR`, `/tmp`, `/var/tmp` and `/run` whose world is dead.
+/// Returns the state directories under `TMPDIR`, `/tmp`, `/var/tmp` and `/run` whose world is dead.
 pub fn abandoned() -> Vec<PathBuf> {
     state_dir::abandoned()
 }
 
-/// Ends the world of `state_dir` by force. Repeating it is harmless.
+/// Ends the world of `state_dir` by force. Repeating the call is harmless.
 pub fn clean(state_dir: &Path, binaries: &Binaries) -> Cleaned {
     let mut cleaned = Cleaned {
         processes: end_processes(state_dir),
         ..Cleaned::default()
     };
     remove_mounts(state_dir, &mut cleaned);
-    // The simulator knows its own devices; what is left carries a backing file of this directory.
+    // The simulator knows its own devices; the remaining ones have a backing file in this
+    // directory.
     if let Ok(simulator) = binaries.path("ec2-sim") {
         let _ = Command::new(simulator)
             .args(["clean", "--state-dir"])
@@ -130,7 +132,7 @@ fn remove_mounts(state_dir: &Path, cleaned: &mut Cleaned) {
             .or_else(|_| unmount(&mount.point, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH));
         match removed {
             Ok(()) => cleaned.mounts += 1,
-            // Went with another one that it was shared with.
+            // The mount disappeared with another member of its peer group.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
             Err(e) => cleaned
                 .problems
@@ -139,7 +141,7 @@ fn remove_mounts(state_dir: &Path, cleaned: &mut Cleaned) {
     }
 }
 
-/// Loop devices whose backing file lies beneath `directory`.
+/// Returns the loop devices whose backing file lies beneath `directory`.
 pub(crate) fn loops_of(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir("/sys/block") else {
         return Vec::new();
@@ -154,7 +156,7 @@ pub(crate) fn loops_of(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What still exists of a world: sentences, empty when nothing does.
+/// Returns one sentence for each thing of a world that still exists.
 pub fn leftovers(state_dir: &Path) -> Vec<String> {
     let mut found: Vec<String> = living(state_dir)
         .into_iter()

@@ -1,4 +1,5 @@
-//! What a container runtime gives each of the driver's processes: identity, capabilities, namespace, environment.
+//! The settings that a container runtime applies to each of the driver's processes: identity,
+//! capabilities, namespace, environment.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,14 +15,13 @@ use super::process::Process;
 use super::simulator::Simulator;
 use crate::sys::{self, Birth};
 
-/// The uid and gid that the controller's container is given: its profile's, as in the plain
-/// manifest.
+/// The uid and gid of the controller's container: the profile's, as in the plain manifest.
 const CONTROLLER_ID: u32 = profile::CONTROLLER.identity.uid;
 
-/// The gid by which the node-agent may use the helper's socket.
+/// The gid through which the node-agent may use the helper's socket.
 pub(crate) const NODE_AGENT_ID: u32 = profile::NODE_AGENT.identity.gid;
 
-/// linux/capability.h.
+/// The capabilities' bits, from linux/capability.h.
 pub(crate) mod capability {
     pub(crate) const DAC_READ_SEARCH: u64 = 1 << 2;
     pub(crate) const KILL: u64 = 1 << 5;
@@ -32,7 +32,7 @@ pub(crate) mod capability {
     pub(crate) const SYS_RESOURCE: u64 = 1 << 24;
 }
 
-/// What the helper's container is given at its start.
+/// The capabilities with which the helper's container starts.
 pub(super) const HELPER_BOUNDING: u64 = capability::SYS_ADMIN
     | capability::SETUID
     | capability::SETGID
@@ -40,10 +40,10 @@ pub(super) const HELPER_BOUNDING: u64 = capability::SYS_ADMIN
     | capability::SYS_RESOURCE
     | capability::DAC_READ_SEARCH;
 
-/// What the node-agent needs to give up root by itself.
+/// The capabilities that the node-agent needs to give up root.
 const AGENT_BOUNDING: u64 = capability::SETUID | capability::SETGID | capability::SETPCAP;
 
-/// The controller `name` at `socket`, not started.
+/// Prepares the controller `name` at `socket`, without starting it.
 pub(crate) fn controller(
     name: &str,
     options: &WorldOptions,
@@ -56,10 +56,10 @@ pub(crate) fn controller(
         chown(parent, Some(CONTROLLER_ID), Some(CONTROLLER_ID))?;
         std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o755))?;
     }
-    // Its user may not reach the directory where it was built.
+    // The controller's user may be unable to reach the directory where the program was built.
     let (built, leading) = match &options.controller_program {
         Some(given) => given.clone(),
-        // The simulator's look-ups do not lag so long.
+        // The simulator's reads lag less than the default wait.
         None => (
             options.driver().path("ebs-csi-controller")?,
             vec!["--snapshot-takeover-wait=1s".to_owned()],
@@ -70,7 +70,7 @@ pub(crate) fn controller(
             .file_name()
             .unwrap_or(OsStr::new("controller-program")),
     );
-    // A replica that runs already holds its program.
+    // A replica that runs already has the copy open.
     if !program.exists() {
         std::fs::copy(&built, &program)?;
     }
@@ -118,7 +118,7 @@ pub(super) fn credentials(command: &mut Command, ec2: &str) {
         .env("AWS_SECRET_ACCESS_KEY", "sandbox");
 }
 
-/// The mount-helper of `node`, not started.
+/// Prepares the mount-helper of `node`, without starting it.
 pub(crate) fn helper(
     options: &WorldOptions,
     state_dir: &Path,
@@ -155,7 +155,8 @@ pub(crate) fn helper(
     ))
 }
 
-/// Another driver's node service on `node`, not started: one privileged process, in the place of node-agent and mount-helper.
+/// Prepares another driver's node service on `node`, without starting it: one privileged process,
+/// in the place of node-agent and mount-helper.
 pub(crate) fn other_node(
     (program, leading): &(PathBuf, Vec<String>),
     state_dir: &Path,
@@ -190,7 +191,7 @@ pub(crate) fn other_node(
     )
 }
 
-/// The node-agent of `node`, not started.
+/// Prepares the node-agent of `node`, without starting it.
 pub(crate) fn agent(
     options: &WorldOptions,
     state_dir: &Path,
@@ -238,7 +239,8 @@ pub(crate) fn agent(
     ))
 }
 
-/// A command with the environment of a container: nothing of the caller's.
+/// Returns a command with a container's environment, which inherits only logging and coverage
+/// variables from the caller.
 pub(super) fn bare_command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env(

@@ -1,6 +1,7 @@
-//! A small process that outlives the world's and cleans up after it, whatever killed it.
+//! A small process that outlives the world's process and cleans up after it, whatever killed it.
 //!
-//! It holds the reading end of a pipe whose writing end only the world has: end of file means that the world is gone.
+//! The keeper holds the read end of a pipe whose write end only the world's process has: end of
+//! file means that the world's process has ended.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -10,20 +11,20 @@ use super::clean;
 use crate::binaries::Binaries;
 use crate::sys;
 
-/// The name of the command that is the keeper.
+/// The command that runs the keeper.
 pub const COMMAND: &str = "keep";
 
-/// A running keeper. Dropping it lets it clean, and waits until it has.
+/// A running keeper. Dropping the value makes the keeper clean up, and waits for it.
 #[derive(Debug)]
 pub struct Keeper {
     child: Child,
 }
 
 impl Keeper {
-    /// Starts one for `state_dir`.
+    /// Starts a keeper for `state_dir`.
     ///
     /// # Errors
-    /// When the program is not there or cannot run.
+    /// Returns an error when the program is missing or cannot be run.
     pub fn start(binaries: &Binaries, state_dir: &Path) -> io::Result<Self> {
         let child = Command::new(binaries.path("ebs-csi-sandbox")?)
             .arg(COMMAND)
@@ -38,15 +39,16 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        // It writes what it could not do to the standard error that it shares with this process.
+        // The keeper reports what it could not do on the standard error that it shares with this
+        // process.
         let _ = self.child.wait();
     }
 }
 
-/// What the keeper process does: waits for the end of its standard input, then cleans `state_dir`.
+/// Runs the keeper process: waits for the end of its standard input, then cleans `state_dir`.
 ///
 /// # Errors
-/// When something could not be removed.
+/// Returns an error when something could not be removed.
 pub fn run(state_dir: &Path, binaries: &Binaries) -> io::Result<()> {
     sys::own_session();
     sys::ignore_ending_signals();

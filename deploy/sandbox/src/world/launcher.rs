@@ -1,4 +1,4 @@
-//! The launcher in the place of a node's processes.
+//! Runs the launcher in place of a node's processes.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::process::Process;
 use super::simulator::Simulator;
 use crate::sys::{self, Birth};
 
-/// The launcher in mode `all` on a node, serving `socket`, not started.
+/// Prepares the launcher in mode `all` on a node, serving `socket`, without starting it.
 pub(crate) fn all(
     options: &WorldOptions,
     state_dir: &Path,

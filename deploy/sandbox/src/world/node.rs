@@ -14,19 +14,19 @@ use super::simulator::Simulator;
 /// A node of the world.
 #[derive(Debug)]
 pub struct Node {
-    /// Its name.
+    /// The node's name.
     pub name: String,
-    /// Its instance id.
+    /// The instance id.
     pub instance: String,
-    /// Its kubelet directory.
+    /// The kubelet directory.
     pub kubelet_root: PathBuf,
-    /// Its devices, which are `/dev` to its processes.
+    /// The directory of the node's devices, which its processes see as `/dev`.
     pub dev_dir: PathBuf,
     /// Socket of the node-agent.
     pub csi_socket: PathBuf,
     /// Socket of the mount-helper.
     pub helper_socket: PathBuf,
-    /// The node-agent, or another driver's program in the place of both.
+    /// The node-agent, or another driver's program in place of both processes.
     pub agent: Process,
     /// The mount-helper's first process; never started beside another driver's program.
     pub helper: Process,
@@ -35,10 +35,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// Makes the directories and the namespace of `options`, a node beside `others`. Its processes are not started.
+    /// Makes the directories and the namespace of the node `options`, beside the nodes `others`.
+    /// Does not start the node's processes.
     ///
     /// # Errors
-    /// As mkdir(2), mount(2), mknod(2); when a program is not built.
+    /// Returns the errors of mkdir(2), mount(2) and mknod(2), and an error when a program is not
+    /// built.
     pub(crate) fn make(
         world: &WorldOptions,
         state_dir: &Path,
@@ -52,11 +54,11 @@ impl Node {
         for made in [&directory, &run, &csi] {
             make_directory(made, 0o755)?;
         }
-        // As a kubelet that runs as root makes its own.
+        // The mode of the directories that a kubelet running as root makes.
         for made in ["", "plugins", "pods", "plugins_registry"] {
             make_directory(&kubelet_root.join(made), 0o750)?;
         }
-        // The helper's socket is reached by the agent's group only.
+        // Only the agent's group can reach the helper's socket.
         chown(&run, None, Some(NODE_AGENT_ID))?;
         std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o2750))?;
         node_namespace::share(&kubelet_root)?;

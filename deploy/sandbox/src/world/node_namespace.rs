@@ -1,4 +1,5 @@
-//! A node's own view of the machine: its devices at `/dev`, its kubelet directory shared with the host, no other node's directory.
+//! A node's own view of the machine: its devices at `/dev`, its kubelet directory shared with the
+//! host, and no other node's directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,7 +13,8 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_chang
 use crate::procfs::mount_table;
 use crate::sys;
 
-/// Names and numbers of the character devices that every container has (Linux `Documentation/admin-guide/devices.txt`).
+/// Names and numbers of the character devices that every container has (Linux
+/// `Documentation/admin-guide/devices.txt`).
 const CHARACTER_DEVICES: [(&str, u32, u32); 6] = [
     ("null", 1, 3),
     ("zero", 1, 5),
@@ -29,10 +31,10 @@ const LINKS: [(&str, &str); 4] = [
     ("stderr", "/proc/self/fd/2"),
 ];
 
-/// Adds to a node's device directory what every container finds in `/dev`.
+/// Adds to a node's device directory the entries that every container has in `/dev`.
 ///
 /// # Errors
-/// As mknod(2): root is needed, and a file system that is not mounted `nodev`.
+/// Returns the errors of mknod(2), which needs root and a file system that is not mounted `nodev`.
 pub(crate) fn furnish(dev_dir: &Path) -> io::Result<()> {
     for (name, major, minor) in CHARACTER_DEVICES {
         let path = dev_dir.join(name);
@@ -55,24 +57,26 @@ pub(crate) fn furnish(dev_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes `kubelet_root` a mount of its own whose mounts travel between the host and the namespaces that copy it.
+/// Makes `kubelet_root` a mount point whose mounts propagate between the host and the namespaces
+/// that copy it.
 ///
 /// # Errors
-/// As mount(2).
+/// Returns the errors of mount(2).
 pub(crate) fn share(kubelet_root: &Path) -> io::Result<()> {
     mount_bind(kubelet_root, kubelet_root)?;
-    // First apart from the group of the file system beneath, then a group of its own.
+    // Leaves the peer group of the underlying file system first, then forms its own.
     mount_change(kubelet_root, MountPropagationFlags::PRIVATE)?;
     mount_change(kubelet_root, MountPropagationFlags::SHARED)?;
     Ok(())
 }
 
-/// A mount namespace in which `/dev` is `dev_dir`, mounts beneath `kubelet_root` are shared with the host, and nothing is mounted beneath `hidden`.
+/// Creates a mount namespace in which `/dev` is `dev_dir`, mounts beneath `kubelet_root` are shared
+/// with the host, and nothing is mounted beneath `hidden`.
 ///
-/// It exists as long as the descriptor is open or a process is in it.
+/// The namespace exists as long as the descriptor is open or a process is in the namespace.
 ///
 /// # Errors
-/// As unshare(2) and mount(2).
+/// Returns the errors of unshare(2) and mount(2).
 pub(crate) fn create(
     dev_dir: &Path,
     kubelet_root: &Path,
@@ -87,7 +91,7 @@ pub(crate) fn create(
                 .filter(|mount| !mount.point.starts_with(kubelet_root))
             {
                 match mount_change(&mount.point, MountPropagationFlags::PRIVATE) {
-                    // Hidden beneath a later mount: nothing that propagates to it can be seen here.
+                    // A later mount hides this one: nothing that propagates to it is visible here.
                     Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
                     Err(e) => return Err(e.into()),
                 }

@@ -1,4 +1,4 @@
-//! What a world is made of.
+//! The options of a world.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ pub struct NodeOptions {
     pub instance: String,
     /// Instance type.
     pub kind: String,
-    /// Its zone.
+    /// Availability zone.
     pub zone: String,
 }
 
 impl NodeOptions {
-    /// An m7i.large.
+    /// Returns the options of an m7i.large.
     pub fn new(name: &str, instance: &str, zone: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -30,25 +30,28 @@ impl NodeOptions {
     }
 }
 
-/// What to start.
+/// The options of a world.
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
-    /// Where the programs are.
+    /// The programs of the world.
     pub binaries: Binaries,
     /// The driver's programs, when they are not among `binaries` (for example a release build).
     pub driver: Option<Binaries>,
     /// The nodes that run the driver. Volumes move only between nodes of one zone.
     pub nodes: Vec<NodeOptions>,
-    /// One zone, so that a volume asked for without a zone can go to every node; else two, with an instance that no volume of the nodes can go to.
+    /// Whether there is one zone, so that a volume without a requested zone can be attached to
+    /// every node. Otherwise there are two zones, and an instance to which no volume of the nodes
+    /// can be attached.
     pub one_zone: bool,
-    /// `loop` (real block devices), `file` or `none`. Without `loop` no node process is started.
+    /// `loop` (real block devices), `file` or `none`. Node processes are started only with `loop`.
     pub devices: String,
     /// TOML appended to the simulator's scenario, for example `[latency]`.
     pub scenario: String,
-    /// Another program in the controller's place, with the arguments that come before `--endpoint`.
+    /// Another program in place of the controller, with the arguments that come before
+    /// `--endpoint`.
     pub controller_program: Option<(PathBuf, Vec<String>)>,
-    /// Another program in the place of every node-agent and mount-helper, with the arguments that come before `--endpoint`. It gets what a
-    /// privileged container has.
+    /// Another program in place of every node-agent and mount-helper, with the arguments that come
+    /// before `--endpoint`. The program has the rights of a privileged container.
     pub node_program: Option<(PathBuf, Vec<String>)>,
     /// Further arguments of the controller.
     pub controller_arguments: Vec<String>,
@@ -61,7 +64,8 @@ pub struct WorldOptions {
 }
 
 impl WorldOptions {
-    /// Two nodes in one zone, a third instance without the driver in another, loop devices.
+    /// Returns the options of two nodes in one zone, a third instance without the driver in another
+    /// zone, and loop devices.
     pub fn new(binaries: Binaries) -> Self {
         Self {
             binaries,
@@ -82,7 +86,7 @@ impl WorldOptions {
         }
     }
 
-    /// The driver's programs.
+    /// Returns the driver's programs.
     pub(crate) fn driver(&self) -> &Binaries {
         self.driver.as_ref().unwrap_or(&self.binaries)
     }
@@ -95,7 +99,7 @@ impl WorldOptions {
             zones.push("{ name = \"us-east-1b\", id = \"use1-az1\" }".to_owned());
         }
         let _ = writeln!(text, "zones = [ {} ]", zones.join(", "));
-        // Top-level keys of the addition must come before the first table.
+        // In TOML, the top-level keys of the addition must come before the first table.
         let (keys, tables) = match self.scenario.find("\n[") {
             _ if self.scenario.starts_with('[') => ("", self.scenario.as_str()),
             Some(at) => self.scenario.split_at(at),
@@ -117,7 +121,7 @@ impl WorldOptions {
     }
 }
 
-/// The zone in which the volumes of a world are made.
+/// The zone of a world's volumes.
 pub const ZONE: &str = "us-east-1a";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One process of the world: started, watched, killed, started again.
+//! One process of the world: started, watched, killed, restarted.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::procfs::process_table::{self, Identity};
 
 type Make = Box<dyn Fn() -> io::Result<Command> + Send + Sync>;
 
-/// A process that can be started again and again in the same way.
+/// A process that can be started repeatedly in the same way.
 pub struct Process {
     name: String,
     state_dir: PathBuf,
@@ -36,7 +36,8 @@ impl std::fmt::Debug for Process {
 }
 
 impl Process {
-    /// `socket`, when given, is the file that the process makes when it serves; what an earlier run left of it is removed before a start.
+    /// Prepares a process without starting it. `socket` is the file that the process makes when it
+    /// serves; a start removes what an earlier run left of that file.
     pub(crate) fn new(
         name: &str,
         state_dir: &Path,
@@ -55,29 +56,29 @@ impl Process {
         }
     }
 
-    /// Its name in the world, for example `node-a/mount-helper`.
+    /// Returns the process's name in the world, for example `node-a/mount-helper`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where its standard output and standard error go.
+    /// Returns the file that receives the process's standard output and standard error.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// When it was last started.
+    /// Returns the time of the last start.
     pub fn started(&self) -> Option<Instant> {
         self.started
     }
 
-    /// Its process id while it runs.
+    /// Returns the process id while the process runs.
     pub fn pid(&self) -> Option<i32> {
         self.identity
             .filter(|identity| identity.alive())
             .map(|identity| identity.pid)
     }
 
-    /// Process ids of it and its descendants, parents first.
+    /// Returns the process ids of the process and its descendants, parents first.
     pub fn family(&self) -> Vec<i32> {
         self.identities()
             .into_iter()
@@ -89,15 +90,15 @@ impl Process {
         process_table::family(self.identity.as_slice())
     }
 
-    /// Starts it, with its output in the log.
+    /// Starts the process, with its output in the log.
     ///
     /// # Errors
-    /// When the program or its log file cannot be opened or run.
+    /// Returns an error when the program or the log file cannot be opened or run.
     pub fn start(&mut self) -> io::Result<()> {
         self.spawn(false).map(drop)
     }
 
-    /// Starts it and hands over its standard output.
+    /// Starts the process and returns its standard output.
     pub(crate) fn start_talking(&mut self) -> io::Result<ChildStdout> {
         self.spawn(true)?
             .ok_or_else(|| io::Error::other("the child has no standard output"))
@@ -126,7 +127,8 @@ impl Process {
             self.started = Some(Instant::now());
             match tokio::process::Command::from(command).spawn() {
                 Ok(child) => break child,
-                // The program was just copied, and a process that another thread is starting still holds the copy open.
+                // The program was just copied, and a child that another thread is starting still
+                // holds the copy open.
                 Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < 100 => {
                     tries += 1;
                     std::thread::sleep(Duration::from_millis(5));
@@ -147,10 +149,10 @@ impl Process {
         Ok(stdout)
     }
 
-    /// The exit status, once it has ended.
+    /// Returns the exit status, once the process has ended.
     ///
     /// # Errors
-    /// As wait(2).
+    /// Returns the errors of wait(2).
     pub fn ended(&mut self) -> io::Result<Option<std::process::ExitStatus>> {
         match &mut self.child {
             Some(child) => child.try_wait(),
@@ -158,10 +160,11 @@ impl Process {
         }
     }
 
-    /// SIGKILL to this one process, then waits for its end. What it leaves behind is for its family to notice.
+    /// Sends SIGKILL to this process only and waits for its end. The descendants must notice the
+    /// end themselves.
     ///
     /// # Errors
-    /// As kill(2) and wait(2).
+    /// Returns the errors of kill(2) and wait(2).
     pub async fn kill(&mut self) -> io::Result<()> {
         if let Some(identity) = self.identity {
             identity.signal(Signal::KILL)?;
@@ -169,10 +172,10 @@ impl Process {
         self.reap().await
     }
 
-    /// SIGKILL to it and everything that descends from it.
+    /// Sends SIGKILL to the process and all its descendants.
     ///
     /// # Errors
-    /// As kill(2) and wait(2).
+    /// Returns the errors of kill(2) and wait(2).
     pub async fn kill_family(&mut self) -> io::Result<()> {
         for identity in self.identities() {
             identity.signal(Signal::KILL)?;
@@ -180,12 +183,13 @@ impl Process {
         self.reap().await
     }
 
-    /// SIGTERM, then SIGKILL to the family if it has not ended after `grace`.
+    /// Sends SIGTERM to the process and waits at most `grace`, then sends SIGKILL to what is left
+    /// of the process and its descendants.
     ///
-    /// Answers whether it ended by itself.
+    /// Returns whether all of them ended without SIGKILL.
     ///
     /// # Errors
-    /// As kill(2) and wait(2).
+    /// Returns the errors of kill(2) and wait(2).
     pub async fn stop(&mut self, grace: Duration) -> io::Result<bool> {
         let Some(identity) = self.identity else {
             return Ok(true);
@@ -213,7 +217,7 @@ impl Process {
         Ok(())
     }
 
-    /// The last `lines` lines of its log.
+    /// Returns the last `lines` lines of the log.
     pub fn log_tail(&self, lines: usize) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);

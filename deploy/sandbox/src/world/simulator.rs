@@ -20,7 +20,7 @@ use super::process::Process;
 use crate::binaries::Binaries;
 use crate::sys::{self, Birth};
 
-/// Its line of JSON on standard output.
+/// The line of JSON that the simulator prints when it is ready.
 #[derive(Clone, Debug, Deserialize)]
 struct Ready {
     ec2: String,
@@ -36,12 +36,13 @@ struct Ready {
 pub struct Simulator {
     pub(crate) process: Process,
     ready: Ready,
-    // Kept open, so that a later line does not end the simulator.
+    // Stays open, because writing a later line to a closed pipe would end the simulator.
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Simulator {
-    /// Starts it on `state_dir/ec2` with `scenario` (TOML), `devices` being `none`, `file` or `loop`.
+    /// Starts the simulator on `state_dir/ec2` with `scenario` (TOML); `devices` is `none`, `file`
+    /// or `loop`.
     pub(crate) async fn start(
         binaries: &Binaries,
         state_dir: &Path,
@@ -90,59 +91,59 @@ impl Simulator {
         }
     }
 
-    /// URL of the EC2 and STS endpoint.
+    /// Returns the URL of the EC2 and STS endpoint.
     pub fn ec2(&self) -> &str {
         &self.ready.ec2
     }
 
-    /// The control socket.
+    /// Returns the path of the control socket.
     pub fn control_socket(&self) -> &Path {
         &self.ready.control
     }
 
-    /// URL of an instance's metadata service.
+    /// Returns the URL of an instance's metadata service.
     pub fn imds(&self, instance: &str) -> Option<&str> {
         self.ready.imds.get(instance).map(String::as_str)
     }
 
-    /// Where an instance's block devices appear.
+    /// Returns the directory in which an instance's block devices appear.
     pub fn dev_dir(&self, instance: &str) -> Option<&Path> {
         self.ready.dev_dirs.get(instance).map(PathBuf::as_path)
     }
 
-    /// The simulator's process.
+    /// Returns the simulator's process.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// GET of the control API.
+    /// Sends a GET to the control API.
     ///
     /// # Errors
-    /// When the simulator does not answer with 200 and JSON.
+    /// Returns an error when the simulator does not answer with 200 and JSON.
     pub async fn get(&self, path: &str) -> io::Result<Value> {
         self.call(Method::GET, path, None).await
     }
 
-    /// POST of the control API.
+    /// Sends a POST to the control API.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Returns the errors of [`get`](Self::get).
     pub async fn post(&self, path: &str, body: &Value) -> io::Result<Value> {
         self.call(Method::POST, path, Some(body)).await
     }
 
-    /// PUT of the control API.
+    /// Sends a PUT to the control API.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Returns the errors of [`get`](Self::get).
     pub async fn put(&self, path: &str, body: &Value) -> io::Result<Value> {
         self.call(Method::PUT, path, Some(body)).await
     }
 
-    /// DELETE of the control API.
+    /// Sends a DELETE to the control API.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// Returns the errors of [`get`](Self::get).
     pub async fn delete(&self, path: &str) -> io::Result<Value> {
         self.call(Method::DELETE, path, None).await
     }

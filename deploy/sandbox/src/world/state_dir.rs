@@ -1,4 +1,4 @@
-//! Where a world keeps what it makes, and the records from which it is found again.
+//! A world's state directory, and the records from which a later process finds the world again.
 
 use std::fs;
 use std::io;
@@ -9,26 +9,28 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::procfs::process_table::Identity;
 
-/// Names of state directories begin with this.
+/// The prefix of state directories' names.
 pub(crate) const PREFIX: &str = "ebs-csi-sandbox.";
 
 const OWNER: &str = "owner.json";
 const RUN: &str = "run";
 
-/// Makes a fresh state directory under `TMPDIR`, `/tmp`, `/var/tmp` or `/run`: the first whose file system lets device nodes work.
+/// Makes a new state directory under `TMPDIR`, `/tmp`, `/var/tmp` or `/run`: the first whose file
+/// system allows device nodes.
 ///
 /// # Errors
-/// When none of them does.
+/// Returns an error when none of them does.
 pub(crate) fn make() -> io::Result<PathBuf> {
     let mut tried = String::new();
     for base in bases() {
         let usable =
             statvfs(&base).is_ok_and(|found| !found.f_flag.contains(StatVfsMountFlags::NODEV));
-        // A socket's path holds at most 107 bytes (unix(7)), and the longest of ours needs 80 behind the base.
+        // A socket's path has at most 107 bytes (unix(7)), and the longest path here adds 80 bytes
+        // to the base.
         if usable && base.as_os_str().len() <= 27 {
             let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&base)?;
             let path = made.keep();
-            // The driver's processes have uids of their own and must pass through.
+            // The driver's processes run as other users and must be able to traverse the directory.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o711))?;
             fs::create_dir(path.join(RUN))?;
             own(&path)?;
@@ -57,7 +59,7 @@ fn own(state_dir: &Path) -> io::Result<()> {
     fs::write(state_dir.join(OWNER), serde_json::to_vec(&owner)?)
 }
 
-/// Whether the process that made `state_dir` still runs.
+/// Returns whether the process that made `state_dir` still runs.
 pub(crate) fn owned(state_dir: &Path) -> bool {
     read(&state_dir.join(OWNER)).is_some_and(Identity::alive)
 }
@@ -66,7 +68,7 @@ fn read(path: &Path) -> Option<Identity> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Notes that `identity` is process `name` of this world.
+/// Records that `identity` is process `name` of this world.
 pub(crate) fn record(state_dir: &Path, name: &str, identity: Identity) -> io::Result<()> {
     fs::write(
         state_dir.join(RUN).join(name),
@@ -74,7 +76,7 @@ pub(crate) fn record(state_dir: &Path, name: &str, identity: Identity) -> io::Re
     )
 }
 
-/// Every process that was noted, dead or alive.
+/// Returns every recorded process, dead or alive.
 pub(crate) fn recorded(state_dir: &Path) -> Vec<Identity> {
     let Ok(entries) = fs::read_dir(state_dir.join(RUN)) else {
         return Vec::new();
@@ -85,7 +87,7 @@ pub(crate) fn recorded(state_dir: &Path) -> Vec<Identity> {
         .collect()
 }
 
-/// State directories whose maker is dead.
+/// Returns the state directories whose maker is dead.
 pub(crate) fn abandoned() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for base in bases() {

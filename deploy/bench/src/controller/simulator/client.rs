@@ -1,4 +1,4 @@
-//! A client of EC2's Query protocol that costs little: one kept connection, requests made by hand.
+//! A cheap client of EC2's Query protocol: one persistent connection, requests assembled by hand.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,26 +9,26 @@ use ebs_csi_sandbox::ZONE;
 use super::{Kind, held_name};
 use crate::error::BenchError;
 
-/// The tag that bears a volume's name.
+/// The tag that holds a volume's name.
 const NAME_TAG: &str = "CSIVolumeName";
-/// Most values of a filter (EC2's limit).
+/// EC2's limit of values in one filter.
 const FILTER_VALUES: usize = 200;
 
-/// A client, with an instance of its own to attach to.
+/// A client with its own instance to attach to.
 pub(super) struct Client<'w> {
     number: usize,
     instance: String,
-    /// What is held, to be asked about.
+    /// The volumes that exist during the whole run and that requests ask about.
     held: &'w [String],
-    /// How many turns it has had: what comes next.
+    /// The number of turns so far; it selects the next volume.
     turn: usize,
     stream: BufReader<TcpStream>,
-    /// The request's lines that are always the same.
+    /// The constant lines of a request.
     head: String,
 }
 
 impl<'w> Client<'w> {
-    /// Connects to `endpoint`. What it asks about is among `held`, and it attaches to `instance`.
+    /// Connects to `endpoint`. The client asks about volumes in `held` and attaches to `instance`.
     pub(super) fn new(
         endpoint: &str,
         number: usize,
@@ -41,7 +41,8 @@ impl<'w> Client<'w> {
         let date = jiff::Timestamp::now()
             .strftime("%Y%m%dT%H%M%SZ")
             .to_string();
-        // A signature of the right form will do; it is good for minutes, more than a run takes.
+        // The simulator accepts any well-formed signature; it is valid for minutes, longer than a
+        // run.
         let head = format!(
             "POST / HTTP/1.1\r\nhost: ec2\r\ncontent-type: application/x-www-form-urlencoded\r\n\
              authorization: AWS4-HMAC-SHA256 Credential=AKID/{}/us-east-1/ec2/aws4_request, SignedHeaders=host;x-amz-date, Signature={}\r\n\
@@ -59,15 +60,15 @@ impl<'w> Client<'w> {
         })
     }
 
-    /// Which of the clients it is.
+    /// Returns the client's number.
     pub(super) fn number(&self) -> usize {
         self.number
     }
 
-    /// The requests of one turn, each of which must succeed. Answers how many there were.
+    /// Sends the requests of one turn, each of which must succeed. Returns their number.
     pub(super) fn go_through(&mut self, kind: Kind) -> Result<usize, BenchError> {
         self.turn += 1;
-        // Another volume each time, and another than the other clients'.
+        // A different volume in each turn and for each client.
         let place = self.turn * 7_919 + self.number;
         let (index, held) = (place % self.held.len(), self.held);
         match kind {
@@ -99,7 +100,8 @@ impl<'w> Client<'w> {
                 Ok(2)
             }
             Kind::AttachDetach => {
-                // Of the held ones the client's own: no two attach the same.
+                // The client's own volume among the held ones, so that no two clients attach the
+                // same volume.
                 let volume = &held[self.number];
                 self.attach(volume)?;
                 self.detach(volume)?;
@@ -117,7 +119,7 @@ impl<'w> Client<'w> {
         }
     }
 
-    /// A volume of this name. Answers its id.
+    /// Creates a volume of this name. Returns its id.
     pub(super) fn create(&mut self, name: &str) -> Result<String, BenchError> {
         let reply = self.ask(
             "CreateVolume",
@@ -135,7 +137,8 @@ impl<'w> Client<'w> {
     }
 
     fn create_one(&mut self) -> Result<String, BenchError> {
-        // A name is used once: EC2 remembers its token when the volume has gone.
+        // Each name is used once, because EC2 remembers the client token after the volume was
+        // deleted.
         static NAMES: AtomicUsize = AtomicUsize::new(0);
         let number = NAMES.fetch_add(1, Ordering::Relaxed);
         self.create(&format!("pvc-{number}"))
@@ -173,7 +176,7 @@ impl<'w> Client<'w> {
             .map(drop)
     }
 
-    /// The answer's body. Anything but a 200 is an error.
+    /// Sends a request and returns the body of the response. Any status but 200 is an error.
     fn ask(&mut self, action: &str, parameters: &str) -> Result<String, BenchError> {
         let form = format!("Action={action}&Version=2016-11-15&{parameters}");
         let request = format!("{}content-length: {}\r\n\r\n{form}", self.head, form.len());
