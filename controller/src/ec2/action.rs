@@ -11,8 +11,8 @@ pub struct Rate {
     pub refill: f64,
 }
 
-/// Makes the closed list of actions from one row for each: its name, and the documented capacity and
-/// refill rate of its bucket.
+/// Makes the closed list of actions from one row for each: its name, and the documented capacity
+/// and refill rate of its bucket.
 macro_rules! actions {
     ($($name:ident: $capacity:literal, $refill:literal;)*) => {
         /// An EC2 action. `policy/iam` must allow exactly these actions.

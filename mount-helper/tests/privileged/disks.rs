@@ -1,4 +1,5 @@
-//! What a disk may be: checked, copied, late, partitioned, used raw beside its mount, without a serial.
+//! What a disk may be: checked, copied, late, partitioned, used raw beside its mount, without a
+//! serial.
 mod checks;
 mod copied;
 mod disk_groups;

@@ -12,7 +12,8 @@ const LIST: &str = "parameters";
 const KNOWN: &str = "fastSnapshotRestoreAvailabilityZones, outpostArn, lockMode, lockDuration, lockExpirationDate, lockCoolOffPeriod and tagSpecification_N";
 
 /// The most bytes of a list of zones. Its tag records the zones with one byte between two of them,
-/// and EC2 takes 256 characters (EC2 user guide, "Tag restrictions"). No region has that many zones.
+/// and EC2 takes 256 characters (EC2 user guide, "Tag restrictions"). No region has that many
+/// zones.
 const LONGEST_ZONES: usize = 255;
 
 /// The VolumeSnapshot that a snapshot is taken for, from the snapshotter's
