@@ -2,7 +2,7 @@
 
 mod cycles;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -310,6 +310,37 @@ fn modules_import_each_other_without_cycles() {
         if folder.is_dir() {
             let cycle = cycles::first(&folder);
             assert_eq!(cycle, None, "{}", manifest.display());
+        }
+    }
+}
+
+/// The fuzz targets include files of other crates.
+#[test]
+fn each_declared_dependency_is_named_in_code() {
+    let manifests = tracked(&["Cargo.toml"]);
+    let folder = |manifest: &Path| manifest.parent().unwrap_or(Path::new("")).to_owned();
+    for manifest in manifests.iter().filter(|path| !folder(path).ends_with("fuzz")) {
+        let crates_beneath = manifests.iter().map(|path| folder(path));
+        let beneath: Vec<PathBuf> = crates_beneath
+            .filter(|other| *other != folder(manifest) && other.starts_with(folder(manifest)))
+            .collect();
+        let mut code = String::new();
+        for path in tracked(&[".rs"]) {
+            let is_its = path.starts_with(folder(manifest));
+            if is_its && !beneath.iter().any(|other| path.starts_with(other)) {
+                code += &read(&path);
+            }
+        }
+        let words: BTreeSet<&str> = code
+            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .collect();
+        let parsed: toml::Table = read(manifest).parse().expect("TOML");
+        for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let table = parsed.get(kind).and_then(toml::Value::as_table);
+            for name in table.into_iter().flat_map(toml::Table::keys) {
+                let named = words.contains(name.replace('-', "_").as_str());
+                assert!(named, "{}: nothing uses {name}", manifest.display());
+            }
         }
     }
 }
