@@ -85,7 +85,6 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "ebs-csi-proto",
             "ebs-csi-wire",
-            "ebs-csi-policy",
             "ebs-csi-sandbox",
         ],
     ),
