@@ -7,7 +7,6 @@
 
 pub(crate) mod callers;
 pub(crate) mod expiring_cache;
-pub(crate) mod grpc_timeout;
 pub(crate) mod operation_count;
 pub mod ordered_watch;
 

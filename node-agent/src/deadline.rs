@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ebs_csi_proto::caller_timeout;
 use tonic::metadata::MetadataMap;
 
 /// The longest wait when the caller gives no limit.
@@ -21,18 +22,11 @@ impl Deadline {
     /// answer.
     #[must_use]
     pub fn of(metadata: &MetadataMap) -> Self {
-        let timeout = metadata
-            .get("grpc-timeout")
-            .and_then(|value| value.to_str().ok())
-            .and_then(parse_timeout);
-        match timeout {
-            Some(timeout) => {
-                let timeout = timeout.min(LONGEST);
-                Self {
-                    at: Instant::now() + (timeout - margin(timeout)),
-                    chosen_by_caller: true,
-                }
-            }
+        match caller_timeout::of(metadata) {
+            Some(timeout) => Self {
+                at: Instant::now() + timeout.min(LONGEST),
+                chosen_by_caller: true,
+            },
             None => Self::after(WITHOUT_LIMIT),
         }
     }
@@ -74,68 +68,9 @@ impl Deadline {
     }
 }
 
-/// Returns a tenth of the time, at least 5 ms and at most a second: enough for a local answer, but
-/// a small part of a short limit.
-fn margin(timeout: Duration) -> Duration {
-    (timeout / 10)
-        .clamp(Duration::from_millis(5), Duration::from_secs(1))
-        .min(timeout)
-}
-
-/// Parses `TimeoutValue TimeoutUnit` of gRPC over HTTP/2: up to eight digits and one of H, M, S, m,
-/// u, n.
-fn parse_timeout(text: &str) -> Option<Duration> {
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let value: u64 = digits.parse().ok()?;
-    Some(match unit {
-        "H" => Duration::from_secs(value * 3600),
-        "M" => Duration::from_secs(value * 60),
-        "S" => Duration::from_secs(value),
-        "m" => Duration::from_millis(value),
-        "u" => Duration::from_micros(value),
-        "n" => Duration::from_nanos(value),
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    #[test]
-    fn only_valid_grpc_timeout_values_are_parsed() {
-        let rows = [
-            ("1H", Some(Duration::from_secs(3600))),
-            ("2M", Some(Duration::from_secs(120))),
-            ("30S", Some(Duration::from_secs(30))),
-            ("1500m", Some(Duration::from_millis(1500))),
-            ("10u", Some(Duration::from_micros(10))),
-            ("99999999n", Some(Duration::from_nanos(99_999_999))),
-            ("", None),
-            ("m", None),
-            ("10", None),
-            ("-1S", None),
-            ("123456789S", None),
-            ("1é", None),
-        ];
-        for (text, want) in rows {
-            assert_eq!(parse_timeout(text), want, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn deadline_margin_never_exceeds_timeout_or_1_second() {
-        for milliseconds in [0, 1, 4, 5, 50, 1000, 120_000] {
-            let timeout = Duration::from_millis(milliseconds);
-            assert!(margin(timeout) <= timeout);
-            assert!(margin(timeout) <= Duration::from_secs(1));
-        }
-    }
 
     #[test]
     fn missing_timeout_defaults_and_long_timeout_is_capped() {
@@ -146,12 +81,5 @@ mod tests {
         metadata.insert("grpc-timeout", "99999999H".parse().unwrap());
         let deadline = Deadline::of(&metadata);
         assert!(deadline.chosen_by_caller() && deadline.left() <= LONGEST);
-    }
-
-    proptest! {
-        #[test]
-        fn arbitrary_timeout_text_never_panics(text in ".{0,12}") {
-            let _ = parse_timeout(&text);
-        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! The crate holds the CSI socket code that the controller and the node-agent share.
 
+pub mod caller_timeout;
 pub mod capability;
 pub mod capacity;
 pub mod endpoint;

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::safe_detach::safe_detach_server::{self, SafeDetachServer};
 use ebs_csi_proto::safe_detach::{
     Ask, BreakGlassRequest, BreakGlassResponse, FenceRequest, FenceResponse, Outcome,
@@ -29,7 +30,6 @@ use super::testimony::Testimony;
 use super::{checks, peers, verdict_text};
 use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, LookResult, PowerOff, Timestamp};
 use crate::metrics::Metrics;
-use crate::operation::grpc_timeout;
 use crate::request::Pair;
 
 /// How long a call without its own deadline waits for EC2.
@@ -56,7 +56,7 @@ impl Service {
     }
 
     fn ec2<T>(&self, request: &Request<T>) -> Ec2 {
-        let patience = grpc_timeout::of(request).unwrap_or(PATIENCE);
+        let patience = caller_timeout::of(request.metadata()).unwrap_or(PATIENCE);
         self.ec2.by(Instant::now() + patience)
     }
 

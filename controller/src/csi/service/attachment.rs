@@ -1,5 +1,6 @@
 //! RPCs about a volume and a node.
 
+use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::observe::note;
 use tonic::{Request, Response};
@@ -7,7 +8,6 @@ use tonic::{Request, Response};
 use super::{Controller, RpcResult};
 use crate::csi::node_local;
 use crate::csi::publish_context;
-use crate::operation::grpc_timeout;
 use crate::request::{self, Publish, node_local_handle};
 
 /// ControllerPublishVolume.
@@ -15,7 +15,7 @@ pub(super) async fn publish(
     this: &Controller,
     request: Request<csi::ControllerPublishVolumeRequest>,
 ) -> RpcResult<csi::ControllerPublishVolumeResponse> {
-    let patience = grpc_timeout::of(&request);
+    let patience = caller_timeout::of(request.metadata());
     let wire = request.get_ref();
     note("volume.id", &wire.volume_id);
     note("node.id", &wire.node_id);
@@ -40,7 +40,7 @@ pub(super) async fn unpublish(
     this: &Controller,
     request: Request<csi::ControllerUnpublishVolumeRequest>,
 ) -> RpcResult<csi::ControllerUnpublishVolumeResponse> {
-    let patience = grpc_timeout::of(&request);
+    let patience = caller_timeout::of(request.metadata());
     let wire = request.get_ref();
     note("volume.id", &wire.volume_id);
     note("node.id", &wire.node_id);

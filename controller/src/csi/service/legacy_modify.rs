@@ -1,6 +1,7 @@
 //! The service of the volume modifier, the sidecar that preceded ControllerModifyVolume: the same
 //! change under other names.
 
+use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::modify::{
     GetCsiDriverModificationCapabilityRequest, GetCsiDriverModificationCapabilityResponse,
     ModifyVolumePropertiesRequest, ModifyVolumePropertiesResponse, modify_server,
@@ -9,7 +10,6 @@ use ebs_csi_proto::observe::note;
 use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
-use crate::operation::grpc_timeout;
 use crate::request;
 
 #[tonic::async_trait]
@@ -25,7 +25,7 @@ impl modify_server::Modify for Controller {
         &self,
         request: Request<ModifyVolumePropertiesRequest>,
     ) -> RpcResult<ModifyVolumePropertiesResponse> {
-        let patience = grpc_timeout::of(&request);
+        let patience = caller_timeout::of(request.metadata());
         let wire = request.get_ref();
         note("volume.id", &wire.name);
         request::present("name", &wire.name)?;

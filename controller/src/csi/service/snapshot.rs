@@ -1,6 +1,7 @@
 //! RPCs about a snapshot.
 
 use ebs_csi_proto::Failure;
+use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::observe::note;
 use ebs_csi_wire::{SnapshotId, VolumeId};
@@ -8,7 +9,6 @@ use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
 use crate::ec2::{Snapshot, SnapshotState};
-use crate::operation::grpc_timeout;
 use crate::request::listing::PageRequest;
 use crate::request::{self, CreateSnapshot};
 
@@ -17,7 +17,7 @@ pub(super) async fn create(
     this: &Controller,
     request: Request<csi::CreateSnapshotRequest>,
 ) -> RpcResult<csi::CreateSnapshotResponse> {
-    let patience = grpc_timeout::of(&request);
+    let patience = caller_timeout::of(request.metadata());
     let asked = CreateSnapshot::parse(request.get_ref())?;
     note("request.name", &asked.name);
     note("volume.id", asked.volume.as_str());
@@ -33,7 +33,7 @@ pub(super) async fn delete(
     this: &Controller,
     request: Request<csi::DeleteSnapshotRequest>,
 ) -> RpcResult<csi::DeleteSnapshotResponse> {
-    let patience = grpc_timeout::of(&request);
+    let patience = caller_timeout::of(request.metadata());
     let id = &request.get_ref().snapshot_id;
     note("snapshot.id", id);
     if let Some(id) = request::delete("snapshot_id", id)? {

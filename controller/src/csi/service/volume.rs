@@ -1,5 +1,6 @@
 //! RPCs about a volume.
 
+use ebs_csi_proto::caller_timeout;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::observe::note;
 use ebs_csi_proto::{Capability, Condition, Failure};
@@ -10,7 +11,6 @@ use super::{Controller, RpcResult};
 use crate::csi::node_local;
 use crate::ec2::Volume;
 use crate::ec2::csi_failure::failure;
-use crate::operation::grpc_timeout;
 use crate::request::topology;
 use crate::request::{self, CreateVolume, Expand, node_local_handle};
 
@@ -19,7 +19,7 @@ pub(super) async fn create(
     this: &Controller,
     request: Request<csi::CreateVolumeRequest>,
 ) -> RpcResult<csi::CreateVolumeResponse> {
-    let patience = grpc_timeout::of(&request);
+    let patience = caller_timeout::of(request.metadata());
     let mut request = request;
     if let Some(requirement) = &mut request.get_mut().accessibility_requirements {
         own_outposts(this, requirement).await?;
@@ -70,7 +70,7 @@ pub(super) async fn delete(
     this: &Controller,
     request: Request<csi::DeleteVolumeRequest>,
 ) -> RpcResult<csi::DeleteVolumeResponse> {
-    let patience = grpc_timeout::of(&request);
+    let patience = caller_timeout::of(request.metadata());
     let id = &request.get_ref().volume_id;
     note("volume.id", id);
     if let Some(id) = request::delete("volume_id", id)? {
@@ -120,7 +120,7 @@ pub(super) async fn expand(
     this: &Controller,
     request: Request<csi::ControllerExpandVolumeRequest>,
 ) -> RpcResult<csi::ControllerExpandVolumeResponse> {
-    let patience = grpc_timeout::of(&request);
+    let patience = caller_timeout::of(request.metadata());
     note("volume.id", &request.get_ref().volume_id);
     let asked = Expand::parse(request.get_ref())?;
     let volume = match asked.size {
@@ -142,7 +142,7 @@ pub(super) async fn modify(
     this: &Controller,
     request: Request<csi::ControllerModifyVolumeRequest>,
 ) -> RpcResult<csi::ControllerModifyVolumeResponse> {
-    let patience = grpc_timeout::of(&request);
+    let patience = caller_timeout::of(request.metadata());
     let wire = request.get_ref();
     note("volume.id", &wire.volume_id);
     let (volume, attributes) = request::modify(&wire.volume_id, &wire.mutable_parameters)?;
