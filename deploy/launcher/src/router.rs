@@ -17,11 +17,15 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustix::io::Errno;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 use crate::route::{self, Backend};
+
+/// The pause before the next accept when no descriptor or memory is left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
@@ -139,6 +143,11 @@ pub async fn serve(
                 Ok((stream, _)) => stream,
                 // The peer closed the connection before the accept.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(e) if is_exhausted(&e) => {
+                    tracing::warn!(error = %e, "a connection waits until others have ended");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
                 Err(e) => return Err(e),
             },
         };
@@ -154,6 +163,15 @@ pub async fn serve(
         tracing::warn!("calls were still running after the grace period; their callers will retry");
     }
     Ok(())
+}
+
+/// Returns whether the process or the machine has no descriptor or memory left for a connection
+/// (accept(2)).
+fn is_exhausted(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
 }
 
 async fn converse(stream: UnixStream, router: Arc<Router>, mut stopping: watch::Receiver<bool>) {

@@ -5,18 +5,19 @@ use crate::state::resources::instance::Instance;
 use crate::state::resources::instance::mac;
 use crate::time::Millis;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 /// The maximum lifetime of a session token, in seconds.
 const MAX_TTL: u64 = 21_600;
 
-/// The maximum number of tokens; beyond that, a new token replaces the lexically first.
+/// The maximum number of tokens; beyond that, a new token replaces the oldest.
 const MAX_TOKENS: usize = 1_000;
 
 /// The session tokens of one instance's metadata service.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    tokens: BTreeMap<String, Millis>,
+    /// Each token with its end, the oldest first.
+    tokens: VecDeque<(String, Millis)>,
 }
 
 /// A reply: status and body.
@@ -55,19 +56,20 @@ impl Sessions {
         else {
             return answer(400, "");
         };
-        self.tokens.retain(|_, until| *until > now);
+        self.tokens.retain(|(_, until)| *until > now);
         if self.tokens.len() >= MAX_TOKENS {
-            self.tokens.pop_first();
+            self.tokens.pop_front();
         }
-        self.tokens.insert(fresh.clone(), now.plus(ttl * 1000));
+        self.tokens.push_back((fresh.clone(), now.plus(ttl * 1000)));
         answer(200, fresh)
     }
 
     /// Returns whether a read with this token is permitted.
     pub(super) fn allows(&self, token: Option<&str>, now: Millis) -> bool {
+        let known = |token: &str| self.tokens.iter().find(|(one, _)| one == token);
         token
-            .and_then(|t| self.tokens.get(t))
-            .is_some_and(|until| *until > now)
+            .and_then(known)
+            .is_some_and(|(_, until)| *until > now)
     }
 }
 
@@ -164,6 +166,17 @@ mod tests {
                 && !s.allows(None, Millis(0))
                 && !s.allows(Some("u"), Millis(0))
         );
+    }
+
+    #[test]
+    fn newest_token_replaces_oldest_beyond_limit() {
+        let mut s = Sessions::default();
+        let now = Millis(0);
+        for token in (0..=MAX_TOKENS).rev() {
+            s.put(Some("60"), false, format!("{token:04}"), now);
+        }
+        let oldest = format!("{MAX_TOKENS:04}");
+        assert!(s.allows(Some("0000"), now) && !s.allows(Some(&oldest), now));
     }
 
     #[test]
