@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn margin_is_a_tenth_within_5_and_100_ms() {
+    fn margin_is_tenth_within_5_and_100_ms() {
         assert_eq!(of(&MetadataMap::new()), None);
         for (timeout, left) in [(10_000, 9_900), (100, 90), (20, 15), (3, 0)] {
             let mut request = tonic::Request::new(());

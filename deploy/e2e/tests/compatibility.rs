@@ -138,10 +138,11 @@ fn compatibility_page_matches_its_rows() {
 fn render(page: &Page) -> String {
     let mut out = String::from(
         "# Compatibility with the Go driver\n\n\
-         What a user of `aws-ebs-csi-driver` v1.64 can rely on, and the tests that show it. *same*: as there. *better*: a defect of it that is\n\
-         fixed here, or a feature that it lacks. *left out*: refused on purpose, with the reason. *not yet*: a known gap.\n\n\
-         Generated from `compatibility.toml` by `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test compatibility`; `./deploy/test` fails when a\n\
-         test named here does not exist.\n",
+         What a user of `aws-ebs-csi-driver` v1.64 can rely on, and the tests that show it. *same*: the\n\
+         same behaviour. *better*: a defect of that driver is fixed here, or that driver lacks the\n\
+         feature. *left out*: refused on purpose, with the reason. *not yet*: a known gap.\n\n\
+         Generated from `compatibility.toml` by `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test\n\
+         compatibility`; `./deploy/test` fails when a test named here does not exist.\n",
     );
     let count = |against| {
         page.part

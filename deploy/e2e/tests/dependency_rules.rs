@@ -82,11 +82,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "ebs-csi-bench",
-        &[
-            "ebs-csi-proto",
-            "ebs-csi-wire",
-            "ebs-csi-sandbox",
-        ],
+        &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-sandbox"],
     ),
     ("ebs-csi-images", &[]),
 ];

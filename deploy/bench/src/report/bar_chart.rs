@@ -41,7 +41,7 @@ fn draw(figure: &Figure, file: &Path) -> Result<(), Box<dyn std::error::Error + 
     let area = SVGBackend::new(file, (WIDTH, height)).into_drawing_area();
     area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
-        .caption(&figure.title, ("sans-serif", 16))
+        .caption(&figure.title, ("sans-serif", 20))
         .margin(8)
         .x_label_area_size(36)
         .y_label_area_size(LABELS)
@@ -49,10 +49,14 @@ fn draw(figure: &Figure, file: &Path) -> Result<(), Box<dyn std::error::Error + 
     chart
         .configure_mesh()
         .disable_y_mesh()
+        .light_line_style(TRANSPARENT)
+        .label_style(("sans-serif", 15))
         .x_desc(&figure.unit)
         .y_labels(rows.len())
         .y_label_formatter(&|place| match place {
-            SegmentValue::CenterOf(at) => rows.get(*at).map_or(String::new(), |row| row.label.clone()),
+            SegmentValue::CenterOf(at) => {
+                rows.get(*at).map_or(String::new(), |row| row.label.clone())
+            }
             _ => String::new(),
         })
         .draw()?;
@@ -68,7 +72,10 @@ fn draw(figure: &Figure, file: &Path) -> Result<(), Box<dyn std::error::Error + 
     chart.draw_series(rows.iter().enumerate().map(|(at, row)| {
         let s = &row.summary;
         let middle = SegmentValue::CenterOf(at);
-        PathElement::new([(s.median, middle.clone()), (s.p99.max(s.median), middle)], BLACK)
+        PathElement::new(
+            [(s.median, middle.clone()), (s.p99.max(s.median), middle)],
+            BLACK,
+        )
     }))?;
     area.present()?;
     Ok(())

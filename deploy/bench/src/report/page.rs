@@ -157,7 +157,11 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
 }
 
 fn one(page: &mut String, figure: &Figure, reason: Option<&str>, pictures: &str) {
-    let rows: Vec<String> = figure.rows.iter().map(|row| in_words(row, &figure.unit)).collect();
+    let rows: Vec<String> = figure
+        .rows
+        .iter()
+        .map(|row| in_words(row, &figure.unit))
+        .collect();
     let _ = writeln!(
         page,
         "\n<a id=\"{}\"></a>**{}.** {}.",
@@ -227,7 +231,10 @@ mod tests {
             page.contains("| [bad](#bad) | 2.00 ms | - | median ≤ 1.00 ms | [**missed**](#bad) |"),
             "{page}"
         );
-        assert!(page.contains("**bad.** **driver** 2.00 ms.\n\nBecause.\n"), "{page}");
+        assert!(
+            page.contains("**bad.** **driver** 2.00 ms.\n\nBecause.\n"),
+            "{page}"
+        );
         assert!(!page.contains("No.") && !page.contains("busy"));
 
         // On a busy machine a target in milliseconds is neither met nor missed.

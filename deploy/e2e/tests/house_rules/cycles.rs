@@ -32,13 +32,17 @@ impl Source {
     fn leaves(&mut self, tree: &UseTree, before: &[String], is_public: bool) {
         let with = |name: String| [before, &[name]].concat();
         match tree {
-            UseTree::Path(path) => self.leaves(&path.tree, &with(path.ident.to_string()), is_public),
+            UseTree::Path(path) => {
+                self.leaves(&path.tree, &with(path.ident.to_string()), is_public)
+            }
             UseTree::Group(group) => {
                 for item in &group.items {
                     self.leaves(item, before, is_public);
                 }
             }
-            UseTree::Name(name) if name.ident == "self" => self.leaf(before.to_vec(), None, is_public),
+            UseTree::Name(name) if name.ident == "self" => {
+                self.leaf(before.to_vec(), None, is_public)
+            }
             UseTree::Name(name) => self.leaf(with(name.ident.to_string()), None, is_public),
             UseTree::Rename(renamed) => {
                 let name = Some(renamed.rename.to_string());
@@ -108,7 +112,11 @@ impl<'ast> Visit<'ast> for Source {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names: Vec<String> = path.segments.iter().map(|one| one.ident.to_string()).collect();
+        let names: Vec<String> = path
+            .segments
+            .iter()
+            .map(|one| one.ident.to_string())
+            .collect();
         if names.len() > 1 {
             self.paths.push((self.inline.clone(), names));
         }
@@ -123,7 +131,10 @@ fn modules(folder: &Path) -> BTreeMap<Module, Source> {
     let mut folders = vec![(folder.to_owned(), Module::new())];
     while let Some((folder, above)) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder").flatten() {
-            let (path, name) = (entry.path(), entry.file_name().into_string().expect("UTF-8"));
+            let (path, name) = (
+                entry.path(),
+                entry.file_name().into_string().expect("UTF-8"),
+            );
             if path.is_dir() {
                 folders.push((path, [above.as_slice(), &[name]].concat()));
                 continue;
@@ -143,7 +154,12 @@ fn modules(folder: &Path) -> BTreeMap<Module, Source> {
 }
 
 /// The module in which a path that is written in `module` ends; None outside of the crate.
-fn resolve(modules: &BTreeMap<Module, Source>, module: &[String], path: &[String], hops: u8) -> Option<Module> {
+fn resolve(
+    modules: &BTreeMap<Module, Source>,
+    module: &[String],
+    path: &[String],
+    hops: u8,
+) -> Option<Module> {
     let first = path.first()?;
     let mut absolute = match first.as_str() {
         "crate" => path[1..].to_vec(),
@@ -154,14 +170,18 @@ fn resolve(modules: &BTreeMap<Module, Source>, module: &[String], path: &[String
         }
         _ => {
             let child = [module, &path[..1]].concat();
-            modules.contains_key(&child).then(|| [module, path].concat())?
+            modules
+                .contains_key(&child)
+                .then(|| [module, path].concat())?
         }
     };
     let mut rest = Vec::new();
     while !modules.contains_key(&absolute) {
         rest.insert(0, absolute.pop()?);
     }
-    let reexported = rest.first().and_then(|name| modules[&absolute].reexports.get(name));
+    let reexported = rest
+        .first()
+        .and_then(|name| modules[&absolute].reexports.get(name));
     match reexported {
         Some(path) if hops > 0 => {
             let path = [path.as_slice(), &rest[1..]].concat();
@@ -196,7 +216,7 @@ fn cycle(imports: &BTreeMap<&Module, BTreeSet<Module>>, from: &Module) -> Option
     let mut passed = BTreeSet::new();
     while let Some(way) = ways.pop() {
         for next in &imports[way.last()?] {
-            let longer = [way.as_slice(), &[next.clone()]].concat();
+            let longer = [way.as_slice(), std::slice::from_ref(next)].concat();
             if next == from {
                 return Some(longer);
             }
@@ -209,7 +229,7 @@ fn cycle(imports: &BTreeMap<&Module, BTreeSet<Module>>, from: &Module) -> Option
 }
 
 /// Returns the first cycle of the crate whose sources are in this folder, as text.
-pub fn first(folder: &Path) -> Option<String> {
+pub(crate) fn first(folder: &Path) -> Option<String> {
     let modules = modules(folder);
     let imports = imports(&modules);
     let way = modules.keys().find_map(|module| cycle(&imports, module))?;

@@ -254,7 +254,10 @@ fn test_names_have_at_most_8_words() {
             };
             let words = name.split('_').count();
             let shown = path.display();
-            assert!(!is_test || words <= WORDS, "{shown}: {name} has {words} words");
+            assert!(
+                !is_test || words <= WORDS,
+                "{shown}: {name} has {words} words"
+            );
             is_test = false;
         }
     }
@@ -269,11 +272,18 @@ fn comments_and_pages_end_at_column_100() {
     for path in tracked(&[".rs"]).into_iter().filter(|p| !is_generated(p)) {
         for (at, line) in read(&path).lines().enumerate() {
             let is_comment = line.trim_start().starts_with("//");
-            assert!(!is_comment || !is_long(line), "{}:{}", path.display(), at + 1);
+            assert!(
+                !is_comment || !is_long(line),
+                "{}:{}",
+                path.display(),
+                at + 1
+            );
         }
     }
     // Generated from measurements.
-    let pages = tracked(&[".md"]).into_iter().filter(|p| !p.ends_with("performance.md"));
+    let pages = tracked(&[".md"])
+        .into_iter()
+        .filter(|p| !p.ends_with("performance.md"));
     for path in pages {
         let mut is_code = false;
         for (at, line) in read(&path).lines().enumerate() {
@@ -319,7 +329,10 @@ fn modules_import_each_other_without_cycles() {
 fn each_declared_dependency_is_named_in_code() {
     let manifests = tracked(&["Cargo.toml"]);
     let folder = |manifest: &Path| manifest.parent().unwrap_or(Path::new("")).to_owned();
-    for manifest in manifests.iter().filter(|path| !folder(path).ends_with("fuzz")) {
+    for manifest in manifests
+        .iter()
+        .filter(|path| !folder(path).ends_with("fuzz"))
+    {
         let crates_beneath = manifests.iter().map(|path| folder(path));
         let beneath: Vec<PathBuf> = crates_beneath
             .filter(|other| *other != folder(manifest) && other.starts_with(folder(manifest)))

@@ -67,9 +67,7 @@ impl Sessions {
     /// Returns whether a read with this token is permitted.
     pub(super) fn allows(&self, token: Option<&str>, now: Millis) -> bool {
         let known = |token: &str| self.tokens.iter().find(|(one, _)| one == token);
-        token
-            .and_then(known)
-            .is_some_and(|(_, until)| *until > now)
+        token.and_then(known).is_some_and(|(_, until)| *until > now)
     }
 }
 

@@ -2,9 +2,9 @@
 //! virtual machine has a disk that can disappear: an NVMe controller, which the simulated `/sys`
 //! shows as a Xen disk, because QEMU's controller has neither EC2's model nor its serial.
 use crate::deaths::crashes::{EXAMINED, FORMAT, in_a_runner, signal};
+use crate::disks::xen::told;
 use crate::rig::{LONG, Rig, block_target, done, shell, staged, staging, target, volume};
 use crate::virtual_machine::{plug_the_disk_in, pull_the_disk};
-use crate::disks::xen::told;
 use ebs_csi_wire::{Disk, FsType, Operation, Origin, PublishBlock, Unpublish, Unstage, VolumeId};
 use rustix::process::Signal;
 use std::fs;
