@@ -692,7 +692,7 @@ fn chart_lists_match_those_in_program_sources() {
     assert_eq!(define("_refusals.tpl", "ebs.parameters"), known);
 
     let settings = read("mount-helper/src/settings.rs");
-    let help = settings.split_once("pub const HELP").expect("HELP").1;
+    let help = settings.split_once("const HELP").expect("HELP").1;
     let help = help.split_once("\";").expect("its end").0;
     let mut flags: BTreeSet<String> = help
         .lines()
