@@ -22,7 +22,7 @@ pub(crate) enum Act {
     RemoveFile,
 }
 
-/// Mode of a directory that this process made on the way to a target. The mode distinguishes these
+/// Mode of a directory that was made on the way to a target. The mode distinguishes these
 /// directories from others for every later process: in a directory that only root may write to, the
 /// sticky bit has no other effect, and kubelet never sets it.
 pub(crate) const MADE_HERE: u32 = 0o1755;
