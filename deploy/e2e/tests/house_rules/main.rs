@@ -327,7 +327,7 @@ fn modules_import_each_other_without_cycles() {
 /// The fuzz targets include files of other crates.
 #[test]
 fn each_declared_dependency_is_named_in_code() {
-    let manifests = tracked(&["Cargo.toml"]);
+    let (manifests, sources) = (tracked(&["Cargo.toml"]), tracked(&[".rs"]));
     let folder = |manifest: &Path| manifest.parent().unwrap_or(Path::new("")).to_owned();
     for manifest in manifests
         .iter()
@@ -338,10 +338,10 @@ fn each_declared_dependency_is_named_in_code() {
             .filter(|other| *other != folder(manifest) && other.starts_with(folder(manifest)))
             .collect();
         let mut code = String::new();
-        for path in tracked(&[".rs"]) {
+        for path in &sources {
             let is_its = path.starts_with(folder(manifest));
             if is_its && !beneath.iter().any(|other| path.starts_with(other)) {
-                code += &read(&path);
+                code += &read(path);
             }
         }
         let words: BTreeSet<&str> = code
