@@ -22,6 +22,9 @@ pub struct LoopDevice {
 /// The identifier does not matter, because nothing looks this file system up.
 const UUID: [u8; 16] = *b"bare loop device";
 
+/// strerror(3) of EBUSY.
+const BUSY: &str = "Device or resource busy";
+
 /// Makes the block device at `node` read as zeros again, like a new one.
 ///
 /// # Errors
@@ -91,9 +94,18 @@ impl LoopDevice {
             DISK => disk.as_ref(),
             other => other,
         });
-        let began = Instant::now();
-        run(Command::new(program).args(arguments))?;
-        Ok(began.elapsed())
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let patience = Instant::now() + Duration::from_secs(5);
+        loop {
+            let began = Instant::now();
+            match run(&mut command) {
+                // A process that lost the race for a free loop device claims it for a moment:
+                // drivers/block/loop.c, loop_configure.
+                Err(e) if e.to_string().contains(BUSY) && Instant::now() < patience => {}
+                result => return result.map(|_| began.elapsed()),
+            }
+        }
     }
 
     /// Returns the time of [`format`](Self::format) and [`mount`](Self::mount).

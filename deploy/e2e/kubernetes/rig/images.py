@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+DRIVER, TAG = "rig.test/ebs-csi", "rig"
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter")
 
 
@@ -17,12 +18,17 @@ class Images:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._packer = rig.built / "ebs-csi-images"
 
-    def build(self):
+    def build(self, driver_images=None):
+        """Makes every archive; those of the driver are taken from this directory where it is given."""
         rig = self._rig
-        subprocess.run([
-            rig.source / "deploy/images/build", "--profile", rig.profile,
-            "--output", self.directory, "--repository", "rig.test/ebs-csi", "--tag", "rig",
-        ], check=True)
+        if driver_images:
+            for archive in Path(driver_images).glob("*.tar"):
+                shutil.copy(archive, self.directory)
+        else:
+            subprocess.run([
+                rig.source / "deploy/images/build", "--profile", rig.profile,
+                "--output", self.directory, "--repository", DRIVER, "--tag", TAG,
+            ], check=True)
         for sidecar in SIDECARS:
             program, archive = rig.programs / sidecar, self.directory / f"{sidecar}.tar"
             if archive.exists() and archive.stat().st_mtime > program.stat().st_mtime:
