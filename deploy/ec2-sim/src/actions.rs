@@ -29,7 +29,6 @@ use snapshot::{
 use volume::{
     attach_volume, copy_volumes, create_volume, delete_volume, describe_volume_status,
     describe_volumes, describe_volumes_modifications, detach_volume, modify_volume,
-    modify_volume_attribute,
 };
 
 /// The settings that apply to every call.
@@ -109,7 +108,6 @@ const ACTIONS: &[(&str, Handler)] = &[
         lock_snapshot::describe_locked_snapshots,
     ),
     ("DescribeSnapshots", describe_snapshots::describe_snapshots),
-    ("DescribeTags", tagging::describe_tags),
     (
         "DescribeVolumeStatus",
         describe_volume_status::describe_volume_status,
@@ -120,17 +118,9 @@ const ACTIONS: &[(&str, Handler)] = &[
         describe_volumes_modifications::describe_volumes_modifications,
     ),
     ("DetachVolume", detach_volume::detach_volume),
-    (
-        "DisableFastSnapshotRestores",
-        fast_snapshot_restores::disable,
-    ),
     ("EnableFastSnapshotRestores", fast_snapshot_restores::enable),
     ("LockSnapshot", lock_snapshot::lock_snapshot),
     ("ModifyVolume", modify_volume::modify_volume),
-    (
-        "ModifyVolumeAttribute",
-        modify_volume_attribute::modify_volume_attribute,
-    ),
     ("StartInstances", power::start_instances),
     ("StopInstances", power::stop_instances),
     ("TerminateInstances", power::terminate_instances),

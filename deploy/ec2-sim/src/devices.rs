@@ -39,7 +39,7 @@ pub enum Release {
     Held,
 }
 
-/// The simulated devices. Every method can be repeated: after a crash the simulator calls the
+/// The simulated devices. Every method can be repeated: after an error the simulator calls the
 /// method again.
 pub trait Devices: Send {
     /// Returns `none`, `file` or `loop`.

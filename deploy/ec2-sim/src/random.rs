@@ -1,10 +1,8 @@
 //! A small seeded generator: the same seed gives the same sequence on every machine.
 
-use serde::{Deserialize, Serialize};
-
 /// SplitMix64: a counter that passes through a mixing function (Steele, Lea, Flood: "Fast
 /// splittable pseudorandom number generators", 2014).
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone)]
 pub struct Random {
     state: u64,
 }

@@ -140,8 +140,7 @@ impl Server {
             std::fs::canonicalize(&options.state_dir).map_err(|e| dir_error(e.to_string()))?;
         let devices = devices::open(options.devices, &state_dir)
             .map_err(|e| dir_error(format!("--devices: {e}")))?;
-        let not_before = state_dir::last_instant(&state_dir).map_err(SimError::from)?;
-        let clock = Clock::start(&options.scenario.clock, not_before);
+        let clock = Clock::start(&options.scenario.clock);
         let sim = Sim::new(&options.scenario, devices, Some(&state_dir), clock.now())?;
         let shared = Arc::new(Shared {
             sim: Mutex::new(sim),

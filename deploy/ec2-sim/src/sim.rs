@@ -28,7 +28,6 @@ use crate::state::ids::Ids;
 use crate::state::invariants::Invariants;
 use crate::state::realm::Realm;
 use crate::state::resources::instance::Instance;
-use crate::state::store::{Change, Store, StoreError};
 use crate::time::Millis;
 use crate::time::latency::{Latency, LatencyError};
 use crate::wire::signature::Signed;
@@ -100,7 +99,7 @@ pub struct Sim {
     /// The invariants, which must never be violated.
     pub invariants: Invariants,
     pub(crate) devices: Box<dyn Devices>,
-    store: Option<Store>,
+    /// The ids that instances have or had.
     seeded: BTreeSet<String>,
     /// The staleness of reads.
     pub consistency: Consistency,
@@ -108,8 +107,6 @@ pub struct Sim {
     /// The requests that the simulator itself sends later.
     later: BTreeMap<(Millis, u64), PlannedRequest>,
     planned: u64,
-    issued_on_disk: u64,
-    seeded_on_disk: usize,
 }
 
 impl std::fmt::Debug for Sim {
@@ -130,19 +127,16 @@ pub enum SimError {
     /// The scenario's latency model is invalid.
     #[error("scenario: {0}")]
     Latency(#[from] LatencyError),
-    /// The state on disk cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
     /// The devices or the journal failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
 
 impl Sim {
-    /// Starts from a scenario, or continues with the state in `state_dir`.
+    /// Starts from a scenario. The journal is also written to a file in `state_dir`.
     ///
     /// # Errors
-    /// Fails if the scenario contradicts itself, or if the state on disk cannot be used.
+    /// Fails if the scenario contradicts itself, or if the journal's file cannot be created.
     pub fn new(
         scenario: &Scenario,
         devices: Box<dyn Devices>,
@@ -152,26 +146,12 @@ impl Sim {
         scenario.check()?;
         let mut latency = Latency::new(&scenario.profile, scenario.seed)?;
         latency.change(&scenario.latency)?;
-        let (store, loaded, journal) = match state_dir {
-            Some(dir) => {
-                let (store, loaded) = Store::open(dir)?;
-                (Some(store), loaded, Journal::open(dir)?)
-            }
-            None => (
-                None,
-                crate::state::store::Loaded::default(),
-                Journal::default(),
-            ),
-        };
+        let journal = state_dir.map_or_else(|| Ok(Journal::default()), Journal::create)?;
         let mut sim = Self {
             realms: Vec::new(),
             keys: BTreeMap::new(),
-            ids: loaded.ids.unwrap_or_else(|| Ids::new(scenario.seed)),
-            // Request ids must differ between runs on one state directory.
-            request_ids: Random::new(
-                scenario.seed ^ journal.last_seq().rotate_left(32),
-                "requests",
-            ),
+            ids: Ids::new(scenario.seed),
+            request_ids: Random::new(scenario.seed, "requests"),
             latency,
             limits: scenario.limits.clone(),
             iam: Iam::new(scenario.iam.clone(), scenario.seed),
@@ -180,8 +160,7 @@ impl Sim {
             statistics: Statistics::default(),
             invariants: Invariants::default(),
             devices,
-            store,
-            seeded: loaded.seeded.into_iter().collect(),
+            seeded: BTreeSet::new(),
             consistency: Consistency::new(scenario.consistency, scenario.seed),
             rules: Rules {
                 quotas: scenario.quotas.clone(),
@@ -197,8 +176,6 @@ impl Sim {
             },
             later: BTreeMap::new(),
             planned: 0,
-            issued_on_disk: 0,
-            seeded_on_disk: 0,
         };
         for rule in &scenario.faults {
             sim.faults.add(rule.clone(), now);
@@ -211,92 +188,31 @@ impl Sim {
                 sim.keys.insert(key, seed.account.clone());
             }
         }
-        for record in loaded.records {
-            let Some(realm) = sim.realms.iter_mut().find(|r| r.name() == record.realm) else {
-                return Err(ScenarioError::Other(format!(
-                    "the state directory knows {}, which the scenario does not have: use the scenario with which it was made",
-                    record.realm
-                ))
-                .into());
-            };
-            realm
-                .restore(&record.key, record.value)
-                .map_err(|e| ScenarioError::Other(format!("state of {:?}: {e}", record.key)))?;
-        }
         for (index, seed) in scenario.realms().into_iter().enumerate() {
             for instance in seed.instances {
                 sim.seed_instance(index, &instance, now)?;
             }
         }
-        sim.rebuild(now)?;
         sim.invariants
             .limits_begin(&sim.realms, &sim.rules.quotas, now);
-        sim.rewrite(now)?;
         sim.settle(now);
         Ok(sim)
     }
 
-    /// Rewrites the whole state.
-    fn rewrite(&mut self, now: Millis) -> Result<(), StoreError> {
-        if let Some(store) = &mut self.store {
-            let seeded: Vec<String> = self.seeded.iter().cloned().collect();
-            store.rewrite(now, &self.ids, &seeded, &mut self.realms)?;
-        }
-        self.issued_on_disk = self.ids.issued();
-        self.seeded_on_disk = self.seeded.len();
-        Ok(())
-    }
-
-    /// Writes the changes to disk. If the write fails, the process exits, because it must not
-    /// answer with a change that would be lost.
+    /// Checks the invariants of what has changed, and keeps the versions that stale reads show.
     pub(crate) fn commit(&mut self, now: Millis) {
-        let mut changes = Vec::new();
         let keep_ms = self.consistency.keep_ms(self.faults.most_stale());
         for realm in &mut self.realms {
             let changed = realm.take_changes();
             if keep_ms > 0 {
-                realm.note_history(changed.iter().map(|(k, _)| k), now, keep_ms);
+                realm.note_history(changed.iter(), now, keep_ms);
             }
             realm.keep_history(keep_ms);
-            if changed.is_empty() {
-                continue;
+            if !changed.is_empty() {
+                self.invariants
+                    .check(realm, &self.rules.quotas, changed.iter(), now);
             }
-            let quotas = &self.rules.quotas;
-            self.invariants
-                .check(realm, quotas, changed.iter().map(|(k, _)| k), now);
-            let name = realm.name();
-            changes.extend(changed.into_iter().map(|(key, value)| Change {
-                realm: name.clone(),
-                key,
-                value,
-            }));
         }
-        if let Err(error) = self.write(now, changes) {
-            tracing::error!(%error, "the state cannot be written: ending, so that nothing is answered that would be forgotten");
-            std::process::exit(1);
-        }
-    }
-
-    fn write(&mut self, now: Millis, changes: Vec<Change>) -> Result<(), StoreError> {
-        let ids = (self.ids.issued() != self.issued_on_disk).then_some(&self.ids);
-        if changes.is_empty() && ids.is_none() {
-            return Ok(());
-        }
-        let Some(store) = &mut self.store else {
-            return Ok(());
-        };
-        let seeded = if self.seeded.len() == self.seeded_on_disk {
-            Vec::new()
-        } else {
-            self.seeded.iter().cloned().collect()
-        };
-        store.append(now, ids, &seeded, &changes)?;
-        self.issued_on_disk = self.ids.issued();
-        self.seeded_on_disk = self.seeded.len();
-        if store.overgrown() {
-            self.rewrite(now)?;
-        }
-        Ok(())
     }
 
     /// Returns the time of the next event that needs no request.

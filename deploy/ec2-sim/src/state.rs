@@ -1,9 +1,7 @@
-//! The resources of the simulated accounts, their storage across restarts, the staleness of reads,
-//! and the invariants.
+//! The resources of the simulated accounts, the staleness of reads, and the invariants.
 
 pub(crate) mod consistency;
 pub(crate) mod ids;
 pub(crate) mod invariants;
 pub mod realm;
 pub mod resources;
-pub(crate) mod store;

@@ -86,7 +86,7 @@ fn bound(state: &Path) -> Vec<String> {
     found
 }
 
-/// The life covers a busy detach, growth, snapshot, restore and a kill -9 of the simulator.
+/// The life covers a busy detach, growth, snapshot and restore.
 #[test]
 fn loop_device_follows_volume_through_its_whole_life() {
     if !possible() {
@@ -188,17 +188,6 @@ fn loop_device_follows_volume_through_its_whole_life() {
         std::fs::read_to_string(w.mount.join("file")).expect("read"),
         "kept"
     );
-
-    // kill -9 with both volumes attached and one mounted: the next process has the same devices.
-    let before = bound(&w.state);
-    p.kill();
-    let p = Process::serve(&w.state, &["--devices", "loop"]);
-    p.wait_for(&restored, "<status>attached</status>");
-    assert_eq!(bound(&w.state), before);
-    assert_eq!(
-        std::fs::read_to_string(w.mount.join("file")).expect("still mounted"),
-        "kept"
-    );
     w.unmount();
     for v in [&volume, &restored] {
         p.call(&format!("Action=DetachVolume&VolumeId={v}"));
@@ -227,12 +216,13 @@ fn clean_removes_only_leftovers_of_killed_simulator() {
     assert_eq!(left.len(), 1);
     run(binary().args(["clean", "--state-dir"]).arg(&w.state));
     assert!(!w.state.exists());
-    // The image is gone, so the kernel would now mark the file as deleted.
     let file = Path::new("/sys/block")
         .join(&left[0])
         .join("loop/backing_file");
     let still = std::fs::read_to_string(file).unwrap_or_default();
-    assert!(!still.contains(&ours), "{still}");
+    // Another test's simulator, which names its volumes alike, may have the number now.
+    let state = w.state.to_str().expect("utf-8");
+    assert!(!still.starts_with(state), "{still}");
     assert_eq!(
         bound(&neighbour.state).len(),
         1,

@@ -120,8 +120,7 @@ impl Call<'_> {
     fn circumstances(&self) -> Context {
         let mut c = Context::default();
         c.set("aws:RequestedRegion", self.realm.region.as_str())
-            .set("ec2:Region", self.realm.region.as_str())
-            .set("aws:CurrentTime", self.now.iso());
+            .set("ec2:Region", self.realm.region.as_str());
         c
     }
 

@@ -1,14 +1,9 @@
-//! CreateTags, DeleteTags, DescribeTags.
+//! CreateTags and DeleteTags.
 
 use super::Call;
-use super::describe_page::{empty, empty_page, page};
-use super::describe_page::{next_token, select};
 use super::permission::requested;
-use crate::state::resources::tags::{self, NO_TAGS, Tags};
+use crate::state::resources::tags::{self, Tags};
 use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::filter::Filters;
-use crate::wire::xml::Xml;
-use std::collections::BTreeMap;
 
 /// The maximum number of resources in one call.
 const MAX_RESOURCES: usize = 1000;
@@ -127,87 +122,4 @@ fn of<'a>(call: &'a Call<'_>, id: &str) -> ApiResult<&'a Tags> {
         let i = realm.instances().get(id);
         i.map(|i| &i.tags).ok_or_else(|| ApiError::no_instance(id))
     }
-}
-
-/// One row of DescribeTags.
-struct Row<'a> {
-    id: &'a str,
-    kind: &'static str,
-    key: &'a str,
-    value: &'a str,
-}
-
-pub(super) fn describe_tags(call: &mut Call<'_>) -> ApiResult<String> {
-    call.begin_read()?;
-    let p = call.params;
-    let filters = Filters::parse(p, &["key", "resource-id", "resource-type", "value"])?;
-    let page = page(call, ("", false), (5, 1000))?;
-    p.finish()?;
-    if empty_page(call) {
-        return Ok(empty(call, "tagSet", &page));
-    }
-    let realm = &*call.realm;
-    let one = |id: &str| {
-        filters
-            .literal("resource-id")
-            .is_none_or(|ids| ids.iter().any(|i| i == id))
-    };
-    let volumes = realm
-        .volumes()
-        .values()
-        .map(|v| (v.id.as_str(), "volume", &v.tags));
-    let snapshots = realm
-        .snapshots()
-        .values()
-        .map(|s| (s.id.as_str(), "snapshot", &s.tags));
-    let instances = realm
-        .instances()
-        .values()
-        .map(|i| (i.id.as_str(), "instance", &i.tags));
-    let rows: BTreeMap<String, Row<'_>> = volumes
-        .chain(snapshots)
-        .chain(instances)
-        .filter(|(id, ..)| one(id))
-        .flat_map(|(id, kind, tags)| {
-            tags.iter().map(move |(key, value)| {
-                (
-                    format!("{id}/{key}"),
-                    Row {
-                        id,
-                        kind,
-                        key,
-                        value,
-                    },
-                )
-            })
-        })
-        .collect();
-    let found = select(
-        &rows,
-        None,
-        &page,
-        &filters,
-        |r, name| {
-            vec![
-                match name {
-                    "key" => r.key,
-                    "resource-id" => r.id,
-                    "resource-type" => r.kind,
-                    "value" => r.value,
-                    _ => return Vec::new(),
-                }
-                .to_owned(),
-            ]
-        },
-        |_| &NO_TAGS,
-    );
-    let mut x = Xml::new();
-    x.list("tagSet", found.rows, |x, r| {
-        x.text("key", r.key)
-            .text("resourceId", r.id)
-            .text("resourceType", r.kind)
-            .text("value", r.value);
-    });
-    next_token(&mut x, found.next.as_deref(), call.action, call.now);
-    Ok(x.finish())
 }

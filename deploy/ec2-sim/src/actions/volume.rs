@@ -9,4 +9,3 @@ pub(super) mod describe_volumes;
 pub(super) mod describe_volumes_modifications;
 pub(super) mod detach_volume;
 pub(super) mod modify_volume;
-pub(super) mod modify_volume_attribute;

@@ -56,14 +56,7 @@ pub fn clean(state_dir: &Path) -> io::Result<Cleaned> {
     if done.held.is_empty() {
         remove(&state_dir.join("loops.json"))?;
     }
-    for name in [
-        "state.jsonl",
-        "state.next",
-        "journal.jsonl",
-        "control.sock",
-        "lock",
-        "loops.next",
-    ] {
+    for name in ["journal.jsonl", "control.sock", "lock", "loops.next"] {
         remove(&state_dir.join(name))?;
     }
     // Fails, as it should, if the directory holds files that the simulator did not create.

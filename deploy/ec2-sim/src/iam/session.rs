@@ -1,5 +1,4 @@
-//! Role sessions. The session token itself contains the session, so that sessions survive a
-//! restart.
+//! Role sessions. The session token itself contains the session.
 
 use crate::random::Random;
 use crate::time::Millis;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -65,21 +65,14 @@ const KEPT: usize = 50_000;
 const VALUE: usize = 300;
 
 impl Journal {
-    /// Opens a journal that appends to `journal.jsonl` in a directory.
+    /// Creates a journal that is also written to `journal.jsonl` in a directory.
     ///
     /// # Errors
-    /// Fails if the file cannot be opened.
-    pub fn open(dir: &Path) -> std::io::Result<Self> {
-        let path = dir.join("journal.jsonl");
-        let seq = match std::fs::read(&path) {
-            Ok(bytes) => bytes.iter().filter(|b| **b == b'\n').count() as u64,
-            Err(_) => 0,
-        };
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+    /// Fails if the file cannot be created.
+    pub fn create(dir: &Path) -> std::io::Result<Self> {
         Ok(Self {
-            last: VecDeque::new(),
-            seq,
-            file: Some(file),
+            file: Some(File::create(dir.join("journal.jsonl"))?),
+            ..Self::default()
         })
     }
 
@@ -163,9 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn numbering_survives_restart_and_queries_filter_by_action() {
+    fn journal_numbers_entries_and_queries_filter_by_action() {
         let dir = tempfile::tempdir().expect("dir");
-        let mut j = Journal::open(dir.path()).expect("open");
+        let mut j = Journal::create(dir.path()).expect("create");
         for a in ["A", "B", "A"] {
             j.add(entry(a));
         }
@@ -178,9 +171,9 @@ mod tests {
         );
         assert_eq!(j.after(0, 10, Some("A")).len(), 2);
         assert_eq!(j.after(0, 1, None).len(), 1);
-        let mut j = Journal::open(dir.path()).expect("open again");
-        j.add(entry("C"));
-        assert_eq!(j.last_seq(), 4);
+        assert_eq!(j.last_seq(), 3);
+        let file = std::fs::read_to_string(dir.path().join("journal.jsonl")).expect("the file");
+        assert_eq!(file.lines().count(), 3);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Launches instances with their root volumes, and restores devices according to the state.
+//! Launches instances with their root volumes.
 
 use super::{Sim, SimError};
 use crate::scenario::{InstanceSeed, Scenario, ScenarioError};
@@ -9,8 +9,7 @@ use crate::state::resources::volume::Volume;
 use crate::time::Millis;
 
 impl Sim {
-    /// Creates an instance of the scenario with its root volume, unless the instance was created
-    /// before.
+    /// Creates an instance with its root volume, unless there is, or was, an instance of that id.
     pub(super) fn seed_instance(
         &mut self,
         realm: usize,
@@ -84,32 +83,6 @@ impl Sim {
         scenario.check()?;
         self.seed_instance(index, seed, now)?;
         self.commit(now);
-        Ok(())
-    }
-
-    /// Restores devices according to the state, after a restart.
-    pub(super) fn rebuild(&mut self, now: Millis) -> Result<(), SimError> {
-        for realm in &mut self.realms {
-            let instances: Vec<String> = realm.instances().keys().cloned().collect();
-            for id in instances {
-                self.devices.add_instance(&id)?;
-            }
-            let attached: Vec<String> = realm
-                .volumes()
-                .values()
-                .filter(|v| !v.root && !v.attachments.is_empty())
-                .map(|v| v.id.clone())
-                .collect();
-            for id in attached {
-                realm.update_volume(&id, |v| {
-                    for a in &mut v.attachments {
-                        if a.phase == Phase::Attached {
-                            a.appears = Some(now);
-                        }
-                    }
-                });
-            }
-        }
         Ok(())
     }
 }

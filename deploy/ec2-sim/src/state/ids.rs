@@ -1,15 +1,12 @@
 //! Resource ids, derived from the seed, and the checks of their form.
 
 use crate::random::Random;
-use serde::{Deserialize, Serialize};
 
-/// The issuer of ids. It is part of the durable state, so that a restarted simulator never issues
-/// an id twice.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// The issuer of ids.
+#[derive(Debug, Clone)]
 pub struct Ids {
     seed: u64,
     random: Random,
-    issued: u64,
 }
 
 impl Ids {
@@ -18,14 +15,12 @@ impl Ids {
         Self {
             seed,
             random: Random::new(seed, "ids"),
-            issued: 0,
         }
     }
 
     /// Issues an id: the prefix, a hyphen and 17 lower-case hexadecimal digits, of which the first
     /// is 0, as in EC2's ids in practice, and the last four are a check.
     pub fn issue(&mut self, prefix: &str) -> String {
-        self.issued += 1;
         let body = format!("{prefix}-0{}", self.random.hex(12));
         let check = self.check(&body);
         body + &check
@@ -41,11 +36,6 @@ impl Ids {
 
     fn check(&self, body: &str) -> String {
         Random::new(self.seed, body).hex(4)
-    }
-
-    /// Returns how many ids were issued.
-    pub fn issued(&self) -> u64 {
-        self.issued
     }
 
     /// Returns a request id in the form of a UUID. A request id is not a resource id, so it does

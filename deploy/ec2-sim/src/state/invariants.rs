@@ -282,7 +282,7 @@ mod tests {
         for v in volumes {
             realm.put_volume(v);
         }
-        let changed: Vec<Key> = realm.take_changes().into_iter().map(|(k, _)| k).collect();
+        let changed = realm.take_changes();
         for _ in 0..2 {
             i.check(&realm, &Quotas::default(), changed.iter(), Millis(0));
         }

@@ -1,6 +1,5 @@
 //! The resources and their state machines. Each transition is computed from the time that was
-//! stored in the resource when the transition began, so no task has to run in between, and a
-//! restarted simulator continues at the current time.
+//! stored in the resource when the transition began, so no task has to run in between.
 
 pub(crate) mod attachment;
 pub(crate) mod client_token;

@@ -27,22 +27,16 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts a clock. The clock never begins before `not_before`, the latest time in the state on
-    /// disk.
-    pub fn start(mode: &Mode, not_before: Option<Millis>) -> Self {
+    /// Starts a clock.
+    pub fn start(mode: &Mode) -> Self {
         let machine = machine_time();
         let (base, scale) = match mode {
             Mode::Real => (machine, 1.0),
             Mode::Scaled(scale) => (machine, scale.max(0.0)),
             Mode::Manual(at) => (Millis::parse(at).unwrap_or(machine), 0.0),
         };
-        let base = match mode {
-            // Time passes while the simulator is down, as in EC2.
-            Mode::Real => base,
-            _ => not_before.unwrap_or(base),
-        };
         Self {
-            base: not_before.map_or(base, |n| base.max(n)),
+            base,
             since: Instant::now(),
             scale,
             follows_machine: *mode == Mode::Real,
@@ -143,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_manual_clock_moves_only_when_stepped() {
-        let mut c = Clock::start(&Mode::Manual("2026-01-01T00:00:00Z".to_owned()), None);
+        let mut c = Clock::start(&Mode::Manual("2026-01-01T00:00:00Z".to_owned()));
         let t = c.now();
         assert_eq!(t.iso(), "2026-01-01T00:00:00.000Z");
         assert_eq!(c.now(), t);
@@ -157,22 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn clock_never_starts_before_latest_stored_time() {
-        let later = Millis::parse("2026-02-01T00:00:00Z").expect("time");
-        let c = Clock::start(
-            &Mode::Manual("2026-01-01T00:00:00Z".to_owned()),
-            Some(later),
-        );
-        assert_eq!(c.now(), later);
-        let future = machine_time().plus(1_000_000);
-        let ahead = Clock::start(&Mode::Real, Some(future));
-        assert!(ahead.now() >= future && !ahead.shows_machine_time());
-        assert!(Clock::start(&Mode::Real, None).shows_machine_time());
+    fn clock_in_real_mode_shows_machine_time() {
+        assert!(Clock::start(&Mode::Real).shows_machine_time());
     }
 
     #[test]
     fn setting_scale_makes_manual_clock_run() {
-        let mut c = Clock::start(&Mode::Manual("2026-01-01T00:00:00Z".to_owned()), None);
+        let mut c = Clock::start(&Mode::Manual("2026-01-01T00:00:00Z".to_owned()));
         c.set_scale(1_000_000.0);
         assert_eq!(c.mode(), "scaled");
         let at = c.now().plus(1_000);

@@ -1,5 +1,5 @@
-//! EnableFastSnapshotRestores, DisableFastSnapshotRestores, DescribeFastSnapshotRestores. The first
-//! two answer with status 200 and list failures in the body.
+//! EnableFastSnapshotRestores and DescribeFastSnapshotRestores. The first answers with status 200
+//! and lists failures in the body.
 
 use crate::actions::Call;
 use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
@@ -86,39 +86,6 @@ fn enable_one(
         enabled,
         disabled: None,
     })
-}
-
-pub(crate) fn disable(call: &mut Call<'_>) -> ApiResult<String> {
-    let (snapshots, zones) = parse(call)?;
-    let mut outcomes = Vec::new();
-    for (snapshot, zone) in pairs(&snapshots, &zones) {
-        let found = call
-            .realm
-            .fast_restores()
-            .get(&format!("{snapshot}/{zone}"));
-        let result = match found.filter(|f| f.disabled.is_none()) {
-            Some(f) => {
-                let mut f = f.clone();
-                f.disabled = Some((
-                    call.now,
-                    call.begin.plus(call.latency.sample("fsr_optimizing")),
-                ));
-                call.realm.put_fast_restore(f.clone());
-                call.effects.push(format!("{snapshot}/{zone}"));
-                Ok(f)
-            }
-            None => Err((
-                "FastSnapshotRestoreNotEnabled".to_owned(),
-                format!("Fast snapshot restore is not enabled for '{snapshot}' in '{zone}'"),
-            )),
-        };
-        outcomes.push(Outcome {
-            snapshot,
-            zone,
-            result,
-        });
-    }
-    Ok(answer(call, &outcomes))
 }
 
 fn parse(call: &Call<'_>) -> ApiResult<(Vec<String>, Vec<String>)> {

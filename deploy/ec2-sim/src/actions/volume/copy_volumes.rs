@@ -106,7 +106,6 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
         }),
         last_snapshot: None,
         tags,
-        auto_enable_io: false,
         root: false,
         restored_fast: false,
         checks: Checks::default(),

@@ -305,7 +305,6 @@ fn build(
         initialization,
         last_snapshot: None,
         tags: asked.tags.clone(),
-        auto_enable_io: false,
         root: false,
         restored_fast: fast,
         checks: Checks::default(),

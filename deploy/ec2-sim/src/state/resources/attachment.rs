@@ -1,11 +1,11 @@
 //! The lifecycle of an attachment: attaching -> attached -> detaching (-> busy) -> gone.
 
 use crate::time::Millis;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The phase of an attachment. A time of `None` means that the attachment is stuck until somebody
 /// acts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum Phase {
     /// AttachVolume was accepted; the device does not exist yet.
@@ -33,7 +33,7 @@ pub enum Phase {
 }
 
 /// The attachment of one volume to one instance.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Attachment {
     /// The instance's id.
     pub instance: String,
@@ -50,7 +50,6 @@ pub struct Attachment {
     /// When the device appears, if it has not appeared yet.
     pub appears: Option<Millis>,
     /// How long after `attached` the device appears, if a fault delays it, in milliseconds.
-    #[serde(default)]
     pub device_late_ms: Option<u64>,
 }
 

@@ -2,10 +2,10 @@
 
 use crate::time::Millis;
 use crate::wire::api_error::{ApiError, ApiResult};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The use of a token. A token stays used when creation fails later or the volume is deleted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TokenUse {
     /// The id of the created volume.
     pub volume: String,

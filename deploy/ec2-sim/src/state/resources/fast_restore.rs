@@ -2,10 +2,9 @@
 //! -> disabled.
 
 use crate::time::Millis;
-use serde::{Deserialize, Serialize};
 
 /// Fast snapshot restore of one snapshot in one zone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FastRestore {
     /// The snapshot's id.
     pub snapshot: String,

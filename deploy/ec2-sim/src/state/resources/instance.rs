@@ -3,10 +3,10 @@
 use super::instance_checks::Checks;
 use super::tags::Tags;
 use crate::time::Millis;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The state of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum Life {
     /// Starting.
@@ -52,7 +52,7 @@ pub enum Event {
 }
 
 /// An instance.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Instance {
     /// The instance's id, `i-…`.
     pub id: String,
@@ -75,13 +75,10 @@ pub struct Instance {
     /// The mode of the instance's metadata service: `on`, `hang` or `off`.
     pub imds: String,
     /// Whether the instance was launched with hibernation enabled.
-    #[serde(default)]
     pub hibernation: bool,
     /// Whether the last stop saved the instance's memory.
-    #[serde(default)]
     pub hibernated: bool,
     /// The results of EC2's status checks while the instance runs.
-    #[serde(default)]
     pub checks: Checks,
     /// The time at which the instance was launched.
     pub launched: Millis,

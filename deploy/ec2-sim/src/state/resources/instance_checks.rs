@@ -41,7 +41,7 @@ impl Outcome {
 }
 
 /// One check: its result, and the time since which it fails.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// The result.
     pub outcome: Outcome,
@@ -61,7 +61,7 @@ impl Check {
 }
 
 /// All checks of an instance.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Checks {
     /// The check of the host, with its network and power.
     pub system: Check,

@@ -1,10 +1,10 @@
 //! The lifecycle of a modification: modifying -> optimizing -> completed, or failed.
 
 use crate::time::Millis;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The attributes that a modification changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Shape {
     /// The size, in GiB.
     pub size: u32,
@@ -19,7 +19,7 @@ pub struct Shape {
 }
 
 /// The state of a modification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// The guest does not see the change yet.
@@ -33,7 +33,7 @@ pub enum State {
 }
 
 /// The latest modification of a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Modification {
     /// The shape before the modification.
     pub original: Shape,
@@ -50,10 +50,8 @@ pub struct Modification {
     /// The state of the modification.
     pub state: State,
     /// When the volume gets its new shape: with `optimizing`, or later.
-    #[serde(default)]
     pub reshape_at: Millis,
     /// Whether the volume has its new shape.
-    #[serde(default)]
     pub reshaped: bool,
 }
 

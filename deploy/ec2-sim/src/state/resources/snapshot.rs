@@ -2,10 +2,10 @@
 
 use super::tags::Tags;
 use crate::time::Millis;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The state of a snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum Life {
     /// EC2 is still writing the snapshot. Its bytes are already those at the time of the call.
@@ -25,7 +25,7 @@ pub enum Life {
 }
 
 /// A lock against deletion.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lock {
     /// Whether the mode is compliance (true) or governance.
     pub compliance: bool,
@@ -40,7 +40,7 @@ pub struct Lock {
 }
 
 /// A snapshot.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Snapshot {
     /// The snapshot's id, `snap-…`.
     pub id: String,

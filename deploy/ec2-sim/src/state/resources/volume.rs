@@ -6,10 +6,10 @@ use super::modification::{Modification, Shape};
 use super::tags::Tags;
 use super::volume_checks::Checks;
 use crate::time::Millis;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The result of a creation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The volume becomes usable.
@@ -21,7 +21,7 @@ pub enum Outcome {
 }
 
 /// The state of a volume, apart from its attachments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum Life {
     /// The creation was accepted.
@@ -43,7 +43,7 @@ pub enum Life {
 }
 
 /// The source of a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// No source: the volume is empty.
@@ -55,7 +55,7 @@ pub enum Origin {
 }
 
 /// The background initialization of a volume that has a source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Initialization {
     /// `default`, `provisioned-rate` or `volume-copy`.
     pub kind: String,
@@ -66,7 +66,7 @@ pub struct Initialization {
 }
 
 /// A volume.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Volume {
     /// The volume's id, `vol-…`.
     pub id: String,
@@ -100,15 +100,12 @@ pub struct Volume {
     pub last_snapshot: Option<Millis>,
     /// The volume's tags.
     pub tags: Tags,
-    /// The attribute that ModifyVolumeAttribute sets.
-    pub auto_enable_io: bool,
     /// Whether the volume came with its instance or belongs to somebody else: such a volume has no
     /// image and no device, and never counts as a leak.
     pub root: bool,
     /// Whether the volume was created from a snapshot with fast restore enabled in this zone.
     pub restored_fast: bool,
     /// The results of EC2's checks of the volume.
-    #[serde(default)]
     pub checks: Checks,
 }
 
@@ -162,7 +159,6 @@ impl Volume {
             initialization: None,
             last_snapshot: None,
             tags: Tags::new(),
-            auto_enable_io: false,
             root: true,
             restored_fast: false,
             checks: Checks::default(),
@@ -295,7 +291,6 @@ pub(crate) mod tests {
             initialization: None,
             last_snapshot: None,
             tags: Tags::default(),
-            auto_enable_io: false,
             root: false,
             restored_fast: false,
             checks: Checks::default(),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The results of the checks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Checks {
     /// Whether EC2 has disabled I/O because the data may be inconsistent.
     pub io_disabled: bool,
