@@ -147,7 +147,10 @@ impl Entering {
         // The list comes last: it forbids the installation of another filter.
         let itself = answer::itself(self.profile.calls, rustix::process::getpid())?;
         answer::apply(itself.as_slice(), threads)?;
-        answer::apply(&answer::programs(self.profile.calls)?, threads)?;
+        let programs = answer::programs(self.profile.calls)?;
+        // The making of filters takes more memory than the process needs afterwards.
+        sys::return_free_memory();
+        answer::apply(&programs, threads)?;
         self.observe()
     }
 
