@@ -293,6 +293,35 @@ fn helper_links_exactly_its_listed_crates() {
     assert!(unused.is_empty(), "listed but not linked: {unused:?}");
 }
 
+/// Cargo gives all packages of one build the same features of a dependency.
+#[test]
+fn shipped_programs_have_no_test_features_of_tokio() {
+    let script = std::fs::read_to_string(root().join("deploy/build-release")).expect("the script");
+    let shipped = script
+        .split_once("shipped=(")
+        .and_then(|(_, rest)| rest.split_once(')'));
+    let (shipped, _) = shipped.expect("the list of packages");
+    let mut tree = cargo();
+    tree.args(["tree", "--locked", "--offline", "-e", "normal"]);
+    tree.args(["--prefix", "none", "--format", "{p} features={f}"]);
+    for package in shipped.split_whitespace() {
+        tree.args(["-p", package]);
+    }
+    let out = tree.output().expect("cargo tree");
+    let text = String::from_utf8_lossy(&out.stdout);
+    let features: BTreeSet<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("tokio v"))
+        .filter_map(|line| line.split_once("features="))
+        .flat_map(|(_, features)| features.trim_end_matches(" (*)").split(','))
+        .collect();
+    assert!(features.contains("rt"), "{text}");
+    assert!(
+        !features.contains("test-util") && !features.contains("rt-multi-thread"),
+        "{features:?}"
+    );
+}
+
 #[test]
 fn nothing_outside_deploy_imports_a_binary_crate() {
     let packages = packages();
