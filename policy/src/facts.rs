@@ -1,5 +1,5 @@
 //! What the helper observed itself, as plain values. Nothing here comes from a request.
-use ebs_csi_wire::{ContentState, Seen, Signature};
+use ebs_csi_wire::{ContentState, Observation, Signature};
 
 /// The result of reading a limited part of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum Content {
 impl Content {
     /// Returns what a refusal reports about the content; `disk_bytes` is the size of the disk.
     #[must_use]
-    pub fn seen(&self, disk_bytes: u64) -> Option<Seen> {
+    pub fn seen(&self, disk_bytes: u64) -> Option<Observation> {
         let whole = |bytes: u64| {
             if bytes > disk_bytes {
                 ContentState::CutOff
@@ -38,7 +38,7 @@ impl Content {
         };
         let (signature, state) = match self {
             Self::Blank => return None,
-            Self::Unknown { at } => return Some(Seen::UnknownBytes { at: *at }),
+            Self::Unknown { at } => return Some(Observation::UnknownBytes { at: *at }),
             Self::Ext(facts) => (facts.level.signature(), whole(facts.bytes)),
             Self::Xfs(facts) if facts.in_progress => (Signature::Xfs, ContentState::Unfinished),
             Self::Xfs(facts) if !facts.sound => (Signature::Xfs, ContentState::Damaged),
@@ -48,7 +48,7 @@ impl Content {
             }
             Self::Damaged(signature) => (*signature, ContentState::Damaged),
         };
-        Some(Seen::Content { signature, state })
+        Some(Observation::Content { signature, state })
     }
 }
 

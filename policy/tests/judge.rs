@@ -7,8 +7,8 @@ use ebs_csi_policy::judge::offline_growth;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::judge::{self, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw};
 use ebs_csi_wire::{
-    ContentState, Disk, Expand, FormatOptions, FsType, KubeletPath, Origin, PublishBlock,
-    PublishFilesystem, Refusal, Seen, Signature, Source, Stage, VolumeId,
+    ContentState, Disk, Expand, FormatOptions, FsType, KubeletPath, Observation, Origin,
+    PublishBlock, PublishFilesystem, Refusal, Signature, Source, Stage, VolumeId,
 };
 use proptest::prelude::*;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -518,12 +518,12 @@ fn disk_published_raw_is_never_formatted() {
 
 #[test]
 fn disk_content_is_reported_with_its_state() {
-    let content = |signature, state| Some(Seen::Content { signature, state });
+    let content = |signature, state| Some(Observation::Content { signature, state });
     for (found, expected) in [
         (Content::Blank, None),
         (
             Content::Unknown { at: 3000 },
-            Some(Seen::UnknownBytes { at: 3000 }),
+            Some(Observation::UnknownBytes { at: 3000 }),
         ),
         (
             Content::Foreign(Signature::Luks),

@@ -31,7 +31,7 @@ pub(crate) struct Mapped {
 
 /// The device name and EBS card of an attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct NameAndCard {
     /// The device name.
     pub device: DeviceName,
     /// The EBS card; only on instances with several.
@@ -76,7 +76,7 @@ pub(crate) struct DeviceNames {
 
 #[derive(Debug, Default)]
 struct Node {
-    in_flight: HashMap<VolumeId, Place>,
+    in_flight: HashMap<VolumeId, NameAndCard>,
     refused: HashMap<String, Instant>,
     /// Names that were sent to EC2, until reads are sure to show them.
     told: HashMap<String, Instant>,
@@ -96,7 +96,7 @@ pub(crate) struct Reservation {
     names: DeviceNames,
     node: InstanceId,
     volume: VolumeId,
-    place: Place,
+    place: NameAndCard,
     told: bool,
 }
 
@@ -107,7 +107,7 @@ impl Reservation {
     }
 
     /// Returns the place.
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &NameAndCard {
         &self.place
     }
 }
@@ -182,7 +182,7 @@ impl DeviceNames {
             };
             (0..cards).min_by_key(|card| load(*card)).unwrap_or(0)
         });
-        let place = Place { device, card };
+        let place = NameAndCard { device, card };
         state.in_flight.insert(volume.clone(), place.clone());
         Ok(Reservation {
             names: self.clone(),

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use ebs_csi_controller::ec2::{
     AttachmentState, CopyVolume, Ec2ErrorKind, Force, IopsQuestion, ListPage, LookResult, MaxIops,
-    ModificationState, ModifyVolume, SnapshotState, Tags, WatchedChange,
+    ModificationState, ModifyVolume, Snapshot, SnapshotState, Tags, WatchedChange,
 };
 use ebs_csi_proto::GiB;
 use ebs_csi_wire::SnapshotId;
@@ -112,14 +113,16 @@ async fn each_ec2_call_returns_result_or_typed_error() {
         .create_snapshot(&snapshot_of(&volume.id, "snap-1"))
         .await
         .unwrap();
-    ec2.watch_snapshot(&snapshot.id, soon(), |seen| {
-        match seen.present().map(|s| &s.state) {
-            Some(SnapshotState::Completed) => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        }
-    })
-    .await
-    .unwrap();
+    let is_complete = |snapshot: Snapshot| snapshot.state == SnapshotState::Completed;
+    while !ec2
+        .look_snapshot(&snapshot.id)
+        .await
+        .known()
+        .unwrap()
+        .is_some_and(is_complete)
+    {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert_eq!(ec2.snapshots_by_name("snap-1").await.unwrap().len(), 1);
     ec2.enable_fast_snapshot_restores(&snapshot.id, &["us-east-1a".to_owned()])
         .await

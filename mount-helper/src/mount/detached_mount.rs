@@ -7,7 +7,7 @@ use crate::outcome::{At, Done, failed};
 use crate::sys;
 use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
-use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Step};
+use ebs_csi_wire::{ContentState, FsType, Observation, Refusal, Refused, Step};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -104,7 +104,7 @@ pub(crate) fn create(
         Ok(()) => {}
         // EFSCORRUPTED and EFSBADCRC.
         Err(Errno::UCLEAN | Errno::BADMSG) => {
-            let damaged = Seen::Content {
+            let damaged = Observation::Content {
                 signature: fs.into(),
                 state: ContentState::Damaged,
             };

@@ -4,7 +4,7 @@ use crate::mount::mount_table::{Mount, MountTable, mount_id_at};
 use crate::outcome::{At, Done, at_path};
 use crate::path_resolution;
 use ebs_csi_policy::facts::{MountFacts, PathFacts, VolumeMount};
-use ebs_csi_wire::{KubeletPath, Refusal, Seen, Step};
+use ebs_csi_wire::{KubeletPath, Observation, Refusal, Step};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
@@ -187,14 +187,14 @@ impl KubeletRoot {
         device: u64,
         relative: &str,
         table: &MountTable,
-    ) -> Option<Seen> {
+    ) -> Option<Observation> {
         let mounts = table.read().ok()?;
         mounts
             .iter()
             .filter(|mount| mount.device == device)
             .filter(|mount| self.relative(mount).as_deref() != Some(relative))
             .find_map(|mount| self.place_of(mount))
-            .map(Seen::MountedAt)
+            .map(Observation::MountedAt)
     }
 
     /// Returns where a mount stands: beneath this root by the name that a request would use,

@@ -13,7 +13,7 @@ use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop};
 use crate::settings::CopiedMounts;
 use ebs_csi_policy::judge::{Authorized, Withdraw};
-use ebs_csi_wire::{FsType, Refusal, Refused, Seen, Step, VolumeId};
+use ebs_csi_wire::{FsType, Observation, Refusal, Refused, Step, VolumeId};
 use rustix::io::Errno;
 
 /// Makes the file system read-only for all its mounts. Refuses when somebody writes to it, when the
@@ -67,5 +67,5 @@ fn alive(permit: &Authorized<Withdraw>, device: &Device) -> Option<Joined> {
 }
 
 fn held() -> Stop {
-    Refused::because(Refusal::StillHeld, Seen::Copied).into()
+    Refused::because(Refusal::StillHeld, Observation::Copied).into()
 }

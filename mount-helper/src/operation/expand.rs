@@ -5,7 +5,7 @@ use crate::fault_point;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
 use ebs_csi_policy::judge::{self, Shown};
-use ebs_csi_wire::{Expand, Expanded, Refused, Seen, Step};
+use ebs_csi_wire::{Expand, Expanded, Observation, Refused, Step};
 
 /// Carries out the request.
 pub(super) fn expand(context: &OperationContext, asked: &Expand) -> Done<Expanded> {
@@ -22,7 +22,7 @@ pub(super) fn expand(context: &OperationContext, asked: &Expand) -> Done<Expande
         .at(Step::FindDevice)?;
     // A partition keeps its size; the request is about the size of the volume.
     judge::expand(asked, device.whole_bytes())
-        .map_err(|reason| Refused::because(reason, Seen::DiskBytes(device.whole_bytes())))?;
+        .map_err(|reason| Refused::because(reason, Observation::DiskBytes(device.whole_bytes())))?;
     let filesystem_bytes = match shown {
         Shown::Block => 0,
         // On a read-only mount the size stays, and that is no error.

@@ -10,7 +10,7 @@ use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop};
 use ebs_csi_policy::judge::disk_holders::{self, Held, PartFacts};
 use ebs_csi_policy::place::PlaceClass;
-use ebs_csi_wire::{Refusal, Refused, Seen, Step};
+use ebs_csi_wire::{Observation, Refusal, Refused, Step};
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -160,7 +160,7 @@ fn refusal(
             let seen = elsewhere.and_then(|mount| context.root.place_of(mount));
             return Refused {
                 reason: Refusal::StillHeld,
-                seen: seen.map(Seen::MountedAt),
+                seen: seen.map(Observation::MountedAt),
             }
             .into();
         }

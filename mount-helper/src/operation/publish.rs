@@ -11,7 +11,7 @@ use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::judge::{self, Publish};
 use ebs_csi_wire::{
-    self as wire, FsType, PublishBlock, PublishFilesystem, Refusal, Refused, Seen, Step,
+    self as wire, FsType, Observation, PublishBlock, PublishFilesystem, Refusal, Refused, Step,
 };
 use rustix::fs::fstat;
 use std::time::Duration;
@@ -112,7 +112,7 @@ pub(super) fn block(context: &OperationContext, asked: &PublishBlock) -> Done<wi
             let seen = over.find_map(|mount| context.root.place_of(mount));
             Refused {
                 reason,
-                seen: seen.map(Seen::MountedAt),
+                seen: seen.map(Observation::MountedAt),
             }
         }
         _ => reason.into(),

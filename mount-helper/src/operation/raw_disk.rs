@@ -9,7 +9,7 @@ use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
 use crate::sys;
 use ebs_csi_policy::facts::VolumeMount;
-use ebs_csi_wire::{Refusal, Refused, Seen, Step, VolumeId};
+use ebs_csi_wire::{Observation, Refusal, Refused, Step, VolumeId};
 
 /// Returns every place beneath the kubelet root where the node of this device is bound, or the node
 /// of a device that shares bytes with it: a partition of this disk, or the disk that this is a
@@ -135,6 +135,6 @@ pub(super) fn held_at(context: &OperationContext, other: &VolumeMount) -> Refuse
     let seen = context.root.named(place);
     Refused {
         reason: Refusal::StillHeld,
-        seen: seen.map(Seen::MountedAt),
+        seen: seen.map(Observation::MountedAt),
     }
 }

@@ -15,7 +15,7 @@ use crate::outcome::{At, Done};
 use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag;
 use ebs_csi_policy::judge::{self, StagePlace};
-use ebs_csi_wire::{Disk, FsType, Refusal, Refused, Seen, Stage, Staged, Step};
+use ebs_csi_wire::{Disk, FsType, Observation, Refusal, Refused, Stage, Staged, Step};
 use prepare::Prepared;
 use std::time::Duration;
 
@@ -185,7 +185,7 @@ pub(super) fn identified(
     facts: &DiskFacts,
 ) -> Done<()> {
     judge::disk(asked, facts).map_err(|reason| match reason {
-        Refusal::DeviceTooSmall => Refused::because(reason, Seen::DiskBytes(facts.bytes)),
+        Refusal::DeviceTooSmall => Refused::because(reason, Observation::DiskBytes(facts.bytes)),
         _ => reason.into(),
     })?;
     xen_disk::check(context, asked, device)

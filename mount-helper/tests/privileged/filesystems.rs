@@ -4,8 +4,8 @@ use crate::rig::{
     Attached, LONG, Rig, able, done, refused, shell, staged, staging, target, told, volume,
 };
 use ebs_csi_wire::{
-    ContentState, FsType, MountFlag, Operation, Origin, Outcome, Refusal, Refused, Seen, Signature,
-    Usage, VolumeId,
+    ContentState, FsType, MountFlag, Observation, Operation, Origin, Outcome, Refusal, Refused,
+    Signature, Usage, VolumeId,
 };
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -116,7 +116,7 @@ fn damaged(signature: Signature) -> Refused {
     let state = ContentState::Damaged;
     Refused::because(
         Refusal::FilesystemErrors,
-        Seen::Content { signature, state },
+        Observation::Content { signature, state },
     )
 }
 

@@ -1,6 +1,8 @@
 //! A kubelet root as on real nodes.
 use crate::rig::{Rig, able, done, staged, staging, target, told, volume};
-use ebs_csi_wire::{FsType, Inspect, KubeletPath, Operation, Outcome, Seen, Unpublish, Unstage};
+use ebs_csi_wire::{
+    FsType, Inspect, KubeletPath, Observation, Operation, Outcome, Unpublish, Unstage,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -42,7 +44,7 @@ fn symlinked_kubelet_root_serves_and_reports_link_paths() {
         }))
     };
     let told = told(unstage());
-    assert_eq!(told.seen, Some(Seen::MountedAt(show_at.clone())));
+    assert_eq!(told.seen, Some(Observation::MountedAt(show_at.clone())));
     assert!(!done(rig.ask(Operation::Unpublish(Unpublish {
         volume: volume.clone(),
         target: show_at,

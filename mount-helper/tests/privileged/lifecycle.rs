@@ -312,7 +312,10 @@ fn read_only_raw_publish_blocks_all_writes() {
     // A disk is published either read-only or writable, because a reader relies on unchanging data.
     let told = told(publish("three", false));
     assert_eq!(told.reason, Refusal::StillHeld);
-    assert!(matches!(told.seen, Some(ebs_csi_wire::Seen::MountedAt(_))));
+    assert!(matches!(
+        told.seen,
+        Some(ebs_csi_wire::Observation::MountedAt(_))
+    ));
     unpublish("one");
     write(&kernels).expect_err("two is still there");
     // A stage beside a read-only publish is refused as well.

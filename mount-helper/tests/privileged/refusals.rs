@@ -3,8 +3,8 @@ use crate::rig::{
     Attached, Rig, able, disk, done, refused, shell, staged, staging, target, told, volume,
 };
 use ebs_csi_wire::{
-    ContentState, FsType, MountFlag, Operation, Origin, Outcome, Refusal, Refused, Seen, Signature,
-    Stage, Step, VolumeId,
+    ContentState, FsType, MountFlag, Observation, Operation, Origin, Outcome, Refusal, Refused,
+    Signature, Stage, Step, VolumeId,
 };
 use std::fs;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -29,7 +29,7 @@ fn unchanged(attached: &Attached, before: &[u8]) {
 }
 
 /// Checks that the stage is refused for this reason and writes no byte.
-fn refuses(rig: &Rig, attached: &Attached, asked: Stage, reason: Refusal) -> Option<Seen> {
+fn refuses(rig: &Rig, attached: &Attached, asked: Stage, reason: Refusal) -> Option<Observation> {
     let before = fs::read(&attached.image).expect("image");
     let refused = told(rig.ask(Operation::Stage(asked)));
     assert_eq!(refused.reason, reason, "{refused:?}");
@@ -38,8 +38,8 @@ fn refuses(rig: &Rig, attached: &Attached, asked: Stage, reason: Refusal) -> Opt
     refused.seen
 }
 
-fn sound(signature: Signature) -> Seen {
-    Seen::Content {
+fn sound(signature: Signature) -> Observation {
+    Observation::Content {
         signature,
         state: ContentState::Sound,
     }
@@ -56,7 +56,7 @@ fn a_disk_that_holds_anything_is_never_formatted() {
     mbr[446 + 4] = 0x83;
     mbr[510..].copy_from_slice(&[0x55, 0xaa]);
     let end = 64 * MIB;
-    let unknown = |at| (Refusal::UnknownContent, Seen::UnknownBytes { at });
+    let unknown = |at| (Refusal::UnknownContent, Observation::UnknownBytes { at });
     let foreign = |signature| (Refusal::ForeignContent, sound(signature));
     let table = |signature| (Refusal::PartitionTable, sound(signature));
     for (what, at, bytes, (reason, seen)) in [
@@ -160,7 +160,11 @@ fn lost_first_superblock_is_refused_as_damaged() {
             };
             let told = refuses(&rig, &attached, rig.staging(&volume, *asked), reason);
             let state = ContentState::Damaged;
-            assert_eq!(told, Some(Seen::Content { signature, state }), "{asked}");
+            assert_eq!(
+                told,
+                Some(Observation::Content { signature, state }),
+                "{asked}"
+            );
         }
     }
 }
@@ -298,7 +302,7 @@ fn stage_refuses_second_path_or_occupied_path() {
     let mut elsewhere = rig.staging(&volume, FsType::Ext4);
     elsewhere.staging = rig.kubelet("plugins/kubernetes.io/csi/elsewhere/globalmount");
     let told = told(rig.ask(Operation::Stage(elsewhere)));
-    let there = Seen::MountedAt(rig.kubelet(&staging(&volume)));
+    let there = Observation::MountedAt(rig.kubelet(&staging(&volume)));
     assert_eq!(told, Refused::because(Refusal::StagedElsewhere, there));
     let mut over = rig.staging(&other, FsType::Ext4);
     over.staging = rig.kubelet(&staging(&volume));
@@ -363,10 +367,13 @@ fn publish_target_shows_only_verified_staging_mount() {
     // A mounted file system is not published raw.
     let raw = told(rig.publish_block(&volume, "p"));
     assert_eq!(raw.reason, Refusal::StillHeld);
-    assert!(matches!(raw.seen, Some(Seen::MountedAt(_))), "{raw:?}");
+    assert!(
+        matches!(raw.seen, Some(Observation::MountedAt(_))),
+        "{raw:?}"
+    );
     // The volume is not unstaged while it is published to a pod; the refusal names the pod's
     // target.
-    let there = Seen::MountedAt(rig.kubelet(&target(&volume, "p")));
+    let there = Observation::MountedAt(rig.kubelet(&target(&volume, "p")));
     assert_eq!(
         told(rig.unstage(&volume)),
         Refused::because(Refusal::StillHeld, there)
@@ -415,7 +422,7 @@ fn expand_outside_required_and_limit_bytes_is_refused() {
         });
         assert_eq!(
             told(rig.ask(asked)),
-            Refused::because(Refusal::SizeOutOfRange, Seen::DiskBytes(64 * MIB))
+            Refused::because(Refusal::SizeOutOfRange, Observation::DiskBytes(64 * MIB))
         );
     }
     assert_eq!(

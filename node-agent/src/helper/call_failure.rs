@@ -242,7 +242,7 @@ fn step_words(failed: &Failed) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebs_csi_wire::{ContentState, KubeletPath, Seen, Signature};
+    use ebs_csi_wire::{ContentState, KubeletPath, Observation, Signature};
 
     fn told(asked: NodeCall, error: &HelperError) -> Failure {
         failure(asked, "vol-0123456789abcdef0", "/k/p", error, true)
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn refusal_reports_finding_before_advice() {
-        let content = |signature, state| Seen::Content { signature, state };
+        let content = |signature, state| Observation::Content { signature, state };
         let path = KubeletPath::parse("/k/other/globalmount").unwrap();
         for (reason, seen, words) in [
             (
@@ -328,17 +328,17 @@ mod tests {
             ),
             (
                 Refusal::UnknownContent,
-                Seen::UnknownBytes { at: 3000 },
+                Observation::UnknownBytes { at: 3000 },
                 "found unknown bytes at offset 3000 of the disk: ",
             ),
             (
                 Refusal::StagedElsewhere,
-                Seen::MountedAt(path),
+                Observation::MountedAt(path),
                 "found a mount at /k/other/globalmount: ",
             ),
             (
                 Refusal::SizeOutOfRange,
-                Seen::DiskBytes(4096),
+                Observation::DiskBytes(4096),
                 "found a disk of 4096 bytes: ",
             ),
         ] {

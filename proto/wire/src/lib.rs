@@ -46,7 +46,7 @@ pub use format::FormatOptions;
 pub use ids::{DeviceName, InstanceId, SnapshotId, VolumeId};
 pub use malformed::Malformed;
 pub use mount::{FsType, MountFlag};
-pub use observation::{Refused, Seen};
+pub use observation::{Observation, Refused};
 pub use path::KubeletPath;
 pub use refusal::Refusal;
 pub use reply::{

@@ -12,12 +12,12 @@ pub struct Refused {
     pub reason: Refusal,
     /// The observation; `None` when the reason says everything, and from a helper of the previous
     /// release.
-    pub seen: Option<Seen>,
+    pub seen: Option<Observation>,
 }
 
 /// The helper's observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum Observation {
     /// The disk has content with a signature.
     Content {
         /// The kind of content.
@@ -41,7 +41,7 @@ pub enum Seen {
 impl Refused {
     /// Creates a refusal with an observation.
     #[must_use]
-    pub const fn because(reason: Refusal, seen: Seen) -> Self {
+    pub const fn because(reason: Refusal, seen: Observation) -> Self {
         Self {
             reason,
             seen: Some(seen),
@@ -55,7 +55,7 @@ impl From<Refusal> for Refused {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for Observation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Content { signature, state } => {
@@ -91,14 +91,14 @@ impl TryFrom<pb::Refused> for Refused {
         use pb::refused::Seen as Wire;
         let seen = match wire.seen {
             None => None,
-            Some(Wire::Content(content)) => Some(Seen::Content {
+            Some(Wire::Content(content)) => Some(Observation::Content {
                 signature: Signature::from_wire(content.signature)?,
                 state: ContentState::from_wire(content.state)?,
             }),
-            Some(Wire::UnknownAt(at)) => Some(Seen::UnknownBytes { at }),
-            Some(Wire::MountedAt(path)) => Some(Seen::MountedAt(KubeletPath::parse(&path)?)),
-            Some(Wire::DiskBytes(bytes)) => Some(Seen::DiskBytes(bytes)),
-            Some(Wire::Copied(_)) => Some(Seen::Copied),
+            Some(Wire::UnknownAt(at)) => Some(Observation::UnknownBytes { at }),
+            Some(Wire::MountedAt(path)) => Some(Observation::MountedAt(KubeletPath::parse(&path)?)),
+            Some(Wire::DiskBytes(bytes)) => Some(Observation::DiskBytes(bytes)),
+            Some(Wire::Copied(_)) => Some(Observation::Copied),
         };
         Ok(Self {
             reason: Refusal::from_wire(wire.reason)?,
@@ -113,14 +113,14 @@ impl From<Refused> for pb::Refused {
         Self {
             reason: refused.reason.to_wire(),
             seen: refused.seen.map(|seen| match seen {
-                Seen::Content { signature, state } => Wire::Content(pb::Content {
+                Observation::Content { signature, state } => Wire::Content(pb::Content {
                     signature: signature.to_wire(),
                     state: state.to_wire(),
                 }),
-                Seen::UnknownBytes { at } => Wire::UnknownAt(at),
-                Seen::MountedAt(path) => Wire::MountedAt(path.to_string()),
-                Seen::DiskBytes(bytes) => Wire::DiskBytes(bytes),
-                Seen::Copied => Wire::Copied(true),
+                Observation::UnknownBytes { at } => Wire::UnknownAt(at),
+                Observation::MountedAt(path) => Wire::MountedAt(path.to_string()),
+                Observation::DiskBytes(bytes) => Wire::DiskBytes(bytes),
+                Observation::Copied => Wire::Copied(true),
             }),
         }
     }

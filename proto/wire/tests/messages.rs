@@ -147,13 +147,13 @@ fn request() -> impl Strategy<Value = Request> {
     })
 }
 
-fn seen() -> impl Strategy<Value = Seen> {
+fn seen() -> impl Strategy<Value = Observation> {
     prop_oneof![
         (select(Signature::ALL), select(ContentState::ALL))
-            .prop_map(|(signature, state)| Seen::Content { signature, state }),
-        any::<u64>().prop_map(|at| Seen::UnknownBytes { at }),
-        path().prop_map(Seen::MountedAt),
-        any::<u64>().prop_map(Seen::DiskBytes),
+            .prop_map(|(signature, state)| Observation::Content { signature, state }),
+        any::<u64>().prop_map(|at| Observation::UnknownBytes { at }),
+        path().prop_map(Observation::MountedAt),
+        any::<u64>().prop_map(Observation::DiskBytes),
     ]
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ebs_csi_safe_detach::Fact;
-use ebs_csi_safe_detach::lifecycle::brake::Seen;
+use ebs_csi_safe_detach::lifecycle::brake::NodeState;
 use ebs_csi_safe_detach::lifecycle::{
     Attachment, Node as Facts, NodeFacts, OutOfService, Readiness,
 };
@@ -223,8 +223,8 @@ impl Tables {
     }
 
     /// Returns all nodes as the brake counts them, without the past and the intended acts.
-    pub fn for_brake(&self, suspects: &[Suspect]) -> Vec<Seen> {
-        let seen = |node: &str, zone: &str, suspect| Seen {
+    pub fn for_brake(&self, suspects: &[Suspect]) -> Vec<NodeState> {
+        let seen = |node: &str, zone: &str, suspect| NodeState {
             node: node.to_owned(),
             zone: zone.to_owned(),
             suspect,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use ebs_csi_safe_detach::lifecycle::brake::{Admitted, Seen, admit};
+use ebs_csi_safe_detach::lifecycle::brake::{Admitted, NodeState, admit};
 use ebs_csi_safe_detach::lifecycle::{Intent, Step};
 use jiff::Timestamp;
 
@@ -87,7 +87,7 @@ impl Failover {
         }
         // A node that was acted on counts even when its object has gone since.
         for node in journal.nodes(now).filter(|node| !there.contains(*node)) {
-            seen.push(Seen {
+            seen.push(NodeState {
                 node: node.to_owned(),
                 zone: String::new(),
                 suspect: false,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The brake's view of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct NodeState {
     /// The node's name.
     pub node: String,
     /// The node's zone; empty when it is unknown, as for a node whose object is gone.
@@ -65,7 +65,7 @@ fn share_of_zone(nodes: usize) -> usize {
 /// nodes, and one in three of a zone, each at least one. None is admitted when more than half of
 /// the nodes of every zone are suspect; that rule does not apply to a cluster of one zone with one
 /// or two nodes.
-pub fn admit(all: &[Seen]) -> Admitted {
+pub fn admit(all: &[NodeState]) -> Admitted {
     let mut admitted = Admitted::default();
     let outage = is_outage(all);
     let mut acted = 0;
@@ -78,7 +78,7 @@ pub fn admit(all: &[Seen]) -> Admitted {
             *taken += 1;
         }
     }
-    let mut wanted: Vec<&Seen> = all.iter().filter(|seen| seen.wanted).collect();
+    let mut wanted: Vec<&NodeState> = all.iter().filter(|seen| seen.wanted).collect();
     // The same order in every process and at every start.
     wanted.sort_by(|a, b| a.node.cmp(&b.node));
     for seen in wanted {
@@ -106,7 +106,7 @@ pub fn admit(all: &[Seen]) -> Admitted {
     admitted
 }
 
-fn is_outage(all: &[Seen]) -> bool {
+fn is_outage(all: &[NodeState]) -> bool {
     let mut zones: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     // A node without a zone tells nothing about any zone.
     for seen in all.iter().filter(|seen| !seen.zone.is_empty()) {
@@ -131,11 +131,11 @@ mod tests {
     /// Returns the nodes of zones, each given as `zone, nodes, suspects, acted, wanted`. The
     /// suspects are the first nodes of a zone; the nodes that were acted on are the first of the
     /// suspects.
-    fn cluster(zones: &[(&str, usize, usize, usize, usize)]) -> Vec<Seen> {
+    fn cluster(zones: &[(&str, usize, usize, usize, usize)]) -> Vec<NodeState> {
         let mut all = Vec::new();
         for (zone, nodes, suspects, acted, wanted) in zones {
             for number in 0..*nodes {
-                all.push(Seen {
+                all.push(NodeState {
                     node: format!("{zone}-{number:04}"),
                     zone: (*zone).to_owned(),
                     suspect: number < *suspects,

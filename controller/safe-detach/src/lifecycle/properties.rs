@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::brake::{Seen, admit};
+use super::brake::{NodeState, admit};
 use super::*;
 use crate::facts::Fact;
 
@@ -288,10 +288,10 @@ proptest! {
     fn brake_limits_actions_per_cluster_and_zone(
         nodes in prop::collection::vec((0..4_usize, any::<bool>(), prop::bool::weighted(0.1), any::<bool>()), 0..80)
     ) {
-        let all: Vec<Seen> = nodes
+        let all: Vec<NodeState> = nodes
             .iter()
             .enumerate()
-            .map(|(number, (zone, suspect, acted, wanted))| Seen {
+            .map(|(number, (zone, suspect, acted, wanted))| NodeState {
                 node: format!("node-{number}"),
                 zone: format!("zone-{zone}"),
                 suspect: *suspect,
@@ -300,7 +300,7 @@ proptest! {
             })
             .collect();
         let admitted = admit(&all);
-        let fresh: Vec<&Seen> = all
+        let fresh: Vec<&NodeState> = all
             .iter()
             .filter(|s| !s.acted && admitted.nodes.contains(&s.node))
             .collect();

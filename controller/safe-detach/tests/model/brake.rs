@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use ebs_csi_safe_detach::lifecycle::brake::{Seen, admit};
+use ebs_csi_safe_detach::lifecycle::brake::{NodeState, admit};
 
 use crate::explore::Steps;
 
@@ -266,11 +266,11 @@ impl Brake {
 
     /// Returns the dead nodes that the brake admits, given what this replica knows.
     fn admitted(&self, journal: Set) -> Set {
-        let all: Vec<Seen> = (0..NODES)
+        let all: Vec<NodeState> = (0..NODES)
             .map(|number| {
                 let small = number < 2 || number + SMALL_ZONE - 2 >= NODES;
                 let dead = number < MORTAL && has(self.dead, number);
-                Seen {
+                NodeState {
                     node: format!("node-{number:02}"),
                     zone: if small { "a" } else { "b" }.to_owned(),
                     suspect: dead || self.outage,

@@ -65,7 +65,7 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
     goals: &[Goal<S>],
     next: impl Fn(&S) -> Steps<S>,
 ) -> Found {
-    let mut seen = Seen::new();
+    let mut seen = FoundStates::new();
     seen.place(start, 0);
     let mut names = std::collections::HashSet::<Name, BuildHasherDefault<Mix>>::default();
     let mut calm = Calm::default();
@@ -121,7 +121,7 @@ fn number(place: usize) -> u32 {
 }
 
 /// The states in the order in which they were found, with a hash index.
-struct Seen<S> {
+struct FoundStates<S> {
     states: Vec<S>,
     /// The index of the state from which each state was found first.
     found_from: Vec<u32>,
@@ -129,7 +129,7 @@ struct Seen<S> {
     slots: Vec<u32>,
 }
 
-impl<S: Copy + Eq + Hash> Seen<S> {
+impl<S: Copy + Eq + Hash> FoundStates<S> {
     fn new() -> Self {
         Self {
             states: Vec::new(),

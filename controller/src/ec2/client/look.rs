@@ -128,19 +128,6 @@ impl Ec2 {
             .await
     }
 
-    /// Does for a snapshot what [`Ec2::watch_volume`] does for a volume.
-    pub async fn watch_snapshot<R>(
-        &self,
-        id: &SnapshotId,
-        deadline: Instant,
-        judge: impl FnMut(&LookResult<Snapshot>) -> ControlFlow<R>,
-    ) -> Option<R> {
-        self.pollers
-            .snapshots
-            .watch(id, None, self.waited(), deadline, judge)
-            .await
-    }
-
     /// Returns the volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind
     /// creation by seconds.
     ///

@@ -281,7 +281,7 @@ fn abandoned<S: Source>() -> LookResult<S::Value> {
 }
 
 /// The next step of the poller's task.
-enum Step<S: Source> {
+enum PollerStep<S: Source> {
     Send(u64, BTreeMap<S::Key, Recipients<S::Value>>),
     Until(Instant),
     AfterAnswer,
@@ -298,11 +298,11 @@ impl<S: Source> Inner<S> {
         loop {
             let step = self.step(Instant::now());
             match step {
-                Step::End => return,
-                Step::Send(call, batch) => {
+                PollerStep::End => return,
+                PollerStep::Send(call, batch) => {
                     tokio::spawn(Arc::clone(&self).fly(call, batch));
                 }
-                Step::Until(at) => {
+                PollerStep::Until(at) => {
                     tokio::select! {
                         // A fixed order instead of a random one, so that a seeded history replays
                         // exactly.
@@ -311,23 +311,23 @@ impl<S: Source> Inner<S> {
                         () = self.changed.notified() => {}
                     }
                 }
-                Step::AfterAnswer => self.changed.notified().await,
+                PollerStep::AfterAnswer => self.changed.notified().await,
             }
         }
     }
 
-    fn step(&self, now: Instant) -> Step<S> {
+    fn step(&self, now: Instant) -> PollerStep<S> {
         let mut state = self.state();
         let needed = state.waiting.needed();
         let urgent = needed.is_some_and(|at| at <= now);
         if state.waiting.is_empty() {
             state.running = false;
-            return Step::End;
+            return PollerStep::End;
         }
         if state.flights >= MOST_FLIGHTS {
             // The end of a flight wakes the task; no new caller needs to.
             state.next = now;
-            return Step::AfterAnswer;
+            return PollerStep::AfterAnswer;
         }
         state.earliest = state.pace.next(now, true);
         let mut at = match urgent {
@@ -344,7 +344,7 @@ impl<S: Source> Inner<S> {
         }
         state.next = at;
         if at > now {
-            return Step::Until(at);
+            return PollerStep::Until(at);
         }
         // Spread evenly over the time that an answer takes: calls closer together would bring the
         // same answers.
@@ -353,7 +353,7 @@ impl<S: Source> Inner<S> {
         state.flights += 1;
         state.calls += 1;
         let call = state.calls;
-        Step::Send(call, state.waiting.take(call, now))
+        PollerStep::Send(call, state.waiting.take(call, now))
     }
 
     async fn fly(self: Arc<Self>, call: u64, batch: BTreeMap<S::Key, Recipients<S::Value>>) {

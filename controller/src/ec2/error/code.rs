@@ -112,28 +112,28 @@ pub enum Ec2ErrorKind {
     Other,
 }
 
-struct Row {
+struct CodeKind {
     code: &'static str,
     text: &'static str,
     kind: Ec2ErrorKind,
 }
 
-const fn row(code: &'static str, kind: Ec2ErrorKind) -> Row {
-    Row {
+const fn row(code: &'static str, kind: Ec2ErrorKind) -> CodeKind {
+    CodeKind {
         code,
         text: "",
         kind,
     }
 }
 
-const fn row_with(code: &'static str, text: &'static str, kind: Ec2ErrorKind) -> Row {
-    Row { code, text, kind }
+const fn row_with(code: &'static str, text: &'static str, kind: Ec2ErrorKind) -> CodeKind {
+    CodeKind { code, text, kind }
 }
 
 use Ec2ErrorKind as Kind;
 
 /// The first row that matches wins.
-static TABLE: &[Row] = &[
+static TABLE: &[CodeKind] = &[
     // T, and the codes with which other AWS front ends report the same.
     row("RequestLimitExceeded", Kind::Throttled),
     row("Throttling", Kind::Throttled),

@@ -78,7 +78,7 @@ pub(super) async fn growth(
     let calls = extent.of(80, 100_000, 1_000_000);
     let mut figure = Figure::new("memory-growth", "memory gained over many calls", "MiB")
         .target(Target::at_most(Statistic::Median, 0.5))
-        .note("Create and delete of volumes, half and half, by 50 workers, no quota, EC2 at 0 ms. The second tenth of the run is the base: what a first call touches is no growth. Half a MiB counts as none. `--full` makes a million calls.");
+        .note("Create and delete of volumes, half and half, by 50 workers, no quota, EC2 at 0 ms. The growth counts from the end of the first fifth of the run, because the first calls touch memory that every run needs. Half a MiB counts as no growth. `--full` makes a million calls.");
     for contestant in contestants {
         let world = contestant.unlimited_world(1).await?;
         let mut memory = vec![memory_mib(&[pid(&world)?])];

@@ -280,6 +280,13 @@ fn comments_and_pages_end_at_column_100() {
             );
         }
     }
+    for path in tracked(&[""]) {
+        for (at, line) in read(&path).lines().enumerate() {
+            let is_comment = line.trim_start().starts_with("# ");
+            let shown = path.display();
+            assert!(!is_comment || !is_long(line), "{shown}:{}", at + 1);
+        }
+    }
     // Generated from measurements.
     let pages = tracked(&[".md"])
         .into_iter()

@@ -8,7 +8,7 @@ use crate::outcome::{At, Done};
 use ebs_csi_policy::facts::Content;
 use ebs_csi_policy::judge::{Authorized, StageDisk};
 use ebs_csi_policy::tool::ToolId;
-use ebs_csi_wire::{ContentState, FsType, Refusal, Refused, Seen, Stage, Step};
+use ebs_csi_wire::{ContentState, FsType, Observation, Refusal, Refused, Stage, Step};
 use rustix::mount::MountAttrFlags;
 
 /// Number of check passes. A file system that still needs repairs after them is left to a person.
@@ -108,7 +108,7 @@ fn sound_xfs(
 }
 
 fn errors(fs: FsType) -> Refused {
-    let damaged = Seen::Content {
+    let damaged = Observation::Content {
         signature: fs.into(),
         state: ContentState::Damaged,
     };

@@ -11,7 +11,8 @@ use crate::tool::runner_requests::WaitingRunner;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{Meaning, ToolId};
 use ebs_csi_wire::{
-    ContentState, Failed, FormatOptions, FsType, Refusal, Refused, Seen, Stage, Step, ToolEnd,
+    ContentState, Failed, FormatOptions, FsType, Observation, Refusal, Refused, Stage, Step,
+    ToolEnd,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -135,7 +136,7 @@ pub(crate) fn check(
         Meaning::Clean | Meaning::Done => Ok(false),
         Meaning::Repaired => Ok(true),
         Meaning::Uncorrectable => {
-            let damaged = Seen::Content {
+            let damaged = Observation::Content {
                 signature: fs.into(),
                 state: ContentState::Damaged,
             };

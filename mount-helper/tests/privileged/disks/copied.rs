@@ -4,7 +4,7 @@ use crate::disks::partitions::parted;
 use crate::rig::{
     Attached, LONG, MountsKept, Rig, able, done, staged, staging, told, unstaged, volume,
 };
-use ebs_csi_wire::{Done, FsType, Operation, Origin, Refusal, Refused, Seen, VolumeId};
+use ebs_csi_wire::{Done, FsType, Observation, Operation, Origin, Refusal, Refused, VolumeId};
 use std::fs;
 use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
@@ -157,7 +157,7 @@ fn unstage_is_refused_while_copy_has_writer() {
         let (volume, _attached, copy) = staged_and_copied(&rig, fs);
         let open = open_in_copy(&rig, &volume, copy);
         let mut file = fs::File::create(open.path().join("open")).expect("create");
-        let held = Refused::because(Refusal::StillHeld, Seen::Copied);
+        let held = Refused::because(Refusal::StillHeld, Observation::Copied);
         assert_eq!(told(rig.unstage(&volume)), held, "{fs}");
         // The refusal does not harm the open file.
         std::io::Write::write_all(&mut file, b"more").expect("write");
@@ -177,7 +177,7 @@ fn refuse_option_blocks_unstage_until_copy_is_gone() {
     let rig = Rig::start_with(&["--copied-mounts", "refuse"]);
     let (volume, _attached, copy) = staged_and_copied(&rig, FsType::Ext4);
     let open = open_in_copy(&rig, &volume, copy);
-    let held = Refused::because(Refusal::StillHeld, Seen::Copied);
+    let held = Refused::because(Refusal::StillHeld, Observation::Copied);
     assert_eq!(told(rig.unstage(&volume)), held);
     fs::write(open.path().join("still"), "writable").expect("write");
     drop(open);

@@ -4,7 +4,9 @@ use crate::disks::partitions::parted;
 use crate::rig::{
     Rig, able, block_target, disk, done, refused, shell, staged, staging, told, volume,
 };
-use ebs_csi_wire::{FsType, Operation, Outcome, PublishBlock, Refusal, Seen, Stage, VolumeId};
+use ebs_csi_wire::{
+    FsType, Observation, Operation, Outcome, PublishBlock, Refusal, Stage, VolumeId,
+};
 use std::num::NonZeroU32;
 
 const MIB: u64 = 1 << 20;
@@ -14,7 +16,7 @@ const MIB: u64 = 1 << 20;
 fn held_at(rig: &Rig, outcome: Outcome, place: &str) {
     let told = told(outcome);
     assert_eq!(told.reason, Refusal::StillHeld);
-    assert_eq!(told.seen, Some(Seen::MountedAt(rig.kubelet(place))));
+    assert_eq!(told.seen, Some(Observation::MountedAt(rig.kubelet(place))));
 }
 
 /// The refusal names the raw target. A raw publish beside a stage is refused with the staging path.

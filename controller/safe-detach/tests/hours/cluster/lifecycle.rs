@@ -1,6 +1,6 @@
 //! Simulates node-lifecycle: reads, asks the controller, acts.
 
-use ebs_csi_safe_detach::lifecycle::brake::{Seen, admit};
+use ebs_csi_safe_detach::lifecycle::brake::{NodeState, admit};
 use ebs_csi_safe_detach::lifecycle::{
     Attachment, Claim, FailoverMode, InstanceEvidence, Intent, Node, NodeFacts, OutOfService, Pod,
     Readiness, step,
@@ -41,8 +41,8 @@ impl Cluster {
             .into(),
         };
         let step = step(&seen, FailoverMode::ProveFirst);
-        let all: Vec<Seen> = (0..NODES)
-            .map(|node| Seen {
+        let all: Vec<NodeState> = (0..NODES)
+            .map(|node| NodeState {
                 node: format!("node-{node}"),
                 zone: String::new(),
                 suspect: self.lost[node].is_some(),

@@ -8,7 +8,8 @@ use crate::rig::{
     staging, told, unstaged, volume,
 };
 use ebs_csi_wire::{
-    DeviceName, Disk, FsType, Operation, Outcome, PublishBlock, Refusal, Refused, Seen, VolumeId,
+    DeviceName, Disk, FsType, Observation, Operation, Outcome, PublishBlock, Refusal, Refused,
+    VolumeId,
 };
 use std::fs;
 use std::num::NonZeroU32;
@@ -273,7 +274,10 @@ fn partition_of_disk_holding_kubelet_directory_is_refused() {
     rig.within(&["mount", "-t", "ext4", &node, kubelets]);
     let mut asked = rig.staging(&volume, FsType::Ext4);
     asked.disk = part(&volume, 1);
-    let there = Refused::because(Refusal::StillHeld, Seen::MountedAt(rig.kubelet("pods")));
+    let there = Refused::because(
+        Refusal::StillHeld,
+        Observation::MountedAt(rig.kubelet("pods")),
+    );
     assert_eq!(told(rig.ask(Operation::Stage(asked.clone()))), there);
     assert_eq!(told(show(&rig, &asked.disk, "p", false)), there);
     rig.within(&["umount", kubelets]);

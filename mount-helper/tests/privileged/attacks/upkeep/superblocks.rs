@@ -1,7 +1,7 @@
 //! What an ext superblock makes the kernel do besides mounting.
 use super::row;
 use crate::rig::{Attached, LONG, Rig, able, done, refused, shell, staged, told, volume};
-use ebs_csi_wire::{ContentState, FsType, Operation, Refusal, Seen, Signature, VolumeId};
+use ebs_csi_wire::{ContentState, FsType, Observation, Operation, Refusal, Signature, VolumeId};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -152,7 +152,7 @@ fn an_external_journal_is_refused() {
     assert_eq!(told.reason, Refusal::ForeignContent);
     assert_eq!(
         told.seen,
-        Some(Seen::Content {
+        Some(Observation::Content {
             signature: Signature::ExtJournal,
             state: ContentState::Sound
         })
