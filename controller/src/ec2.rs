@@ -34,6 +34,8 @@ pub use model::look_result::LookResult;
 pub use model::modification::{Modification, ModificationState, Performance};
 pub use model::snapshot::{Snapshot, SnapshotState};
 pub use model::timestamp::Timestamp;
+#[cfg(test)]
+pub(crate) use model::volume::example_volume;
 pub use model::volume::{Attachment, AttachmentState, Volume, VolumeState};
 pub use model::volume_status::{Health, Initialization, VolumeStatus};
 pub use model::zone::{Zone, ZoneKind};

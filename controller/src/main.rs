@@ -15,6 +15,7 @@ use ebs_csi_controller::process::confinement;
 use ebs_csi_controller::process::orphans::{Known, command};
 use ebs_csi_controller::process::traces;
 use ebs_csi_controller::process::{self, Sockets};
+use ebs_csi_proto::exit::{self, Exit};
 use ebs_csi_proto::observe;
 use mimalloc::MiMalloc;
 
@@ -27,37 +28,13 @@ mod sys;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    // The panic hook has already reported the panic; status 70 distinguishes it from expected
-    // failures.
-    let ended = std::panic::catch_unwind(begin)
-        .unwrap_or_else(|_| Err(end(70, "a fault of the driver; please report it")));
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(end) => {
-            let mut stderr = std::io::stderr();
-            // Without a standard error there is nowhere to report to.
-            let _ = writeln!(stderr, "ebs-csi-controller: {}", end.line);
-            ExitCode::from(end.status)
-        }
-    }
+    exit::status_of("ebs-csi-controller", || begin().map(|()| ExitCode::SUCCESS))
 }
 
-struct End {
-    status: u8,
-    line: String,
-}
-
-fn end(status: u8, line: impl ToString) -> End {
-    End {
-        status,
-        line: line.to_string(),
-    }
-}
-
-fn begin() -> Result<(), End> {
+fn begin() -> Result<(), Exit> {
     let faulty = |what: &str| {
         let what = what.to_owned();
-        move |error: std::io::Error| end(Fault::EXIT, format!("{what}: {error}"))
+        move |error: std::io::Error| Exit::new(Fault::EXIT, format!("{what}: {error}"))
     };
     start::close_strays(&[]).map_err(faulty("closing inherited descriptors"))?;
     start::keep_environment(&confinement::KEPT_VARIABLES)
@@ -90,14 +67,14 @@ fn begin() -> Result<(), End> {
     let csi = config
         .endpoint
         .bind()
-        .map_err(|error| end(1, format!("--endpoint {}: {error}", config.endpoint)))?;
+        .map_err(|error| Exit::new(1, format!("--endpoint {}: {error}", config.endpoint)))?;
     let safe_detach = config
         .safe_detach_socket
         .as_ref()
         .map(|socket| {
             let refused = |error| {
                 let endpoint = &socket.endpoint;
-                end(1, format!("--safe-detach-endpoint {endpoint}: {error}"))
+                Exit::new(1, format!("--safe-detach-endpoint {endpoint}: {error}"))
             };
             socket.endpoint.bind().map_err(refused)
         })
@@ -106,12 +83,12 @@ fn begin() -> Result<(), End> {
         .http
         .map(|address| {
             std::net::TcpListener::bind(address)
-                .map_err(|error| end(1, format!("--http-endpoint {address}: {error}")))
+                .map_err(|error| Exit::new(1, format!("--http-endpoint {address}: {error}")))
         })
         .transpose()?;
 
     let enforced = confinement::enter(&config.sockets(), &environment, config.certificate.as_ref())
-        .map_err(|fault| end(Fault::EXIT, fault))?;
+        .map_err(|fault| Exit::new(Fault::EXIT, fault))?;
     tracing::info!(%enforced, "confined");
 
     let runtime = runtime()?;
@@ -127,31 +104,31 @@ fn begin() -> Result<(), End> {
     ));
     // The remaining tasks belong to calls whose grace period has ended; their callers retry.
     runtime.shutdown_background();
-    ended.map_err(|ended| end(ended.status(), ended))
+    ended.map_err(|ended| Exit::new(ended.status(), ended))
 }
 
 /// Prints help or version, or returns the error of a wrong command line, one line.
-fn before_the_start(stop: Stop) -> Result<(), End> {
+fn before_the_start(stop: Stop) -> Result<(), Exit> {
     match stop {
         Stop::Say(text) => std::io::stdout()
             .write_all(text.as_bytes())
-            .map_err(|error| end(1, error)),
-        Stop::Usage(line) => Err(end(64, format!("{line}; see --help"))),
+            .map_err(|error| Exit::new(1, error)),
+        Stop::Usage(line) => Err(Exit::new(64, format!("{line}; see --help"))),
     }
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, End> {
+fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| end(1, format!("starting the runtime: {error}")))
+        .map_err(|error| Exit::new(1, format!("starting the runtime: {error}")))
 }
 
 /// Runs the command that lists what a cluster left behind, as confined as the service.
 fn orphans(
     arguments: impl Iterator<Item = OsString>,
     environment: &BTreeMap<String, String>,
-) -> Result<(), End> {
+) -> Result<(), Exit> {
     let asked = match command::OrphansArguments::read(arguments) {
         Ok(asked) => asked,
         Err(stop) => return before_the_start(stop),
@@ -163,15 +140,15 @@ fn orphans(
     let mut handles = String::new();
     std::io::stdin()
         .read_to_string(&mut handles)
-        .map_err(|error| end(1, format!("standard input: {error}")))?;
-    let known = Known::read(&handles).map_err(|why| end(64, why))?;
-    confinement::enter(&[], environment, None).map_err(|fault| end(Fault::EXIT, fault))?;
+        .map_err(|error| Exit::new(1, format!("standard input: {error}")))?;
+    let known = Known::read(&handles).map_err(|why| Exit::new(64, why))?;
+    confinement::enter(&[], environment, None).map_err(|fault| Exit::new(Fault::EXIT, fault))?;
     let (found, told) = runtime()?
         .block_on(asked.answer(&config, &known))
-        .map_err(|ended| end(ended.status(), ended))?;
+        .map_err(|ended| Exit::new(ended.status(), ended))?;
     let lines: String = found.iter().map(|orphan| format!("{orphan}\n")).collect();
     std::io::stdout()
         .write_all(lines.as_bytes())
         .and_then(|()| writeln!(std::io::stderr(), "ebs-csi-controller: {told}"))
-        .map_err(|error| end(1, error))
+        .map_err(|error| Exit::new(1, error))
 }

@@ -37,16 +37,9 @@ async fn life(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
             size: GiB(1),
             kind: "gp3".to_owned(),
             zone: Some("us-east-1a".to_owned()),
-            zone_id: None,
-            outpost_arn: None,
             encrypted: Some(false),
-            kms_key_id: None,
-            iops: None,
-            throughput: None,
-            snapshot: None,
-            initialization_rate: None,
-            multi_attach: false,
             tags: Tags::from([("CSIVolumeName".to_owned(), format!("pvc-{n}"))]),
+            ..CreateVolume::default()
         })
         .await?;
     let far = Instant::now() + Duration::from_secs(600);

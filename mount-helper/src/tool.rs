@@ -1,7 +1,7 @@
 //! Running the programs that work on a disk: what the broker, the supervisor and a runner say to
 //! each other, and the control of the program itself.
-pub(crate) mod job;
 pub(crate) mod process_control;
+pub(crate) mod report;
 pub(crate) mod runner_requests;
 pub(crate) mod tool_places;
 

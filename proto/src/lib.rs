@@ -6,6 +6,7 @@ pub mod caller_timeout;
 pub mod capability;
 pub mod capacity;
 pub mod endpoint;
+pub mod exit;
 pub mod exposition;
 pub mod failure;
 pub mod health;

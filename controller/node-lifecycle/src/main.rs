@@ -11,38 +11,17 @@ use ebs_csi_confine::{Fault, start};
 use ebs_csi_node_lifecycle::flags::{Config, Stop};
 use ebs_csi_node_lifecycle::preflight;
 use ebs_csi_node_lifecycle::process::{self, confinement, kubeconfig};
+use ebs_csi_proto::exit::{self, Exit};
 use ebs_csi_proto::observe;
 use kube::config::Kubeconfig;
 
 fn main() -> ExitCode {
-    // A panic on this thread has printed its own message; 70 distinguishes it from an expected
-    // failure.
-    let ended = std::panic::catch_unwind(|| main_of(std::env::args_os().skip(1)))
-        .unwrap_or_else(|_| Err(end(70, "a fault of the driver; please report it")));
-    match ended {
-        Ok(status) => status,
-        Err(end) => {
-            let mut stderr = std::io::stderr();
-            // A closed standard error leaves no way to report the message.
-            let _ = writeln!(stderr, "ebs-csi-node-lifecycle: {}", end.line);
-            ExitCode::from(end.status)
-        }
-    }
+    exit::status_of("ebs-csi-node-lifecycle", || {
+        main_of(std::env::args_os().skip(1))
+    })
 }
 
-struct End {
-    status: u8,
-    line: String,
-}
-
-fn end(status: u8, line: impl ToString) -> End {
-    End {
-        status,
-        line: line.to_string(),
-    }
-}
-
-fn main_of(mut arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, End> {
+fn main_of(mut arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Exit> {
     let word = arguments.next();
     if word.as_deref() == Some(OsStr::new(preflight::WORD)) {
         return look(arguments);
@@ -52,45 +31,47 @@ fn main_of(mut arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, En
 
 /// Runs the preflight. With a kubeconfig file, a person runs the command, and it may start the
 /// program that authenticates for the file; the command is therefore confined only in a pod.
-fn look(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, End> {
+fn look(arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Exit> {
     let flags = match preflight::Flags::read(arguments) {
         Ok(flags) => flags,
         Err(stopped) => return said(stopped).map(|()| ExitCode::SUCCESS),
     };
     let read = flags.kubeconfig.as_deref().map(Kubeconfig::read_from);
-    let read = read.transpose().map_err(|error| end(78, error))?;
+    let read = read.transpose().map_err(|error| Exit::new(78, error))?;
     if read.is_none() {
-        confinement::enter(None, &[]).map_err(|fault| end(Fault::EXIT, fault))?;
+        confinement::enter(None, &[]).map_err(|fault| Exit::new(Fault::EXIT, fault))?;
     }
     runtime()?.block_on(async {
         let client = process::connect(read).await;
-        let client = client.map_err(|ended| end(ended.status(), ended))?;
+        let client = client.map_err(|ended| Exit::new(ended.status(), ended))?;
         let status = preflight::run(client, flags.output).await;
-        status.map_err(|error| end(1, error))
+        status.map_err(|error| Exit::new(1, error))
     })
 }
 
-fn said(stopped: Stop) -> Result<(), End> {
+fn said(stopped: Stop) -> Result<(), Exit> {
     match stopped {
         Stop::Say(text) => {
             let mut stdout = std::io::stdout();
-            stdout.write_all(text.as_bytes()).map_err(|e| end(1, e))
+            stdout
+                .write_all(text.as_bytes())
+                .map_err(|e| Exit::new(1, e))
         }
-        Stop::Usage(line) => Err(end(64, format!("{line}; see --help"))),
+        Stop::Usage(line) => Err(Exit::new(64, format!("{line}; see --help"))),
     }
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, End> {
+fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| end(1, format!("starting the runtime: {error}")))
+        .map_err(|error| Exit::new(1, format!("starting the runtime: {error}")))
 }
 
-fn begin(arguments: impl Iterator<Item = OsString>) -> Result<(), End> {
+fn begin(arguments: impl Iterator<Item = OsString>) -> Result<(), Exit> {
     let faulty = |what: &str| {
         let what = what.to_owned();
-        move |error: std::io::Error| end(Fault::EXIT, format!("{what}: {error}"))
+        move |error: std::io::Error| Exit::new(Fault::EXIT, format!("{what}: {error}"))
     };
     start::close_strays(&[]).map_err(faulty("closing inherited descriptors"))?;
     start::keep_environment(&confinement::KEPT_VARIABLES)
@@ -104,17 +85,17 @@ fn begin(arguments: impl Iterator<Item = OsString>) -> Result<(), End> {
         .http
         .map(|address| {
             std::net::TcpListener::bind(address)
-                .map_err(|error| end(1, format!("--http-endpoint {address}: {error}")))
+                .map_err(|error| Exit::new(1, format!("--http-endpoint {address}: {error}")))
         })
         .transpose()?;
     let read = config.kubeconfig.as_deref().map(kubeconfig::read);
-    let read = read.transpose().map_err(|why| end(78, why))?;
+    let read = read.transpose().map_err(|why| Exit::new(78, why))?;
     let tokens = read.as_ref().map(kubeconfig::token_directories);
     let enforced = confinement::enter(config.kubeconfig.as_deref(), &tokens.unwrap_or_default())
-        .map_err(|fault| end(Fault::EXIT, fault))?;
+        .map_err(|fault| Exit::new(Fault::EXIT, fault))?;
     tracing::info!(%enforced, "confined");
     let runtime = runtime()?;
     let ended = runtime.block_on(process::run(config, read, listener));
     runtime.shutdown_background();
-    ended.map_err(|ended| end(ended.status(), ended))
+    ended.map_err(|ended| Exit::new(ended.status(), ended))
 }

@@ -133,12 +133,16 @@ fn every_rbac_rule_names_existing_code() {
             continue;
         }
         rules += 1;
-        let before = lines[..number].iter().rev();
+        let before = lines[..number].iter().rev().map(|line| line.trim());
+        let is_comment = |line: &&str| line.starts_with('#');
         // The comment of a role with one rule is above the role.
-        let mut comments = before
-            .map(|line| line.trim())
-            .filter(|l| l.starts_with('#'));
-        let comment = comments.next().expect("a comment");
+        let mut comment: Vec<&str> = before
+            .skip_while(|line| !is_comment(line))
+            .take_while(is_comment)
+            .map(|line| line.trim_start_matches(['#', ' ']))
+            .collect();
+        comment.reverse();
+        let comment = comment.join(" ");
         let mut named = 0;
         for place in comment.split([';', ',']) {
             let Some((file, rest)) = place.split_once(".rs (") else {

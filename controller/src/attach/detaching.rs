@@ -183,7 +183,8 @@ impl Detaching {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::{attachment, error, node, other_node, unknown, volume};
+    use crate::attach::tests::{attachment, error, node, other_node, unknown};
+    use crate::ec2::example_volume;
     use crate::ec2::{Attachment, VolumeState};
 
     fn with(state: AttachmentState) -> LookResult<Volume> {
@@ -193,16 +194,16 @@ mod tests {
                 attachment(node(), state),
                 attachment(other_node(), AttachmentState::Attached),
             ],
-            ..volume()
+            ..example_volume()
         })
     }
 
     fn free() -> LookResult<Volume> {
-        LookResult::Present(volume())
+        LookResult::Present(example_volume())
     }
 
     fn machine() -> Detaching {
-        Detaching::new(volume().id, node())
+        Detaching::new(example_volume().id, node())
     }
 
     #[test]
@@ -312,7 +313,7 @@ mod tests {
                     device: device.to_owned(),
                     ..attachment(node(), AttachmentState::Attached)
                 }],
-                ..volume()
+                ..example_volume()
             });
             match machine().see(&seen, Instant::now()) {
                 DetachStep::Refuse(failure) => assert_eq!(failure.condition(), Condition::InUse),

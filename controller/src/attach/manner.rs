@@ -93,7 +93,8 @@ impl Manners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::{node, volume};
+    use crate::attach::tests::node;
+    use crate::ec2::example_volume;
     use ebs_csi_proto::{AccessMode, Capability};
 
     fn manner(kind: AccessType, mode: AccessMode, read_only: bool) -> Manner {
@@ -147,7 +148,7 @@ mod tests {
                 Some("readonly"),
             ),
         ];
-        let key = Key(volume().id, node());
+        let key = Key(example_volume().id, node());
         let manners = Manners::default();
         for _ in 0..2 {
             manners.agree(&key, &first, at(1)).unwrap();
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn new_attachment_ignores_previous_publish_capability() {
-        let (key, manners) = (Key(volume().id, node()), Manners::default());
+        let (key, manners) = (Key(example_volume().id, node()), Manners::default());
         let block = manner(AccessType::Block, AccessMode::SingleNodeWriter, false);
         let mounted = manner(mount("ext4", &[]), AccessMode::SingleNodeWriter, false);
         manners.agree(&key, &block, at(1)).unwrap();

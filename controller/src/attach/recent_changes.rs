@@ -80,8 +80,9 @@ impl RecentChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::{attachment, node, other_node, volume};
+    use crate::attach::tests::{attachment, node, other_node};
     use crate::ec2::Attachment;
+    use crate::ec2::example_volume;
 
     fn time(seconds: i64) -> Option<Timestamp> {
         Some(Timestamp {
@@ -96,7 +97,7 @@ mod tests {
                 attached: time(seconds),
                 ..attachment(node(), AttachmentState::Attached)
             }],
-            ..volume()
+            ..example_volume()
         })
     }
 
@@ -107,7 +108,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ended_attachment_shows_detaching_during_read_lag() {
         let lately = RecentChanges::default();
-        lately.ended(&volume().id, &node(), time(5));
+        lately.ended(&example_volume().id, &node(), time(5));
         let seen = |seconds| state(&lately.corrected(&attached_at(seconds)));
         assert_eq!(seen(5), AttachmentState::Detaching);
         // Another attachment of the same pair.
@@ -121,9 +122,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn missing_attachment_may_be_stale_after_recent_attach() {
         let lately = RecentChanges::default();
-        let id = volume().id;
+        let id = example_volume().id;
         lately.attach_sent(&id, &node());
-        let none = LookResult::Present(volume());
+        let none = LookResult::Present(example_volume());
         assert!(lately.may_be_late(&none, &id, &node()));
         assert!(lately.may_be_late(&LookResult::Absent, &id, &node()));
         assert!(!lately.may_be_late(&attached_at(5), &id, &node()));

@@ -1,11 +1,5 @@
-use std::collections::BTreeMap;
-
-use ebs_csi_proto::GiB;
-
 use super::*;
-use crate::ec2::{
-    Action, Attachment, AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Sent, VolumeState,
-};
+use crate::ec2::{Action, Attachment, AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Sent};
 
 pub(crate) fn node() -> InstanceId {
     InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap()
@@ -13,28 +7,6 @@ pub(crate) fn node() -> InstanceId {
 
 pub(crate) fn other_node() -> InstanceId {
     InstanceId::parse("i-0bbbbbbbbbbbbbbb2").unwrap()
-}
-
-pub(crate) fn volume() -> Volume {
-    Volume {
-        id: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
-        state: VolumeState::Available,
-        size: GiB(1),
-        kind: "gp3".to_owned(),
-        zone: "us-east-1a".to_owned(),
-        zone_id: None,
-        outpost_arn: None,
-        iops: None,
-        throughput: None,
-        encrypted: false,
-        kms_key_id: None,
-        snapshot: None,
-        source_volume: None,
-        multi_attach: false,
-        created: None,
-        attachments: Vec::new(),
-        tags: BTreeMap::new(),
-    }
 }
 
 pub(crate) fn attachment(node: InstanceId, state: AttachmentState) -> Attachment {

@@ -108,12 +108,12 @@ pub(crate) fn troubles(volume: &Volume, status: Option<&VolumeStatus>) -> Vec<Tr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::volume;
     use crate::ec2::Initialization;
+    use crate::ec2::example_volume;
 
     fn status(health: Health, details: &[(&str, &str)]) -> VolumeStatus {
         VolumeStatus {
-            volume: volume().id,
+            volume: example_volume().id,
             health,
             initialization: Initialization::Complete,
             details: details
@@ -187,11 +187,14 @@ mod tests {
             ),
         ];
         for (state, health, details, want) in rows {
-            let volume = Volume { state, ..volume() };
+            let volume = Volume {
+                state,
+                ..example_volume()
+            };
             let found = troubles(&volume, Some(&status(health, details)));
             let found: Vec<_> = found.iter().map(|t| (t.harm, t.reason)).collect();
             assert_eq!(found, want, "{details:?}");
         }
-        assert!(troubles(&volume(), None).is_empty());
+        assert!(troubles(&example_volume(), None).is_empty());
     }
 }

@@ -222,7 +222,7 @@ fn go_truth(value: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::volume;
+    use crate::ec2::example_volume;
     use proptest::prelude::*;
 
     fn gp3() -> Volume {
@@ -230,7 +230,7 @@ mod tests {
             size: GiB(10),
             iops: Some(3000),
             throughput: Some(125),
-            ..volume()
+            ..example_volume()
         }
     }
 
@@ -242,13 +242,7 @@ mod tests {
 
     #[test]
     fn modify_request_contains_only_changed_values() {
-        let unsent = ModifyVolume {
-            volume: gp3().id,
-            size: None,
-            kind: None,
-            iops: None,
-            throughput: None,
-        };
+        let unsent = ModifyVolume::nothing(gp3().id);
         let rows = [
             (Change::to_size(GiB(10)), None),
             (Change::to_size(GiB(5)), None),

@@ -139,7 +139,7 @@ mod tests {
     use ebs_csi_proto::Condition;
 
     use super::*;
-    use crate::attach::tests::volume;
+    use crate::ec2::example_volume;
 
     fn tags(keys: &[&str]) -> Tags {
         keys.iter()
@@ -150,7 +150,7 @@ mod tests {
     fn with(keys: &[&str]) -> Volume {
         Volume {
             tags: tags(keys),
-            ..volume()
+            ..example_volume()
         }
     }
 

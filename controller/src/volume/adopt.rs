@@ -103,32 +103,21 @@ mod tests {
     use super::*;
     use ebs_csi_proto::GiB;
     use ebs_csi_proto::csi;
-    use std::collections::BTreeMap;
 
-    use crate::ec2::Timestamp;
+    use crate::ec2::{Timestamp, example_volume};
 
     fn volume(n: u8) -> Volume {
         Volume {
             id: VolumeId::parse(&format!("vol-{n:017x}")).unwrap(),
-            state: VolumeState::Available,
             size: GiB(4),
-            kind: "gp3".to_owned(),
-            zone: "us-east-1a".to_owned(),
             zone_id: Some("use1-az6".to_owned()),
-            outpost_arn: None,
             iops: Some(3000),
             throughput: Some(125),
-            encrypted: false,
-            kms_key_id: None,
-            snapshot: None,
-            source_volume: None,
-            multi_attach: false,
             created: Some(Timestamp {
                 seconds: i64::from(n),
                 nanoseconds: 0,
             }),
-            attachments: Vec::new(),
-            tags: BTreeMap::new(),
+            ..example_volume()
         }
     }
 

@@ -130,13 +130,17 @@ pub(super) fn not_ready(id: &VolumeId) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::tests::{unknown, volume};
+    use crate::attach::tests::unknown;
     use crate::ec2::Ec2ErrorKind;
+    use crate::ec2::example_volume;
 
     const HIDDEN: Duration = Duration::from_secs(3);
 
     fn in_state(state: VolumeState) -> LookResult<Volume> {
-        LookResult::Present(Volume { state, ..volume() })
+        LookResult::Present(Volume {
+            state,
+            ..example_volume()
+        })
     }
 
     #[test]
@@ -154,15 +158,16 @@ mod tests {
             (in_state(VolumeState::Deleted), Some("deleted")),
         ];
         for (seen, want) in rows {
-            let end = Settling::new(volume(), HIDDEN)
-                .see(&seen, now)
-                .map(|end| match end {
-                    Settled::Ready(_) => "ready",
-                    Settled::Failed(_) => "failed",
-                    Settled::Deleted => "deleted",
-                    Settled::Hidden(_) => "hidden",
-                    Settled::Dropped => "dropped",
-                });
+            let end =
+                Settling::new(example_volume(), HIDDEN)
+                    .see(&seen, now)
+                    .map(|end| match end {
+                        Settled::Ready(_) => "ready",
+                        Settled::Failed(_) => "failed",
+                        Settled::Deleted => "deleted",
+                        Settled::Hidden(_) => "hidden",
+                        Settled::Dropped => "dropped",
+                    });
             assert_eq!(end, want, "{seen:?}");
         }
     }
@@ -171,17 +176,17 @@ mod tests {
     fn volume_is_hidden_after_3_absences_and_delay() {
         let begin = Instant::now();
         let late = begin + HIDDEN;
-        let mut settling = Settling::new(volume(), HIDDEN);
+        let mut settling = Settling::new(example_volume(), HIDDEN);
         settling.see(&in_state(VolumeState::Creating), begin);
         for _ in 0..HIDDEN_LOOKS {
             assert_eq!(settling.see(&LookResult::Absent, begin), None);
         }
         assert_eq!(
             settling.see(&LookResult::Absent, late),
-            Some(Settled::Hidden(volume()))
+            Some(Settled::Hidden(example_volume()))
         );
 
-        let mut back = Settling::new(volume(), HIDDEN);
+        let mut back = Settling::new(example_volume(), HIDDEN);
         back.see(&LookResult::Absent, begin);
         back.see(&in_state(VolumeState::Creating), late);
         assert_eq!(back.see(&LookResult::Absent, late + HIDDEN), None);

@@ -152,11 +152,8 @@ async fn lost_reply_without_token_is_not_retried() {
                 .unwrap_err(),
             "ModifyVolume" => {
                 let modify = ModifyVolume {
-                    volume: volume.id.clone(),
                     size: Some(GiB(9)),
-                    kind: None,
-                    iops: None,
-                    throughput: None,
+                    ..ModifyVolume::nothing(volume.id.clone())
                 };
                 ec2.modify_volume(&modify).await.map(drop).unwrap_err()
             }

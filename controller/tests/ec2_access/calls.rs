@@ -83,11 +83,9 @@ async fn each_ec2_call_returns_result_or_typed_error() {
     assert_eq!(deleted.kind, Ec2ErrorKind::VolumeInUse);
 
     let modify = ModifyVolume {
-        volume: volume.id.clone(),
         size: Some(GiB(8)),
-        kind: None,
         iops: Some(4000),
-        throughput: None,
+        ..ModifyVolume::nothing(volume.id.clone())
     };
     assert!(matches!(
         ec2.look_modification(&volume.id).await,

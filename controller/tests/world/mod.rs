@@ -41,16 +41,9 @@ pub(crate) fn small(name: &str) -> CreateVolume {
         size: GiB(4),
         kind: "gp3".to_owned(),
         zone: Some("us-east-1a".to_owned()),
-        zone_id: None,
-        outpost_arn: None,
         encrypted: Some(false),
-        kms_key_id: None,
-        iops: None,
-        throughput: None,
-        snapshot: None,
-        initialization_rate: None,
-        multi_attach: false,
         tags: Tags::from([("CSIVolumeName".to_owned(), name.to_owned())]),
+        ..CreateVolume::default()
     }
 }
 

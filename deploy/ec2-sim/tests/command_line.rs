@@ -8,7 +8,7 @@ const CREATE: &str = "Action=CreateVolume&AvailabilityZone=us-east-1a&Size=1&Vol
 
 /// SIGTERM ends with 0, and `clean` then removes everything.
 #[test]
-fn state_directory_of_earlier_run_is_refused_until_cleaned() {
+fn used_state_directory_is_refused_until_cleaned() {
     let dir = tempfile::tempdir().expect("dir");
     let state = dir.path().join("state");
     let p = Process::serve(&state, &["--devices", "file"]);

@@ -3,10 +3,11 @@
 use crate::channel;
 use crate::fault_point;
 use crate::roles::confinement;
-use crate::tool::job::{Job, Report};
 use crate::tool::process_control::{self, Program};
+use crate::tool::report::Report;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::tool::{Arguments, Tool, ToolId};
+use ebs_csi_wire::Job;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use std::ffi::CString;
@@ -35,7 +36,7 @@ pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) 
     };
     fault_point::reached("runner-started");
     let report = match Job::decode(&request) {
-        Some(job) if descriptors.is_empty() => run(&job, socket, filters, allow_missing_landlock)
+        Ok(job) if descriptors.is_empty() => run(&job, socket, filters, allow_missing_landlock)
             .unwrap_or_else(|e| Report::not_run(&e)),
         _ => Report::not_run(&io::ErrorKind::InvalidInput.into()),
     };
@@ -66,20 +67,21 @@ fn run(
     filters: &Filters,
     allow_missing_landlock: bool,
 ) -> io::Result<Report> {
-    let tool = job.tool.tool().ok_or(io::ErrorKind::InvalidInput)?;
+    let id = ToolId::from_number(job.tool).ok_or(io::ErrorKind::InvalidInput)?;
+    let tool = id.tool().ok_or(io::ErrorKind::InvalidInput)?;
     if !tool.file_systems.contains(&job.fs) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let program = program(tool, job)?;
+    let program = program(id, tool, job)?;
     process_control::run(
         &program,
         broker,
-        || confinement::tool_files(job.tool, allow_missing_landlock),
-        || confinement::tool_calls(filters, job.tool),
+        || confinement::tool_files(id, allow_missing_landlock),
+        || confinement::tool_calls(filters, id),
     )
 }
 
-fn program(tool: &Tool, job: &Job) -> io::Result<Program> {
+fn program(id: ToolId, tool: &Tool, job: &Job) -> io::Result<Program> {
     let arguments = tool.command_line(&Arguments {
         fs: job.fs,
         format: &job.format,
@@ -93,18 +95,18 @@ fn program(tool: &Tool, job: &Job) -> io::Result<Program> {
     Ok(Program {
         path: CString::new(tool.path)?,
         arguments: strings(&arguments)?,
-        environment: strings(&environment(job))?,
+        environment: strings(&environment(id, job.time))?,
         deadline: tool.deadline.min(Duration::from_secs(job.deadline)),
     })
 }
 
-fn environment(job: &Job) -> Vec<String> {
-    let name = match job.tool {
+fn environment(id: ToolId, time: u64) -> Vec<String> {
+    let name = match id {
         ToolId::Mke2fs => Some(TIME_OF_EXT),
-        ToolId::E2fsckFull if job.time != 0 => Some(TIME_OF_CHECK),
+        ToolId::E2fsckFull if time != 0 => Some(TIME_OF_CHECK),
         _ => None,
     };
-    let time = name.map(|name| format!("{name}={}", job.time));
+    let time = name.map(|name| format!("{name}={time}"));
     ENVIRONMENT
         .map(str::to_owned)
         .into_iter()

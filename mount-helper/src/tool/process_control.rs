@@ -11,7 +11,7 @@ use crate::channel;
 use crate::fault_point;
 use crate::sys::{self, Fork, OpenAsked};
 use crate::tool::DISK_IS_HERE;
-use crate::tool::job::{End, Report, TAIL};
+use crate::tool::report::{End, Report, TAIL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};

@@ -1,8 +1,9 @@
 //! The broker's access to tools: a new runner for each job, requested from the supervisor.
 use crate::channel;
-use crate::tool::job::{Job, Report};
+use crate::tool::report::Report;
 use crate::tool::tool_places::{TOOLS, ToolPlaces};
 use crate::tool::{DISK_IS_HERE, RUNNER_WANTED, RUNNERS};
+use ebs_csi_wire::Job;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
@@ -204,13 +205,13 @@ fn readable(fd: &OwnedFd, patience: Duration) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::job::End;
+    use crate::tool::report::End;
     use ebs_csi_policy::tool::ToolId;
     use ebs_csi_wire::{FormatOptions, FsType};
 
     fn job() -> Job {
         Job {
-            tool: ToolId::Mke2fs,
+            tool: ToolId::Mke2fs.number(),
             fs: FsType::Ext4,
             uuid: [1; 16],
             format: FormatOptions::default(),
@@ -242,7 +243,7 @@ mod tests {
         let runner = answer(&supervisor);
         waiting.go_on();
         let (sent, descriptors) = channel::receive(&runner).expect("job");
-        assert_eq!((Job::decode(&sent), descriptors.len()), (Some(job()), 0));
+        assert_eq!((Job::decode(&sent), descriptors.len()), (Ok(job()), 0));
         let nothing_more = readable(&runner, Duration::ZERO);
         assert!(!nothing_more.expect("poll"), "the disk came by itself");
         let done = Report {

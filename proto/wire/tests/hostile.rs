@@ -1,7 +1,7 @@
 //! Valid protobuf messages that no correct peer sends.
 
 use ebs_csi_wire::mount::MountWordError;
-use ebs_csi_wire::{Malformed, Reply, Request, pb};
+use ebs_csi_wire::{Job, Malformed, Reply, Request, pb};
 use prost::Message;
 
 const VOLUME: &str = "vol-0123456789abcdef0";
@@ -140,6 +140,33 @@ fn refusal_without_seen_detail_matches_previous_release() {
     };
     assert_eq!(Reply::decode(&old), Ok(expected.clone()));
     assert_eq!(expected.encode(), old);
+}
+
+#[test]
+fn job_with_invalid_value_is_refused() {
+    let job = |change: fn(&mut pb::Job)| {
+        let mut job = pb::Job {
+            fs_type: pb::FsType::Ext4 as i32,
+            uuid: vec![7; 16],
+            format: Some(pb::FormatOptions::default()),
+            ..pb::Job::default()
+        };
+        change(&mut job);
+        Job::decode(&job.encode_to_vec())
+    };
+    assert!(job(|_| {}).is_ok());
+    let changes: [fn(&mut pb::Job); 6] = [
+        |job| job.tool = 256,
+        |job| job.fs_type = 0,
+        |job| job.uuid = vec![7; 15],
+        |job| job.format = None,
+        |job| job.format.get_or_insert_default().block_size = 3,
+        |job| job.format.get_or_insert_default().legacy_xfs = true,
+    ];
+    for change in changes {
+        assert!(job(change).is_err());
+    }
+    assert_eq!(Job::decode(&[0xff]), Err(Malformed::NotProtobuf));
 }
 
 #[test]

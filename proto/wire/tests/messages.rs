@@ -139,6 +139,27 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
+fn job() -> impl Strategy<Value = Job> {
+    (
+        any::<u8>(),
+        any::<[u8; 16]>(),
+        select(vec![0, 1024, 4096]),
+        any::<[u64; 2]>(),
+    )
+        .prop_map(|(tool, uuid, block_size, [time, deadline])| Job {
+            tool,
+            fs: FsType::Ext4,
+            uuid,
+            format: FormatOptions::check(UncheckedFormatOptions {
+                block_size,
+                ..UncheckedFormatOptions::default()
+            })
+            .expect("within the ranges"),
+            time,
+            deadline,
+        })
+}
+
 fn request() -> impl Strategy<Value = Request> {
     (any::<u64>(), any::<u32>(), operation()).prop_map(|(id, wait, operation)| Request {
         id,
@@ -269,6 +290,11 @@ proptest! {
     #[test]
     fn encoded_request_decodes_unchanged(request in request()) {
         prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
+    }
+
+    #[test]
+    fn encoded_job_decodes_unchanged(job in job()) {
+        prop_assert_eq!(Job::decode(&job.encode()), Ok(job));
     }
 
     #[test]

@@ -1,18 +1,19 @@
 //! Tests the steps that an attach derives from its looks at EC2.
 
 use super::*;
-use crate::attach::tests::{attachment, node, other_node, unknown, volume};
+use crate::attach::tests::{attachment, node, other_node, unknown};
 use crate::ec2::Ec2ErrorKind;
+use crate::ec2::example_volume;
 
 fn machine() -> Attaching {
-    Attaching::new(volume().id, node(), true)
+    Attaching::new(example_volume().id, node(), true)
 }
 
 fn with(state: VolumeState, attachments: Vec<Attachment>) -> LookResult<Volume> {
     LookResult::Present(Volume {
         state,
         attachments,
-        ..volume()
+        ..example_volume()
     })
 }
 
@@ -63,10 +64,10 @@ fn first_volume_state_decides_attach_wait_or_refusal() {
         state: InUse,
         multi_attach: true,
         attachments: theirs(Attached),
-        ..volume()
+        ..example_volume()
     });
     assert_eq!(machine().see(&shared, now), AttachStep::Attach);
-    let mut for_one_node = Attaching::new(volume().id, node(), false);
+    let mut for_one_node = Attaching::new(example_volume().id, node(), false);
     assert_eq!(
         refusal(for_one_node.see(&shared, now)),
         Condition::PublishedElsewhere
@@ -91,7 +92,7 @@ fn attached_at_2_nodes_waits_unless_multi_attach() {
         state: VolumeState::InUse,
         multi_attach: true,
         attachments: both(),
-        ..volume()
+        ..example_volume()
     });
     assert!(matches!(machine.see(&shared, now), AttachStep::Done(_)));
 }
@@ -133,7 +134,7 @@ fn lost_attaches_report_kms_key_of_encrypted_volume() {
             state: VolumeState::Available,
             encrypted,
             kms_key_id: encrypted.then(|| "arn:aws:kms:us-east-1:111122223333:key/k".to_owned()),
-            ..volume()
+            ..example_volume()
         });
         let mut step = AttachStep::Wait;
         for _ in 0..LATE_LOOKS {

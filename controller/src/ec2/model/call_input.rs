@@ -31,7 +31,7 @@ pub type Tags = BTreeMap<String, String>;
 
 /// A volume to create. Idempotent by its token: the same token and parameters return the volume
 /// that the first call created.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateVolume {
     /// The client token: at most 64 ASCII characters.
     pub client_token: String,
@@ -98,6 +98,19 @@ pub struct ModifyVolume {
     pub iops: Option<u32>,
     /// The new throughput in MiB/s.
     pub throughput: Option<u32>,
+}
+
+impl ModifyVolume {
+    /// Returns a change that leaves everything as it is.
+    pub fn nothing(volume: VolumeId) -> Self {
+        Self {
+            volume,
+            size: None,
+            kind: None,
+            iops: None,
+            throughput: None,
+        }
+    }
 }
 
 /// A snapshot to take. EC2 has no client token for it: a request that is sent twice makes two.

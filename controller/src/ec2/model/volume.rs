@@ -57,6 +57,30 @@ impl Volume {
     }
 }
 
+/// Returns an available volume for tests, which has nothing that can be left out.
+#[cfg(test)]
+pub(crate) fn example_volume() -> Volume {
+    Volume {
+        id: VolumeId::parse("vol-0123456789abcdef0").expect("an id"),
+        state: VolumeState::Available,
+        size: GiB(1),
+        kind: "gp3".to_owned(),
+        zone: "us-east-1a".to_owned(),
+        zone_id: None,
+        outpost_arn: None,
+        iops: None,
+        throughput: None,
+        encrypted: false,
+        kms_key_id: None,
+        snapshot: None,
+        source_volume: None,
+        multi_attach: false,
+        created: None,
+        attachments: Vec::new(),
+        tags: BTreeMap::new(),
+    }
+}
+
 /// The states of a volume (EC2 API reference, `Volume`, `status`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeState {

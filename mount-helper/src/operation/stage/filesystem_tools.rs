@@ -6,12 +6,12 @@ use crate::disk::format_comparison;
 use crate::journal;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop, broken, failed, tool_failed};
-use crate::tool::job::{End, Job};
+use crate::tool::report::End;
 use crate::tool::runner_requests::WaitingRunner;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{Meaning, ToolId};
 use ebs_csi_wire::{
-    ContentState, Failed, FormatOptions, FsType, Observation, Refusal, Refused, Stage, Step,
+    ContentState, Failed, FormatOptions, FsType, Job, Observation, Refusal, Refused, Stage, Step,
     ToolEnd,
 };
 use rustix::fd::{AsFd, OwnedFd};
@@ -28,7 +28,8 @@ pub(crate) fn ask_for_format<'w>(
     time: u64,
 ) -> Option<WaitingRunner<'w>> {
     let mut job = format_job(asked, time);
-    job.deadline = context.rules.deadline(job.tool.tool()?).as_secs();
+    let tool = ToolId::from_number(job.tool).and_then(ToolId::tool)?;
+    job.deadline = context.rules.deadline(tool).as_secs();
     context.runners.ask_early(&job)
 }
 
@@ -68,7 +69,7 @@ pub(crate) fn reference(
 
 fn format_job(asked: &Stage, time: u64) -> Job {
     Job {
-        tool: ToolId::formats(asked.fs),
+        tool: ToolId::formats(asked.fs).number(),
         fs: asked.fs,
         uuid: identifier(&asked.disk.volume),
         format: asked.format,
@@ -178,7 +179,7 @@ pub(crate) fn grow_ext(
 
 fn plain(tool: ToolId) -> Job {
     Job {
-        tool,
+        tool: tool.number(),
         // The arguments of a checker do not depend on the type.
         fs: if matches!(tool, ToolId::XfsRepair | ToolId::XfsRepairMany) {
             FsType::Xfs
@@ -212,7 +213,8 @@ fn ask_within(
     step: Step,
     limit: Duration,
 ) -> Done<Meaning> {
-    let tool = job.tool.tool().ok_or_else(|| broken(step))?;
+    let tool = ToolId::from_number(job.tool).and_then(ToolId::tool);
+    let tool = tool.ok_or_else(|| broken(step))?;
     let deadline = context.rules.deadline(tool).min(limit);
     job.deadline = deadline.as_secs();
     if !context.runners.take_place() {

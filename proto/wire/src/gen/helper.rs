@@ -407,6 +407,27 @@ pub struct Node {
 /// Still running when wait_ms had passed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Pending {}
+/// The job that the broker sends to a runner, as one datagram. The runner builds the tool's command
+/// line from the policy's table and these values.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Job {
+    /// The number of the tool in the policy's table.
+    #[prost(uint32, tag = "1")]
+    pub tool: u32,
+    #[prost(enumeration = "FsType", tag = "2")]
+    pub fs_type: i32,
+    /// Identifier of the file system, 16 bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub uuid: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "4")]
+    pub format: ::core::option::Option<FormatOptions>,
+    /// The time that the tool writes into the file system, in seconds since 1970.
+    #[prost(uint64, tag = "5")]
+    pub time: u64,
+    /// Longest run time, in seconds, where the policy would allow more.
+    #[prost(uint64, tag = "6")]
+    pub deadline_seconds: u64,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum FsType {

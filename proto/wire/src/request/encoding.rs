@@ -168,50 +168,63 @@ impl From<Disk> for pb::Disk {
     }
 }
 
+impl TryFrom<pb::FormatOptions> for FormatOptions {
+    type Error = Malformed;
+
+    fn try_from(wire: pb::FormatOptions) -> Result<Self, Malformed> {
+        Ok(Self::check(UncheckedFormatOptions {
+            block_size: wire.block_size,
+            inode_size: wire.inode_size,
+            bytes_per_inode: wire.bytes_per_inode,
+            number_of_inodes: wire.number_of_inodes,
+            ext4_bigalloc: wire.ext4_bigalloc,
+            ext4_cluster_size: wire.ext4_cluster_size,
+            ext4_encryption: wire.ext4_encryption,
+            legacy_xfs: wire.legacy_xfs,
+        })?)
+    }
+}
+
+impl From<FormatOptions> for pb::FormatOptions {
+    fn from(options: FormatOptions) -> Self {
+        let options = options.unchecked();
+        Self {
+            block_size: options.block_size,
+            inode_size: options.inode_size,
+            bytes_per_inode: options.bytes_per_inode,
+            number_of_inodes: options.number_of_inodes,
+            ext4_bigalloc: options.ext4_bigalloc,
+            ext4_cluster_size: options.ext4_cluster_size,
+            ext4_encryption: options.ext4_encryption,
+            legacy_xfs: options.legacy_xfs,
+        }
+    }
+}
+
 impl TryFrom<pb::Stage> for Stage {
     type Error = Malformed;
 
     fn try_from(wire: pb::Stage) -> Result<Self, Malformed> {
-        let format = wire.format.unwrap_or_default();
         Ok(Self {
             disk: required(wire.disk, "disk")?.try_into()?,
             staging: KubeletPath::parse(&wire.staging_path)?,
             fs: FsType::from_wire(wire.fs_type)?,
             read_only: wire.read_only,
             flags: flags_from(&wire.flags)?,
-            format: FormatOptions::check(UncheckedFormatOptions {
-                block_size: format.block_size,
-                inode_size: format.inode_size,
-                bytes_per_inode: format.bytes_per_inode,
-                number_of_inodes: format.number_of_inodes,
-                ext4_bigalloc: format.ext4_bigalloc,
-                ext4_cluster_size: format.ext4_cluster_size,
-                ext4_encryption: format.ext4_encryption,
-                legacy_xfs: format.legacy_xfs,
-            })?,
+            format: wire.format.unwrap_or_default().try_into()?,
         })
     }
 }
 
 impl From<Stage> for pb::Stage {
     fn from(stage: Stage) -> Self {
-        let format = stage.format.unchecked();
         Self {
             disk: Some(stage.disk.into()),
             staging_path: stage.staging.to_string(),
             fs_type: stage.fs.to_wire(),
             read_only: stage.read_only,
             flags: flags_to(&stage.flags),
-            format: Some(pb::FormatOptions {
-                block_size: format.block_size,
-                inode_size: format.inode_size,
-                bytes_per_inode: format.bytes_per_inode,
-                number_of_inodes: format.number_of_inodes,
-                ext4_bigalloc: format.ext4_bigalloc,
-                ext4_cluster_size: format.ext4_cluster_size,
-                ext4_encryption: format.ext4_encryption,
-                legacy_xfs: format.legacy_xfs,
-            }),
+            format: Some(stage.format.into()),
         }
     }
 }
