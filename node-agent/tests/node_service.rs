@@ -301,7 +301,7 @@ async fn same_volume_requests_wait_other_volumes_proceed() {
     }
     let status = world
         .node()
-        .node_unstage_volume(timed(world::unstage(), Duration::from_millis(300)))
+        .node_unstage_volume(timed(world::unstage(), Duration::from_secs(2)))
         .await
         .unwrap_err();
     assert_eq!(status.code(), Code::Aborted, "{status}");

@@ -155,13 +155,12 @@ fn job_with_invalid_value_is_refused() {
         Job::decode(&job.encode_to_vec())
     };
     assert!(job(|_| {}).is_ok());
-    let changes: [fn(&mut pb::Job); 6] = [
+    let changes: [fn(&mut pb::Job); 5] = [
         |job| job.tool = 256,
         |job| job.fs_type = 0,
         |job| job.uuid = vec![7; 15],
         |job| job.format = None,
         |job| job.format.get_or_insert_default().block_size = 3,
-        |job| job.format.get_or_insert_default().legacy_xfs = true,
     ];
     for change in changes {
         assert!(job(change).is_err());
