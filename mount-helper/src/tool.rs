@@ -5,6 +5,9 @@ pub(crate) mod report;
 pub(crate) mod runner_requests;
 pub(crate) mod tool_places;
 
+use ebs_csi_policy::tool::{Tool, ToolId};
+use ebs_csi_wire::Job;
+
 /// Message by which the broker asks for a runner, and by which the supervisor answers.
 pub const RUNNER_WANTED: &[u8] = b"runner";
 /// Largest number of runners at one time, whatever the broker asks for; a further request waits
@@ -12,3 +15,31 @@ pub const RUNNER_WANTED: &[u8] = b"runner";
 pub const RUNNERS: usize = 8;
 /// Message that carries the disk to a runner.
 pub(crate) const DISK_IS_HERE: &[u8] = b"disk";
+
+/// Returns the tool of a job; None when the policy's table has none of this number.
+pub(crate) fn of(job: &Job) -> Option<(ToolId, &'static Tool)> {
+    let id = ToolId::from_number(job.tool)?;
+    Some((id, id.tool()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_wire::{FormatOptions, FsType};
+
+    #[test]
+    fn job_with_unknown_tool_number_has_no_tool() {
+        let job = |tool| Job {
+            tool,
+            fs: FsType::Ext4,
+            uuid: [0; 16],
+            format: FormatOptions::default(),
+            time: 0,
+            deadline: 0,
+        };
+        for id in ToolId::ALL {
+            assert_eq!(of(&job(id.number())).map(|(id, _)| id), Some(id));
+        }
+        assert!(of(&job(200)).is_none());
+    }
+}

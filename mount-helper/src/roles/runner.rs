@@ -3,6 +3,7 @@
 use crate::channel;
 use crate::fault_point;
 use crate::roles::confinement;
+use crate::tool;
 use crate::tool::process_control::{self, Program};
 use crate::tool::report::Report;
 use ebs_csi_confine::tool::Filters;
@@ -67,8 +68,7 @@ fn run(
     filters: &Filters,
     allow_missing_landlock: bool,
 ) -> io::Result<Report> {
-    let id = ToolId::from_number(job.tool).ok_or(io::ErrorKind::InvalidInput)?;
-    let tool = id.tool().ok_or(io::ErrorKind::InvalidInput)?;
+    let (id, tool) = tool::of(job).ok_or(io::ErrorKind::InvalidInput)?;
     if !tool.file_systems.contains(&job.fs) {
         return Err(io::ErrorKind::InvalidInput.into());
     }

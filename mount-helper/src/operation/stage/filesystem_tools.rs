@@ -6,6 +6,7 @@ use crate::disk::format_comparison;
 use crate::journal;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop, broken, failed, tool_failed};
+use crate::tool;
 use crate::tool::report::End;
 use crate::tool::runner_requests::WaitingRunner;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
@@ -28,7 +29,7 @@ pub(crate) fn ask_for_format<'w>(
     time: u64,
 ) -> Option<WaitingRunner<'w>> {
     let mut job = format_job(asked, time);
-    let tool = ToolId::from_number(job.tool).and_then(ToolId::tool)?;
+    let (_, tool) = tool::of(&job)?;
     job.deadline = context.rules.deadline(tool).as_secs();
     context.runners.ask_early(&job)
 }
@@ -213,8 +214,7 @@ fn ask_within(
     step: Step,
     limit: Duration,
 ) -> Done<Meaning> {
-    let tool = ToolId::from_number(job.tool).and_then(ToolId::tool);
-    let tool = tool.ok_or_else(|| broken(step))?;
+    let (_, tool) = tool::of(&job).ok_or_else(|| broken(step))?;
     let deadline = context.rules.deadline(tool).min(limit);
     job.deadline = deadline.as_secs();
     if !context.runners.take_place() {
