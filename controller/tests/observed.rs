@@ -13,7 +13,11 @@ use std::time::{Duration, Instant};
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
 use ebs_csi_proto::health::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use program::{Controller, KEYS, probe, run, volume};
+use prost::Message;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 use scripted::{Answer, Server, certificate};
@@ -390,23 +394,57 @@ async fn traces_reach_a_collector_by_either_protocol() {
         assert_eq!(ended.code(), Some(0), "{log}");
         let asked = collector.asked();
         assert!(!asked.is_empty(), "{protocol}: nothing arrived\n{log}");
-        let mut bytes = Vec::new();
+        let mut spans = Vec::new();
         for asked in &asked {
             assert!(asked.uri.ends_with(path), "{}", asked.uri);
             assert_eq!(asked.header("x-tenant"), Some("t1"));
-            bytes.extend_from_slice(&asked.body);
+            // A gRPC message has a prefix of five bytes.
+            let body = &asked.body[if protocol == "grpc" { 5 } else { 0 }..];
+            let export = ExportTraceServiceRequest::decode(body).expect("an export");
+            for resource in export.resource_spans {
+                let of = resource.resource.expect("a resource").attributes;
+                assert_eq!(attribute(&of, "service.name"), Some("ebs-of-this-test"));
+                spans.extend(
+                    resource
+                        .scope_spans
+                        .into_iter()
+                        .flat_map(|scope| scope.spans),
+                );
+            }
         }
-        let text = String::from_utf8_lossy(&bytes);
-        for word in [
-            "csi.v1.Controller/CreateVolume",
-            "ebs-of-this-test",
-            "aws.request_id",
-            "pvc-traced",
-            "DescribeVolumes",
-        ] {
-            assert!(text.contains(word), "{protocol}: no {word}\n{log}");
-        }
-        assert!(!text.contains("csi.v1.Identity/Probe"), "{protocol}");
+        assert!(spans.iter().all(|span| {
+            (span.trace_id.len(), span.span_id.len()) == (16, 8)
+                && span.start_time_unix_nano <= span.end_time_unix_nano
+                && span.name != "csi.v1.Identity/Probe"
+        }));
+        let named = |name: &str, kind: SpanKind| {
+            let mut found = spans.iter().filter(|span| span.name == name);
+            let found = found
+                .next()
+                .unwrap_or_else(|| panic!("{protocol}: no {name}\n{log}"));
+            assert_eq!(found.kind(), kind, "{name}");
+            found
+        };
+        let rpc = named("csi.v1.Controller/CreateVolume", SpanKind::Server);
+        assert_eq!(
+            attribute(&rpc.attributes, "request.name"),
+            Some("pvc-traced")
+        );
+        assert!(rpc.parent_span_id.is_empty());
+        let created = named("CreateVolume", SpanKind::Client);
+        assert_eq!(created.trace_id, rpc.trace_id);
+        assert_eq!(created.parent_span_id, rpc.span_id);
+        assert!(attribute(&created.attributes, "aws.request_id").is_some());
+        named("DescribeVolumes", SpanKind::Client);
+    }
+}
+
+/// Returns the text of an attribute.
+fn attribute<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
+    let found = attributes.iter().find(|attribute| attribute.key == key)?;
+    match found.value.as_ref()?.value.as_ref()? {
+        any_value::Value::StringValue(text) => Some(text),
+        _ => None,
     }
 }
 

@@ -3,6 +3,7 @@
 mod attachments;
 pub mod content;
 pub mod device;
+pub(crate) mod device_number;
 pub(crate) mod examined_disks;
 pub mod filesystem_identifier;
 pub(crate) mod format_comparison;

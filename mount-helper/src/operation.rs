@@ -18,7 +18,7 @@ mod xen_disk;
 use crate::operation::context::OperationContext;
 use crate::outcome::{Done, Stop};
 use ebs_csi_policy::place;
-use ebs_csi_wire::{Operation, OperationKind, Outcome, Refusal};
+use ebs_csi_wire::{KubeletPath, Operation, OperationKind, Outcome, Refusal};
 
 pub(crate) use inspect::inventory;
 pub(crate) use raw_disk::take_over;
@@ -29,7 +29,10 @@ pub(crate) fn run(context: &OperationContext, operation: &Operation) -> Option<O
     if let Err(reason) = place::check(operation, context.root.path(), context.rules.places()) {
         return Some(reason.into());
     }
-    let Ok(_reservation) = context.path_reservations.enter(operation) else {
+    let Ok(_reservation) = context
+        .path_reservations
+        .enter(properties(operation).changes)
+    else {
         return Some(Refusal::Busy.into());
     };
     let outcome: Done<Outcome> = match operation {
@@ -48,17 +51,109 @@ pub(crate) fn run(context: &OperationContext, operation: &Operation) -> Option<O
     outcome.map_or_else(Stop::outcome, Some)
 }
 
-/// Returns the kind under which a running operation is counted.
-pub(crate) fn kind(operation: &Operation) -> OperationKind {
+/// Operations that may be slow for the same reason. Each class has workers of its own, so that a
+/// quick operation never waits for a slow one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Class {
+    /// Copies or removes mounts, and writes to no disk.
+    Mount,
+    /// Reads statistics. A file system that hangs blocks its worker.
+    Look,
+    /// Writes back a file system. A disk that hangs blocks its worker.
+    Release,
+    /// Waits for a disk, reads it, mounts it and runs tools on it.
+    Disk,
+    /// Lists what is mounted.
+    Inspect,
+}
+
+impl Class {
+    /// All classes, those that block the least first.
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Mount,
+        Self::Look,
+        Self::Inspect,
+        Self::Release,
+        Self::Disk,
+    ];
+
+    /// Returns the number of workers of the class.
+    pub(crate) const fn workers(self) -> usize {
+        match self {
+            Self::Mount => 8,
+            Self::Look | Self::Release => 6,
+            Self::Inspect => 2,
+            // Workers for the operations that have a tool, and six more for those that have none.
+            Self::Disk => crate::tool::tool_places::TOOLS + 6,
+        }
+    }
+
+    /// Returns the position of the class in [`Self::ALL`].
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Self::Mount => 0,
+            Self::Look => 1,
+            Self::Inspect => 2,
+            Self::Release => 3,
+            Self::Disk => 4,
+        }
+    }
+}
+
+/// How the broker treats an operation, apart from carrying it out.
+#[derive(Debug)]
+pub(crate) struct Properties<'o> {
+    /// The workers that carry it out.
+    pub(crate) class: Class,
+    /// The kind under which it is counted while it runs.
+    pub(crate) kind: OperationKind,
+    /// The place at which it attaches or removes something.
+    pub(crate) changes: Option<&'o KubeletPath>,
+    /// Whether it may take minutes: it formats, checks or grows a large volume.
+    pub(crate) long: bool,
+    /// Whether it comes continuously and changes nothing, so that a success is not logged.
+    pub(crate) frequent: bool,
+}
+
+/// Returns the properties of an operation.
+pub(crate) fn properties(operation: &Operation) -> Properties<'_> {
+    let change = |class, kind, place| Properties {
+        class,
+        kind,
+        changes: Some(place),
+        long: false,
+        frequent: false,
+    };
+    let look = |class| Properties {
+        class,
+        kind: OperationKind::Stats,
+        changes: None,
+        long: false,
+        frequent: true,
+    };
     match operation {
-        Operation::Stage(_) => OperationKind::Stage,
-        Operation::Unstage(_) => OperationKind::Unstage,
-        Operation::PublishFilesystem(_) | Operation::PublishBlock(_) => OperationKind::Publish,
-        Operation::Unpublish(_) => OperationKind::Unpublish,
-        Operation::Expand(_) => OperationKind::Expand,
-        Operation::Stats(_)
-        | Operation::NvmeStatistics(_)
-        | Operation::Hello(_)
-        | Operation::Inspect(_) => OperationKind::Stats,
+        Operation::Stage(asked) => Properties {
+            long: true,
+            ..change(Class::Disk, OperationKind::Stage, &asked.staging)
+        },
+        Operation::Unstage(asked) => change(Class::Release, OperationKind::Unstage, &asked.staging),
+        Operation::PublishFilesystem(asked) => {
+            change(Class::Mount, OperationKind::Publish, &asked.target)
+        }
+        Operation::PublishBlock(asked) => {
+            change(Class::Disk, OperationKind::Publish, &asked.target)
+        }
+        Operation::Unpublish(asked) => {
+            change(Class::Mount, OperationKind::Unpublish, &asked.target)
+        }
+        Operation::Expand(_) => Properties {
+            class: Class::Disk,
+            kind: OperationKind::Expand,
+            changes: None,
+            long: true,
+            frequent: false,
+        },
+        Operation::Stats(_) | Operation::NvmeStatistics(_) => look(Class::Look),
+        Operation::Hello(_) | Operation::Inspect(_) => look(Class::Inspect),
     }
 }

@@ -1,5 +1,5 @@
 //! Resolves paths beneath a held directory, component by component, never through a symbolic link.
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
@@ -28,14 +28,25 @@ pub(crate) fn open(root: impl AsFd, path: &str, flags: OFlags) -> Result<OwnedFd
     }
 }
 
-/// Opens `path` with O_PATH: the descriptor names the file and permits no reading or writing.
-pub(crate) fn hold(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
-    open(root, path, OFlags::PATH)
+/// A resolved path: a descriptor that was opened with O_PATH, which names the file and permits no
+/// reading or writing. The file keeps this name even when the path leads elsewhere later.
+#[derive(Debug)]
+pub(crate) struct HeldPath(OwnedFd);
+
+impl AsFd for HeldPath {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
-/// Opens the directory at `path` with O_PATH.
-pub(crate) fn hold_directory(root: impl AsFd, path: &str) -> Result<OwnedFd, Errno> {
-    open(root, path, OFlags::PATH | OFlags::DIRECTORY)
+/// Resolves and holds `path`.
+pub(crate) fn hold(root: impl AsFd, path: &str) -> Result<HeldPath, Errno> {
+    open(root, path, OFlags::PATH).map(HeldPath)
+}
+
+/// Resolves and holds the directory at `path`.
+pub(crate) fn hold_directory(root: impl AsFd, path: &str) -> Result<HeldPath, Errno> {
+    open(root, path, OFlags::PATH | OFlags::DIRECTORY).map(HeldPath)
 }
 
 /// Splits a relative path into its parent ("." for a name directly beneath the root) and its last

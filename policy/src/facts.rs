@@ -141,6 +141,10 @@ pub struct Evidence {
     pub used_raw: bool,
 }
 
+/// The kernel's number of a device, as stat(2) reports it (`dev_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceNumber(pub u64);
+
 /// A disk that was identified as the volume's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskFacts {
@@ -148,8 +152,8 @@ pub struct DiskFacts {
     pub bytes: u64,
     /// Size of the whole disk, in bytes; differs from `bytes` when the request names a partition.
     pub whole_bytes: u64,
-    /// Kernel's device number.
-    pub device: u64,
+    /// The disk's number.
+    pub device: DeviceNumber,
 }
 
 /// What is at a path beneath the kubelet root.
@@ -171,7 +175,7 @@ pub enum PathFacts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountFacts {
     /// The superblock's device; for a bound device node, the device of the node.
-    pub device: u64,
+    pub device: DeviceNumber,
     /// A device node is bound onto a file.
     pub block: bool,
     /// The mount shows the whole file system, not a directory of it. True for a device node.

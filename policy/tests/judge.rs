@@ -1,7 +1,7 @@
 //! The decisions, row by row: what is allowed, and which refusal each single fact causes.
 use ebs_csi_policy::facts::{
-    Content, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts, VolumeMount,
-    XfsFacts,
+    Content, DeviceNumber, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts,
+    VolumeMount, XfsFacts,
 };
 use ebs_csi_policy::judge::offline_growth;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
@@ -13,7 +13,7 @@ use ebs_csi_wire::{
 use proptest::prelude::*;
 use std::num::{NonZeroU32, NonZeroU64};
 
-const DEVICE: u64 = 77;
+const DEVICE: DeviceNumber = DeviceNumber(77);
 const GIB: u64 = 1 << 30;
 const OURS: [u8; 16] = [0xeb; 16];
 const DISK: DiskFacts = DiskFacts {
@@ -198,7 +198,7 @@ fn stage_needs_free_path_or_same_mount() {
         ),
         (
             &asked,
-            mounted(|m| m.device += 1),
+            mounted(|m| m.device.0 += 1),
             vec![],
             Err(Refusal::MountedDifferently),
         ),
@@ -854,7 +854,7 @@ fn publish_binds_only_staged_volume_to_free_target() {
         (
             false,
             mounted(|_| ()),
-            mounted(|m| m.device += 1),
+            mounted(|m| m.device.0 += 1),
             Err(Refusal::MountedDifferently),
         ),
         (
@@ -897,7 +897,7 @@ fn publish_binds_only_staged_volume_to_free_target() {
         ),
         (
             false,
-            mounted(|m| m.device += 1),
+            mounted(|m| m.device.0 += 1),
             PathFacts::Missing,
             Err(Refusal::NotStaged),
         ),
@@ -961,7 +961,7 @@ fn block_publish_needs_disk_without_mounts() {
             false,
             mounted(|m| {
                 m.block = true;
-                m.device += 1;
+                m.device.0 += 1;
             }),
             vec![],
             Err(Refusal::MountedDifferently),

@@ -1,10 +1,11 @@
 //! A bounded store of facts about disks, each kept for one attachment of a disk.
+use ebs_csi_policy::facts::DeviceNumber;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The sequence number of a disk (`diskseq`), which the kernel gives to each attachment once, and
 /// the device number of the disk or of a partition of the disk.
-pub(crate) type Attachment = (u64, u64);
+pub(crate) type Attachment = (u64, DeviceNumber);
 
 /// Largest number of attachments that are kept. A node sees fewer between two starts of its helper;
 /// beyond this number the oldest are forgotten.

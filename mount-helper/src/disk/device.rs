@@ -9,11 +9,14 @@ pub use disk_roots::{DiskRoots, XenDisk};
 pub use holders::Part;
 
 use crate::disk::attachments::Attachment;
+use crate::disk::device_number::of_node;
+use crate::path_resolution::{self, HeldPath};
 use crate::sys;
+use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::Node;
 use opener_requests::OpenRequest;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FileType, OFlags, fstat};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -96,13 +99,13 @@ pub struct Device {
     /// Name of the whole disk, which equals the device's own name unless the device is a partition.
     disk: String,
     partition: Option<NonZeroU32>,
-    number: u64,
+    number: DeviceNumber,
     sequence: u64,
     bytes: u64,
     whole_bytes: u64,
     start: Option<u64>,
-    /// Device number of the whole disk.
-    whole: u64,
+    /// Number of the whole disk.
+    whole: DeviceNumber,
     proof: Proof,
 }
 
@@ -118,12 +121,12 @@ impl Device {
     }
 
     /// Returns the kernel's device number.
-    pub fn number(&self) -> u64 {
+    pub fn number(&self) -> DeviceNumber {
         self.number
     }
 
     /// Returns the kernel's device number of the whole disk.
-    pub fn whole(&self) -> u64 {
+    pub fn whole(&self) -> DeviceNumber {
         self.whole
     }
 
@@ -150,7 +153,7 @@ impl Device {
 
     /// Returns whether a device of this kernel name and number shares bytes with this one: whether
     /// it is the same device, the disk that this is a partition of, or a partition of this disk.
-    pub fn overlaps(&self, roots: &DiskRoots, name: &str, number: u64) -> bool {
+    pub fn overlaps(&self, roots: &DiskRoots, name: &str, number: DeviceNumber) -> bool {
         let of_this_disk = || match &self.proof {
             Proof::Serial(serial) => roots
                 .serial_of(number)
@@ -182,8 +185,7 @@ impl Device {
         } else {
             format!("block/{}/{}", self.disk, self.name)
         };
-        let same = FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
-            && facts.st_rdev == self.number
+        let same = of_node(&facts) == Some(self.number)
             && roots.number_beneath(&directory)? == self.number
             && roots.start_beneath(&directory) == self.start
             && roots.proves(&self.disk, &self.proof)
@@ -260,12 +262,9 @@ impl Device {
 
     /// Opens the disk's node with O_PATH: the descriptor names the node and permits no reading or
     /// writing.
-    pub fn hold_node(&self, roots: &DiskRoots) -> Result<OwnedFd, DeviceError> {
-        let node = roots.open_node(&self.name, OFlags::PATH)?;
-        let facts = fstat(&node)?;
-        if FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
-            && facts.st_rdev == self.number
-        {
+    pub(crate) fn hold_node(&self, roots: &DiskRoots) -> Result<HeldPath, DeviceError> {
+        let node = path_resolution::hold(&roots.devices, &self.name)?;
+        if of_node(&fstat(&node)?) == Some(self.number) {
             Ok(node)
         } else {
             Err(DeviceError::Mismatch)

@@ -46,16 +46,18 @@ impl ExaminedDisks {
 mod tests {
     use super::*;
     use crate::disk::attachments::MOST;
+    use ebs_csi_policy::facts::DeviceNumber;
 
     #[test]
     fn examined_disks_are_known_until_forgotten_or_evicted() {
+        let attached = |sequence| (sequence, DeviceNumber(7));
         let examined = ExaminedDisks::default();
         for sequence in 0..MOST as u64 + 1 {
-            examined.sound.insert((sequence, 7), ());
+            examined.sound.insert(attached(sequence), ());
         }
-        assert!(!examined.sound.has((0, 7)) && examined.sound.has((1, 7)));
+        assert!(!examined.sound.has(attached(0)) && examined.sound.has(attached(1)));
         examined.leave(1);
-        assert!(!examined.sound.has((1, 7)));
+        assert!(!examined.sound.has(attached(1)));
         assert_eq!(examined.sound.known().len(), MOST - 1);
     }
 }

@@ -105,6 +105,7 @@ pub(crate) fn memory(disk_bytes: u64) -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
     use crate::disk::attachments::MOST;
+    use ebs_csi_policy::facts::DeviceNumber;
 
     fn compared(at: u64) -> Strange {
         let compared = Compared {
@@ -127,14 +128,15 @@ mod tests {
 
     #[test]
     fn full_comparison_list_drops_oldest_keeps_latest_verdict() {
+        let attached = |sequence| (sequence, DeviceNumber(7));
         let comparisons = Comparisons::default();
         for sequence in 0..MOST as u64 + 1 {
-            comparisons.strange.insert((sequence, 7), compared(1));
+            comparisons.strange.insert(attached(sequence), compared(1));
         }
-        comparisons.strange.insert((1, 7), compared(2));
+        comparisons.strange.insert(attached(1), compared(2));
         let strange = comparisons.strange.known();
         assert_eq!(strange.len(), MOST);
-        assert_eq!(strange.get(&(0, 7)), None);
-        assert_eq!(strange.get(&(1, 7)), Some(&compared(2)));
+        assert_eq!(strange.get(&attached(0)), None);
+        assert_eq!(strange.get(&attached(1)), Some(&compared(2)));
     }
 }

@@ -5,6 +5,7 @@ use crate::disk::attachments::Attachments;
 use crate::disk::content;
 use crate::disk::device::Device;
 use crate::disk::filesystem_identifier;
+use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
 use rustix::io::Errno;
 
@@ -14,12 +15,12 @@ pub(crate) struct MountedDisks(Attachments<()>);
 
 impl MountedDisks {
     /// Notes that the device is mounted at a place of this helper.
-    pub(crate) fn add(&self, sequence: u64, number: u64) {
+    pub(crate) fn add(&self, sequence: u64, number: DeviceNumber) {
         self.0.insert((sequence, number), ());
     }
 
     /// Returns whether the device was mounted since this helper started.
-    pub(crate) fn has(&self, sequence: u64, number: u64) -> bool {
+    pub(crate) fn has(&self, sequence: u64, number: DeviceNumber) -> bool {
         self.0.has((sequence, number))
     }
 
@@ -41,10 +42,11 @@ mod tests {
 
     #[test]
     fn full_mounted_list_drops_oldest_disk() {
+        let (disk, other) = (DeviceNumber(7), DeviceNumber(8));
         let mounted = MountedDisks::default();
         for sequence in 0..MOST as u64 + 1 {
-            mounted.add(sequence, 7);
+            mounted.add(sequence, disk);
         }
-        assert!(!mounted.has(0, 7) && mounted.has(1, 7) && !mounted.has(1, 8));
+        assert!(!mounted.has(0, disk) && mounted.has(1, disk) && !mounted.has(1, other));
     }
 }

@@ -5,9 +5,11 @@
 //! The record is a file beside the socket, as that of [`crate::disk::xen_disk_record`] is, with a
 //! line for each switch in either direction. A line is written before a disk becomes read-only and
 //! after it is writable again.
+use crate::disk::attachments::Attachment;
 use crate::disk::device::Device;
 use crate::disk::xen_disk_record::{append, read, replace};
 use crate::journal;
+use ebs_csi_policy::facts::DeviceNumber;
 use rustix::fd::OwnedFd;
 use rustix::fs::ftruncate;
 use rustix::io::Errno;
@@ -32,7 +34,7 @@ pub(crate) struct ReadOnlyRecord {
 
 #[derive(Debug, Default)]
 struct Known {
-    disks: BTreeSet<(u64, u64)>,
+    disks: BTreeSet<Attachment>,
     written: usize,
 }
 
@@ -47,7 +49,11 @@ impl ReadOnlyRecord {
     /// Reads the record that an earlier helper of this boot left, drops the disks (sequence and
     /// number) that are not `still_there`, and continues the record. When the file cannot be
     /// written, the record ends with the process.
-    pub(crate) fn open(path: &Path, boot: &str, still_there: impl Fn(u64, u64) -> bool) -> Self {
+    pub(crate) fn open(
+        path: &Path,
+        boot: &str,
+        still_there: impl Fn(u64, DeviceNumber) -> bool,
+    ) -> Self {
         let found = read(path);
         let mut disks = found
             .as_ref()
@@ -91,7 +97,7 @@ impl ReadOnlyRecord {
     }
 
     /// Does the same as [`Self::add`] by sequence and number.
-    pub(crate) fn insert(&self, disk: (u64, u64)) -> Result<(), Errno> {
+    pub(crate) fn insert(&self, disk: Attachment) -> Result<(), Errno> {
         let mut known = self.known();
         if known.disks.contains(&disk) {
             return Ok(());
@@ -118,7 +124,7 @@ impl ReadOnlyRecord {
         self.forget(device.attachment())
     }
 
-    fn forget(&self, disk: (u64, u64)) -> Result<(), Errno> {
+    fn forget(&self, disk: Attachment) -> Result<(), Errno> {
         let mut known = self.known();
         if known.disks.remove(&disk) {
             self.write(&mut known, &line(&self.boot, '-', disk))?;
@@ -141,11 +147,11 @@ impl ReadOnlyRecord {
 
 /// Formats a line. It begins with a newline, so that an incomplete earlier line does not run into
 /// it.
-fn line(boot: &str, direction: char, (sequence, number): (u64, u64)) -> String {
-    format!("\n{boot} {direction} {sequence} {number} {END}\n")
+fn line(boot: &str, direction: char, (sequence, number): Attachment) -> String {
+    format!("\n{boot} {direction} {sequence} {} {END}\n", number.0)
 }
 
-fn parse(text: &str, boot: &str) -> BTreeSet<(u64, u64)> {
+fn parse(text: &str, boot: &str) -> BTreeSet<Attachment> {
     let mut disks = BTreeSet::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -155,9 +161,10 @@ fn parse(text: &str, boot: &str) -> BTreeSet<(u64, u64)> {
         let (Ok(sequence), Ok(number)) = (sequence.parse(), number.parse()) else {
             continue;
         };
+        let disk = (sequence, DeviceNumber(number));
         match direction {
-            "+" if of == boot => disks.insert((sequence, number)),
-            "-" if of == boot => disks.remove(&(sequence, number)),
+            "+" if of == boot => disks.insert(disk),
+            "-" if of == boot => disks.remove(&disk),
             _ => continue,
         };
     }
@@ -168,6 +175,10 @@ fn parse(text: &str, boot: &str) -> BTreeSet<(u64, u64)> {
 mod tests {
     use super::*;
 
+    fn disk(sequence: u64, number: u64) -> Attachment {
+        (sequence, DeviceNumber(number))
+    }
+
     #[test]
     fn read_only_disk_record_survives_restart_not_reboot() {
         let directory = tempfile::tempdir().expect("tempdir");
@@ -175,16 +186,16 @@ mod tests {
         let open = |boot| ReadOnlyRecord::open(&path, boot, |sequence, _| sequence != 5);
         let first = open("boot-1");
         assert!(first.is_first());
-        for disk in [(1, 7), (2, 7), (5, 7), (3, 8)] {
-            first.insert(disk).expect("note");
+        for (sequence, number) in [(1, 7), (2, 7), (5, 7), (3, 8)] {
+            first.insert(disk(sequence, number)).expect("note");
         }
-        first.forget((2, 7)).expect("note");
-        first.forget((9, 9)).expect("nothing to forget");
+        first.forget(disk(2, 7)).expect("note");
+        first.forget(disk(9, 9)).expect("nothing to forget");
         drop(first);
         let again = open("boot-1");
         assert!(!again.is_first());
         let known: Vec<_> = again.known().disks.iter().copied().collect();
-        assert_eq!(known, [(1, 7), (3, 8)]);
+        assert_eq!(known, [disk(1, 7), disk(3, 8)]);
         drop(again);
         let booted = open("boot-2");
         assert!(booted.is_first() && booted.known().disks.is_empty());
@@ -195,17 +206,17 @@ mod tests {
         let directory = tempfile::tempdir().expect("tempdir");
         let path = directory.path().join("switched");
         let switched = ReadOnlyRecord::open(&path, "boot", |_, _| true);
-        switched.insert((1, 1)).expect("note");
+        switched.insert(disk(1, 1)).expect("note");
         for n in 0..60_000 {
-            switched.insert((2, n)).expect("note");
-            switched.forget((2, n)).expect("note");
+            switched.insert(disk(2, n)).expect("note");
+            switched.forget(disk(2, n)).expect("note");
         }
         assert!(std::fs::metadata(&path).expect("file").len() < 2 * LONG as u64);
         drop(switched);
         let again = ReadOnlyRecord::open(&path, "boot", |_, _| true);
         assert_eq!(
             again.known().disks.iter().copied().collect::<Vec<_>>(),
-            [(1, 1)]
+            [disk(1, 1)]
         );
     }
 }

@@ -9,6 +9,7 @@
 //! appended to. When the file is lost, nothing counts as proved.
 use crate::disk::device::{DiskRoots, XenDisk};
 use crate::journal;
+use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
 use rustix::fd::OwnedFd;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat, renameat, unlinkat};
@@ -206,7 +207,7 @@ pub(crate) fn read(path: &Path) -> Result<String, Errno> {
 fn line(boot: &str, disk: &XenDisk, volume: &VolumeId) -> String {
     format!(
         "\n{boot} {} {} {volume} {END}\n",
-        disk.sequence, disk.number
+        disk.sequence, disk.number.0
     )
 }
 
@@ -218,7 +219,7 @@ fn parse(text: &str, boot: &str) -> BTreeMap<XenDisk, VolumeId> {
         };
         let disk = XenDisk {
             sequence: sequence.parse().ok()?,
-            number: number.parse().ok()?,
+            number: DeviceNumber(number.parse().ok()?),
         };
         (of == boot).then_some((disk, VolumeId::parse(volume).ok()?))
     };
@@ -241,7 +242,7 @@ mod tests {
     fn disk(sequence: u64) -> XenDisk {
         XenDisk {
             sequence,
-            number: 7,
+            number: DeviceNumber(7),
         }
     }
 

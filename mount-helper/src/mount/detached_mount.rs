@@ -2,8 +2,10 @@
 //! target. Each function that makes or ends a mount takes the policy's authorization as an
 //! argument.
 use crate::disk::device::Device;
+use crate::disk::device_number::of_filesystem;
 use crate::mount::volume_root;
 use crate::outcome::{At, Done, failed};
+use crate::path_resolution::HeldPath;
 use crate::sys;
 use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
@@ -115,7 +117,7 @@ pub(crate) fn create(
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
         .at(Step::CreateMount)?;
     // The source was given by name, so check which disk the kernel opened.
-    if fstat(&mount).at(Step::CreateMount)?.st_dev != device.number() {
+    if of_filesystem(&fstat(&mount).at(Step::CreateMount)?) != device.number() {
         return Err(Refusal::DeviceMismatch.into());
     }
     Ok(DetachedMount(mount))
@@ -168,7 +170,7 @@ fn joined(fs: FsType, device: &Device, read_only: bool) -> Result<Joined, Errno>
         FsMountFlags::FSMOUNT_CLOEXEC,
         MountAttrFlags::empty(),
     )?;
-    if fstat(&mount)?.st_dev != device.number() {
+    if of_filesystem(&fstat(&mount)?) != device.number() {
         return Err(Errno::NODEV);
     }
     Ok(Joined {
@@ -203,7 +205,7 @@ impl Joined {
 }
 
 /// Copies the mount at a held path, without what is mounted beneath it.
-pub(crate) fn copy(_permit: &Authorized<Publish>, of: impl AsFd) -> Done<DetachedMount> {
+pub(crate) fn copy(_permit: &Authorized<Publish>, of: &HeldPath) -> Done<DetachedMount> {
     open_tree(
         of,
         "",
@@ -226,7 +228,7 @@ impl DetachedMount {
 
     /// Attaches the mount to a held path. Consumes the handle, because an open one would keep the
     /// mount busy.
-    pub(crate) fn attach(self, target: impl AsFd) -> Done<()> {
+    pub(crate) fn attach(self, target: &HeldPath) -> Done<()> {
         move_mount(
             &self.0,
             "",
@@ -247,7 +249,7 @@ impl DetachedMount {
 /// mount: even an O_PATH descriptor keeps it busy.
 pub(crate) fn unmount_at(
     _permit: &Authorized<Withdraw>,
-    parent: impl AsFd,
+    parent: &HeldPath,
     name: &str,
 ) -> Result<(), Errno> {
     let path = format!("/proc/self/fd/{}/{name}", parent.as_fd().as_raw_fd());

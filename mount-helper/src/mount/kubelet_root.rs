@@ -1,9 +1,10 @@
 //! A path beneath the kubelet root, and what stands there.
+use crate::disk::device_number::of_node;
 use crate::mount::directory_requests::{Act, Directories, MADE_HERE};
 use crate::mount::mount_table::{Mount, MountTable, mount_id_at};
 use crate::outcome::{At, Done, at_path};
-use crate::path_resolution;
-use ebs_csi_policy::facts::{MountFacts, PathFacts, VolumeMount};
+use crate::path_resolution::{self, HeldPath};
+use ebs_csi_policy::facts::{DeviceNumber, MountFacts, PathFacts, VolumeMount};
 use ebs_csi_wire::{KubeletPath, Observation, Refusal, Step};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, fstat};
@@ -53,13 +54,13 @@ impl KubeletRoot {
     }
 
     /// Opens a relative path with O_PATH.
-    pub(crate) fn hold(&self, relative: &str) -> Done<OwnedFd> {
+    pub(crate) fn hold(&self, relative: &str) -> Done<HeldPath> {
         at_path(path_resolution::hold(&self.held, relative))
     }
 
     /// Opens a relative path with O_PATH and refuses when something is mounted on it, so that a
     /// mount is never stacked on one that has appeared since the place was judged.
-    pub(crate) fn hold_free(&self, relative: &str) -> Done<OwnedFd> {
+    pub(crate) fn hold_free(&self, relative: &str) -> Done<HeldPath> {
         let held = self.hold(relative)?;
         match mount_id_at(&held).at(Step::ResolvePath)? {
             None => Ok(held),
@@ -68,13 +69,12 @@ impl KubeletRoot {
     }
 
     /// Returns the device number of the block device node at a relative path.
-    pub(crate) fn bound_node(&self, relative: &str) -> Option<u64> {
-        let facts = fstat(self.hold(relative).ok()?).ok()?;
-        (FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice).then_some(facts.st_rdev)
+    pub(crate) fn bound_node(&self, relative: &str) -> Option<DeviceNumber> {
+        of_node(&fstat(self.hold(relative).ok()?).ok()?)
     }
 
     /// Opens the parent of a relative path with O_PATH, and returns it with the last component.
-    pub(crate) fn hold_parent<'p>(&self, relative: &'p str) -> Done<(OwnedFd, &'p str)> {
+    pub(crate) fn hold_parent<'p>(&self, relative: &'p str) -> Done<(HeldPath, &'p str)> {
         let (parent, name) = path_resolution::split(relative);
         let held = at_path(path_resolution::hold_directory(&self.held, parent))?;
         Ok((held, name))
@@ -122,9 +122,10 @@ impl KubeletRoot {
         let Some(mount) = mounts.iter().find(|mount| mount.id == id) else {
             return Err(Errno::AGAIN).at(Step::ReadMountTable);
         };
-        let block = kind == FileType::BlockDevice;
+        let node = of_node(&facts);
+        let block = node.is_some();
         let facts = PathFacts::Mounted(MountFacts {
-            device: if block { facts.st_rdev } else { mount.device },
+            device: node.unwrap_or(mount.device),
             block,
             whole: block || mount.root == "/",
             // The file system that holds a device node does not decide about writes to the device.
@@ -151,7 +152,11 @@ impl KubeletRoot {
     }
 
     /// Returns every place where the file system of a device is mounted.
-    pub(crate) fn mounts_of(&self, device: u64, table: &MountTable) -> Done<Vec<VolumeMount>> {
+    pub(crate) fn mounts_of(
+        &self,
+        device: DeviceNumber,
+        table: &MountTable,
+    ) -> Done<Vec<VolumeMount>> {
         let mounts = table.read().at(Step::ReadMountTable)?;
         Ok(self.those(&mounts, |mount| mount.device == device))
     }
@@ -173,7 +178,7 @@ impl KubeletRoot {
     }
 
     /// Returns every mount of a device, wherever it is.
-    pub(crate) fn all_of(&self, device: u64, table: &MountTable) -> Done<Vec<Mount>> {
+    pub(crate) fn all_of(&self, device: DeviceNumber, table: &MountTable) -> Done<Vec<Mount>> {
         let mut mounts = table.read().at(Step::ReadMountTable)?;
         mounts.retain(|mount| mount.device == device);
         Ok(mounts)
@@ -184,7 +189,7 @@ impl KubeletRoot {
     /// reported.
     pub(crate) fn other_mount(
         &self,
-        device: u64,
+        device: DeviceNumber,
         relative: &str,
         table: &MountTable,
     ) -> Option<Observation> {

@@ -1,7 +1,9 @@
 //! The mount table of this mount namespace, read from `/proc/self/mountinfo`
 //! (proc_pid_mountinfo(5)).
+use crate::disk::device_number;
+use ebs_csi_policy::facts::DeviceNumber;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, makedev};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 /// One mount.
@@ -10,7 +12,7 @@ pub(crate) struct Mount {
     /// The kernel's id of the mount, as statx(2) reports it for a path (`STATX_MNT_ID`).
     pub(crate) id: u64,
     /// Device number of the superblock.
-    pub(crate) device: u64,
+    pub(crate) device: DeviceNumber,
     /// Path within the file system that is the root of this mount.
     pub(crate) root: String,
     /// Where it is mounted, as this process sees it.
@@ -129,8 +131,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut words = line.split(' ');
     let id = words.next()?.parse().ok()?;
     let _parent = words.next()?;
-    let (major, minor) = words.next()?.split_once(':')?;
-    let device = makedev(major.parse().ok()?, minor.parse().ok()?);
+    let device = device_number::parse(words.next()?)?;
     let root = unescape(words.next()?)?;
     let path = unescape(words.next()?)?;
     let options = words.next()?;
@@ -200,7 +201,7 @@ mod tests {
         let line = b"36 35 98:5 /sub /mnt\\040two rw,noatime master:1 shared:7 - ext4 /dev/ro\\134ot ro,errors=continue";
         let mount = parse_line(line).expect("a mount");
         assert_eq!(mount.id, 36);
-        assert_eq!(mount.device, makedev(98, 5));
+        assert_eq!(Some(mount.device), device_number::parse("98:5"));
         assert_eq!(mount.root, "/sub");
         assert_eq!(mount.root_name(), "sub");
         assert_eq!(mount.path, "/mnt two");

@@ -6,7 +6,7 @@
 use crate::journal;
 use crate::mount::kubelet_root::KubeletRoot;
 use crate::mount::mount_table::{MountTable, mount_of};
-use crate::path_resolution;
+use crate::path_resolution::{self, HeldPath};
 use rustix::io::Errno;
 
 /// The directories beneath which the places of `policy/mounts.toml` lie. Each may be a mount of its
@@ -53,7 +53,7 @@ fn first_private(root: &KubeletRoot, table: &MountTable) -> Result<Option<String
 }
 
 /// Opens the place, or the deepest directory above it that exists already, with O_PATH.
-fn deepest(root: &KubeletRoot, place: &str) -> Result<rustix::fd::OwnedFd, Errno> {
+fn deepest(root: &KubeletRoot, place: &str) -> Result<HeldPath, Errno> {
     let mut place = place;
     loop {
         match path_resolution::hold_directory(root.held(), place) {

@@ -1,5 +1,6 @@
 //! Everything that an operation may use, opened before the process confined itself.
 use crate::disk::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
+use crate::disk::device_number;
 use crate::disk::examined_disks::ExaminedDisks;
 use crate::disk::format_comparison::Comparisons;
 use crate::disk::mounted_disks::MountedDisks;
@@ -14,9 +15,8 @@ use crate::outcome::{At, Done};
 use crate::settings::CopiedMounts;
 use crate::tool::runner_requests::Runners;
 use ebs_csi_policy::ceiling::Ceiling;
-use ebs_csi_policy::facts::{MountFacts, Owner, PathFacts};
+use ebs_csi_policy::facts::{DeviceNumber, MountFacts, Owner, PathFacts};
 use ebs_csi_wire::{FsType, KubeletPath, Refusal, Refused, Step, VolumeId};
-use rustix::fs::major;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -73,9 +73,7 @@ impl OperationContext {
         let PathFacts::Mounted(MountFacts { device, block, .. }) = place else {
             return Ok(Owner::ThisVolume);
         };
-        // A file system without a disk (tmpfs, NFS, overlay), and btrfs, has a device number of its
-        // own with major number 0.
-        if major(*device) == 0 {
+        if device_number::is_anonymous(*device) {
             return Ok(Owner::Another);
         }
         Ok(match self.disks.serial_of(*device).at(Step::FindDevice)? {
@@ -92,7 +90,7 @@ impl OperationContext {
 
     /// Returns whether a mount of a disk that is gone looks like one of a volume: made by a mount
     /// call of this helper, or one like it, on a disk that could be a volume's.
-    fn was_a_volumes(&self, device: u64, block: bool) -> Done<bool> {
+    fn was_a_volumes(&self, device: DeviceNumber, block: bool) -> Done<bool> {
         let mounts = self.mount_table.read().at(Step::ReadMountTable)?;
         Ok(mounts.iter().any(|mount| {
             let named = if block {
@@ -173,7 +171,7 @@ impl OperationContext {
 
     /// Builds the refusal for a disk that is in use, with a place other than `relative` where the
     /// disk is mounted.
-    pub(crate) fn in_use(&self, reason: Refusal, device: u64, relative: &str) -> Refused {
+    pub(crate) fn in_use(&self, reason: Refusal, device: DeviceNumber, relative: &str) -> Refused {
         Refused {
             reason,
             seen: self.root.other_mount(device, relative, &self.mount_table),

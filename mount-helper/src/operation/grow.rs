@@ -1,5 +1,6 @@
 //! Growing a mounted file system to the size of its disk, by ioctl.
 use crate::disk::device::Device;
+use crate::disk::device_number::of_filesystem;
 use crate::journal;
 use crate::mount::detached_mount::DetachedMount;
 use crate::mount::privilege;
@@ -7,7 +8,7 @@ use crate::mount::volume_root;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, at_path, failed};
 use crate::sys;
-use ebs_csi_policy::facts::ExtFacts;
+use ebs_csi_policy::facts::{DeviceNumber, ExtFacts};
 use ebs_csi_wire::{FsType, Step};
 use rustix::fd::OwnedFd;
 use rustix::fs::fstat;
@@ -79,9 +80,9 @@ fn ext(root: &OwnedFd, disk_bytes: u64, now: &ExtFacts) -> Done<bool> {
 
 /// Opens the root of the file system that is mounted at a path, and checks that the file system is
 /// on this disk.
-fn root_of(context: &OperationContext, relative: &str, device: u64) -> Done<OwnedFd> {
+fn root_of(context: &OperationContext, relative: &str, device: DeviceNumber) -> Done<OwnedFd> {
     let root = at_path(volume_root::open(context.root.held(), relative))?;
-    if fstat(&root).at(Step::Stat)?.st_dev == device {
+    if of_filesystem(&fstat(&root).at(Step::Stat)?) == device {
         Ok(root)
     } else {
         Err(ebs_csi_wire::Refusal::VolumeNotAtPath.into())

@@ -8,6 +8,7 @@ use crate::mount::mount_table::Mount;
 use crate::mount::propagation::PLACES;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop};
+use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_policy::judge::disk_holders::{self, Held, PartFacts};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::{Observation, Refusal, Refused, Step};
@@ -25,7 +26,7 @@ pub(super) fn none_but_ours(
     context: &OperationContext,
     device: &Device,
     table: &[Mount],
-    claimed_next: Option<u64>,
+    claimed_next: Option<DeviceNumber>,
 ) -> Done<()> {
     let parts = device.parts(&context.disks).at(Step::FindDevice)?;
     let mut facts = known(context, device, &parts, table, claimed_next)?;
@@ -66,7 +67,7 @@ fn known(
     device: &Device,
     parts: &[Part],
     table: &[Mount],
-    claimed_next: Option<u64>,
+    claimed_next: Option<DeviceNumber>,
 ) -> Done<Vec<PartFacts>> {
     let mut facts = Vec::with_capacity(parts.len());
     for part in parts {

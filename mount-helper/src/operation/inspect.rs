@@ -1,12 +1,13 @@
 //! Inspect: lists the volumes that are mounted beneath the kubelet root, from the mount table.
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
+use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::{HeldVolume, Step, VolumeId};
 use std::collections::HashMap;
 
 /// Returns every staged and published volume, in the order of the mount table.
 pub(crate) fn inventory(context: &OperationContext) -> Done<Vec<HeldVolume>> {
-    let mut disks: HashMap<u64, Known> = context
+    let mut disks: HashMap<DeviceNumber, Known> = context
         .disks
         .numbered()
         .at(Step::FindDevice)?
@@ -61,7 +62,7 @@ pub(crate) fn inventory(context: &OperationContext) -> Done<Vec<HeldVolume>> {
 type Known = (VolumeId, bool);
 
 /// Returns the volume whose disk has a partition with this device number.
-fn part(context: &OperationContext, device: u64) -> Option<Known> {
+fn part(context: &OperationContext, device: DeviceNumber) -> Option<Known> {
     context.disks.partition_of(device)?;
     match context.disks.serial_of(device).ok()? {
         Some(serial) => by_serial(&serial),

@@ -1,7 +1,7 @@
 //! Reservations of the places (paths) that operations change. Changes of one volume run one after
 //! the other; so that operations of two volumes never meet at one place, an operation reserves its
 //! place together with everything above and beneath it.
-use ebs_csi_wire::{KubeletPath, Operation};
+use ebs_csi_wire::KubeletPath;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The places that are reserved.
@@ -16,11 +16,14 @@ pub(crate) struct PathReservation<'l> {
 }
 
 impl PathReservations {
-    /// Reserves the place that an operation changes; reserves nothing for an operation that changes
-    /// none. Fails when the operation of another volume has reserved the place: two volumes never
-    /// share a place, so no honest caller meets this error.
-    pub(crate) fn enter(&self, operation: &Operation) -> Result<PathReservation<'_>, PathReserved> {
-        let place = changed(operation).cloned();
+    /// Reserves the place that an operation changes, if it changes one. Fails when the operation of
+    /// another volume has reserved the place: two volumes never share a place, so no honest caller
+    /// meets this error.
+    pub(crate) fn enter(
+        &self,
+        place: Option<&KubeletPath>,
+    ) -> Result<PathReservation<'_>, PathReserved> {
+        let place = place.cloned();
         if let Some(place) = &place {
             let mut taken = self.taken();
             if taken.iter().any(|other| meet(other, place)) {
@@ -51,22 +54,6 @@ impl Drop for PathReservation<'_> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PathReserved;
 
-/// Returns the place at which an operation attaches or removes something.
-fn changed(operation: &Operation) -> Option<&KubeletPath> {
-    match operation {
-        Operation::Stage(asked) => Some(&asked.staging),
-        Operation::Unstage(asked) => Some(&asked.staging),
-        Operation::PublishFilesystem(asked) => Some(&asked.target),
-        Operation::PublishBlock(asked) => Some(&asked.target),
-        Operation::Unpublish(asked) => Some(&asked.target),
-        Operation::Hello(_)
-        | Operation::Expand(_)
-        | Operation::Stats(_)
-        | Operation::NvmeStatistics(_)
-        | Operation::Inspect(_) => None,
-    }
-}
-
 /// Returns whether the paths are equal or one is above the other.
 fn meet(one: &KubeletPath, other: &KubeletPath) -> bool {
     one == other || one.strip_root(other).is_some() || other.strip_root(one).is_some()
@@ -75,47 +62,30 @@ fn meet(one: &KubeletPath, other: &KubeletPath) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebs_csi_wire::{Stats, Unpublish, VolumeId};
 
-    fn volume() -> VolumeId {
-        VolumeId::parse("vol-00000000000000001").expect("id")
-    }
-
-    fn unpublish(target: &str) -> Operation {
-        Operation::Unpublish(Unpublish {
-            volume: volume(),
-            target: KubeletPath::parse(target).expect("path"),
-        })
+    fn path(path: &str) -> KubeletPath {
+        KubeletPath::parse(path).expect("path")
     }
 
     #[test]
     fn path_lane_excludes_parents_and_children_until_dropped() {
         let reservations = PathReservations::default();
-        let reservation = reservations.enter(&unpublish("/k/pods/a")).expect("free");
+        let enter = |place: &str| reservations.enter(Some(&path(place)));
+        let reservation = enter("/k/pods/a").expect("free");
         for place in ["/k/pods/a", "/k/pods/a/b", "/k/pods"] {
-            assert_eq!(
-                reservations.enter(&unpublish(place)).err(),
-                Some(PathReserved),
-                "{place}"
-            );
+            assert_eq!(enter(place).err(), Some(PathReserved), "{place}");
         }
-        let beside = reservations.enter(&unpublish("/k/pods/ab")).expect("free");
+        let beside = enter("/k/pods/ab").expect("free");
         drop(reservation);
-        let again = reservations
-            .enter(&unpublish("/k/pods/a/b"))
-            .expect("free again");
+        let again = enter("/k/pods/a/b").expect("free again");
         drop((beside, again));
         assert!(reservations.taken().is_empty());
     }
 
     #[test]
-    fn stats_is_allowed_on_reserved_path() {
+    fn operation_without_place_needs_no_reservation() {
         let reservations = PathReservations::default();
-        let _reservation = reservations.enter(&unpublish("/k/pods/a")).expect("free");
-        let stats = Operation::Stats(Stats {
-            volume: volume(),
-            path: KubeletPath::parse("/k/pods/a").expect("path"),
-        });
-        assert!(reservations.enter(&stats).is_ok());
+        let _reservation = reservations.enter(Some(&path("/k/pods/a"))).expect("free");
+        assert!(reservations.enter(None).is_ok());
     }
 }

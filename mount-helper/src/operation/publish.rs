@@ -1,13 +1,13 @@
 //! Publish: makes a staged file system, or a disk itself, available at a target.
 use super::{holders, raw_disk, xen_disk};
 use crate::disk::device::Access;
+use crate::disk::device_number::of_filesystem;
 use crate::fault_point;
 use crate::mount::detached_mount;
 use crate::mount::mount_table::Mount;
 use crate::operation::context::OperationContext;
 use crate::operation::stage::{LATE_DISK, identified};
 use crate::outcome::{At, Done};
-use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::judge::{self, Publish};
 use ebs_csi_wire::{
@@ -35,12 +35,7 @@ pub(super) fn filesystem(
         .disks
         .find_asked(&asked.disk, Access::ReadOnly, Duration::ZERO)
         .at(Step::FindDevice)?;
-    let facts = DiskFacts {
-        bytes: device.bytes(),
-        whole_bytes: device.whole_bytes(),
-        device: device.number(),
-    };
-    identified(context, &asked.disk, &device, &facts)?;
+    let facts = identified(context, &asked.disk, &device)?;
     let (staging, mounts) = context
         .root
         .look_and_list(staging_path, &context.mount_table)?;
@@ -68,7 +63,7 @@ pub(super) fn filesystem(
     let mount = detached_mount::copy(&permit, &source)?;
     // Check that the copied mount is the one that was judged: something may have been moved to that
     // name in between.
-    if fstat(&source).at(Step::Stat)?.st_dev != facts.device {
+    if of_filesystem(&fstat(&source).at(Step::Stat)?) != facts.device {
         return Err(Refusal::NotStaged.into());
     }
     drop(source);
@@ -90,12 +85,7 @@ pub(super) fn block(context: &OperationContext, asked: &PublishBlock) -> Done<wi
         .disks
         .find_asked(&asked.disk, Access::ReadOnly, LATE_DISK)
         .at(Step::FindDevice)?;
-    let facts = DiskFacts {
-        bytes: device.bytes(),
-        whole_bytes: device.whole_bytes(),
-        device: device.number(),
-    };
-    identified(context, &asked.disk, &device, &facts)?;
+    let facts = identified(context, &asked.disk, &device)?;
     let target = context.look(target_path)?;
     let table = context.mount_table.read().at(Step::ReadMountTable)?;
     let is_over = |mount: &Mount| raw_disk::is_over(context, &device, mount);

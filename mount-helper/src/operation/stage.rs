@@ -1,8 +1,9 @@
 //! Stage: finds the volume's disk, makes it fit to be mounted, and mounts it at the staging path.
 mod beside_copy;
-mod claimed_disk;
+mod evidence;
 mod examine;
 mod filesystem_tools;
+mod found_disk;
 mod prepare;
 
 use super::{grow, holders, raw_disk, xen_disk};
@@ -16,6 +17,7 @@ use ebs_csi_policy::facts::DiskFacts;
 use ebs_csi_policy::flag;
 use ebs_csi_policy::judge::{self, StagePlace};
 use ebs_csi_wire::{Disk, FsType, Observation, Refusal, Refused, Stage, Staged, Step};
+use found_disk::FoundDisk;
 use prepare::Prepared;
 use std::time::Duration;
 
@@ -44,12 +46,7 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
         .disks
         .find_asked(&asked.disk, Access::ReadOnly, LATE_DISK)
         .at(Step::FindDevice)?;
-    let facts = DiskFacts {
-        bytes: device.bytes(),
-        whole_bytes: device.whole_bytes(),
-        device: device.number(),
-    };
-    identified(context, &asked.disk, &device, &facts)?;
+    let facts = identified(context, &asked.disk, &device)?;
     fault_point::reached("stage-found");
 
     let place = context.look(relative)?;
@@ -86,24 +83,31 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
     if !asked.read_only {
         raw_disk::writable(context, &device)?;
     }
-    let (prepared, joined) = match prepare::prepare(context, asked, &device, &facts) {
+    let found = FoundDisk {
+        context,
+        asked,
+        device: &device,
+        facts: &facts,
+    };
+    let (prepared, joined) = match prepare::prepare(&found) {
         Err(stop) if beside_copy::may_be(context, &stop) => {
-            let (permit, joined) = beside_copy::beside(context, asked, &device, &facts, stop)?;
-            (Prepared::as_it_is(permit), Some(joined))
+            let (permit, joined) = beside_copy::beside(&found, stop)?;
+            let unchanged = Prepared {
+                permit,
+                staged: Staged::default(),
+                grow_mounted: false,
+            };
+            (unchanged, Some(joined))
         }
         other => (other?, None),
     };
     let Prepared {
         permit,
-        formatted,
-        mut checked,
-        mut repaired,
-        replayed,
-        mut grown,
+        mut staged,
         grow_mounted,
     } = prepared;
-    let untold = permit.act().untold;
-    if untold {
+    staged.untold = permit.act().untold;
+    if staged.untold {
         journal::warn(
             "origin-untold",
             &[
@@ -140,18 +144,16 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
     };
     xen_disk::verify_mounted(context, &device)?;
     if asked.fs == FsType::Xfs && !asked.read_only {
-        grown = grow::fresh_xfs(&mount, &device)?;
+        staged.grown = grow::fresh_xfs(&mount, &device)?;
     }
     if grow_mounted {
         if grow::fresh_ext(&mount, &device) {
             fault_point::reached("stage-grown");
-            grown = true;
+            staged.grown = true;
         } else {
             // Nobody can have seen the mount yet.
             drop(mount);
-            let offline = prepare::grow_offline(context, asked, &device, &permit)?;
-            repaired |= offline.repaired;
-            (checked, grown) = (true, offline.grown);
+            prepare::grow_offline(&found, &permit, &mut staged)?;
             mount = mounted()?;
             xen_disk::verify_mounted(context, &device)?;
         }
@@ -164,16 +166,8 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
         .add(device.sequence(), device.number());
     drop(target);
     fault_point::reached("stage-attached");
-    Ok(Staged {
-        already: false,
-        formatted,
-        checked,
-        repaired,
-        grown,
-        device_bytes: device.bytes(),
-        untold,
-        replayed,
-    })
+    staged.device_bytes = device.bytes();
+    Ok(staged)
 }
 
 /// Checks that the disk is the one that was attached, as far as its size shows, and for a disk
@@ -182,11 +176,16 @@ pub(super) fn identified(
     context: &OperationContext,
     asked: &Disk,
     device: &Device,
-    facts: &DiskFacts,
-) -> Done<()> {
-    judge::disk(asked, facts).map_err(|reason| match reason {
+) -> Done<DiskFacts> {
+    let facts = DiskFacts {
+        bytes: device.bytes(),
+        whole_bytes: device.whole_bytes(),
+        device: device.number(),
+    };
+    judge::disk(asked, &facts).map_err(|reason| match reason {
         Refusal::DeviceTooSmall => Refused::because(reason, Observation::DiskBytes(facts.bytes)),
         _ => reason.into(),
     })?;
-    xen_disk::check(context, asked, device)
+    xen_disk::check(context, asked, device)?;
+    Ok(facts)
 }

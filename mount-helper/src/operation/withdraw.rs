@@ -9,7 +9,7 @@ use crate::mount::directory_requests::Act;
 use crate::mount::volume_root;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, failed};
-use ebs_csi_policy::facts::{Owner, PathFacts};
+use ebs_csi_policy::facts::{DeviceNumber, Owner, PathFacts};
 use ebs_csi_policy::judge::{self, Authorized, Withdraw};
 use ebs_csi_wire::{self as wire, Refusal, Step, Unpublish, Unstage, VolumeId};
 use rustix::io::Errno;
@@ -133,7 +133,7 @@ pub(super) fn unpublish(context: &OperationContext, asked: &Unpublish) -> Done<w
 }
 
 /// Returns whether the file system is mounted at another place, too.
-fn shown_elsewhere(context: &OperationContext, device: u64, relative: &str) -> Done<bool> {
+fn shown_elsewhere(context: &OperationContext, device: DeviceNumber, relative: &str) -> Done<bool> {
     let mounts = context.root.mounts_of(device, &context.mount_table)?;
     Ok(mounts
         .iter()

@@ -9,10 +9,11 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use crate::operation::{self, Class};
 use crate::session::wake_event::WakeEvent;
 use crate::tool::tool_places::ToolPlaces;
 use ebs_csi_wire::{Operation, Outcome, Refusal};
-use lane::{Class, Lane};
+use lane::Lane;
 use state::{Behind, State};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -138,7 +139,7 @@ impl OperationTable {
     /// Records the outcome of work. The thread that took the work must call this.
     pub(crate) fn finish(&self, work: &Work, outcome: &Outcome) {
         let mut state = self.lock();
-        state.taken[Class::of(&work.operation).index()] -= 1;
+        state.taken[operation::properties(&work.operation).class.index()] -= 1;
         if let Some(run) = state.runs.remove(&work.lane) {
             let answers = run.askers.into_iter().map(|asker| (asker, outcome.clone()));
             state.answers.extend(answers);
@@ -154,7 +155,7 @@ impl OperationTable {
     /// again when there is one.
     pub(crate) fn park(&self, work: &Work) {
         let mut state = self.lock();
-        state.taken[Class::of(&work.operation).index()] -= 1;
+        state.taken[operation::properties(&work.operation).class.index()] -= 1;
         let ending = state.ending || state.closed;
         let Some(run) = state.runs.get_mut(&work.lane) else {
             return;

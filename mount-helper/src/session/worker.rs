@@ -42,7 +42,7 @@ fn inspect(broker: &BrokerState, first: u32) -> Option<Outcome> {
         .filter_map(|(operation, since)| {
             Some(RunningOperation {
                 volume: operation.volume()?.clone(),
-                kind: operation::kind(&operation),
+                kind: operation::properties(&operation).kind,
                 running_ms: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
             })
         })
@@ -129,8 +129,7 @@ fn report(work: &Work, outcome: &Outcome) {
             ]);
             journal::info("operation", &fields);
         }
-        // These requests come continuously and change nothing.
-        Outcome::Usage(_) | Outcome::LogPage(_) | Outcome::Inventory(_) => {}
+        _ if operation::properties(work.operation()).frequent => {}
         _ => {
             fields.push(("outcome", "done"));
             journal::info("operation", &fields);

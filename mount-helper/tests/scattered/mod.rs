@@ -7,7 +7,7 @@
 //! size; content beyond the end is left out.
 use ebs_csi_mount_helper::disk::content;
 use ebs_csi_policy::blank;
-use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
+use ebs_csi_policy::facts::{Content, DeviceNumber, DiskFacts, Evidence};
 use ebs_csi_policy::judge::untrusted_images::UntrustedImages;
 use ebs_csi_policy::judge::{self, Preparation};
 use ebs_csi_wire::{Disk, FormatOptions, FsType, KubeletPath, Origin, Source, Stage, VolumeId};
@@ -130,7 +130,7 @@ fn judged(disk: &Scattered, content: &Content, fs: FsType, origin: Origin, read_
     let facts = DiskFacts {
         bytes: disk.size,
         whole_bytes: disk.size,
-        device: 7,
+        device: DeviceNumber(7),
     };
     let evidence = Evidence {
         uuid: [0xeb; 16],

@@ -5,40 +5,12 @@ use std::num::NonZeroU64;
 
 use crate::FsType;
 
-/// How to make a file system; `None` leaves the choice to the tool. Every given number is within
-/// the tool's own range.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct FormatOptions {
-    block_size: Option<NonZeroU64>,
-    inode_size: Option<NonZeroU64>,
-    bytes_per_inode: Option<NonZeroU64>,
-    number_of_inodes: Option<NonZeroU64>,
-    ext4_bigalloc: bool,
-    ext4_cluster_size: Option<NonZeroU64>,
-    ext4_encryption: bool,
-    legacy_xfs: bool,
-}
+pub use crate::pb::FormatOptions as UncheckedFormatOptions;
 
-/// The numbers as given, before any check; 0 stands for "not given".
+/// How to make a file system; an option that is not given leaves the choice to the tool. Every
+/// given number is within the tool's own range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct UncheckedFormatOptions {
-    /// Bytes in a block of the file system.
-    pub block_size: u64,
-    /// Bytes in an inode.
-    pub inode_size: u64,
-    /// Bytes of space for each inode.
-    pub bytes_per_inode: u64,
-    /// Inodes in the whole file system.
-    pub number_of_inodes: u64,
-    /// ext4's cluster allocation.
-    pub ext4_bigalloc: bool,
-    /// Bytes in an allocation cluster.
-    pub ext4_cluster_size: u64,
-    /// ext4's per-file encryption feature.
-    pub ext4_encryption: bool,
-    /// Leave out XFS features that kernels before 5.10 cannot mount.
-    pub legacy_xfs: bool,
-}
+pub struct FormatOptions(UncheckedFormatOptions);
 
 /// A format option out of range, or one that the file system does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,20 +76,12 @@ impl FormatOptions {
         if given.ext4_cluster_size != 0 && !given.ext4_bigalloc {
             return Err(FormatError::ClusterWithoutBigalloc);
         }
-        Ok(Self {
-            block_size: power_of_two("blockSize", given.block_size, BLOCK_SIZE)?,
-            inode_size: power_of_two("inodeSize", given.inode_size, INODE_SIZE)?,
-            bytes_per_inode: within("bytesPerInode", given.bytes_per_inode, BYTES_PER_INODE)?,
-            number_of_inodes: within("numberOfInodes", given.number_of_inodes, NUMBER_OF_INODES)?,
-            ext4_bigalloc: given.ext4_bigalloc,
-            ext4_cluster_size: power_of_two(
-                "ext4ClusterSize",
-                given.ext4_cluster_size,
-                CLUSTER_SIZE,
-            )?,
-            ext4_encryption: given.ext4_encryption,
-            legacy_xfs: given.legacy_xfs,
-        })
+        power_of_two("blockSize", given.block_size, BLOCK_SIZE)?;
+        power_of_two("inodeSize", given.inode_size, INODE_SIZE)?;
+        within("bytesPerInode", given.bytes_per_inode, BYTES_PER_INODE)?;
+        within("numberOfInodes", given.number_of_inodes, NUMBER_OF_INODES)?;
+        power_of_two("ext4ClusterSize", given.ext4_cluster_size, CLUSTER_SIZE)?;
+        Ok(Self(given))
     }
 
     /// Checks that `fs` has every option that is set. The `legacy_xfs` setting belongs to the node,
@@ -127,13 +91,13 @@ impl FormatOptions {
     /// [`FormatError::NotOffered`] naming the first option that the file system does not have.
     pub fn check_for(&self, fs: FsType) -> Result<(), FormatError> {
         let only_ext4 = [
-            ("ext4BigAlloc", self.ext4_bigalloc),
-            ("ext4ClusterSize", self.ext4_cluster_size.is_some()),
-            ("ext4EncryptionSupport", self.ext4_encryption),
+            ("ext4BigAlloc", self.0.ext4_bigalloc),
+            ("ext4ClusterSize", self.0.ext4_cluster_size != 0),
+            ("ext4EncryptionSupport", self.0.ext4_encryption),
         ];
         let only_ext = [
-            ("bytesPerInode", self.bytes_per_inode.is_some()),
-            ("numberOfInodes", self.number_of_inodes.is_some()),
+            ("bytesPerInode", self.0.bytes_per_inode != 0),
+            ("numberOfInodes", self.0.number_of_inodes != 0),
         ];
         let refused = match fs {
             FsType::Ext4 => None,
@@ -149,65 +113,55 @@ impl FormatOptions {
     /// Returns the bytes in a block.
     #[must_use]
     pub const fn block_size(&self) -> Option<NonZeroU64> {
-        self.block_size
+        NonZeroU64::new(self.0.block_size)
     }
 
     /// Returns the bytes in an inode.
     #[must_use]
     pub const fn inode_size(&self) -> Option<NonZeroU64> {
-        self.inode_size
+        NonZeroU64::new(self.0.inode_size)
     }
 
     /// Returns the bytes of space for each inode.
     #[must_use]
     pub const fn bytes_per_inode(&self) -> Option<NonZeroU64> {
-        self.bytes_per_inode
+        NonZeroU64::new(self.0.bytes_per_inode)
     }
 
     /// Returns the number of inodes in the file system.
     #[must_use]
     pub const fn number_of_inodes(&self) -> Option<NonZeroU64> {
-        self.number_of_inodes
+        NonZeroU64::new(self.0.number_of_inodes)
     }
 
     /// Returns whether ext4's cluster allocation is on.
     #[must_use]
     pub const fn ext4_bigalloc(&self) -> bool {
-        self.ext4_bigalloc
+        self.0.ext4_bigalloc
     }
 
     /// Returns the bytes in an allocation cluster.
     #[must_use]
     pub const fn ext4_cluster_size(&self) -> Option<NonZeroU64> {
-        self.ext4_cluster_size
+        NonZeroU64::new(self.0.ext4_cluster_size)
     }
 
     /// Returns whether ext4's per-file encryption feature is on.
     #[must_use]
     pub const fn ext4_encryption(&self) -> bool {
-        self.ext4_encryption
+        self.0.ext4_encryption
     }
 
     /// Returns whether to leave out XFS features that kernels before 5.10 cannot mount.
     #[must_use]
     pub const fn legacy_xfs(&self) -> bool {
-        self.legacy_xfs
+        self.0.legacy_xfs
     }
 
-    /// Returns the numbers as plain integers, 0 for "not given".
+    /// Returns the options as they stand on the wire, 0 for a number that is not given.
     #[must_use]
-    pub fn unchecked(&self) -> UncheckedFormatOptions {
-        let number = |value: Option<NonZeroU64>| value.map_or(0, NonZeroU64::get);
-        UncheckedFormatOptions {
-            block_size: number(self.block_size),
-            inode_size: number(self.inode_size),
-            bytes_per_inode: number(self.bytes_per_inode),
-            number_of_inodes: number(self.number_of_inodes),
-            ext4_bigalloc: self.ext4_bigalloc,
-            ext4_cluster_size: number(self.ext4_cluster_size),
-            ext4_encryption: self.ext4_encryption,
-            legacy_xfs: self.legacy_xfs,
-        }
+    pub const fn unchecked(self) -> UncheckedFormatOptions {
+        self.0
     }
 }
 
@@ -215,14 +169,11 @@ fn within(
     key: &'static str,
     given: u64,
     (low, high, range): (u64, u64, &'static str),
-) -> Result<Option<NonZeroU64>, FormatError> {
-    match NonZeroU64::new(given) {
-        Some(number) if !(low..=high).contains(&given) => Err(FormatError::OutOfRange {
-            key,
-            given: number.get(),
-            range,
-        }),
-        number => Ok(number),
+) -> Result<(), FormatError> {
+    if given == 0 || (low..=high).contains(&given) {
+        Ok(())
+    } else {
+        Err(FormatError::OutOfRange { key, given, range })
     }
 }
 
@@ -230,7 +181,7 @@ fn power_of_two(
     key: &'static str,
     given: u64,
     range: (u64, u64, &'static str),
-) -> Result<Option<NonZeroU64>, FormatError> {
+) -> Result<(), FormatError> {
     if given != 0 && !given.is_power_of_two() {
         return Err(FormatError::OutOfRange {
             key,

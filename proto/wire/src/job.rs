@@ -30,7 +30,7 @@ impl Job {
             tool: self.tool.into(),
             fs_type: self.fs.to_wire(),
             uuid: self.uuid.to_vec(),
-            format: Some(self.format.into()),
+            format: Some(self.format.unchecked()),
             time: self.time,
             deadline_seconds: self.deadline,
         };
@@ -45,7 +45,7 @@ impl Job {
         let invalid = |field| Malformed::Invalid { field };
         let wire = pb::Job::decode(bytes).map_err(|_| Malformed::NotProtobuf)?;
         let fs = FsType::from_wire(wire.fs_type)?;
-        let format = FormatOptions::try_from(required(wire.format, "format")?)?;
+        let format = FormatOptions::check(required(wire.format, "format")?)?;
         format.check_for(fs)?;
         Ok(Self {
             tool: u8::try_from(wire.tool).map_err(|_| invalid("tool"))?,

@@ -7,13 +7,13 @@ pub use xen_disk::XenDisk;
 use super::arrivals::Arrivals;
 use super::opener_requests::Opener;
 use super::{Access, Device, DeviceError, Proof, Recognition};
+use crate::disk::device_number;
 use crate::path_resolution;
 use crate::sys;
+use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::Disk;
 use rustix::fd::OwnedFd;
-use rustix::fs::{
-    Dir, FileType, Mode, OFlags, ResolveFlags, fstat, major, makedev, minor, openat2,
-};
+use rustix::fs::{Dir, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
@@ -93,10 +93,10 @@ impl DiskRoots {
 
     /// Returns the device number and serial of every disk of the recognised kind that has a node in
     /// `/dev`.
-    pub fn numbered(&self) -> Result<Vec<(u64, String)>, Errno> {
+    pub fn numbered(&self) -> Result<Vec<(DeviceNumber, String)>, Errno> {
         let mut disks = Vec::new();
         for name in self.names()? {
-            if let (Some(serial), Ok(number)) = (self.serial(&name), self.device_number(&name))
+            if let (Some(serial), Ok(number)) = (self.serial(&name), self.number_of(&name))
                 && self.node_is(&name, number)
             {
                 disks.push((number, serial));
@@ -107,7 +107,7 @@ impl DiskRoots {
 
     /// Returns the serial of the disk behind a device number, which may be that of a partition;
     /// None when the disk is gone or not of the recognised kind.
-    pub fn serial_of(&self, device: u64) -> Result<Option<String>, Errno> {
+    pub fn serial_of(&self, device: DeviceNumber) -> Result<Option<String>, Errno> {
         let directory = Self::by_number(device);
         Ok(match self.partition_of(device) {
             Some(_) => self.serial_beneath(&format!("{directory}/..")),
@@ -117,19 +117,19 @@ impl DiskRoots {
 
     /// Returns the partition number of the device with this number; None for a whole disk, and for
     /// a device that is gone.
-    pub fn partition_of(&self, device: u64) -> Option<NonZeroU32> {
+    pub fn partition_of(&self, device: DeviceNumber) -> Option<NonZeroU32> {
         let file = format!("{}/partition", Self::by_number(device));
         self.read_sysfs(&file).ok()?.parse().ok()
     }
 
     /// Returns whether the kernel still knows a disk of this number.
-    pub fn exists(&self, device: u64) -> bool {
+    pub fn exists(&self, device: DeviceNumber) -> bool {
         self.open_sysfs(&Self::by_number(device), OFlags::PATH)
             .is_ok()
     }
 
-    pub(super) fn by_number(device: u64) -> String {
-        format!("dev/block/{}:{}", major(device), minor(device))
+    pub(super) fn by_number(device: DeviceNumber) -> String {
+        format!("dev/block/{}", device_number::text(device))
     }
 
     /// Returns the number of errors that the kernel has found in the ext file system on the disk of
@@ -211,7 +211,7 @@ impl DiskRoots {
             }
             // The kernel may list a disk before its node exists, and simulated nodes share one
             // kernel and its list of disks: only a disk with a device node here counts.
-            let Ok(number) = self.device_number(&name) else {
+            let Ok(number) = self.number_of(&name) else {
                 continue;
             };
             if !self.node_is(&name, number) {
@@ -266,7 +266,7 @@ impl DiskRoots {
         }
     }
 
-    fn device_number(&self, name: &str) -> Result<u64, Errno> {
+    fn number_of(&self, name: &str) -> Result<DeviceNumber, Errno> {
         self.number_beneath(&format!("block/{name}"))
     }
 
@@ -287,22 +287,15 @@ impl DiskRoots {
             .ok()
     }
 
-    pub(super) fn number_beneath(&self, directory: &str) -> Result<u64, Errno> {
+    pub(super) fn number_beneath(&self, directory: &str) -> Result<DeviceNumber, Errno> {
         let text = self.read_sysfs(&format!("{directory}/dev"))?;
-        let (major, minor) = text.split_once(':').ok_or(Errno::ILSEQ)?;
-        match (major.parse(), minor.parse()) {
-            (Ok(major), Ok(minor)) => Ok(makedev(major, minor)),
-            _ => Err(Errno::ILSEQ),
-        }
+        device_number::parse(&text).ok_or(Errno::ILSEQ)
     }
 
-    fn node_is(&self, name: &str, number: u64) -> bool {
+    fn node_is(&self, name: &str, number: DeviceNumber) -> bool {
         path_resolution::hold(&self.devices, name)
             .and_then(fstat)
-            .is_ok_and(|facts| {
-                FileType::from_raw_mode(facts.st_mode) == FileType::BlockDevice
-                    && facts.st_rdev == number
-            })
+            .is_ok_and(|facts| device_number::of_node(&facts) == Some(number))
     }
 
     pub(super) fn attribute(&self, name: &str, attribute: &str) -> Result<String, Errno> {

@@ -2,6 +2,7 @@
 //! exclusive claim, which every mount, swap area and layered device makes in whatever namespace,
 //! and by sysfs.
 use super::{Access, Device, DeviceError, DiskRoots, OpenRequest};
+use ebs_csi_policy::facts::DeviceNumber;
 use rustix::io::Errno;
 use std::num::NonZeroU32;
 
@@ -11,7 +12,7 @@ pub struct Part {
     /// The kernel's name.
     pub name: String,
     /// The kernel's device number.
-    pub number: u64,
+    pub number: DeviceNumber,
     /// The partition number; None for the whole disk.
     pub partition: Option<NonZeroU32>,
 }
@@ -66,7 +67,7 @@ impl Device {
 
 impl DiskRoots {
     /// Returns a block device (a logical volume of LVM, an array) that is built on this one.
-    pub fn holder_of(&self, number: u64) -> Result<Option<String>, Errno> {
+    pub fn holder_of(&self, number: DeviceNumber) -> Result<Option<String>, Errno> {
         match self.listed(&format!("{}/holders", Self::by_number(number))) {
             Ok(names) => Ok(names.into_iter().next()),
             Err(Errno::NOENT) => Ok(None),
@@ -98,7 +99,7 @@ impl DiskRoots {
 
     /// Returns the sequence number (`diskseq`) of the disk behind a device number, which may be
     /// that of a partition.
-    pub fn sequence_of(&self, device: u64) -> Option<u64> {
+    pub fn sequence_of(&self, device: DeviceNumber) -> Option<u64> {
         let directory = Self::by_number(device);
         let up = if self.partition_of(device).is_some() {
             "/.."

@@ -1,17 +1,14 @@
 //! A stage of a volume whose file system stays alive in another mount namespace, through a copy of
 //! an earlier mount (see [`crate::operation::copied_mount`]).
-use super::{claimed_disk, prepare};
+use super::found_disk::{self, FoundDisk};
 use crate::disk::content;
-use crate::disk::device::Device;
-use crate::disk::filesystem_identifier;
 use crate::journal;
 use crate::mount::detached_mount::{self, DetachedMount, Joined};
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop};
 use crate::settings::CopiedMounts;
-use ebs_csi_policy::facts::{DiskFacts, Evidence};
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
-use ebs_csi_wire::{Refusal, Refused, Stage, Step};
+use ebs_csi_wire::{Refusal, Refused, Step};
 
 /// Returns whether the stop says that the disk is held, and the holder may be a copy of an earlier
 /// mount.
@@ -24,35 +21,29 @@ pub(super) fn may_be(context: &OperationContext, stop: &Stop) -> bool {
 /// Makes a mount for a stage while a copy exists. Nobody can claim the disk, so no tool can run:
 /// the file system must be fit to be mounted unchanged, as it is after
 /// [`crate::operation::copied_mount::release`].
-pub(super) fn beside(
-    context: &OperationContext,
-    asked: &Stage,
-    device: &Device,
-    facts: &DiskFacts,
-    stop: Stop,
-) -> Done<(Authorized<StageDisk>, Joined)> {
+pub(super) fn beside(found: &FoundDisk<'_>, stop: Stop) -> Done<(Authorized<StageDisk>, Joined)> {
+    let FoundDisk {
+        context,
+        asked,
+        device,
+        ..
+    } = *found;
     let volume = &asked.disk.volume;
     let ours = context.mounted_disks.accounts_for(device, volume);
     if !ours.at(Step::ReadDevice)? {
         return Err(stop);
     }
     let disk = device.read_directly(&context.disks).at(Step::ReadDevice)?;
-    let content = content::look(&disk, claimed_disk::now()).at(Step::ReadDevice)?;
+    let content = content::look(&disk, found_disk::now()).at(Step::ReadDevice)?;
     drop(disk);
-    let evidence = Evidence {
-        uuid: filesystem_identifier::identifier(volume),
-        unfinished: false,
-        examined: context.examined_disks.has(device),
-        used_raw: context.examined_disks.was_used_raw(device),
-    };
-    let permit = prepare::judged(context, asked, facts, &content, evidence)?;
+    let permit = found.judged(&content, found.evidence(false))?;
     if permit.act().preparation != Preparation::Nothing {
         return Err(stop);
     }
     let joined = detached_mount::join_staged(&permit, asked.fs, device, true)
         .or_else(|_| detached_mount::join_staged(&permit, asked.fs, device, false))
         .map_err(|_| stop)?;
-    context.verify(device)?;
+    found.verify()?;
     if !asked.read_only {
         joined.make_writable().at(Step::CreateMount)?;
     }

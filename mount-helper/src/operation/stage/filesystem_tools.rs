@@ -1,6 +1,6 @@
 //! The tools of the policy's table, as a stage uses them: requests a runner for a tool, and
 //! interprets how the tool ended.
-use crate::disk::device::Claim;
+use super::found_disk::{Examined, FoundDisk};
 use crate::disk::filesystem_identifier::identifier;
 use crate::disk::format_comparison;
 use crate::journal;
@@ -23,42 +23,40 @@ use std::time::Duration;
 /// Requests a runner for the format that a request asks for. The runner waits for the disk; the
 /// format writes `time`, in seconds since 1970, as its creation time. Returns None when no runner
 /// is available now.
-pub(crate) fn ask_for_format<'w>(
-    context: &'w OperationContext,
-    asked: &Stage,
-    time: u64,
-) -> Option<WaitingRunner<'w>> {
-    let mut job = format_job(asked, time);
+pub(super) fn ask_for_format<'w>(found: &FoundDisk<'w>, time: u64) -> Option<WaitingRunner<'w>> {
+    let mut job = format_job(found.asked, time);
     let (_, tool) = tool::of(&job)?;
-    job.deadline = context.rules.deadline(tool).as_secs();
-    context.runners.ask_early(&job)
+    job.deadline = found.context.rules.deadline(tool).as_secs();
+    found.context.runners.ask_early(&job)
 }
 
 /// Makes the file system that a request asks for on a claimed disk, by the runner that waits for
 /// the disk, or else by a new one with `time`.
-pub(crate) fn format(
-    context: &OperationContext,
-    permit: &Authorized<StageDisk>,
-    asked: &Stage,
-    claim: &Claim,
+pub(super) fn format(
+    disk: &Examined<'_>,
     waiting: Option<WaitingRunner<'_>>,
     time: u64,
 ) -> Done<()> {
-    if permit.act().preparation != Preparation::Format {
+    if disk.permit.act().preparation != Preparation::Format {
         return Err(broken(Step::Format));
     }
-    made(context, asked, claim, waiting, time)
+    let FoundDisk { context, asked, .. } = *disk.found;
+    let job = format_job(asked, time);
+    match ask(context, job, &disk.claim, waiting, Step::Format)? {
+        Meaning::Done => Ok(()),
+        _ => Err(broken(Step::Format)),
+    }
 }
 
 /// Makes the file system of a request once more, in memory that stands in for the disk: what a
 /// format that began at `time` writes. The tool may run for at most `limit`.
-pub(crate) fn reference(
-    context: &OperationContext,
-    asked: &Stage,
+pub(super) fn reference(
+    found: &FoundDisk<'_>,
     bytes: u64,
     time: u64,
     limit: Duration,
 ) -> Done<OwnedFd> {
+    let FoundDisk { context, asked, .. } = *found;
     journal::info("made-in-memory", &[("volume", asked.disk.volume.as_str())]);
     let memory = format_comparison::memory(bytes).at(Step::Format)?;
     let job = format_job(asked, time);
@@ -79,22 +77,9 @@ fn format_job(asked: &Stage, time: u64) -> Job {
     }
 }
 
-fn made(
-    context: &OperationContext,
-    asked: &Stage,
-    on: impl AsFd,
-    waiting: Option<WaitingRunner<'_>>,
-    time: u64,
-) -> Done<()> {
-    match ask(context, format_job(asked, time), on, waiting, Step::Format)? {
-        Meaning::Done => Ok(()),
-        _ => Err(broken(Step::Format)),
-    }
-}
-
 /// How much of an ext file system a check examines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Check {
+pub(super) enum Check {
     /// Only a file system that is not clean.
     Usual,
     /// The whole file system, clean or not.
@@ -104,17 +89,12 @@ pub(crate) enum Check {
     FullBeforeGrowth(u64),
 }
 
-/// Checks ext3 or ext4; returns whether something was repaired. `fs` is the requested file system.
-/// What an interrupted offline growth left is repaired whatever it is; the repair counts when
-/// another full check then finds nothing that needs a person.
-pub(crate) fn check(
-    context: &OperationContext,
-    permit: &Authorized<StageDisk>,
-    fs: FsType,
-    claim: &Claim,
-    how: Check,
-) -> Done<bool> {
-    let run = |job| ask(context, job, claim, None, Step::Check);
+/// Checks ext3 or ext4; returns whether something was repaired. What an interrupted offline growth
+/// left is repaired whatever it is; the repair counts when another full check then finds nothing
+/// that needs a person.
+pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
+    let fs = disk.found.asked.fs;
+    let run = |job| ask(disk.found.context, job, &disk.claim, None, Step::Check);
     let full = |time| Job {
         time,
         ..plain(ToolId::E2fsckFull)
@@ -125,7 +105,7 @@ pub(crate) fn check(
         Check::FullBeforeGrowth(time) => (full(time), full(time)),
     };
     let mut meaning = run(first)?;
-    if meaning == Meaning::Uncorrectable && permit.act().growth_cut_short {
+    if meaning == Meaning::Uncorrectable && disk.permit.act().growth_cut_short {
         journal::warn("growth-cut-short", &[("fs", fs.as_str())]);
         if run(plain(ToolId::E2fsckAll))? != Meaning::Uncorrectable {
             meaning = match run(again)? {
@@ -148,7 +128,7 @@ pub(crate) fn check(
 }
 
 /// Runs a checker that changes nothing; returns whether it finds no error.
-pub(crate) fn sound(
+pub(super) fn sound(
     context: &OperationContext,
     _permit: &Authorized<StageDisk>,
     tool: ToolId,
@@ -162,12 +142,9 @@ pub(crate) fn sound(
 
 /// Grows an ext3 or ext4 that is not mounted to the size of its disk. Returns false when resize2fs
 /// does not grow it: it cannot grow some file systems.
-pub(crate) fn grow_ext(
-    context: &OperationContext,
-    _permit: &Authorized<StageDisk>,
-    claim: &Claim,
-) -> Done<bool> {
-    match ask(context, plain(ToolId::Resize2fs), claim, None, Step::Grow) {
+pub(super) fn grow_ext(disk: &Examined<'_>) -> Done<bool> {
+    let job = plain(ToolId::Resize2fs);
+    match ask(disk.found.context, job, &disk.claim, None, Step::Grow) {
         Ok(Meaning::Done) => Ok(true),
         Ok(_) => Err(broken(Step::Grow)),
         Err(Stop::Failed(Failed {

@@ -1,6 +1,7 @@
 //! The state of the table: what is running, what waits for what, and what is next.
-use super::lane::{Class, Lane};
+use super::lane::Lane;
 use super::{Asker, Submitted};
+use crate::operation::{self, Class};
 use ebs_csi_wire::{Operation, Outcome, Refusal};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -80,8 +81,7 @@ impl State {
         asker: Asker,
     ) -> Submitted {
         let busy = || Submitted::Answer(Refusal::Busy.into());
-        let class = Class::of(&operation);
-        let long = matches!(*operation, Operation::Stage(_) | Operation::Expand(_));
+        let operation::Properties { class, long, .. } = operation::properties(&operation);
         if self.closed {
             return Submitted::Closed;
         }
@@ -93,7 +93,6 @@ impl State {
                 }
                 run.askers.push(asker);
             }
-            // Formatting, checking and growing large volumes takes minutes.
             _ if self.ending && long => return busy(),
             Some(_) if !waits => return busy(),
             Some(_) => self.behind.push(Behind {
@@ -124,7 +123,7 @@ impl State {
     fn is_full(&self, class: Class, connection: u64) -> bool {
         let (mut all, mut of_one) = (0, 0);
         for run in self.runs.values() {
-            if Class::of(&run.operation) == class {
+            if operation::properties(&run.operation).class == class {
                 all += 1;
                 of_one += usize::from(run.by == connection);
             }

@@ -60,18 +60,25 @@ pub struct MountFlag {
 /// Numbers are 0 when the StorageClass does not give them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FormatOptions {
+    /// Bytes in a block of the file system.
     #[prost(uint64, tag = "1")]
     pub block_size: u64,
+    /// Bytes in an inode.
     #[prost(uint64, tag = "2")]
     pub inode_size: u64,
+    /// Bytes of space for each inode.
     #[prost(uint64, tag = "3")]
     pub bytes_per_inode: u64,
+    /// Inodes in the whole file system.
     #[prost(uint64, tag = "4")]
     pub number_of_inodes: u64,
+    /// ext4's cluster allocation.
     #[prost(bool, tag = "5")]
     pub ext4_bigalloc: bool,
+    /// Bytes in an allocation cluster.
     #[prost(uint64, tag = "6")]
     pub ext4_cluster_size: u64,
+    /// ext4's per-file encryption feature.
     #[prost(bool, tag = "7")]
     pub ext4_encryption: bool,
     /// Leave out XFS features that kernels before 5.10 cannot mount.

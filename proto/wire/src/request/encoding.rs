@@ -7,7 +7,7 @@ use super::{
     Disk, Expand, Hello, Inspect, NvmeStatistics, Operation, Origin, PublishBlock,
     PublishFilesystem, Request, Source, Stage, Stats, Unpublish, Unstage,
 };
-use crate::format::{FormatOptions, UncheckedFormatOptions};
+use crate::format::FormatOptions;
 use crate::malformed::{Malformed, required};
 use crate::{DeviceName, FsType, KubeletPath, MountFlag, VolumeId, pb};
 
@@ -168,39 +168,6 @@ impl From<Disk> for pb::Disk {
     }
 }
 
-impl TryFrom<pb::FormatOptions> for FormatOptions {
-    type Error = Malformed;
-
-    fn try_from(wire: pb::FormatOptions) -> Result<Self, Malformed> {
-        Ok(Self::check(UncheckedFormatOptions {
-            block_size: wire.block_size,
-            inode_size: wire.inode_size,
-            bytes_per_inode: wire.bytes_per_inode,
-            number_of_inodes: wire.number_of_inodes,
-            ext4_bigalloc: wire.ext4_bigalloc,
-            ext4_cluster_size: wire.ext4_cluster_size,
-            ext4_encryption: wire.ext4_encryption,
-            legacy_xfs: wire.legacy_xfs,
-        })?)
-    }
-}
-
-impl From<FormatOptions> for pb::FormatOptions {
-    fn from(options: FormatOptions) -> Self {
-        let options = options.unchecked();
-        Self {
-            block_size: options.block_size,
-            inode_size: options.inode_size,
-            bytes_per_inode: options.bytes_per_inode,
-            number_of_inodes: options.number_of_inodes,
-            ext4_bigalloc: options.ext4_bigalloc,
-            ext4_cluster_size: options.ext4_cluster_size,
-            ext4_encryption: options.ext4_encryption,
-            legacy_xfs: options.legacy_xfs,
-        }
-    }
-}
-
 impl TryFrom<pb::Stage> for Stage {
     type Error = Malformed;
 
@@ -211,7 +178,7 @@ impl TryFrom<pb::Stage> for Stage {
             fs: FsType::from_wire(wire.fs_type)?,
             read_only: wire.read_only,
             flags: flags_from(&wire.flags)?,
-            format: wire.format.unwrap_or_default().try_into()?,
+            format: FormatOptions::check(wire.format.unwrap_or_default())?,
         })
     }
 }
@@ -224,7 +191,7 @@ impl From<Stage> for pb::Stage {
             fs_type: stage.fs.to_wire(),
             read_only: stage.read_only,
             flags: flags_to(&stage.flags),
-            format: Some(stage.format.into()),
+            format: Some(stage.format.unchecked()),
         }
     }
 }

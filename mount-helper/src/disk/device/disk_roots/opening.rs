@@ -4,6 +4,7 @@ use crate::disk::device::opener_requests::OpenRequest;
 use crate::disk::device::{Access, Device, DeviceError, Proof, errno};
 use crate::path_resolution;
 use crate::sys;
+use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::Node;
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, fstat};
@@ -15,7 +16,7 @@ impl DiskRoots {
     pub(super) fn open_disk(
         &self,
         disk: &str,
-        whole: u64,
+        whole: DeviceNumber,
         partition: Option<NonZeroU32>,
         access: Access,
         proof: Proof,
@@ -83,7 +84,7 @@ impl DiskRoots {
             number,
             whole: match asked.partition {
                 None => number,
-                Some(_) => self.device_number(&asked.disk)?,
+                Some(_) => self.number_of(&asked.disk)?,
             },
             name,
             disk: asked.disk.clone(),

@@ -74,8 +74,9 @@ fn only_ebs_nvme_models_yield_volume_serials() {
             (serial("vol0123456789abcdef2"), "nvme4n1".to_owned()),
         ]
     );
-    assert_eq!(roots.serial_of(makedev(259, 1)), Ok(found[3].0.clone()));
-    assert_eq!(roots.serial_of(makedev(259, 9)), Ok(None));
+    let number = |minor| DeviceNumber(rustix::fs::makedev(259, minor));
+    assert_eq!(roots.serial_of(number(1)), Ok(found[3].0.clone()));
+    assert_eq!(roots.serial_of(number(9)), Ok(None));
     // The kernel knows the disk, but the disk has no device node, so the disk counts as absent.
     let find = roots.find_part(
         "vol0123456789abcdef0",

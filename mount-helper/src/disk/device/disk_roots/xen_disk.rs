@@ -2,6 +2,7 @@
 //! told.
 use super::DiskRoots;
 use crate::disk::device::{Access, Device, DeviceError, Proof, Recognition};
+use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::{DeviceName, Disk};
 use rustix::fs::{Dir, OFlags};
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ pub struct XenDisk {
     /// The kernel's sequence number of this attachment (`diskseq`).
     pub sequence: u64,
     /// The kernel's device number, which the next disk at the same name gets again.
-    pub number: u64,
+    pub number: DeviceNumber,
 }
 
 impl DiskRoots {
@@ -49,7 +50,7 @@ impl DiskRoots {
 
     /// Returns the disk without a serial behind a device number, which may be that of a partition.
     /// Returns None for every other disk, and where such disks are not accepted.
-    pub fn xen_disk(&self, device: u64) -> Option<XenDisk> {
+    pub fn xen_disk(&self, device: DeviceNumber) -> Option<XenDisk> {
         if !self.takes_names {
             return None;
         }
@@ -94,7 +95,7 @@ impl DiskRoots {
     }
 
     /// Returns the device numbers of a disk and of its partitions.
-    pub fn numbers_of(&self, disk: XenDisk) -> Result<Vec<u64>, Errno> {
+    pub fn numbers_of(&self, disk: XenDisk) -> Result<Vec<DeviceNumber>, Errno> {
         let directory = Self::by_number(disk.number);
         let mut numbers = vec![disk.number];
         for name in self.listed(&directory)? {
@@ -108,7 +109,7 @@ impl DiskRoots {
 
     /// Returns whether another block device (a logical volume of LVM, an array) is built on one of
     /// these devices.
-    pub fn have_holders(&self, numbers: &[u64]) -> Result<bool, Errno> {
+    pub fn have_holders(&self, numbers: &[DeviceNumber]) -> Result<bool, Errno> {
         for number in numbers {
             if self.holder_of(*number)?.is_some() {
                 return Ok(true);
@@ -126,7 +127,7 @@ impl DiskRoots {
             return Err(DeviceError::WithoutSerial);
         }
         // The kernel lists a disk a moment before its node exists.
-        match self.device_number(&name) {
+        match self.number_of(&name) {
             Ok(number) if self.node_is(&name, number) => {
                 self.open_disk(&name, number, asked.partition, access, Proof::Name)
             }

@@ -1,6 +1,7 @@
 //! The requests of the broker to the opener and the opener's answers: words, one datagram for each
 //! message.
 use crate::disk::device::{Access, Device, DeviceError, Proof};
+use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::Node;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -88,6 +89,7 @@ pub(crate) fn found(device: &Device) -> Vec<u8> {
         ..
     } = device;
     let start = start.map_or_else(|| "-".to_owned(), |start| start.to_string());
+    let (number, whole) = (number.0, whole.0);
     format!("opened {name} {number} {whole} {sequence} {bytes} {whole_bytes} {start}").into_bytes()
 }
 
@@ -160,7 +162,7 @@ fn device(
         name: name.to_owned(),
         disk: asked.disk.clone(),
         partition: asked.partition,
-        number: parsed(number)?,
+        number: DeviceNumber(parsed(number)?),
         sequence: parsed(sequence)?,
         bytes: parsed(bytes)?,
         whole_bytes: parsed(whole_bytes)?,
@@ -168,7 +170,7 @@ fn device(
             "-" => None,
             start => Some(parsed(start)?),
         },
-        whole: parsed(whole)?,
+        whole: DeviceNumber(parsed(whole)?),
         proof: asked.proof.clone(),
     })
 }

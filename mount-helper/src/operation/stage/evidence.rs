@@ -1,0 +1,155 @@
+//! Whether an interrupted format of the volume explains everything on a disk: the format is made
+//! again in memory and compared with the disk.
+use super::filesystem_tools;
+use super::found_disk::{FoundDisk, directly, now};
+use crate::disk::content::reference::{self as ext_reference, Verdict};
+use crate::disk::content::xfs_reference;
+use crate::disk::device::Claim;
+use crate::disk::format_comparison::{self, Compared};
+use crate::outcome::{Done, Stop};
+use ebs_csi_policy::facts::{Content, Evidence};
+use ebs_csi_wire::{Failed, FsType, Origin, Refusal, Step, ToolEnd};
+use rustix::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Collects the evidence of what was done to this disk before, above all of an unfinished format of
+/// this volume.
+pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -> Done<Evidence> {
+    let FoundDisk {
+        context,
+        asked,
+        device,
+        ..
+    } = *found;
+    let known = found.evidence(false);
+    let uuid = known.uuid;
+    let unfinished = |unfinished| Evidence {
+        unfinished,
+        ..known
+    };
+    let marked = matches!(content, Content::Xfs(facts) if facts.in_progress && facts.uuid == uuid);
+    // Skips the comparison when it cannot change the decision.
+    let could_be = (marked || matches!(content, Content::Unknown { .. } | Content::Damaged(_)))
+        && !asked.read_only
+        && asked.disk.origin != Origin::Copy;
+    if !could_be {
+        return Ok(known);
+    }
+    let bytes = device.bytes();
+    let largest = match asked.fs {
+        FsType::Ext3 | FsType::Ext4 => ext_reference::LARGEST,
+        FsType::Xfs => xfs_reference::LARGEST,
+    };
+    if bytes > largest {
+        // The disk is too large for the format to be made again in memory. For XFS, the "in
+        // progress" mark together with the identifier is accepted instead.
+        return Ok(unfinished(marked && asked.fs == FsType::Xfs));
+    }
+    let compared = Compared {
+        content: content.clone(),
+        uuid,
+        fs: asked.fs,
+        format: asked.format,
+    };
+    if let Some(witness) = context.comparisons.known(device, &compared) {
+        // The remembered difference counts while its piece is still on the disk. Whoever erased the
+        // piece may have erased everything that was not the format's, so the comparison runs again.
+        let stands = witness.map(|witness| directly(claim, || witness.stands(claim)));
+        if stands.transpose()?.unwrap_or(true) {
+            return Ok(known);
+        }
+    }
+    let Some(_alone) = context.comparisons.begin() else {
+        return Err(Refusal::Busy.into());
+    };
+    let reference = Reference {
+        found,
+        claim,
+        bytes,
+        end: Instant::now() + format_comparison::TIME,
+    };
+    let verdict = match asked.fs {
+        FsType::Ext3 | FsType::Ext4 => reference.explains_ext()?,
+        FsType::Xfs => reference.explains_xfs()?,
+    };
+    if let Verdict::Strange(witness) = verdict {
+        context.comparisons.found_strange(device, compared, witness);
+    }
+    Ok(unfinished(match verdict {
+        Verdict::Explained => true,
+        Verdict::Strange(_) => false,
+        Verdict::Incomparable => marked,
+    }))
+}
+
+/// The format that the request would make on its disk, made again in memory.
+struct Reference<'r> {
+    found: &'r FoundDisk<'r>,
+    claim: &'r Claim,
+    bytes: u64,
+    /// When the time for the comparison ends.
+    end: Instant,
+}
+
+impl Reference<'_> {
+    /// Makes the format in memory. Returns None when the tool makes none on such a disk, and so
+    /// never began one there, or none within the bounds of a comparison.
+    fn made(&self, time: u64) -> Done<Option<OwnedFd>> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left < Duration::from_secs(1) {
+            return Ok(None);
+        }
+        match filesystem_tools::reference(self.found, self.bytes, time, left) {
+            Ok(memory) => Ok(Some(memory)),
+            Err(Stop::Failed(Failed {
+                tool: Some(ToolEnd::Exited(_)),
+                ..
+            })) => Ok(None),
+            Err(Stop::Failed(failed)) if failed.step == Step::ToolDeadline => Ok(None),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    fn explains_xfs(&self) -> Done<Verdict> {
+        let Some(memory) = self.made(now())? else {
+            return Ok(Verdict::Strange(None));
+        };
+        directly(self.claim, || {
+            xfs_reference::explains(self.claim, &memory, self.bytes)
+        })
+    }
+
+    /// Returns whether an ext format of this volume wrote everything on the disk.
+    fn explains_ext(&self) -> Done<Verdict> {
+        let time = now();
+        let explained = |memory: &OwnedFd| {
+            directly(self.claim, || {
+                ext_reference::explains(self.claim, memory, self.bytes)
+            })
+        };
+        let times = {
+            let Some(memory) = self.made(time)? else {
+                return Ok(Verdict::Strange(None));
+            };
+            let times = directly(self.claim, || {
+                ext_reference::times(self.claim, &memory, self.bytes, time)
+            })?;
+            if times.is_empty() {
+                return explained(&memory);
+            }
+            times
+        };
+        // The first time is the most likely one.
+        let mut first = None;
+        for time in times {
+            let Some(memory) = self.made(time)? else {
+                break;
+            };
+            match explained(&memory)? {
+                Verdict::Strange(witness) => first = first.or(witness),
+                verdict => return Ok(verdict),
+            }
+        }
+        Ok(Verdict::Strange(first))
+    }
+}
