@@ -2,6 +2,7 @@
 //! (proc_pid_mountinfo(5)).
 use crate::disk::device_number;
 use ebs_csi_policy::facts::DeviceNumber;
+use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -72,11 +73,11 @@ impl MountTable {
     pub(crate) fn read(&self) -> Result<Vec<Mount>, Errno> {
         let file = crate::path_resolution::open(&self.directory, "mountinfo", OFlags::RDONLY)?;
         let mut text = Vec::new();
-        let mut part = [0_u8; 16 << 10];
         loop {
-            match rustix::io::read(&file, &mut part) {
+            text.reserve(16 << 10);
+            match rustix::io::read(&file, spare_capacity(&mut text)) {
                 Ok(0) => break,
-                Ok(n) => text.extend_from_slice(&part[..n]),
+                Ok(_) => {}
                 Err(Errno::INTR) => {}
                 Err(e) => return Err(e),
             }

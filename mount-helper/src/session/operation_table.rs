@@ -16,6 +16,7 @@ use ebs_csi_wire::{Operation, Outcome, Refusal};
 use lane::Lane;
 use state::{Behind, State};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) use state::Work;
@@ -56,8 +57,6 @@ pub(crate) struct OperationTable {
     state: Mutex<State>,
     places: Arc<ToolPlaces>,
     wake_event: WakeEvent,
-    /// Notified when work is waiting; wakes one worker.
-    offered: Condvar,
     /// Notified when something has ended; wakes the thread that ends the process.
     ended: Condvar,
 }
@@ -69,7 +68,6 @@ impl OperationTable {
             state: Mutex::default(),
             places,
             wake_event,
-            offered: Condvar::new(),
             ended: Condvar::new(),
         }
     }
@@ -83,8 +81,7 @@ impl OperationTable {
             return Submitted::Answer(Refusal::Unsupported.into());
         };
         let submitted = state.admit(lane, Arc::new(operation), waits, asker);
-        drop(state);
-        self.offered.notify_one();
+        state.wake_worker();
         submitted
     }
 
@@ -129,10 +126,14 @@ impl OperationTable {
             if state.closed {
                 return None;
             }
-            state = self
-                .offered
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            let this = thread::current();
+            let id = this.id();
+            state.idle.push(this);
+            drop(state);
+            thread::park();
+            state = self.lock();
+            // A thread may return from the wait without having been woken.
+            state.idle.retain(|idle| idle.id() != id);
         }
     }
 
@@ -223,7 +224,9 @@ impl OperationTable {
         let end = Instant::now() + patience;
         let mut state = self.lock();
         state.closed = true;
-        self.offered.notify_all();
+        for idle in std::mem::take(&mut state.idle) {
+            idle.unpark();
+        }
         while state
             .runs
             .keys()
@@ -238,12 +241,12 @@ impl OperationTable {
     }
 
     /// Notifies all threads that may wait for this change.
-    fn changed(&self, state: MutexGuard<'_, State>) {
+    fn changed(&self, mut state: MutexGuard<'_, State>) {
         if !state.answers.is_empty() {
             self.wake_event.signal();
         }
+        state.wake_worker();
         drop(state);
-        self.offered.notify_one();
         self.ended.notify_all();
     }
 

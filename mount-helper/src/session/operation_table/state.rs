@@ -5,6 +5,7 @@ use crate::operation::{self, Class};
 use ebs_csi_wire::{Operation, Outcome, Refusal};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::thread::Thread;
 use std::time::Instant;
 
 /// Largest number of operations of one class, running or waiting. A node has fewer volumes.
@@ -41,6 +42,8 @@ pub(super) struct State {
     pub(super) ready: [VecDeque<Lane>; Class::ALL.len()],
     /// For each class, the number of operations that have a worker.
     pub(super) taken: [usize; Class::ALL.len()],
+    /// The workers that wait for work, in the order in which they began to wait.
+    pub(super) idle: Vec<Thread>,
     /// The operations that wait for a tool, without a worker.
     pub(super) parked: VecDeque<Lane>,
     pub(super) behind: Vec<Behind>,
@@ -118,6 +121,16 @@ impl State {
             }
         }
         Submitted::Later
+    }
+
+    /// Wakes the worker that began to wait last, if work is ready. A node with little to do uses
+    /// few workers then, so that the stacks of the others take no memory.
+    pub(super) fn wake_worker(&mut self) {
+        if self.ready.iter().any(|queue| !queue.is_empty())
+            && let Some(idle) = self.idle.pop()
+        {
+            idle.unpark();
+        }
     }
 
     fn is_full(&self, class: Class, connection: u64) -> bool {

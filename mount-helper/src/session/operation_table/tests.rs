@@ -4,7 +4,6 @@ use ebs_csi_wire::{
     Disk, Done, Expand, FormatOptions, FsType, Inspect, KubeletPath, Origin, Source, Stage, Stats,
     Unpublish, Usage, VolumeId,
 };
-use std::thread;
 
 fn unpublish(volume: &str, target: &str) -> Operation {
     Operation::Unpublish(Unpublish {
@@ -301,4 +300,33 @@ fn drained_table_finishes_admitted_work_and_refuses_more() {
     assert!(table.take().is_none());
     let late = table.submit(unpublish(B, "/k/b"), true, of(1));
     assert_eq!(late, Submitted::Closed);
+}
+
+#[test]
+fn worker_that_waited_last_gets_next_operation() {
+    let table = table();
+    let by = Mutex::new(Vec::new());
+    let wait_until = |condition: &dyn Fn(&State) -> bool| {
+        while !condition(&table.lock()) {
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while let Some(work) = table.take() {
+                    by.lock().expect("lock").push(thread::current().id());
+                    table.finish(&work, &DONE);
+                }
+            });
+        }
+        for n in 0..5 {
+            wait_until(&|state| state.idle.len() == 3);
+            table.submit(unpublish(&numbered(n), "/k/a"), false, of(1));
+            wait_until(&|state| state.runs.is_empty());
+        }
+        assert!(table.drain(LONG));
+    });
+    let by = by.into_inner().expect("lock");
+    assert!(by.len() == 5 && by.iter().all(|id| *id == by[0]), "{by:?}");
 }
