@@ -157,3 +157,22 @@ pub(crate) fn properties(operation: &Operation) -> Properties<'_> {
         Operation::Hello(_) | Operation::Inspect(_) => look(Class::Inspect),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebs_csi_wire::{Stats, Unpublish, VolumeId};
+
+    #[test]
+    fn unpublish_changes_its_target_stats_changes_nothing() {
+        let volume = VolumeId::parse("vol-00000000000000001").expect("id");
+        let path = KubeletPath::parse("/k/pods/a").expect("path");
+        let unpublish = Operation::Unpublish(Unpublish {
+            volume: volume.clone(),
+            target: path.clone(),
+        });
+        assert_eq!(properties(&unpublish).changes, Some(&path));
+        let stats = Operation::Stats(Stats { volume, path });
+        assert_eq!(properties(&stats).changes, None);
+    }
+}

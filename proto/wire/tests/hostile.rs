@@ -155,12 +155,16 @@ fn job_with_invalid_value_is_refused() {
         Job::decode(&job.encode_to_vec())
     };
     assert!(job(|_| {}).is_ok());
-    let changes: [fn(&mut pb::Job); 5] = [
+    let changes: [fn(&mut pb::Job); 6] = [
         |job| job.tool = 256,
         |job| job.fs_type = 0,
         |job| job.uuid = vec![7; 15],
         |job| job.format = None,
         |job| job.format.get_or_insert_default().block_size = 3,
+        |job| {
+            job.fs_type = pb::FsType::Xfs as i32;
+            job.format.get_or_insert_default().ext4_bigalloc = true;
+        },
     ];
     for change in changes {
         assert!(job(change).is_err());
