@@ -12,7 +12,7 @@ use crate::disk::attachments::Attachment;
 use crate::disk::device_number::of_node;
 use crate::path_resolution::{self, HeldPath};
 use crate::sys;
-use ebs_csi_policy::facts::DeviceNumber;
+use ebs_csi_policy::facts::{DeviceNumber, DiskFacts};
 use ebs_csi_wire::Node;
 use opener_requests::OpenRequest;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -123,6 +123,15 @@ impl Device {
     /// Returns the kernel's device number.
     pub fn number(&self) -> DeviceNumber {
         self.number
+    }
+
+    /// Returns size and number, as the policy judges them.
+    pub(crate) fn facts(&self) -> DiskFacts {
+        DiskFacts {
+            bytes: self.bytes,
+            whole_bytes: self.whole_bytes,
+            device: self.number,
+        }
     }
 
     /// Returns the kernel's device number of the whole disk.

@@ -87,7 +87,6 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
         context,
         asked,
         device: &device,
-        facts: &facts,
     };
     let (prepared, joined) = match prepare::prepare(&found) {
         Err(stop) if beside_copy::may_be(context, &stop) => {
@@ -177,11 +176,7 @@ pub(super) fn identified(
     asked: &Disk,
     device: &Device,
 ) -> Done<DiskFacts> {
-    let facts = DiskFacts {
-        bytes: device.bytes(),
-        whole_bytes: device.whole_bytes(),
-        device: device.number(),
-    };
+    let facts = device.facts();
     judge::disk(asked, &facts).map_err(|reason| match reason {
         Refusal::DeviceTooSmall => Refused::because(reason, Observation::DiskBytes(facts.bytes)),
         _ => reason.into(),

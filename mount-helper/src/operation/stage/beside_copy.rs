@@ -36,7 +36,7 @@ pub(super) fn beside(found: &FoundDisk<'_>, stop: Stop) -> Done<(Authorized<Stag
     let disk = device.read_directly(&context.disks).at(Step::ReadDevice)?;
     let content = content::look(&disk, found_disk::now()).at(Step::ReadDevice)?;
     drop(disk);
-    let permit = found.judged(&content, found.evidence(false))?;
+    let permit = found.judged(&content, found.remembered())?;
     if permit.act().preparation != Preparation::Nothing {
         return Err(stop);
     }

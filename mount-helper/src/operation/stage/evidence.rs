@@ -21,7 +21,7 @@ pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -
         device,
         ..
     } = *found;
-    let known = found.evidence(false);
+    let known = found.remembered();
     let uuid = known.uuid;
     let unfinished = |unfinished| Evidence {
         unfinished,

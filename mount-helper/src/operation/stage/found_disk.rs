@@ -5,7 +5,7 @@ use crate::disk::device::{Access, Claim, Device, DeviceError};
 use crate::disk::filesystem_identifier;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
-use ebs_csi_policy::facts::{Content, DiskFacts, Evidence};
+use ebs_csi_policy::facts::{Content, Evidence};
 use ebs_csi_policy::judge::{self, Authorized, StageDisk};
 use ebs_csi_wire::{Refusal, Refused, Stage, Step};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -20,8 +20,6 @@ pub(super) struct FoundDisk<'s> {
     pub(super) asked: &'s Stage,
     /// The held disk.
     pub(super) device: &'s Device,
-    /// Size and number of the disk when it was found.
-    pub(super) facts: &'s DiskFacts,
 }
 
 impl FoundDisk<'_> {
@@ -49,13 +47,13 @@ impl FoundDisk<'_> {
         self.verify()
     }
 
-    /// Returns the evidence of what was done to this disk before. `unfinished` says whether an
-    /// interrupted format of this volume wrote everything on it.
-    pub(super) fn evidence(&self, unfinished: bool) -> Evidence {
+    /// Returns what this process remembers of the disk. An interrupted format is not part of it:
+    /// only the content shows one.
+    pub(super) fn remembered(&self) -> Evidence {
         let examined_disks = &self.context.examined_disks;
         Evidence {
             uuid: filesystem_identifier::identifier(&self.asked.disk.volume),
-            unfinished,
+            unfinished: false,
             examined: examined_disks.has(self.device),
             used_raw: examined_disks.was_used_raw(self.device),
         }
@@ -68,8 +66,9 @@ impl FoundDisk<'_> {
         evidence: Evidence,
     ) -> Done<Authorized<StageDisk>> {
         let images = self.context.rules.untrusted_images();
-        judge::stage_disk(self.asked, self.facts, content, evidence, images).map_err(|reason| {
-            let seen = content.seen(self.facts.bytes);
+        let facts = self.device.facts();
+        judge::stage_disk(self.asked, &facts, content, evidence, images).map_err(|reason| {
+            let seen = content.seen(facts.bytes);
             Refused { reason, seen }.into()
         })
     }

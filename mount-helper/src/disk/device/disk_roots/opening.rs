@@ -107,11 +107,7 @@ impl DiskRoots {
 
     /// Opens a node by its name. When access to the node is denied, the error has the node's owner
     /// and mode.
-    pub(in crate::disk::device) fn open_node(
-        &self,
-        name: &str,
-        flags: OFlags,
-    ) -> Result<OwnedFd, DeviceError> {
+    fn open_node(&self, name: &str, flags: OFlags) -> Result<OwnedFd, DeviceError> {
         let opened = path_resolution::open(&self.devices, name, flags);
         let Err(errno @ (Errno::ACCESS | Errno::PERM)) = opened else {
             return Ok(opened?);
