@@ -33,6 +33,7 @@ impl Attachments {
         let deadline = Instant::now() + OPERATION_TIME;
         let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = &request.pair;
+        self.lately.attach_begins(volume, node);
         let is_attached = |seen: &LookResult<Volume>| {
             let attachment = seen.present().and_then(|volume| volume.attachment(node));
             attachment.is_some_and(|attachment| attachment.state == AttachmentState::Attached)

@@ -9,9 +9,10 @@ use tokio::time::Instant;
 use super::detaching::{DetachStep, Detaching};
 use super::leave::Leave;
 use super::pending::PendingDetach;
+use super::recent_changes::READ_LAG;
 use super::{Attachments, Key, OPERATION_TIME};
 use crate::ec2::csi_failure::failure;
-use crate::ec2::{Action, Ec2ErrorKind, LookResult, Volume, WatchedChange};
+use crate::ec2::{Action, Ec2, Ec2ErrorKind, LookResult, Volume, WatchedChange};
 use crate::operation::Mandate;
 use crate::request::Pair;
 use crate::safe_detach::Mode;
@@ -22,6 +23,9 @@ impl Attachments {
         let deadline = Instant::now() + OPERATION_TIME;
         let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = pair;
+        if self.was_detached(&ec2, pair).await {
+            return Ok(());
+        }
         let mut machine = Detaching::new(volume.clone(), node.clone());
         let is_detached = |seen: &LookResult<Volume>| match seen {
             LookResult::Present(volume) => volume.attachment(node).is_none(),
@@ -53,6 +57,9 @@ impl Attachments {
                     self.manners.forget(&Key(volume.clone(), node.clone()));
                     if attached.is_some() {
                         self.lately.ended(volume, node, attached);
+                    }
+                    if machine.has_asked() {
+                        self.lately.detached(volume, node);
                     }
                     return Ok(());
                 }
@@ -130,5 +137,20 @@ impl Attachments {
                 machine.overdue()
             })?;
         }
+    }
+    /// Returns whether an earlier operation of this process detached the volume and nobody has
+    /// attached the volume again. A detach whose caller left succeeds for nobody; without this, the
+    /// repeated call would need another DetachVolume as its proof.
+    ///
+    /// The look is made when reads show every attach from before this call.
+    async fn was_detached(&self, ec2: &Ec2, pair: &Pair) -> bool {
+        let Pair { volume, node } = pair;
+        if self.safe_detach != Mode::Off || !self.lately.was_detached(volume, node) {
+            return false;
+        }
+        tokio::time::sleep(READ_LAG).await;
+        let seen = ec2.look_volume(volume).await;
+        seen.present()
+            .is_some_and(|seen| seen.attachment(node).is_none())
     }
 }

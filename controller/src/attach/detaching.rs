@@ -73,6 +73,11 @@ impl Detaching {
         self.leaving
     }
 
+    /// Returns whether DetachVolume was sent.
+    pub(super) fn has_asked(&self) -> bool {
+        self.requests > 0
+    }
+
     /// Notes that DetachVolume was sent.
     pub(super) fn sent(&mut self, now: Instant) {
         self.requests += 1;

@@ -11,7 +11,11 @@ use crate::ec2::{AttachmentState, LookResult, Timestamp, Volume};
 use crate::operation::expiring_cache::ExpiringCache;
 
 /// About how long reads lag behind writes.
-const READ_LAG: Duration = Duration::from_secs(2);
+pub(super) const READ_LAG: Duration = Duration::from_secs(2);
+
+/// How long a proved detachment is remembered: longer than external-attacher's longest pause
+/// between two calls (`--retry-interval-max`, 5 min).
+const PROOF_KEPT: Duration = Duration::from_secs(600);
 
 /// The pairs with a recent write. Forgetting them, as a new process does, is safe once the lag has
 /// passed.
@@ -20,6 +24,7 @@ pub(super) struct RecentChanges {
     attach_sent: ExpiringCache<()>,
     /// The attach time of each ended attachment, which identifies the attachment in a look.
     ended: ExpiringCache<Option<Timestamp>>,
+    detached: ExpiringCache<()>,
 }
 
 /// Returns the key under which facts about the pair are remembered.
@@ -36,6 +41,22 @@ impl RecentChanges {
     /// Notes that the attachment made at `attached` was seen to have ended.
     pub(super) fn ended(&self, volume: &VolumeId, node: &InstanceId, attached: Option<Timestamp>) {
         self.ended.put(&name(volume, node), attached, READ_LAG);
+    }
+
+    /// Notes that EC2 proved that the volume is not attached to the node.
+    pub(super) fn detached(&self, volume: &VolumeId, node: &InstanceId) {
+        self.detached.put(&name(volume, node), (), PROOF_KEPT);
+    }
+
+    /// Forgets that proof: this process begins an attach of the pair.
+    pub(super) fn attach_begins(&self, volume: &VolumeId, node: &InstanceId) {
+        self.detached.forget(&name(volume, node));
+    }
+
+    /// Returns whether EC2 proved that the volume is detached, since when only another process can
+    /// have attached the volume.
+    pub(super) fn was_detached(&self, volume: &VolumeId, node: &InstanceId) -> bool {
+        self.detached.get(&name(volume, node)).is_some()
     }
 
     /// Returns whether a look that shows no attachment may be from before the attach.

@@ -381,6 +381,27 @@ async fn second_controller_joins_running_attach_and_detach() {
     driver.check_invariants();
 }
 
+/// A detach whose caller left succeeds for nobody; the repeated call must not pay for another
+/// DetachVolume. What another controller attached since is detached nevertheless.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn repeated_unpublish_sends_no_second_detach() {
+    let driver = Driver::new().await;
+    let other = driver.another().await;
+    let id = one_volume(&driver).await;
+    driver.publish(&id, NODE_1).await.unwrap();
+    for _ in 0..2 {
+        driver.unpublish(&id, NODE_1).await.unwrap();
+    }
+    assert_eq!(driver.world.calls("DetachVolume"), 1);
+    other.publish(&id, NODE_1).await.unwrap();
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    driver.publish(&id, NODE_1).await.unwrap();
+    driver.unpublish(&id, NODE_1).await.unwrap();
+    assert_eq!(driver.world.calls("DetachVolume"), 3);
+    assert_eq!(driver.live("attachments"), 0);
+    driver.check_invariants();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attach_abandoned_by_ec2_is_resent_within_publish() {
     let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 3000 } } })).await;
