@@ -1,6 +1,8 @@
 //! The OCI archive: layer, configuration, manifest, index.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::path::Path;
 
 use flate2::{Compression, GzBuilder};
 use serde_json::{Value, json};
@@ -21,68 +23,172 @@ pub struct Image {
     pub user: String,
     /// Variables, as `NAME=value`.
     pub environment: Vec<String>,
+    /// Labels of the configuration, which are also the manifest's annotations; the
+    /// [specification](https://github.com/opencontainers/image-spec/blob/main/annotations.md) has
+    /// the names of common ones.
+    pub labels: BTreeMap<String, String>,
+    /// The creation time, by RFC 3339; without it the Unix epoch.
+    pub created: Option<String>,
     /// gzip level of the layer, 0 to 9.
     pub compression: u32,
 }
 
-/// The creation time in the configuration: the Unix epoch, so that an image tells nothing about the
-/// machine that built it.
-const CREATED: &str = "1970-01-01T00:00:00Z";
+/// The creation time when none is given, so that an image tells nothing about the machine that built
+/// it.
+const EPOCH: &str = "1970-01-01T00:00:00Z";
 
-/// Writes an image with these contents as an OCI archive.
+/// An image as the blobs of an OCI layout.
+#[derive(Debug)]
+pub struct Packed {
+    config: Blob,
+    manifest: Blob,
+    layer: Blob,
+    /// What an index says about the image.
+    listed: Value,
+}
+
+/// A blob with its digest, which takes long to compute.
+#[derive(Debug)]
+struct Blob {
+    digest: String,
+    content: Vec<u8>,
+}
+
+impl Blob {
+    fn new(content: Vec<u8>) -> Blob {
+        let digest = digest(&content);
+        Blob { digest, content }
+    }
+
+    /// Returns the path in a layout.
+    fn path(&self) -> String {
+        format!("blobs/{}", self.digest.replacen(':', "/", 1))
+    }
+
+    fn descriptor(&self, media_type: &str) -> Value {
+        json!({
+            "mediaType": media_type,
+            "digest": self.digest,
+            "size": self.content.len(),
+        })
+    }
+}
+
+impl Packed {
+    /// Packs an image with these contents.
+    ///
+    /// # Errors
+    /// Returns the errors of tar, for instance for a path that it cannot represent.
+    pub fn new(image: &Image, contents: &Contents) -> io::Result<Packed> {
+        let plain = layer(contents)?;
+        let mut layer = GzBuilder::new()
+            .mtime(0)
+            .write(Vec::new(), Compression::new(image.compression.min(9)));
+        layer.write_all(&plain)?;
+        let layer = Blob::new(layer.finish()?);
+
+        let created = image.created.as_deref().unwrap_or(EPOCH);
+        let mut config = json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "created": created,
+            "config": {
+                "User": image.user,
+                "Env": image.environment,
+                "Entrypoint": image.entrypoint,
+                "Cmd": image.command,
+            },
+            "rootfs": { "type": "layers", "diff_ids": [digest(&plain)] },
+            "history": [{ "created": created, "created_by": "ebs-csi-images" }],
+        });
+        if !image.labels.is_empty() {
+            config["config"]["Labels"] = json!(image.labels);
+        }
+        let config = Blob::new(bytes(&config));
+        let mut manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": config.descriptor("application/vnd.oci.image.config.v1+json"),
+            "layers": [layer.descriptor("application/vnd.oci.image.layer.v1.tar+gzip")],
+        });
+        if !image.labels.is_empty() {
+            manifest["annotations"] = json!(image.labels);
+        }
+        let manifest = Blob::new(bytes(&manifest));
+        let mut listed = manifest.descriptor(MANIFEST);
+        listed["platform"] = json!({ "architecture": architecture(), "os": "linux" });
+        // containerd reads the image's name from its own annotation, other tools from the
+        // specification's.
+        listed["annotations"] = json!({
+            "io.containerd.image.name": image.reference,
+            "org.opencontainers.image.ref.name": image.reference,
+        });
+        Ok(Packed {
+            config,
+            manifest,
+            layer,
+            listed,
+        })
+    }
+
+    /// Returns the manifest's digest, such as `sha256:…`: the digest by which a registry serves the
+    /// image.
+    pub fn digest(&self) -> &str {
+        &self.manifest.digest
+    }
+
+    /// Returns the bytes that a node downloads: layer, configuration and manifest.
+    pub fn size(&self) -> usize {
+        self.blobs().iter().map(|blob| blob.content.len()).sum()
+    }
+
+    /// Writes the image as an OCI archive.
+    ///
+    /// # Errors
+    /// Returns the errors of the writer.
+    pub fn write_archive(&self, to: impl Write) -> io::Result<()> {
+        let mut archive = tar::Builder::new(to);
+        append(&mut archive, "oci-layout", &layout())?;
+        append(&mut archive, "index.json", &index(&[self]))?;
+        for blob in self.blobs() {
+            append(&mut archive, &blob.path(), &blob.content)?;
+        }
+        archive.into_inner()?.flush()
+    }
+
+    fn blobs(&self) -> [&Blob; 3] {
+        [&self.config, &self.manifest, &self.layer]
+    }
+}
+
+/// Writes images as one OCI layout. Takes the place of a directory of that name.
 ///
 /// # Errors
-/// Returns the errors of the writer.
-pub fn write(image: &Image, contents: &Contents, to: impl Write) -> io::Result<()> {
-    let plain = layer(contents)?;
-    let mut packed = GzBuilder::new()
-        .mtime(0)
-        .write(Vec::new(), Compression::new(image.compression.min(9)));
-    packed.write_all(&plain)?;
-    let packed = packed.finish()?;
+/// Returns the errors of the file system.
+pub fn write_layout(directory: &Path, images: &[Packed]) -> io::Result<()> {
+    if directory.exists() {
+        std::fs::remove_dir_all(directory)?;
+    }
+    std::fs::create_dir_all(directory.join("blobs/sha256"))?;
+    for blob in images.iter().flat_map(Packed::blobs) {
+        std::fs::write(directory.join(blob.path()), &blob.content)?;
+    }
+    let images: Vec<&Packed> = images.iter().collect();
+    std::fs::write(directory.join("index.json"), index(&images))?;
+    std::fs::write(directory.join("oci-layout"), layout())
+}
 
-    let config = bytes(&json!({
-        "architecture": architecture(),
-        "os": "linux",
-        "created": CREATED,
-        "config": {
-            "User": image.user,
-            "Env": image.environment,
-            "Entrypoint": image.entrypoint,
-            "Cmd": image.command,
-        },
-        "rootfs": { "type": "layers", "diff_ids": [digest(&plain)] },
-        "history": [{ "created": CREATED, "created_by": "ebs-csi-images" }],
-    }));
-    let manifest = bytes(&json!({
-        "schemaVersion": 2,
-        "mediaType": MANIFEST,
-        "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
-        "layers": [descriptor("application/vnd.oci.image.layer.v1.tar+gzip", &packed)],
-    }));
-    let mut listed = descriptor(MANIFEST, &manifest);
-    listed["platform"] = json!({ "architecture": architecture(), "os": "linux" });
-    // containerd reads the image's name from its own annotation, other tools from the
-    // specification's.
-    listed["annotations"] = json!({
-        "io.containerd.image.name": image.reference,
-        "org.opencontainers.image.ref.name": image.reference,
-    });
-    let index = bytes(&json!({
+fn layout() -> Vec<u8> {
+    bytes(&json!({ "imageLayoutVersion": "1.0.0" }))
+}
+
+fn index(images: &[&Packed]) -> Vec<u8> {
+    let listed: Vec<&Value> = images.iter().map(|image| &image.listed).collect();
+    bytes(&json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [listed],
-    }));
-
-    let mut archive = tar::Builder::new(to);
-    let layout = bytes(&json!({ "imageLayoutVersion": "1.0.0" }));
-    append(&mut archive, "oci-layout", &layout)?;
-    append(&mut archive, "index.json", &index)?;
-    for blob in [&config, &manifest, &packed] {
-        let name = digest(blob).replacen(':', "/", 1);
-        append(&mut archive, &format!("blobs/{name}"), blob)?;
-    }
-    archive.into_inner()?.flush()
+        "manifests": listed,
+    }))
 }
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -101,13 +207,13 @@ fn bytes(document: &Value) -> Vec<u8> {
 }
 
 fn digest(blob: &[u8]) -> String {
-    let hash = Sha256::digest(blob);
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", sha256(blob))
 }
 
-fn descriptor(media_type: &str, blob: &[u8]) -> Value {
-    json!({ "mediaType": media_type, "digest": digest(blob), "size": blob.len() })
+/// Returns a SHA-256 in hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    let hash = Sha256::digest(bytes);
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn layer(contents: &Contents) -> io::Result<Vec<u8>> {
@@ -149,9 +255,7 @@ fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::io::Read as _;
-    use std::path::Path;
 
     use super::*;
 
@@ -159,6 +263,8 @@ mod tests {
         let image = Image {
             reference: "example.com/a:1".to_owned(),
             entrypoint: vec!["/a".to_owned()],
+            labels: BTreeMap::from([("a.b".to_owned(), "c".to_owned())]),
+            created: Some("2026-01-02T03:04:05Z".to_owned()),
             compression: 6,
             ..Image::default()
         };
@@ -170,6 +276,13 @@ mod tests {
         let scratch = Entry::Directory(0o1777);
         contents.add(Path::new("/tmp"), scratch).unwrap();
         (image, contents)
+    }
+
+    fn archive(image: &Image, contents: &Contents) -> Vec<u8> {
+        let mut archive = Vec::new();
+        let packed = Packed::new(image, contents).unwrap();
+        packed.write_archive(&mut archive).unwrap();
+        archive
     }
 
     fn files(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
@@ -195,9 +308,7 @@ mod tests {
     #[test]
     fn index_manifest_config_and_layer_digests_match() {
         let (image, contents) = image();
-        let mut archive = Vec::new();
-        write(&image, &contents, &mut archive).unwrap();
-        let archived = files(&archive);
+        let archived = files(&archive(&image, &contents));
         let index: Value = serde_json::from_slice(&archived["index.json"]).unwrap();
         let listed = &index["manifests"][0];
         assert_eq!(
@@ -220,10 +331,45 @@ mod tests {
     #[test]
     fn the_same_contents_give_the_same_bytes() {
         let (image, contents) = image();
-        let (mut first, mut second) = (Vec::new(), Vec::new());
-        write(&image, &contents, &mut first).unwrap();
-        write(&image, &contents, &mut second).unwrap();
-        assert!(first == second);
+        assert!(archive(&image, &contents) == archive(&image, &contents));
+    }
+
+    #[test]
+    fn labels_are_in_configuration_and_manifest() {
+        let (image, contents) = image();
+        let packed = Packed::new(&image, &contents).unwrap();
+        let config: Value = serde_json::from_slice(&packed.config.content).unwrap();
+        assert_eq!(config["config"]["Labels"], json!({ "a.b": "c" }));
+        assert_eq!(config["created"], "2026-01-02T03:04:05Z");
+        let manifest: Value = serde_json::from_slice(&packed.manifest.content).unwrap();
+        assert_eq!(manifest["annotations"], json!({ "a.b": "c" }));
+    }
+
+    #[test]
+    fn layout_takes_the_place_of_former_one() {
+        let (image, contents) = image();
+        let packed = |reference: &str| {
+            let reference = reference.to_owned();
+            let image = Image {
+                reference,
+                ..image.clone()
+            };
+            Packed::new(&image, &contents).unwrap()
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let layout = directory.path().join("layout");
+        write_layout(&layout, &[packed("c:1")]).unwrap();
+        write_layout(&layout, &[packed("a:1"), packed("b:1")]).unwrap();
+        let index = std::fs::read(layout.join("index.json")).unwrap();
+        let index: Value = serde_json::from_slice(&index).unwrap();
+        let names = index["manifests"].as_array().unwrap().iter();
+        let names: Vec<_> = names
+            .map(|listed| &listed["annotations"]["org.opencontainers.image.ref.name"])
+            .collect();
+        assert_eq!(names, ["a:1", "b:1"]);
+        // Both images have the same three blobs.
+        let blobs = std::fs::read_dir(layout.join("blobs/sha256")).unwrap();
+        assert_eq!(blobs.count(), 3);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Container images from scratch, written as OCI archives.
+//! Container images from scratch, written as OCI archives and layouts.
 //!
 //! An archive is the tar form of an [OCI image
 //! layout](https://github.com/opencontainers/image-spec): one layer, its configuration, a manifest
@@ -6,7 +6,17 @@
 //! entries are sorted, so that the same files give the same bytes.
 
 mod archive;
+mod bom;
+mod command;
 mod contents;
+mod crates;
+mod debian;
+mod driver;
+mod licence;
+mod linked;
+mod references;
 
-pub use archive::{Image, write};
+pub use archive::{Image, Packed, write_layout};
 pub use contents::{Contents, ContentsError, Entry};
+pub use driver::{Built, Settings, build};
+pub use references::{pinned, sidecars};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use ebs_csi_images::{Contents, Entry, Image, write};
+use ebs_csi_images::{Contents, Entry, Image, Packed};
 
 /// Packs files into a container image from scratch and writes it as an OCI archive.
 #[derive(Debug, Parser)]
@@ -85,14 +85,11 @@ fn pack(line: CommandLine) -> Result<(), Failure> {
         user: line.user,
         environment: line.env,
         compression: line.compression,
+        ..Image::default()
     };
     // The rename keeps a partial archive from ever having the final name.
     let unfinished = line.output.with_extension("unfinished");
-    write(
-        &image,
-        &contents,
-        BufWriter::new(File::create(&unfinished)?),
-    )?;
+    Packed::new(&image, &contents)?.write_archive(BufWriter::new(File::create(&unfinished)?))?;
     std::fs::rename(&unfinished, &line.output)?;
     Ok(())
 }

@@ -1,0 +1,235 @@
+//! The Debian packages that files belong to, as dpkg records them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::command::output;
+use crate::licence::Licence;
+
+/// An installed package.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Package {
+    /// The name, such as `libext2fs2`.
+    pub(crate) name: String,
+    /// The version, such as `1.47.0-2`.
+    pub(crate) version: String,
+    /// The architecture, such as `amd64`.
+    pub(crate) architecture: String,
+    /// The source package, such as `e2fsprogs`.
+    pub(crate) source: String,
+}
+
+impl Package {
+    /// Returns the path of the package's copyright file, which each Debian package has.
+    pub(crate) fn copyright_file(&self) -> PathBuf {
+        Path::new("/usr/share/doc")
+            .join(&self.name)
+            .join("copyright")
+    }
+}
+
+/// Returns the package of each file.
+///
+/// # Errors
+/// Returns an error if dpkg cannot be asked, a file belongs to no package, or a file is not as its
+/// package has it.
+pub(crate) fn packages_of(files: &BTreeSet<PathBuf>) -> Result<BTreeMap<PathBuf, Package>, String> {
+    if files.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let owners = owners(files)?;
+    let names: BTreeSet<&str> = owners.values().map(String::as_str).collect();
+    unchanged(files, &names)?;
+    let listed = output(
+        Command::new("dpkg-query")
+            .args(["--show", "--showformat"])
+            .arg("${binary:Package}\t${Package}\t${Version}\t${Architecture}\t${source:Package}\n")
+            .args(&names),
+    )?;
+    let mut packages = BTreeMap::new();
+    for line in listed.lines() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let [id, name, version, architecture, source] = fields[..] else {
+            return Err(format!("dpkg-query: {line}"));
+        };
+        let package = Package {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            architecture: architecture.to_owned(),
+            source: source.to_owned(),
+        };
+        packages.insert(id.to_owned(), package.clone());
+        packages.insert(format!("{name}:{architecture}"), package);
+    }
+    owners
+        .into_iter()
+        .map(|(file, owner)| match packages.get(&owner) {
+            Some(package) => Ok((file, package.clone())),
+            None => Err(format!("dpkg knows no version of {owner}")),
+        })
+        .collect()
+}
+
+/// Returns the name that dpkg has for the package of each file.
+fn owners(files: &BTreeSet<PathBuf>) -> Result<BTreeMap<PathBuf, String>, String> {
+    let mut search = Command::new("dpkg-query");
+    search.arg("--search");
+    for file in files {
+        search.args(names_of(file));
+    }
+    search.env("LC_ALL", "C.UTF-8");
+    // The status says that some path was not found, and of two names one always is not.
+    let out = search
+        .output()
+        .map_err(|error| format!("dpkg-query: {error}"))?;
+    let found = found(&String::from_utf8_lossy(&out.stdout));
+    files
+        .iter()
+        .map(|file| {
+            let owner = names_of(file).into_iter().find_map(|name| found.get(&name));
+            match owner {
+                Some(owner) => Ok((file.clone(), owner.clone())),
+                None => Err(format!("{} belongs to no Debian package", file.display())),
+            }
+        })
+        .collect()
+}
+
+/// Returns the paths under which a package may have a file: those below `/usr` and those before
+/// Debian moved its programs and libraries there.
+fn names_of(file: &Path) -> Vec<PathBuf> {
+    let mut names = vec![file.to_owned()];
+    if let Ok(inside) = file.strip_prefix("/usr") {
+        names.push(Path::new("/").join(inside));
+    }
+    names
+}
+
+/// Reads lines such as `libc6:amd64: /lib/x86_64-linux-gnu/libc.so.6`.
+fn found(listed: &str) -> BTreeMap<PathBuf, String> {
+    let lines = listed
+        .lines()
+        .filter(|line| !line.starts_with("diversion by "));
+    let pairs = lines.filter_map(|line| line.split_once(": "));
+    pairs
+        .map(|(owner, path)| (PathBuf::from(path), owner.to_owned()))
+        .collect()
+}
+
+/// Compares files with the checksums of their packages.
+fn unchanged(files: &BTreeSet<PathBuf>, packages: &BTreeSet<&str>) -> Result<(), String> {
+    let verified = Command::new("dpkg")
+        .arg("--verify")
+        .args(packages)
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .map_err(|error| format!("dpkg: {error}"))?;
+    let changed = changed(&String::from_utf8_lossy(&verified.stdout));
+    let names: BTreeSet<PathBuf> = files.iter().flat_map(|file| names_of(file)).collect();
+    match names.intersection(&changed).next() {
+        Some(file) => Err(format!("{} is not as its package has it", file.display())),
+        None => Ok(()),
+    }
+}
+
+/// Reads lines such as `??5?????? c /etc/mke2fs.conf`.
+fn changed(listed: &str) -> BTreeSet<PathBuf> {
+    let lines = listed.lines().filter_map(|line| line.split_once('/'));
+    lines.map(|(_, path)| Path::new("/").join(path)).collect()
+}
+
+/// Returns the licences that a copyright file names.
+///
+/// They are those of the whole source package. A file that is not of the [machine-readable
+/// format](https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/) is searched for
+/// references to common licences; in which versions and with which exceptions they apply, only a
+/// reader can tell.
+pub(crate) fn licences(copyright: &str) -> BTreeSet<Licence> {
+    if !copyright.starts_with("Format:") {
+        let names = common_licences(copyright).into_iter();
+        return names.map(Licence::Name).collect();
+    }
+    let lines = copyright.lines();
+    let stated = lines.filter_map(|line| line.strip_prefix("License:"));
+    let names = stated.flat_map(|names| {
+        let names = names.replace(" and/or ", ",").replace(" and ", ",");
+        let names = names.replace(" or ", ",");
+        let names = names.split(',').map(|name| name.trim().to_owned());
+        names.collect::<Vec<_>>()
+    });
+    let names = names.filter(|name| !name.is_empty());
+    names.map(|name| Licence::of_debian(&name)).collect()
+}
+
+/// Where Debian has the licences that copyright files refer to.
+const COMMON: &str = "/usr/share/common-licenses/";
+
+/// Returns the names of the common licences that a copyright file refers to.
+pub(crate) fn common_licences(copyright: &str) -> BTreeSet<String> {
+    let names = copyright.split(COMMON).skip(1).map(|rest| {
+        let end = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-'));
+        rest.split(end).next().unwrap_or("").trim_end_matches('.')
+    });
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Returns the text of a common licence.
+///
+/// # Errors
+/// Returns the error of the read.
+pub(crate) fn common_licence(name: &str) -> Result<String, String> {
+    let path = Path::new(COMMON).join(name);
+    std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_read_under_either_name() {
+        let listed = "diversion by a from: /lib/x\nlibc6:amd64: /lib/x86_64-linux-gnu/libc.so.6\n";
+        let found = found(listed);
+        let file = Path::new("/usr/lib/x86_64-linux-gnu/libc.so.6");
+        let owner = names_of(file)
+            .into_iter()
+            .find_map(|name| found.get(&name).cloned());
+        assert_eq!(owner.as_deref(), Some("libc6:amd64"));
+        assert_eq!(found.len(), 1);
+    }
+
+    #[test]
+    fn changed_and_missing_files_are_read() {
+        let listed = "??5?????? c /etc/mke2fs.conf\nmissing     /usr/share/doc/x\n";
+        let expected = ["/etc/mke2fs.conf", "/usr/share/doc/x"];
+        assert_eq!(
+            changed(listed),
+            expected.into_iter().map(PathBuf::from).collect()
+        );
+    }
+
+    #[test]
+    fn machine_readable_copyright_names_each_licence() {
+        let copyright = "Format: https://x\n\nFiles: *\nLicense: GPL-2 and LGPL-2, own\n\nFiles: a\n\
+                         License: BSD-3-clause\n text\n";
+        let expression = |id: &str| Licence::Expression(id.to_owned());
+        let ids = ["BSD-3-Clause", "GPL-2.0-only", "LGPL-2.0-only"];
+        let mut expected: BTreeSet<Licence> = ids.into_iter().map(expression).collect();
+        expected.insert(Licence::Name("own".to_owned()));
+        assert_eq!(licences(copyright), expected);
+    }
+
+    #[test]
+    fn other_copyright_names_the_licences_referred_to() {
+        let copyright = "It is free.\nSee `/usr/share/common-licenses/LGPL-2.1'. And\n\
+                         /usr/share/common-licenses/GPL-2.\n";
+        let names: Vec<String> = common_licences(copyright).into_iter().collect();
+        assert_eq!(names, ["GPL-2", "LGPL-2.1"]);
+        let names = names.into_iter().map(Licence::Name).collect();
+        assert_eq!(licences(copyright), names);
+    }
+}

@@ -1,0 +1,446 @@
+//! The driver's four images: what each holds, and what is written beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Deserialize;
+
+use crate::archive::{Image, Packed, sha256};
+use crate::bom::{self, Part};
+use crate::command::output;
+use crate::contents::{Contents, Entry};
+use crate::crates::{Linked, Workspace, add_texts};
+use crate::debian::{self, Package};
+use crate::licence::{Licence, Texts, all_of};
+use crate::linked;
+
+/// One image for each trust level.
+struct Role {
+    name: &'static str,
+    description: &'static str,
+    /// The manifest of the workspace that builds the program.
+    manifest: &'static str,
+    /// The user that the program has or starts as: `policy/sandbox`.
+    user: &'static str,
+    has_certificates: bool,
+    has_tools: bool,
+}
+
+const ROLES: [Role; 4] = [
+    Role {
+        name: "controller",
+        description: "CSI Controller service for Amazon EBS",
+        manifest: "Cargo.toml",
+        user: "65530:65530",
+        has_certificates: true,
+        has_tools: false,
+    },
+    Role {
+        name: "node-lifecycle",
+        description: "Failover and onboarding of nodes with EBS volumes",
+        manifest: "controller/node-lifecycle/Cargo.toml",
+        user: "65527:65530",
+        has_certificates: false,
+        has_tools: false,
+    },
+    Role {
+        name: "node-agent",
+        description: "CSI Node service for Amazon EBS, without privileges",
+        manifest: "Cargo.toml",
+        user: "0:0",
+        has_certificates: false,
+        has_tools: false,
+    },
+    Role {
+        name: "mount-helper",
+        description: "The privileged part of the CSI driver for Amazon EBS on a node",
+        manifest: "Cargo.toml",
+        user: "0:0",
+        has_certificates: false,
+        has_tools: true,
+    },
+];
+
+/// Mozilla's certificates as the package has them: a machine's own bundle may hold others.
+const CERTIFICATES: &str = "/usr/share/ca-certificates/mozilla";
+/// Where programs look for certificates: all in one file.
+const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// What the tools read besides the disk.
+const TOOL_CONFIGURATION: &str = "/etc/mke2fs.conf";
+
+/// What the images are made of.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The checkout of this repository.
+    pub checkout: PathBuf,
+    /// The directory of the programs `ebs-csi-controller` and so on.
+    pub programs: PathBuf,
+    /// The images are named with this and `-controller` and so on.
+    pub repository: String,
+    /// The images' tag.
+    pub tag: String,
+    /// The release of the driver.
+    pub version: String,
+    /// The commit of the sources.
+    pub revision: Option<String>,
+    /// The creation time, by RFC 3339.
+    pub created: Option<String>,
+    /// Where the sources are published.
+    pub source: Option<String>,
+    /// gzip level of the layers, 0 to 9.
+    pub compression: u32,
+}
+
+/// An image with what stands beside it.
+#[derive(Debug)]
+pub struct Built {
+    /// The name without the repository's prefix, such as `mount-helper`.
+    pub name: &'static str,
+    /// The name in a registry, such as `ebs-csi-mount-helper:v1`.
+    pub reference: String,
+    /// The image.
+    pub packed: Packed,
+    /// The bill of materials, CycloneDX in JSON.
+    pub bill: String,
+    /// The files, one a line.
+    pub files: String,
+    /// The texts of all licences.
+    pub licences: String,
+}
+
+/// The part of `policy/tools.toml` that names programs.
+#[derive(Debug, Deserialize)]
+struct Tool {
+    path: PathBuf,
+}
+
+/// Makes the four images.
+///
+/// # Errors
+/// Returns what is missing on this machine, or cannot be read.
+pub fn build(settings: &Settings) -> Result<Vec<Built>, String> {
+    let target = host()?;
+    let mut workspaces: BTreeMap<&str, Workspace> = BTreeMap::new();
+    for role in &ROLES {
+        if !workspaces.contains_key(role.manifest) {
+            let workspace = Workspace::read(&settings.checkout.join(role.manifest), &target)?;
+            workspaces.insert(role.manifest, workspace);
+        }
+    }
+    let build = |role: &Role| image(role, settings, &workspaces[role.manifest]);
+    ROLES.iter().map(build).collect()
+}
+
+/// Returns the target that cargo builds for on this machine.
+fn host() -> Result<String, String> {
+    let shown = output(Command::new("rustc").arg("-vV"))?;
+    let host = shown.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or(format!("rustc -vV: {shown}"))
+}
+
+fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Built, String> {
+    let program_name = format!("ebs-csi-{}", role.name);
+    let program = settings.programs.join(&program_name);
+    let program_path = format!("/usr/bin/{program_name}");
+
+    let mut contents = Contents::default();
+    let add = |contents: &mut Contents, source: &Path, path: &Path| {
+        contents
+            .add_file(source, path)
+            .map_err(|error| error.to_string())
+    };
+    add(&mut contents, &program, Path::new(&program_path))?;
+    let system = system_files(role, &program, &settings.checkout)?;
+    for file in &system {
+        add(&mut contents, file, file)?;
+    }
+    let certificates = if role.has_certificates {
+        certificates()?
+    } else {
+        BTreeSet::new()
+    };
+    if role.has_certificates {
+        let bundle = concatenated(&certificates)?;
+        put(&mut contents, BUNDLE, bundle)?;
+    }
+    // The distribution's links; the policy names the directories below /usr.
+    for name in ["lib", "lib64", "sbin"] {
+        if system
+            .iter()
+            .any(|file| file.starts_with(Path::new("/usr").join(name)))
+        {
+            let link = Entry::Link(Path::new("usr").join(name));
+            let path = Path::new("/").join(name);
+            contents
+                .add(&path, link)
+                .map_err(|error| error.to_string())?;
+        }
+    }
+
+    let crates = workspace.linked(&program_name)?;
+    let mut parts = Parts::default();
+    parts.add_crates(&crates, &program_path)?;
+    parts.add_standard_library(&crates)?;
+    let mut packages = debian::packages_of(&system)?;
+    for (file, package) in &packages {
+        parts.add_package(package, file.display().to_string())?;
+    }
+    for package in debian::packages_of(&linked_in(&program)?)?.into_values() {
+        parts.add_package(&package, program_path.clone())?;
+    }
+    for package in debian::packages_of(&certificates)?.into_values() {
+        parts.add_package(&package, BUNDLE.to_owned())?;
+        packages.insert(BUNDLE.into(), package);
+    }
+    let licences = parts.texts.document(&format!("the image {program_name}"));
+    let licences_path = format!("/usr/share/doc/{program_name}/licences.txt");
+    put(&mut contents, &licences_path, licences.clone().into_bytes())?;
+
+    let name = format!("{}-{}", settings.repository, role.name);
+    let reference = format!("{name}:{}", settings.tag);
+    let image = Image {
+        reference: reference.clone(),
+        entrypoint: vec![program_path],
+        user: role.user.to_owned(),
+        labels: labels(role, settings, &parts),
+        created: settings.created.clone(),
+        compression: settings.compression,
+        ..Image::default()
+    };
+    let packed = Packed::new(&image, &contents).map_err(|error| format!("{reference}: {error}"))?;
+    let described = bom::Described {
+        name: &name,
+        version: &settings.version,
+        digest: packed.digest(),
+        created: settings.created.as_deref(),
+    };
+    let bill = bom::bill(&described, &parts.all(), &parts.edges);
+    Ok(Built {
+        name: role.name,
+        reference,
+        bill: format!("{bill:#}\n"),
+        files: listing(&contents, &packages, &settings.version),
+        licences,
+        packed,
+    })
+}
+
+fn put(contents: &mut Contents, path: &str, content: Vec<u8>) -> Result<(), String> {
+    let entry = Entry::File(0o644, content);
+    contents
+        .add(Path::new(path), entry)
+        .map_err(|error| error.to_string())
+}
+
+fn labels(role: &Role, settings: &Settings, parts: &Parts) -> BTreeMap<String, String> {
+    let licences = all_of(parts.parts.values().flat_map(|part| &part.licences));
+    let labels = [
+        ("title", Some(format!("ebs-csi-{}", role.name))),
+        ("description", Some(role.description.to_owned())),
+        ("version", Some(settings.version.clone())),
+        ("licenses", Some(licences)),
+        ("revision", settings.revision.clone()),
+        ("created", settings.created.clone()),
+        ("source", settings.source.clone()),
+    ];
+    let known = labels
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    known
+        .map(|(name, value)| (format!("org.opencontainers.image.{name}"), value))
+        .collect()
+}
+
+/// Returns the files of the distribution in an image, which stand at the same paths here: the
+/// tools, and the libraries of all programs.
+fn system_files(role: &Role, program: &Path, checkout: &Path) -> Result<BTreeSet<PathBuf>, String> {
+    let mut programs = vec![program.to_owned()];
+    let mut files = BTreeSet::new();
+    if role.has_tools {
+        for tool in tools(&checkout.join("policy/tools.toml"))? {
+            if !tool.exists() {
+                return Err(format!(
+                    "{}: install e2fsprogs and xfsprogs",
+                    tool.display()
+                ));
+            }
+            files.insert(tool.clone());
+            programs.push(tool);
+        }
+        files.insert(TOOL_CONFIGURATION.into());
+    }
+    files.extend(linked::libraries(&programs).map_err(|error| error.to_string())?);
+    Ok(files)
+}
+
+fn tools(policy: &Path) -> Result<BTreeSet<PathBuf>, String> {
+    let text = read(policy)?;
+    let tools: BTreeMap<String, Tool> =
+        toml::from_str(&text).map_err(|error| format!("{}: {error}", policy.display()))?;
+    Ok(tools.into_values().map(|tool| tool.path).collect())
+}
+
+/// Returns the certificates of Mozilla's list.
+fn certificates() -> Result<BTreeSet<PathBuf>, String> {
+    let failed = |error| format!("{CERTIFICATES}: {error}: install ca-certificates");
+    let entries = std::fs::read_dir(CERTIFICATES).map_err(failed)?;
+    entries
+        .map(|entry| Ok(entry.map_err(failed)?.path()))
+        .collect()
+}
+
+fn concatenated(files: &BTreeSet<PathBuf>) -> Result<Vec<u8>, String> {
+    let texts = files.iter().map(|file| read(file));
+    Ok(texts.collect::<Result<String, _>>()?.into_bytes())
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Returns the C libraries that a static program holds.
+fn linked_in(program: &Path) -> Result<BTreeSet<PathBuf>, String> {
+    if !linked::is_static(program).map_err(|error| error.to_string())? {
+        return Ok(BTreeSet::new());
+    }
+    let library = |name: &&str| {
+        let path = output(Command::new("cc").arg(format!("-print-file-name={name}")))?;
+        let path = Path::new(path.trim_end());
+        path.canonicalize()
+            .map_err(|error| format!("{}: {error}", path.display()))
+    };
+    ["libc.a", "libgcc_eh.a"].iter().map(library).collect()
+}
+
+/// The parts of an image and the texts of their licences.
+#[derive(Debug, Default)]
+struct Parts {
+    parts: BTreeMap<String, Part>,
+    edges: BTreeMap<String, BTreeSet<String>>,
+    texts: Texts,
+}
+
+impl Parts {
+    fn all(&self) -> BTreeSet<Part> {
+        self.parts.values().cloned().collect()
+    }
+
+    fn add(&mut self, part: Part) {
+        self.parts.insert(part.reference(), part);
+    }
+
+    fn add_crates(&mut self, linked: &Linked, program: &str) -> Result<(), String> {
+        let mut references = BTreeMap::new();
+        for (id, found) in &linked.crates {
+            let is_program = *id == linked.root;
+            let part = Part {
+                name: id.name.clone(),
+                version: id.version.clone(),
+                is_program,
+                // Only what a registry has is found by its package URL.
+                purl: found
+                    .checksum
+                    .as_ref()
+                    .map(|_| bom::purl("cargo", &id.name, &id.version)),
+                licences: found.licence.iter().cloned().collect(),
+                sha256: found.checksum.clone(),
+                files: is_program.then(|| program.to_owned()).into_iter().collect(),
+            };
+            references.insert(id, part.reference());
+            self.add(part);
+            add_texts(id, found, &mut self.texts)?;
+        }
+        for (id, on) in &linked.edges {
+            let on = on.iter().map(|id| references[id].clone());
+            self.edges.insert(references[id].clone(), on.collect());
+        }
+        Ok(())
+    }
+
+    /// Rust's standard library is no crate to cargo.
+    fn add_standard_library(&mut self, linked: &Linked) -> Result<(), String> {
+        let version = output(Command::new("rustc").arg("-V"))?;
+        let version = version.split(' ').nth(1).ok_or("rustc -V: no version")?;
+        let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
+        let documents = Path::new(sysroot.trim_end()).join("share/doc/rust");
+        let part = Part {
+            name: "rust-std".to_owned(),
+            version: version.to_owned(),
+            is_program: false,
+            purl: None,
+            licences: BTreeSet::from([Licence::of_crate("MIT OR Apache-2.0")]),
+            sha256: None,
+            files: BTreeSet::new(),
+        };
+        for file in [
+            "COPYRIGHT-library.html",
+            "licenses/MIT.txt",
+            "licenses/Apache-2.0.txt",
+        ] {
+            let text = read(&documents.join(file))?;
+            self.texts.add(&format!("rust-std {version}"), &text);
+        }
+        let root = format!("{}@{}", linked.root.name, linked.root.version);
+        self.edges.entry(root).or_default().insert(part.reference());
+        self.add(part);
+        Ok(())
+    }
+
+    fn add_package(&mut self, package: &Package, path: String) -> Result<(), String> {
+        let copyright = read(&package.copyright_file())?;
+        let mut part = Part {
+            name: package.name.clone(),
+            version: package.version.clone(),
+            is_program: false,
+            purl: Some(format!(
+                "{}?arch={}",
+                bom::purl("deb/debian", &package.name, &package.version),
+                package.architecture
+            )),
+            licences: debian::licences(&copyright),
+            sha256: None,
+            files: BTreeSet::from([path]),
+        };
+        if let Some(known) = self.parts.get_mut(&part.reference()) {
+            known.files.append(&mut part.files);
+            return Ok(());
+        }
+        let name = format!(
+            "{} {} (Debian source {})",
+            part.name, part.version, package.source
+        );
+        self.texts.add(&name, &copyright);
+        for common in debian::common_licences(&copyright) {
+            self.texts.add(&name, &debian::common_licence(&common)?);
+        }
+        self.add(part);
+        Ok(())
+    }
+}
+
+/// Returns the table of the files: mode, owner, bytes, package, version, digest, path.
+fn listing(contents: &Contents, packages: &BTreeMap<PathBuf, Package>, version: &str) -> String {
+    let mut listing = String::from("mode\towner\tbytes\tpackage\tversion\tsha256\tpath\n");
+    for (path, entry) in contents.iter() {
+        let path = Path::new("/").join(path);
+        let shown = path.display();
+        let own = ("ebs-csi", version);
+        let line = match entry {
+            Entry::Directory(mode) => format!("d{mode:03o}\t0:0\t0\t-\t-\t-\t{shown}"),
+            Entry::Link(target) => {
+                format!("l777\t0:0\t0\t-\t-\t-\t{shown} -> {}", target.display())
+            }
+            Entry::File(mode, content) => {
+                let package = packages.get(&path);
+                let (package, version) =
+                    package.map_or(own, |package| (&package.name, &package.version));
+                let (bytes, digest) = (content.len(), sha256(content));
+                format!("-{mode:03o}\t0:0\t{bytes}\t{package}\t{version}\t{digest}\t{shown}")
+            }
+        };
+        listing.push_str(&line);
+        listing.push('\n');
+    }
+    listing
+}

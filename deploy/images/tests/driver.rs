@@ -1,0 +1,338 @@
+//! The driver's images, with small programs in place of the driver's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Returns the checkout that the test runs in. `env!` would be wrong: a target directory kept
+/// between checkouts would hold the directory of another checkout.
+fn checkout() -> PathBuf {
+    let directory = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
+    Path::new(&directory).join("../..")
+}
+
+/// A program of this machine that stands for each program of the driver: it links what the tools
+/// link, and is small.
+const PROGRAM: &str = "/usr/sbin/mke2fs";
+
+/// Says why the images cannot be made on this machine.
+fn why_not() -> Option<&'static str> {
+    let has = |path: &str| Path::new(path).exists();
+    if !has("/var/lib/dpkg/status") {
+        return Some("needs a Debian machine");
+    }
+    if !has(PROGRAM) || !has("/usr/sbin/mkfs.xfs") || !has("/usr/share/ca-certificates/mozilla") {
+        return Some("needs e2fsprogs, xfsprogs and ca-certificates");
+    }
+    None
+}
+
+/// Runs the program; returns the files that it wrote by their names below the output's directory.
+fn run() -> BTreeMap<String, Vec<u8>> {
+    let scratch = tempfile::tempdir().unwrap();
+    let output = run_in(&scratch);
+    let mut files = BTreeMap::new();
+    read(&output, "", &mut files);
+    files
+}
+
+/// Runs the program; returns the directory that it wrote to.
+fn run_in(scratch: &TempDir) -> PathBuf {
+    let (programs, output) = (
+        scratch.path().join("programs"),
+        scratch.path().join("output"),
+    );
+    std::fs::create_dir(&programs).unwrap();
+    std::fs::create_dir(&output).unwrap();
+    for name in ["controller", "node-lifecycle", "node-agent", "mount-helper"] {
+        std::fs::copy(PROGRAM, programs.join(format!("ebs-csi-{name}"))).unwrap();
+    }
+    let done = Command::new(env!("CARGO_BIN_EXE_ebs-csi-driver-images"))
+        .args([
+            "--repository",
+            "example.com/ebs-csi",
+            "--tag",
+            "v9",
+            "--release",
+            "9.0.0",
+        ])
+        .args([
+            "--revision",
+            "77",
+            "--created",
+            "2026-01-02T03:04:05Z",
+            "--compression",
+            "1",
+        ])
+        .arg("--checkout")
+        .arg(checkout())
+        .arg("--programs")
+        .arg(&programs)
+        .arg("--output")
+        .arg(&output)
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    output
+}
+
+fn read(directory: &Path, prefix: &str, files: &mut BTreeMap<String, Vec<u8>>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("{prefix}{}", path.file_name().unwrap().display());
+        if path.is_dir() {
+            read(&path, &format!("{name}/"), files);
+        } else {
+            files.insert(name, std::fs::read(&path).unwrap());
+        }
+    }
+}
+
+fn text<'a>(files: &'a BTreeMap<String, Vec<u8>>, name: &str) -> &'a str {
+    std::str::from_utf8(&files[name]).unwrap()
+}
+
+fn json(files: &BTreeMap<String, Vec<u8>>, name: &str) -> Value {
+    serde_json::from_slice(&files[name]).unwrap()
+}
+
+/// Returns the manifests of the layout by the images' names.
+fn manifests(files: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, Value> {
+    let index = json(files, "layout/index.json");
+    let listed = index["manifests"].as_array().unwrap().iter();
+    listed
+        .map(|listed| {
+            let name = &listed["annotations"]["org.opencontainers.image.ref.name"];
+            let digest = listed["digest"].as_str().unwrap().replacen(':', "/", 1);
+            let manifest = json(files, &format!("layout/blobs/{digest}"));
+            (name.as_str().unwrap().to_owned(), manifest)
+        })
+        .collect()
+}
+
+#[test]
+fn second_build_writes_the_same_bytes() {
+    if let Some(why) = why_not() {
+        println!("skipped: {why}");
+        return;
+    }
+    let (first, second) = (run(), run());
+    let names: Vec<&String> = first.keys().collect();
+    assert_eq!(names, second.keys().collect::<Vec<_>>());
+    for (name, content) in &first {
+        assert!(*content == second[name], "{name} differs");
+    }
+}
+
+#[test]
+fn each_image_has_labels_bill_files_licences_digest() {
+    if let Some(why) = why_not() {
+        println!("skipped: {why}");
+        return;
+    }
+    let files = run();
+    labels_are_the_specifications(&files);
+    references_name_each_image_and_sidecar(&files);
+    for name in ["controller", "node-lifecycle", "node-agent", "mount-helper"] {
+        bill_is_closed(&files, name);
+        listing_names_package_of_each_file(&files, name);
+        licences_are_those_of_the_parts(&files, name);
+    }
+    helper_holds_the_committed_files(&files);
+}
+
+#[test]
+fn bills_follow_the_schema_of_cyclonedx() {
+    if let Some(why) = why_not() {
+        println!("skipped: {why}");
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let output = run_in(&scratch);
+    let validate = || {
+        let mut validate = Command::new(checkout().join("deploy/images/validate"));
+        validate.arg(&output).output().unwrap()
+    };
+    let valid = validate();
+    if valid.status.code() == Some(77) {
+        println!("skipped: CycloneDX's Python library cannot be installed");
+        return;
+    }
+    let said = String::from_utf8_lossy(&valid.stdout);
+    assert!(
+        valid.status.success() && said.matches(": valid\n").count() == 4,
+        "{said}"
+    );
+    // The validator sees what is wrong.
+    let bill = output.join("controller.cdx.json");
+    let changed = std::fs::read_to_string(&bill)
+        .unwrap()
+        .replace("\"library\"", "\"libraries\"");
+    std::fs::write(&bill, changed).unwrap();
+    assert_eq!(validate().status.code(), Some(1));
+}
+
+fn labels_are_the_specifications(files: &BTreeMap<String, Vec<u8>>) {
+    for (reference, manifest) in manifests(files) {
+        let digest = manifest["config"]["digest"]
+            .as_str()
+            .unwrap()
+            .replacen(':', "/", 1);
+        let config = json(files, &format!("layout/blobs/{digest}"));
+        let labels = &config["config"]["Labels"];
+        assert_eq!(*labels, manifest["annotations"], "{reference}");
+        let label = |name: &str| &labels[format!("org.opencontainers.image.{name}")];
+        assert_eq!(label("version"), "9.0.0");
+        assert_eq!(label("revision"), "77");
+        assert_eq!(label("created"), "2026-01-02T03:04:05Z");
+        assert_eq!(config["created"], "2026-01-02T03:04:05Z");
+        assert!(reference.contains(label("title").as_str().unwrap()));
+        assert!(label("source").is_null());
+        let licences = label("licenses").as_str().unwrap();
+        spdx::Expression::parse(licences).unwrap_or_else(|error| panic!("{licences}: {error}"));
+    }
+}
+
+fn references_name_each_image_and_sidecar(files: &BTreeMap<String, Vec<u8>>) {
+    let references: BTreeSet<&str> = text(files, "images.txt").lines().collect();
+    let images: BTreeSet<String> = manifests(files).into_keys().collect();
+    assert_eq!(images.len(), 4);
+    assert!(
+        images
+            .iter()
+            .all(|image| references.contains(image.as_str()))
+    );
+    let sidecar = |name: &str| references.iter().any(|reference| reference.contains(name));
+    for name in [
+        "csi-provisioner:",
+        "csi-attacher:",
+        "csi-resizer:",
+        "csi-snapshotter:",
+    ] {
+        assert!(sidecar(name), "{name}");
+    }
+    // The chart has the keys of the values that pin the digests.
+    #[derive(serde::Deserialize)]
+    struct Values {
+        images: BTreeMap<String, Value>,
+    }
+    let chart = std::fs::read_to_string(checkout().join("deploy/chart/values.yaml")).unwrap();
+    let chart: Values = serde_saphyr::from_str(&chart).unwrap();
+    let pinned: Values = serde_saphyr::from_str(text(files, "digests.yaml")).unwrap();
+    let index = text(files, "layout/index.json");
+    for (key, image) in &pinned.images {
+        assert!(chart.images[key].get("digest").is_some(), "{key}");
+        assert!(index.contains(image["digest"].as_str().unwrap()), "{key}");
+    }
+    assert_eq!(pinned.images.len(), 4);
+}
+
+/// References are unique and lead to a component; the schema cannot say either.
+fn bill_is_closed(files: &BTreeMap<String, Vec<u8>>, name: &str) {
+    let bill = json(files, &format!("{name}.cdx.json"));
+    let components = bill["components"].as_array().unwrap();
+    let reference = |component: &Value| component["bom-ref"].as_str().unwrap().to_owned();
+    let references: BTreeSet<String> = components.iter().map(reference).collect();
+    assert_eq!(references.len(), components.len(), "{name}");
+    for component in components {
+        let licences = component["licenses"].as_array();
+        assert!(
+            licences.is_some_and(|listed| !listed.is_empty()),
+            "{component}"
+        );
+    }
+    let mut reached = BTreeSet::new();
+    for dependency in bill["dependencies"].as_array().unwrap() {
+        for on in dependency["dependsOn"].as_array().unwrap() {
+            reached.insert(on.as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(reached, references, "{name}: image uses its components");
+    let digest = &bill["metadata"]["component"]["hashes"][0]["content"];
+    let index = text(files, "layout/index.json");
+    assert!(index.contains(digest.as_str().unwrap()), "{name}");
+    let has = |part: &str| references.iter().any(|reference| reference.contains(part));
+    assert!(has(&format!("ebs-csi-{name}@")) && has("rust-std@") && has("pkg:cargo/"));
+    assert_eq!(has("pkg:deb/debian/xfsprogs@"), name == "mount-helper");
+    assert_eq!(has("pkg:deb/debian/ca-certificates@"), name == "controller");
+    assert_eq!(has("pkg:cargo/aws-sdk-ec2@"), name == "controller");
+}
+
+fn listing_names_package_of_each_file(files: &BTreeMap<String, Vec<u8>>, name: &str) {
+    let listing = text(files, &format!("{name}.files.tsv"));
+    let own = [
+        format!("/usr/bin/ebs-csi-{name}"),
+        format!("/usr/share/doc/ebs-csi-{name}/licences.txt"),
+    ];
+    for line in listing.lines().skip(1) {
+        let [mode, owner, _, package, version, _, path] = fields(line);
+        assert_eq!(owner, "0:0", "{line}");
+        if mode.starts_with('-') {
+            let is_own = own.iter().any(|own| own == path);
+            assert_eq!(package == "ebs-csi", is_own, "{line}");
+            assert!(!version.is_empty() && version != "-", "{line}");
+            assert!(matches!(mode, "-644" | "-755"), "{line}");
+        }
+    }
+    assert!(
+        listing.contains(&own[0]) && listing.contains(&own[1]),
+        "{listing}"
+    );
+    let certificates = listing
+        .lines()
+        .find(|line| line.contains("ca-certificates.crt"));
+    let package = certificates.map(|line| fields(line)[3]);
+    assert_eq!(package, (name == "controller").then_some("ca-certificates"));
+}
+
+fn fields(line: &str) -> [&str; 7] {
+    let fields: Vec<&str> = line.split('\t').collect();
+    fields.try_into().unwrap_or_else(|_| panic!("{line}"))
+}
+
+fn licences_are_those_of_the_parts(files: &BTreeMap<String, Vec<u8>>, name: &str) {
+    let licences = text(files, &format!("{name}.licences.txt"));
+    let bill = json(files, &format!("{name}.cdx.json"));
+    for component in bill["components"].as_array().unwrap() {
+        let part = |field: &str| component[field].as_str().unwrap();
+        let heading = format!("\n{} {}", part("name"), part("version"));
+        assert!(licences.contains(&heading), "{name}: {heading}");
+    }
+    if name == "mount-helper" {
+        assert!(licences.contains("GNU GENERAL PUBLIC LICENSE"));
+        assert!(licences.contains("GNU LESSER GENERAL PUBLIC LICENSE"));
+    }
+}
+
+/// What of the distribution the privileged image holds is reviewed as a committed list. It has no
+/// versions, which change with each security update.
+fn helper_holds_the_committed_files(files: &BTreeMap<String, Vec<u8>>) {
+    let mut held = String::from("mode\towner\tpackage\tpath\n");
+    for line in text(files, "mount-helper.files.tsv").lines().skip(1) {
+        let [mode, owner, _, package, _, _, path] = fields(line);
+        if package != "ebs-csi" {
+            held.push_str(&format!("{mode}\t{owner}\t{package}\t{path}\n"));
+        }
+    }
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if !release.contains("\nVERSION_ID=\"12\"") || std::env::consts::ARCH != "x86_64" {
+        println!("skipped: the committed list is that of Debian 12 on amd64");
+        return;
+    }
+    let committed = checkout().join("deploy/images/mount-helper-files.tsv");
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        std::fs::write(&committed, &held).unwrap();
+    }
+    let committed = std::fs::read_to_string(&committed).unwrap();
+    assert!(
+        committed == held,
+        "deploy/images/mount-helper-files.tsv is not this; UPDATE_GENERATED=1 writes it:\n{held}"
+    );
+}
