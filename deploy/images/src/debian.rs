@@ -144,9 +144,17 @@ fn changed(listed: &str) -> BTreeSet<PathBuf> {
 /// They are those of the whole source package. A file that is not of the [machine-readable
 /// format](https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/) is searched for
 /// references to common licences; in which versions and with which exceptions they apply, only a
-/// reader can tell.
-pub(crate) fn licences(copyright: &str) -> BTreeSet<Licence> {
+/// reader can tell. For the two such packages that programs link, a reader has.
+pub(crate) fn licences(package: &Package, copyright: &str) -> BTreeSet<Licence> {
     if !copyright.starts_with("Format:") {
+        let expression = match package.source.as_str() {
+            "glibc" => Some("LGPL-2.1-or-later"),
+            gcc if gcc.starts_with("gcc-") => Some("GPL-3.0-or-later WITH GCC-exception-3.1"),
+            _ => None,
+        };
+        if let Some(expression) = expression {
+            return BTreeSet::from([Licence::Expression(expression.to_owned())]);
+        }
         let names = common_licences(copyright).into_iter();
         return names.map(Licence::Name).collect();
     }
@@ -190,6 +198,15 @@ pub(crate) fn common_licence(name: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
+    fn of_source(source: &str) -> Package {
+        Package {
+            name: "a".to_owned(),
+            version: "1".to_owned(),
+            architecture: "amd64".to_owned(),
+            source: source.to_owned(),
+        }
+    }
+
     #[test]
     fn owners_are_read_under_either_name() {
         let listed = "diversion by a from: /lib/x\nlibc6:amd64: /lib/x86_64-linux-gnu/libc.so.6\n";
@@ -220,7 +237,7 @@ mod tests {
         let ids = ["BSD-3-Clause", "GPL-2.0-only", "LGPL-2.0-only"];
         let mut expected: BTreeSet<Licence> = ids.into_iter().map(expression).collect();
         expected.insert(Licence::Name("own".to_owned()));
-        assert_eq!(licences(copyright), expected);
+        assert_eq!(licences(&of_source("e2fsprogs"), copyright), expected);
     }
 
     #[test]
@@ -230,6 +247,9 @@ mod tests {
         let names: Vec<String> = common_licences(copyright).into_iter().collect();
         assert_eq!(names, ["GPL-2", "LGPL-2.1"]);
         let names = names.into_iter().map(Licence::Name).collect();
-        assert_eq!(licences(copyright), names);
+        assert_eq!(licences(&of_source("other"), copyright), names);
+        let known = licences(&of_source("gcc-12"), copyright);
+        let expected = "GPL-3.0-or-later WITH GCC-exception-3.1".to_owned();
+        assert_eq!(known, BTreeSet::from([Licence::Expression(expected)]));
     }
 }

@@ -398,7 +398,7 @@ impl Parts {
                 bom::purl("deb/debian", &package.name, &package.version),
                 package.architecture
             )),
-            licences: debian::licences(&copyright),
+            licences: debian::licences(package, &copyright),
             sha256: None,
             files: BTreeSet::from([path]),
         };

@@ -40,6 +40,7 @@ impl Licence {
                 format!("{base}{suffix}")
             }
             "GFDL-1.2" | "GFDL-1.3" => format!("{base}{suffix}"),
+            "Apache-2" => "Apache-2.0".to_owned(),
             "Expat" => "MIT".to_owned(),
             "BSD-2-clause" => "BSD-2-Clause".to_owned(),
             "BSD-3-clause" => "BSD-3-Clause".to_owned(),
