@@ -33,8 +33,8 @@ pub struct Image {
     pub compression: u32,
 }
 
-/// The creation time when none is given, so that an image tells nothing about the machine that built
-/// it.
+/// The creation time when none is given, so that an image tells nothing about the machine that
+/// built it.
 const EPOCH: &str = "1970-01-01T00:00:00Z";
 
 /// An image as the blobs of an OCI layout.
@@ -131,8 +131,7 @@ impl Packed {
         })
     }
 
-    /// Returns the manifest's digest, such as `sha256:…`: the digest by which a registry serves the
-    /// image.
+    /// Returns the manifest's digest, such as `sha256:…`, by which a registry serves the image.
     pub fn digest(&self) -> &str {
         &self.manifest.digest
     }
