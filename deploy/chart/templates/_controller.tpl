@@ -41,3 +41,14 @@
 {{- eq $period -1 | ternary 10 $period -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* The metrics ports of the controller's pod by the names of their Services, which are those of the
+       Go driver's chart; node-lifecycle is new. */ -}}
+{{- define "ebs.controllerPorts" -}}
+ebs-csi-controller: {{ regexFind "[0-9]+$" (.Values.controller.httpEndpoint | default ":3301") }}
+{{- $ports := dict "csi-provisioner" 3302 "csi-attacher" 3303 "csi-resizer" 3304 "csi-snapshotter" 3306 "volumemodifier" 3307 }}
+{{- range include "ebs.sidecars" . | splitList "," }}
+ebs-csi-controller-{{ trimPrefix "csi-" . }}: {{ get $ports . }}
+{{- end }}
+ebs-csi-controller-node-lifecycle: 3308
+{{- end -}}

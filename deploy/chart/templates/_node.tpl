@@ -296,3 +296,26 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
 {{- end -}}
+
+{{- /* What the pods of one node's values have: the containers that are privileged, the capabilities
+       that containers add, the paths of the host, the volumes of Secrets. */ -}}
+{{- define "ebs.nodePrivileges" -}}
+{{- $kubelet := trimSuffix "/" .kubeletPath -}}
+{{- $privileged := .helper.enabled | ternary (list "mount-helper") list -}}
+{{- $capabilities := list "SETUID" "SETGID" "SETPCAP" -}}
+{{- $contexts := list .containerSecurityContext .helper.securityContext .agent.securityContext -}}
+{{- range .initContainers -}}
+  {{- $contexts = append $contexts .securityContext -}}
+  {{- if (.securityContext | default dict).privileged -}}{{- $privileged = append $privileged .name -}}{{- end -}}
+{{- end -}}
+{{- range $contexts -}}
+  {{- $capabilities = concat $capabilities (dig "capabilities" "add" list (. | default dict)) -}}
+{{- end -}}
+{{- $paths := list $kubelet (printf "%s/plugins/ebs.csi.aws.com" $kubelet) (printf "%s/plugins_registry" $kubelet) .helper.devicePath .helper.socketDirectory -}}
+{{- $secrets := list -}}
+{{- range .volumes -}}
+  {{- with .hostPath -}}{{- $paths = append $paths .path -}}{{- end -}}
+  {{- if .secret -}}{{- $secrets = append $secrets .name -}}{{- end -}}
+{{- end -}}
+{{- dict "privileged" $privileged "capabilities" $capabilities "hostPaths" $paths "secrets" $secrets | toYaml -}}
+{{- end -}}

@@ -36,6 +36,7 @@
 {{- end -}}
 {{- range $path, $node := include "ebs.nodes" . | fromYaml -}}
   {{- if $node.hostNetwork -}}{{- $notes = append $notes (printf "%s: hostNetwork is not needed: the agent denies itself the network." $path) -}}{{- end -}}
+  {{- if and $node.hostNetwork $values.networkPolicy.enabled -}}{{- $notes = append $notes (printf "%s: networkPolicy does not bind pods of the host's network." $path) -}}{{- end -}}
   {{- if $node.otelTracing -}}{{- $notes = append $notes (printf "%s: otelTracing has no effect: nodes send no traces." $path) -}}{{- end -}}
   {{- if $node.dnsConfig -}}{{- $notes = append $notes (printf "%s: dnsConfig has no effect: nodes look up no name." $path) -}}{{- end -}}
   {{- if ne (toJson $node.probeDirVolume) (toJson (dict "emptyDir" dict)) -}}{{- $notes = append $notes (printf "%s: probeDirVolume has no effect: there is no registrar." $path) -}}{{- end -}}

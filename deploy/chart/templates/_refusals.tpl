@@ -2,6 +2,8 @@
 
 {{- define "ebs.refuse" -}}
 {{- $values := .Values -}}
+{{- include "ebs.refuseNotThere" . -}}
+{{- include "ebs.refuseUnknownKeys" . -}}
 {{- if and (eq (base $values.image.repository) "aws-ebs-csi-driver") (not $values.image.mirrorOfThisDriver) -}}
   {{- fail (printf "image.repository %q is the Go driver's image by its name: this chart's arguments are not that program's. Give the prefix of this driver's four images, or set image.mirrorOfThisDriver: true where they stand under this name" $values.image.repository) -}}
 {{- end -}}
@@ -12,7 +14,6 @@
   {{- fail (printf "health: %q is not offered: the processes answer /healthz and /readyz themselves. Leave it at agent" $values.health) -}}
 {{- end -}}
 {{- include "ebs.refuseSafeDetach" . -}}
-{{- include "ebs.refuseNotThere" . -}}
 {{- include "ebs.refuseController" . -}}
 {{- range $key, $sidecar := $values.sidecars -}}
   {{- include "ebs.refusePrivileged" (list (printf "sidecars.%s.securityContext" $key) ($sidecar | default dict).securityContext) -}}
@@ -51,15 +52,10 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* Keys that other charts, or later versions of this one, have. */ -}}
+{{- /* A key that another chart may have, or a later version of this one. */ -}}
 {{- define "ebs.refuseNotThere" -}}
-{{- range $key := list "networkPolicy" "dashboards" -}}
-  {{- if (get $.Values $key | default dict).enabled -}}
-    {{- fail (printf "%s.enabled: not there yet; leave it out" $key) -}}
-  {{- end -}}
-{{- end -}}
 {{- if .Values.podSecurityLabels -}}
-  {{- fail "podSecurityLabels: not there yet; label the namespace pod-security.kubernetes.io/enforce=privileged yourself" -}}
+  {{- fail "podSecurityLabels: not there; label the namespace pod-security.kubernetes.io/enforce=privileged yourself" -}}
 {{- end -}}
 {{- end -}}
 

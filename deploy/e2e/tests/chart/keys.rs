@@ -1,0 +1,118 @@
+//! Keys that are no values of the chart: each is refused, and the nearest value is named.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::{helm, read, root, text};
+
+/// Returns the names of the schema's keys, without anything else.
+fn names(node: &Value) -> Value {
+    let mut all = serde_json::Map::new();
+    for (name, child) in node["properties"].as_object().into_iter().flatten() {
+        all.insert(name.clone(), names(child));
+    }
+    Value::Object(all)
+}
+
+/// Writes one name a line, each level one blank deeper.
+fn written(node: &Value, level: usize, out: &mut String) {
+    let all: Vec<_> = node.as_object().into_iter().flatten().collect();
+    if all.is_empty() {
+        out.push_str("{}");
+        return;
+    }
+    out.push_str("{\n");
+    for (at, (name, child)) in all.iter().enumerate() {
+        let _ = write!(out, "{:level$} \"{name}\": ", "");
+        written(child, level + 1, out);
+        out.push_str(if at + 1 < all.len() { ",\n" } else { "\n" });
+    }
+    let _ = write!(out, "{:level$}}}", "");
+}
+
+#[test]
+fn known_keys_match_values_schema() {
+    let schema: Value =
+        serde_json::from_str(&read("deploy/chart/values.schema.json")).expect("JSON");
+    let mut made = String::new();
+    written(&names(&schema), 0, &mut made);
+    made.push('\n');
+    let file = root().join("deploy/chart/keys.json");
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        std::fs::write(&file, &made).expect("keys.json is written");
+    }
+    let have = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        have == made,
+        "keys.json is stale: UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart"
+    );
+}
+
+#[test]
+fn mistyped_value_names_nearest_value() {
+    let Some(helm) = helm() else { return };
+    for (typed, meant) in [
+        ("node.tolerationss", "node.tolerations"),
+        ("node.hostnetwork", "node.hostNetwork"),
+        ("node.hlper", "node.helper"),
+        ("node.helper.untrustedImage", "node.helper.untrustedImages"),
+        ("controller.replicas", "controller.replicaCount"),
+        // A value that stands elsewhere.
+        ("replicaCount", "controller.replicaCount"),
+        ("volumeAttachLimit", "node.volumeAttachLimit"),
+        ("networkPolicies", "networkPolicy"),
+        ("sidecars.provisoner", "sidecars.provisioner"),
+        (
+            "additionalDaemonSets.x.volumeAtachLimit",
+            "additionalDaemonSets.x.volumeAttachLimit",
+        ),
+        (
+            "additionalDaemonSets.x.helper.grce",
+            "additionalDaemonSets.x.helper.grace",
+        ),
+    ] {
+        let said = text(&helm, &["--set", &format!("{typed}=1")]).expect_err(typed);
+        let expected = format!("{typed} is not a value of this chart; the nearest is {meant}. ");
+        assert!(said.contains(&expected), "{said}");
+    }
+    // Nothing is near: no guess.
+    let said = text(&helm, &["--set", "zzz=1"]).expect_err("zzz");
+    let expected = "zzz is not a value of this chart. deploy/docs/configuration.md";
+    assert!(said.contains(expected), "{said}");
+}
+
+/// A parent chart hands its `global` to every subchart, with keys that a subchart cannot know.
+#[test]
+fn parent_chart_may_pass_any_global() {
+    let Some(helm) = helm() else { return };
+    let parent = tempfile::tempdir().expect("a directory");
+    let charts = parent.path().join("charts");
+    std::fs::create_dir(&charts).expect("a directory");
+    let chart = root().join("deploy/chart");
+    let chart = chart.canonicalize().expect("the chart");
+    std::os::unix::fs::symlink(chart, charts.join("aws-ebs-csi-driver")).expect("a link");
+    let dependency = "apiVersion: v2\nname: parent\nversion: 1.0.0\ndependencies:\n  \
+                      - {name: aws-ebs-csi-driver, version: 0.x.x, condition: aws-ebs-csi-driver.enabled}\n";
+    std::fs::write(parent.path().join("Chart.yaml"), dependency).expect("Chart.yaml");
+    let values = "global: {of: {the: parent}}\naws-ebs-csi-driver: {enabled: true}\n";
+    std::fs::write(parent.path().join("values.yaml"), values).expect("values.yaml");
+    let rendered = |more: &[&str]| {
+        let mut command = std::process::Command::new(&helm);
+        command.args(["template", "release"]).arg(parent.path());
+        let out = command.args(more).output().expect("Helm can be started");
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        let made = String::from_utf8_lossy(&out.stdout).into_owned();
+        if out.status.success() {
+            Ok(made)
+        } else {
+            Err(said)
+        }
+    };
+    let made = rendered(&[]).expect("a parent's global");
+    assert!(made.contains("name: ebs-csi-controller\n"), "{made}");
+    let off = rendered(&["--set", "aws-ebs-csi-driver.enabled=false"]).expect("switched off");
+    assert!(!off.contains("ebs-csi-controller"), "{off}");
+    let said = rendered(&["--set", "aws-ebs-csi-driver.nod.logLevel=1"]).expect_err("nod");
+    assert!(said.contains("the nearest is node. "), "{said}");
+}

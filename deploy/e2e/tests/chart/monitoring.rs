@@ -1,0 +1,438 @@
+//! Metrics Services, dashboards and alerts: that they name what exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::{MONITORS, array, each, find, helm, pods, read, render, root};
+
+/// Returns the path where `deploy/kubernetes/rig/prepare` installs promtool. Without promtool,
+/// prints why the test is skipped.
+fn promtool() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let promtool = cache.or(home)?.join("ebs-csi/bin/promtool");
+    if !promtool.exists() {
+        println!("skipped: no promtool; ./deploy/kubernetes/rig/prepare builds it");
+        return None;
+    }
+    Some(promtool)
+}
+
+fn assert_succeeds(what: &str, out: &Output) {
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (said(&out.stdout), said(&out.stderr));
+    assert!(out.status.success(), "{what}: {stdout}{stderr}");
+}
+
+fn yaml(name: &str) -> Value {
+    serde_saphyr::from_str(&read(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// The parts of the driver that have alerts.
+const PARTS: [&str; 3] = ["controller", "node-lifecycle", "node"];
+
+/// Returns the rules of all alerts, by their names.
+fn alerts() -> BTreeMap<String, Value> {
+    let mut all = BTreeMap::new();
+    for part in PARTS {
+        let rules = yaml(&format!("deploy/kubernetes/{part}-alerts.yaml"));
+        for rule in array(&rules["groups"])
+            .iter()
+            .flat_map(|it| array(&it["rules"]))
+        {
+            let name = rule["alert"].as_str().expect("a name").to_owned();
+            assert!(all.insert(name.clone(), rule.clone()).is_none(), "{name}");
+        }
+    }
+    assert!(all.len() >= 17, "{}", all.len());
+    all
+}
+
+/// Returns the file names beneath a folder that end so, with the texts.
+fn files(folder: &str, ending: &str) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for entry in std::fs::read_dir(root().join(folder)).expect("a folder") {
+        let name = entry.expect("an entry").file_name();
+        let name = name.to_string_lossy().into_owned();
+        if name.ends_with(ending) {
+            let text = read(&format!("{folder}/{name}"));
+            all.insert(name, text);
+        }
+    }
+    all
+}
+
+/// The Go driver's chart names the Services after its containers; scrape configurations know them.
+#[test]
+fn each_metrics_service_reaches_a_declared_port() {
+    let Some(helm) = helm() else { return };
+    let mut seen = BTreeSet::new();
+    each(&helm, |set, objects| {
+        for service in objects.iter().filter(|it| it["kind"] == "Service") {
+            let name = service["metadata"]["name"].as_str().expect("a name");
+            let at = format!("{set}: {name}");
+            let spec = &service["spec"];
+            let app = spec["selector"]["app"].as_str().expect("an app");
+            let of_pod = pods(objects);
+            let (_, pod) = of_pod.iter().find(|(it, _)| *it == app).expect("its pods");
+            let target = &spec["ports"][0]["targetPort"];
+            let containers = array(&pod["containers"]).iter();
+            let mut ports = containers.flat_map(|it| array(&it["ports"]));
+            let is_open = ports.any(|it| it["containerPort"] == *target);
+            assert!(is_open, "{at}: no container serves {target}");
+            // A scraper of endpoints takes this port in the place of the Service's.
+            let annotation = &service["metadata"]["annotations"]["prometheus.io/port"];
+            assert_eq!(*annotation, target.to_string(), "{at}");
+            seen.insert(name.to_owned());
+            if let Some(monitor) = find(objects, "ServiceMonitor", name) {
+                let wanted = monitor["spec"]["selector"]["matchLabels"].as_object();
+                let labels = &service["metadata"]["labels"];
+                for (label, value) in wanted.expect("labels") {
+                    assert_eq!(labels[label], *value, "{at}: {label}");
+                }
+                let port = &monitor["spec"]["endpoints"][0]["port"];
+                assert_eq!(*port, spec["ports"][0]["name"], "{at}");
+                let namespace = &service["metadata"]["namespace"];
+                let watched = &monitor["spec"]["namespaceSelector"]["matchNames"][0];
+                assert_eq!(watched, namespace, "{at}");
+            }
+        }
+    });
+    let controller = "ebs-csi-controller";
+    for part in [
+        "provisioner",
+        "attacher",
+        "resizer",
+        "snapshotter",
+        "volumemodifier",
+    ] {
+        assert!(seen.contains(&format!("{controller}-{part}")), "{part}");
+    }
+    for name in [
+        controller,
+        "ebs-csi-controller-node-lifecycle",
+        "ebs-csi-node",
+    ] {
+        assert!(seen.contains(name), "{name}");
+    }
+}
+
+fn is_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Returns the words of a text that look like a metric of the driver.
+fn metrics(text: &str) -> BTreeSet<String> {
+    text.split(|c| !is_name(c))
+        .filter(|word| word.starts_with("aws_ebs_csi_") || word.starts_with("ebs_csi_node_agent_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Writes out `a_{b,c}_d` as `a_b_d` and `a_c_d`.
+fn expanded(text: &str) -> Vec<String> {
+    let Some((before, rest)) = text.split_once('{') else {
+        return vec![text.to_owned()];
+    };
+    let (choices, after) = rest.split_once('}').expect("a closing brace");
+    choices
+        .split(',')
+        .flat_map(|choice| expanded(&format!("{before}{choice}{after}")))
+        .collect()
+}
+
+/// Returns the samples that the processes serve: those of the pages and tables that other tests
+/// compare with the processes' own pages.
+fn served() -> BTreeSet<String> {
+    let mut all = metrics(&read("deploy/kubernetes/controller-alerts.yaml"));
+    all.extend(metrics(&read("deploy/docs/node-lifecycle.md")));
+    let observed = read("controller/tests/observed.rs");
+    let list = observed.split_once("const METRICS").expect("METRICS").1;
+    all.extend(metrics(list.split_once("];").expect("its end").0));
+    // Names that a page shortens: `…_fences_total{mode,result}`.
+    for word in read("deploy/docs/safe-detach.md").split('`') {
+        if let Some(rest) = word.strip_prefix("…_") {
+            let rest = rest.split(|c| !is_name(c)).next().unwrap_or_default();
+            all.insert(format!("aws_ebs_csi_safe_detach_{rest}"));
+        }
+    }
+    for row in read("deploy/docs/node-agent.md").lines() {
+        let cell = row
+            .strip_prefix("| ")
+            .and_then(|rest| rest.split(" |").next());
+        for word in cell.into_iter().flat_map(|cell| cell.split('`')) {
+            for name in expanded(word) {
+                all.extend(metrics(&name));
+            }
+        }
+    }
+    let bases: Vec<String> = all
+        .iter()
+        .map(|name| base(name).to_owned())
+        .filter(|name| is_histogram(name))
+        .collect();
+    for base in bases {
+        all.remove(&base);
+        all.extend(["bucket", "sum", "count"].map(|part| format!("{base}_{part}")));
+    }
+    all
+}
+
+fn base(name: &str) -> &str {
+    let parts = ["_bucket", "_sum", "_count"];
+    let stripped = parts.iter().find_map(|part| name.strip_suffix(part));
+    stripped.filter(|base| is_histogram(base)).unwrap_or(name)
+}
+
+fn is_histogram(name: &str) -> bool {
+    let measures = name.ends_with("_seconds") && !name.ends_with("_oldest_seconds");
+    measures || name.ends_with("_batch_size")
+}
+
+/// A dashboard's panels, those of its rows included.
+fn panels(board: &Value) -> Vec<&Value> {
+    let all = array(&board["panels"]).iter();
+    all.flat_map(|it| std::iter::once(it).chain(array(&it["panels"])))
+        .collect()
+}
+
+fn boards() -> BTreeMap<String, Value> {
+    let texts = files("deploy/chart/dashboards", ".json");
+    let parsed = texts.into_iter().map(|(name, text)| {
+        let board = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        (name, board)
+    });
+    parsed.collect()
+}
+
+/// Returns the queries of a dashboard.
+fn queries(board: &Value) -> Vec<&str> {
+    let targets = panels(board)
+        .into_iter()
+        .flat_map(|it| array(&it["targets"]));
+    targets.filter_map(|it| it["expr"].as_str()).collect()
+}
+
+#[test]
+fn dashboards_query_only_served_metrics() {
+    let served = served();
+    let mut shown = BTreeSet::new();
+    for (file, board) in boards() {
+        for query in queries(&board) {
+            let named = metrics(query);
+            assert!(!named.is_empty(), "{file}: {query}");
+            for name in named {
+                assert!(served.contains(&name), "{file}: {name} is not served");
+                shown.insert(base(&name).to_owned());
+            }
+        }
+        // Variables ask for metrics, too.
+        for name in metrics(&board["templating"].to_string()) {
+            assert!(served.contains(&name), "{file}: {name} is not served");
+        }
+    }
+    // Every metric is on a dashboard, but for two that only count scrapes.
+    let counts_scrapes = |name: &str| name.contains("_collector_");
+    let all: BTreeSet<&str> = served.iter().map(|name| base(name)).collect();
+    let hidden: Vec<_> = all
+        .into_iter()
+        .filter(|name| !shown.contains(*name) && !counts_scrapes(name))
+        .collect();
+    assert!(hidden.is_empty(), "on no dashboard: {hidden:?}");
+}
+
+#[test]
+fn dashboards_have_own_ids_and_fit_grid() {
+    let mut uids = BTreeSet::new();
+    for (file, board) in boards() {
+        let uid = board["uid"].as_str().expect("a uid").to_owned();
+        assert_eq!(format!("{uid}.json"), format!("ebs-csi-{file}"));
+        assert!(uids.insert(uid), "{file}");
+        let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+        for panel in panels(&board) {
+            let title = panel["title"].as_str().expect("a title");
+            assert!(
+                ids.insert(panel["id"].as_i64().expect("an id")),
+                "{file}: {title}"
+            );
+            let of = |key: &str| panel["gridPos"][key].as_i64().expect("a place");
+            assert!(of("x") + of("w") <= 24, "{file}: {title}");
+            for x in of("x")..of("x") + of("w") {
+                for y in of("y")..of("y") + of("h") {
+                    assert!(
+                        cells.insert((x, y)),
+                        "{file}: {title} lies over another panel"
+                    );
+                }
+            }
+        }
+    }
+    assert!(uids.len() >= 3, "{uids:?}");
+}
+
+#[test]
+fn dashboards_are_rendered_as_labelled_config_maps() {
+    let Some(helm) = helm() else { return };
+    let none = render(&helm, &[]);
+    let is_board = |it: &&Value| {
+        let name = it["metadata"]["name"].as_str().unwrap_or_default();
+        name.starts_with("ebs-csi-dashboard-")
+    };
+    assert_eq!(none.iter().filter(is_board).count(), 0);
+    let values =
+        "dashboards.enabled=true,dashboards.namespace=grafana,dashboards.labels.team=storage";
+    let objects = render(&helm, &["--set", values]);
+    let boards = boards();
+    assert_eq!(objects.iter().filter(is_board).count(), boards.len());
+    for (file, board) in boards {
+        let name = format!("ebs-csi-dashboard-{}", file.trim_end_matches(".json"));
+        let map = find(&objects, "ConfigMap", &name).expect("a ConfigMap");
+        assert_eq!(map["metadata"]["namespace"], "grafana", "{name}");
+        assert_eq!(
+            map["metadata"]["labels"]["grafana_dashboard"], "1",
+            "{name}"
+        );
+        assert_eq!(map["metadata"]["labels"]["team"], "storage", "{name}");
+        let carried = map["data"][format!("ebs-csi-{file}")].as_str();
+        let carried: Value = serde_json::from_str(carried.expect("the file")).expect("JSON");
+        assert_eq!(carried, board, "{name}");
+    }
+}
+
+/// Whether the queries are well-formed; a rule file holds them for promtool.
+#[test]
+fn dashboard_queries_are_valid_promql() {
+    let Some(promtool) = promtool() else { return };
+    let mut rules = Vec::new();
+    for (_, board) in boards() {
+        for query in queries(&board) {
+            let expression = query
+                .replace("$__rate_interval", "5m")
+                .replace("$volume", ".*");
+            assert!(!expression.contains('$'), "{query}");
+            let record = format!("query:{}", rules.len());
+            rules.push(serde_json::json!({"record": record, "expr": expression}));
+        }
+    }
+    assert!(rules.len() >= 60, "{}", rules.len());
+    let group = serde_json::json!({"groups": [{"name": "dashboards", "rules": rules}]});
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("rules.json");
+    std::fs::write(&file, group.to_string()).expect("the rules");
+    let mut command = Command::new(promtool);
+    let out = command
+        .args(["check", "rules", "--lint=none"])
+        .arg(file)
+        .output();
+    assert_succeeds("the dashboards", &out.expect("promtool"));
+}
+
+/// The page of each alert has its paragraph, and each such paragraph an alert.
+#[test]
+fn each_alert_has_runbook_and_vice_versa() {
+    let alerts = alerts();
+    for (name, rule) in &alerts {
+        let page = rule["annotations"]["runbook"].as_str().expect("a runbook");
+        let paragraph = format!("**{name}**");
+        assert!(read(page).contains(&paragraph), "{page}: no {paragraph}");
+        let labels = rule["labels"]["severity"].as_str().unwrap_or_default();
+        assert!(["page", "ticket"].contains(&labels), "{name}: {labels}");
+    }
+    for (page, text) in files("deploy/docs", ".md") {
+        for name in text.split("**").filter(|it| it.starts_with("EBS")) {
+            let is_alert = name.chars().all(char::is_alphanumeric);
+            let rule = alerts.get(name).filter(|_| is_alert);
+            let rule = rule.unwrap_or_else(|| panic!("{page}: {name} is no alert"));
+            let runbook = rule["annotations"]["runbook"].as_str();
+            assert_eq!(
+                runbook,
+                Some(format!("deploy/docs/{page}").as_str()),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn runbook_url_follows_base_url_value() {
+    let Some(helm) = helm() else { return };
+    let rendered = |base: &str| {
+        let base = format!("prometheusRule.runbookBaseUrl={base}");
+        let rules = "prometheusRule.enabled=true,prometheusRule.labels.team=storage";
+        let mut arguments = vec!["--set", rules, "--set", &base];
+        arguments.extend(MONITORS);
+        render(&helm, &arguments)
+    };
+    for base in ["", "https://git.example.com/ebs/"] {
+        let objects = rendered(base);
+        let mut seen = 0;
+        for part in PARTS {
+            let name = format!("ebs-csi-{part}");
+            let rule = find(&objects, "PrometheusRule", &name).expect("a PrometheusRule");
+            assert_eq!(rule["metadata"]["labels"]["team"], "storage");
+            for rule in array(&rule["spec"]["groups"])
+                .iter()
+                .flat_map(|it| array(&it["rules"]))
+            {
+                let notes = &rule["annotations"];
+                let page = notes["runbook"].as_str().expect("a runbook");
+                let url = (!base.is_empty()).then(|| format!("https://git.example.com/ebs/{page}"));
+                assert_eq!(notes["runbook_url"].as_str(), url.as_deref());
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, alerts().len());
+    }
+}
+
+fn alert_tests() -> BTreeMap<String, String> {
+    files("deploy/kubernetes/alert-tests", ".yaml")
+}
+
+/// Each alert is shown to fire, and not to fire a moment before or with other labels.
+#[test]
+fn each_alert_has_firing_and_silent_case() {
+    let (mut fires, mut stays_silent) = (BTreeSet::new(), BTreeSet::new());
+    for (file, text) in alert_tests() {
+        let tests: Value = serde_saphyr::from_str(&text).unwrap_or_else(|e| panic!("{file}: {e}"));
+        let cases = array(&tests["tests"]).iter();
+        for case in cases.flat_map(|it| array(&it["alert_rule_test"])) {
+            let name = case["alertname"].as_str().expect("a name").to_owned();
+            match array(&case["exp_alerts"]).is_empty() {
+                true => stays_silent.insert(name),
+                false => fires.insert(name),
+            };
+        }
+    }
+    let all: BTreeSet<String> = alerts().into_keys().collect();
+    assert_eq!(fires, all);
+    assert_eq!(stays_silent, all);
+}
+
+#[test]
+fn alerts_fire_as_their_tests_say() {
+    let Some(promtool) = promtool() else { return };
+    for file in alert_tests().into_keys() {
+        let path = root().join("deploy/kubernetes/alert-tests").join(&file);
+        let out = Command::new(&promtool)
+            .args(["test", "rules"])
+            .arg(path)
+            .output();
+        assert_succeeds(&file, &out.expect("promtool"));
+    }
+    // A rule that never fires fails its tests.
+    let directory = tempfile::tempdir().expect("a directory");
+    let rules = read("deploy/kubernetes/node-alerts.yaml").replace("== 0", "== 2");
+    std::fs::write(directory.path().join("node-alerts.yaml"), rules).expect("the rules");
+    let tests = read("deploy/kubernetes/alert-tests/node.yaml").replace("../", "");
+    let file = directory.path().join("node.yaml");
+    std::fs::write(&file, tests).expect("the tests");
+    let out = Command::new(&promtool)
+        .args(["test", "rules"])
+        .arg(file)
+        .output();
+    assert!(!out.expect("promtool").status.success());
+}

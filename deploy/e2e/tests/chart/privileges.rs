@@ -1,0 +1,231 @@
+//! What clusters with admission rules are told: the policy for the node pods, the Pod Security
+//! Standards, and the exception for Kyverno.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::{array, containers, each, find, helm, read, render};
+
+/// Returns the JSON list that follows `before` in one of the policy's expressions.
+fn listed(policy: &Value, before: &str) -> BTreeSet<String> {
+    let expressions = array(&policy["spec"]["validations"]);
+    let texts = expressions
+        .iter()
+        .filter_map(|it| it["expression"].as_str());
+    let list = texts
+        .filter_map(|text| text.split_once(before))
+        .find_map(|(_, rest)| rest.split_inclusive(']').next())
+        .unwrap_or_else(|| panic!("no {before}"));
+    serde_json::from_str(list).unwrap_or_else(|e| panic!("{list}: {e}"))
+}
+
+/// The policy allows what the DaemonSet has, for each set of values: no less, or no pod would
+/// start, and no more.
+#[test]
+fn node_policy_allows_exactly_daemonset_privileges() {
+    let Some(helm) = helm() else { return };
+    let mut seen = 0;
+    each(&helm, |set, objects| {
+        let daemonsets = objects.iter().filter(|it| it["kind"] == "DaemonSet");
+        for daemonset in daemonsets {
+            let name = daemonset["metadata"]["name"].as_str().expect("a name");
+            let at = format!("{set}: {name}");
+            let Some(policy) = find(objects, "ValidatingAdmissionPolicy", name) else {
+                let old = set.contains("1.29.0") || set.contains("node-only.yaml");
+                assert!(old, "{at}: no policy");
+                continue;
+            };
+            let bound = find(objects, "ValidatingAdmissionPolicyBinding", name);
+            assert_eq!(
+                bound.expect("a binding")["spec"]["policyName"],
+                name,
+                "{at}"
+            );
+            let matches = &policy["spec"]["matchConstraints"];
+            let selector = &daemonset["spec"]["selector"]["matchLabels"];
+            assert_eq!(matches["objectSelector"]["matchLabels"], *selector, "{at}");
+            let namespace = json!({
+                "kubernetes.io/metadata.name": daemonset["metadata"]["namespace"],
+            });
+            assert_eq!(
+                matches["namespaceSelector"]["matchLabels"], namespace,
+                "{at}"
+            );
+
+            let pod = &daemonset["spec"]["template"]["spec"];
+            let all: Vec<&Value> = array(&pod["initContainers"])
+                .iter()
+                .chain(array(&pod["containers"]))
+                .collect();
+            let text = |value: &Value| value.as_str().expect("a text").to_owned();
+            let privileged: BTreeSet<String> = all
+                .iter()
+                .filter(|it| it["securityContext"]["privileged"] == true)
+                .map(|it| text(&it["name"]))
+                .collect();
+            assert_eq!(listed(policy, "c.name in "), privileged, "{at}");
+            let adds: BTreeSet<String> = all
+                .iter()
+                .flat_map(|it| array(&it["securityContext"]["capabilities"]["add"]))
+                .map(text)
+                .collect();
+            assert_eq!(listed(policy, "all(a, a in "), adds, "{at}");
+            let volumes = array(&pod["volumes"]);
+            let paths: BTreeSet<String> = volumes
+                .iter()
+                .filter(|it| it["hostPath"].is_object())
+                .map(|it| text(&it["hostPath"]["path"]))
+                .collect();
+            assert_eq!(listed(policy, "v.hostPath.path in "), paths, "{at}");
+            let secrets: BTreeSet<String> = volumes
+                .iter()
+                .filter(|it| it["secret"].is_object())
+                .map(|it| text(&it["name"]))
+                .collect();
+            assert_eq!(listed(policy, "v.name in "), secrets, "{at}");
+            let whole = policy.to_string();
+            assert_eq!(
+                whole.contains("object.spec.?hostNetwork"),
+                pod["hostNetwork"] != true,
+                "{at}"
+            );
+            seen += 1;
+        }
+    });
+    assert!(seen >= 12, "{seen}");
+}
+
+#[test]
+fn node_policy_follows_its_switches() {
+    let Some(helm) = helm() else { return };
+    let actions = |values: &str| {
+        let objects = render(&helm, &["--set", values]);
+        let binding = find(&objects, "ValidatingAdmissionPolicyBinding", "ebs-csi-node");
+        binding.map(|it| it["spec"]["validationActions"].clone())
+    };
+    assert_eq!(actions("nameOverride="), Some(json!(["Deny"])));
+    let warns = actions("admissionPolicies.nodePods=warn");
+    assert_eq!(warns, Some(json!(["Warn", "Audit"])));
+    assert_eq!(actions("admissionPolicies.nodePods=off"), None);
+    assert_eq!(actions("admissionPolicies.nodePods=false"), None);
+    assert_eq!(actions("admissionPolicies.enabled=false"), None);
+    // While the Go driver's pods share the account, a webhook adds their role's token here as well.
+    let token = |values: &str| {
+        let objects = render(&helm, &["--set", values]);
+        let policy = find(&objects, "ValidatingAdmissionPolicy", "ebs-csi-node");
+        policy
+            .expect("a policy")
+            .to_string()
+            .contains("serviceAccountToken")
+    };
+    assert!(token("nameOverride="));
+    assert!(!token("node.serviceAccount.foreign=true"));
+    let privileged = "node.initContainers[0].name=first,node.initContainers[0].image=x,\
+                      node.initContainers[0].securityContext.privileged=true";
+    let objects = render(&helm, &["--set", privileged]);
+    let policy = find(&objects, "ValidatingAdmissionPolicy", "ebs-csi-node");
+    let names = listed(policy.expect("a policy"), "c.name in ");
+    assert_eq!(
+        names,
+        BTreeSet::from(["first", "mount-helper"].map(str::to_owned))
+    );
+}
+
+/// What the standard `restricted` demands of a pod
+/// (<https://kubernetes.io/docs/concepts/security/pod-security-standards/>), so that a namespace of
+/// the controller alone can enforce it.
+#[test]
+fn controller_pod_meets_restricted_pod_security_standard() {
+    let Some(helm) = helm() else { return };
+    let mut seen = 0;
+    each(&helm, |set, objects| {
+        let Some(deployment) = find(objects, "Deployment", "ebs-csi-controller") else {
+            return;
+        };
+        let pod = &deployment["spec"]["template"]["spec"];
+        for key in ["hostNetwork", "hostPID", "hostIPC"] {
+            assert!(pod[key].is_null(), "{set}: {key}");
+        }
+        let of_pod = &pod["securityContext"];
+        let may = [
+            "configMap",
+            "csi",
+            "downwardAPI",
+            "emptyDir",
+            "ephemeral",
+            "persistentVolumeClaim",
+            "projected",
+            "secret",
+        ];
+        for volume in array(&pod["volumes"]) {
+            let kinds = volume.as_object().expect("a volume").keys();
+            for kind in kinds.filter(|kind| *kind != "name") {
+                assert!(may.contains(&kind.as_str()), "{set}: {kind}");
+            }
+        }
+        for (name, container) in containers(pod) {
+            let at = format!("{set}: {name}");
+            let own = &container["securityContext"];
+            let either = |key: &str| {
+                if own[key].is_null() {
+                    &of_pod[key]
+                } else {
+                    &own[key]
+                }
+            };
+            assert_eq!(own["allowPrivilegeEscalation"], false, "{at}");
+            assert_eq!(own["capabilities"]["drop"], json!(["ALL"]), "{at}");
+            assert!(own["capabilities"]["add"].is_null(), "{at}");
+            assert_eq!(either("runAsNonRoot"), true, "{at}");
+            assert_ne!(either("runAsUser"), 0, "{at}");
+            assert_eq!(either("seccompProfile")["type"], "RuntimeDefault", "{at}");
+            let ports = array(&container["ports"]);
+            assert!(ports.iter().all(|it| it["hostPort"].is_null()), "{at}");
+        }
+        seen += 1;
+    });
+    assert!(seen >= 20, "{seen}");
+}
+
+/// The exception names the node's pods and not the controller's, and each rule also by the name
+/// that Kyverno gives to it for a DaemonSet.
+#[test]
+fn kyverno_exception_covers_node_pods_only() {
+    let text = read("deploy/kubernetes/kyverno-exception.yaml");
+    let exception: Value = serde_saphyr::from_str(&text).expect("YAML");
+    let resources = &exception["spec"]["match"]["any"][0]["resources"];
+    assert_eq!(
+        resources["names"],
+        json!(["ebs-csi-node", "ebs-csi-node-*"])
+    );
+    assert_eq!(resources["kinds"], json!(["Pod", "DaemonSet"]));
+    let node: Value = {
+        let text = read("deploy/kubernetes/node.yaml");
+        let objects = crate::objects(&text);
+        find(&objects, "DaemonSet", "ebs-csi-node")
+            .expect("a DaemonSet")
+            .clone()
+    };
+    assert_eq!(
+        resources["namespaces"],
+        json!([node["metadata"]["namespace"]])
+    );
+    for policy in array(&exception["spec"]["exceptions"]) {
+        let rules: Vec<&str> = array(&policy["ruleNames"])
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        let own: BTreeSet<&str> = rules
+            .iter()
+            .filter_map(|it| it.strip_prefix("autogen-"))
+            .collect();
+        let pods: BTreeSet<&str> = rules
+            .iter()
+            .copied()
+            .filter(|it| !it.starts_with("autogen-"))
+            .collect();
+        assert_eq!(own, pods, "{policy}");
+        assert!(!pods.is_empty(), "{policy}");
+    }
+}
