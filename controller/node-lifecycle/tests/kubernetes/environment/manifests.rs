@@ -52,6 +52,7 @@ fn collection(object: &Value) -> String {
         "Role" => ("apis/rbac.authorization.k8s.io/v1", "roles"),
         "RoleBinding" => ("apis/rbac.authorization.k8s.io/v1", "rolebindings"),
         "Service" => ("api/v1", "services"),
+        "NetworkPolicy" => ("apis/networking.k8s.io/v1", "networkpolicies"),
         "Pod" => ("api/v1", "pods"),
         "PersistentVolumeClaim" => ("api/v1", "persistentvolumeclaims"),
         "CSIDriver" => ("apis/storage.k8s.io/v1", "csidrivers"),

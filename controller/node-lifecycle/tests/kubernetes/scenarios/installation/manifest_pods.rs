@@ -4,23 +4,37 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
 
 use crate::environment::driver::program;
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, must};
+use crate::environment::world::{Outcome, World, must, until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new("the_manifests_are_taken_whole", taken(world)),
         Scenario::new("the_charts_objects_are_taken_whole", rendered(world)),
+        Scenario::new(
+            "the_node_policy_allows_the_daemonset_alone",
+            node_policy(world),
+        ),
         Scenario::new("the_flags_of_the_manifests_are_known", known()),
     ]
 }
 
 async fn taken(world: &World<'_>) -> Outcome {
-    for file in ["controller.yaml", "node.yaml", "sidecars-rbac.yaml"] {
+    let files = [
+        "controller.yaml",
+        "node.yaml",
+        "sidecars-rbac.yaml",
+        "networkpolicy.yaml",
+        "node-policy.yaml",
+    ];
+    for file in files {
         for object in manifests::read(file) {
             manifests::would_create(&world.admin, &object).await?;
         }
@@ -32,8 +46,8 @@ async fn taken(world: &World<'_>) -> Outcome {
     must(taken.is_err(), "a field that does not exist is refused")
 }
 
-/// Checks what the chart renders with its own values and with each set of values in
-/// `deploy/chart/ci`.
+/// Checks what the chart renders with its own values, with those of the rig with real kubelets, and
+/// with each set of values in `deploy/chart/ci`.
 async fn rendered(world: &World<'_>) -> Outcome {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME")
@@ -46,7 +60,8 @@ async fn rendered(world: &World<'_>) -> Outcome {
     }
     let here = std::env::var("CARGO_MANIFEST_DIR").map_err(|e| e.to_string())?;
     let chart = PathBuf::from(here).join("../../deploy/chart");
-    let mut sets = vec![None];
+    let rig = chart.join("../e2e/kubernetes/values.yaml");
+    let mut sets = vec![None, Some(rig)];
     for entry in std::fs::read_dir(chart.join("ci")).map_err(|e| e.to_string())? {
         sets.push(Some(entry.map_err(|e| e.to_string())?.path()));
     }
@@ -76,6 +91,153 @@ async fn rendered(world: &World<'_>) -> Outcome {
         }
     }
     must(shown > 200, &format!("{shown} objects were shown"))
+}
+
+type Change = fn(&mut Value);
+
+/// Pods that have more than the DaemonSet's, each with the words of the refusal.
+const MORE: [(Change, &str); 11] = [
+    (
+        |pod| {
+            let agent = &mut pod["spec"]["containers"][0]["securityContext"];
+            agent["privileged"] = json!(true);
+            agent["allowPrivilegeEscalation"] = json!(true);
+        },
+        "only mount-helper may be privileged",
+    ),
+    (
+        |pod| {
+            let more =
+                json!({"name": "more", "image": "x", "securityContext": {"privileged": true}});
+            push(&mut pod["spec"]["initContainers"], more);
+        },
+        "only mount-helper may be privileged",
+    ),
+    (
+        |pod| {
+            let agent = &mut pod["spec"]["containers"][0]["securityContext"];
+            push(&mut agent["capabilities"]["add"], json!("NET_ADMIN"));
+        },
+        "only the capabilities SETUID, SETGID, SETPCAP may be added",
+    ),
+    (
+        |pod| {
+            let etc = json!({"name": "more", "hostPath": {"path": "/etc"}});
+            push(&mut pod["spec"]["volumes"], etc);
+        },
+        "of the host may be mounted",
+    ),
+    (|pod| pod["spec"]["hostNetwork"] = json!(true), "namespaces"),
+    (|pod| pod["spec"]["hostPID"] = json!(true), "namespaces"),
+    (|pod| pod["spec"]["hostIPC"] = json!(true), "namespaces"),
+    (
+        |pod| pod["spec"]["automountServiceAccountToken"] = json!(true),
+        "no service account token",
+    ),
+    (
+        |pod| {
+            let sources = json!([{"serviceAccountToken": {"path": "token"}}]);
+            let token = json!({"name": "more", "projected": {"sources": sources}});
+            push(&mut pod["spec"]["volumes"], token);
+        },
+        "no service account token",
+    ),
+    (
+        |pod| {
+            let secret = json!({"name": "more", "secret": {"secretName": "keys"}});
+            push(&mut pod["spec"]["volumes"], secret);
+        },
+        "no Secret",
+    ),
+    (
+        |pod| {
+            let from = json!({"secretKeyRef": {"name": "keys", "key": "id"}});
+            let variable = json!({"name": "MORE", "valueFrom": from});
+            push(&mut pod["spec"]["containers"][0]["env"], variable);
+        },
+        "no Secret",
+    ),
+];
+
+fn push(list: &mut Value, entry: Value) {
+    if let Some(list) = list.as_array_mut() {
+        list.push(entry);
+    }
+}
+
+/// Checks the policy in a namespace where no other scenario makes pods of nodes.
+async fn node_policy(world: &World<'_>) -> Outcome {
+    let (namespace, name) = ("kube-public", "of-a-node");
+    for mut object in manifests::read("node-policy.yaml") {
+        // Other scenarios submit the object under its own name.
+        object["metadata"]["name"] = json!("ebs-csi-node-elsewhere");
+        if object["kind"] == "ValidatingAdmissionPolicy" {
+            let selected = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
+            object["spec"]["matchConstraints"]["namespaceSelector"] = selected;
+        } else {
+            object["spec"]["policyName"] = json!("ebs-csi-node-elsewhere");
+        }
+        manifests::create(&world.admin, &object).await?;
+    }
+    let objects = manifests::read("node.yaml");
+    let daemonset = objects.iter().find(|object| object["kind"] == "DaemonSet");
+    let template = &daemonset.ok_or("no DaemonSet")?["spec"]["template"];
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": template["metadata"]["labels"],
+        },
+        "spec": template["spec"],
+    });
+    let changed = |change: Change| {
+        let mut pod = pod.clone();
+        change(&mut pod);
+        pod
+    };
+    let (first, _) = MORE[0];
+    let refused = changed(first);
+    // The API server follows a new policy after a moment.
+    until("the policy is in force", || async {
+        let taken = manifests::would_create(&world.admin, &refused).await;
+        Ok(taken.is_err())
+    })
+    .await?;
+    for (change, words) in MORE {
+        let taken = manifests::would_create(&world.admin, &changed(change)).await;
+        let why = taken.err().unwrap_or_default();
+        must(
+            why.contains(words),
+            &format!("refused as {words:?}: {why:?}"),
+        )?;
+    }
+    // A pod of somebody else is nothing to the policy.
+    let mut other = refused.clone();
+    other["metadata"]["labels"] = json!({"app": "other"});
+    manifests::would_create(&world.admin, &other).await?;
+
+    manifests::create(&world.admin, &pod).await?;
+    let pods: Api<Pod> = Api::namespaced(world.admin.clone(), namespace);
+    for (privileged, allowed) in [(false, true), (true, false)] {
+        let debug = json!({
+            "name": "debug",
+            "image": "x",
+            "securityContext": {"privileged": privileged},
+        });
+        let patch = Patch::Strategic(json!({"spec": {"ephemeralContainers": [debug]}}));
+        let how = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
+        let taken = pods.patch_ephemeral_containers(name, &how, &patch).await;
+        let what = format!("an ephemeral container, privileged {privileged}: {taken:?}");
+        must(taken.is_ok() == allowed, &what)?;
+    }
+    let at_once = DeleteParams::default().grace_period(0);
+    let ended = pods.delete(name, &at_once).await;
+    ended.map(drop).map_err(|e| e.to_string())
 }
 
 /// Checks the flags with safe detach off, as in the manifest, and on.
