@@ -1,13 +1,17 @@
-//! The facts about the instance, read once, before the process confines itself.
+//! The facts about the instance, read before the process confines itself, and again from the node
+//! facts files while a fact is missing there.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ebs_csi_wire::InstanceId;
 
+use node_facts_file::Lack;
+
 pub(crate) mod dmi;
 mod http_client;
 pub mod imds;
+pub mod live_facts;
 pub(crate) mod node_facts_file;
 pub(crate) mod topology;
 
@@ -30,6 +34,19 @@ pub struct NodeFacts {
     pub outpost: Option<Outpost>,
     /// The source of the facts: `imds` or `kubernetes`.
     pub source: Source,
+}
+
+impl NodeFacts {
+    /// Logs what the node is, once the facts are known.
+    pub(crate) fn log(&self) {
+        tracing::info!(
+            node.id = %self.instance,
+            instance_type = self.instance_type,
+            zone = self.zone,
+            source = self.source.as_str(),
+            "this node"
+        );
+    }
 }
 
 /// An Outpost, by the parts of its ARN.
@@ -110,16 +127,23 @@ pub struct Sources {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no source of --metadata-sources knows this node: {}; allow the instance metadata service (IMDSv2), or give --node-facts-file with the zone",
-    .0.join("; ")
+    .lacks.join("; ")
 )]
-pub struct Unknown(Vec<String>);
+pub struct Unknown {
+    lacks: Vec<String>,
+    /// A node facts file can still provide what is missing.
+    awaited: bool,
+}
 
 /// Reads the sources in their order.
 ///
 /// # Errors
 /// [`Unknown`], with what each source lacks.
 pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
-    let mut lacks = Vec::new();
+    let mut unknown = Unknown {
+        lacks: Vec::new(),
+        awaited: false,
+    };
     for source in &sources.order {
         let found = match source {
             Source::Imds => match &sources.imds {
@@ -127,19 +151,23 @@ pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
                 Err(why) => Err(why.clone()),
             },
             Source::Kubernetes => {
-                node_facts_file::read(&sources.dmi, &sources.files, sources.patience)
-                    .map_err(|e| chain(&e))
+                let read = node_facts_file::read(&sources.dmi, &sources.files, sources.patience);
+                read.map_err(|lack| {
+                    let missing = matches!(lack, Lack::Fact { .. });
+                    unknown.awaited = missing && !sources.files.is_empty();
+                    chain(&lack)
+                })
             }
         };
         match found {
             Ok(facts) => return Ok(facts),
             Err(why) => {
                 tracing::warn!(source = source.as_str(), %why, "a source of node facts does not know this node");
-                lacks.push(format!("{}: {why}", source.as_str()));
+                unknown.lacks.push(format!("{}: {why}", source.as_str()));
             }
         }
     }
-    Err(Unknown(lacks))
+    Err(unknown)
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

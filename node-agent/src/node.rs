@@ -13,7 +13,8 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::attach_limit::{self, Attachments, SlotSettings};
 use crate::deadline::Deadline;
-use crate::facts::{NodeFacts, topology};
+use crate::facts::live_facts::LiveFacts;
+use crate::facts::topology;
 use crate::helper::Helper;
 use crate::metrics::Metrics;
 use crate::registration::RegistrationState;
@@ -42,6 +43,10 @@ pub struct Options {
 /// How long the helper may take to show that it answers.
 pub const READY_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long NodeGetInfo waits for missing facts before it answers UNAVAILABLE. Kubelet, whose own
+/// limit is two minutes, then waits longer after each failure.
+const FACTS_WITHIN: Duration = Duration::from_secs(30);
+
 /// The Node service.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -53,7 +58,7 @@ impl Node {
     /// Creates the service for the node that the facts describe.
     #[must_use]
     pub fn new(
-        facts: NodeFacts,
+        facts: Arc<LiveFacts>,
         options: Options,
         attachments: Attachments,
         helper: Arc<Helper>,
@@ -232,10 +237,12 @@ impl csi::node_server::Node for Node {
 
     async fn node_get_info(
         &self,
-        _: Request<csi::NodeGetInfoRequest>,
+        request: Request<csi::NodeGetInfoRequest>,
     ) -> Result<Response<csi::NodeGetInfoResponse>, Status> {
+        let deadline = Deadline::of(request.metadata()).at_most(FACTS_WITHIN);
         let Calls { facts, options, .. } = &*self.calls;
         self.answer("NodeGetInfo", async {
+            let facts = facts.wait(deadline).await?;
             let taken = self.calls.taken().await;
             let max = attach_limit::max_volumes(facts, options.wishes, &taken);
             Ok(csi::NodeGetInfoResponse {

@@ -16,6 +16,7 @@ use tonic::service::Routes;
 
 use crate::attach_limit::{self, Attachments};
 use crate::facts;
+use crate::facts::live_facts::LiveFacts;
 use crate::helper::Helper;
 use crate::http_endpoint::{self, Collector, PageSources};
 use crate::metrics::Metrics;
@@ -29,7 +30,7 @@ pub mod confinement;
 /// Why the process ended without a signal.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// No source has the facts about the node.
+    /// No source has the facts about the node, and no node facts file can provide them later.
     #[error(transparent)]
     Facts(#[from] facts::Unknown),
     /// A socket could not be bound.
@@ -78,14 +79,20 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     for flag in &settings.ignored {
         tracing::info!(flag, "this flag has no effect");
     }
-    let facts = facts::read(&settings.sources)?;
-    tracing::info!(
-        node.id = %facts.instance,
-        instance_type = facts.instance_type,
-        zone = facts.zone,
-        source = facts.source.as_str(),
-        "this node"
-    );
+    let facts = match facts::read(&settings.sources) {
+        Ok(facts) => {
+            facts.log();
+            LiveFacts::from(facts)
+        }
+        Err(unknown) => {
+            let facts = LiveFacts::awaited(&settings.sources, unknown)?;
+            tracing::warn!(
+                "not all facts about this node are known yet: the agent serves, and NodeGetInfo is UNAVAILABLE until a node facts file has them"
+            );
+            facts
+        }
+    };
+    let facts = Arc::new(facts);
 
     // Read before kubelet knows of the driver: the disks that are attached now were not attached
     // for the driver.
@@ -124,9 +131,9 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         })
         .transpose()?;
 
-    // The facts have been read: their files are not opened again.
+    // Once the facts are known, their files are not opened again.
     let registry = wish.map(|wish| wish.directory.as_path());
-    let enforced = confinement::enter(Some(&settings.endpoint), registry, [])?;
+    let enforced = confinement::enter(Some(&settings.endpoint), registry, facts.files())?;
     let policy = variant::PRODUCTION.digest;
     tracing::info!(%enforced, policy, "confined");
 
@@ -139,7 +146,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         None => RegistrationState::elsewhere(Arc::clone(&metrics)),
     });
     let helper = Arc::new(Helper::new(settings.helper, Arc::clone(&metrics)));
-    let collector = Arc::new(Collector::new(Arc::clone(&helper), facts.instance.clone()));
+    let collector = Arc::new(Collector::new(Arc::clone(&helper), Arc::clone(&facts)));
     let node = Node::new(
         facts,
         settings.options,

@@ -178,7 +178,7 @@ async fn unresponsive_disk_does_not_block_other_statistics() {
     use ebs_csi_node_agent::helper::Helper;
     use ebs_csi_node_agent::http_endpoint::Collector;
     use ebs_csi_node_agent::metrics::Metrics;
-    use ebs_csi_wire::{HeldVolume, InstanceId, KubeletPath, VolumeId};
+    use ebs_csi_wire::{HeldVolume, KubeletPath, VolumeId};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("helper.sock");
     let scripted = ScriptedHelper::start(&path, Greeting::Usual);
@@ -202,7 +202,7 @@ async fn unresponsive_disk_does_not_block_other_statistics() {
     ]);
     let address = format!("unix://{}", path.display()).parse().unwrap();
     let helper = Arc::new(Helper::new(address, Arc::new(Metrics::default())));
-    let collector = Collector::new(helper, InstanceId::parse(world::INSTANCE).unwrap());
+    let collector = Collector::new(helper, Arc::new(world::facts().into()));
     let page = collector.page().await;
     assert!(
         page.contains(&format!("volume_id=\"{well}\"}} 0")),

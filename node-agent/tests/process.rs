@@ -244,6 +244,59 @@ fn staged_volume() -> Act {
     }))
 }
 
+/// The agent is confined before kubelet has written the file, which kubelet does by switching a
+/// link.
+#[tokio::test]
+async fn node_info_is_unavailable_until_facts_appear() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let metadata = MetadataService::start(Behaviour::NoToken, &[]);
+    let _scripted = helper(dir.path());
+    let facts = dir.path().join("facts");
+    let tell = |version: &str, text: &str| {
+        let (data, link) = (facts.join(version), facts.join("..data"));
+        std::fs::create_dir_all(&data).unwrap();
+        std::fs::write(data.join("annotations"), text).unwrap();
+        let fresh = facts.join("..data_tmp");
+        std::os::unix::fs::symlink(version, &fresh).unwrap();
+        std::fs::rename(fresh, link).unwrap();
+    };
+    tell("..1", "ebs.csi.aws.com/draining=\"true\"\n");
+    let file = facts.join("annotations");
+    std::os::unix::fs::symlink("..data/annotations", &file).unwrap();
+    let file = format!("--node-facts-file={}", file.display());
+    let sources = "--metadata-sources=kubernetes,imds";
+    let arguments = [sources, "--node-facts-timeout=0", &file];
+    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
+    agent.answers().await;
+    let mut node = world::node(&agent.socket);
+    let asked = || world::timed(csi::NodeGetInfoRequest {}, Duration::from_secs(2));
+    let missing = node.node_get_info(asked()).await.unwrap_err();
+    assert_eq!(missing.code(), Code::Unavailable, "{missing}");
+    assert!(missing.message().contains("is not known"), "{missing}");
+    // Calls on volumes need no facts.
+    node.node_stage_volume(stage()).await.unwrap();
+    tell(
+        "..2",
+        "ebs.csi.aws.com/zone=\"eu-west-1a\"\nebs.csi.aws.com/instance-type=\"m5.large\"\n\
+         ebs.csi.aws.com/instance-id=\"i-0123456789abcdef0\"\n",
+    );
+    let info = node.node_get_info(csi::NodeGetInfoRequest {}).await;
+    let info = info.unwrap().into_inner();
+    assert_eq!(info.node_id, world::INSTANCE);
+    let topology = info.accessible_topology.unwrap();
+    assert_eq!(
+        topology.segments["topology.kubernetes.io/zone"],
+        "eu-west-1a"
+    );
+    assert!(agent.status().contains("Seccomp:\t2"));
+    let log = agent.log();
+    assert!(log.contains("NodeGetInfo is UNAVAILABLE until"), "{log}");
+    assert!(log.contains("this node"), "{log}");
+}
+
 /// The log names --node-facts-file and the hop limit, and no CSI socket remains.
 #[tokio::test]
 async fn missing_node_identity_exits_1_with_reason() {

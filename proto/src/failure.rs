@@ -49,6 +49,8 @@ pub enum Condition {
     BackendDown,
     /// The mount-helper does not answer.
     HelperDown,
+    /// A fact about the node that the answer needs is not known yet.
+    FactsUnknown,
     /// The caller's deadline has passed; the work continues.
     DeadlinePassed,
     /// This process does not offer the call.
@@ -63,7 +65,7 @@ pub enum Condition {
 
 impl Condition {
     /// Every condition, for tests that must cover all of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::MissingField,
         Self::InvalidField,
         Self::Unsupported,
@@ -83,6 +85,7 @@ impl Condition {
         Self::Throttled,
         Self::BackendDown,
         Self::HelperDown,
+        Self::FactsUnknown,
         Self::DeadlinePassed,
         Self::Unimplemented,
         Self::NotPermitted,

@@ -24,7 +24,9 @@ impl Condition {
             Self::AttachLimit | Self::QuotaExhausted | Self::NoCapacityInTopology => {
                 Code::ResourceExhausted
             }
-            Self::Throttled | Self::BackendDown | Self::HelperDown => Code::Unavailable,
+            Self::Throttled | Self::BackendDown | Self::HelperDown | Self::FactsUnknown => {
+                Code::Unavailable
+            }
             Self::DeadlinePassed => Code::DeadlineExceeded,
             Self::Unimplemented => Code::Unimplemented,
             Self::NotPermitted => Code::PermissionDenied,

@@ -157,7 +157,7 @@ fn spec_rows(spec: &str) -> BTreeSet<(String, String, String)> {
 /// Sidecars and kubelet repeat a call after such a condition. After any other condition they assume
 /// that the call had no effect.
 #[test]
-fn exactly_9_conditions_may_be_in_progress() {
+fn exactly_10_conditions_may_be_in_progress() {
     let may: Vec<_> = Condition::ALL
         .into_iter()
         .filter(|c| c.may_be_in_progress())
@@ -174,6 +174,7 @@ fn exactly_9_conditions_may_be_in_progress() {
             Throttled,
             BackendDown,
             HelperDown,
+            FactsUnknown,
             DeadlinePassed
         ]
     );

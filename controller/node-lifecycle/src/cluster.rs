@@ -1,22 +1,27 @@
 //! The relevant parts of Kubernetes' objects.
 
+mod agent_pod;
 mod attachment;
 mod csi_node;
 mod joined_texts;
 mod lease;
 mod lease_age;
 mod node;
+mod node_fact;
 mod object;
 mod object_table;
 mod pod;
 mod tables;
 mod volume;
 
+pub(crate) use agent_pod::DRAINING;
+pub use agent_pod::{AGENT_PODS, SeenAgentPod};
 pub(crate) use attachment::{NUDGE, Order, RefusedDetach, SeenAttachment};
 pub(crate) use csi_node::SeenCsiNode;
 pub(crate) use lease::SeenLease;
 pub use lease_age::LeaseAges;
 pub(crate) use node::{OPT_OUT, OUT_OF_SERVICE, OWNER, RETURN, STARTUP, SeenNode};
+pub(crate) use node_fact::{FACTS, NodeFact};
 pub use object::Retained;
 pub(crate) use object::{Meta, Object, Watched, key_of};
 pub use object_table::{Table, TableRow, follow};

@@ -102,7 +102,7 @@ impl Retries {
         let all = self.tables.refused();
         self.metrics.refused(&all, Timestamp::now());
         self.teller.keep_only(|about| match about {
-            EventSubject::Node { .. } => true,
+            EventSubject::Node { .. } | EventSubject::Pod { .. } => true,
             EventSubject::Attachment { name, .. } => {
                 all.iter().any(|refused| refused.name == *name)
             }

@@ -28,6 +28,15 @@ pub enum EventSubject {
         /// The Node object's uid; empty when the object is gone.
         uid: String,
     },
+    /// A pod.
+    Pod {
+        /// The pod's namespace.
+        namespace: String,
+        /// The pod's name.
+        name: String,
+        /// The pod's uid.
+        uid: String,
+    },
     /// A VolumeAttachment.
     Attachment {
         /// The attachment's name.
@@ -41,15 +50,21 @@ impl EventSubject {
     const fn parts(&self) -> (&'static str, &'static str, &String, &String) {
         match self {
             Self::Node { name, uid } => ("v1", "Node", name, uid),
+            Self::Pod { name, uid, .. } => ("v1", "Pod", name, uid),
             Self::Attachment { name, uid } => ("storage.k8s.io/v1", "VolumeAttachment", name, uid),
         }
     }
 
     fn reference(&self) -> ObjectReference {
         let (version, kind, name, uid) = self.parts();
+        let namespace = match self {
+            Self::Pod { namespace, .. } => Some(namespace.clone()),
+            Self::Node { .. } | Self::Attachment { .. } => None,
+        };
         ObjectReference {
             api_version: Some(version.to_owned()),
             kind: Some(kind.to_owned()),
+            namespace,
             name: Some(name.clone()),
             uid: Some(uid.clone()),
             ..ObjectReference::default()
@@ -82,6 +97,8 @@ pub enum EventReason {
     Refused,
     /// A person ordered the detach without evidence.
     GlassBroken,
+    /// The node-agent's pod lacks a fact about its node, and nobody can tell it.
+    FactsUnknown,
 }
 
 impl EventReason {
@@ -98,6 +115,15 @@ impl EventReason {
             Self::FenceFailed => "FenceFailed",
             Self::Refused => "SafeDetachRefused",
             Self::GlassBroken => "BreakGlassUsed",
+            Self::FactsUnknown => "NodeFactsUnknown",
+        }
+    }
+
+    /// Returns what this process was doing.
+    const fn action(self) -> &'static str {
+        match self {
+            Self::FactsUnknown => "Onboarding",
+            _ => "Failover",
         }
     }
 
@@ -105,7 +131,7 @@ impl EventReason {
     const fn lasts(self) -> bool {
         matches!(
             self,
-            Self::Unproven | Self::Held | Self::FenceHeld | Self::Refused
+            Self::Unproven | Self::Held | Self::FenceHeld | Self::Refused | Self::FactsUnknown
         )
     }
 
@@ -118,7 +144,8 @@ impl EventReason {
             | Self::Fenced
             | Self::FenceFailed
             | Self::Refused
-            | Self::GlassBroken => EventType::Warning,
+            | Self::GlassBroken
+            | Self::FactsUnknown => EventType::Warning,
             Self::TaintRemoved | Self::FailedOver | Self::FenceSucceeded => EventType::Normal,
         }
     }
@@ -174,7 +201,7 @@ impl EventSender {
             type_: tale.kind(),
             reason: tale.reason().to_owned(),
             note: Some(note.clone()),
-            action: "Failover".to_owned(),
+            action: tale.action().to_owned(),
             secondary: None,
         };
         let crowded = tale.lasts() && self.events.capacity() <= KEPT_FREE;
@@ -182,7 +209,7 @@ impl EventSender {
             tracing::debug!(kind, name, reason = tale.reason(), "no place for the event");
             return;
         }
-        tracing::info!(kind, name, reason = tale.reason(), note, "failover");
+        tracing::info!(kind, name, reason = tale.reason(), note, "event");
         last.insert(key, (about, tale, note));
     }
 

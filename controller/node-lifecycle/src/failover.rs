@@ -107,8 +107,8 @@ impl Failover {
         let mut suspects = self.tables.suspects();
         self.teller.keep_only(|about| match about {
             EventSubject::Node { name, .. } => suspects.iter().any(|suspect| suspect.name == *name),
-            // The retries report on attachments.
-            EventSubject::Attachment { .. } => true,
+            // The retries report on attachments, onboarding on pods.
+            EventSubject::Attachment { .. } | EventSubject::Pod { .. } => true,
         });
         let now = Instant::now();
         let lost = suspects.iter().filter(|suspect| suspect.is_lost());

@@ -60,12 +60,12 @@ pub enum Fence {
     Terminate,
 }
 
-/// Whether nodes that join are made ready for pods.
+/// Whether something is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Onboarding {
-    /// The startup taint goes once the driver is registered there.
+pub enum Switch {
+    /// It is done.
     On,
-    /// Somebody else takes it off.
+    /// It is left alone.
     Off,
 }
 
@@ -118,8 +118,19 @@ struct Flags {
     fence_after_seconds: u32,
     /// Whether the startup taint ebs.csi.aws.com/agent-not-ready is taken from nodes where the
     /// driver is ready.
-    #[arg(long, value_enum, default_value_t = Onboarding::On)]
-    onboarding: Onboarding,
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    onboarding: Switch,
+    /// Whether the facts about its node (zone, region, instance, type) that a node-agent's pod
+    /// lacks are written to the pod, as annotations.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    node_facts: Switch,
+    /// Whether the annotation ebs.csi.aws.com/draining of a node-agent's pod follows the taints by
+    /// which its node is drained.
+    #[arg(long, value_enum, default_value_t = Switch::On)]
+    drain_annotation: Switch,
+    /// Namespaces of the node-agents' pods; unset: that of --namespace.
+    #[arg(long, value_name = "NAMESPACE,...", value_delimiter = ',')]
+    node_namespaces: Vec<String>,
     /// Namespace of the leader election's lease and of the kill switch.
     #[arg(long, env = "POD_NAMESPACE", default_value = "kube-system")]
     namespace: String,
@@ -160,7 +171,13 @@ pub struct Config {
     /// How long the node must have been lost before.
     pub fence_after: Duration,
     /// Whether the startup taint is removed.
-    pub onboarding: Onboarding,
+    pub onboarding: Switch,
+    /// Whether node-agents' pods get missing facts about their nodes.
+    pub node_facts: Switch,
+    /// Whether node-agents' pods are told of drains.
+    pub drain_annotation: Switch,
+    /// The namespaces of the node-agents' pods.
+    pub node_namespaces: Vec<String>,
     /// The namespace of the Lease and of the kill switch.
     pub namespace: String,
     /// This process's name among its replicas.
@@ -238,6 +255,16 @@ impl Config {
             fence_when: flags.fence_when.condition(),
             fence_after: Duration::from_secs(flags.fence_after_seconds.into()),
             onboarding: flags.onboarding,
+            node_facts: flags.node_facts,
+            drain_annotation: flags.drain_annotation,
+            node_namespaces: match flags.node_namespaces {
+                none if none.is_empty() => vec![flags.namespace.clone()],
+                mut some => {
+                    some.sort();
+                    some.dedup();
+                    some
+                }
+            },
             namespace: flags.namespace,
             identity,
             lease: Duration::from_secs(flags.lease_duration_seconds.into()),
@@ -284,11 +311,18 @@ mod tests {
         let config = read(&[]).unwrap();
         assert_eq!(config.failover, Failover::ProveFirst);
         assert_eq!(config.http, None);
-        assert_eq!(config.onboarding, Onboarding::On);
+        assert_eq!(config.onboarding, Switch::On);
         assert_eq!(config.fence, Fence::Off);
         assert_eq!(config.fence_when, FenceWhen::Impaired);
         assert_eq!(config.fence_after, Duration::from_secs(300));
         assert_eq!(config.lease, Duration::from_secs(15));
+    }
+
+    #[test]
+    fn node_namespaces_default_to_own_namespace() {
+        assert_eq!(read(&["--namespace=x"]).unwrap().node_namespaces, ["x"]);
+        let given = read(&["--namespace=x", "--node-namespaces=b,a,b"]).unwrap();
+        assert_eq!(given.node_namespaces, ["a", "b"]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub mod failover;
 pub mod flags;
 pub mod leader;
 pub mod metrics;
-mod onboarding;
+pub mod onboarding;
 pub mod preflight;
 pub mod process;
 mod unidentified_nodes;

@@ -44,6 +44,8 @@ pub struct Metrics {
     registry: Registry,
     starting: Gauge,
     startup_taints: Family<Outcome, Counter>,
+    pods_annotated: Family<Outcome, Counter>,
+    pods_behind: Gauge,
     leads: Gauge,
     nodes: Family<OfPhase, Gauge>,
     held: Family<Why, Gauge>,
@@ -118,6 +120,17 @@ impl Default for Metrics {
             "taints_removed",
             "What became of taking the startup taint off, by result",
             Family::clone(&startup_taints),
+        );
+        let (pods_annotated, pods_behind) = (Family::default(), Gauge::default());
+        onboarding.register(
+            "pods_annotated",
+            "What became of writing node facts and drains to the node-agents' pods, by result",
+            Family::clone(&pods_annotated),
+        );
+        onboarding.register(
+            "pods_behind",
+            "Pods of node-agents that have lacked a fact or a change of a drain for 30 s; of the leader",
+            Gauge::clone(&pods_behind),
         );
         let registry = all.sub_registry_with_prefix("aws_ebs_csi_safe_detach");
         let (leads, nodes, held) = (Gauge::default(), Family::default(), Family::default());
@@ -211,6 +224,8 @@ impl Default for Metrics {
             registry: all,
             starting,
             startup_taints,
+            pods_annotated,
+            pods_behind,
             leads,
             nodes,
             held,
@@ -240,6 +255,7 @@ impl Default for Metrics {
         }
         for result in ["done", "overtaken", "failed"] {
             let _ = metrics.startup_taints.get_or_create(&Outcome { result });
+            let _ = metrics.pods_annotated.get_or_create(&Outcome { result });
         }
         for result in ["answered", "failed"] {
             let _ = metrics.rounds.get_or_create(&Outcome { result });
@@ -359,6 +375,17 @@ impl Metrics {
     /// Counts the result of removing a startup taint.
     pub fn startup_taint(&self, result: &'static str) {
         self.startup_taints.get_or_create(&Outcome { result }).inc();
+    }
+
+    /// Counts the result of annotating a node-agent's pod.
+    pub fn pod_annotated(&self, result: &'static str) {
+        self.pods_annotated.get_or_create(&Outcome { result }).inc();
+    }
+
+    /// Sets the number of pods that have lacked something for long.
+    pub fn pods_behind(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.pods_behind.set(count);
     }
 
     /// Sets the number of nodes whose instance is unknown.

@@ -1,5 +1,6 @@
 //! Nodes that have just joined: the startup taint keeps pods away until the driver can serve them;
-//! this module then removes the taint.
+//! this module then removes the taint. [`agent_annotations`] tells the node-agents about their
+//! nodes.
 //!
 //! The work is level-triggered and never ends: a taint that is set again is removed again. It
 //! depends neither on safe detach nor on failover's kill switch.
@@ -16,6 +17,8 @@ use crate::act::Done;
 use crate::cluster::{STARTUP, Tables};
 use crate::leader::Leader;
 use crate::metrics::Metrics;
+
+pub mod agent_annotations;
 
 /// Pause between two looks, which cost nothing while no node has the taint.
 const EVERY: Duration = Duration::from_secs(1);

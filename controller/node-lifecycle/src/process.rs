@@ -12,17 +12,20 @@ use kube::{Api, Client, Config as ApiConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cluster::{LeaseAges, Retained, Table, TableRow, Tables, follow};
+use crate::cluster::{
+    AGENT_PODS, LeaseAges, Retained, SeenAgentPod, Table, TableRow, Tables, follow,
+};
 use crate::controller_client::kubelet_reports::KubeletReports;
 use crate::controller_client::{Controller, override_orders};
 use crate::detach_retries::Retries;
 use crate::events::EventSender;
 use crate::failover::{FRESH, Failover, Fencing, Lost};
-use crate::flags::{Config, VERSION};
+use crate::flags::{Config, Switch, VERSION};
 use crate::leader::Leader;
 use crate::metrics::{Metrics, http_endpoint};
 use crate::onboarding::Onboarding;
-use crate::{flags, unidentified_nodes};
+use crate::onboarding::agent_annotations::{AgentAnnotations, Kept};
+use crate::unidentified_nodes;
 
 pub mod confinement;
 pub mod kubeconfig;
@@ -115,23 +118,47 @@ pub async fn run(
     always("a watch", when_needed(watch(&client, &tables.attachments)));
     let running = Arc::clone(&leader);
     let election: Task = Box::pin(async move { running.run().await });
-    match config.onboarding {
-        flags::Onboarding::On => {
-            let onboarding = Onboarding {
-                client: client.clone(),
-                tables: Arc::clone(&tables),
-                leader: Arc::clone(&leader),
-                metrics: Arc::clone(&metrics),
-                tried: HashMap::new(),
-            };
-            always("leader election", election);
-            always("onboarding", Box::pin(onboarding.run()));
-        }
-        flags::Onboarding::Off => always("leader election", when_needed(election)),
-    }
     let (teller, telling) = EventSender::new(client.clone(), config.identity);
     let teller = Arc::new(teller);
     always("the events", Box::pin(telling.run()));
+    let annotates = [config.node_facts, config.drain_annotation].contains(&Switch::On);
+    match config.onboarding {
+        Switch::Off if !annotates => always("leader election", when_needed(election)),
+        _ => always("leader election", election),
+    }
+    if config.onboarding == Switch::On {
+        let onboarding = Onboarding {
+            client: client.clone(),
+            tables: Arc::clone(&tables),
+            leader: Arc::clone(&leader),
+            metrics: Arc::clone(&metrics),
+            tried: HashMap::new(),
+        };
+        always("onboarding", Box::pin(onboarding.run()));
+    }
+    if annotates {
+        let mut pods = Vec::new();
+        for namespace in &config.node_namespaces {
+            let table = Arc::new(Table::<SeenAgentPod>::default());
+            let api = Api::namespaced(client.clone(), namespace);
+            let following = follow(api, AGENT_PODS, Arc::clone(&table));
+            always("a watch", Box::pin(following));
+            pods.push(table);
+        }
+        let annotations = AgentAnnotations::new(
+            client.clone(),
+            Arc::clone(&tables),
+            pods,
+            Kept {
+                facts: config.node_facts == Switch::On,
+                draining: config.drain_annotation == Switch::On,
+            },
+            Arc::clone(&leader),
+            Arc::clone(&metrics),
+            Arc::clone(&teller),
+        );
+        always("the annotations", Box::pin(annotations.run()));
+    }
     let orders = override_orders::run(
         Arc::clone(&tables),
         controller.clone(),
@@ -226,7 +253,7 @@ fn watch<T>(client: &Client, table: &Arc<Table<T>>) -> Task
 where
     T: Retained + TableRow + fmt::Debug + Send + Sync + 'static,
 {
-    Box::pin(follow(Api::all(client.clone()), Arc::clone(table)))
+    Box::pin(follow(Api::all(client.clone()), "", Arc::clone(table)))
 }
 
 /// Creates a client of the API server.

@@ -31,16 +31,48 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* Below Kubernetes 1.35 no pod has its node's labels: waiting for them would only delay
-       instance metadata. */ -}}
+{{- /* Whether node-lifecycle keeps annotations of the nodes' pods: a list of the root and the value of
+       onboarding. Without the admission policy its right to patch pods would extend to every field
+       of every pod of the namespace, so there is no such right then. */ -}}
+{{- define "ebs.annotates" -}}
+{{- $values := (index . 0).Values -}}
+{{- if and $values.onboarding.enabled (index . 1) (include "ebs.hasPolicies" (index . 0)) (not $values.nodeComponentOnly) -}}yes{{- end -}}
+{{- end -}}
+
+{{- define "ebs.annotatesFacts" -}}
+{{- include "ebs.annotates" (list . (.Values.onboarding.nodeFacts | default dict).labels) -}}
+{{- end -}}
+
+{{- define "ebs.annotatesDrains" -}}
+{{- include "ebs.annotates" (list . .Values.onboarding.drain) -}}
+{{- end -}}
+
+{{- define "ebs.hasPolicies" -}}
+{{- if and .Values.admissionPolicies.enabled (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) -}}yes{{- end -}}
+{{- end -}}
+
+{{- /* The namespaces of the DaemonSets, as a list. */ -}}
+{{- define "ebs.nodeNamespaces" -}}
+{{- $all := list -}}
+{{- range $_, $node := include "ebs.nodes" . | fromYaml -}}
+  {{- $all = append $all ($node.namespaceOverride | default $.Release.Namespace) -}}
+{{- end -}}
+{{- $all | uniq | sortAlpha | toYaml -}}
+{{- end -}}
+
+{{- /* The agent serves without facts, too, but asks instance metadata before it serves. Below
+       Kubernetes 1.35 no pod has its node's labels: where nobody writes annotations either, waiting
+       would only delay instance metadata. */ -}}
 {{- define "ebs.factsTimeout" -}}
 {{- $node := .node -}}
+{{- $copied := semverCompare ">=1.35.0-0" .root.Capabilities.KubeVersion.Version -}}
+{{- $written := or (include "ebs.annotatesFacts" .root) .root.Values.nodeComponentOnly -}}
 {{- if not (kindIs "invalid" $node.agent.factsTimeout) -}}
   {{- int $node.agent.factsTimeout -}}
-{{- else if and (semverCompare "<1.35.0-0" .root.Capabilities.KubeVersion.Version) (contains "imds" ($node.metadataSources | default "imds")) -}}
-  2
+{{- else if or $copied $written -}}
+  10
 {{- else -}}
-  60
+  2
 {{- end -}}
 {{- end -}}
 
@@ -97,6 +129,8 @@ spec:
     metadata:
       labels:
         {{- include "ebs.podLabels" (dict "root" $root "app" $name "labels" $node.podLabels) | nindent 8 }}
+        # By this node-lifecycle finds the pods whose annotations it keeps.
+        ebs.csi.aws.com/component: node-agent
       {{- with $node.podAnnotations }}
       annotations:
         {{- tpl (toYaml .) $root | nindent 8 }}
@@ -286,7 +320,7 @@ spec:
         # What the helper remembers of disks without a serial lies there, too.
         - name: helper-socket
           hostPath: {path: {{ $node.helper.socketDirectory }}, type: DirectoryOrCreate}
-        # What Kubernetes and the driver's controller say about the node, on the agent's own pod.
+        # What Kubernetes and node-lifecycle say about the node, on the agent's own pod.
         - name: facts
           downwardAPI:
             items:

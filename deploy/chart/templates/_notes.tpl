@@ -17,7 +17,7 @@
   {{- if not $keeps -}}{{- $notes = append $notes (printf "controller.env %s has no effect: the controller keeps only variables that begin with %s." $name (join ", " $kept)) -}}{{- end -}}
 {{- end -}}
 {{- if $values.nodeComponentOnly -}}
-  {{- $notes = append $notes "nodeComponentOnly: a controller has to be installed beside it; startup taints stay on the nodes." -}}
+  {{- $notes = append $notes "nodeComponentOnly: a controller has to be installed beside it; without one startup taints stay on the nodes, and node facts come from the pods' own labels or from instance metadata." -}}
   {{- if or $values.storageClasses $values.volumeSnapshotClasses $values.volumeAttributesClasses $values.defaultStorageClass.enabled -}}
     {{- $notes = append $notes "nodeComponentOnly: classes are left out, since the release with the controller has them." -}}
   {{- end -}}
@@ -27,6 +27,9 @@
 {{- end -}}
 {{- if and $values.prometheusRule.enabled (not (include "ebs.hasMonitors" .)) -}}
   {{- $notes = append $notes "prometheusRule is left out: the cluster has no PrometheusRule definition." -}}
+{{- end -}}
+{{- if and $values.onboarding.enabled (not $values.nodeComponentOnly) (not (include "ebs.hasPolicies" .)) (or ($values.onboarding.nodeFacts).labels $values.onboarding.drain) -}}
+  {{- $notes = append $notes "onboarding.nodeFacts and onboarding.drain have no effect without admissionPolicies (Kubernetes 1.30): the right to annotate the nodes' pods would extend to every pod of their namespace. Nodes learn their zone from Kubernetes 1.35 or from instance metadata; preStop hooks do not wait." -}}
 {{- end -}}
 {{- range $key := list "livenessProbe" "nodeDriverRegistrar" -}}
   {{- if get $values.sidecars $key -}}{{- $notes = append $notes (printf "sidecars.%s has no effect: the processes answer probes and register with kubelet by themselves." $key) -}}{{- end -}}

@@ -10,6 +10,27 @@ use ebs_csi_wire::InstanceId;
 /// Where the kernel shows the strings.
 pub(crate) const DIRECTORY: &str = "/sys/devices/virtual/dmi/id";
 
+/// What the firmware reports of the machine. The kernel shows it until the next boot, so that one
+/// read is enough.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Machine {
+    /// The instance.
+    pub(crate) instance: Option<InstanceId>,
+    /// The instance type.
+    pub(crate) instance_type: Option<String>,
+}
+
+impl Machine {
+    /// Reads what the kernel shows in this directory.
+    #[must_use]
+    pub(crate) fn read(directory: &Path) -> Self {
+        Self {
+            instance: instance(directory),
+            instance_type: instance_type(directory),
+        }
+    }
+}
+
 /// Returns the instance id, where the firmware reports one.
 #[must_use]
 pub(crate) fn instance(directory: &Path) -> Option<InstanceId> {

@@ -12,12 +12,17 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_wire::InstanceId;
 
-use super::{NodeFacts, Outpost, Source, dmi, topology};
+use super::dmi::{self, Machine};
+use super::{NodeFacts, Outpost, Source, topology};
 
 /// Annotation: the instance, for machines whose firmware does not report it.
 pub(crate) const INSTANCE: &str = "ebs.csi.aws.com/instance-id";
 /// Annotation: the zone, where no topology label is copied.
 pub(crate) const ZONE: &str = "ebs.csi.aws.com/zone";
+/// Annotation: the region, where no topology label is copied.
+const REGION_TOLD: &str = "ebs.csi.aws.com/region";
+/// Annotation: the instance type, for machines whose firmware does not report it.
+const INSTANCE_TYPE_TOLD: &str = "ebs.csi.aws.com/instance-type";
 /// Annotation: number of attached network interfaces.
 pub(crate) const NETWORK_INTERFACES: &str = "ebs.csi.aws.com/enis-count";
 /// Annotation: number of EBS volumes that the driver did not attach, without the root volume.
@@ -38,16 +43,16 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) enum Lack {
     /// Neither DMI nor a file has the fact.
     #[error(
-        "{what} is not known: the firmware does not say it, and no node facts file has {key} (looked for {} s)",
-        .waited.as_secs()
+        "{what} is not known: the firmware does not say it, and the node facts files (labels and annotations of \
+         this pod) have neither {key} nor {annotation}"
     )]
     Fact {
         /// The missing fact.
         what: &'static str,
-        /// The key that would provide it.
+        /// The label that would provide it.
         key: &'static str,
-        /// How long the process waited for the files.
-        waited: Duration,
+        /// The annotation that would provide it.
+        annotation: &'static str,
     },
     /// The firmware and a file contradict each other.
     #[error(
@@ -74,10 +79,9 @@ pub(crate) enum Lack {
 /// # Errors
 /// [`Lack`] with the fact that was still missing.
 pub(crate) fn read(dmi: &Path, files: &[PathBuf], patience: Duration) -> Result<NodeFacts, Lack> {
-    let started = Instant::now();
+    let (started, machine) = (Instant::now(), Machine::read(dmi));
     loop {
-        let entries = entries(files);
-        match facts(dmi, &entries, patience) {
+        match facts(&machine, &entries(files)) {
             Err(lack @ Lack::Fact { .. }) => {
                 let left = patience.saturating_sub(started.elapsed());
                 if files.is_empty() || left.is_zero() {
@@ -102,31 +106,41 @@ pub(crate) fn entries(files: &[PathBuf]) -> HashMap<String, String> {
     all
 }
 
-fn facts(
-    dmi: &Path,
+/// Returns the facts from the firmware and the entries.
+///
+/// # Errors
+/// [`Lack`] with the first missing or contradictory fact.
+pub(crate) fn facts(
+    machine: &Machine,
     entries: &HashMap<String, String>,
-    waited: Duration,
 ) -> Result<NodeFacts, Lack> {
     let given = |key: &str| entries.get(key).filter(|value| !value.is_empty()).cloned();
-    let lack = |what, key| Lack::Fact { what, key, waited };
-    let instance = match (dmi::instance(dmi), given(INSTANCE)) {
+    let lack = |what, key, annotation| Lack::Fact {
+        what,
+        key,
+        annotation,
+    };
+    let instance = match (machine.instance.clone(), given(INSTANCE)) {
         (Some(firmware), Some(file)) if firmware.as_str() != file => {
             return Err(Lack::OtherNode { firmware, file });
         }
         (Some(firmware), _) => firmware,
         (None, file) => file
             .and_then(|id| InstanceId::parse(&id).ok())
-            .ok_or_else(|| lack("the instance id", INSTANCE))?,
+            .ok_or_else(|| lack("the instance id", "a label for it", INSTANCE))?,
     };
-    let instance_type = dmi::instance_type(dmi)
+    let instance_type = machine
+        .instance_type
+        .clone()
         .or_else(|| {
-            given(INSTANCE_TYPE).map(|name| name.strip_prefix("ml.").unwrap_or(&name).to_owned())
+            let name = given(INSTANCE_TYPE).or_else(|| given(INSTANCE_TYPE_TOLD))?;
+            Some(name.strip_prefix("ml.").unwrap_or(&name).to_owned())
         })
         .filter(|name| dmi::is_instance_type(name))
-        .ok_or_else(|| lack("the instance type", INSTANCE_TYPE))?;
+        .ok_or_else(|| lack("the instance type", INSTANCE_TYPE, INSTANCE_TYPE_TOLD))?;
     let zone = given(topology::ZONE)
         .or_else(|| given(ZONE))
-        .ok_or_else(|| lack("the zone", topology::ZONE))?;
+        .ok_or_else(|| lack("the zone", topology::ZONE, ZONE))?;
     let number = |key: &'static str| match given(key) {
         None => Ok(None),
         Some(text) => match text.parse::<u32>() {
@@ -152,7 +166,7 @@ fn facts(
         instance,
         instance_type,
         zone,
-        region: given(REGION),
+        region: given(REGION).or_else(|| given(REGION_TOLD)),
         network_interfaces: number(NETWORK_INTERFACES)?.unwrap_or(1),
         other_volumes: number(OTHER_VOLUMES)?.unwrap_or(0),
         outpost,
@@ -223,6 +237,19 @@ mod tests {
         assert_eq!(facts.other_volumes, 0);
         assert_eq!(facts.region.as_deref(), Some("eu-central-1"));
         assert_eq!(facts.source, Source::Kubernetes);
+    }
+
+    /// A node-lifecycle that writes all facts uses annotations alone.
+    #[test]
+    fn annotations_suffice_without_labels_and_dmi() {
+        let text = WHOLE
+            .replace("topology.kubernetes.io/", "ebs.csi.aws.com/")
+            .replace("node.kubernetes.io/", "ebs.csi.aws.com/");
+        let (dir, files) = write(&text);
+        let facts = read(dir.path(), &files, Duration::ZERO).unwrap();
+        assert_eq!(facts.zone, "eu-central-1b");
+        assert_eq!(facts.instance_type, "m5.large");
+        assert_eq!(facts.region.as_deref(), Some("eu-central-1"));
     }
 
     #[test]

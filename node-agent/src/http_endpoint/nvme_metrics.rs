@@ -6,10 +6,11 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ebs_csi_wire::{InstanceId, Refusal, VolumeId};
+use ebs_csi_wire::{Refusal, VolumeId};
 use tokio::sync::Mutex;
 
 use crate::deadline::Deadline;
+use crate::facts::live_facts::LiveFacts;
 use crate::helper::{Helper, HelperError};
 
 mod log_page;
@@ -32,7 +33,7 @@ const BOUNDS: [f64; 13] = [
 #[derive(Debug)]
 pub struct Collector {
     helper: Arc<Helper>,
-    instance: InstanceId,
+    facts: Arc<LiveFacts>,
     state: Mutex<State>,
 }
 
@@ -47,19 +48,22 @@ struct State {
 }
 
 impl Collector {
-    /// Creates a collector for the volumes that the helper holds on this instance.
+    /// Creates a collector for the volumes that the helper holds on the instance of these facts.
     #[must_use]
-    pub fn new(helper: Arc<Helper>, instance: InstanceId) -> Self {
+    pub fn new(helper: Arc<Helper>, facts: Arc<LiveFacts>) -> Self {
         Self {
             helper,
-            instance,
+            facts,
             state: Mutex::default(),
         }
     }
 
     /// Returns the lines of the page: each volume that is staged or published here, and statistics
-    /// about the collection.
+    /// about the collection. Empty until the instance, which is a label of each line, is known.
     pub async fn page(&self) -> String {
+        let Some(instance) = self.facts.instance() else {
+            return String::new();
+        };
         let mut state = self.state.lock().await;
         if state.at.is_some_and(|at| at.elapsed() < FRESH) {
             return state.page.clone();
@@ -75,8 +79,8 @@ impl Collector {
         }
         let mut page = String::new();
         // Writing to a String cannot fail.
-        let _ = write_volumes(&mut page, self.instance.as_str(), &volumes);
-        let _ = state.write(&mut page, self.instance.as_str());
+        let _ = write_volumes(&mut page, instance.as_str(), &volumes);
+        let _ = state.write(&mut page, instance.as_str());
         state.page.clone_from(&page);
         state.at = Some(Instant::now());
         page

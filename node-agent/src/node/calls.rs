@@ -12,7 +12,7 @@ use super::queue::{Queue, Turn};
 use super::{Options, usage};
 use crate::attach_limit::Attachments;
 use crate::deadline::Deadline;
-use crate::facts::NodeFacts;
+use crate::facts::live_facts::LiveFacts;
 use crate::helper::call_failure::{NodeCall, failure};
 use crate::helper::{Helper, HelperError};
 use crate::metrics::Metrics;
@@ -21,7 +21,7 @@ use crate::request::{self, Handle, Staging, VolumeAtPath};
 /// The state that the calls need.
 #[derive(Debug)]
 pub(super) struct Calls {
-    pub(super) facts: NodeFacts,
+    pub(super) facts: Arc<LiveFacts>,
     pub(super) options: Options,
     pub(super) attachments: Attachments,
     pub(super) helper: Arc<Helper>,

@@ -98,7 +98,8 @@ pub struct Serve {
     /// File with the labels and annotations of the node-agent's pod; may be given several times.
     #[arg(long, value_name = "FILE")]
     pub node_facts_file: Vec<PathBuf>,
-    /// How long to wait until the node facts files say enough, in seconds.
+    /// Seconds that the node facts files have to say enough, before the next source is asked or the
+    /// agent serves without facts.
     #[arg(long, default_value_t = 60)]
     pub node_facts_timeout: u64,
     /// Volumes that the node takes, whatever its instance type says; -1 leaves it to the type.

@@ -68,7 +68,7 @@ impl World {
         let sysfs = Attachments::new(dir.path().join("sys"));
         let standing = Arc::new(RegistrationState::elsewhere(Arc::clone(&metrics)));
         let node = Node::new(
-            facts(),
+            Arc::new(facts().into()),
             options,
             sysfs,
             Arc::new(client),

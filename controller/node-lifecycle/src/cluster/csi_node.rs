@@ -90,7 +90,8 @@ impl SeenCsiNode {
         self.counted && self.is_of(node_uid)
     }
 
-    fn is_of(&self, node_uid: &str) -> bool {
+    /// Returns whether the driver is registered at the Node with this uid.
+    pub fn is_of(&self, node_uid: &str) -> bool {
         !node_uid.is_empty() && self.texts.get(NODE_UID) == node_uid
     }
 }

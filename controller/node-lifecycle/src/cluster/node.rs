@@ -1,12 +1,13 @@
 //! Nodes.
 
 use ebs_csi_safe_detach::lifecycle::{Node, OutOfService, Readiness, Return};
-use ebs_csi_wire::InstanceId;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt;
 use serde::Deserialize;
 
+use super::joined_texts::Texts;
+use super::node_fact::{FACTS, NodeFact, instance_text};
 use super::object_table::TableRow;
 use super::{Meta, Object, Retained};
 
@@ -19,6 +20,14 @@ pub(crate) const OWNER: &str = "ebs-safe-detach";
 pub(crate) const RETURN: &str = "ebs.csi.aws.com/out-of-service";
 /// The key of the taint that keeps pods from a node until the driver is ready there.
 pub(crate) const STARTUP: &str = "ebs.csi.aws.com/agent-not-ready";
+/// The keys of the taints of a node that is to be emptied: those on which the Go driver's pre-stop
+/// hook waits for the node's volumes.
+const DRAIN: [&str; 4] = [
+    "node.kubernetes.io/unschedulable",
+    "ToBeDeletedByClusterAutoscaler",
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+];
 /// Label of a node, or annotation of a pod, that failover must leave alone (`failover=off`).
 pub(crate) const OPT_OUT: &str = "ebs.csi.aws.com/failover";
 
@@ -40,6 +49,9 @@ pub struct SeenNode {
     pub nameless: bool,
     /// The node has the startup taint.
     pub starting: bool,
+    /// The node has a taint of [`DRAIN`].
+    pub draining: bool,
+    facts: Texts<{ FACTS.len() }>,
     /// When the driver's taint was set, by the clock of the process that set it.
     pub tainted: Option<Timestamp>,
 }
@@ -121,6 +133,16 @@ impl SeenNode {
                 // Only a process that has watched the node for that long knows.
                 lost_for_long: false,
             },
+            draining: spec
+                .taints
+                .iter()
+                .any(|taint| DRAIN.contains(&taint.key.as_str())),
+            facts: Texts::new(FACTS.map(|fact| {
+                fact.of_node(
+                    &meta.labels,
+                    spec.provider_id.as_deref().unwrap_or_default(),
+                )
+            })),
             starting: spec.taints.iter().any(|taint| taint.key == STARTUP),
             nameless: spec.provider_id.as_ref().is_none_or(String::is_empty),
             tainted: spec
@@ -131,6 +153,11 @@ impl SeenNode {
             name: meta.name,
             uid: meta.uid,
         }
+    }
+
+    /// Returns a fact about the node for its node-agent; empty when the Node does not have it.
+    pub(crate) fn fact(&self, fact: NodeFact) -> &str {
+        self.facts.get(fact as usize)
     }
 
     /// Reads a complete Node object.
@@ -170,9 +197,8 @@ impl SeenNode {
 
 /// Returns the instance of a provider id (`aws:///us-east-1a/i-0123456789abcdef0`).
 pub(crate) fn instance_of(provider_id: &str) -> Option<String> {
-    let path = provider_id.strip_prefix("aws://")?;
-    let id = path.rsplit('/').next()?;
-    id.parse::<InstanceId>().ok().map(|id| id.to_string())
+    let id = instance_text(provider_id);
+    (!id.is_empty()).then(|| id.to_owned())
 }
 
 fn is_ours(taint: &core::Taint) -> bool {
@@ -252,6 +278,23 @@ mod tests {
         for (number, (taints, annotations, want)) in rows.into_iter().enumerate() {
             assert_eq!(kind(seen(taints, annotations)), want, "row {number}");
         }
+    }
+
+    #[test]
+    fn each_drain_taint_marks_node_as_draining() {
+        let draining = |taints: serde_json::Value| {
+            let object = json!({"metadata": {"name": "n"}, "spec": {"taints": taints}});
+            let read = serde_json::from_value(object).expect("a node");
+            SeenNode::new(read).expect("it matters").draining
+        };
+        for key in DRAIN {
+            assert!(
+                draining(json!([{"key": key, "effect": "NoSchedule"}])),
+                "{key}"
+            );
+        }
+        assert!(!draining(json!([])));
+        assert!(!draining(json!([{"key": STARTUP, "effect": "NoExecute"}])));
     }
 
     #[test]

@@ -213,12 +213,16 @@ impl<T: TableRow> Rows<T> {
     }
 }
 
-/// Keeps the table in step with the API server's list and watch, for ever.
-pub async fn follow<T>(api: Api<Watched<T>>, table: Arc<Table<T>>)
+/// Keeps the table in step with the API server's list and watch of the objects with these labels
+/// (a selector; empty for all objects), for ever.
+pub async fn follow<T>(api: Api<Watched<T>>, labels: &str, table: Arc<Table<T>>)
 where
     T: Retained + TableRow + Debug + Send + Sync + 'static,
 {
-    let config = watcher::Config::default().page_size(PAGE);
+    let mut config = watcher::Config::default().page_size(PAGE);
+    if !labels.is_empty() {
+        config = config.labels(labels);
+    }
     let mut events = watcher(api, config).default_backoff().boxed();
     loop {
         match events.try_next().await {

@@ -33,7 +33,7 @@ mod reused_names;
 mod shared_volumes;
 mod unidentified_nodes;
 
-use installation::{manifest_pods, onboarding, permissions, preflight};
+use installation::{manifest_pods, node_facts, onboarding, permissions, preflight};
 
 /// The number of nodes in addition to those of the scenarios; with them the brake admits seven
 /// nodes.
@@ -138,6 +138,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
         partition::scenarios(world),
         unidentified_nodes::scenarios(world),
         onboarding::scenarios(world),
+        node_facts::scenarios(world),
         preflight::scenarios(world),
         manual_changes::scenarios(world),
         pods::scenarios(world),

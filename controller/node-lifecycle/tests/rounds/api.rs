@@ -18,6 +18,8 @@ pub(crate) struct Api {
     pub(crate) events: Vec<Value>,
     /// The number of requests by method and kind (`PATCH nodes`).
     asked: BTreeMap<String, usize>,
+    /// Patches of pods are refused.
+    pub(crate) forbidden: bool,
 }
 
 pub(crate) type Shared = Arc<Mutex<Api>>;
@@ -95,6 +97,23 @@ impl Api {
         );
     }
 
+    /// Adds the node-agent's pod on that node, with the zone that Kubernetes copies or without it.
+    pub(crate) fn agent_pod(&mut self, number: usize, copied: bool) {
+        let labels = match copied {
+            true => json!({"topology.kubernetes.io/zone": "us-east-1a"}),
+            false => json!({}),
+        };
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ebs-csi-node", "uid": "d", "controller": true}]);
+        self.put(
+            "/api/v1/namespaces/kube-system/pods",
+            json!({
+                "metadata": {"name": format!("ebs-csi-node-{number:04}"), "namespace": "kube-system", "uid": format!("pod-{number}"),
+                    "resourceVersion": "3", "labels": labels, "ownerReferences": owner},
+                "spec": {"nodeName": format!("node-{number:04}")},
+            }),
+        );
+    }
+
     /// Marks the attachment of that node's volume as being deleted, with a refused detach.
     pub(crate) fn refuse(&mut self, number: usize) {
         let path = format!("/apis/storage.k8s.io/v1/volumeattachments/csi-{number:04}");
@@ -107,6 +126,11 @@ impl Api {
     /// Returns how often a request (`PATCH nodes`) was made.
     pub(crate) fn asked(&self, what: &str) -> usize {
         self.asked.get(what).copied().unwrap_or(0)
+    }
+
+    /// Returns how many requests were made.
+    pub(crate) fn requests(&self) -> usize {
+        self.asked.values().sum()
     }
 
     pub(crate) fn forget(&mut self) {
@@ -148,6 +172,9 @@ impl Api {
                 .collect();
             let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": items});
             return (200, list);
+        }
+        if self.forbidden && method == Method::PATCH && path.contains("/pods/") {
+            return (403, failure(403, "Forbidden"));
         }
         match (method, self.objects.get(path)) {
             (&Method::GET | &Method::PATCH, Some(object)) => (200, object.clone()),

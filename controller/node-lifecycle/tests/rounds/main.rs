@@ -7,7 +7,9 @@ mod controller;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ebs_csi_node_lifecycle::cluster::{LeaseAges, Retained, Table, TableRow, Tables, follow};
+use ebs_csi_node_lifecycle::cluster::{
+    AGENT_PODS, LeaseAges, Retained, SeenAgentPod, Table, TableRow, Tables, follow,
+};
 use ebs_csi_node_lifecycle::controller_client::Controller as Client;
 use ebs_csi_node_lifecycle::controller_client::kubelet_reports::KubeletReports;
 use ebs_csi_node_lifecycle::detach_retries::Retries;
@@ -15,6 +17,7 @@ use ebs_csi_node_lifecycle::events::EventSender;
 use ebs_csi_node_lifecycle::failover::{Failover, Fencing, Lost};
 use ebs_csi_node_lifecycle::flags::Fence;
 use ebs_csi_node_lifecycle::leader::Leader;
+use ebs_csi_node_lifecycle::onboarding::agent_annotations::{AgentAnnotations, Kept};
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 
 use tokio::task::JoinHandle;
@@ -43,7 +46,7 @@ where
     T: Retained + TableRow + std::fmt::Debug + Send + Sync + 'static,
 {
     let api = kube::Api::all(client.clone());
-    tokio::spawn(follow(api, Arc::clone(table)));
+    tokio::spawn(follow(api, "", Arc::clone(table)));
 }
 
 /// Returns a process that leads and whose tables are complete; of `nodes`, the first `lost` are not
@@ -217,4 +220,64 @@ async fn node_without_provider_id_fails_over_by_csinode() {
         let api = lock(&world.api);
         assert_eq!(api.asked("PATCH nodes"), tainted, "{owner}");
     }
+}
+
+/// Returns the task for the pods of the node-agents, whose table is complete.
+async fn annotations_of(failover: &Failover) -> AgentAnnotations {
+    let table = Arc::new(Table::<SeenAgentPod>::default());
+    let pods = kube::Api::namespaced(failover.client.clone(), "kube-system");
+    tokio::spawn(follow(pods, AGENT_PODS, Arc::clone(&table)));
+    while !table.is_complete() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    AgentAnnotations::new(
+        failover.client.clone(),
+        Arc::clone(&failover.tables),
+        vec![table],
+        Kept {
+            facts: true,
+            draining: true,
+        },
+        Arc::clone(&failover.leader),
+        Arc::clone(&failover.metrics),
+        Arc::clone(&failover.teller),
+    )
+}
+
+/// The watch shows no patched pod here, so the second look must remember the first.
+#[tokio::test]
+async fn joined_node_without_zone_costs_1_patch() {
+    let api = Api::of(40, 0);
+    for number in 0..40 {
+        lock(&api).agent_pod(number, number >= 30);
+    }
+    let world = world_of(api, LONG).await;
+    let mut annotations = annotations_of(&world.failover).await;
+    lock(&world.api).forget();
+    annotations.look().await;
+    annotations.look().await;
+    let api = lock(&world.api);
+    assert_eq!(
+        api.asked("PATCH pods"),
+        30,
+        "none where the zone was copied"
+    );
+    assert_eq!(api.requests(), 30, "and nothing else is asked");
+}
+
+#[tokio::test]
+async fn refused_patch_is_counted_and_not_repeated() {
+    let api = Api::of(3, 0);
+    for number in 0..3 {
+        lock(&api).agent_pod(number, false);
+    }
+    lock(&api).forbidden = true;
+    let world = world_of(api, LONG).await;
+    let mut annotations = annotations_of(&world.failover).await;
+    annotations.look().await;
+    annotations.look().await;
+    assert_eq!(lock(&world.api).asked("PATCH pods"), 1);
+    let failed = "aws_ebs_csi_onboarding_pods_annotated_total{result=\"failed\"} 1";
+    let page = world.failover.metrics.page();
+    assert!(page.lines().any(|line| line == failed), "{page}");
 }

@@ -140,6 +140,9 @@ impl Testbed {
             .arg(format!("--http-endpoint=127.0.0.1:{http}"))
             .arg(format!("--query-interval-seconds={}", size.query_seconds))
             .arg("--identity=bench")
+            // This API server's watches ignore namespaces and labels: that of the node-agents' pods
+            // would deliver every pod a second time.
+            .args(["--node-facts=off", "--drain-annotation=off"])
             .env_clear()
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

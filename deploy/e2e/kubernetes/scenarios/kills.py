@@ -205,21 +205,24 @@ def _copied(rig, space):
 
 
 def _drain(rig, space):
-    """The node's pod is deleted during a drain: it stays until the volumes are unmounted."""
+    """The node is cordoned and its pod deleted: node-lifecycle tells the pod of the drain, and the
+    pod stays until the volumes are unmounted."""
     _mounted(space, "drain")
     (pod,) = rig.driver_pods(NODE, "n1")
     name = pod["metadata"]["name"]
-    annotation = {"metadata": {"annotations": {"ebs.csi.aws.com/draining": "true"}}}
-    rig.api.patch("Pod", name, NAMESPACE, annotation)
-    rig.api.wait("the agent sees the annotation", lambda: _annotated(rig, pod), 120)
+    rig.api.patch("Node", "n1", None, {"spec": {"unschedulable": True}})
+    rig.api.wait("the agent sees the drain", lambda: _annotated(rig, pod), 120)
     rig.api.delete("Pod", name, NAMESPACE)
     time.sleep(3)
     expect(rig.api.get("Pod", name, NAMESPACE), "the node's pod waits for the volume")
     space.delete_pod("drain")
     expect(not rig.node("n1").volume_mounts(), "the volume was unmounted")
     rig.api.wait("node's pod gone", lambda: not rig.api.get("Pod", name, NAMESPACE), 60)
+    rig.api.patch("Node", "n1", None, {"spec": {"unschedulable": None}})
     _node_pod_recovers(rig)
-    space.step("node's pod deleted during a drain: it waited until the volume was unmounted")
+    (pod,) = rig.driver_pods(NODE, "n1")
+    rig.api.wait("the drain's end is told", lambda: not _annotated(rig, pod), 120)
+    space.step("node's pod deleted after a cordon: it waited until the volume was unmounted")
 
 
 def _annotated(rig, pod):

@@ -174,13 +174,30 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Returns the verbs and resources that node-lifecycle has been granted so far.
-    pub(crate) fn used(&self) -> Result<BTreeSet<(String, String)>, String> {
+    /// Returns the audit log's records of node-lifecycle's requests.
+    fn records(&self) -> Result<Vec<Value>, String> {
         let log = std::fs::read_to_string(self.directory.join("audit.log"));
         let log = log.map_err(|e| e.to_string())?;
-        let records = log
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let records = log.lines();
+        Ok(records
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect())
+    }
+
+    /// Returns how often node-lifecycle has patched that object.
+    pub(crate) fn patches(&self, resource: &str, name: &str) -> Result<usize, String> {
+        let records = self.records()?;
+        let of = records.iter().filter(|record| {
+            let object = &record["objectRef"];
+            let is_patch = record["verb"] == "patch" && record["responseStatus"]["code"] == 200;
+            is_patch && object["resource"] == resource && object["name"] == name
+        });
+        Ok(of.count())
+    }
+
+    /// Returns the verbs and resources that node-lifecycle has been granted so far.
+    pub(crate) fn used(&self) -> Result<BTreeSet<(String, String)>, String> {
+        let records = self.records()?.into_iter();
         let allowed = records
             .filter(|record| record["annotations"]["authorization.k8s.io/decision"] == "allow");
         let used = allowed.filter_map(|record| {

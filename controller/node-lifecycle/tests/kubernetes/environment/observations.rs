@@ -67,16 +67,16 @@ impl World<'_> {
         .await
     }
 
-    /// Returns the notes of the events of that reason about a node.
-    pub(crate) async fn events(&self, node: &str, reason: &str) -> Result<Vec<String>, String> {
-        let events: Api<Event> = Api::namespaced(self.admin.clone(), "default");
+    /// Returns the notes of the events of that reason about a node or a pod.
+    pub(crate) async fn events(&self, name: &str, reason: &str) -> Result<Vec<String>, String> {
+        let events: Api<Event> = Api::all(self.admin.clone());
         let all = events
             .list(&ListParams::default())
             .await
             .map_err(|e| e.to_string())?;
         let about = all.into_iter().filter(|event| {
             event.reason.as_deref() == Some(reason)
-                && event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(node)
+                && event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(name)
         });
         Ok(about.map(|event| event.note.unwrap_or_default()).collect())
     }

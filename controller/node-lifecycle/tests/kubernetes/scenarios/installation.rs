@@ -1,6 +1,7 @@
 //! What precedes the first volume: the manifests, the permissions, the preflight, nodes that join.
 
 pub(super) mod manifest_pods;
+pub(super) mod node_facts;
 pub(super) mod onboarding;
 pub(super) mod permissions;
 pub(super) mod preflight;

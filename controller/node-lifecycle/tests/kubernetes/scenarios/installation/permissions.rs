@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -10,10 +10,15 @@ use serde_json::{Value, json};
 use crate::environment::manifests;
 use crate::environment::world::{Outcome, World, must};
 use crate::scenarios::Scenario;
+use crate::scenarios::installation::node_facts::{create, delete, patch_pod};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new("each_permission_is_needed", each_is_needed(world)),
+        Scenario::new(
+            "the_policy_allows_facts_on_agent_pods_only",
+            only_facts(world),
+        ),
         Scenario::new("the_policy_allows_our_taint_only", only_our_taint(world)),
         Scenario::new(
             "the_policy_keeps_our_taint_off_ready_nodes",
@@ -176,6 +181,113 @@ async fn startup_taint(world: &World<'_>) -> Outcome {
         )?;
     }
     world.nodes.delete(name).await
+}
+
+/// As node-lifecycle's user: of a pod of the driver's DaemonSet, missing facts may be added and the
+/// drain may be told and withdrawn; nothing else of it, and nothing of another pod, may change.
+async fn only_facts(world: &World<'_>) -> Outcome {
+    let (node, name) = ("told", "ebs-csi-node-told");
+    world.node(node).await?;
+    create(world, name, node, "ebs-csi-node").await?;
+    create(world, "other", node, "kube-proxy").await?;
+    create(world, "alone", node, "").await?;
+    let client = world.plane.client("lifecycle").await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
+    let annotate = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+    let zone = annotate(json!({"ebs.csi.aws.com/zone": "us-east-1a"}));
+    let image = json!([{"name": "ebs-plugin", "image": "y"}]);
+    let toleration = json!([{"operator": "Exists"}, {"key": "x", "operator": "Exists"}]);
+    let rows = [
+        (name, "to add the zone", zone.clone(), true),
+        (
+            name,
+            "to add an Outpost",
+            annotate(json!({"topology.ebs.csi.aws.com/outpost-id": "op-1"})),
+            true,
+        ),
+        (
+            name,
+            "to change the zone",
+            annotate(json!({"ebs.csi.aws.com/zone": "us-east-1b"})),
+            false,
+        ),
+        (
+            name,
+            "to remove the zone",
+            annotate(json!({"ebs.csi.aws.com/zone": null})),
+            false,
+        ),
+        (
+            name,
+            "to say that it is drained",
+            annotate(json!({"ebs.csi.aws.com/draining": "true"})),
+            true,
+        ),
+        (
+            name,
+            "to say something else of a drain",
+            annotate(json!({"ebs.csi.aws.com/draining": "perhaps"})),
+            false,
+        ),
+        (
+            name,
+            "another annotation",
+            annotate(json!({"x": "y"})),
+            false,
+        ),
+        (
+            name,
+            "a label",
+            json!({"metadata": {"labels": {"x": "y"}}}),
+            false,
+        ),
+        (
+            name,
+            "a finalizer",
+            json!({"metadata": {"finalizers": ["example.com/x"]}}),
+            false,
+        ),
+        (
+            name,
+            "the owner",
+            json!({"metadata": {"ownerReferences": []}}),
+            false,
+        ),
+        (
+            name,
+            "an image",
+            json!({"spec": {"containers": image}}),
+            false,
+        ),
+        (
+            name,
+            "a toleration",
+            json!({"spec": {"tolerations": toleration}}),
+            false,
+        ),
+        ("other", "a pod of another DaemonSet", zone.clone(), false),
+        ("alone", "a pod of no DaemonSet", zone.clone(), false),
+    ];
+    for (pod, what, patch, allowed) in rows {
+        let patched = patch_pod(&pods, pod, patch).await;
+        must(
+            patched.is_ok() == allowed,
+            &format!("{what}: allowed is {allowed}; {patched:?}"),
+        )?;
+    }
+    // The administrator may: the image of a running pod can be changed at all.
+    let admin: Api<Pod> = Api::namespaced(world.admin.clone(), "kube-system");
+    patch_pod(&admin, name, json!({"spec": {"containers": image}})).await?;
+    let elsewhere: Api<Pod> = Api::namespaced(client, "default");
+    let refused = patch_pod(&elsewhere, "any", zone).await;
+    must(
+        refused.is_err_and(|why| why.contains("forbidden")),
+        "RBAC grants pods of the driver's namespace alone",
+    )?;
+    for pod in [name, "other", "alone"] {
+        delete(world, pod).await?;
+    }
+    world.nodes.delete(node).await
 }
 
 /// Checks whether the node may be given these taints.

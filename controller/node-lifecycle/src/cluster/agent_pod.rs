@@ -1,0 +1,157 @@
+//! Pods of the node-agent.
+
+use k8s_openapi::api::core::v1 as core;
+use serde::Deserialize;
+
+use super::joined_texts::Texts;
+use super::node_fact::{FACTS, NodeFact};
+use super::object_table::TableRow;
+use super::{Object, Retained};
+
+/// The label of the pods, as a selector.
+pub const AGENT_PODS: &str = "ebs.csi.aws.com/component=node-agent";
+/// Annotation: `true` while the pod's node is being drained; absent otherwise.
+pub(crate) const DRAINING: &str = "ebs.csi.aws.com/draining";
+
+const KEY: usize = 0;
+const NODE: usize = 1;
+const UID: usize = 2;
+const VERSION: usize = 3;
+
+/// A pod of a DaemonSet of the driver that is bound to a node and is not ending: kubelet no longer
+/// shows new annotations to a pod that ends.
+#[derive(Clone, Debug)]
+pub struct SeenAgentPod {
+    texts: Texts<4>,
+    told: [bool; FACTS.len()],
+    draining: bool,
+    restarted: bool,
+}
+
+/// The used fields of a pod's `spec`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    node_name: Option<String>,
+}
+
+/// The used fields of a pod's `status`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Status {
+    container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerStatus {
+    restart_count: i32,
+}
+
+impl TableRow for SeenAgentPod {
+    fn key(&self) -> &str {
+        self.texts.get(KEY)
+    }
+}
+
+impl Retained for SeenAgentPod {
+    type Kind = core::Pod;
+    type Spec = Spec;
+    type Status = Status;
+
+    fn new(object: Object<Spec, Status>) -> Option<Self> {
+        let (meta, node) = (object.metadata, object.spec.node_name?);
+        let mut owners = meta.owner_references.iter().filter(|o| o.controller);
+        if !owners.any(|owner| owner.kind == "DaemonSet") || meta.deletion_timestamp.is_some() {
+            return None;
+        }
+        let key = format!("{}/{}", meta.namespace.unwrap_or_default(), meta.name);
+        let containers = object.status.container_statuses;
+        Some(Self {
+            told: FACTS.map(|fact| fact.is_told(&meta.labels, &meta.annotations)),
+            draining: meta.annotations.get(DRAINING).is_some_and(|v| v == "true"),
+            restarted: containers.iter().any(|of| of.restart_count > 0),
+            texts: Texts::new([&key, &node, &meta.uid, &meta.resource_version]),
+        })
+    }
+}
+
+impl SeenAgentPod {
+    /// Returns the pod's namespace and name.
+    pub(crate) fn name(&self) -> (&str, &str) {
+        self.key().split_once('/').unwrap_or_default()
+    }
+
+    /// Returns the pod's node.
+    pub(crate) fn node(&self) -> &str {
+        self.texts.get(NODE)
+    }
+
+    /// Returns the pod's uid.
+    pub(crate) fn uid(&self) -> &str {
+        self.texts.get(UID)
+    }
+
+    /// Returns the version that was seen.
+    pub(crate) fn version(&self) -> &str {
+        self.texts.get(VERSION)
+    }
+
+    /// Returns whether the pod has the fact.
+    pub(crate) fn has(&self, fact: NodeFact) -> bool {
+        self.told[fact as usize]
+    }
+
+    /// Returns whether the pod says that its node is being drained.
+    pub(crate) fn says_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Returns whether a container of the pod has ended and was started again.
+    pub(crate) fn has_restarted(&self) -> bool {
+        self.restarted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(change: impl FnOnce(&mut Value)) -> Option<SeenAgentPod> {
+        let mut object = json!({
+            "metadata": {"namespace": "kube-system", "name": "ebs-csi-node-x", "uid": "u", "resourceVersion": "7",
+                "labels": {"topology.kubernetes.io/region": "us-east-1"},
+                "annotations": {"ebs.csi.aws.com/zone": "us-east-1a"},
+                "ownerReferences": [{"kind": "DaemonSet", "name": "ebs-csi-node", "controller": true}]},
+            "spec": {"nodeName": "n"},
+            "status": {"containerStatuses": [{"restartCount": 0}]},
+        });
+        change(&mut object);
+        SeenAgentPod::new(serde_json::from_value(object).expect("a pod"))
+    }
+
+    #[test]
+    fn pod_fields_needed_for_annotations_are_kept() {
+        let pod = seen(|_| ()).expect("it matters");
+        assert_eq!(pod.name(), ("kube-system", "ebs-csi-node-x"));
+        assert_eq!((pod.node(), pod.uid(), pod.version()), ("n", "u", "7"));
+        assert!(pod.has(NodeFact::Zone) && pod.has(NodeFact::Region));
+        assert!(!pod.has(NodeFact::Instance) && !pod.has(NodeFact::InstanceType));
+        assert!(!pod.says_draining() && !pod.has_restarted());
+        let drained = seen(|p| p["metadata"]["annotations"][DRAINING] = json!("true"));
+        assert!(drained.expect("it matters").says_draining());
+        let restarted = seen(|p| p["status"]["containerStatuses"][0]["restartCount"] = json!(1));
+        assert!(restarted.expect("it matters").has_restarted());
+    }
+
+    #[test]
+    fn unbound_ending_and_foreign_pods_are_ignored() {
+        assert!(seen(|p| p["spec"] = json!({})).is_none());
+        let at = json!("2026-01-01T00:00:00Z");
+        assert!(seen(|p| p["metadata"]["deletionTimestamp"] = at).is_none());
+        let owner = json!([{"kind": "ReplicaSet", "name": "x", "controller": true}]);
+        assert!(seen(|p| p["metadata"]["ownerReferences"] = owner).is_none());
+    }
+}
