@@ -1,5 +1,7 @@
-//! What precedes the first volume: the manifests, the permissions, the preflight, nodes that join.
+//! What precedes the first volume: the manifests, the examples, the permissions, the preflight,
+//! nodes that join.
 
+pub(super) mod examples;
 pub(super) mod manifest_pods;
 pub(super) mod node_facts;
 pub(super) mod onboarding;

@@ -1,0 +1,51 @@
+//! Checks that the API server accepts the objects of `deploy/examples` and knows each of their
+//! fields.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::environment::manifests;
+use crate::environment::world::{Outcome, World, must};
+use crate::scenarios::Scenario;
+
+pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
+    vec![Scenario::new("the_examples_are_taken_whole", taken(world))]
+}
+
+async fn taken(world: &World<'_>) -> Outcome {
+    let here = std::env::var("CARGO_MANIFEST_DIR").map_err(|e| e.to_string())?;
+    let folder = PathBuf::from(here).join("../../deploy/examples");
+    let mut shown = 0;
+    for example in std::fs::read_dir(folder).map_err(|e| e.to_string())? {
+        let example = example.map_err(|e| e.to_string())?.path();
+        if !example.is_dir() {
+            continue;
+        }
+        for file in std::fs::read_dir(&example).map_err(|e| e.to_string())? {
+            let file = file.map_err(|e| e.to_string())?.path();
+            if file.extension().is_none_or(|ending| ending != "yaml") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
+            for mut object in manifests::objects(&text) {
+                // The cluster has no definition of these kinds.
+                let version = object["apiVersion"].as_str().unwrap_or_default();
+                if version.starts_with("snapshot.storage.k8s.io/") {
+                    continue;
+                }
+                let classes = ["StorageClass", "VolumeAttributesClass", "PersistentVolume"];
+                if !classes.iter().any(|kind| object["kind"] == *kind) {
+                    object["metadata"]["namespace"] = json!("default");
+                }
+                let taken = manifests::would_apply(&world.admin, &object).await;
+                taken.map_err(|why| format!("{}: {why}", file.display()))?;
+                shown += 1;
+                object["spce"] = json!(1);
+                let taken = manifests::would_apply(&world.admin, &object).await;
+                must(taken.is_err(), "a field that does not exist is refused")?;
+            }
+        }
+    }
+    must(shown > 30, &format!("{shown} objects were shown"))
+}

@@ -1,0 +1,210 @@
+//! `deploy/docs/events.md`: the events that the driver writes, and the words in its answers.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use syn::visit::{self, Visit};
+
+use crate::source::{documentation, last, mapping, parse, rust_files, variants};
+use crate::{assert_current, cell, read, root};
+
+const EVENTS: &str = "controller/node-lifecycle/src/events.rs";
+
+/// Returns the variants of `EventReason` that a file reports about a VolumeAttachment: those named
+/// in a file that makes an `EventSubject::Attachment`.
+fn of_attachments() -> BTreeSet<String> {
+    #[derive(Default)]
+    struct Used {
+        reasons: BTreeSet<String>,
+        makes_attachment: bool,
+    }
+    impl<'ast> Visit<'ast> for Used {
+        fn visit_expr_struct(&mut self, it: &'ast syn::ExprStruct) {
+            self.makes_attachment |= last(&it.path) == "Attachment";
+            visit::visit_expr_struct(self, it);
+        }
+        fn visit_expr_path(&mut self, it: &'ast syn::ExprPath) {
+            let names: Vec<String> = it
+                .path
+                .segments
+                .iter()
+                .map(|s| s.ident.to_string())
+                .collect();
+            if let [.., of, variant] = names.as_slice()
+                && of == "EventReason"
+            {
+                self.reasons.insert(variant.clone());
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    for path in rust_files("controller/node-lifecycle/src") {
+        if path.ends_with(EVENTS) {
+            continue;
+        }
+        let mut used = Used::default();
+        used.visit_file(&parse(&path));
+        if used.makes_attachment {
+            found.extend(used.reasons);
+        }
+    }
+    found
+}
+
+/// Returns the variants of the helper's refusals, with their tokens and documentation, from the
+/// macro that declares them.
+fn helper_refusals(file: &syn::File) -> Vec<(String, String)> {
+    struct Entry {
+        attributes: Vec<syn::Attribute>,
+        name: syn::Ident,
+        token: syn::LitStr,
+    }
+    struct Entries(Vec<Entry>);
+    impl syn::parse::Parse for Entries {
+        fn parse(input: syn::parse::ParseStream<'_>) -> syn::Result<Self> {
+            syn::Attribute::parse_outer(input)?;
+            // The enum's name, `mirrors`, the mirrored enum's name, and the name for messages.
+            for _ in 0..3 {
+                input.parse::<syn::Ident>()?;
+            }
+            input.parse::<syn::Token![,]>()?;
+            input.parse::<syn::LitStr>()?;
+            let content;
+            syn::braced!(content in input);
+            let mut entries = Vec::new();
+            while !content.is_empty() {
+                let attributes = syn::Attribute::parse_outer(&content)?;
+                let name = content.parse()?;
+                content.parse::<syn::Token![=>]>()?;
+                let token = content.parse()?;
+                content.parse::<Option<syn::Token![,]>>()?;
+                entries.push(Entry {
+                    attributes,
+                    name,
+                    token,
+                });
+            }
+            Ok(Self(entries))
+        }
+    }
+    let declared = file.items.iter().find_map(|item| match item {
+        syn::Item::Macro(it) if it.mac.path.is_ident("closed_enum") => Some(&it.mac),
+        _ => None,
+    });
+    let entries: Entries = declared
+        .expect("the macro of the refusals")
+        .parse_body()
+        .expect("the macro's entries");
+    let explained = mapping(file, "Refusal", "explain");
+    entries
+        .0
+        .iter()
+        .map(|entry| {
+            let says = explained.get(&entry.name.to_string());
+            let says = says.unwrap_or_else(|| panic!("{} is not explained", entry.name));
+            assert!(!documentation(&entry.attributes).is_empty());
+            (entry.token.value(), says.clone())
+        })
+        .collect()
+}
+
+/// Returns the codes that `Condition::may_be_in_progress` names.
+fn may_be_in_progress() -> BTreeSet<String> {
+    let text = read("proto/src/status.rs");
+    let function = text.split("fn may_be_in_progress").nth(1).expect("it");
+    let function = function.split("\n    }\n").next().unwrap_or_default();
+    let named = function.split("Code::").skip(1);
+    let codes: BTreeSet<String> = named
+        .map(|rest| rest.chars().take_while(char::is_ascii_alphabetic).collect())
+        .collect();
+    assert!(codes.len() >= 4, "{codes:?}");
+    codes
+}
+
+fn render() -> String {
+    let mut out = String::from(
+        "# Events and the words in the driver's answers\n\n\
+         The driver itself writes events on Nodes and VolumeAttachments (the first table). Most failures\n\
+         reach a user in the events of Kubernetes' own components, which quote the driver's answer:\n\n\
+         | Event | Object | Written by | Quotes the answer to |\n|---|---|---|---|\n\
+         | `ProvisioningFailed` | PersistentVolumeClaim | external-provisioner | CreateVolume |\n\
+         | `FailedAttachVolume` | Pod | kube-controller-manager, from the VolumeAttachment's `status.attachError` | ControllerPublishVolume |\n\
+         | `FailedMount` | Pod | kubelet | NodeStageVolume, NodePublishVolume |\n\
+         | `FailedMapVolume` | Pod | kubelet | the same of a raw block volume |\n\
+         | `VolumeResizeFailed` | PersistentVolumeClaim | external-resizer, kubelet | ControllerExpandVolume, NodeExpandVolume |\n\
+         | `VolumeModifyFailed` | PersistentVolumeClaim | external-resizer | ControllerModifyVolume |\n\
+         | `SnapshotCreationFailed`, `SnapshotDeleteError` | VolumeSnapshotContent; also the `status.error` of the VolumeSnapshot | external-snapshotter | CreateSnapshot, DeleteSnapshot |\n\
+         | `VolumeFailedDelete` | PersistentVolume | external-provisioner | DeleteVolume |\n\n\
+         [troubleshooting.md](troubleshooting.md) says what to do, by the words of the message.\n\n\
+         Generated from the source by\n\
+         `UPDATE_GENERATED=1 cargo test --workspace --test operator_pages`.\n\n\
+         ## Events of node-lifecycle\n\n\
+         | Reason | Object | Type | Meaning |\n|---|---|---|---|\n",
+    );
+    let file = parse(&root().join(EVENTS));
+    let (reasons, kinds) = (
+        mapping(&file, "EventReason", "reason"),
+        mapping(&file, "EventReason", "kind"),
+    );
+    let attachments = of_attachments();
+    for (variant, meaning) in variants(&file, "EventReason") {
+        let object = match attachments.contains(&variant) {
+            true => "VolumeAttachment",
+            false => "Node",
+        };
+        let (reason, kind) = (&reasons[&variant], &kinds[&variant]);
+        let _ = writeln!(
+            out,
+            "| `{reason}` | {object} | {kind} | {} |",
+            cell(&meaning)
+        );
+    }
+
+    out.push_str(
+        "\n## Codes\n\n\
+         An answer begins with `rpc error: code = CODE desc = `. Sidecars and kubelet call again after\n\
+         every code; the codes marked *maybe* say that the work may still be in progress.\n\n\
+         | Code | | When |\n|---|---|---|\n",
+    );
+    let conditions = variants(&parse(&root().join("proto/src/failure.rs")), "Condition");
+    let codes = mapping(
+        &parse(&root().join("proto/src/status.rs")),
+        "Condition",
+        "code",
+    );
+    let maybe = may_be_in_progress();
+    for (variant, meaning) in conditions {
+        let code = &codes[&variant];
+        let maybe = if maybe.contains(code) { "maybe" } else { "" };
+        let _ = writeln!(out, "| `{code}` | {maybe} | {} |", cell(&meaning));
+    }
+
+    out.push_str(
+        "\n## Refusals of the mount-helper\n\n\
+         In events of kubelet. The mount-helper's log has the word as `reason=WORD`; the event has the\n\
+         explanation.\n\n| Word | Explanation |\n|---|---|\n",
+    );
+    let refusal = parse(&root().join("proto/wire/src/refusal.rs"));
+    for (token, says) in helper_refusals(&refusal) {
+        let _ = writeln!(out, "| `{token}` | {} |", cell(&says));
+    }
+
+    out.push_str(
+        "\n## Refusals of safe detach\n\n\
+         In `status.detachError` of a VolumeAttachment, as `SafeDetachRefused/WORD`\n\
+         ([safe-detach.md](safe-detach.md)).\n\n| Word | Meaning | Next step |\n|---|---|---|\n",
+    );
+    let decide = parse(&root().join("controller/safe-detach/src/decide.rs"));
+    let tokens = mapping(&decide, "Refusal", "token");
+    let steps = mapping(&decide, "Refusal", "next_step");
+    for (variant, meaning) in variants(&decide, "Refusal") {
+        let (token, step) = (&tokens[&variant], &steps[&variant]);
+        let _ = writeln!(out, "| `{token}` | {} | {} |", cell(&meaning), cell(step));
+    }
+    out
+}
+
+#[test]
+fn events_page_matches_source() {
+    assert_current("deploy/docs/events.md", &render());
+}
