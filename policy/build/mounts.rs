@@ -129,6 +129,7 @@ fn place(row: &Place) -> Result<String, String> {
             "unstage" => Ok("PlaceFor::Unstage"),
             "publish-filesystem" => Ok("PlaceFor::PublishFilesystem"),
             "publish-block" => Ok("PlaceFor::PublishBlock"),
+            "stats" => Ok("PlaceFor::Stats"),
             other => Err(format!("{other:?} is not an operation with a place")),
         })
         .collect();

@@ -43,6 +43,8 @@ pub enum PlaceFor {
     PublishFilesystem,
     /// A target path that shows a disk.
     PublishBlock,
+    /// A path whose statistics may be asked for, and nothing else.
+    Stats,
 }
 
 /// One component of a pattern.
@@ -125,6 +127,13 @@ pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Re
         PlaceFor::PublishFilesystem,
         PlaceFor::PublishBlock,
     ];
+    const STATS: &[PlaceFor] = &[
+        PlaceFor::Stage,
+        PlaceFor::Unstage,
+        PlaceFor::PublishFilesystem,
+        PlaceFor::PublishBlock,
+        PlaceFor::Stats,
+    ];
     let within = |uses: &[PlaceFor], path: &KubeletPath| match path.strip_root(root) {
         Some(relative) if allowed(class, uses, relative) => Ok(()),
         _ => Err(Refusal::PathOutside),
@@ -140,6 +149,6 @@ pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Re
         Operation::PublishBlock(asked) => within(BLOCK, &asked.target),
         Operation::Unpublish(asked) => within(EITHER, &asked.target),
         Operation::Expand(asked) => within(ALL, &asked.path),
-        Operation::Stats(asked) => within(ALL, &asked.path),
+        Operation::Stats(asked) => within(STATS, &asked.path),
     }
 }

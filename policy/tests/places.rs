@@ -11,6 +11,7 @@ const ROOT: &str = "/var/lib/kubelet";
 const STAGING: &str = "plugins/kubernetes.io/csi/ebs.csi.aws.com/0a1b2c/globalmount";
 const TARGET: &str = "pods/5f0b/volumes/kubernetes.io~csi/pvc-1/mount";
 const BLOCK: &str = "plugins/kubernetes.io/csi/volumeDevices/publish/pvc-1/5f0b";
+const KUBELETS_OWN: &str = "plugins/kubernetes.io/csi/volumeDevices/pvc-1/dev/5f0b";
 
 fn root() -> KubeletPath {
     KubeletPath::parse(ROOT).expect("a path")
@@ -74,6 +75,7 @@ fn kubelet_paths_are_allowed_only_for_their_operation() {
         ),
         (TARGET, PlaceFor::PublishFilesystem),
         (BLOCK, PlaceFor::PublishBlock),
+        (KUBELETS_OWN, PlaceFor::Stats),
     ] {
         assert!(
             is_allowed(PlaceClass::Kubernetes, operation, path),
@@ -85,6 +87,13 @@ fn kubelet_paths_are_allowed_only_for_their_operation() {
         (TARGET, PlaceFor::PublishBlock),
         (STAGING, PlaceFor::PublishFilesystem),
         (BLOCK, PlaceFor::PublishFilesystem),
+        // Nothing is published or unpublished at kubelet's own bind of a raw volume.
+        (KUBELETS_OWN, PlaceFor::PublishBlock),
+        (KUBELETS_OWN, PlaceFor::Stage),
+        (
+            "plugins/kubernetes.io/csi/volumeDevices/pvc-1/data/5f0b",
+            PlaceFor::Stats,
+        ),
         (
             "pods/5f0b/volumes/kubernetes.io~empty-dir/x/mount",
             PlaceFor::PublishFilesystem,
