@@ -1,13 +1,14 @@
 //! The unprivileged CSI Node service.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use ebs_csi_confine::{Fault, start};
 use ebs_csi_node_agent::pre_stop::{self, Wait};
 use ebs_csi_node_agent::preflight;
+use ebs_csi_node_agent::registration;
 use ebs_csi_node_agent::service::{self, confinement};
 use ebs_csi_node_agent::settings::flags::{self, Ended, Job, PreStop};
 use ebs_csi_node_agent::settings::{self, Settings};
@@ -75,6 +76,11 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
         Ok(helper) => helper,
         Err(why) => return ended(64, format_args!("--helper: {why}")),
     };
+    if !pre_stop::draining(&hook.node_facts_file) {
+        tracing::info!("the node is not being drained");
+        withdraw(&hook.plugin_registration_path);
+        return ExitCode::SUCCESS;
+    }
     let files = hook.node_facts_file.iter().map(PathBuf::as_path);
     if let Err(fault) = confinement::enter(None, None, files) {
         return ended(Fault::EXIT, format_args!("{fault}"));
@@ -88,7 +94,7 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
     };
     let timeout = Duration::from_secs(hook.timeout);
     match runtime.block_on(pre_stop::wait(helper, &hook.node_facts_file, timeout)) {
-        Wait::NotDraining => tracing::info!("the node is not being drained"),
+        Wait::NotDraining => tracing::info!("the node is no longer being drained"),
         Wait::Clear => tracing::info!("no volume is staged"),
         Wait::Overdue(held) => {
             let held = held.map_or_else(|| "an unknown number of".to_owned(), |n| n.to_string());
@@ -102,6 +108,23 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Removes the registration socket before the agent ends. While a node is drained the socket stays,
+/// so that kubelet goes on asking this driver to unmount.
+fn withdraw(directory: &Path) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build();
+    let withdrawn = runtime.and_then(|runtime| {
+        let _entered = runtime.enter();
+        registration::withdraw(directory)
+    });
+    match withdrawn {
+        Ok(true) => tracing::info!("removed the registration socket"),
+        Ok(false) => tracing::info!("no registration socket of this container"),
+        Err(error) => tracing::warn!(%error, "the registration socket stays"),
+    }
 }
 
 /// Writes one line to standard error.

@@ -47,7 +47,9 @@ pub async fn wait(helper: Address, files: &[PathBuf], timeout: Duration) -> Wait
     }
 }
 
-fn draining(files: &[PathBuf]) -> bool {
+/// Returns whether the node facts files say that the node is being drained.
+#[must_use]
+pub fn draining(files: &[PathBuf]) -> bool {
     node_facts_file::entries(files)
         .get(node_facts_file::DRAINING)
         .is_some_and(|value| value == "true")

@@ -91,6 +91,39 @@ impl RegistrationTarget {
     }
 }
 
+/// Removes the registration socket of this container's agent, as the stock registrar does at its
+/// end. Kubelet would take the agent as registered as long as the file exists, and refuse the same
+/// driver at another socket: the Go driver after a rollback. The confined agent may not remove the
+/// file. Returns whether there was one.
+///
+/// The socket stays where the agent of another container serves it (a DaemonSet update with surge).
+///
+/// # Errors
+/// As connect(2) and unlink(2).
+pub fn withdraw(directory: &Path) -> io::Result<bool> {
+    let path = directory.join(SOCKET);
+    match std::os::unix::net::UnixStream::connect(&path) {
+        Ok(stream) => {
+            let own = is_of_this_container(stream)?;
+            Ok(own && remove_socket(&path)?)
+        }
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => Ok(false),
+            // Nobody serves the socket any more, or the file is none.
+            io::ErrorKind::ConnectionRefused => remove_socket(&path),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Returns whether the process that listens is visible here: the kernel gives the id 0 for a
+/// process of another container (`SO_PEERCRED`, unix(7)).
+fn is_of_this_container(stream: std::os::unix::net::UnixStream) -> io::Result<bool> {
+    stream.set_nonblocking(true)?;
+    let listening = tokio::net::UnixStream::from_std(stream)?.peer_cred()?;
+    Ok(listening.pid() != Some(0))
+}
+
 /// A bound socket in the registration directory.
 #[derive(Debug)]
 pub struct Registration {
@@ -248,6 +281,26 @@ mod tests {
         std::fs::write(&former, "data").unwrap();
         wish(dir.path()).remove_former();
         assert!(former.exists());
+    }
+
+    #[tokio::test]
+    async fn withdrawn_registration_socket_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!withdraw(dir.path()).unwrap());
+        let served = UnixListener::bind(dir.path().join(SOCKET)).unwrap();
+        assert!(withdraw(dir.path()).unwrap());
+        assert!(!dir.path().join(SOCKET).exists());
+        drop(served);
+        drop(UnixListener::bind(dir.path().join(SOCKET)).unwrap());
+        assert!(withdraw(dir.path()).unwrap());
+    }
+
+    #[tokio::test]
+    async fn non_socket_is_not_withdrawn() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(SOCKET), "data").unwrap();
+        assert!(withdraw(dir.path()).is_err());
+        assert!(dir.path().join(SOCKET).exists());
     }
 
     #[test]

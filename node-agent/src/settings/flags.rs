@@ -48,6 +48,9 @@ pub struct PreStop {
     /// The longest wait, in seconds; shorter than the pod's termination grace period.
     #[arg(long, default_value_t = 25)]
     pub timeout: u64,
+    /// Kubelet's registration directory, as this process sees it.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/registration")]
+    pub plugin_registration_path: PathBuf,
 }
 
 /// Flags of the look at a node.
