@@ -34,7 +34,7 @@ struct Row {
     /// `same`, `better` (a defect of the Go driver that is fixed here), `left out` (refused on
     /// purpose, with an ADR that gives the reason) or `not yet`.
     against: Against,
-    /// `path/of/file.rs::name_of_the_test`.
+    /// `path/of/file.rs::name_of_the_test`, or a scenario's file and its function.
     #[serde(default)]
     tests: Vec<String>,
 }
@@ -78,6 +78,10 @@ fn is_a_test(file: &str, name: &str) -> bool {
     let Ok(text) = std::fs::read_to_string(root().join(file)) else {
         return false;
     };
+    // The scenarios on real kubelets.
+    if file.starts_with("deploy/e2e/kubernetes/scenarios/") {
+        return text.lines().any(|line| line == format!("def {name}(rig):"));
+    }
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     let Some(at) = lines.iter().position(|line| {
         let line = line.strip_prefix("async ").unwrap_or(line);

@@ -21,9 +21,14 @@ _PATHS = {
     "Deployment": ("/apis/apps/v1", "deployments", True),
     "DaemonSet": ("/apis/apps/v1", "daemonsets", True),
     "StatefulSet": ("/apis/apps/v1", "statefulsets", True),
+    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
+    "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
+    "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
+    "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
     "StorageClass": ("/apis/storage.k8s.io/v1", "storageclasses", False),
     "CSINode": ("/apis/storage.k8s.io/v1", "csinodes", False),
+    "VolumeAttributesClass": ("/apis/storage.k8s.io/v1", "volumeattributesclasses", False),
     "VolumeAttachment": ("/apis/storage.k8s.io/v1", "volumeattachments", False),
     "VolumeSnapshot": ("/apis/snapshot.storage.k8s.io/v1", "volumesnapshots", True),
     "VolumeSnapshotClass": ("/apis/snapshot.storage.k8s.io/v1", "volumesnapshotclasses", False),
@@ -47,9 +52,11 @@ class Api:
         self._tls.load_cert_chain(certificates.path("admin.crt"), certificates.path("admin.key"))
         self._connection = None
 
-    def request(self, method, path, body=None, content_type="application/json"):
+    def request(self, method, path, body=None, content_type="application/json", user=None):
         payload = None if body is None else json.dumps(body)
         headers = {"Content-Type": content_type, "Accept": "application/json"}
+        if user:
+            headers["Impersonate-User"] = user
         for attempt in (1, 2):
             try:
                 if self._connection is None:
@@ -104,9 +111,10 @@ class Api:
         meta = one["metadata"]
         return self.request("POST", self.path(one["kind"], None, meta.get("namespace")), one)
 
-    def patch(self, kind, name, namespace, change, subresource=""):
+    def patch(self, kind, name, namespace, change, subresource="", user=None):
+        """A merge patch, as another user where one is named."""
         return self.request("PATCH", self.path(kind, name, namespace) + subresource, change,
-                            "application/merge-patch+json")
+                            "application/merge-patch+json", user)
 
     def delete(self, kind, name, namespace=None, grace=None):
         query = "" if grace is None else f"?gracePeriodSeconds={grace}"

@@ -41,6 +41,8 @@ class Rig:
         self.api = None
         self.simulator = None
         self.nodes = []
+        # Refusals before this moment were judged by a scenario.
+        self.audited_from = ""
         self.results = Results()
 
     def up(self):

@@ -112,6 +112,7 @@ def forbidden(rig, accounts):
                 continue  # The API server is in the middle of this line.
             user = event.get("user", {}).get("username", "")
             code = event.get("responseStatus", {}).get("code")
-            if code == 403 and user.removeprefix(prefix) in accounts:
+            at = event.get("requestReceivedTimestamp", "")
+            if code == 403 and at >= rig.audited_from and user.removeprefix(prefix) in accounts:
                 refused.append(f"{user.removeprefix(prefix)}: {event['verb']} {event['requestURI']}")
     return refused

@@ -1,11 +1,14 @@
 """Container images: the driver's from `deploy/images/build`, and what pods of the rig run."""
 
 import hashlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 DRIVER, TAG = "rig.test/ebs-csi", "rig"
+_GO_DRIVER_RUNS = ("mkfs.ext4", "mkfs.xfs", "fsck", "fsck.ext4", "fsck.xfs", "blkid", "blockdev",
+                   "mount", "umount", "resize2fs", "xfs_growfs", "strace")
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter")
 
 
@@ -101,6 +104,29 @@ class Images:
                 self._pack(file, reference, None, dd, [(tree, "/")], ["sh"])
             elif name == "nginx":
                 self._pack(file, reference, "/bin/sleep", dd, [(tree, "/")], ["100000"])
+        self._write_digests()
+
+
+    def build_go_driver(self):
+        """The image of the stand-in for the Go driver, with the distribution's programs that the Go
+        driver runs, and strace, which ends a format early."""
+        rig, program = self._rig, self.directory / "go-driver"
+        sources = sorted((rig.here / "go-driver").glob("*.go"))
+        subprocess.run(
+            ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, *sources],
+            cwd=rig.modules, check=True,
+            env=dict(os.environ, CGO_ENABLED="0", GOTOOLCHAIN="local", GOFLAGS="-buildvcs=false"))
+        files = {"/bin/aws-ebs-csi-driver": program, "/bin/sh": "/bin/busybox",
+                 "/etc/mke2fs.conf": "/etc/mke2fs.conf"}
+        for name in _GO_DRIVER_RUNS:
+            found = shutil.which(name)
+            files[found] = found
+            # fsck.xfs is a shell script.
+            with open(found, "rb") as start:
+                if start.read(4) == b"\x7fELF":
+                    files.update({path: source for source, path in libraries(found)})
+        self._pack("go-driver", "rig.test/go-driver:rig", "/bin/aws-ebs-csi-driver",
+                   files=[(source, path) for path, source in files.items()])
         self._write_digests()
 
 

@@ -29,6 +29,8 @@ class Node:
         self.number = number
         self.name = f"n{number}"
         self.instance = INSTANCES[self.name]
+        # As node groups are set up for the driver; a fresh cluster has no other node.
+        self.taints = [{"key": STARTUP_TAINT, "effect": "NoExecute"}]
         self.directory = rig.state.directory / self.name
         for part in ("containerd", "kubelet", "cni", "log/pods", "run"):
             (self.directory / part).mkdir(parents=True, exist_ok=True)
@@ -185,8 +187,7 @@ class Node:
             "volumeStatsAggPeriod": "10s",
             "volumePluginDir": "/var/lib/kubelet/volumeplugins",
             "podLogsDir": f"{directory}/log/pods",
-            # As node groups are set up for the driver; a fresh cluster has no other node.
-            "registerWithTaints": [{"key": STARTUP_TAINT, "effect": "NoExecute"}],
+            "registerWithTaints": self.taints,
             "providerID": f"aws:///{ZONE}/{self.instance}",
             "logging": {"verbosity": 3},
         }))
@@ -262,7 +263,12 @@ for image in {rig.images}/*.tar; do
         {client} -n k8s.io images import "$image" && cp "$image.digest" {directory}/containerd/imported-$name
     fi
 done >>{rig.state.log}/images-{self.name}.log 2>&1
-{directory}/kubelet.sh &
+# containerd answers before its service for kubelet is up, and kubelet ends where that is not.
+for attempt in $(seq 5); do
+    {directory}/kubelet.sh &
+    sleep 1
+    kill -0 $! 2>/dev/null && break
+done
 # Reaps what containers leave.
 while :; do wait -n || sleep 1; done
 """

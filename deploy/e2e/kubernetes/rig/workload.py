@@ -26,15 +26,18 @@ class Space:
     def step(self, text):
         print(f"  {time.monotonic() - self._started:7.2f} s  {text}", flush=True)
 
-    def claim(self, name, size="1Gi", kind="ebs-ext4", mode="Filesystem", source=None):
+    def claim(self, name, size="1Gi", kind="ebs-ext4", mode="Filesystem", source=None,
+              access="ReadWriteOnce", volume=None):
         spec = {
             "storageClassName": kind,
-            "accessModes": ["ReadWriteOnce"],
+            "accessModes": [access],
             "volumeMode": mode,
             "resources": {"requests": {"storage": size}},
         }
         if source:
             spec["dataSource"] = source
+        if volume:
+            spec["volumeName"] = volume
         self.api.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
                         "metadata": {"name": name, "namespace": self.name}, "spec": spec})
 
@@ -43,6 +46,10 @@ class Space:
         if host_root:
             spec["volumes"] = [{"name": "root", "hostPath": {"path": "/"}}]
             spec["containers"][0]["volumeMounts"] = [{"name": "root", "mountPath": "/host"}]
+        self.start(name, spec)
+
+    def start(self, name, spec):
+        """Makes a pod of this specification."""
         self.api.apply({"apiVersion": "v1", "kind": "Pod",
                         "metadata": {"name": name, "namespace": self.name}, "spec": spec})
 
