@@ -1,10 +1,14 @@
 //! The command line.
+pub(crate) mod listen;
+
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::KubeletPath;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use listen::Listen;
 
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
@@ -13,7 +17,11 @@ ebs-csi-mount-helper: identifies, checks, formats and mounts EBS volumes for the
 Usage: ebs-csi-mount-helper --listen unix:///PATH [options]
 
 Options:
-  --listen unix:///PATH      socket that the node-agent connects to
+  --listen unix:///PATH|vsock://[CID]:PORT
+                             socket that the node-agent connects to; may be given several times. A vsock port is for a
+                             helper in a virtual machine, and needs --vsock-key-file
+  --vsock-key-file FILE      key that node-agents prove over vsock: 32 to 4096 bytes, mode 0400
+  --vsock-peers CID,...      machines that may connect over vsock: 2 is the host, 1 this machine itself [default: 2]
   --kubelet-root DIR         every path of a request is beneath it [default: /var/lib/kubelet]
   --paths kubernetes|any     where volumes may be mounted beneath it: kubelet's own directories,
                              or anywhere in plugins/ and pods/ [default: kubernetes; with --sandbox: any]
@@ -71,8 +79,12 @@ impl CopiedMounts {
 /// The settings from the command line, after validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Path of the socket.
-    pub(crate) listen: PathBuf,
+    /// The addresses, at least one.
+    pub(crate) listen: Vec<Listen>,
+    /// The file with the key of vsock connections; given when an address is one of vsock.
+    pub(crate) key_file: Option<PathBuf>,
+    /// The CIDs of the machines that may connect over vsock.
+    pub(crate) vsock_peers: Vec<u32>,
     /// The kubelet root, beneath which every path of a request lies.
     pub(crate) kubelet_root: KubeletPath,
     /// The places named on the command line; None keeps the policy's own.
@@ -116,7 +128,9 @@ pub(crate) enum Command {
 /// Parses the arguments that follow the program's name. The error is one line for the user.
 pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     let mut settings = Settings {
-        listen: PathBuf::new(),
+        listen: Vec::new(),
+        key_file: None,
+        vsock_peers: vec![listen::CID_HOST],
         kubelet_root: KubeletPath::parse("/var/lib/kubelet").map_err(|e| e.to_string())?,
         places: None,
         untrusted_images: UntrustedImages::default(),
@@ -132,6 +146,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         fault_point: None,
     };
     let mut arguments = arguments;
+    let mut peers_given = false;
     while let Some(argument) = arguments.next() {
         let (name, inline) = match argument.split_once('=') {
             Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
@@ -161,6 +176,8 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         if !matches!(
             name.as_str(),
             "--listen"
+                | "--vsock-key-file"
+                | "--vsock-peers"
                 | "--kubelet-root"
                 | "--paths"
                 | "--untrusted-images"
@@ -179,12 +196,18 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
             None => return Err(format!("{name} needs a value; see --help")),
         };
         match name.as_str() {
-            "--listen" => {
-                let path = value.strip_prefix("unix://").unwrap_or_default();
-                if !path.starts_with('/') {
-                    return Err(format!("--listen {value:?} must be unix:///PATH"));
+            "--listen" => settings.listen.push(Listen::parse(&value)?),
+            "--vsock-key-file" => {
+                if !value.starts_with('/') {
+                    return Err(format!(
+                        "--vsock-key-file {value:?} must be an absolute path"
+                    ));
                 }
-                settings.listen = path.into();
+                settings.key_file = Some(value.into());
+            }
+            "--vsock-peers" => {
+                settings.vsock_peers = listen::peers(&value)?;
+                peers_given = true;
             }
             "--kubelet-root" => {
                 settings.kubelet_root =
@@ -245,9 +268,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
             _ => return Err("--fault-point is not part of this build".to_owned()),
         }
     }
-    if settings.listen.as_os_str().is_empty() {
-        return Err("--listen unix:///PATH is needed; see --help".to_owned());
-    }
+    listen::check(&settings.listen, settings.key_file.is_some(), peers_given)?;
     Ok(Command::Serve(settings))
 }
 
@@ -264,7 +285,8 @@ mod tests {
         let Ok(Command::Serve(settings)) = given(&["--listen", "unix:///run/h.sock"]) else {
             panic!("must serve");
         };
-        assert_eq!(settings.listen, PathBuf::from("/run/h.sock"));
+        assert_eq!(settings.listen, [Listen::Unix("/run/h.sock".into())]);
+        assert_eq!((settings.key_file, settings.vsock_peers), (None, vec![2]));
         assert_eq!(settings.kubelet_root.as_str(), "/var/lib/kubelet");
         assert!(!settings.sandbox && settings.places.is_none());
         assert!(!settings.allow_missing_landlock && !settings.allow_private_mounts);
@@ -301,6 +323,9 @@ mod tests {
             (&[][..], "--listen"),
             (&["--listen"][..], "needs a value"),
             (&["--listen", "/run/h"][..], "unix:///PATH"),
+            (&["--listen", "vsock://:5000"][..], "--vsock-key-file"),
+            (&["--vsock-key-file", "key"][..], "absolute path"),
+            (&["--vsock-peers", "host"][..], "2 for the host"),
             (&["--listen", "unix://run/h"][..], "unix:///PATH"),
             (&["--kubelet-root", "/a/../b"][..], "--kubelet-root"),
             (&["--paths", "all"][..], "kubernetes or any"),

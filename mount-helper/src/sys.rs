@@ -79,6 +79,69 @@ pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
     Ok(credentials.uid)
 }
 
+/// Fills a buffer with random bytes that nobody can predict (getrandom(2)).
+pub fn fill_with_random_bytes(buffer: &mut [u8]) -> io::Result<()> {
+    // The kernel fills a buffer of up to 256 bytes at once.
+    match rustix::rand::getrandom(&mut *buffer, rustix::rand::GetRandomFlags::empty())? {
+        filled if filled == buffer.len() => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Largest number of vsock connections that wait to be accepted.
+const VSOCK_BACKLOG: i32 = 64;
+
+/// Listens at a vsock port (vsock(7)) of one CID of this machine, or of all.
+pub fn listen_on_vsock(cid: Option<u32>, port: u32) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::VSOCK,
+        rustix::net::SocketType::STREAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: `sockaddr_vm` consists of integers, for which zero is a value.
+    let mut address: libc::sockaddr_vm = unsafe { std::mem::zeroed() };
+    address.svm_family = libc::AF_VSOCK as libc::sa_family_t;
+    address.svm_cid = cid.unwrap_or(libc::VMADDR_CID_ANY);
+    address.svm_port = port;
+    // SAFETY: `address` lives across the call, and the length is that of its type.
+    checked(unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_vm>() as libc::socklen_t,
+        )
+    })?;
+    rustix::net::listen(&socket, VSOCK_BACKLOG)?;
+    Ok(socket)
+}
+
+/// Accepts a vsock connection; returns it with the CID of the machine that connected.
+pub fn accept_vsock(listener: impl AsFd) -> Result<(OwnedFd, u32), rustix::io::Errno> {
+    // SAFETY: `sockaddr_vm` consists of integers, for which zero is a value.
+    let mut address: libc::sockaddr_vm = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::sockaddr_vm>() as libc::socklen_t;
+    // SAFETY: `address` and `length` live across the call, and `length` states the size of the
+    // buffer behind the pointer.
+    let accepted = checked(unsafe {
+        libc::accept4(
+            listener.as_fd().as_raw_fd(),
+            (&raw mut address).cast(),
+            &raw mut length,
+            libc::SOCK_CLOEXEC,
+        )
+    });
+    let number = accepted.map_err(|error| {
+        rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO)
+    })?;
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(number) };
+    if i32::from(address.svm_family) != libc::AF_VSOCK {
+        return Err(rustix::io::Errno::AFNOSUPPORT);
+    }
+    Ok((socket, address.svm_cid))
+}
+
 const BLKGETSIZE64: u32 = 0x8008_1272;
 const BLKROSET: u32 = 0x125d;
 const BLKROGET: u32 = 0x125e;

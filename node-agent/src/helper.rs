@@ -16,14 +16,17 @@ use tokio::sync::Semaphore;
 use crate::deadline::Deadline;
 use crate::metrics::Metrics;
 
+mod address;
 pub(crate) mod call_failure;
 mod connection;
 mod error;
+mod target;
 mod transport;
 
+pub use address::Address;
 use connection::Connection;
 pub use error::HelperError;
-pub use transport::Address;
+pub use target::{Target, TargetError};
 
 /// Simultaneous requests that may take minutes, each on its own connection: more than a node has
 /// volumes.
@@ -41,7 +44,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// A client of the mount-helper.
 #[derive(Debug)]
 pub struct Helper {
-    address: Address,
+    target: Target,
     idle: Mutex<Vec<Connection>>,
     slow: Semaphore,
     quick: Semaphore,
@@ -53,9 +56,9 @@ pub struct Helper {
 impl Helper {
     /// Creates a client that connects at its first request.
     #[must_use]
-    pub fn new(address: Address, metrics: Arc<Metrics>) -> Self {
+    pub fn new(target: Target, metrics: Arc<Metrics>) -> Self {
         Self {
-            address,
+            target,
             idle: Mutex::default(),
             slow: Semaphore::new(SLOW_AT_ONCE),
             quick: Semaphore::new(QUICK_AT_ONCE),
@@ -263,7 +266,7 @@ impl Helper {
     }
 
     async fn connect(&self, deadline: Deadline) -> Result<Connection, HelperError> {
-        let connection = Connection::open(&self.address, deadline).await?;
+        let connection = Connection::open(&self.target, deadline).await?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref() != Some(connection.welcome()) {
             let welcome = connection.welcome();

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ebs_csi_confine::{Fault, start};
+use ebs_csi_node_agent::helper::Target;
 use ebs_csi_node_agent::pre_stop::{self, Wait};
 use ebs_csi_node_agent::preflight;
 use ebs_csi_node_agent::registration;
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::from(!runs));
         }
         Some(Job::EnterProfile) => {
-            return match confinement::enter(None, None, []) {
+            return match confinement::enter(None, None, [], false) {
                 Ok(_) => ExitCode::SUCCESS,
                 Err(fault) => ended(Fault::EXIT, format_args!("{fault}")),
             };
@@ -72,9 +73,9 @@ fn main() -> ExitCode {
 
 fn pre_stop_hook(hook: PreStop) -> ExitCode {
     init_log(LogFormat::Text, 2);
-    let helper = match hook.helper.parse() {
+    let helper = match Target::read(&hook.helper, hook.helper_key_file.as_deref()) {
         Ok(helper) => helper,
-        Err(why) => return ended(64, format_args!("--helper: {why}")),
+        Err(error) => return ended(error.exit(), format_args!("{error}")),
     };
     if !pre_stop::draining(&hook.node_facts_file) {
         tracing::info!("the node is not being drained");
@@ -82,7 +83,7 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let files = hook.node_facts_file.iter().map(PathBuf::as_path);
-    if let Err(fault) = confinement::enter(None, None, files) {
+    if let Err(fault) = confinement::enter(None, None, files, helper.is_vsock()) {
         return ended(Fault::EXIT, format_args!("{fault}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::deadline::Deadline;
 use crate::facts::node_facts_file;
-use crate::helper::{Address, Helper};
+use crate::helper::{Helper, Target};
 use crate::metrics::Metrics;
 
 /// Pause between two checks.
@@ -27,7 +27,7 @@ pub enum Wait {
 }
 
 /// Waits for at most `timeout`.
-pub async fn wait(helper: Address, files: &[PathBuf], timeout: Duration) -> Wait {
+pub async fn wait(helper: Target, files: &[PathBuf], timeout: Duration) -> Wait {
     let helper = Helper::new(helper, Arc::new(Metrics::default()));
     let deadline = Deadline::after(timeout);
     let mut last = None;

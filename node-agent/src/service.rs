@@ -133,7 +133,12 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
 
     // Once the facts are known, their files are not opened again.
     let registry = wish.map(|wish| wish.directory.as_path());
-    let enforced = confinement::enter(Some(&settings.endpoint), registry, facts.files())?;
+    let enforced = confinement::enter(
+        Some(&settings.endpoint),
+        registry,
+        facts.files(),
+        settings.helper.is_vsock(),
+    )?;
     let policy = variant::PRODUCTION.digest;
     tracing::info!(%enforced, policy, "confined");
 

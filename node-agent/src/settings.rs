@@ -9,7 +9,7 @@ use ebs_csi_proto::observe::LogFormat;
 
 use crate::attach_limit::SlotSettings;
 use crate::facts::{Source, Sources, dmi, imds};
-use crate::helper::Address;
+use crate::helper::{Target, TargetError};
 use crate::node::Options;
 use crate::registration;
 
@@ -56,7 +56,7 @@ pub struct Settings {
     /// The CSI socket.
     pub endpoint: Endpoint,
     /// The mount-helper.
-    pub helper: Address,
+    pub helper: Target,
     /// Where to register with kubelet; `None` leaves the registration to the stock registrar.
     pub registration: Option<registration::RegistrationTarget>,
     /// The sources of the node's facts.
@@ -92,6 +92,9 @@ pub enum SettingsError {
         /// The reason, and the next step.
         why: &'static str,
     },
+    /// The mount-helper cannot be reached with these settings.
+    #[error(transparent)]
+    Helper(#[from] TargetError),
 }
 
 impl SettingsError {
@@ -101,6 +104,7 @@ impl SettingsError {
         match self {
             Self::Flag { .. } => 64,
             Self::NotOffered { .. } => 78,
+            Self::Helper(error) => error.exit(),
         }
     }
 }
@@ -143,7 +147,7 @@ impl Settings {
             endpoint: flags.endpoint.parse().map_err(
                 |e: ebs_csi_proto::endpoint::EndpointError| wrong("--endpoint", e.to_string()),
             )?,
-            helper: flags.helper.parse().map_err(|e| wrong("--helper", e))?,
+            helper: Target::read(&flags.helper, flags.helper_key_file.as_deref())?,
             registration: registration(
                 &flags.kubelet_registration_path,
                 flags.plugin_registration_path,
@@ -305,6 +309,12 @@ mod tests {
         for (line, flag, exit) in [
             ("--endpoint /csi.sock", "--endpoint", 64),
             ("--helper tcp://127.0.0.1:1", "--helper", 64),
+            ("--helper vsock://3:5000", "--helper-key-file", 64),
+            (
+                "--helper vsock://3:5000 --helper-key-file /no/key",
+                "/no/key",
+                78,
+            ),
             ("--metadata-sources imds,dmi", "--metadata-sources", 64),
             ("--volume-attach-limit=-2", "--volume-attach-limit", 64),
             ("--volume-attach-limit=1001", "--volume-attach-limit", 64),

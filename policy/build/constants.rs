@@ -76,6 +76,7 @@ const VALUES: &[(&str, u64)] = &[
     ("AF_INET", 2),
     ("AF_INET6", 10),
     ("AF_NETLINK", 16),
+    ("AF_VSOCK", 40),
     // linux/stat.h
     ("S_IFMT", 0o170_000),
     ("S_IFREG", 0o100_000),

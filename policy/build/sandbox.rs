@@ -34,6 +34,8 @@ struct Rule {
     // The error for every value that `one_of` does not name; without it, such a call ends the
     // process.
     otherwise: Option<String>,
+    // The rule belongs to the process only when its command line asks for this.
+    when: Option<String>,
     why: String,
 }
 
@@ -177,7 +179,7 @@ impl Profiles {
         Ok(format!(
             "Profile {{ name: {name:?}, about: {about:?}, \
              identity: Identity {{ uid: {uid}, gid: {gid}, groups: {groups}, other_unprivileged_uid: {other}, opens_disks: {disks}, why: {why} }}, \
-             capabilities: {capabilities}, limits: {limits}, landlock: {landlock}, calls: {calls} }}",
+             capabilities: {capabilities}, limits: {limits}, landlock: {landlock}, calls: {calls}, choices: {choices} }}",
             about = profile.about,
             uid = identity.uid,
             gid = identity.gid,
@@ -189,6 +191,7 @@ impl Profiles {
             limits = literal::slice(limits?),
             landlock = landlock(&profile.landlock)?,
             calls = literal::slice(self.calls(profile)?),
+            choices = literal::slice(choices(profile)?),
         ))
     }
 
@@ -222,7 +225,7 @@ impl Profiles {
                 rows.extend(rule(row)?);
             }
         }
-        for row in &profile.rules {
+        for row in profile.rules.iter().filter(|row| row.when.is_none()) {
             // Several rules may share a call only when each has a condition on an argument.
             if row.argument.is_none() && !names.insert(row.call.clone()) {
                 return Err(format!("{} is listed twice", row.call));
@@ -237,6 +240,24 @@ impl Profiles {
         }
         Ok(rows)
     }
+}
+
+/// Returns the rules that a process has by choice, under the name of each choice.
+fn choices(profile: &Profile) -> Result<Vec<String>, String> {
+    let mut choices: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for row in &profile.rules {
+        let Some(name) = &row.when else { continue };
+        // A rule for every argument would undo the rule that holds without the choice.
+        if row.argument.is_none() {
+            return Err(format!("{}: a choice needs a condition", row.call));
+        }
+        choices.entry(name).or_default().extend(rule(row)?);
+    }
+    let entries = choices.into_iter().map(|(name, calls)| {
+        let calls = literal::slice(calls);
+        format!("Choice {{ name: {name:?}, calls: {calls} }}")
+    });
+    Ok(entries.collect())
 }
 
 fn rule(row: &Rule) -> Result<Vec<String>, String> {

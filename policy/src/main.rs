@@ -294,7 +294,12 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             }
         }
     }
-    for rule in profile.calls {
+    let chosen = profile.choices.iter().flat_map(|choice| {
+        let rules = choice.calls.iter();
+        rules.map(|rule| (rule, format!(" when chosen ({})", choice.name)))
+    });
+    let always = profile.calls.iter().map(|rule| (rule, String::new()));
+    for (rule, when) in always.chain(chosen) {
         let condition = match rule.condition {
             Condition::Always => String::new(),
             Condition::OneOf {
@@ -316,7 +321,11 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             CallAnswer::Allow => String::new(),
             CallAnswer::Errno(errno) => format!(" answered with {}", errno.name),
         };
-        writeln!(out, "call {}{condition}{answer}: {}", rule.call, rule.why)?;
+        writeln!(
+            out,
+            "call {}{condition}{answer}{when}: {}",
+            rule.call, rule.why
+        )?;
     }
     Ok(())
 }

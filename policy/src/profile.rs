@@ -28,6 +28,17 @@ pub struct Profile {
     pub landlock: Landlock,
     /// The system calls with an answer; any other call ends the process.
     pub calls: &'static [CallRule],
+    /// Further calls, each set of which the process has only when its command line asks for it.
+    pub choices: &'static [Choice],
+}
+
+/// System calls that a process may choose.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// What the process asks for.
+    pub name: &'static str,
+    /// The calls that this adds.
+    pub calls: &'static [CallRule],
 }
 
 /// User and groups of a process.

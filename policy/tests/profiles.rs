@@ -321,6 +321,26 @@ fn only_opener_opens_disks_and_cannot_mount() {
     assert_ne!(OPENER.identity.gid, DIRECTORIES.identity.gid);
 }
 
+/// The agent alone has a choice: the socket of a mount-helper in a virtual machine.
+#[test]
+fn only_the_agent_may_choose_vsock() {
+    for profile in ALL {
+        let choices: Vec<_> = profile.choices.iter().map(|choice| choice.name).collect();
+        let expected: &[&str] = match profile.name {
+            "node-agent" => &["vsock"],
+            _ => &[],
+        };
+        assert_eq!(choices, expected, "{}", profile.name);
+        for rule in profile.choices.iter().flat_map(|choice| choice.calls) {
+            let Condition::OneOf { values, .. } = rule.condition else {
+                panic!("{} without a condition", rule.call);
+            };
+            let families: Vec<_> = values.iter().map(|value| value.name).collect();
+            assert_eq!((rule.call, families), ("socket", vec!["AF_VSOCK"]));
+        }
+    }
+}
+
 /// Only the controller and node-lifecycle may create internet sockets and use TCP without limits.
 #[test]
 fn only_services_and_router_create_sockets() {

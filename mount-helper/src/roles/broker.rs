@@ -5,6 +5,7 @@ use crate::journal;
 use crate::roles::supervisor::STOP;
 use crate::session::broker_state::BrokerState;
 use crate::session::event_loop;
+use crate::session::listener::Listener;
 use crate::session::operation_table;
 use crate::session::worker;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -23,11 +24,11 @@ const STACK: usize = 128 << 10;
 
 /// Starts the pool. Until there is work, the threads only wait and make no call that the filter
 /// forbids.
-pub(crate) fn start(broker: &Arc<BrokerState>, listener: &Arc<OwnedFd>) -> io::Result<()> {
-    let (talker, listener) = (Arc::clone(broker), Arc::clone(listener));
+pub(crate) fn start(broker: &Arc<BrokerState>, listeners: Vec<Listener>) -> io::Result<()> {
+    let talker = Arc::clone(broker);
     // A broker that can receive no request must not go on.
     spawn("talk".to_owned(), move || {
-        let why = event_loop::serve(&talker, &listener);
+        let why = event_loop::serve(&talker, &listeners);
         panic!("the thread that talks has ended: {why}")
     })?;
     for number in 0..operation_table::workers() {

@@ -24,9 +24,10 @@ use crate::roles::directories;
 use crate::roles::runner;
 use crate::roles::supervisor::{Supervisor, Turn};
 use crate::session::broker_state::BrokerState;
+use crate::session::listener::{self, Listener};
 use crate::session::operation_table::OperationTable;
 use crate::session::wake_event::WakeEvent;
-use crate::settings::{self, Command, HELP, Settings};
+use crate::settings::{self, Command, HELP, Settings, listen};
 use crate::sys::{self, Fork};
 use crate::tool::runner_requests::Runners;
 use crate::tool::tool_places::ToolPlaces;
@@ -105,7 +106,7 @@ struct Opened {
     disks: DiskRoots,
     xen_disk_record: XenDiskRecord,
     read_only_record: ReadOnlyRecord,
-    listener: OwnedFd,
+    listeners: Vec<Listener>,
     rules: Ceiling,
     nodes: BlockNodes,
 }
@@ -169,6 +170,8 @@ fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
     .map_err(|e| ("settings".to_owned(), io::Error::other(e)))?;
     let root = KubeletRoot::open(settings.kubelet_root.clone())
         .map_err(|e| (settings.kubelet_root.to_string(), e.into()))?;
+    // Read before the lock: a helper that cannot serve must not let another wait for it.
+    let key = listener::key(settings.key_file.as_deref())?;
     // The lock comes before everything that an earlier helper may still use: its files about disks,
     // its socket.
     let lock = match kubelet_root_lock::lock(&root, settings.grace) {
@@ -187,22 +190,23 @@ fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
     };
     let disks = DiskRoots::open(recognition).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
     let boot = xen_disk_record::boot()?;
+    let records = listen::records(&settings.listen);
     let (disks, xen_disk_record) = match rules.disks_without_serial() {
         DisksWithoutSerial::ByName if !policy.simulated_devices && disks.have_xen() => {
-            xen_disk_record::by_name(disks, &settings.listen, &boot)?
+            xen_disk_record::by_name(disks, records, &boot)?
         }
         _ => (disks, XenDiskRecord::default()),
     };
     let still_there = |sequence, number| disks.sequence_of(number) == Some(sequence);
-    let read_only_record = ReadOnlyRecord::open(
-        &ReadOnlyRecord::beside(&settings.listen),
-        &boot,
-        still_there,
-    );
+    let read_only_record =
+        ReadOnlyRecord::open(&ReadOnlyRecord::beside(records), &boot, still_there);
     let nodes = BlockNodes::read(Path::new("/dev"), policy.simulated_devices)
         .map_err(|e| ("/dev".to_owned(), e))?;
-    let listener =
-        bind(&settings.listen).map_err(|e| (settings.listen.to_string_lossy().into_owned(), e))?;
+    let listeners = settings
+        .listen
+        .iter()
+        .map(|one| listener::bind(one, &settings.vsock_peers, key.as_ref(), bind))
+        .collect::<Result<_, _>>()?;
     say_what_is_closed(&nodes);
     Ok(Some(Opened {
         root,
@@ -210,7 +214,7 @@ fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
         disks,
         xen_disk_record,
         read_only_record,
-        listener,
+        listeners,
         rules,
         nodes,
     }))
@@ -414,7 +418,7 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
     if broker.context.read_only_record.is_first() {
         operation::take_over(&broker.context);
     }
-    if let Err(e) = broker::start(&broker, &Arc::new(opened.listener)) {
+    if let Err(e) = broker::start(&broker, opened.listeners) {
         journal::error("start", &[("what", "threads"), ("why", &e.to_string())]);
         return 1;
     }
@@ -452,13 +456,13 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
         disks,
         xen_disk_record,
         read_only_record,
-        listener,
+        listeners,
         rules: _,
         nodes: _,
     } = opened;
-    // The broker uses the lock, the listener, the device directories and the stored facts about
+    // The broker uses the lock, the listeners, the device directories and the stored facts about
     // disks.
-    drop((lock, disks, xen_disk_record, read_only_record, listener));
+    drop((lock, disks, xen_disk_record, read_only_record, listeners));
     rustix::process::umask(Mode::from_raw_mode(0o022));
     match confinement::directories(&root, settings.allow_missing_landlock) {
         Ok(enforced) => confinement::confirmed(&enforced),
@@ -502,7 +506,8 @@ fn be_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> 
             return Ok(status);
         }
     };
-    journal::info("ready", &[("listen", &settings.listen.to_string_lossy())]);
+    let listen: Vec<String> = settings.listen.iter().map(ToString::to_string).collect();
+    journal::info("ready", &[("listen", &listen.join(","))]);
     match supervisor.serve()? {
         Turn::Ended(status) => {
             journal::info("ended", &[("status", &status.to_string())]);

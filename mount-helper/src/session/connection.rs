@@ -2,6 +2,8 @@
 //! disconnected.
 use crate::journal;
 use crate::session::broker_state::BrokerState;
+use crate::session::key_proof::{Followed, KeyProof};
+use crate::session::listener::Vsock;
 use crate::session::operation_table::{Asker, Caller, Submitted};
 use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, frame};
 use rustix::event::PollFlags;
@@ -34,6 +36,9 @@ pub(crate) struct Connection<'b> {
     number: u64,
     socket: OwnedFd,
     greeted: bool,
+    /// The proof that a peer over vsock still owes; None for a peer that the kernel named, and
+    /// after the proof.
+    owes: Option<Box<KeyProof<'b>>>,
     received: Vec<u8>,
     unsent: Vec<u8>,
     /// The request that is being carried out, and until when the peer waits for it.
@@ -46,13 +51,20 @@ pub(crate) struct Connection<'b> {
 }
 
 impl<'b> Connection<'b> {
-    /// Creates a session for a peer that is permitted to send requests.
-    pub(crate) fn new(broker: &'b BrokerState, number: u64, socket: OwnedFd) -> Self {
+    /// Creates a session for a peer that is permitted to send requests, over vsock once the peer
+    /// has proved the key.
+    pub(crate) fn new(
+        broker: &'b BrokerState,
+        number: u64,
+        socket: OwnedFd,
+        vsock: Option<&'b Vsock>,
+    ) -> Self {
         Self {
             broker,
             number,
             socket,
             greeted: false,
+            owes: vsock.map(|vsock| Box::new(KeyProof::new(vsock))),
             received: Vec::new(),
             unsent: Vec::new(),
             asked: None,
@@ -75,8 +87,21 @@ impl<'b> Connection<'b> {
         (&self.socket, flags)
     }
 
+    /// Returns whether the peer has not proved the key that it has to prove.
+    pub(crate) fn owes_proof(&self) -> bool {
+        self.owes.is_some()
+    }
+
     /// Returns when the next event must have happened.
     pub(crate) fn deadline(&self) -> Option<Instant> {
+        let of_frame = self.deadline_of_frame();
+        match &self.owes {
+            Some(owed) => Some(of_frame.map_or(owed.until(), |end| end.min(owed.until()))),
+            None => of_frame,
+        }
+    }
+
+    fn deadline_of_frame(&self) -> Option<Instant> {
         if !self.unsent.is_empty() {
             return Some(self.since + FRAME_TIME);
         }
@@ -139,6 +164,9 @@ impl<'b> Connection<'b> {
 
     /// Handles a deadline that has passed.
     pub(crate) fn overdue(&mut self) -> Next {
+        if self.owes_proof() {
+            return cut_off("no proof of the key in time");
+        }
         if !self.unsent.is_empty() {
             return Next::Ends;
         }
@@ -193,6 +221,7 @@ impl<'b> Connection<'b> {
         let table = &self.broker.table;
         table.asked();
         let wait = match operation {
+            Operation::Hello(theirs) if self.owes_proof() => return self.prove(id, theirs),
             Operation::Hello(theirs) if !self.greeted => {
                 let outcome = greet(self.broker, theirs);
                 self.greeted = matches!(outcome, Outcome::Welcome(_));
@@ -213,6 +242,24 @@ impl<'b> Connection<'b> {
                 Next::Goes
             }
             Submitted::Closed => Next::Ends,
+        }
+    }
+
+    /// Takes a Hello of a peer that has to prove the key.
+    fn prove(&mut self, id: u64, theirs: Hello) -> Next {
+        let followed = match &mut self.owes {
+            Some(owed) => owed.take(theirs),
+            None => Ok(Followed::Proved),
+        };
+        match followed {
+            Ok(Followed::Challenge(challenge)) => self.reply(id, Outcome::Challenge(challenge)),
+            Ok(Followed::Proved) => {
+                self.owes = None;
+                self.greeted = true;
+                let welcome = welcome(self.broker, ebs_csi_wire::PROTOCOL_WITH_KEY);
+                self.reply(id, welcome)
+            }
+            Err(why) => cut_off(why),
         }
     }
 
@@ -258,13 +305,17 @@ fn cut_off(why: &str) -> Next {
 
 fn greet(broker: &BrokerState, theirs: Hello) -> Outcome {
     match Hello::OURS.common(theirs) {
-        Some(version) => Outcome::Welcome(Welcome {
-            version,
-            release: env!("CARGO_PKG_VERSION").to_owned(),
-            policy_digest: broker.digest.to_owned(),
-            sandbox: broker.sandbox,
-            landlock: Some(broker.landlock.into()),
-        }),
+        Some(version) => welcome(broker, version),
         None => Refusal::Version.into(),
     }
+}
+
+fn welcome(broker: &BrokerState, version: u32) -> Outcome {
+    Outcome::Welcome(Welcome {
+        version,
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        policy_digest: broker.digest.to_owned(),
+        sandbox: broker.sandbox,
+        landlock: Some(broker.landlock.into()),
+    })
 }

@@ -3,7 +3,7 @@ use crate::rig::{
     AGENT, Client, LONG, Rig, able, connect, done, refused, staged, staging, target, volume,
 };
 use ebs_csi_policy::profile::{BROKER, TOOL};
-use ebs_csi_wire::{FsType, Hello, Inspect, Operation, Outcome, Refusal, frame};
+use ebs_csi_wire::{FsType, Hello, Inspect, KeyStep, Operation, Outcome, Refusal, frame};
 use std::fs;
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -87,6 +87,7 @@ fn hello_comes_first_and_once() {
     let hello = Hello {
         oldest: 1000,
         newest: 1001,
+        key: KeyStep::None,
     };
     assert_eq!(
         refused(future.ask(Operation::Hello(hello), LONG)),

@@ -14,3 +14,4 @@ mod lifecycle;
 mod refusals;
 mod rig;
 mod virtual_machine;
+mod vsock;

@@ -1,7 +1,8 @@
 //! A host may withhold what a test needs, for example CAP_SYS_RESOURCE, without which a mounted
 //! ext4 cannot grow. A virtual machine withholds nothing. It boots a Debian kernel
 //! (`deploy/vm/prepare` fetches it) with this test program, the helper and the programs that both
-//! start, and runs those tests. It also has what a host may lack: an NVMe controller.
+//! start, and runs those tests. It also has what a host may lack: an NVMe controller, and vsock
+//! between programs of one machine.
 use crate::rig::{LONG, Rig, block_target, done, refused, shell, staging, target, volume};
 use ebs_csi_mount_helper::sys;
 use ebs_csi_wire::Refusal;
@@ -42,22 +43,31 @@ export PATH=/usr/sbin:/usr/bin:/sbin:/bin TMPDIR=/tmp
 /bin/busybox mount -t devtmpfs devtmpfs /dev
 /bin/busybox mount -t tmpfs tmpfs /tmp
 /bin/busybox mount -t tmpfs tmpfs /run
-/bin/busybox insmod /loop.ko
+for name in MODULES; do /bin/busybox insmod /$name; done
 echo booted
 /tests --exact NAMES --include-ignored --nocapture --test-threads=1
 echo ended
 /bin/busybox poweroff -f
 ";
 
-/// Returns the paths of the kernel and its loop module, or the reason why there is no machine.
-fn kernel() -> Result<(PathBuf, PathBuf), &'static str> {
+/// The kernel's modules that the tests need, each after those that it needs itself.
+const MODULES: [&str; 4] = [
+    "loop.ko",
+    "vsock.ko",
+    "vmw_vsock_virtio_transport_common.ko",
+    "vsock_loopback.ko",
+];
+
+/// Returns the path of the kernel, beside which are its modules, or the reason why there is no
+/// machine.
+fn kernel() -> Result<PathBuf, &'static str> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
         .ok_or("no home directory")?
         .join("ebs-csi/vm");
-    let (kernel, module) = (cache.join("vmlinuz"), cache.join("loop.ko"));
-    if !kernel.exists() || !module.exists() {
+    let kernel = cache.join("vmlinuz");
+    if !kernel.exists() || MODULES.iter().any(|name| !cache.join(name).exists()) {
         return Err("no kernel for a virtual machine; deploy/vm/prepare fetches one");
     }
     for program in ["qemu-system-x86_64", "cpio"] {
@@ -70,7 +80,7 @@ fn kernel() -> Result<(PathBuf, PathBuf), &'static str> {
             return Err("no QEMU or no cpio; deploy/vm/prepare installs them");
         }
     }
-    Ok((kernel, module))
+    Ok(kernel)
 }
 
 /// Copies a program to the path `at` beneath the root, and each library that the program needs to
@@ -90,7 +100,7 @@ fn install(root: &Path, program: &Path, at: &Path) {
     }
 }
 
-fn archive(directory: &Path, module: &Path, tests: &str) -> PathBuf {
+fn archive(directory: &Path, kernel: &Path, tests: &str) -> PathBuf {
     let root = directory.join("root");
     for made in [
         "usr/bin",
@@ -129,9 +139,16 @@ fn archive(directory: &Path, module: &Path, tests: &str) -> PathBuf {
     if Path::new("/etc/mke2fs.conf").exists() {
         fs::copy("/etc/mke2fs.conf", root.join("etc/mke2fs.conf")).expect("copy");
     }
-    fs::copy(module, root.join("loop.ko")).expect("copy");
+    for name in MODULES {
+        fs::copy(kernel.with_file_name(name), root.join(name)).expect("copy");
+    }
     let init = root.join("init");
-    fs::write(&init, INIT.replace("NAMES", tests)).expect("write");
+    fs::write(
+        &init,
+        INIT.replace("NAMES", tests)
+            .replace("MODULES", &MODULES.join(" ")),
+    )
+    .expect("write");
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(&init, executable).expect("chmod");
     let archive = directory.join("initrd");
@@ -273,7 +290,7 @@ fn mounts_of_detached_disk_are_removed() {
 /// QEMU.
 #[test]
 fn host_restricted_tests_pass_in_virtual_machine() {
-    let (kernel, module) = match kernel() {
+    let kernel = match kernel() {
         Ok(found) => found,
         Err(why) => {
             println!("skipped: {why}");
@@ -293,8 +310,12 @@ fn host_restricted_tests_pass_in_virtual_machine() {
         "lifecycle::mounted_ext4_grows_only_with_cap_sys_resource",
         "virtual_machine::nvme_statistics_request_reaches_controller",
         "virtual_machine::mounts_of_detached_disk_are_removed",
+        "vsock::peer_of_other_machine_is_refused",
+        "vsock::proved_peer_stages_as_unix_peer_does",
+        "vsock::silent_peers_do_not_displace_agents",
+        "vsock::unproved_peer_is_cut_off_and_journalled",
     ];
-    let initrd = archive(directory.path(), &module, &tests.join(" "));
+    let initrd = archive(directory.path(), &kernel, &tests.join(" "));
     let disk = directory.path().join("disk");
     let file = fs::File::create(&disk).expect("create");
     file.set_len(16 << 20).expect("set_len");
@@ -303,7 +324,7 @@ fn host_restricted_tests_pass_in_virtual_machine() {
         println!("skipped: the virtual machine did not end in {limit} s");
         return;
     };
-    assert!(said.contains("test result: ok. 11 passed"), "{said}");
+    assert!(said.contains("test result: ok. 15 passed"), "{said}");
     assert!(said.contains("grown at its stage, mounted: true"), "{said}");
     assert!(
         said.contains("killed once it grew, mounted: true"),
@@ -311,4 +332,8 @@ fn host_restricted_tests_pass_in_virtual_machine() {
     );
     assert!(said.contains("grown while it is mounted"), "{said}");
     assert!(said.contains("pulled at 25 steps"), "{said}");
+    assert!(said.contains("Reflected: cut off"), "{said}");
+    for line in said.lines().filter(|line| line.contains("over vsock")) {
+        println!("{line}");
+    }
 }

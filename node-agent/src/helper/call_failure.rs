@@ -116,6 +116,10 @@ pub(crate) fn failure(
             Condition::HelperDown,
             "the mount-helper does not answer; check its container, then retry".to_owned(),
         ),
+        HelperError::Unproved => (
+            Condition::HelperDown,
+            "what listens at the mount-helper's address does not have this node-agent's key; compare both key files, and look which program has the port".to_owned(),
+        ),
         HelperError::Foreign(sent) => (
             Condition::HelperDown,
             format!(
@@ -436,6 +440,7 @@ mod tests {
             HelperError::Pending,
             HelperError::Crowded,
             HelperError::Silent,
+            HelperError::Unproved,
             HelperError::Lost(lost()),
             HelperError::Foreign("x"),
             HelperError::Down {

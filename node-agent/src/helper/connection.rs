@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, frame};
+use ebs_csi_wire::{
+    Challenge, Hello, Key, KeyStep, Nonce, Operation, Outcome, Refusal, Reply, Request, Side,
+    Transcript, Welcome, frame,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::time::{Instant, timeout_at};
 
-use super::transport::{Address, Stream};
-use super::{Deadline, HelperError};
+use super::transport::Stream;
+use super::{Deadline, HelperError, Target};
 
 /// How long to wait for a helper that is being restarted.
 const CONNECT: Duration = Duration::from_millis(1500);
@@ -25,8 +29,9 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects and greets, within the deadline and the wait for a restart.
-    pub(super) async fn open(address: &Address, deadline: Deadline) -> Result<Self, HelperError> {
+    pub(super) async fn open(target: &Target, deadline: Deadline) -> Result<Self, HelperError> {
         let until = deadline.instant().min(Instant::now() + CONNECT);
+        let address = &target.address;
         let stream = loop {
             match timeout_at(until, address.connect()).await {
                 Ok(Ok(stream)) => break stream,
@@ -53,17 +58,17 @@ impl Connection {
                 landlock: None,
             },
         };
-        let hello = Request {
-            id: 0,
-            wait: Duration::ZERO,
-            operation: Operation::Hello(Hello::OURS),
+        let hello = match (&target.key, address.port()) {
+            (Some(key), Some(port)) => {
+                let greeting = GREETING.min(deadline.left());
+                connection.prove(key, port, greeting).await?
+            }
+            _ => Hello::OURS,
         };
-        match connection
-            .exchange(&hello, GREETING.min(deadline.left()))
-            .await?
-        {
+        let greeting = GREETING.min(deadline.left());
+        match connection.exchange(&greeted(hello), greeting).await? {
             Outcome::Welcome(welcome)
-                if (Hello::OURS.oldest..=Hello::OURS.newest).contains(&welcome.version) =>
+                if (hello.oldest..=hello.newest).contains(&welcome.version) =>
             {
                 connection.welcome = welcome;
                 Ok(connection)
@@ -74,6 +79,39 @@ impl Connection {
             }
             _ => Err(HelperError::Foreign("another answer than a welcome")),
         }
+    }
+
+    /// Has the helper prove the key, and returns the Hello with which this side proves the key.
+    async fn prove(
+        &mut self,
+        key: &Key,
+        port: u32,
+        greeting: Duration,
+    ) -> Result<Hello, HelperError> {
+        let mut own = [0; 32];
+        match getrandom(&mut own[..], GetRandomFlags::empty()) {
+            Ok(filled) if filled == own.len() => {}
+            _ => return Err(HelperError::Lost(std::io::Error::other("no random bytes"))),
+        }
+        let agent = Nonce(own);
+        let hello = Hello::with_key(KeyStep::Nonce(agent));
+        let Challenge { nonce, proof } = match self.exchange(&greeted(hello), greeting).await? {
+            Outcome::Challenge(challenge) => challenge,
+            Outcome::Refused(refused) if refused.reason == Refusal::Version => {
+                return Err(HelperError::Refused(refused));
+            }
+            _ => return Err(HelperError::Foreign("another answer than a challenge")),
+        };
+        let said = Transcript {
+            port,
+            agent,
+            helper: nonce,
+        };
+        if !key.verifies(Side::Helper, &said, &proof) {
+            return Err(HelperError::Unproved);
+        }
+        let proof = key.prove(Side::Agent, &said);
+        Ok(Hello::with_key(KeyStep::Proof(proof)))
     }
 
     /// Returns the helper's greeting.
@@ -127,3 +165,14 @@ impl Connection {
         Ok(reply.outcome)
     }
 }
+
+fn greeted(hello: Hello) -> Request {
+    Request {
+        id: 0,
+        wait: Duration::ZERO,
+        operation: Operation::Hello(hello),
+    }
+}
+
+#[cfg(test)]
+mod tests;

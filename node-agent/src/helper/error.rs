@@ -25,6 +25,9 @@ pub enum HelperError {
     /// An answer that no helper of this protocol sends.
     #[error("the mount-helper answered with {0}")]
     Foreign(&'static str),
+    /// The program at the address does not have this process's key.
+    #[error("the program at the mount-helper's address does not have the key")]
+    Unproved,
     /// All connections were in use until the deadline.
     #[error("too many requests wait for the mount-helper")]
     Crowded,
@@ -48,6 +51,7 @@ impl HelperError {
             Self::Lost(_) => "lost",
             Self::Silent => "silent",
             Self::Foreign(_) => "foreign",
+            Self::Unproved => "unproved",
             Self::Crowded => "crowded",
             Self::Refused(_) => "refused",
             Self::Failed(_) => "failed",

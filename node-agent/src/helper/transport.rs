@@ -1,97 +1,80 @@
 //! The connection to the mount-helper. The frames are the same over every stream, so only this file
-//! depends on unix sockets.
+//! depends on the kinds of sockets.
 
-use std::fmt;
 use std::io;
-use std::path::PathBuf;
-use std::str::FromStr;
+use std::path::Path;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio_vsock::{VsockAddr, VsockStream};
 
-/// The helper's address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// A unix socket.
-    Unix(PathBuf),
-}
+use super::Address;
+
+/// The longest answer of a hypervisor to CONNECT: `OK`, a port of ten digits, the end of the line.
+const LONGEST_ANSWER: usize = 16;
 
 /// A connected stream.
 #[derive(Debug)]
 pub(super) enum Stream {
     Unix(UnixStream),
-}
-
-impl FromStr for Address {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let path = text
-            .strip_prefix("unix://")
-            .filter(|path| path.starts_with('/') && path.len() < 108)
-            .ok_or_else(|| {
-                format!("{text:?} is not an address; give unix:///path, up to 107 bytes")
-            })?;
-        Ok(Self::Unix(PathBuf::from(path)))
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix://{}", path.display()),
-        }
-    }
+    Vsock(VsockStream),
 }
 
 impl Address {
     pub(super) async fn connect(&self) -> io::Result<Stream> {
         match self {
             Self::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+            Self::Vsock { cid, port } => VsockStream::connect(VsockAddr::new(*cid, *port))
+                .await
+                .map(Stream::Vsock),
+            Self::Hypervisor { socket, port } => through(socket, *port).await.map(Stream::Unix),
         }
+    }
+}
+
+/// Connects to a port of a virtual machine through its hypervisor's socket.
+async fn through(socket: &Path, port: u32) -> io::Result<UnixStream> {
+    let mut stream = UnixStream::connect(socket).await?;
+    let ask = format!("CONNECT {port}\n");
+    stream.write_all(ask.as_bytes()).await?;
+    let mut answer = Vec::with_capacity(LONGEST_ANSWER);
+    // Byte by byte: what follows the line belongs to the helper.
+    while answer.last() != Some(&b'\n') {
+        if answer.len() == LONGEST_ANSWER {
+            return Err(io::Error::other("no hypervisor answers at the socket"));
+        }
+        match stream.read_u8().await {
+            Ok(byte) => answer.push(byte),
+            // Hypervisors close the connection when nobody listens at the port.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let number = answer
+        .strip_prefix(b"OK ")
+        .and_then(|rest| rest.strip_suffix(b"\n"));
+    match number {
+        Some(digits) if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => Ok(stream),
+        _ => Err(io::Error::other("no hypervisor answers at the socket")),
     }
 }
 
 impl Stream {
     /// Writes all bytes.
     pub(super) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        use tokio::io::AsyncWriteExt;
         match self {
             Self::Unix(stream) => stream.write_all(bytes).await,
+            Self::Vsock(stream) => stream.write_all(bytes).await,
         }
     }
 
     /// Appends the available bytes to `buffer`; returns 0 at the end of the stream.
     pub(super) async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        use tokio::io::AsyncReadExt;
         match self {
             Self::Unix(stream) => stream.read_buf(buffer).await,
+            Self::Vsock(stream) => stream.read_buf(buffer).await,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_an_absolute_unix_path_is_an_address() {
-        assert_eq!(
-            "unix:///run/h.sock".parse(),
-            Ok(Address::Unix("/run/h.sock".into()))
-        );
-        for bad in [
-            "",
-            "/run/h.sock",
-            "unix://run/h.sock",
-            "vsock://2:1",
-            "unix://",
-        ] {
-            assert!(bad.parse::<Address>().is_err(), "{bad}");
-        }
-        assert!(
-            format!("unix:///{}", "x".repeat(107))
-                .parse::<Address>()
-                .is_err()
-        );
     }
 }

@@ -26,8 +26,8 @@ fn pci_roots() -> impl Iterator<Item = PathBuf> {
 ///
 /// The process keeps these rights: reading what sysfs shows of PCI devices, using sockets that are
 /// already bound, making new unix sockets, removing its own CSI socket, reading files in the
-/// directories of the named files, and making and removing a socket in kubelet's registration
-/// directory.
+/// directories of the named files, making and removing a socket in kubelet's registration
+/// directory, and, with `vsock` alone, making sockets of AF_VSOCK.
 ///
 /// # Errors
 /// [`Fault`]: the process must end with status [`Fault::EXIT`].
@@ -35,6 +35,7 @@ pub fn enter<'a>(
     endpoint: Option<&Endpoint>,
     registration: Option<&Path>,
     facts_files: impl IntoIterator<Item = &'a Path>,
+    vsock: bool,
 ) -> Result<Enforced, Fault> {
     let mut places = Places::new();
     if let Some(Endpoint::Unix(socket)) = endpoint
@@ -56,6 +57,7 @@ pub fn enter<'a>(
         }
     }
     Entering::begin(profile::NODE_AGENT)?
+        .choose(vsock.then_some("vsock"))?
         .identity()?
         .files(&places)?
         .calls()

@@ -39,9 +39,13 @@ pub enum Job {
 /// Flags of the pre-stop hook.
 #[derive(Debug, Args)]
 pub struct PreStop {
-    /// The mount-helper's socket, unix:///path.
-    #[arg(long, default_value = DEFAULT_HELPER)]
+    /// The mount-helper: unix:///PATH, or in a virtual machine vsock://CID:PORT or
+    /// hvsock:///SOCKET:PORT.
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_HELPER)]
     pub helper: String,
+    /// The key that a mount-helper in a virtual machine has, too: 32 to 4096 bytes, mode 0400.
+    #[arg(long, value_name = "FILE")]
+    pub helper_key_file: Option<PathBuf>,
     /// File with the labels and annotations of the node-agent's pod; may be given several times.
     #[arg(long, value_name = "FILE")]
     pub node_facts_file: Vec<PathBuf>,
@@ -85,9 +89,13 @@ pub struct Serve {
     /// The CSI socket: unix:///path or tcp://address:port.
     #[arg(long, default_value = "unix://tmp/csi.sock")]
     pub endpoint: String,
-    /// The mount-helper's socket, unix:///path.
-    #[arg(long, default_value = DEFAULT_HELPER)]
+    /// The mount-helper: unix:///PATH, or in a virtual machine vsock://CID:PORT or
+    /// hvsock:///SOCKET:PORT.
+    #[arg(long, value_name = "ADDRESS", default_value = DEFAULT_HELPER)]
     pub helper: String,
+    /// The key that a mount-helper in a virtual machine has, too: 32 to 4096 bytes, mode 0400.
+    #[arg(long, value_name = "FILE")]
+    pub helper_key_file: Option<PathBuf>,
     /// The CSI socket as kubelet sees it: the agent registers itself with kubelet. Empty leaves
     /// that to a registrar beside it.
     #[arg(long, value_name = "FILE", default_value = "")]

@@ -88,12 +88,12 @@ impl Agent {
         let socket = dir.join("csi.sock");
         let log = ["log", "log-2"].map(|name| dir.join(name));
         let log = log.into_iter().find(|path| !path.exists()).unwrap();
+        if !arguments.contains(&"--helper") {
+            let scripted = format!("unix://{}", dir.join("helper.sock").display());
+            command.args(["--helper", &scripted]);
+        }
         let child = command
             .args(["--endpoint", &format!("unix://{}", socket.display())])
-            .args([
-                "--helper",
-                &format!("unix://{}", dir.join("helper.sock").display()),
-            ])
             .args(arguments)
             .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.url())
             .env("AWS_SECRET_ACCESS_KEY", "must-not-stay")

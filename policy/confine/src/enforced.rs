@@ -23,6 +23,8 @@ pub struct Enforced {
     /// Supplementary groups beyond the profile's, which a process that starts unprivileged cannot
     /// drop.
     pub extra_groups: Vec<u32>,
+    /// The choice of system calls that was made.
+    pub choice: Option<&'static str>,
 }
 
 /// How much of Landlock is in force.
@@ -85,6 +87,9 @@ impl fmt::Display for Enforced {
         if !self.extra_groups.is_empty() {
             write!(f, " extra_groups={:?}", self.extra_groups)?;
         }
+        if let Some(choice) = self.choice {
+            write!(f, " chosen={choice}")?;
+        }
         Ok(())
     }
 }
@@ -110,6 +115,7 @@ pub(crate) fn confirm(
     status: Status,
     landlock: LandlockState,
     missing_capabilities: Vec<&'static str>,
+    choice: Option<&'static str>,
 ) -> Result<Enforced, Fault> {
     let deviations = profile.deviations(&status);
     if let Some(first) = deviations.first() {
@@ -121,5 +127,6 @@ pub(crate) fn confirm(
         status,
         landlock,
         missing_capabilities,
+        choice,
     })
 }

@@ -82,6 +82,9 @@ pub enum Fault {
     /// The policy names a system call that this build does not know.
     #[error("the policy names the system call {0}, which this build does not know")]
     UnknownCall(&'static str),
+    /// The profile does not have this choice of system calls.
+    #[error("the profile has no choice {0}")]
+    UnknownChoice(&'static str),
     /// A filter could not be built or installed.
     #[error("cannot install the system call filter: {0}")]
     Filter(String),

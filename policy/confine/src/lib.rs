@@ -45,7 +45,7 @@ pub mod tool;
 use std::fs::File;
 use std::path::Path;
 
-use ebs_csi_policy::profile::Profile;
+use ebs_csi_policy::profile::{Choice, Profile};
 
 pub use enforced::{Enforced, LandlockState};
 pub use fault::Fault;
@@ -67,6 +67,7 @@ pub struct Entering {
     landlock: LandlockState,
     missing: Vec<&'static str>,
     allow_missing_landlock: bool,
+    choice: Option<&'static Choice>,
 }
 
 /// Takes all steps, for a process that has one thread.
@@ -91,6 +92,7 @@ impl Entering {
             landlock: LandlockState::NotAsked,
             missing: Vec::new(),
             allow_missing_landlock: false,
+            choice: None,
         };
         let threads = entering.read_status()?.threads;
         if threads != 1 {
@@ -104,6 +106,22 @@ impl Entering {
     pub fn allow_missing_landlock(mut self, allow: bool) -> Self {
         self.allow_missing_landlock = allow;
         self
+    }
+
+    /// Adds the system calls of a choice of the profile, where one is named.
+    ///
+    /// # Errors
+    /// [`Fault::UnknownChoice`].
+    pub fn choose(mut self, name: Option<&'static str>) -> Result<Self, Fault> {
+        let choices = self.profile.choices;
+        self.choice = match name {
+            None => None,
+            Some(name) => match choices.iter().find(|choice| choice.name == name) {
+                Some(choice) => Some(choice),
+                None => return Err(Fault::UnknownChoice(name)),
+            },
+        };
+        Ok(self)
     }
 
     /// Sets limits, capability sets, user and groups, and `no_new_privs`.
@@ -147,7 +165,10 @@ impl Entering {
         // The list comes last: it forbids the installation of another filter.
         let itself = answer::itself(self.profile.calls, rustix::process::getpid())?;
         answer::apply(itself.as_slice(), threads)?;
-        let programs = answer::programs(self.profile.calls)?;
+        let programs = match self.choice {
+            None => answer::programs(self.profile.calls)?,
+            Some(choice) => answer::programs(&[self.profile.calls, choice.calls].concat())?,
+        };
         // The making of filters takes more memory than the process needs afterwards.
         sys::return_free_memory();
         answer::apply(&programs, threads)?;
@@ -157,7 +178,8 @@ impl Entering {
     /// Reads back what the kernel enforces now.
     fn observe(self) -> Result<Enforced, Fault> {
         let status = self.read_status()?;
-        enforced::confirm(self.profile, status, self.landlock, self.missing)
+        let choice = self.choice.map(|choice| choice.name);
+        enforced::confirm(self.profile, status, self.landlock, self.missing, choice)
     }
 
     fn read_status(&self) -> Result<ebs_csi_policy::audit::Status, Fault> {

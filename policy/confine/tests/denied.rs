@@ -98,6 +98,19 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
             other => other.map(drop),
         }
     }),
+    ("vsock", |_| {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+        match socket_with(
+            AddressFamily::VSOCK,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        ) {
+            // The filter allows the family, and the kernel does not have it.
+            Err(rustix::io::Errno::AFNOSUPPORT) => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }),
     ("unix-listen", |scratch| {
         UnixListener::bind(scratch.join("socket")).map(drop)
     }),
@@ -243,6 +256,12 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("node-agent", "tcp-connect", Killed),
     ("node-agent", "tcp-listen", Killed),
     ("node-agent", "udp", Killed),
+    ("node-agent", "vsock", Killed),
+    ("node-agent+vsock", "vsock", Works),
+    ("node-agent+vsock", "unix-connect", Works),
+    ("node-agent+vsock", "tcp-connect", Killed),
+    ("node-agent+vsock", "udp", Killed),
+    ("node-agent+vsock", "start-program", Killed),
     ("node-agent", "unix-listen", Refused(13)),
     ("node-agent", "start-program", Killed),
     ("node-agent", "become-root", Killed),
@@ -272,6 +291,7 @@ const CASES: &[(&str, &str, Outcome)] = &[
     ("broker", "start-program", Killed),
     ("broker", "tcp-connect", Killed),
     ("broker", "unix-connect", Killed),
+    ("broker", "vsock", Killed),
     ("broker", "become-root", Killed),
     ("broker", "change-mode", Killed),
     ("broker", "other-ioctl", Killed),
@@ -391,9 +411,14 @@ fn child(profile: &str, attempt: &str, scratch: &Path) -> ExitCode {
     let Some((_, action)) = ATTEMPTS.iter().find(|(name, _)| *name == attempt) else {
         return ExitCode::from(NOT_CONFINED);
     };
+    // A choice of system calls stands behind the profile's name.
+    let (profile, vsock) = match profile.split_once('+') {
+        Some((profile, "vsock")) => (profile, Some("vsock")),
+        _ => (profile, None),
+    };
     let outcome = profile::named(profile)
         .ok_or_else(|| "no such profile".to_owned())
-        .and_then(|profile| confine(profile, scratch).map_err(|fault| fault.to_string()));
+        .and_then(|profile| confine(profile, vsock, scratch).map_err(|fault| fault.to_string()));
     if let Err(problem) = outcome {
         println!("{profile}: {problem}");
         return ExitCode::from(NOT_CONFINED);
@@ -409,7 +434,11 @@ fn child(profile: &str, attempt: &str, scratch: &Path) -> ExitCode {
     }
 }
 
-fn confine(profile: &'static Profile, scratch: &Path) -> Result<(), Fault> {
+fn confine(
+    profile: &'static Profile,
+    choice: Option<&'static str>,
+    scratch: &Path,
+) -> Result<(), Fault> {
     let root = File::open(scratch.join("kubelet")).expect("the parent made it");
     ROOT.set(root).expect("set once");
     let places = Places::new()
@@ -417,6 +446,7 @@ fn confine(profile: &'static Profile, scratch: &Path) -> Result<(), Fault> {
         .with("socket-directory", scratch)?;
     let places = ebs_csi_confine::tool::programs(places)?;
     Entering::begin(profile)?
+        .choose(choice)?
         .identity()?
         .files(&places)?
         .calls()?;

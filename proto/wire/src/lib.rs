@@ -32,10 +32,13 @@ pub mod format;
 pub mod frame;
 pub mod ids;
 mod job;
+#[cfg(feature = "key")]
+mod key;
 mod malformed;
 pub mod mount;
 mod observation;
 pub mod path;
+mod proof;
 mod refusal;
 mod reply;
 mod request;
@@ -46,10 +49,13 @@ pub use closed::UnknownNumber;
 pub use format::FormatOptions;
 pub use ids::{DeviceName, InstanceId, SnapshotId, VolumeId};
 pub use job::Job;
+#[cfg(feature = "key")]
+pub use key::{Key, KeyFileError, Side, Transcript};
 pub use malformed::Malformed;
 pub use mount::{FsType, MountFlag};
 pub use observation::{Observation, Refused};
 pub use path::KubeletPath;
+pub use proof::{Challenge, KeyStep, Nonce, Proof};
 pub use refusal::Refusal;
 pub use reply::{
     Done, Expanded, Failed, HeldVolume, Inventory, LogPage, Node, OperationKind, Outcome, Reply,
@@ -62,10 +68,13 @@ pub use request::{
 pub use signature::{ContentState, Signature};
 pub use step::Step;
 
-/// The oldest version of the helper's protocol that this release speaks.
+/// The oldest version of the helper's protocol that this release speaks over a unix socket.
 pub const PROTOCOL_OLDEST: u32 = 1;
-/// The newest version of the helper's protocol that this release speaks.
+/// The newest version of the helper's protocol that this release speaks over a unix socket.
 pub const PROTOCOL_NEWEST: u32 = 1;
+/// The version in which both sides prove a key, over transports whose peer the kernel does not
+/// name.
+pub const PROTOCOL_WITH_KEY: u32 = 2;
 
 /// The wire messages, generated from `helper.proto`. Nothing in them has been checked.
 pub mod pb {

@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::closed::closed_enum;
 use crate::frame::MAX_FRAME;
-use crate::{KubeletPath, Malformed, Refusal, Refused, Step, VolumeId, pb};
+use crate::{Challenge, KubeletPath, Malformed, Refusal, Refused, Step, VolumeId, pb};
 
 mod encoding;
 
@@ -29,6 +29,8 @@ pub struct Reply {
 pub enum Outcome {
     /// Answer to Hello.
     Welcome(Welcome),
+    /// Answer to a Hello with a nonce.
+    Challenge(Challenge),
     /// Answer to Stage.
     Staged(Staged),
     /// Answer to Unstage, PublishFilesystem, PublishBlock and Unpublish.

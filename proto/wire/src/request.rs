@@ -6,7 +6,9 @@ use std::time::Duration;
 use prost::Message;
 
 use crate::closed::closed_enum;
-use crate::{DeviceName, FormatOptions, FsType, KubeletPath, Malformed, MountFlag, VolumeId, pb};
+use crate::{
+    DeviceName, FormatOptions, FsType, KeyStep, KubeletPath, Malformed, MountFlag, VolumeId, pb,
+};
 
 mod encoding;
 
@@ -79,14 +81,27 @@ pub struct Hello {
     pub oldest: u32,
     /// The newest version.
     pub newest: u32,
+    /// The caller's part in the proof of a key.
+    pub key: KeyStep,
 }
 
 impl Hello {
-    /// The versions that this release speaks.
+    /// The versions that this release speaks over a unix socket.
     pub const OURS: Self = Self {
         oldest: crate::PROTOCOL_OLDEST,
         newest: crate::PROTOCOL_NEWEST,
+        key: KeyStep::None,
     };
+
+    /// Returns the Hello of the version in which both sides prove a key.
+    #[must_use]
+    pub const fn with_key(step: KeyStep) -> Self {
+        Self {
+            oldest: crate::PROTOCOL_WITH_KEY,
+            newest: crate::PROTOCOL_WITH_KEY,
+            key: step,
+        }
+    }
 
     /// Returns the newest version that both sides speak.
     #[must_use]

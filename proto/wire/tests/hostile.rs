@@ -250,16 +250,42 @@ fn malformed_mount_flags_are_refused() {
 
 #[test]
 fn hello_with_invalid_version_range_is_refused() {
-    for (oldest, newest) in [(0, 0), (0, 1), (2, 1)] {
-        assert!(decoded(pb::request::Operation::Hello(pb::Hello { oldest, newest })).is_err());
-    }
-    assert!(
+    let hello = |oldest, newest| {
         decoded(pb::request::Operation::Hello(pb::Hello {
-            oldest: 1,
-            newest: 9
+            oldest,
+            newest,
+            ..pb::Hello::default()
         }))
-        .is_ok()
-    );
+    };
+    for (oldest, newest) in [(0, 0), (0, 1), (2, 1)] {
+        assert!(hello(oldest, newest).is_err());
+    }
+    assert!(hello(1, 9).is_ok());
+}
+
+#[test]
+fn nonce_or_proof_of_wrong_length_is_refused() {
+    let hello = |nonce: usize, proof: usize| {
+        decoded(pb::request::Operation::Hello(pb::Hello {
+            oldest: 2,
+            newest: 2,
+            nonce: vec![1; nonce],
+            proof: vec![2; proof],
+        }))
+    };
+    let challenge = |nonce: usize, proof: usize| {
+        replied(pb::reply::Result::Challenge(pb::Challenge {
+            nonce: vec![1; nonce],
+            proof: vec![2; proof],
+        }))
+    };
+    for (nonce, proof) in [(1, 0), (31, 0), (33, 0), (0, 31), (0, 33), (32, 32)] {
+        assert!(hello(nonce, proof).is_err(), "{nonce} {proof}");
+    }
+    for (nonce, proof) in [(0, 0), (32, 0), (0, 32), (31, 32), (32, 33)] {
+        assert!(challenge(nonce, proof).is_err(), "{nonce} {proof}");
+    }
+    assert!(hello(32, 0).is_ok() && hello(0, 32).is_ok() && challenge(32, 32).is_ok());
 }
 
 #[test]

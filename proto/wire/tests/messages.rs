@@ -81,10 +81,17 @@ fn operation() -> impl Strategy<Value = Operation> {
         })
     };
     prop_oneof![
-        (1..=u32::MAX, any::<u32>()).prop_map(|(oldest, more)| Operation::Hello(Hello {
-            oldest,
-            newest: oldest.saturating_add(more),
-        })),
+        (1..=u32::MAX, any::<u32>(), 0..3, any::<[u8; 32]>()).prop_map(
+            |(oldest, more, step, bytes)| Operation::Hello(Hello {
+                oldest,
+                newest: oldest.saturating_add(more),
+                key: match step {
+                    0 => KeyStep::None,
+                    1 => KeyStep::Nonce(Nonce(bytes)),
+                    _ => KeyStep::Proof(Proof(bytes)),
+                },
+            })
+        ),
         (
             disk(),
             path(),
@@ -217,6 +224,10 @@ fn outcome() -> impl Strategy<Value = Outcome> {
                     landlock,
                 })
             }),
+        any::<[[u8; 32]; 2]>().prop_map(|[nonce, proof]| Outcome::Challenge(Challenge {
+            nonce: Nonce(nonce),
+            proof: Proof(proof),
+        })),
         (any::<[bool; 7]>(), any::<u64>()).prop_map(|(did, device_bytes)| Outcome::Staged(
             Staged {
                 already: did[0],

@@ -20,12 +20,12 @@ pub(super) fn be(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life:
         disks,
         xen_disk_record,
         read_only_record,
-        listener,
+        listeners,
         rules: _,
         nodes,
     } = opened;
-    // The broker uses the lock, the listener, the kubelet root and the stored facts about disks.
-    drop((root, lock, xen_disk_record, read_only_record, listener));
+    // The broker uses the lock, the listeners, the kubelet root and the stored facts about disks.
+    drop((root, lock, xen_disk_record, read_only_record, listeners));
     let entering = match confinement::opener(&nodes, settings.allow_missing_landlock) {
         Ok(entering) => entering,
         Err(fault) => return not_confined(&fault),

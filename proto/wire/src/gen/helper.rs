@@ -40,13 +40,21 @@ pub mod request {
         Inspect(super::Inspect),
     }
 }
-/// Versions of this protocol that the caller speaks, both inclusive.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+/// Versions of this protocol that the caller speaks, both inclusive: 1 over a unix socket, whose peer the kernel names; 2
+/// where it names none. There, the first Hello has the caller's nonce, the helper answers with Challenge, and the second
+/// Hello has the caller's proof.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Hello {
     #[prost(uint32, tag = "1")]
     pub oldest: u32,
     #[prost(uint32, tag = "2")]
     pub newest: u32,
+    /// A random number for this connection alone, 32 bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub nonce: ::prost::alloc::vec::Vec<u8>,
+    /// That the caller has the key, 32 bytes.
+    #[prost(bytes = "vec", tag = "4")]
+    pub proof: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MountFlag {
@@ -193,7 +201,10 @@ pub struct Inspect {
 pub struct Reply {
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    #[prost(oneof = "reply::Result", tags = "10, 11, 12, 13, 14, 15, 16, 20, 21, 22")]
+    #[prost(
+        oneof = "reply::Result",
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 20, 21, 22"
+    )]
     pub result: ::core::option::Option<reply::Result>,
 }
 /// Nested message and enum types in `Reply`.
@@ -215,6 +226,8 @@ pub mod reply {
         LogPage(super::LogPage),
         #[prost(message, tag = "16")]
         Inventory(super::Inventory),
+        #[prost(message, tag = "17")]
+        Challenge(super::Challenge),
         #[prost(message, tag = "20")]
         Refused(super::Refused),
         #[prost(message, tag = "21")]
@@ -222,6 +235,16 @@ pub mod reply {
         #[prost(message, tag = "22")]
         Pending(super::Pending),
     }
+}
+/// The answer to a Hello with a nonce.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Challenge {
+    /// The helper's random number for this connection, 32 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub nonce: ::prost::alloc::vec::Vec<u8>,
+    /// That the helper has the key, 32 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub proof: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {

@@ -65,6 +65,7 @@ impl TryFrom<pb::Reply> for Reply {
             Wire::Refused(answer) => Outcome::Refused(answer.try_into()?),
             Wire::Failed(answer) => Outcome::Failed(answer.try_into()?),
             Wire::Pending(pb::Pending {}) => Outcome::Pending,
+            Wire::Challenge(answer) => Outcome::Challenge(answer.try_into()?),
         };
         Ok(Self {
             id: wire.id,
@@ -119,6 +120,7 @@ impl From<Reply> for pb::Reply {
             Outcome::Refused(answer) => Wire::Refused(answer.into()),
             Outcome::Failed(answer) => Wire::Failed(answer.into()),
             Outcome::Pending => Wire::Pending(pb::Pending {}),
+            Outcome::Challenge(answer) => Wire::Challenge(answer.into()),
         };
         Self {
             id: reply.id,

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::format::FormatOptions;
 use crate::malformed::{Malformed, required};
-use crate::{DeviceName, FsType, KubeletPath, MountFlag, VolumeId, pb};
+use crate::{DeviceName, FsType, KeyStep, KubeletPath, MountFlag, VolumeId, pb};
 
 /// Partition numbers are limited by the kernel's minor numbers.
 const PARTITION_LIMIT: u32 = 255;
@@ -69,10 +69,7 @@ impl From<Request> for pb::Request {
     fn from(request: Request) -> Self {
         use pb::request::Operation as Wire;
         let operation = match request.operation {
-            Operation::Hello(asked) => Wire::Hello(pb::Hello {
-                oldest: asked.oldest,
-                newest: asked.newest,
-            }),
+            Operation::Hello(asked) => Wire::Hello(asked.into()),
             Operation::Stage(asked) => Wire::Stage(asked.into()),
             Operation::Unstage(asked) => Wire::Unstage(pb::Unstage {
                 volume_id: asked.volume.to_string(),
@@ -127,7 +124,20 @@ impl TryFrom<pb::Hello> for Hello {
         Ok(Self {
             oldest: wire.oldest,
             newest: wire.newest,
+            key: KeyStep::from_wire(&wire.nonce, &wire.proof)?,
         })
+    }
+}
+
+impl From<Hello> for pb::Hello {
+    fn from(hello: Hello) -> Self {
+        let (nonce, proof) = hello.key.to_wire();
+        Self {
+            oldest: hello.oldest,
+            newest: hello.newest,
+            nonce,
+            proof,
+        }
     }
 }
 

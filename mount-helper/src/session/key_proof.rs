@@ -1,0 +1,184 @@
+//! The proof of the key over vsock: the peer's nonce, this side's nonce and proof, the peer's
+//! proof. Nothing else is read from a peer before that.
+use crate::session::listener::Vsock;
+use crate::sys;
+use ebs_csi_wire::{Challenge, Hello, KeyStep, Nonce, Side, Transcript};
+use std::time::{Duration, Instant};
+
+/// Longest time for a peer to prove the key after it has connected.
+const PROOF_TIME: Duration = Duration::from_secs(3);
+
+/// What follows a Hello.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Followed {
+    /// The peer gets this.
+    Challenge(Challenge),
+    /// The peer has the key.
+    Proved,
+}
+
+/// A peer that has not proved the key yet.
+#[derive(Debug)]
+pub(super) struct KeyProof<'b> {
+    vsock: &'b Vsock,
+    said: Option<Transcript>,
+    until: Instant,
+}
+
+impl<'b> KeyProof<'b> {
+    /// Begins with a connection at this port.
+    pub(super) fn new(vsock: &'b Vsock) -> Self {
+        Self {
+            vsock,
+            said: None,
+            until: Instant::now() + PROOF_TIME,
+        }
+    }
+
+    /// Returns until when the peer must have proved the key.
+    pub(super) fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// Takes the peer's next Hello. The error says why the connection ends.
+    pub(super) fn take(&mut self, hello: Hello) -> Result<Followed, &'static str> {
+        let mut nonce = [0; 32];
+        sys::fill_with_random_bytes(&mut nonce).map_err(|_| "no random bytes")?;
+        self.take_with(hello, Nonce(nonce))
+    }
+
+    fn take_with(&mut self, hello: Hello, own: Nonce) -> Result<Followed, &'static str> {
+        if Hello::with_key(KeyStep::None).common(hello).is_none() {
+            return Err("a hello of a version without a key");
+        }
+        let key = &self.vsock.key;
+        match (hello.key, &self.said) {
+            (KeyStep::Nonce(agent), None) => {
+                let said = Transcript {
+                    port: self.vsock.port,
+                    agent,
+                    helper: own,
+                };
+                let proof = key.prove(Side::Helper, &said);
+                self.said = Some(said);
+                Ok(Followed::Challenge(Challenge { nonce: own, proof }))
+            }
+            (KeyStep::Proof(proof), Some(said)) if key.verifies(Side::Agent, said, &proof) => {
+                Ok(Followed::Proved)
+            }
+            (KeyStep::Proof(_), Some(_)) => Err("a wrong proof of the key"),
+            (KeyStep::Proof(_), None) => Err("a proof of the key before a nonce"),
+            (KeyStep::None, _) => Err("a hello without a key"),
+            (KeyStep::Nonce(_), Some(_)) => Err("a second nonce"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::listener::Listener;
+    use ebs_csi_wire::{Key, Proof};
+    use std::sync::Arc;
+
+    fn vsock(key: u8) -> Vsock {
+        Listener::for_test(5000, Arc::new(Key::new(&[key; 32]).expect("a key")))
+    }
+
+    fn nonce(byte: u8) -> Hello {
+        Hello::with_key(KeyStep::Nonce(Nonce([byte; 32])))
+    }
+
+    fn proof(proof: Proof) -> Hello {
+        Hello::with_key(KeyStep::Proof(proof))
+    }
+
+    const OWN: Nonce = Nonce([2; 32]);
+
+    #[test]
+    fn both_sides_prove_the_key() {
+        let vsock = vsock(7);
+        let mut session = KeyProof::new(&vsock);
+        let Ok(Followed::Challenge(challenge)) = session.take(nonce(1)) else {
+            panic!("no challenge");
+        };
+        let said = Transcript {
+            port: 5000,
+            agent: Nonce([1; 32]),
+            helper: challenge.nonce,
+        };
+        assert!(vsock.key.verifies(Side::Helper, &said, &challenge.proof));
+        let agents = vsock.key.prove(Side::Agent, &said);
+        assert_eq!(session.take(proof(agents)), Ok(Followed::Proved));
+    }
+
+    #[test]
+    fn each_connection_gets_another_nonce() {
+        let vsock = vsock(7);
+        let nonces = [(); 2].map(|()| match KeyProof::new(&vsock).take(nonce(1)) {
+            Ok(Followed::Challenge(challenge)) => challenge.nonce,
+            other => panic!("{other:?}"),
+        });
+        assert_ne!(nonces[0], nonces[1]);
+    }
+
+    #[test]
+    fn every_wrong_proof_ends_the_connection() {
+        let (vsock, elsewhere) = (vsock(7), vsock(8));
+        let said = Transcript {
+            port: 5000,
+            agent: Nonce([1; 32]),
+            helper: OWN,
+        };
+        let good = vsock.key.prove(Side::Agent, &said);
+        let earlier = Transcript {
+            helper: Nonce([3; 32]),
+            ..said
+        };
+        for (row, hello, says) in [
+            ("right", proof(good), None),
+            (
+                "another key",
+                proof(elsewhere.key.prove(Side::Agent, &said)),
+                Some("wrong proof"),
+            ),
+            (
+                "replayed",
+                proof(vsock.key.prove(Side::Agent, &earlier)),
+                Some("wrong proof"),
+            ),
+            (
+                "reflected",
+                proof(vsock.key.prove(Side::Helper, &said)),
+                Some("wrong proof"),
+            ),
+            (
+                "passed on from another port",
+                proof(
+                    vsock
+                        .key
+                        .prove(Side::Agent, &Transcript { port: 5001, ..said }),
+                ),
+                Some("wrong proof"),
+            ),
+            (
+                "missing",
+                Hello::with_key(KeyStep::None),
+                Some("without a key"),
+            ),
+            ("of version 1", Hello::OURS, Some("version without a key")),
+            ("a nonce again", nonce(1), Some("second nonce")),
+        ] {
+            let mut session = KeyProof::new(&vsock);
+            let first = session.take_with(nonce(1), OWN);
+            assert!(matches!(first, Ok(Followed::Challenge(_))), "{row}");
+            match (session.take_with(hello, OWN), says) {
+                (Ok(Followed::Proved), None) => {}
+                (Err(why), Some(says)) => assert!(why.contains(says), "{row}: {why}"),
+                other => panic!("{row}: {other:?}"),
+            }
+        }
+        let mut early = KeyProof::new(&vsock);
+        assert!(early.take_with(proof(good), OWN).is_err());
+    }
+}

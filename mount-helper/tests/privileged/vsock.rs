@@ -1,0 +1,367 @@
+//! A helper that also listens at a vsock port. The peers are in the same machine (CID 1), which
+//! needs the kernel's vsock_loopback; the virtual machine has it.
+use crate::rig::{Client, LONG, Rig, able, done, staged, staging, volume};
+use ebs_csi_wire::{
+    Challenge, FsType, Hello, Inspect, Key, KeyStep, Nonce, Operation, Outcome, Proof, Request,
+    Side, Transcript, Unstage, frame,
+};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PORT: u32 = 5000;
+/// VMADDR_CID_LOCAL.
+const LOCAL: u32 = 1;
+const AGENT: Nonce = Nonce([1; 32]);
+
+/// Returns whether a program here can connect to another one by CID 1, and prints the reason if
+/// not.
+fn able_to_connect() -> bool {
+    if !able() {
+        return false;
+    }
+    if let Err(why) = vsock::VsockListener::bind_with_cid_port(LOCAL, PORT - 1) {
+        println!("skipped: no vsock_loopback in this kernel: {why}");
+        return false;
+    }
+    true
+}
+
+fn key() -> Key {
+    Key::new(&[7; 32]).expect("a key")
+}
+
+fn key_file(directory: &tempfile::TempDir) -> PathBuf {
+    let path = directory.path().join("key");
+    fs::write(&path, [7; 32]).expect("write");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).expect("chmod");
+    path
+}
+
+/// Starts a helper that lets these machines connect at the port.
+fn rig(peers: &str) -> (Rig, tempfile::TempDir) {
+    let directory = tempfile::tempdir().expect("tempdir");
+    let file = key_file(&directory);
+    let rig = Rig::start_with(&[
+        "--listen",
+        &format!("vsock://{LOCAL}:{PORT}"),
+        "--vsock-key-file",
+        file.to_str().expect("utf-8"),
+        "--vsock-peers",
+        peers,
+    ]);
+    (rig, directory)
+}
+
+fn connect() -> Client {
+    let stream = vsock::VsockStream::connect_with_cid_port(LOCAL, PORT).expect("connect");
+    // Reading, writing and time limits are the same calls for each kind of socket.
+    Client::new(UnixStream::from(OwnedFd::from(stream)))
+}
+
+/// Sends the nonce of an agent, and returns what both sides have said then.
+fn challenged(client: &mut Client) -> (Transcript, Proof) {
+    let hello = Hello::with_key(KeyStep::Nonce(AGENT));
+    match client.ask(Operation::Hello(hello), Duration::ZERO) {
+        Outcome::Challenge(Challenge { nonce, proof }) => {
+            let said = Transcript {
+                port: PORT,
+                agent: AGENT,
+                helper: nonce,
+            };
+            (said, proof)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn prove(client: &mut Client, proof: Proof) {
+    let hello = Hello::with_key(KeyStep::Proof(proof));
+    client.send(Operation::Hello(hello), Duration::ZERO);
+}
+
+/// Connects as an agent does, and returns the proof that it gave.
+fn greeted() -> (Client, Proof) {
+    let mut client = connect();
+    let (said, proof) = challenged(&mut client);
+    assert!(key().verifies(Side::Helper, &said, &proof));
+    let own = key().prove(Side::Agent, &said);
+    prove(&mut client, own);
+    match client.receive() {
+        Some(Outcome::Welcome(welcome)) => assert_eq!(welcome.version, 2),
+        other => panic!("{other:?}"),
+    }
+    (client, own)
+}
+
+fn is_cut_off(client: &mut Client) {
+    let read = client.stream.read(&mut [0]);
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+#[test]
+fn proved_peer_stages_as_unix_peer_does() {
+    if !able_to_connect() {
+        return;
+    }
+    let (rig, _directory) = rig("1");
+    let volume = volume();
+    let _attached = rig.attach(&volume, 64 << 20);
+    let (mut over_vsock, _) = greeted();
+    let mut over_unix = rig.client();
+    let stage = Operation::Stage(rig.staging(&volume, FsType::Ext4));
+    let unstage = Operation::Unstage(Unstage {
+        volume: volume.clone(),
+        staging: rig.kubelet(&staging(&volume)),
+    });
+    assert!(staged(over_vsock.ask(stage.clone(), LONG)).formatted);
+    match over_unix.ask(Operation::Inspect(Inspect::default()), LONG) {
+        Outcome::Inventory(inventory) => assert_eq!(inventory.volumes.len(), 1),
+        other => panic!("{other:?}"),
+    }
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..11 {
+        for (client, times) in [&mut over_vsock, &mut over_unix]
+            .into_iter()
+            .zip(&mut times)
+        {
+            done(client.ask(unstage.clone(), LONG));
+            let started = Instant::now();
+            assert!(!staged(client.ask(stage.clone(), LONG)).already);
+            times.push(started.elapsed());
+        }
+    }
+    done(over_vsock.ask(unstage, LONG));
+    let [vsock, unix] = times.map(median);
+    println!("a stage took {vsock:?} over vsock and {unix:?} over unix (medians of 11)");
+}
+
+/// What a peer without the key does.
+#[derive(Clone, Copy, Debug)]
+enum Row {
+    RequestFirst,
+    HelloWithoutKey,
+    ProofFirst,
+    WrongProof,
+    OtherKey,
+    Replayed,
+    Reflected,
+    SecondNonce,
+    RequestAfterNonce,
+    Silent,
+    HalfFrame,
+    NoFrame,
+    Leaves,
+}
+
+/// Does what the row says, and returns the helper's reason to cut the peer off.
+fn attack(row: Row, earlier: Proof) -> Option<&'static str> {
+    let mut client = connect();
+    let inspect = || Operation::Inspect(Inspect::default());
+    let why = match row {
+        Row::RequestFirst => {
+            client.send(inspect(), LONG);
+            "a request before hello"
+        }
+        Row::HelloWithoutKey => {
+            client.send(Operation::Hello(Hello::OURS), LONG);
+            "a hello of a version without a key"
+        }
+        Row::ProofFirst => {
+            prove(&mut client, earlier);
+            "a proof of the key before a nonce"
+        }
+        Row::WrongProof => {
+            challenged(&mut client);
+            prove(&mut client, Proof([0; 32]));
+            "a wrong proof of the key"
+        }
+        Row::OtherKey => {
+            let (said, _) = challenged(&mut client);
+            let other = Key::new(&[8; 32]).expect("a key");
+            prove(&mut client, other.prove(Side::Agent, &said));
+            "a wrong proof of the key"
+        }
+        Row::Replayed => {
+            challenged(&mut client);
+            prove(&mut client, earlier);
+            "a wrong proof of the key"
+        }
+        Row::Reflected => {
+            let (_, helpers) = challenged(&mut client);
+            prove(&mut client, helpers);
+            "a wrong proof of the key"
+        }
+        Row::SecondNonce => {
+            challenged(&mut client);
+            let hello = Hello::with_key(KeyStep::Nonce(AGENT));
+            client.send(Operation::Hello(hello), LONG);
+            "a second nonce"
+        }
+        Row::RequestAfterNonce => {
+            challenged(&mut client);
+            client.send(inspect(), LONG);
+            "a request before hello"
+        }
+        Row::Silent => "no proof of the key in time",
+        Row::HalfFrame => {
+            let hello = Operation::Hello(Hello::with_key(KeyStep::Nonce(AGENT)));
+            let request = Request {
+                id: 1,
+                wait: LONG,
+                operation: hello,
+            };
+            let whole = frame::framed(&request.encode()).expect("frame");
+            client.stream.write_all(&whole[..9]).expect("write");
+            "no proof of the key in time"
+        }
+        Row::NoFrame => {
+            let _ = client.stream.write_all(&[0xff; 65536]);
+            "a frame of"
+        }
+        Row::Leaves => return None,
+    };
+    is_cut_off(&mut client);
+    Some(why)
+}
+
+#[test]
+fn unproved_peer_is_cut_off_and_journalled() {
+    if !able_to_connect() {
+        return;
+    }
+    let (rig, _directory) = rig("1,2");
+    let (mut steady, earlier) = greeted();
+    for row in [
+        Row::RequestFirst,
+        Row::HelloWithoutKey,
+        Row::ProofFirst,
+        Row::WrongProof,
+        Row::OtherKey,
+        Row::Replayed,
+        Row::Reflected,
+        Row::SecondNonce,
+        Row::RequestAfterNonce,
+        Row::Silent,
+        Row::HalfFrame,
+        Row::NoFrame,
+        Row::Leaves,
+    ] {
+        let before = |why: &str| rig.journal().matches(why).count();
+        let all = [
+            "a request before hello",
+            "a hello of a version without a key",
+            "a proof of the key before a nonce",
+            "a wrong proof of the key",
+            "a second nonce",
+            "no proof of the key in time",
+            "a frame of",
+        ];
+        let counted = all.map(|why| (why, before(why)));
+        if let Some(why) = attack(row, earlier) {
+            let (_, times) = counted.iter().find(|(known, _)| *known == why).expect(why);
+            rig.wait_for_more(why, *times);
+        }
+        // The next agent is served, and the one before still is.
+        for client in [&mut greeted().0, &mut steady] {
+            let inventory = client.ask(Operation::Inspect(Inspect::default()), LONG);
+            assert!(matches!(inventory, Outcome::Inventory(_)), "{row:?}");
+        }
+        println!("{row:?}: cut off");
+    }
+}
+
+/// More connections than may be unproved, and each stays until it is cut off.
+#[test]
+fn silent_peers_do_not_displace_agents() {
+    if !able_to_connect() {
+        return;
+    }
+    let (rig, _directory) = rig("1");
+    let mut over_unix = rig.client();
+    let silent: Vec<Client> = (0..40).map(|_| connect()).collect();
+    let inventory = over_unix.ask(Operation::Inspect(Inspect::default()), LONG);
+    assert!(matches!(inventory, Outcome::Inventory(_)));
+    drop(greeted());
+    drop(silent);
+}
+
+#[test]
+fn peer_of_other_machine_is_refused() {
+    if !able_to_connect() {
+        return;
+    }
+    let (rig, _directory) = rig("2");
+    is_cut_off(&mut connect());
+    rig.wait_for("peer-refused cid=1");
+}
+
+#[test]
+fn unusable_vsock_setting_ends_helper_before_serving() {
+    if !able() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("tempdir");
+    let good = key_file(&directory);
+    let file = |name: &str, bytes: &[u8], mode: u32| {
+        let path = directory.path().join(name);
+        fs::write(&path, bytes).expect("write");
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("chmod");
+        path
+    };
+    let (open, empty) = (file("open", &[7; 32], 0o444), file("empty", &[], 0o400));
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&good, &link).expect("symlink");
+    let missing = directory.path().join("missing");
+    let socket = directory.path().join("helper.sock");
+    for (listen, key, status, says) in [
+        ("vsock://0:5000", Some(&good), 64, "CID"),
+        ("vsock://2:5000", Some(&good), 64, "CID"),
+        ("vsock://:0", Some(&good), 64, "port"),
+        ("vsock://:1023", Some(&good), 64, "port"),
+        ("vsock://1", Some(&good), 64, "vsock://[CID]:PORT"),
+        ("vsock://:5000", None, 64, "--vsock-key-file"),
+        ("vsock://:5000", Some(&missing), 78, "cannot be read"),
+        ("vsock://:5000", Some(&empty), 78, "has 0 bytes"),
+        ("vsock://:5000", Some(&open), 78, "mode 0444"),
+        ("vsock://:5000", Some(&link), 78, "is a link"),
+        (
+            "vsock://4000000000:5000",
+            Some(&good),
+            78,
+            "vsock://4000000000:5000",
+        ),
+    ] {
+        let mut helper = Command::new(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"));
+        helper
+            .args(["--listen", &format!("unix://{}", socket.display())])
+            .args(["--listen", listen, "--sandbox", "--kubelet-root"])
+            .arg(directory.path())
+            .stdin(Stdio::null());
+        if let Some(key) = key {
+            helper.arg("--vsock-key-file").arg(key);
+        }
+        let output = helper.output().expect("helper");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{listen}: {said}");
+        let wrong: Vec<&str> = said
+            .lines()
+            .filter(|l| !l.contains("sandbox-policy"))
+            .collect();
+        assert!(
+            wrong.len() == 1 && wrong[0].contains(says),
+            "{listen}: {said}"
+        );
+        assert!(!said.contains(" ready "), "{said}");
+    }
+}

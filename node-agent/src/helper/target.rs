@@ -1,0 +1,155 @@
+//! The mount-helper that an agent talks to: its address, and the key that both sides prove.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ebs_csi_wire::Key;
+
+use super::Address;
+
+/// The helper's address, with the key where the address names a machine and no program.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub(super) address: Address,
+    pub(super) key: Option<Arc<Key>>,
+}
+
+/// A helper's address or key file that cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum TargetError {
+    /// The command line is wrong.
+    #[error("{flag}: {why}")]
+    Misused {
+        /// The flag.
+        flag: &'static str,
+        /// The problem, and the next step.
+        why: String,
+    },
+    /// The machine is not as the command line says.
+    #[error("{flag}: {why}")]
+    Unusable {
+        /// The flag.
+        flag: &'static str,
+        /// The problem, and the next step.
+        why: String,
+    },
+}
+
+impl TargetError {
+    /// Returns the exit status: EX_USAGE or EX_CONFIG of sysexits.h.
+    #[must_use]
+    pub const fn exit(&self) -> u8 {
+        match self {
+            Self::Misused { .. } => 64,
+            Self::Unusable { .. } => 78,
+        }
+    }
+}
+
+impl Target {
+    /// Checks the values of `--helper` and `--helper-key-file`, and reads the key.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub fn read(address: &str, key_file: Option<&Path>) -> Result<Self, TargetError> {
+        Self::read_on(address, key_file, own_cid())
+    }
+
+    fn read_on(
+        address: &str,
+        key_file: Option<&Path>,
+        own: Option<u32>,
+    ) -> Result<Self, TargetError> {
+        let misused = |flag, why| TargetError::Misused { flag, why };
+        let unusable = |flag, why| TargetError::Unusable { flag, why };
+        let address: Address = address.parse().map_err(|why| misused("--helper", why))?;
+        let key = match (address.port(), key_file) {
+            (None, None) => None,
+            (None, Some(_)) => {
+                let why = "the kernel names the peer of a unix socket; leave the key out";
+                return Err(misused("--helper-key-file", why.to_owned()));
+            }
+            (Some(_), None) => {
+                let why = format!("{address} names a machine and no program; give a key file");
+                return Err(misused("--helper-key-file", why));
+            }
+            (Some(_), Some(file)) => {
+                let key = Key::read(file).map_err(|why| {
+                    unusable("--helper-key-file", format!("{} {why}", file.display()))
+                })?;
+                Some(Arc::new(key))
+            }
+        };
+        if let Address::Vsock { cid, .. } = address
+            && Some(cid) == own
+            && cid != tokio_vsock::VMADDR_CID_LOCAL
+        {
+            let why = format!("CID {cid} is this machine; give 1 for a mount-helper on it");
+            return Err(unusable("--helper", why));
+        }
+        Ok(Self { address, key })
+    }
+
+    /// Returns whether this process connects by a socket of AF_VSOCK.
+    #[must_use]
+    pub const fn is_vsock(&self) -> bool {
+        matches!(self.address, Address::Vsock { .. })
+    }
+}
+
+/// A target without a key.
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(address: &str) -> Result<Self, TargetError> {
+        Self::read(address, None)
+    }
+}
+
+/// Returns this machine's CID; `None` where the kernel does not say.
+fn own_cid() -> Option<u32> {
+    vsock::get_local_cid().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn unusable_target_names_flag_and_exit_status() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, bytes: &[u8], mode: u32| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        let good = file("good", &[7; 32], 0o400);
+        let open = file("open", &[7; 32], 0o444);
+        let missing = directory.path().join("missing");
+        for (address, key, exit, says) in [
+            ("unix:///run/h.sock", None, 0, ""),
+            ("vsock://3:5000", Some(&good), 0, ""),
+            ("vsock://1:5000", Some(&good), 0, ""),
+            ("hvsock:///run/vm.sock:5000", Some(&good), 0, ""),
+            ("unix:///run/h.sock", Some(&good), 64, "leave the key out"),
+            ("vsock://3:5000", None, 64, "--helper-key-file"),
+            ("hvsock:///run/vm.sock:5000", None, 64, "--helper-key-file"),
+            ("vsock://2:5000", Some(&good), 64, "--helper"),
+            ("vsock://3:5000", Some(&open), 78, "mode 0444"),
+            ("vsock://3:5000", Some(&missing), 78, "cannot be read"),
+            ("vsock://9:5000", Some(&good), 78, "CID 9 is this machine"),
+        ] {
+            match Target::read_on(address, key.map(std::path::PathBuf::as_path), Some(9)) {
+                Ok(_) => assert_eq!(exit, 0, "{address}"),
+                Err(error) => {
+                    assert_eq!(error.exit(), exit, "{address}: {error}");
+                    assert!(error.to_string().contains(says), "{error}");
+                    assert_eq!(error.to_string().lines().count(), 1);
+                }
+            }
+        }
+    }
+}
