@@ -42,8 +42,6 @@ mod proof;
 mod refusal;
 mod reply;
 mod request;
-mod signature;
-mod step;
 
 pub use closed::UnknownNumber;
 pub use format::FormatOptions;
@@ -53,20 +51,18 @@ pub use job::Job;
 pub use key::{Key, KeyFileError, Side, Transcript};
 pub use malformed::Malformed;
 pub use mount::{FsType, MountFlag};
-pub use observation::{Observation, Refused};
+pub use observation::{ContentState, Observation, Refused, Signature};
 pub use path::KubeletPath;
 pub use proof::{Challenge, KeyStep, Nonce, Proof};
 pub use refusal::Refusal;
 pub use reply::{
     Done, Expanded, Failed, HeldVolume, Inventory, LogPage, Node, OperationKind, Outcome, Reply,
-    RunningOperation, Staged, ToolEnd, Usage, Welcome,
+    RunningOperation, Staged, Step, ToolEnd, Usage, Welcome,
 };
 pub use request::{
     Disk, Expand, Hello, Inspect, NvmeStatistics, Operation, Origin, PublishBlock,
     PublishFilesystem, Request, Source, Stage, Stats, Unpublish, Unstage,
 };
-pub use signature::{ContentState, Signature};
-pub use step::Step;
 
 /// The oldest version of the helper's protocol that this release speaks over a unix socket.
 pub const PROTOCOL_OLDEST: u32 = 1;

@@ -1,9 +1,13 @@
 //! A refusal together with the helper's observation.
 
+mod signature;
+
 use std::fmt;
 
 use crate::malformed::Malformed;
-use crate::{ContentState, KubeletPath, Refusal, Signature, pb};
+use crate::{KubeletPath, Refusal, pb};
+
+pub use signature::{ContentState, Signature};
 
 /// A refused request, and the observation behind the refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,12 @@ use prost::Message;
 
 use crate::closed::closed_enum;
 use crate::frame::MAX_FRAME;
-use crate::{Challenge, KubeletPath, Malformed, Refusal, Refused, Step, VolumeId, pb};
+use crate::{Challenge, KubeletPath, Malformed, Refusal, Refused, VolumeId, pb};
 
 mod encoding;
+mod step;
+
+pub use step::Step;
 
 /// Entries in a list of the inventory.
 const INVENTORY_LIMIT: usize = 256;

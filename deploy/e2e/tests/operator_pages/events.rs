@@ -1,6 +1,6 @@
 //! `deploy/docs/events.md`: the events that the driver writes, and the words in its answers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use syn::visit::{self, Visit};
@@ -10,17 +10,22 @@ use crate::{assert_current, cell, read, root};
 
 const EVENTS: &str = "controller/node-lifecycle/src/events.rs";
 
-/// Returns the variants of `EventReason` that a file reports about a VolumeAttachment: those named
-/// in a file that makes an `EventSubject::Attachment`.
-fn of_attachments() -> BTreeSet<String> {
+/// Returns the variants of `EventReason` that are reported about another object than a Node, with
+/// that object: those named in a file that makes such an `EventSubject`.
+fn of_other_objects() -> BTreeMap<String, &'static str> {
     #[derive(Default)]
     struct Used {
         reasons: BTreeSet<String>,
-        makes_attachment: bool,
+        object: Option<&'static str>,
     }
     impl<'ast> Visit<'ast> for Used {
         fn visit_expr_struct(&mut self, it: &'ast syn::ExprStruct) {
-            self.makes_attachment |= last(&it.path) == "Attachment";
+            let object = match last(&it.path).as_str() {
+                "Attachment" => Some("VolumeAttachment"),
+                "Pod" => Some("Pod"),
+                _ => None,
+            };
+            self.object = self.object.or(object);
             visit::visit_expr_struct(self, it);
         }
         fn visit_expr_path(&mut self, it: &'ast syn::ExprPath) {
@@ -37,15 +42,15 @@ fn of_attachments() -> BTreeSet<String> {
             }
         }
     }
-    let mut found = BTreeSet::new();
+    let mut found = BTreeMap::new();
     for path in rust_files("controller/node-lifecycle/src") {
         if path.ends_with(EVENTS) {
             continue;
         }
         let mut used = Used::default();
         used.visit_file(&parse(&path));
-        if used.makes_attachment {
-            found.extend(used.reasons);
+        if let Some(object) = used.object {
+            found.extend(used.reasons.into_iter().map(|reason| (reason, object)));
         }
     }
     found
@@ -124,8 +129,8 @@ fn may_be_in_progress() -> BTreeSet<String> {
 fn render() -> String {
     let mut out = String::from(
         "# Events and the words in the driver's answers\n\n\
-         The driver itself writes events on Nodes and VolumeAttachments (the first table). Most failures\n\
-         reach a user in the events of Kubernetes' own components, which quote the driver's answer:\n\n\
+         The driver itself writes events on Nodes, Pods and VolumeAttachments (the second table). Most\n\
+         failures reach a user in the events of Kubernetes' own components, which quote the driver's answer:\n\n\
          | Event | Object | Written by | Quotes the answer to |\n|---|---|---|---|\n\
          | `ProvisioningFailed` | PersistentVolumeClaim | external-provisioner | CreateVolume |\n\
          | `FailedAttachVolume` | Pod | kube-controller-manager, from the VolumeAttachment's `status.attachError` | ControllerPublishVolume |\n\
@@ -146,12 +151,9 @@ fn render() -> String {
         mapping(&file, "EventReason", "reason"),
         mapping(&file, "EventReason", "kind"),
     );
-    let attachments = of_attachments();
+    let others = of_other_objects();
     for (variant, meaning) in variants(&file, "EventReason") {
-        let object = match attachments.contains(&variant) {
-            true => "VolumeAttachment",
-            false => "Node",
-        };
+        let object = others.get(&variant).unwrap_or(&"Node");
         let (reason, kind) = (&reasons[&variant], &kinds[&variant]);
         let _ = writeln!(
             out,
