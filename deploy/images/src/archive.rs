@@ -1,7 +1,8 @@
 //! The OCI archive: layer, configuration, manifest, index.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use flate2::{Compression, GzBuilder};
@@ -145,7 +146,7 @@ impl Packed {
     ///
     /// # Errors
     /// Returns the errors of the writer.
-    pub fn write_archive(&self, to: impl Write) -> io::Result<()> {
+    fn write_archive(&self, to: impl Write) -> io::Result<()> {
         let mut archive = tar::Builder::new(to);
         append(&mut archive, "oci-layout", &layout())?;
         append(&mut archive, "index.json", &index(&[self]))?;
@@ -153,6 +154,16 @@ impl Packed {
             append(&mut archive, &blob.path(), &blob.content)?;
         }
         archive.into_inner()?.flush()
+    }
+
+    /// Writes the image as an OCI archive at this path, at which a partial archive never stands.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system.
+    pub fn save(&self, archive: &Path) -> io::Result<()> {
+        let unfinished = archive.with_extension("unfinished");
+        self.write_archive(BufWriter::new(File::create(&unfinished)?))?;
+        std::fs::rename(&unfinished, archive)
     }
 
     fn blobs(&self) -> [&Blob; 3] {

@@ -1,7 +1,6 @@
 //! `ebs-csi-images`: packs files into a container image.
 
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -87,10 +86,7 @@ fn pack(line: CommandLine) -> Result<(), Failure> {
         compression: line.compression,
         ..Image::default()
     };
-    // The rename keeps a partial archive from ever having the final name.
-    let unfinished = line.output.with_extension("unfinished");
-    Packed::new(&image, &contents)?.write_archive(BufWriter::new(File::create(&unfinished)?))?;
-    std::fs::rename(&unfinished, &line.output)?;
+    Packed::new(&image, &contents)?.save(&line.output)?;
     Ok(())
 }
 

@@ -1,7 +1,6 @@
 //! `ebs-csi-driver-images`: packs the driver's programs into its four images.
 
-use std::fs::File;
-use std::io::{BufWriter, Write as _};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -73,11 +72,7 @@ fn pack(line: CommandLine) -> Result<(), Box<dyn std::error::Error>> {
     let write = |name: String, content: &str| std::fs::write(line.output.join(name), content);
     for image in &images {
         let archive = line.output.join(format!("{}.tar", image.name));
-        // The rename keeps a partial archive from ever having the final name.
-        let unfinished = archive.with_extension("unfinished");
-        let file = BufWriter::new(File::create(&unfinished)?);
-        image.packed.write_archive(file)?;
-        std::fs::rename(&unfinished, &archive)?;
+        image.packed.save(&archive)?;
         write(format!("{}.cdx.json", image.name), &image.bill)?;
         write(format!("{}.files.tsv", image.name), &image.files)?;
         write(format!("{}.licences.txt", image.name), &image.licences)?;
