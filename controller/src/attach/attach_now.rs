@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::attaching::{AttachStep, Attaching, STUCK_AFTER};
 use super::initialized::wait_until_initialized;
 use super::leave::Leave;
+use super::recent_changes::READ_LAG;
 use super::{Attached, Attachments, Key, OPERATION_TIME, own_volume};
 use crate::attach::device_name::{Mapped, NoNameLeft, Reservation};
 use crate::ec2::csi_failure::failure;
@@ -30,7 +31,8 @@ impl Attachments {
         request: &Publish,
         mandate: &Mandate,
     ) -> Result<Attached, Failure> {
-        let deadline = Instant::now() + OPERATION_TIME;
+        let began = Instant::now();
+        let deadline = began + OPERATION_TIME;
         let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = &request.pair;
         self.lately.attach_begins(volume, node);
@@ -58,6 +60,7 @@ impl Attachments {
         // Kept until the attachment is seen, so that no other attach takes the name meanwhile.
         let mut kept: Option<Reservation> = None;
         let mut freed = false;
+        let mut is_confirmed = false;
         let attached = loop {
             if mandate.is_superseded() {
                 return Err(Mandate::superseded_failure());
@@ -70,6 +73,11 @@ impl Attachments {
                             "volume {volume} is attached to node {node}, which EC2 does not show: whether it was launched with it is not known"
                         ),
                     ));
+                }
+                // The look may be from before a detach by another process.
+                AttachStep::Done(_) if machine.is_first() && !is_confirmed => {
+                    tokio::time::sleep_until(began + READ_LAG).await;
+                    is_confirmed = true;
                 }
                 AttachStep::Done(attached) => break *attached,
                 AttachStep::Refuse(failure) => {

@@ -1,8 +1,12 @@
 //! Whether a volume that already bears the name is the requested one.
 
+use std::time::Duration;
+
+use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{SnapshotId, VolumeId};
 
-use crate::ec2::{Volume, VolumeState};
+use crate::ec2::csi_failure::failure_as;
+use crate::ec2::{Ec2, Ec2ErrorKind, Volume, VolumeState};
 use crate::request::{CreateVolume, Source};
 
 /// What the volumes of one name mean for a request.
@@ -17,7 +21,7 @@ pub(super) enum Found {
 }
 
 /// Evaluates the volumes that bear the name. Of several that fit, returns the oldest.
-pub(super) fn judge(request: &CreateVolume, mut volumes: Vec<Volume>) -> Found {
+fn judge(request: &CreateVolume, mut volumes: Vec<Volume>) -> Found {
     volumes.retain(|volume| {
         !matches!(
             volume.state,
@@ -96,6 +100,46 @@ pub(super) fn difference(request: &CreateVolume, volume: &Volume) -> Option<Stri
         return Some(format!("{id} is in zone {}", volume.zone));
     }
     None
+}
+
+/// Finds the volumes that bear the name. When there is none, looks once more after `lag`.
+pub(super) async fn find(
+    ec2: &Ec2,
+    request: &CreateVolume,
+    lag: Duration,
+) -> Result<Found, Failure> {
+    let mut looked_late = lag.is_zero();
+    loop {
+        let volumes = ec2
+            .volumes_by_name(&request.name)
+            .await
+            .map_err(|error| failure_as(Condition::OperationPending, &error))?;
+        for failed in volumes.iter().filter(|v| v.state == VolumeState::Error) {
+            delete_failed(ec2, failed).await?;
+        }
+        match judge(request, volumes) {
+            Found::Nothing if !looked_late => {
+                looked_late = true;
+                tokio::time::sleep(lag).await;
+            }
+            found => return Ok(found),
+        }
+    }
+}
+
+/// Deletes a volume that EC2 failed to create: the volume bears this request's name, is of no use,
+/// and nobody else would delete it.
+pub(super) async fn delete_failed(ec2: &Ec2, volume: &Volume) -> Result<(), Failure> {
+    match ec2.delete_volume(&volume.id).await {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind == Ec2ErrorKind::VolumeNotFound => Ok(()),
+        Err(error) => Err(
+            failure_as(Condition::OperationPending, &error).context(format!(
+                "EC2 failed to make {} (state error) and it must be deleted before it is made anew",
+                volume.id
+            )),
+        ),
+    }
 }
 
 #[cfg(test)]

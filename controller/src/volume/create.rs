@@ -11,13 +11,13 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Volumes;
-use super::adopt::{Found, difference, judge};
+use super::adopt::{Found, delete_failed, difference, find};
 use super::create_failure::create_failure;
 use super::plan::Plan;
 use super::settle::{Settled, not_ready, settle, watch_adopted};
 use crate::ec2::KnownBug;
 use crate::ec2::csi_failure::{condition, failure, failure_as};
-use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume, VolumeState};
+use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
 use crate::operation::Mandate;
 use crate::request::CreateVolume;
 use crate::volume::client_token::Attempt;
@@ -33,6 +33,9 @@ const SPENT: Duration = Duration::from_secs(3600);
 /// How long a create that EC2 accepted, or may have accepted, is remembered. Until then a look-up
 /// by name that finds nothing proves nothing, since reads lag and have gaps.
 const DOUBT: Duration = Duration::from_secs(120);
+/// How long a refusal that does not depend on the client token is repeated before it is final:
+/// another process may have sent the request, and reads may not show its volume for as long.
+const REFUSED: Duration = Duration::from_secs(75);
 /// A volume that no look has shown for this long is requested again with its client token; then
 /// after twice as long, and so on up to [`HIDDEN_LONGEST`].
 const HIDDEN_AFTER: Duration = Duration::from_secs(3);
@@ -118,7 +121,7 @@ impl Volumes {
                     format!("{failure}; a volume of this name was asked for before"),
                 ));
             }
-            Found::Nothing => return Err(failure),
+            Found::Nothing => return Err(self.final_after_repetition(request, failure)),
         };
         let deadline = Instant::now() + CREATE_TIME;
         match watch_adopted(ec2, volume, deadline).await? {
@@ -131,6 +134,35 @@ impl Volumes {
     /// Returns whether EC2 recently accepted, or may have accepted, a create under this name.
     fn is_doubtful(&self, request: &CreateVolume) -> bool {
         self.doubtful.get(&request.name).is_some()
+    }
+
+    /// Returns the failure of a request under whose name no look-up shows a volume. A refusal that
+    /// EC2 may give before it looks at the client token (the source is not shown, the credentials
+    /// are refused) does not show whether another process had a volume made; it is final after
+    /// [`REFUSED`].
+    fn final_after_repetition(&self, request: &CreateVolume, failure: Failure) -> Failure {
+        let precedes_token = matches!(
+            failure.condition(),
+            Condition::NotFound | Condition::NotPermitted
+        );
+        if !precedes_token || self.refused_for(&request.name) >= REFUSED {
+            return failure;
+        }
+        Failure::new(
+            Condition::OperationPending,
+            format!(
+                "{failure}; this is final when it has been the answer for {} s",
+                REFUSED.as_secs()
+            ),
+        )
+    }
+
+    /// Returns for how long each request under the name has been refused.
+    fn refused_for(&self, name: &str) -> Duration {
+        let now = Instant::now();
+        let since = self.refused.get(name).unwrap_or(now);
+        self.refused.put(name, since, SPENT);
+        now.duration_since(since)
     }
 
     /// Returns how long look-ups by tag may lag behind changes under this name.
@@ -150,6 +182,9 @@ impl Volumes {
             .await;
         if !matches!(&sent, Err(error) if !error.may_have_happened()) {
             self.doubtful.put(name, (), DOUBT);
+        }
+        if sent.is_ok() {
+            self.refused.forget(name);
         }
         sent
     }
@@ -187,7 +222,9 @@ impl Volumes {
             }
             Err(error) => match self.refused(ec2, request, &error).await? {
                 Some(volume) => watch_adopted(ec2, volume, deadline).await?,
-                None => return Err(create_failure(&error)),
+                None => {
+                    return Err(self.final_after_repetition(request, create_failure(&error)));
+                }
             },
         };
         match end {
@@ -269,12 +306,9 @@ impl Volumes {
     /// # Errors
     /// [`Condition::OperationPending`] until then.
     fn token_of_another(&self, name: &str, error: &Ec2Error) -> Result<Next, Failure> {
-        let now = Instant::now();
-        let since = self.mismatched.get(name).unwrap_or(now);
-        if now.duration_since(since) >= DOUBT {
+        if self.refused_for(name) >= DOUBT {
             return Ok(Next::StepOver(failure(error)));
         }
-        self.mismatched.put(name, since, SPENT);
         // Another process has requested the volume, so no refusal is final until look-ups have had
         // time to show it.
         self.doubtful.put(name, (), DOUBT);
@@ -339,42 +373,6 @@ fn not_known(why: &dyn std::fmt::Display, unknown: &Failure) -> Failure {
         Condition::OperationPending,
         format!("{why}; whether a volume of this name exists is not known: {unknown}"),
     )
-}
-
-/// Finds the volumes that bear the name. When there is none, looks once more after `lag`.
-async fn find(ec2: &Ec2, request: &CreateVolume, lag: Duration) -> Result<Found, Failure> {
-    let mut looked_late = lag.is_zero();
-    loop {
-        let volumes = ec2
-            .volumes_by_name(&request.name)
-            .await
-            .map_err(|error| failure_as(Condition::OperationPending, &error))?;
-        for failed in volumes.iter().filter(|v| v.state == VolumeState::Error) {
-            delete_failed(ec2, failed).await?;
-        }
-        match judge(request, volumes) {
-            Found::Nothing if !looked_late => {
-                looked_late = true;
-                tokio::time::sleep(lag).await;
-            }
-            found => return Ok(found),
-        }
-    }
-}
-
-/// Deletes a volume that EC2 failed to create: the volume bears this request's name, is of no use,
-/// and nobody else would delete it.
-async fn delete_failed(ec2: &Ec2, volume: &Volume) -> Result<(), Failure> {
-    match ec2.delete_volume(&volume.id).await {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind == Ec2ErrorKind::VolumeNotFound => Ok(()),
-        Err(error) => Err(
-            failure_as(Condition::OperationPending, &error).context(format!(
-                "EC2 failed to make {} (state error) and it must be deleted before it is made anew",
-                volume.id
-            )),
-        ),
-    }
 }
 
 fn incompatible(request: &CreateVolume, text: &str) -> Failure {

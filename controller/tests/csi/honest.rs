@@ -60,7 +60,7 @@ async fn failure_names_cause_next_step_and_request_id() {
         (
             Call::Create,
             refused("unauthorized"),
-            Code::PermissionDenied,
+            Code::Aborted,
             "UnauthorizedOperation",
             "in the IAM policy of the controller's role",
         ),
@@ -102,7 +102,7 @@ async fn failure_names_cause_next_step_and_request_id() {
         (
             Call::Create,
             refused("expired_token"),
-            Code::PermissionDenied,
+            Code::Aborted,
             "RequestExpired",
             "this node's clock (NTP)",
         ),
@@ -116,7 +116,7 @@ async fn failure_names_cause_next_step_and_request_id() {
         (
             Call::Create,
             refused("opt_in_required"),
-            Code::PermissionDenied,
+            Code::Aborted,
             "OptInRequired",
             "Region is enabled",
         ),

@@ -9,7 +9,9 @@ use ec2_sim::faults::Rule;
 use serde_json::json;
 use tonic::{Code, Request};
 
-use crate::driver::{Driver, NODE_1, NODE_2, NODE_B, from_snapshot, in_zone, map, volume};
+use crate::driver::{
+    Driver, NODE_1, NODE_2, NODE_B, from_snapshot, from_volume, in_zone, map, publish, volume,
+};
 use crate::slow::Slow;
 
 /// Hides the resource from Describe calls for this time.
@@ -48,6 +50,92 @@ async fn volume_hidden_from_describe_is_not_created_twice() {
         };
         assert_eq!(made, only_volume(&slow));
     }
+}
+
+/// The process that had the clone made ended before it answered. Reads show neither the source nor
+/// the clone for a while.
+#[tokio::test(start_paused = true)]
+async fn hidden_clone_of_ended_process_is_found() {
+    let slow = Slow::new(json!({})).await;
+    let source = slow.create("pvc-1").await.unwrap();
+    let copy = || {
+        Request::new(csi::CreateVolumeRequest {
+            volume_content_source: Some(from_volume(&source)),
+            ..volume("pvc-2", 1)
+        })
+    };
+    let made = slow.controller.create_volume(copy()).await.unwrap();
+    let made = made.into_inner().volume.unwrap().volume_id;
+    hide(&slow, &source, 22_000);
+    hide(&slow, &made, 60_000);
+    let next = slow.another(2).await;
+    let found = loop {
+        match next.create_volume(copy()).await {
+            Ok(found) => break found.into_inner().volume.unwrap().volume_id,
+            Err(status) => assert_eq!(status.code(), Code::Aborted, "{status}"),
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    };
+    assert_eq!(found, made);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_before_client_token_is_final_later() {
+    let denied = json!([{ "match": { "action": "CreateVolume" }, "fault": {
+        "kind": "error", "code": "AuthFailure", "status": 401 } }]);
+    let rows = [
+        (
+            json!([]),
+            Some(from_volume("vol-0123456789abcdef0")),
+            Code::NotFound,
+        ),
+        (
+            json!([]),
+            Some(from_snapshot("snap-0123456789abcdef0")),
+            Code::NotFound,
+        ),
+        (denied, None, Code::PermissionDenied),
+    ];
+    for (faults, source, code) in rows {
+        let slow = Slow::new(json!({ "faults": faults })).await;
+        let ask = || {
+            slow.controller
+                .create_volume(Request::new(csi::CreateVolumeRequest {
+                    volume_content_source: source.clone(),
+                    ..volume("pvc-1", 1)
+                }))
+        };
+        for seconds in [0, 70] {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            let pending = ask().await.unwrap_err();
+            assert_eq!(pending.code(), Code::Aborted, "{seconds} s: {pending}");
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let last = ask().await.unwrap_err();
+        assert_eq!(last.code(), code, "{last}");
+    }
+}
+
+/// Another process detached the volume; reads from before that show the attachment for a while.
+#[tokio::test(start_paused = true)]
+async fn late_read_of_ended_attachment_is_not_answered() {
+    let slow = Slow::new(json!({
+        "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 } },
+    }))
+    .await;
+    let id = slow.create("pvc-1").await.unwrap();
+    slow.publish(&id).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let other = slow.another(2).await;
+    slow.unpublish(&id).await.unwrap();
+    let late = json!({ "match": { "action": "Describe*" }, "for_ms": 900, "fault": { "kind": "stale", "ms": 1_000 } });
+    let late: Rule = serde_json::from_value(late).unwrap();
+    slow.world.act(|sim, now| sim.faults.add(late, now));
+    other
+        .controller_publish_volume(Request::new(publish(&id, NODE_1)))
+        .await
+        .unwrap();
+    assert_eq!(slow.live("attachments"), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -72,7 +72,7 @@ async fn invalid_create_names_cause_and_makes_no_volume() {
                 volume_content_source: Some(from_snapshot("snap-0123456789abcdef0")),
                 ..volume("pvc-1", 1)
             },
-            Code::NotFound,
+            Code::Aborted,
             "snap-0123456789abcdef0",
         ),
         (
@@ -80,7 +80,7 @@ async fn invalid_create_names_cause_and_makes_no_volume() {
                 volume_content_source: Some(from_volume("vol-0123456789abcdef0")),
                 ..volume("pvc-1", 1)
             },
-            Code::NotFound,
+            Code::Aborted,
             "vol-0123456789abcdef0",
         ),
         (
@@ -218,7 +218,7 @@ async fn missing_permission_is_named_and_outage_is_retryable() {
     driver.world.fault(json!({ "match": { "action": "CreateVolume" }, "fault": {
         "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "You are not authorized to perform this operation." } }));
     let refused = driver.create(volume("pvc-1", 1)).await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert_eq!(refused.code(), Code::Aborted, "not final before 75 s");
     assert!(
         refused.message().contains("ec2:CreateVolume") && refused.message().contains("IAM"),
         "{refused}"

@@ -43,7 +43,7 @@ impl Slow {
     }
 
     /// Starts another process, which knows nothing of what this one did.
-    async fn another(&self, number: u64) -> Controller {
+    pub(crate) async fn another(&self, number: u64) -> Controller {
         let access = self.world.access(number).await;
         Controller::new(access, Settings::default(), Arc::default())
     }

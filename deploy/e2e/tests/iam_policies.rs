@@ -16,7 +16,7 @@ use tonic::Code;
 /// The symptom of a missing action.
 #[derive(Clone, Copy, Debug)]
 enum Shows {
-    /// The call fails with PERMISSION_DENIED and names the action.
+    /// The call fails with PERMISSION_DENIED and names the action; a create with ABORTED at first.
     Refusal,
     /// The call fails with a code that leaves the outcome open, and names the action.
     Pending,
@@ -435,7 +435,9 @@ async fn breaks(world: &IamWorld, row: &Needed) -> Option<String> {
     world.restore();
     let clear = match (shows, &result) {
         (Shows::Refusal, Err(s)) => {
-            s.code() == Code::PermissionDenied && s.message().contains(action)
+            let is_final = s.code() == Code::PermissionDenied;
+            let is_final_later = s.message().contains("final when it has been the answer");
+            (is_final || is_final_later) && s.message().contains(action)
         }
         (Shows::Pending, Err(s)) => s.code() == Code::Aborted && s.message().contains(action),
         (Shows::Words(words), Err(s)) => s.message().contains(words),

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::figure::Figure;
 use super::host::Host;
 
+/// How the note begins that says when and where an earlier run measured a figure.
+const ORIGIN: &str = "Measured in an earlier run: ";
+
 /// The results of one run of one part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
@@ -69,15 +72,21 @@ impl Results {
         self
     }
 
-    /// Adds those figures of an `earlier` run of the same part that this run did not measure.
+    /// Adds those figures of an `earlier` run of the same part that this run did not measure. A
+    /// figure of another day or machine gets a note of its origin.
     pub fn keep_from(&mut self, earlier: Self) {
-        let known: Vec<String> = self.figures.iter().map(|f| f.key.clone()).collect();
-        self.figures.extend(
-            earlier
-                .figures
-                .into_iter()
-                .filter(|figure| !known.contains(&figure.key)),
-        );
+        let origin = format!("{ORIGIN}{} on {}.", earlier.date, earlier.host.processor);
+        let differs = earlier.date != self.date || earlier.host.processor != self.host.processor;
+        let measured: Vec<String> = self.figures.iter().map(|f| f.key.clone()).collect();
+        for mut figure in earlier.figures {
+            if measured.contains(&figure.key) {
+                continue;
+            }
+            if differs && !figure.notes.iter().any(|note| note.starts_with(ORIGIN)) {
+                figure.notes.push(origin.clone());
+            }
+            self.figures.push(figure);
+        }
     }
 
     /// Reads the stored results in `directory`, sorted by file name.

@@ -9,6 +9,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+# How the note begins that says when and where an earlier run measured a figure.
+ORIGIN = "Measured in an earlier run: "
+
 
 class Results:
     """Samples by figure and row, in the order in which they were first given."""
@@ -31,7 +34,8 @@ class Results:
                 print(f"    {label:<40} {statistics.median(samples):8.3f}{of}")
 
     def keep(self, path, command):
-        """Writes the figures in the form of deploy/bench/src/report/results.rs."""
+        """Writes the figures in the form of deploy/bench/src/report/results.rs, and keeps those of
+        an earlier run that this run did not measure."""
         figures = [{**figure, "command": command,
                     "rows": [{"label": label, "role": role, "summary": _summary(samples)}
                              for label, (role, samples) in figure["rows"].items()]}
@@ -39,7 +43,23 @@ class Results:
         today = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
         document = {"part": "kubernetes", "command": command, "date": today, "host": _host(),
                     "figures": figures}
+        if Path(path).exists():
+            _keep_from(document, json.loads(Path(path).read_text()))
         Path(path).write_text(json.dumps(document, indent=2) + "\n")
+
+
+def _keep_from(document, earlier):
+    """Does as `keep_from` in deploy/bench/src/report/results.rs."""
+    differs = (document["date"] != earlier["date"]
+               or document["host"]["processor"] != earlier["host"]["processor"])
+    measured = {figure["key"] for figure in document["figures"]}
+    for figure in earlier["figures"]:
+        if figure["key"] in measured:
+            continue
+        if differs and not any(note.startswith(ORIGIN) for note in figure["notes"]):
+            figure["notes"].append(
+                f"{ORIGIN}{earlier['date']} on {earlier['host']['processor']}.")
+        document["figures"].append(figure)
 
 
 def _summary(samples):

@@ -238,6 +238,17 @@ fn no_file_cites_external_design_document() {
     }
 }
 
+/// A kept result holds the command that made it, with its arguments.
+#[test]
+fn pages_and_results_name_no_home_directory() {
+    for path in tracked(&[".md", ".json"]) {
+        let text = read(&path);
+        for home in [" /root/", "\"/root/", " /home/", "\"/home/"] {
+            assert!(!text.contains(home), "{} contains {home}", path.display());
+        }
+    }
+}
+
 /// The most words of a test's name.
 const WORDS: usize = 8;
 
