@@ -1,8 +1,8 @@
 //! The Helm chart: what it renders from many sets of values, what it refuses, and how it documents
 //! itself.
 //!
-//! `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart` writes
-//! `deploy/docs/configuration.md` and `deploy/chart/keys.json`.
+//! `UPDATE_GENERATED=1 cargo test --workspace --test chart` writes
+//! `deploy/docs/configuration.md`, `deploy/chart/keys.json` and `chart/rendered`.
 
 #[path = "chart/go_driver.rs"]
 mod go_driver;
@@ -14,6 +14,8 @@ mod monitoring;
 mod network;
 #[path = "chart/privileges.rs"]
 mod privileges;
+#[path = "chart/rendered_sets.rs"]
+mod rendered_sets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -55,8 +57,13 @@ const KUBERNETES: [&str; 2] = ["1.29.0", "1.36.0"];
 
 /// Returns Helm's output, or its error message.
 fn text(helm: &Path, arguments: &[&str]) -> Result<String, String> {
+    text_of(helm, "release", arguments)
+}
+
+/// Does the same for a release of this name.
+fn text_of(helm: &Path, release: &str, arguments: &[&str]) -> Result<String, String> {
     let out = Command::new(helm)
-        .args(["template", "release", "deploy/chart"])
+        .args(["template", release, "deploy/chart"])
         .args(["--namespace", "kube-system"])
         .args(arguments)
         .current_dir(root())
