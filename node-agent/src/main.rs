@@ -9,7 +9,7 @@ use ebs_csi_confine::{Fault, start};
 use ebs_csi_node_agent::helper::Target;
 use ebs_csi_node_agent::pre_stop::{self, Wait};
 use ebs_csi_node_agent::preflight;
-use ebs_csi_node_agent::registration;
+use ebs_csi_node_agent::registration::{self, own_directories};
 use ebs_csi_node_agent::service::{self, confinement};
 use ebs_csi_node_agent::settings::flags::{self, Ended, Job, PreStop};
 use ebs_csi_node_agent::settings::{self, Settings};
@@ -44,6 +44,14 @@ fn main() -> ExitCode {
             let (report, runs) = preflight::report(&flags);
             let _ = std::io::stdout().write_all(report.as_bytes());
             return ExitCode::from(u8::from(!runs));
+        }
+        Some(Job::GiveDirectories(given)) => {
+            init_log(LogFormat::Text, 2);
+            let (sockets, registry) = (&given.socket_directory, &given.plugin_registration_path);
+            return match own_directories::give(sockets, registry) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => ended(1, format_args!("{error}")),
+            };
         }
         Some(Job::EnterProfile) => {
             return match confinement::enter(None, None, [], false) {

@@ -25,6 +25,7 @@ use ebs_csi_proto::{DRIVER_NAME, serve};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
+pub mod own_directories;
 pub(crate) mod socket_file;
 mod state;
 
@@ -77,16 +78,19 @@ impl RegistrationTarget {
     /// Removes the socket of a stock registrar and gives kubelet time to notice. Logs a failure to
     /// remove it.
     pub fn remove_former(&self) {
-        let former = self.directory.join(FORMER_SOCKET);
-        match remove_socket(&former) {
-            Ok(false) => {}
-            Ok(true) => {
-                tracing::info!(socket = %former.display(), "removed the registration socket of a stock registrar");
-                std::thread::sleep(UNREGISTERING);
-            }
-            Err(error) => {
-                tracing::warn!(socket = %former.display(), %error, "the registration socket of a stock registrar stays");
-            }
+        remove_former(&self.directory.join(FORMER_SOCKET));
+    }
+}
+
+fn remove_former(former: &Path) {
+    match remove_socket(former) {
+        Ok(false) => {}
+        Ok(true) => {
+            tracing::info!(socket = %former.display(), "removed the registration socket of a stock registrar");
+            std::thread::sleep(UNREGISTERING);
+        }
+        Err(error) => {
+            tracing::warn!(socket = %former.display(), %error, "the registration socket of a stock registrar stays");
         }
     }
 }

@@ -33,7 +33,7 @@ fn documented_flags_match_agent_flags_exactly() {
         String::from_utf8(output.stdout).expect("text")
     };
     let serve = help(&["--help"]);
-    let jobs = ["pre-stop-hook", "preflight"].map(|job| help(&[job, "--help"]));
+    let jobs = ["pre-stop-hook", "preflight", "give-directories"].map(|job| help(&[job, "--help"]));
     let page = page();
     let documented = words(&page, "--");
     // These flags are hidden from the help, because they do nothing or are refused.

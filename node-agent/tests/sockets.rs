@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agent::{Agent, directory, helper, is_root, refused, registered_soon};
-use ebs_csi_node_agent::registration::{FORMER_SOCKET, SOCKET};
+use ebs_csi_node_agent::registration::{FORMER_SOCKET, SOCKET, own_directories};
 use ebs_csi_policy::profile::NODE_AGENT;
 use metadata_service::MetadataService;
 use rustix::process::Signal;
@@ -312,4 +312,79 @@ async fn restart_after_kill_creates_new_registration_socket() {
     registered_soon(&socket).await;
     assert_ne!(inode(&socket), before, "kubelet sees a new socket");
     assert_eq!(names(&registry), [SOCKET], "nothing else is left there");
+}
+
+/// Runs `give-directories` with CAP_CHOWN alone, as the chart's init container does.
+fn give_directories(socket_directory: &Path, registry: &Path) {
+    let out = std::process::Command::new("setpriv")
+        .args(["--bounding-set=-all,+chown", "--inh-caps=-all,+chown", "--"])
+        .arg(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
+        .arg("give-directories")
+        .arg(format!("--socket-directory={}", socket_directory.display()))
+        .arg(format!("--plugin-registration-path={}", registry.display()))
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{out:?}");
+}
+
+/// An agent that never was root registers from a directory of its own. The confined agent cannot
+/// make another socket there.
+#[tokio::test]
+async fn agent_starts_as_own_user_in_given_directories() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let registry = registry(dir.path());
+    let own = registry.join(own_directories::DIRECTORY);
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    // Left by an agent that started as root, and by a stock registrar.
+    for left in [SOCKET, FORMER_SOCKET] {
+        drop(std::os::unix::net::UnixListener::bind(registry.join(left)).unwrap());
+    }
+    give_directories(dir.path(), &registry);
+    assert_eq!(names(&registry), [own_directories::DIRECTORY]);
+    // In a pod, the agent's own directory is a mount.
+    std::fs::set_permissions(&registry, std::fs::Permissions::from_mode(0o711)).unwrap();
+
+    let user = NODE_AGENT.identity.uid;
+    let arguments = registering(&own);
+    let arguments = arguments.each_ref().map(String::as_str);
+    let mut first = Agent::start_as(Some(user), dir.path(), &metadata, &arguments);
+    registered_soon(&own.join(SOCKET)).await;
+    first.answers().await;
+    // A pod that starts beside a serving agent keeps the agent's socket.
+    give_directories(dir.path(), &registry);
+    assert_eq!(names(&own), [SOCKET]);
+    first.tell(Signal::TERM);
+    assert!(first.end().await.success(), "{}", first.log());
+    assert!(names(&own).is_empty(), "it removes its own socket");
+    first.forget_log();
+
+    let mut second = Agent::start_as(Some(user), dir.path(), &metadata, &arguments);
+    registered_soon(&own.join(SOCKET)).await;
+    if second.log().contains("landlock missing") {
+        println!("skipped: this kernel has no Landlock, which forbids another socket");
+        return;
+    }
+    std::fs::remove_file(own.join(SOCKET)).unwrap();
+    assert_eq!(second.end().await.code(), Some(1), "{}", second.log());
+    assert!(
+        second.log().contains("cannot be made again"),
+        "{}",
+        second.log()
+    );
+}
+
+#[test]
+fn link_is_not_given_to_agent() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let registry = registry(dir.path());
+    std::os::unix::fs::symlink("/", dir.path().join("link")).unwrap();
+    let refused = own_directories::give(&dir.path().join("link"), &registry);
+    assert!(refused.unwrap_err().to_string().contains("link"));
 }

@@ -97,10 +97,19 @@ kubelet-root paths untrusted-images nodev-nosuid disks-without-serial tool-deadl
 {{- toYaml $all -}}
 {{- end -}}
 
+{{- /* Whether an init container gives the directories of the agent's sockets to its user. Without the
+       helper's container none starts as root: then the node itself does it. */ -}}
+{{- define "ebs.givesDirectories" -}}
+{{- if and (eq .agent.startAs "agent") .helper.enabled -}}yes{{- end -}}
+{{- end -}}
+
 {{- /* One: a dict of root, name and node (the values). */ -}}
 {{- define "ebs.node" -}}
 {{- $root := .root -}}
 {{- $node := .node -}}
+{{- $ownUser := eq $node.agent.startAs "agent" -}}
+{{- $gives := include "ebs.givesDirectories" $node -}}
+{{- $sockets := and $ownUser (not $gives) | ternary "Directory" "DirectoryOrCreate" -}}
 {{- $name := .name -}}
 {{- $namespace := $node.namespaceOverride | default $root.Release.Namespace -}}
 {{- $kubelet := trimSuffix "/" $node.kubeletPath -}}
@@ -169,6 +178,27 @@ spec:
       initContainers:
         {{- with $node.initContainers }}
         {{- toYaml . | nindent 8 }}
+        {{- end }}
+        {{- if $gives }}
+        # Root, to give the directories of its sockets to the agent; ends before the agent starts.
+        - name: give-directories
+          image: {{ include "ebs.image" (list $root "nodeAgent") }}
+          imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+          args: [give-directories]
+          terminationMessagePolicy: FallbackToLogsOnError
+          securityContext:
+            runAsUser: 0
+            runAsGroup: 0
+            runAsNonRoot: false
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: {drop: [ALL], add: [CHOWN]}
+            seccompProfile: {type: RuntimeDefault}
+          volumeMounts:
+            - name: plugin
+              mountPath: /csi
+            - name: registry
+              mountPath: /plugins_registry
         {{- end }}
         {{- if $node.helper.enabled }}
         # A sidecar: it starts before the agent and ends after it, so that the preStop hook still
@@ -288,9 +318,14 @@ spec:
           terminationMessagePolicy: FallbackToLogsOnError
           securityContext:
             {{- /* Root until its sockets stand in kubelet's directories; then it takes its own
-                   user, for which it needs the three. */}}
+                   user, for which it needs the three. With startAs agent it is that user, as
+                   policy/sandbox/node-agent.toml has it, from the start. */}}
             {{- $context := dict "runAsUser" 0 "runAsGroup" 0 "runAsNonRoot" false "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true }}
             {{- $_ := set $context "capabilities" (dict "drop" (list "ALL") "add" (list "SETUID" "SETGID" "SETPCAP")) }}
+            {{- if $ownUser }}
+            {{- $_ := set $context "runAsUser" 65524 }}{{ $_ := set $context "runAsGroup" 65524 }}{{ $_ := set $context "runAsNonRoot" true }}
+            {{- $_ := set $context "capabilities" (dict "drop" (list "ALL")) }}
+            {{- end }}
             {{- $_ := set $context "seccompProfile" (dict "type" "RuntimeDefault") }}
             {{- $context = include "ebs.over" (list $context ($node.agent.securityContext | default dict)) | fromYaml }}
             {{- with $node.agent.seLinuxOptions }}{{- $_ := set $context "seLinuxOptions" . }}{{- end }}
@@ -309,17 +344,31 @@ spec:
             {{- toYaml . | nindent 12 }}
             {{- end }}
       volumes:
+        {{- if $node.helper.enabled }}
         - name: kubelet
           hostPath: {path: {{ $kubelet }}, type: Directory}
+        {{- end }}
         - name: plugin
-          hostPath: {path: {{ $kubelet }}/plugins/ebs.csi.aws.com, type: DirectoryOrCreate}
+          hostPath: {path: {{ $kubelet }}/plugins/ebs.csi.aws.com, type: {{ $sockets }}}
+        {{- if $ownUser }}
+        # Kubelet also looks in directories beneath its own, where root alone may make entries.
+        - name: registration
+          hostPath: {path: {{ $kubelet }}/plugins_registry/ebs-csi, type: {{ $sockets }}}
+        {{- if $gives }}
+        - name: registry
+          hostPath: {path: {{ $kubelet }}/plugins_registry, type: Directory}
+        {{- end }}
+        {{- else }}
         - name: registration
           hostPath: {path: {{ $kubelet }}/plugins_registry, type: Directory}
+        {{- end }}
+        {{- if $node.helper.enabled }}
         - name: devices
           hostPath: {path: {{ $node.helper.devicePath }}, type: Directory}
+        {{- end }}
         # What the helper remembers of disks without a serial lies there, too.
         - name: helper-socket
-          hostPath: {path: {{ $node.helper.socketDirectory }}, type: DirectoryOrCreate}
+          hostPath: {path: {{ $node.helper.socketDirectory }}, type: {{ $node.helper.enabled | ternary "DirectoryOrCreate" "Directory" }}}
         # What Kubernetes and node-lifecycle say about the node, on the agent's own pod.
         - name: facts
           downwardAPI:
@@ -336,7 +385,10 @@ spec:
 {{- define "ebs.nodePrivileges" -}}
 {{- $kubelet := trimSuffix "/" .kubeletPath -}}
 {{- $privileged := .helper.enabled | ternary (list "mount-helper") list -}}
-{{- $capabilities := list "SETUID" "SETGID" "SETPCAP" -}}
+{{- $ownUser := eq .agent.startAs "agent" -}}
+{{- $gives := include "ebs.givesDirectories" . -}}
+{{- $capabilities := $ownUser | ternary list (list "SETUID" "SETGID" "SETPCAP") -}}
+{{- if $gives -}}{{- $capabilities = list "CHOWN" -}}{{- end -}}
 {{- $contexts := list .containerSecurityContext .helper.securityContext .agent.securityContext -}}
 {{- range .initContainers -}}
   {{- $contexts = append $contexts .securityContext -}}
@@ -345,11 +397,16 @@ spec:
 {{- range $contexts -}}
   {{- $capabilities = concat $capabilities (dig "capabilities" "add" list (. | default dict)) -}}
 {{- end -}}
-{{- $paths := list $kubelet (printf "%s/plugins/ebs.csi.aws.com" $kubelet) (printf "%s/plugins_registry" $kubelet) .helper.devicePath .helper.socketDirectory -}}
+{{- $paths := list (printf "%s/plugins/ebs.csi.aws.com" $kubelet) -}}
+{{- if or $gives (not $ownUser) -}}{{- $paths = append $paths (printf "%s/plugins_registry" $kubelet) -}}{{- end -}}
+{{- if $ownUser -}}{{- $paths = append $paths (printf "%s/plugins_registry/ebs-csi" $kubelet) -}}{{- end -}}
+{{- if .helper.enabled -}}{{- $paths = concat (list $kubelet) $paths (list .helper.devicePath) -}}{{- end -}}
+{{- $paths = append $paths .helper.socketDirectory -}}
 {{- $secrets := list -}}
 {{- range .volumes -}}
   {{- with .hostPath -}}{{- $paths = append $paths .path -}}{{- end -}}
   {{- if .secret -}}{{- $secrets = append $secrets .name -}}{{- end -}}
 {{- end -}}
-{{- dict "privileged" $privileged "capabilities" $capabilities "hostPaths" $paths "secrets" $secrets | toYaml -}}
+{{- /* An empty list that concat makes becomes null, which CEL refuses; uniq makes it a list. */ -}}
+{{- dict "privileged" $privileged "capabilities" (uniq $capabilities) "hostPaths" $paths "secrets" $secrets | toYaml -}}
 {{- end -}}

@@ -158,7 +158,7 @@ fn pods(objects: &[Value]) -> Vec<(&str, &Value)> {
 fn containers(pod: &Value) -> Vec<(&str, &Value)> {
     array(&pod["initContainers"])
         .iter()
-        .filter(|it| it["name"] == "mount-helper")
+        .filter(|it| it["name"] == "mount-helper" || it["name"] == "give-directories")
         .chain(array(&pod["containers"]))
         .map(|it| (it["name"].as_str().expect("a name"), it))
         .collect()
@@ -234,9 +234,11 @@ fn no_set_of_values_mixes_trust_levels() {
                     assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{at}");
                 }
                 let adds = array(&context["capabilities"]["add"]);
-                let expected = match on_node && container == "ebs-plugin" {
-                    true => json!(["SETUID", "SETGID", "SETPCAP"]),
-                    false => json!([]),
+                let as_root = context["runAsUser"] == 0;
+                let expected = match container {
+                    "ebs-plugin" if on_node && as_root => json!(["SETUID", "SETGID", "SETPCAP"]),
+                    "give-directories" => json!(["CHOWN"]),
+                    _ => json!([]),
                 };
                 assert_eq!(json!(adds), expected, "{at}");
                 // No container has both the Kubernetes token and a possible source of AWS keys.
@@ -608,9 +610,13 @@ fn node_shutdown_steps_fit_in_termination_grace_period() {
                 hook + agent + helper < whole,
                 "{set}: {name}: {hook} {agent} {helper}"
             );
-            let sidecar =
-                &array(&pod["initContainers"]).last().expect("the helper")["restartPolicy"];
-            assert_eq!(sidecar, "Always", "{set}: {name}: the helper ends last");
+            if let Some(last) = array(&pod["initContainers"]).last() {
+                assert_eq!(last["name"], "mount-helper", "{set}: {name}");
+                assert_eq!(
+                    last["restartPolicy"], "Always",
+                    "{set}: {name}: it ends last"
+                );
+            }
         }
     });
 }
@@ -748,6 +754,7 @@ fn each_refusal_names_its_key_and_next_step() {
         ("networkPolicy.dnsPorts={0}", &["dnsPorts"]),
         ("node.helper.untrustedImages=perhaps", &["untrustedImages"]),
         ("node.metadataSources=guess", &["metadataSources"]),
+        ("node.agent.startAs=nobody", &["startAs"]),
         ("node.volumeAttachLimit=-1", &["volumeAttachLimit"]),
         ("safeDetach.mode=strict", &["safeDetach/mode"]),
         ("controller.replicaCount=two", &["replicaCount"]),
@@ -933,7 +940,7 @@ fn programs_accept_all_chart_flags() {
             for (container, it) in containers(pod) {
                 let program = match (container, name) {
                     ("mount-helper", _) => "ebs-csi-mount-helper",
-                    ("preflight", _) => "ebs-csi-node-agent",
+                    ("preflight" | "give-directories", _) => "ebs-csi-node-agent",
                     ("ebs-plugin", "ebs-csi-controller") => "ebs-csi-controller",
                     ("ebs-plugin", _) => "ebs-csi-node-agent",
                     _ => continue,

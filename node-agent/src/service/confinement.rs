@@ -29,6 +29,9 @@ fn pci_roots() -> impl Iterator<Item = PathBuf> {
 /// directories of the named files, making and removing a socket in kubelet's registration
 /// directory, and, with `vsock` alone, making sockets of AF_VSOCK.
 ///
+/// A process that starts as its own user has a registration directory of its own. There it may
+/// only remove sockets: with a socket of another name it could register as another driver.
+///
 /// # Errors
 /// [`Fault`]: the process must end with status [`Fault::EXIT`].
 pub fn enter<'a>(
@@ -44,7 +47,11 @@ pub fn enter<'a>(
         places = places.with("socket-directory", directory)?;
     }
     if let Some(directory) = registration {
-        places = places.with("registration-directory", directory)?;
+        let place = match rustix::process::getuid().is_root() {
+            true => "registration-directory",
+            false => "socket-directory",
+        };
+        places = places.with(place, directory)?;
     }
     for root in pci_roots() {
         places = places.with("pci-devices", root)?;

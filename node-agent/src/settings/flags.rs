@@ -31,6 +31,9 @@ pub enum Job {
     PreStopHook(PreStop),
     /// Looks at the node without changing it: what the driver finds there, and what it lacks.
     Preflight(Preflight),
+    /// Gives the directories of the agent's sockets to the agent's user, as root, so that the agent
+    /// itself can start as that user.
+    GiveDirectories(GiveDirectories),
     /// Confines itself like the service and ends.
     #[command(name = REHEARSE, hide = true)]
     EnterProfile,
@@ -54,6 +57,17 @@ pub struct PreStop {
     pub timeout: u64,
     /// Kubelet's registration directory, as this process sees it.
     #[arg(long, value_name = "DIRECTORY", default_value = "/registration")]
+    pub plugin_registration_path: PathBuf,
+}
+
+/// The directories that are given away.
+#[derive(Debug, Args)]
+pub struct GiveDirectories {
+    /// The directory of the CSI socket.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/csi")]
+    pub socket_directory: PathBuf,
+    /// Kubelet's registration directory: the agent gets the directory ebs-csi in it.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/plugins_registry")]
     pub plugin_registration_path: PathBuf,
 }
 

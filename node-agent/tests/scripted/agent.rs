@@ -70,7 +70,14 @@ impl Agent {
                 // The other user may not be allowed to enter the directory where the program was
                 // built.
                 let reachable = dir.join("ebs-csi-node-agent");
-                std::fs::copy(env!("CARGO_BIN_EXE_ebs-csi-node-agent"), &reachable).unwrap();
+                // By another process: a child that another test starts meanwhile would inherit the
+                // descriptor of a copy made here, and the kernel runs no file that is open for
+                // writing.
+                let copied = Command::new("cp")
+                    .arg(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
+                    .arg(&reachable)
+                    .status();
+                assert!(copied.unwrap().success());
                 let mut command = Command::new(reachable);
                 command.env_clear().stdin(Stdio::null()).uid(user).gid(user);
                 command

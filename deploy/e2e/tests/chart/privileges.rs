@@ -1,8 +1,10 @@
 //! What clusters with admission rules are told: the policy for the node pods, the Pod Security
 //! Standards, and the exception for Kyverno.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
+use ebs_csi_policy::profile::NODE_AGENT;
 use serde_json::{Value, json};
 
 use crate::{array, containers, each, find, helm, read, render};
@@ -129,6 +131,73 @@ fn node_policy_follows_its_switches() {
     assert_eq!(
         names,
         BTreeSet::from(["first", "mount-helper"].map(str::to_owned))
+    );
+}
+
+/// Returns the pod of the DaemonSet.
+fn node_pod(helm: &Path, values: &str) -> Value {
+    let objects = render(helm, &["--set", values]);
+    let daemonset = find(&objects, "DaemonSet", "ebs-csi-node").expect("a DaemonSet");
+    daemonset["spec"]["template"]["spec"].clone()
+}
+
+/// Returns the host paths of a pod with the types that Kubernetes checks.
+fn host_paths(pod: &Value) -> BTreeMap<String, String> {
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let paths = array(&pod["volumes"]).iter().map(|it| &it["hostPath"]);
+    let paths = paths.filter(|it| it.is_object());
+    paths
+        .map(|it| (text(&it["path"]), text(&it["type"])))
+        .collect()
+}
+
+#[test]
+fn agent_starts_as_own_user_without_capabilities() {
+    let Some(helm) = helm() else { return };
+    let pod = node_pod(&helm, "node.agent.startAs=agent");
+    let own = NODE_AGENT.identity;
+    let context = &pod["containers"][0]["securityContext"];
+    assert_eq!(context["runAsUser"], own.uid);
+    assert_eq!(context["runAsGroup"], own.gid);
+    assert_eq!(context["runAsNonRoot"], true);
+    assert_eq!(context["capabilities"], json!({"drop": ["ALL"]}));
+    // The init container makes what the agent mounts.
+    let given = &pod["initContainers"][0];
+    assert_eq!(given["args"], json!(["give-directories"]));
+    let source = read("node-agent/src/registration/own_directories.rs");
+    let directory = source
+        .split_once("DIRECTORY: &str = \"")
+        .expect("DIRECTORY")
+        .1;
+    let directory = directory.split('"').next().unwrap_or_default();
+    let kubelet = "/var/lib/kubelet";
+    let paths = host_paths(&pod);
+    let registration = format!("{kubelet}/plugins_registry/{directory}");
+    assert_eq!(paths[&registration], "DirectoryOrCreate");
+    assert_eq!(paths[&format!("{kubelet}/plugins_registry")], "Directory");
+}
+
+#[test]
+fn pod_without_helper_container_mounts_sockets_only() {
+    let Some(helm) = helm() else { return };
+    let pod = node_pod(&helm, "node.helper.enabled=false,node.agent.startAs=agent");
+    assert!(pod["initContainers"].is_null());
+    let paths = [
+        "/run/ebs-csi",
+        "/var/lib/kubelet/plugins/ebs.csi.aws.com",
+        "/var/lib/kubelet/plugins_registry/ebs-csi",
+    ];
+    // Kubelet must not make them as root's.
+    let expected = paths.map(|path| (path.to_owned(), "Directory".to_owned()));
+    assert_eq!(host_paths(&pod), BTreeMap::from(expected));
+    let agent = &pod["containers"][0];
+    let mounts = array(&agent["volumeMounts"]).iter();
+    let socket = mounts.filter(|it| it["mountPath"] == "/run/ebs-csi");
+    assert_eq!(socket.count(), 1);
+    assert!(
+        agent["args"]
+            .to_string()
+            .contains("--helper=unix:///run/ebs-csi/helper.sock")
     );
 }
 

@@ -1,0 +1,75 @@
+//! Directories of the agent's own, so that the agent can start as its own user.
+//!
+//! Only root may make entries in kubelet's directories. A container that runs as root before the
+//! agent gives two directories to the agent's user: that of the CSI socket, and one beneath
+//! kubelet's registration directory. Kubelet also looks for sockets in directories beneath it
+//! (`traversePluginDir` in its `pkg/kubelet/pluginmanager/pluginwatcher`).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ebs_csi_policy::profile::NODE_AGENT;
+
+use super::socket_file::remove_socket;
+use super::{FORMER_SOCKET, SOCKET, UNREGISTERING, remove_former};
+
+/// Name of the agent's directory beneath kubelet's registration directory. It is short because the
+/// path of a socket has at most 107 bytes.
+pub const DIRECTORY: &str = "ebs-csi";
+
+/// A directory cannot be given to the agent's user.
+#[derive(Debug, thiserror::Error)]
+#[error("{path} cannot be given to user {}: {source}", NODE_AGENT.identity.uid)]
+pub struct GiveError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Gives the directory of the CSI socket, and a directory beneath kubelet's registration directory,
+/// to the agent's user. Removes the sockets there that a stock registrar or an agent that started
+/// as root has left; a socket that an agent still serves stays.
+///
+/// # Errors
+/// [`GiveError`], with the errors of mkdir(2) and chown(2).
+pub fn give(socket_directory: &Path, registry: &Path) -> Result<(), GiveError> {
+    let own = registry.join(DIRECTORY);
+    remove_former(&registry.join(FORMER_SOCKET));
+    remove_unserved(&registry.join(SOCKET));
+    for path in [socket_directory, &own] {
+        give_one(path).map_err(|source| GiveError {
+            path: path.to_owned(),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+fn give_one(path: &Path) -> io::Result<()> {
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    if !std::fs::symlink_metadata(path)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let own = NODE_AGENT.identity;
+    std::os::unix::fs::lchown(path, Some(own.uid), Some(own.gid))
+}
+
+/// Removes a registration socket that nobody serves any more, and gives kubelet time to notice.
+fn remove_unserved(path: &Path) {
+    let unserved = std::os::unix::net::UnixStream::connect(path)
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    if !unserved {
+        return;
+    }
+    match remove_socket(path) {
+        Ok(_) => {
+            tracing::info!(socket = %path.display(), "removed the registration socket of an agent that has ended");
+            std::thread::sleep(UNREGISTERING);
+        }
+        Err(error) => {
+            tracing::warn!(socket = %path.display(), %error, "the registration socket of an agent that has ended stays");
+        }
+    }
+}
