@@ -48,6 +48,29 @@
 {{- join "\n" $notes -}}
 {{- end -}}
 
+{{- /* The label of Pod Security Admission that each namespace needs or can have, and does not have: a line
+       for each, "NAMESPACE LEVEL". The chart makes no namespace, and that of the release may hold
+       pods of others, so labelling is left to the operator. */ -}}
+{{- define "ebs.podSecurity" -}}
+{{- $levels := dict -}}
+{{- if and (not .Values.nodeComponentOnly) (ne .Release.Namespace "kube-system") -}}
+  {{- $_ := set $levels .Release.Namespace "restricted" -}}
+{{- end -}}
+{{- range $_, $node := include "ebs.nodes" . | fromYaml -}}
+  {{- if $node.enableLinux -}}
+    {{- $_ := set $levels ($node.namespaceOverride | default $.Release.Namespace) "privileged" -}}
+  {{- end -}}
+{{- end -}}
+{{- $lines := list -}}
+{{- range $namespace, $level := $levels -}}
+  {{- $labels := dig "metadata" "labels" dict (lookup "v1" "Namespace" "" $namespace | default dict) -}}
+  {{- if ne (get $labels "pod-security.kubernetes.io/enforce") $level -}}
+    {{- $lines = append $lines (printf "%s %s" $namespace $level) -}}
+  {{- end -}}
+{{- end -}}
+{{- join "\n" $lines -}}
+{{- end -}}
+
 {{- /* As controller/src/process/confinement.rs has them. */ -}}
 {{- define "ebs.keptVariables" -}}
 AWS_ EC2_ HOME HTTP_PROXY HTTPS_PROXY NO_PROXY http_proxy https_proxy no_proxy LANG NODE_REGION OTEL_ RUST_ SSL_CERT_ TOKIO_ TZ

@@ -55,7 +55,7 @@
 {{- /* A key that another chart may have, or a later version of this one. */ -}}
 {{- define "ebs.refuseNotThere" -}}
 {{- if .Values.podSecurityLabels -}}
-  {{- fail "podSecurityLabels: not there; label the namespace pod-security.kubernetes.io/enforce=privileged yourself" -}}
+  {{- fail "podSecurityLabels: the chart makes no namespace; label the namespace yourself, with the commands that helm install prints" -}}
 {{- end -}}
 {{- end -}}
 

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Command;
 
 use ebs_csi_policy::profile::NODE_AGENT;
 use serde_json::{Value, json};
 
-use crate::{array, containers, each, find, helm, read, render};
+use crate::{array, containers, each, find, helm, read, render, root};
 
 /// Returns the JSON list that follows `before` in one of the policy's expressions.
 fn listed(policy: &Value, before: &str) -> BTreeSet<String> {
@@ -255,6 +256,45 @@ fn controller_pod_meets_restricted_pod_security_standard() {
         seen += 1;
     });
     assert!(seen >= 20, "{seen}");
+}
+
+/// The nodes' namespaces need one label, the controller's can have another. `kube-system` holds
+/// pods of others, which `restricted` would refuse.
+#[test]
+fn helm_notes_print_pod_security_labels() {
+    let Some(helm) = helm() else { return };
+    let labels = |namespace: &str, values: &str| -> BTreeSet<String> {
+        let out = Command::new(&helm)
+            .args(["install", "release", "deploy/chart", "--dry-run=client"])
+            .args(["--namespace", namespace, "--set", values])
+            .current_dir(root())
+            .output()
+            .expect("Helm can be started");
+        assert!(out.status.success(), "{out:?}");
+        let notes = String::from_utf8_lossy(&out.stdout);
+        let notes = notes.split_once("NOTES:").expect("notes").1;
+        let commands = notes.lines().filter_map(|line| {
+            line.trim()
+                .strip_prefix("kubectl label --overwrite namespace ")
+        });
+        commands
+            .map(|it| it.replace(" pod-security.kubernetes.io/enforce=", " "))
+            .collect()
+    };
+    let one = "node.logLevel=2";
+    let apart = "node.namespaceOverride=nodes";
+    assert_eq!(
+        labels("ebs", one),
+        BTreeSet::from(["ebs privileged".to_owned()])
+    );
+    let both = ["ebs restricted", "nodes privileged"].map(str::to_owned);
+    assert_eq!(labels("ebs", apart), BTreeSet::from(both));
+    let nodes = BTreeSet::from(["nodes privileged".to_owned()]);
+    assert_eq!(labels("kube-system", apart), nodes);
+    assert_eq!(
+        labels("ebs", "nodeComponentOnly=true,node.namespaceOverride=nodes"),
+        nodes
+    );
 }
 
 /// The exception names the node's pods and not the controller's, and each rule also by the name
