@@ -60,6 +60,8 @@ fn collection(object: &Value) -> String {
         "CSIDriver" => ("apis/storage.k8s.io/v1", "csidrivers"),
         "StorageClass" => ("apis/storage.k8s.io/v1", "storageclasses"),
         "VolumeAttributesClass" => ("apis/storage.k8s.io/v1", "volumeattributesclasses"),
+        "CustomResourceDefinition" => ("apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
+        "VolumeSnapshotClass" => ("apis/snapshot.storage.k8s.io/v1", "volumesnapshotclasses"),
         "ValidatingAdmissionPolicy" => (
             "apis/admissionregistration.k8s.io/v1",
             "validatingadmissionpolicies",

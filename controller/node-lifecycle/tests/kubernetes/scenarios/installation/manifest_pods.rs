@@ -46,6 +46,40 @@ async fn taken(world: &World<'_>) -> Outcome {
     must(taken.is_err(), "a field that does not exist is refused")
 }
 
+/// Adds the definition of VolumeSnapshotClass to the API server, from the Go module that the rig
+/// uses. Without Go, prints why its objects are skipped and returns false.
+async fn define_snapshot_classes(world: &World<'_>, rig: PathBuf) -> Result<bool, String> {
+    let module = "github.com/kubernetes-csi/external-snapshotter/client/v8";
+    let found = Command::new("go")
+        .args(["list", "-m", "-f", "{{.Dir}}", module])
+        .current_dir(rig)
+        .output();
+    let Some(found) = found.ok().filter(|it| it.status.success()) else {
+        println!("skipped: no Go module with the definition of VolumeSnapshotClass");
+        return Ok(false);
+    };
+    let file = "config/crd/snapshot.storage.k8s.io_volumesnapshotclasses.yaml";
+    let path = PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()).join(file);
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    for definition in manifests::objects(&text) {
+        manifests::create(&world.admin, &definition).await?;
+    }
+    let class = json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1",
+        "kind": "VolumeSnapshotClass",
+        "metadata": {"name": "first"},
+        "driver": "ebs.csi.aws.com",
+        "deletionPolicy": "Delete",
+    });
+    until("snapshot classes are served", || async {
+        manifests::would_create(&world.admin, &class)
+            .await
+            .map(|()| true)
+    })
+    .await?;
+    Ok(true)
+}
+
 /// Checks what the chart renders with its own values, with those of the rig with real kubelets, and
 /// with each set of values in `deploy/chart/ci`.
 async fn rendered(world: &World<'_>) -> Outcome {
@@ -65,11 +99,15 @@ async fn rendered(world: &World<'_>) -> Outcome {
     for entry in std::fs::read_dir(chart.join("ci")).map_err(|e| e.to_string())? {
         sets.push(Some(entry.map_err(|e| e.to_string())?.path()));
     }
-    let mut shown = 0;
+    let snapshots = define_snapshot_classes(world, chart.join("../kubernetes/rig")).await?;
+    let (mut shown, mut classes) = (0, 0);
     for set in sets {
         let mut command = Command::new(&helm);
         command.args(["template", "release"]).arg(&chart);
         command.args(["--namespace", "kube-system", "--kube-version", "1.36.0"]);
+        if snapshots {
+            command.args(["--api-versions", "snapshot.storage.k8s.io/v1"]);
+        }
         if let Some(set) = &set {
             command.arg("--values").arg(set);
         }
@@ -88,8 +126,10 @@ async fn rendered(world: &World<'_>) -> Outcome {
             let taken = manifests::would_apply(&world.admin, &object).await;
             taken.map_err(|why| format!("{set:?}: {why}"))?;
             shown += 1;
+            classes += u32::from(object["kind"] == "VolumeSnapshotClass");
         }
     }
+    must(classes > 0 || !snapshots, "a VolumeSnapshotClass was shown")?;
     must(shown > 200, &format!("{shown} objects were shown"))
 }
 
