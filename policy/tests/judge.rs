@@ -4,7 +4,7 @@ use ebs_csi_policy::facts::{
     VolumeMount, XfsFacts,
 };
 use ebs_csi_policy::judge::offline_growth;
-use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
+use ebs_csi_policy::judge::untrusted_images::UntrustedImages;
 use ebs_csi_policy::judge::{self, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw};
 use ebs_csi_wire::{
     ContentState, Disk, Expand, FormatOptions, FsType, KubeletPath, Observation, Origin,
@@ -394,6 +394,8 @@ fn disk_content_decides_format_check_mount_or_refusal() {
             Ok(AS_IT_IS),
         ),
         (&reader, ext(|e| e.bytes = GIB), Ok(AS_IT_IS)),
+        // A size of groups that no tool writes asks for no growth of a full disk.
+        (&ext4, ext(|e| e.group_blocks = 0), Ok(AS_IT_IS)),
         (
             &ext4,
             ext(|e| e.continues = true),
@@ -790,22 +792,6 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
             "{content:?} {rule:?} examined: {examined}"
         );
     }
-}
-
-/// No publish may clear a kept attribute.
-#[test]
-fn nodev_nosuid_mode_sets_staged_and_kept_attributes() {
-    for (rule, staged_ours, staged_theirs, kept) in [
-        (NodevNosuid::Off, 0, 0, 0),
-        (NodevNosuid::Untrusted, 0, 6, 6),
-        (NodevNosuid::On, 6, 6, 6),
-    ] {
-        assert_eq!(rule.staged(true), staged_ours);
-        assert_eq!(rule.staged(false), staged_theirs);
-        assert_eq!(rule.kept(), kept);
-        assert_eq!(NodevNosuid::parse(rule.as_str()), Some(rule));
-    }
-    assert_eq!(NodevNosuid::parse("all"), None);
 }
 
 #[test]

@@ -183,3 +183,25 @@ pub struct BrokenGlass {
     /// The instance that the decision is about.
     pub asked: InstanceId,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_power_has_name_and_transition_flag() {
+        for (power, name, is_transition) in [
+            (Power::Pending, "pending", true),
+            (Power::Running, "running", false),
+            (Power::ShuttingDown, "shutting-down", true),
+            (Power::Terminated, "terminated", false),
+            (Power::Stopping, "stopping", true),
+            (Power::Stopped, "stopped", false),
+        ] {
+            assert_eq!(power.label(), name);
+            assert_eq!(power.is_transition(), is_transition, "{name}");
+        }
+        assert!(Power::Strange.label().contains("does not know"));
+        assert!(!Power::Strange.is_transition());
+    }
+}

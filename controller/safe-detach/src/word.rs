@@ -152,6 +152,11 @@ mod tests {
             ),
             ("no lease", with(|n| n.lease_age = None), Fact::Unknown),
             (
+                "lease that is just fresh",
+                with(|n| n.lease_age = Some(FRESH_LEASE - Duration::from_millis(1))),
+                Fact::Present(NodeWord::Released),
+            ),
+            (
                 "stale lease",
                 with(|n| n.lease_age = Some(FRESH_LEASE)),
                 Fact::Unknown,

@@ -55,6 +55,20 @@ mod tests {
             assert!((now..now + (1 << BITS)).contains(&time), "{now}");
             assert_eq!(time & 0xffff, u64::from(mark([5; 16])));
         }
+        let marked = time([5; 16], 0);
+        assert_eq!(
+            time([5; 16], marked),
+            marked,
+            "the present time has the mark"
+        );
+    }
+
+    /// Another release of the driver may find the growth unfinished.
+    #[test]
+    fn growth_mark_of_identifier_never_changes() {
+        assert_eq!(mark([5; 16]), 0x24d5);
+        let counting = std::array::from_fn(|index| index as u8);
+        assert_eq!(mark(counting), 0x3aea);
     }
 
     #[test]

@@ -42,8 +42,8 @@ impl UntrustedImages {
     }
 }
 
-/// `MOUNT_ATTR_NOSUID` and `MOUNT_ATTR_NODEV` of mount_setattr(2).
-const NOSUID_NODEV: u64 = 2 | 4;
+/// `MOUNT_ATTR_NOSUID` (2) and `MOUNT_ATTR_NODEV` (4) of mount_setattr(2).
+const NOSUID_NODEV: u64 = 6;
 
 /// Which mounts ignore set-user-id bits and device nodes, whatever the flags of a request say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +93,39 @@ impl NodevNosuid {
         match self {
             Self::Off => 0,
             Self::Untrusted | Self::On => NOSUID_NODEV,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_their_names_on_command_line() {
+        let images = UntrustedImages::ALL.map(UntrustedImages::as_str);
+        assert_eq!(images, ["deny", "check", "allow"]);
+        for value in UntrustedImages::ALL {
+            assert_eq!(UntrustedImages::parse(value.as_str()), Some(value));
+        }
+        assert_eq!(UntrustedImages::parse(""), None);
+        let attributes = NodevNosuid::ALL.map(NodevNosuid::as_str);
+        assert_eq!(attributes, ["off", "untrusted", "on"]);
+        for value in NodevNosuid::ALL {
+            assert_eq!(NodevNosuid::parse(value.as_str()), Some(value));
+        }
+        assert_eq!(NodevNosuid::parse(""), None);
+    }
+
+    #[test]
+    fn attributes_follow_mode_and_origin() {
+        for (mode, ours, theirs, kept) in [
+            (NodevNosuid::Off, 0, 0, 0),
+            (NodevNosuid::Untrusted, 0, 6, 6),
+            (NodevNosuid::On, 6, 6, 6),
+        ] {
+            let found = (mode.staged(true), mode.staged(false), mode.kept());
+            assert_eq!(found, (ours, theirs, kept), "{mode:?}");
         }
     }
 }

@@ -66,5 +66,51 @@ fn modes_round_trip_and_unknown_mode_fails() {
 fn each_refusal_has_unique_token_and_next_step() {
     let tokens: std::collections::BTreeSet<_> = Refusal::ALL.iter().map(|r| r.token()).collect();
     assert_eq!(tokens.len(), Refusal::ALL.len());
-    assert!(Refusal::ALL.iter().all(|r| !r.next_step().is_empty()));
+    for (refusal, part) in [
+        (Refusal::InstanceUnknown, "asks EC2 again"),
+        (Refusal::StrangeState, "update the driver"),
+        (Refusal::InstanceMissing, "detach the volume"),
+        (Refusal::Hibernated, "without hibernation"),
+        (Refusal::InUse, "end what uses the volume"),
+        (Refusal::NodeNotReady, "bring the node back"),
+        (Refusal::NoWord, "node-lifecycle"),
+        (Refusal::Running, "stop or terminate"),
+    ] {
+        let step = refusal.next_step();
+        assert!(step.contains(part), "{refusal}: {step}");
+    }
+}
+
+#[test]
+fn verdicts_have_the_labels_of_metrics() {
+    let labels: Vec<_> = Verdict::all().map(Verdict::label).collect();
+    let expected = [
+        ("done", "no-attachment"),
+        ("safe", "terminated"),
+        ("safe", "stopped"),
+        ("safe", "fenced"),
+        ("safe", "node-word"),
+        ("safe", "trusted"),
+        ("safe", "broken-glass"),
+        ("wait", "leaving"),
+        ("wait", "transition"),
+        ("refuse", "attachment-unknown"),
+        ("refuse", "instance-unknown"),
+        ("refuse", "strange-state"),
+        ("refuse", "instance-missing"),
+        ("refuse", "hibernated"),
+        ("refuse", "hibernation-unknown"),
+        ("refuse", "in-use"),
+        ("refuse", "node-not-ready"),
+        ("refuse", "no-word"),
+        ("refuse", "running"),
+    ];
+    assert_eq!(labels, expected);
+}
+
+#[test]
+fn only_missing_data_of_ec2_is_silence() {
+    let silent = Refusal::ALL.into_iter().filter(|why| why.is_silence());
+    let names: Vec<_> = silent.map(|why| why.to_string()).collect();
+    assert_eq!(names, ["attachment-unknown", "instance-unknown"]);
 }
