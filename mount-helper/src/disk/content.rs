@@ -298,3 +298,6 @@ impl<D: AsFd> Reader<'_, D> {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,10 +19,11 @@ const COMPAT_JOURNAL: u32 = 0x4;
 const INCOMPAT_RECOVER: u32 = 0x4;
 const INCOMPAT_JOURNAL_DEVICE: u32 = 0x8;
 const INCOMPAT_64BIT: u32 = 0x80;
-/// The features filetype, needs_recovery, journal_dev and meta_bg, which ext2 and ext3 know.
-const INCOMPAT_OF_EXT3: u32 = 0x2 | 0x4 | 0x8 | 0x10;
-/// The features sparse_super, large_file and btree_dir, which ext2 and ext3 know.
-const RO_COMPAT_OF_EXT3: u32 = 0x1 | 0x2 | 0x4;
+/// The features filetype (0x2), needs_recovery, journal_dev and meta_bg (0x10), which ext2 and ext3
+/// know.
+const INCOMPAT_OF_EXT3: u32 = 0x1e;
+/// The features sparse_super (0x1), large_file and btree_dir (0x4), which ext2 and ext3 know.
+const RO_COMPAT_OF_EXT3: u32 = 0x7;
 const RO_COMPAT_METADATA_CHECKSUM: u32 = 0x400;
 const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
 
@@ -143,4 +144,169 @@ fn checksum_right(sb: &[u8]) -> bool {
     }
     // Type 1 is CRC-32C, the only one that exists.
     sb.get(0x175) == Some(&1) && crc32c(!0, &sb[..0x3fc]) == le32(sb, 0x3fc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u32 = 1_700_000_000;
+    const DAY: u32 = 24 * 3600;
+
+    type Changes<'c> = &'c [(usize, &'c [u8])];
+
+    /// The superblock of a clean ext2 of 64 MiB, with changes at offsets in the superblock.
+    fn head(changes: Changes<'_>) -> Vec<u8> {
+        let mut head = vec![0; AT + LENGTH];
+        let plain: Changes<'_> = &[
+            (0x4, &16384_u32.to_le_bytes()),
+            (0x18, &[2]),
+            (0x20, &32768_u32.to_le_bytes()),
+            (0x38, &MAGIC.to_le_bytes()),
+            (0x3a, &[1]),
+            (0x40, &(NOW - 100).to_le_bytes()),
+            (0x68, &[7; 16]),
+        ];
+        for (at, bytes) in plain.iter().chain(changes) {
+            head[AT + at..AT + at + bytes.len()].copy_from_slice(bytes);
+        }
+        head
+    }
+
+    fn facts(changes: Changes<'_>) -> ExtFacts {
+        read(&head(changes), NOW.into()).expect("a superblock")
+    }
+
+    #[test]
+    fn fields_are_read_from_their_places() {
+        let plain = ExtFacts {
+            level: ExtLevel::Ext2,
+            clean: true,
+            needs_recovery: false,
+            bytes: 64 << 20,
+            block_bytes: 4096,
+            group_blocks: 32768,
+            uuid: [7; 16],
+            continues: false,
+            outside_journal: false,
+            default_options: 0,
+            default_words: String::new(),
+            last_check: u64::from(NOW - 100),
+            mounted: false,
+        };
+        assert_eq!(facts(&[]), plain);
+        type Row<'r> = (Changes<'r>, fn(&mut ExtFacts));
+        let rows: &[Row<'_>] = &[
+            (&[(0x150, &[1])], |_| ()),
+            (&[(0x60, &[0x80]), (0x150, &[1])], |f| {
+                f.level = ExtLevel::Ext4;
+                f.bytes = ((1 << 32) + 16384) * 4096;
+            }),
+            (&[(0x18, &[6])], |f| {
+                f.bytes = 1 << 30;
+                f.block_bytes = 65536;
+            }),
+            (&[(0x18, &[7])], |f| {
+                f.bytes = 0;
+                f.block_bytes = 0;
+            }),
+            (&[(0x60, &[0x4])], |f| {
+                f.needs_recovery = true;
+                f.clean = false;
+            }),
+            (&[(0x5c, &[4]), (0xe0, &[8])], |f| f.level = ExtLevel::Ext3),
+            (&[(0x5c, &[4])], |f| {
+                f.level = ExtLevel::Ext3;
+                f.outside_journal = true;
+            }),
+            (&[(0x5c, &[4]), (0xe0, &[8]), (0xe4, &[1])], |f| {
+                f.level = ExtLevel::Ext3;
+                f.outside_journal = true;
+            }),
+            (&[(0xe4, &[1])], |_| ()),
+            (&[(0x60, &[0x2 | 0x10]), (0x64, &[7])], |_| ()),
+            (&[(0x60, &[0x40])], |f| f.level = ExtLevel::Ext4),
+            (&[(0x64, &[8])], |f| f.level = ExtLevel::Ext4),
+            (&[(0x3c, &[1])], |f| f.continues = true),
+            (&[(0x3c, &[2])], |_| ()),
+            (&[(0x200, b"acl,errors=continue")], |f| {
+                f.default_words = "acl,errors=continue".into();
+                f.continues = true;
+            }),
+            (&[(0x3c, &[1]), (0x200, b"errors=panic")], |f| {
+                f.default_words = "errors=panic".into();
+            }),
+            (&[(0x200, b"errors=panic,errors=continue")], |f| {
+                f.default_words = "errors=panic,errors=continue".into();
+                f.continues = true;
+            }),
+            (&[(0x200, &[b'a'; 65])], |f| {
+                f.default_words = "a".repeat(64)
+            }),
+            (&[(0x100, &[8])], |f| f.default_options = 8),
+            (&[(0x34, &[1])], |f| f.mounted = true),
+            (&[(0x275, &[1])], |f| {
+                f.last_check += 1 << 32;
+                f.clean = false;
+            }),
+        ];
+        for (changes, change) in rows {
+            let mut wanted = plain.clone();
+            change(&mut wanted);
+            assert_eq!(facts(changes), wanted, "{changes:x?}");
+        }
+    }
+
+    #[test]
+    fn due_checks_and_wrong_clocks_are_not_clean() {
+        let time = |seconds: u32| seconds.to_le_bytes();
+        let rows: &[(Changes<'_>, bool)] = &[
+            (&[(0x3a, &[0])], false),
+            (&[(0x3a, &[3])], false),
+            (&[(0x3a, &[5])], false),
+            (&[(0x34, &[19, 0, 20, 0])], true),
+            (&[(0x34, &[20, 0, 20, 0])], false),
+            (&[(0x34, &[20, 0, 0, 0])], true),
+            (&[(0x34, &[0xff, 0x7f, 0xff, 0x7f])], false),
+            (&[(0x34, &[0, 0x80, 0, 0x80])], true),
+            (&[(0x44, &time(100))], false),
+            (&[(0x44, &time(101))], true),
+            (&[(0x40, &time(NOW + DAY))], true),
+            (&[(0x40, &time(NOW + DAY + 1))], false),
+            (&[(0x64, &[0, 0, 1])], false),
+            (&[(0xe8, &[12])], false),
+            (&[(0x194, &[1])], false),
+        ];
+        for (changes, clean) in rows {
+            assert_eq!(facts(changes).clean, *clean, "{changes:x?}");
+        }
+    }
+
+    #[test]
+    fn only_right_checksum_of_type_1_is_clean() {
+        for (kind, error, clean) in [(1, 0, true), (1, 1, false), (0, 0, false)] {
+            let changes: Changes<'_> = &[(0x65, &[4]), (0x175, &[kind])];
+            let sum = crc32c(!0, &head(changes)[AT..AT + 0x3fc]) ^ error;
+            let sum = sum.to_le_bytes();
+            let all: Changes<'_> = &[changes[0], changes[1], (0x3fc, &sum)];
+            assert_eq!(facts(all).clean, clean, "type {kind}, error {error}");
+        }
+    }
+
+    #[test]
+    fn journal_device_is_no_file_system() {
+        let journal = head(&[(0x60, &[8])]);
+        assert!(is_journal(&journal) && read(&journal, 0).is_none());
+        assert!(!is_journal(&head(&[(0x60, &[4])])));
+        assert!(!is_journal(&head(&[(0x60, &[8]), (0x38, &[0])])));
+    }
+
+    #[test]
+    fn only_backup_of_group_1_is_first_backup() {
+        let backup = |changes: Changes<'_>| first_backup(&head(changes)[AT..]);
+        assert_eq!(backup(&[(0x5a, &[1])]), Some(ExtLevel::Ext2));
+        assert_eq!(backup(&[(0x5a, &[1]), (0x5c, &[4])]), Some(ExtLevel::Ext3));
+        assert_eq!(backup(&[(0x5a, &[3])]), None);
+        assert_eq!(backup(&[(0x5a, &[1]), (0x38, &[0])]), None);
+    }
 }

@@ -220,3 +220,6 @@ impl Loose {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

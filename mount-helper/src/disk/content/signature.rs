@@ -162,3 +162,96 @@ fn mbr(head: &[u8]) -> bool {
         .all(|at| matches!(head.get(*at), Some(0 | 0x80)));
     possible && entries.iter().any(|at| head.get(at + 4) != Some(&0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{HEAD, TAIL};
+    use super::*;
+
+    const BSD: &[u8] = b"\x57\x45\x56\x82";
+
+    /// Zeros but for the pieces.
+    fn bytes(length: usize, pieces: &[(usize, &[u8])]) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        for (at, piece) in pieces {
+            bytes[*at..at + piece.len()].copy_from_slice(piece);
+        }
+        bytes
+    }
+
+    #[test]
+    fn each_signature_is_found_at_each_place() {
+        for s in FOREIGN {
+            for at in s.at {
+                let head = bytes(HEAD, &[(*at, s.bytes)]);
+                assert_eq!(foreign(&head), Some(s.kind), "at {at}");
+            }
+        }
+        for s in FOREIGN_AT_END {
+            for back in s.at {
+                let tail = bytes(TAIL, &[(TAIL - back, s.bytes)]);
+                assert_eq!(foreign_at_end(&tail), Some(s.kind), "{back} from the end");
+            }
+        }
+        assert_eq!(foreign_at_end(&[0; 511]), None);
+    }
+
+    #[test]
+    fn uberblock_is_found_in_128_slots() {
+        let little: &[u8] = &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0];
+        let big: &[u8] = &[0, 0, 0, 0, 0, 0xba, 0xb1, 0x0c];
+        for (at, magic, is_zfs) in [
+            (128, little, true),
+            (255, little, true),
+            (128, big, true),
+            (255, big, true),
+            (127, little, false),
+            (256, little, false),
+            (128, &[0x0c, 0xb1, 0xba, 0, 1, 0, 0, 0], false),
+            (128, &[0, 0, 0, 1, 0, 0xba, 0xb1, 0x0c], false),
+        ] {
+            let head = bytes(HEAD, &[(at * 1024, magic)]);
+            let found = foreign(&head);
+            assert_eq!(found, is_zfs.then_some(Kind::Zfs), "{at} {magic:?}");
+        }
+    }
+
+    #[test]
+    fn each_partition_table_is_found_by_its_marks() {
+        let boot: (usize, &[u8]) = (510, &[0x55, 0xaa]);
+        type Pieces<'p> = &'p [(usize, &'p [u8])];
+        let rows: &[(Pieces<'_>, Option<Kind>)] = &[
+            (&[(512, b"EFI PART")], Some(Kind::Gpt)),
+            (&[(4096, b"EFI PART")], Some(Kind::Gpt)),
+            (&[(0, b"ER"), (512, b"PM")], Some(Kind::Apm)),
+            (&[(0, b"ER")], None),
+            (&[(512, b"PM")], None),
+            (&[(512, BSD)], Some(Kind::Bsd)),
+            (&[(64, BSD)], Some(Kind::Bsd)),
+            (&[(508, b"\xda\xbe")], Some(Kind::Sun)),
+            (&[boot], None),
+            (&[(450, &[7])], None),
+            (&[boot, (450, &[7])], Some(Kind::Mbr)),
+            (&[boot, (466, &[7])], Some(Kind::Mbr)),
+            (&[boot, (482, &[7])], Some(Kind::Mbr)),
+            (&[boot, (498, &[7])], Some(Kind::Mbr)),
+            (&[boot, (446, &[0x80]), (466, &[7])], Some(Kind::Mbr)),
+            (&[boot, (450, &[7]), (494, &[1])], None),
+        ];
+        for (pieces, kind) in rows {
+            let head = bytes(HEAD, pieces);
+            assert_eq!(partition_table(&head), *kind, "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn backup_table_is_found_for_both_sectors() {
+        for (back, kind) in [(512, Some(Kind::Gpt)), (4096, Some(Kind::Gpt)), (520, None)] {
+            let tail = bytes(TAIL, &[(TAIL - back, b"EFI PART")]);
+            assert_eq!(partition_table_at_end(&tail), kind, "{back}");
+        }
+        let short = bytes(512, &[(0, b"EFI PART")]);
+        assert_eq!(partition_table_at_end(&short), Some(Kind::Gpt));
+        assert_eq!(partition_table_at_end(&[]), None);
+    }
+}

@@ -42,3 +42,76 @@ fn checksum_right(head: &[u8], sector: usize) -> bool {
     let all = crc32c(without, &bytes[CRC_AT + 4..]);
     !all == le32(bytes, CRC_AT)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The superblock of an XFS of 1 GiB, with these sizes of block and sector and this version.
+    fn superblock(block: u32, sector: u16, version: u16) -> Vec<u8> {
+        let mut head = vec![0; usize::from(sector).max(512)];
+        let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, b"XFSB");
+        put(4, &block.to_be_bytes());
+        put(8, &(1_u64 << 18).to_be_bytes());
+        put(32, &[7; 16]);
+        put(88, &4_u32.to_be_bytes());
+        // The other bits of the field are features.
+        put(100, &(0xb4a0 | version).to_be_bytes());
+        put(102, &sector.to_be_bytes());
+        let sum = !crc32c(!0, &head);
+        head[CRC_AT..CRC_AT + 4].copy_from_slice(&sum.to_le_bytes());
+        head
+    }
+
+    #[test]
+    fn only_plausible_superblock_is_sound() {
+        for (block, sector, version, sound) in [
+            (4096, 512, 4, true),
+            (4096, 512, 5, true),
+            (512, 512, 5, true),
+            (65536, 32768, 5, true),
+            (256, 512, 5, false),
+            (131_072, 512, 5, false),
+            (3072, 512, 5, false),
+            (4096, 256, 4, false),
+            (4096, 1536, 5, false),
+            (4096, 512, 3, false),
+            (4096, 512, 6, false),
+        ] {
+            let facts = read(&superblock(block, sector, version)).expect("the magic");
+            let block = if sound { u64::from(block) } else { 0 };
+            let wanted = XfsFacts {
+                sound,
+                in_progress: false,
+                bytes: block << 18,
+                block_bytes: block,
+                groups: 4,
+                uuid: [7; 16],
+            };
+            assert_eq!(facts, wanted, "{block} {sector} {version}");
+        }
+    }
+
+    /// Version 4 has no checksum.
+    #[test]
+    fn wrong_checksum_is_unsound_in_version_5() {
+        for (version, at, sound) in [(4, 300, true), (5, 300, false), (5, 227, false)] {
+            let mut head = superblock(4096, 512, version);
+            head[at] ^= 1;
+            assert_eq!(read(&head).expect("the magic").sound, sound, "byte {at}");
+        }
+        let short = &superblock(4096, 512, 5)[..511];
+        assert!(!read(short).expect("the magic").sound);
+        assert_eq!(read(b"XFSA"), None);
+    }
+
+    #[test]
+    fn in_progress_mark_is_read() {
+        for (mark, in_progress) in [(0, false), (1, true), (2, false)] {
+            let mut head = superblock(4096, 512, 4);
+            head[126] = mark;
+            assert_eq!(read(&head).expect("the magic").in_progress, in_progress);
+        }
+    }
+}

@@ -180,3 +180,6 @@ fn holds(bytes: &[u8], at: usize) -> bool {
     let without = crc32c(before, &[0; 4]);
     !crc32c(without, &bytes[at + 4..]) == le32(bytes, at)
 }
+
+#[cfg(test)]
+pub(super) mod tests;
