@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::ec2::Ec2;
 
 /// How long an answer of EC2 is valid: types do not change.
-const ANSWER_HOLDS: Duration = Duration::from_secs(24 * 3600);
+const ANSWER_HOLDS: Duration = Duration::from_hours(24);
 /// How long a guess is valid.
 const GUESS_HOLDS: Duration = Duration::from_secs(300);
 

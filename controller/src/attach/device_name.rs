@@ -268,6 +268,8 @@ mod tests {
         }
         assert!(all.iter().all(|name| DeviceName::parse(name).is_ok()));
         assert!(!all.iter().any(|name| is_boot_device(name)));
+        let boot = ["/dev/xvda", "/dev/xvda1", "/dev/sda", "/dev/sda1"];
+        assert!(boot.into_iter().all(is_boot_device));
         let unique: std::collections::HashSet<_> = all.iter().collect();
         assert_eq!(unique.len(), all.len());
     }
@@ -304,8 +306,11 @@ mod tests {
             .map(|name| mapped(&name))
             .collect();
         assert_eq!(pick(&all_but_bad), "/dev/xvdaa");
+        // An attach that lasts keeps the node's other names remembered.
+        let lasting = names.reserve(&node(), &volume(2), &[], 1).unwrap();
         tokio::time::advance(AVOIDED).await;
         assert_eq!(pick(&[]), "/dev/xvdaa");
+        drop(lasting);
         names.refused(&node(), &bad);
         names.accepted(&node(), &bad);
         assert_eq!(pick(&[]), "/dev/xvdaa");
@@ -328,6 +333,7 @@ mod tests {
         }
         // When all names were sent lately, the one that was sent longest ago comes first.
         assert_eq!(pick(), "/dev/xvdaa");
+        let _lasting = names.reserve(&node(), &volume(2), &[], 1).unwrap();
         tokio::time::advance(SHOWN_AFTER).await;
         assert_eq!(pick(), "/dev/xvdaa");
     }
@@ -367,6 +373,14 @@ mod tests {
         let shown = [on("/dev/xvdba", 1), on("/dev/xvdbb", 1)];
         let third = names.reserve(&node(), &volume(3), &shown, 2).unwrap();
         assert_eq!(third.place().card, Some(0));
+        // Two are coming to card 0, and EC2 shows another volume on card 1.
+        drop(second);
+        let other = Mapped {
+            volume: Some(volume(9)),
+            ..on("/dev/xvdba", 1)
+        };
+        let fourth = names.reserve(&node(), &volume(4), &[other], 2).unwrap();
+        assert_eq!(fourth.place().card, Some(1));
     }
 
     proptest! {

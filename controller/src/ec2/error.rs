@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn refused_credential_error_gives_next_step() {
         for (code, word) in [
-            ("RequestExpired", "clock"),
+            ("RequestExpired", "NTP"),
             ("ExpiredToken", "fetched"),
             ("SignatureDoesNotMatch", "secret access key"),
             ("AuthFailure", "active"),
@@ -241,5 +241,59 @@ mod tests {
         );
         let text = error(Ec2ErrorKind::Unauthorized, &long).to_string();
         assert!(text.contains("Denied;") && text.len() < 300, "{text}");
+    }
+
+    #[test]
+    fn only_unanswered_change_may_have_happened() {
+        let mut failed = error(Ec2ErrorKind::NoAnswer, "");
+        for (sent, may_have) in [
+            (Sent::Not, false),
+            (Sent::Maybe, true),
+            (Sent::Answered, false),
+        ] {
+            failed.sent = sent;
+            assert_eq!(failed.may_have_happened(), may_have, "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn earlier_unclear_attempt_leaves_change_unclear() {
+        for (action, unclear, sent) in [
+            (Action::CreateVolume, false, Sent::Answered),
+            (Action::CreateVolume, true, Sent::Maybe),
+            (Action::DescribeVolumes, true, Sent::Answered),
+        ] {
+            let mut failed = error(Ec2ErrorKind::Other, "");
+            failed.action = action;
+            assert_eq!(failed.after(unclear).sent, sent, "{action} {unclear}");
+        }
+    }
+
+    #[test]
+    fn transient_kinds_are_those_that_retries_help() {
+        for (code, transient) in [
+            ("RequestLimitExceeded", true),
+            ("ServiceUnavailable", true),
+            ("ConcurrentTagAccess", true),
+            ("IncorrectState", false),
+            ("UnauthorizedOperation", false),
+        ] {
+            let kind = Ec2ErrorKind::of(code, "");
+            assert_eq!(error(kind, "").is_transient(), transient, "{code}");
+        }
+    }
+
+    #[test]
+    fn ended_session_is_refused_other_errors_not() {
+        let mut failed = error(Ec2ErrorKind::Credential, "");
+        for (code, refused) in [
+            (Some("ExpiredToken"), true),
+            (Some("RequestExpired"), true),
+            (Some("SignatureDoesNotMatch"), false),
+            (None, false),
+        ] {
+            failed.code = code.map(str::to_owned);
+            assert_eq!(failed.refuses_the_session(), refused, "{code:?}");
+        }
     }
 }

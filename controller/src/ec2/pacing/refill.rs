@@ -157,3 +157,157 @@ impl Given {
         f64::from(self.calls) / (rate.capacity + rate.refill * self.within.as_secs_f64())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate {
+        capacity: 50.0,
+        refill: 5.0,
+    };
+
+    fn seconds(number: f64) -> Duration {
+        Duration::from_secs_f64(number)
+    }
+
+    fn assert_near(refill: &Refill, expected: f64) {
+        let found = refill.per_second();
+        assert!((found - expected).abs() < 1e-6, "{found}, not {expected}");
+    }
+
+    /// An estimate that had its first lesson at `start`.
+    fn taught(start: Instant) -> Refill {
+        let mut refill = Refill::new(5.0, 100.0, start);
+        assert!(refill.throttled(start, start, RATE, None));
+        refill
+    }
+
+    fn accept(refill: &mut Refill, calls: u32) {
+        for _ in 0..calls {
+            refill.accepted();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_between_two_throttles_measure_rate() {
+        let start = Instant::now();
+        // 4 calls at the former estimate belong to each measurement.
+        for (calls, expected) in [(40, 44.0 / 10.8), (20, 2.5), (60, 5.0)] {
+            let mut refill = taught(start);
+            accept(&mut refill, calls);
+            let later = start + seconds(10.0);
+            assert!(refill.throttled(later, later, RATE, None));
+            assert_near(&refill, expected);
+            assert_eq!(refill.lesson(), Some(later));
+        }
+        // A full bucket loses its refill, so nothing was measured.
+        let mut refill = taught(start);
+        refill.unused();
+        let later = start + seconds(10.0);
+        assert!(refill.throttled(later, later, RATE, None));
+        assert_near(&refill, 5.0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn estimate_never_falls_below_twentieth() {
+        let mut now = Instant::now();
+        let mut refill = taught(now);
+        for _ in 0..20 {
+            now += seconds(100.0);
+            assert!(refill.throttled(now, now, RATE, None));
+        }
+        assert_near(&refill, 0.25);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn call_sent_before_lesson_teaches_nothing() {
+        let start = Instant::now();
+        let mut refill = taught(start);
+        let later = start + seconds(1.0);
+        assert!(!refill.throttled(later, start, RATE, None));
+        assert_eq!(refill.lesson(), Some(start));
+        assert!(refill.throttled(later, start + seconds(0.001), RATE, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn given_calls_raise_first_estimate_up_to_most() {
+        let start = Instant::now();
+        for (calls, expected) in [(120, 10.0), (30, 5.0), (6000, 100.0)] {
+            let mut refill = Refill::new(5.0, 100.0, start);
+            let given = Given {
+                calls,
+                within: seconds(2.0),
+            };
+            assert!(refill.throttled(start, start, RATE, Some(given)));
+            assert_near(&refill, expected);
+        }
+        assert_near(&Refill::new(5.0, 3.0, start), 3.0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn held_estimate_rises_only_while_calls_wait() {
+        let start = Instant::now();
+        let pass = |refill: &mut Refill, elapsed: f64, at: f64, wanted| {
+            refill.pass(seconds(elapsed), start + seconds(at), wanted);
+        };
+        let mut refill = Refill::new(5.0, 100.0, start);
+        pass(&mut refill, 20.0, 20.0, true);
+        assert_near(&refill, 5.0);
+        let mut refill = taught(start);
+        pass(&mut refill, 15.0, 15.0, true);
+        assert_near(&refill, 5.0);
+        pass(&mut refill, 1.0, 16.0, false);
+        assert_near(&refill, 5.0);
+        // An eighth of the estimate in a second.
+        pass(&mut refill, 1.0, 17.0, true);
+        assert_near(&refill, 5.625);
+        // Of these 20 seconds, 2 are after the hold.
+        let mut refill = taught(start);
+        pass(&mut refill, 20.0, 17.0, true);
+        assert_near(&refill, 6.25);
+        pass(&mut refill, 1000.0, 1017.0, true);
+        assert_near(&refill, 100.0);
+        // A low estimate rises by a twentieth of the first one, also when nobody waits.
+        let mut refill = taught(start);
+        for at in [100.0, 200.0, 300.0] {
+            let now = start + seconds(at);
+            assert!(refill.throttled(now, now, RATE, None));
+        }
+        assert_near(&refill, 0.625);
+        pass(&mut refill, 1.0, 316.0, false);
+        assert_near(&refill, 0.875);
+        pass(&mut refill, 100.0, 416.0, false);
+        assert_near(&refill, 5.0);
+    }
+
+    /// The hold is what time passes before the estimate rises again.
+    #[tokio::test(start_paused = true)]
+    async fn hold_doubles_until_rise_gains() {
+        let start = Instant::now();
+        let mut now = start;
+        let mut refill = taught(now);
+        assert_eq!(refill.hold, HOLD);
+        for hold in [30, 60, 120, 120] {
+            now += seconds(10.0);
+            accept(&mut refill, 50);
+            assert!(refill.throttled(now, now, RATE, None));
+            assert_eq!(refill.hold, seconds(hold.into()));
+            assert_eq!(refill.held_until, now + refill.hold);
+        }
+        // A quarter more was found.
+        refill.learned = 4.0;
+        accept(&mut refill, 50);
+        now += seconds(10.0);
+        assert!(refill.throttled(now, now, RATE, None));
+        assert_eq!(refill.hold, HOLD);
+        // So much less that another client must have taken the calls.
+        for (calls, hold) in [(41, HOLD * 2), (39, HOLD)] {
+            let mut refill = taught(start);
+            accept(&mut refill, calls + 4);
+            let later = start + seconds(10.0);
+            assert!(refill.throttled(later, later, RATE, None));
+            assert_eq!(refill.hold, hold, "{calls}: {}", refill.per_second());
+        }
+    }
+}
