@@ -105,6 +105,7 @@ fn scripts_are_executable_and_stop_at_errors() {
     for path in tracked(&[
         "deploy/test",
         "deploy/setup",
+        "deploy/mutants",
         "sandbox/demo",
         "sandbox/up",
         "bench/run",
