@@ -62,6 +62,37 @@ class Rig:
         self.api.wait("default service account",
                       lambda: self.api.get("ServiceAccount", "default", "default"), 30)
 
+    def join(self, *numbers, taints=()):
+        """Has new nodes join, whose kubelets start at the same moment, with these taints beside the
+        driver's."""
+        nodes = [Node(self, number) for number in numbers]
+        for node in nodes:
+            node.taints += taints
+            node.start(kubelet=False)
+        for node in nodes:
+            self.api.wait(f"images on {node.name}", node.has_images, 180)
+        for node in nodes:
+            node.begin_kubelet()
+        self.nodes = sorted([*self.nodes, *nodes], key=lambda node: node.number)
+        return nodes
+
+    def leave(self, *nodes):
+        """Switches nodes off and removes all that Kubernetes knows of them."""
+        for node in nodes:
+            node.cut_power()
+            node.forget()
+            self.nodes.remove(node)
+            self.api.delete("Node", node.name)
+        for node in nodes:
+            for kind in ("Node", "CSINode"):
+                self.api.wait(f"{kind} {node.name} gone",
+                              lambda: not self.api.get(kind, node.name), 60)
+            # Kubernetes itself waits 40 s before it removes these.
+            for pod in self.api.list("Pod"):
+                if pod["spec"].get("nodeName") == node.name:
+                    meta = pod["metadata"]
+                    self.api.delete("Pod", meta["name"], meta["namespace"], grace=0)
+
     def wait_node(self, node, ready=True, seconds=90):
         state = "Ready" if ready else "not Ready"
         self.api.wait(f"{node.name} {state}", lambda: self.node_ready(node.name) == ready, seconds)
@@ -139,9 +170,14 @@ class Rig:
 
     def registered(self, node):
         """Whether CSINode names the driver with its count."""
+        return bool(self.volume_counts(node))
+
+    def volume_counts(self, node):
+        """How many volumes of the driver fit, as CSINode says it; empty where it does not."""
         found = self.api.get("CSINode", node)
         drivers = (found or {}).get("spec", {}).get("drivers") or []
-        return any(one["name"] == DRIVER and "allocatable" in one for one in drivers)
+        return [one["allocatable"]["count"] for one in drivers
+                if one["name"] == DRIVER and "allocatable" in one]
 
     def driver_pods(self, app, node=None):
         pods = self.api.list("Pod", NAMESPACE, labels=f"app={app}")

@@ -98,21 +98,3 @@ def start_snapshot_controller(rig):
         "--leader-election=false",
         "--http-endpoint=127.0.0.1:8390",
     ], "control")
-
-
-def forbidden(rig, accounts):
-    """The requests of these service accounts that the API server refused, from its audit log."""
-    prefix = "system:serviceaccount:"
-    refused = []
-    with open(rig.state.directory / "audit.log", encoding="utf-8") as log:
-        for line in log:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # The API server is in the middle of this line.
-            user = event.get("user", {}).get("username", "")
-            code = event.get("responseStatus", {}).get("code")
-            at = event.get("requestReceivedTimestamp", "")
-            if code == 403 and at >= rig.audited_from and user.removeprefix(prefix) in accounts:
-                refused.append(f"{user.removeprefix(prefix)}: {event['verb']} {event['requestURI']}")
-    return refused

@@ -1,7 +1,7 @@
 """Network namespaces: the control plane with a bridge, and one for each node. Nothing is routed out.
 
-The control plane is 10.77.0.1, the nodes 10.77.0.11 and .12; pods of node N are in 10.78.N.0/24. The
-service address of the API server is on the control plane's loopback, so that pods reach it without
+The control plane is 10.77.0.1, node N is 10.77.0.1N; pods of node N are in 10.78.N.0/24. The service
+address of the API server is on the control plane's loopback, so that pods reach it without
 kube-proxy. Each node has the address of the instance metadata service.
 """
 
@@ -9,7 +9,7 @@ import ctypes
 import os
 import subprocess
 
-from .state import NAMESPACES
+from .state import NAMESPACES, NODES
 
 CONTROL = "10.77.0.1"
 API_SERVICE = "10.96.0.1"
@@ -40,21 +40,21 @@ def make():
         ("sysctl", "-qw", "net.ipv4.ip_forward=1"),
     ):
         _inside("control", *command)
-    for number in (1, 2):
+    for number in NODES:
         node = f"n{number}"
         _run("ip", "netns", "add", NAMESPACES[node])
         _run("ip", "link", "add", f"v{number}", "netns", NAMESPACES["control"], "type", "veth",
              "peer", "name", "eth0", "netns", NAMESPACES[node])
         _inside("control", "ip", "link", "set", f"v{number}", "master", "br0", "up")
         _inside("control", "ip", "route", "add", f"10.78.{number}.0/24", "via", node_address(number))
-        other = 3 - number
         for command in (
             ("ip", "link", "set", "lo", "up"),
             ("ip", "address", "add", f"{METADATA}/32", "dev", "lo"),
             ("ip", "address", "add", f"{node_address(number)}/24", "dev", "eth0"),
             ("ip", "link", "set", "eth0", "up"),
             ("ip", "route", "add", "default", "via", CONTROL),
-            ("ip", "route", "add", f"10.78.{other}.0/24", "via", node_address(other)),
+            *(("ip", "route", "add", f"10.78.{other}.0/24", "via", node_address(other))
+              for other in NODES if other != number),
             ("sysctl", "-qw", "net.ipv4.ip_forward=1"),
         ):
             _inside(node, *command)

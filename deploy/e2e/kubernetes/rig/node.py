@@ -6,13 +6,14 @@ mounts go with them. What kubelet and containerd keep on disk stays, as on a rea
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 from pathlib import Path
 
 from .network import node_address
-from .simulator import INSTANCES, ZONE
+from .simulator import INSTANCES, TYPES, ZONE
 from .state import CGROUP_PREFIX, cgroup_roots, remove_cgroups, start_time, until
 
 # kubelet sets these for the whole machine; the rig puts the values back that it found.
@@ -22,7 +23,7 @@ STARTUP_TAINT = "ebs.csi.aws.com/agent-not-ready"
 
 
 class Node:
-    """One node, `n1` or `n2`."""
+    """One node, `n1` to `n5`."""
 
     def __init__(self, rig, number):
         self._rig = rig
@@ -37,16 +38,31 @@ class Node:
         rig.certificates.kubeconfig(f"kubelet-{self.name}",
                                     f"/O=system:nodes/CN=system:node:{self.name}")
 
-    def start(self):
+    def start(self, kubelet=True):
+        """Starts the node; without kubelet, `start_kubelet` starts that later."""
         self._make_cgroups()
         self._remember_sysctls()
         self._write_configuration()
         init = self.directory / "init"
-        init.write_text(self._init())
+        self._imported.unlink(missing_ok=True)
+        init.write_text(self._init(kubelet))
         init.chmod(0o755)
         self._rig.state.start(f"node-{self.name}", [
             "unshare", "--mount", "--pid", "--fork", "--kill-child", init,
         ], self.name)
+
+    @property
+    def _imported(self):
+        return self.directory / "images-imported"
+
+    def has_images(self):
+        """Whether containerd has all images, as if they were part of the machine's own image."""
+        return self._imported.exists()
+
+    def forget(self):
+        """Removes what kubelet left on the disk: the next machine of this name is a new one."""
+        shutil.rmtree(self.directory / "kubelet")
+        (self.directory / "kubelet").mkdir()
 
     def first_process(self):
         """The id of the node's first process, None if the node is off."""
@@ -75,14 +91,17 @@ class Node:
         until(lambda: not Path(f"/proc/{pid}").exists(), 5)
 
     def start_kubelet(self):
+        self.begin_kubelet()
+        # The Node object still says Ready of the kubelet before.
+        if not until(self._kubelet_answers, 30):
+            raise RuntimeError(f"kubelet of {self.name} does not answer")
+
+    def begin_kubelet(self):
         subprocess.Popen(
             ["nsenter", "-t", str(self.first_process()), "--mount", "--pid", "--net",
              str(self.directory / "kubelet.sh")],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True)
-        # The Node object still says Ready of the kubelet before.
-        if not until(self._kubelet_answers, 30):
-            raise RuntimeError(f"kubelet of {self.name} does not answer")
 
     def _kubelet_answers(self):
         try:
@@ -192,7 +211,7 @@ class Node:
             "logging": {"verbosity": 3},
         }))
         labels = (f"topology.kubernetes.io/zone={ZONE},topology.kubernetes.io/region={ZONE[:-1]},"
-                  f"node.kubernetes.io/instance-type=m7i.large,topology.rig.test/node={self.name}")
+                  f"node.kubernetes.io/instance-type={TYPES[self.name]},topology.rig.test/node={self.name}")
         script = directory / "kubelet.sh"
         script.write_text(
             "#!/bin/sh\n"
@@ -234,7 +253,7 @@ disabled_plugins = [
         Root = "{directory}/run/runc"
 """
 
-    def _init(self):
+    def _init(self, kubelet):
         directory, rig = self.directory, self._rig
         client = f"ctr -a {directory}/run/containerd.sock"
         return f"""#!/bin/bash
@@ -263,8 +282,9 @@ for image in {rig.images}/*.tar; do
         {client} -n k8s.io images import "$image" && cp "$image.digest" {directory}/containerd/imported-$name
     fi
 done >>{rig.state.log}/images-{self.name}.log 2>&1
+touch {self._imported}
 # containerd answers before its service for kubelet is up, and kubelet ends where that is not.
-for attempt in $(seq 5); do
+for attempt in $(seq {5 if kubelet else 0}); do
     {directory}/kubelet.sh &
     sleep 1
     kill -0 $! 2>/dev/null && break

@@ -7,9 +7,12 @@ import stat
 import subprocess
 
 from .network import CONTROL, METADATA
-from .state import until
+from .state import NODES, until
 
-INSTANCES = {"n1": "i-0aaaaaaaaaaaaaaa1", "n2": "i-0aaaaaaaaaaaaaaa2"}
+INSTANCES = {f"n{number}": f"i-0aaaaaaaaaaaaaaa{number}" for number in NODES}
+# How many volumes fit: 31, 31, 26, 63, 63. Only m5.large shares its slots with network interfaces.
+TYPES = {"n1": "m7i.large", "n2": "m7i.large", "n3": "m5.large", "n4": "m7i.24xlarge",
+         "n5": "m7i.24xlarge"}
 ZONE = "us-east-1a"
 EC2_PORT = 4599
 
@@ -20,7 +23,7 @@ _SCENARIO = {
     "region": "us-east-1",
     "zones": [{"name": ZONE, "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"}],
     "instances": [
-        {"id": instance, "type": "m7i.large", "zone": ZONE, "tags": {"Name": node}}
+        {"id": instance, "type": TYPES[node], "zone": ZONE, "tags": {"Name": node}}
         for node, instance in INSTANCES.items()
     ],
 }
@@ -84,6 +87,10 @@ class Simulator:
         for name, target in links.items():
             if not (directory / name).is_symlink():
                 (directory / name).symlink_to(target)
+
+    def image(self, volume):
+        """The file with a volume's content."""
+        return self.directory / "volumes" / f"{volume}.img"
 
     def request(self, path, method="GET", body=None):
         command = ["curl", "-sS", "--fail-with-body", "--unix-socket", str(self._control),

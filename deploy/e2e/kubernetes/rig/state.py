@@ -12,7 +12,9 @@ import subprocess
 import time
 from pathlib import Path
 
-NAMESPACES = {"control": "ebs-csi-kcp", "n1": "ebs-csi-kn1", "n2": "ebs-csi-kn2"}
+# The nodes that may join; `up` starts two, scenarios have the others join and leave.
+NODES = (1, 2, 3, 4, 5)
+NAMESPACES = {"control": "ebs-csi-kcp", **{f"n{number}": f"ebs-csi-kn{number}" for number in NODES}}
 CGROUP_PREFIX = "ebs-csi-rig"
 
 
@@ -107,8 +109,8 @@ class State:
         for namespace in NAMESPACES.values():
             if Path(f"/run/netns/{namespace}").exists():
                 subprocess.run(["ip", "netns", "del", namespace], check=False)
-        for node in ("n1", "n2"):
-            remove_cgroups(node)
+        for number in NODES:
+            remove_cgroups(f"n{number}")
         restore = self.directory / "sysctl.json"
         if restore.exists():
             for path, value in json.loads(restore.read_text()).items():

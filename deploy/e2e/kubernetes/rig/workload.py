@@ -2,7 +2,7 @@
 
 import time
 
-from . import control_plane
+from . import audit
 from .cluster import ACCOUNTS, condition
 
 BUSYBOX = "rig.test/busybox:1"
@@ -112,6 +112,14 @@ class Space:
         change = {"spec": {"resources": {"requests": {"storage": size}}}}
         self.api.patch("PersistentVolumeClaim", claim, self.name, change)
 
+    def attached(self, claim):
+        """Whether Kubernetes has the claim's volume attached; None where nobody asks for that."""
+        name = self.get("PersistentVolumeClaim", claim)["spec"].get("volumeName")
+        for one in self.api.list("VolumeAttachment"):
+            if one["spec"]["source"].get("persistentVolumeName") == name:
+                return one.get("status", {}).get("attached")
+        return None
+
     def capacity(self, claim):
         return self.get("PersistentVolumeClaim", claim)["status"].get("capacity", {}).get("storage")
 
@@ -182,5 +190,5 @@ def check(rig):
     invariants = rig.simulator.invariants()
     faults = [f"EC2: {one['rule']}: {one['detail']}" for one in invariants["violations"]]
     faults += left_over(rig)
-    faults += [f"refused by RBAC: {one}" for one in sorted(set(control_plane.forbidden(rig, ACCOUNTS)))]
+    faults += [f"refused by RBAC: {one}" for one in sorted(set(audit.forbidden(rig, ACCOUNTS)))]
     return faults

@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 
 from rig.network import CONTROL
-from rig.simulator import EC2_PORT, INSTANCES, ZONE
+from rig.simulator import EC2_PORT, ZONE
 from rig.workload import BUSYBOX, Space, left_over
 
 from .expect import expect
@@ -89,10 +89,10 @@ def _node_local(rig):
     rig.install({"controller": {"enableNodeLocalVolumes": True}})
     rig.wait_installed()
     volumes = []
-    for node, instance in INSTANCES.items():
+    for node in rig.nodes:
         volumes.append(_create_volume())
-        _ec2("AttachVolume", VolumeId=volumes[-1], InstanceId=instance, Device=_DEVICE)
-        disk = rig.simulator.device_directory(node) / Path(_DEVICE).name
+        _ec2("AttachVolume", VolumeId=volumes[-1], InstanceId=node.instance, Device=_DEVICE)
+        disk = rig.simulator.device_directory(node.name) / Path(_DEVICE).name
         rig.api.wait(f"disk of {volumes[-1]}", disk.exists, 30)
         subprocess.run(["mkfs.ext4", "-q", disk.resolve()], check=True)
 

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from rig import control_plane
+from rig import audit
 from rig.api import Api
 from rig.cluster import ACCOUNTS, CONTROLLER, DRIVER, NAMESPACE, NODE, RELEASE
 from rig.workload import BLOCK_DEVICE, SLEEPER, Space
@@ -317,7 +317,7 @@ _REFUSED = (r":ebs-csi-node-sa: get /api/v1/nodes/n[12]$",
 
 def _refused_requests(rig, space):
     """What the API server refused the driver's accounts while the roles changed."""
-    refused = sorted(set(control_plane.forbidden(rig, ACCOUNTS)))
+    refused = sorted(set(audit.forbidden(rig, ACCOUNTS)))
     for one in refused:
         expect(any(re.search(allowed, one) for allowed in _REFUSED), f"{one} is not refused")
         space.step(f"refused while the roles changed: {one}")
