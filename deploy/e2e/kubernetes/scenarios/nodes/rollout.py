@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rig.cluster import NAMESPACE, NODE
 from rig.node import children
+from rig.state import until
 from rig.workload import Space
 
 from ..expect import expect
@@ -184,7 +185,12 @@ class _Tool:
 
     def wait_stopped(self):
         self._thread.join()
-        expect(self._found and _state(self._found) == "T", f"{self._name} was stopped in its midst")
+        expect(self._found, f"{self._name} runs")
+        # The signal takes effect when the process leaves the kernel.
+        until(lambda: _state(self._found) != "D", 5)
+        until(lambda: _state(self._found) == "T", 1)
+        expect(_state(self._found) == "T",
+               f"{self._name} was stopped in its midst, its state is {_state(self._found)}")
 
     def lives(self):
         return _state(self._found) is not None

@@ -1,7 +1,6 @@
 """As many volumes on one node as fit: the next pod waits, and a limit that changes while the
 node-agent runs reaches the scheduler."""
 
-import shutil
 import time
 
 from rig.workload import SLEEPER, Space, pod_spec
@@ -9,12 +8,14 @@ from rig.workload import SLEEPER, Space, pod_spec
 from ..expect import expect
 
 _NODE = 3
-# Where kernels list PCI devices; the node-agent counts network adapters there.
-_PCI = "/sys/bus/pci/devices"
-_MADE_UP = "var/lib/rig-pci-devices"
+# Where the kernel has its PCI devices and the links to them; the node-agent counts network adapters
+# there. The scenario mounts directories of its own over both.
+_SYSFS = {"devices": "/sys/devices/pci0000:00", "links": "/sys/bus/pci/devices"}
+_MADE_UP = "var/lib/rig-pci"
 _VALUES = {"node": {
-    "volumes": [{"name": "pci", "hostPath": {"path": f"/{_MADE_UP}", "type": "DirectoryOrCreate"}}],
-    "volumeMounts": [{"name": "pci", "mountPath": _PCI}]}}
+    "volumes": [{"name": name, "hostPath": {"path": f"/{_MADE_UP}/{name}", "type": "DirectoryOrCreate"}}
+                for name in _SYSFS],
+    "volumeMounts": [{"name": name, "mountPath": path} for name, path in _SYSFS.items()]}}
 # m5.large: 27 slots less the root volume's, and less one for each further network adapter.
 _FREE = 26
 _PER_POD = 5
@@ -43,7 +44,7 @@ def play(rig):
     said = _kept_waiting(space, node, "next")
     space.step(f"next pod waits: {said}")
 
-    shutil.rmtree(adapters / "2")
+    (adapters / "links/2").unlink()
     _wait_count(rig, space, node, _FREE)
     space.wait_ready("next", 400)
     space.step("adapter gone: the limit is higher, and the pod that waited is ready")
@@ -69,10 +70,12 @@ def play(rig):
 
 def _adapter(directory, number):
     """An Elastic Network Adapter as sysfs shows it."""
-    device = directory / str(number)
-    device.mkdir()
+    device, links = directory / "devices" / str(number), directory / "links"
+    device.mkdir(parents=True)
+    links.mkdir(exist_ok=True)
     (device / "device").write_text("0xec20\n")
     (device / "vendor").write_text("0x1d0f\n")
+    (links / str(number)).symlink_to(f"../../..{_SYSFS['devices'].removeprefix('/sys')}/{number}")
 
 
 def _wait_count(rig, space, node, count):
