@@ -2,6 +2,7 @@
 node-agent runs reaches the scheduler."""
 
 import time
+from pathlib import Path
 
 from rig.workload import SLEEPER, Space, pod_spec
 
@@ -10,7 +11,7 @@ from ..expect import expect
 _NODE = 3
 # Where the kernel has its PCI devices and the links to them; the node-agent counts network adapters
 # there. The scenario mounts directories of its own over both.
-_SYSFS = {"devices": "/sys/devices/pci0000:00", "links": "/sys/bus/pci/devices"}
+_SYSFS = {"pci-devices": "/sys/devices/pci0000:00", "pci-links": "/sys/bus/pci/devices"}
 _MADE_UP = "var/lib/rig-pci"
 _VALUES = {"node": {
     "volumes": [{"name": name, "hostPath": {"path": f"/{_MADE_UP}/{name}", "type": "DirectoryOrCreate"}}
@@ -23,6 +24,10 @@ _LOWERED = 7
 
 
 def play(rig):
+    for path in _SYSFS.values():
+        if not Path(path).is_dir():
+            print(f"skipped: volume-limit: this machine has no {path}")
+            return
     (node,) = rig.join(_NODE)
     rig.wait_installed(240)
     space = Space(rig, "volume-limit")
@@ -39,12 +44,13 @@ def play(rig):
     space.step("a network adapter that takes a slot: the limit is lower without a restart")
 
     pods = _fill(space, node, _FREE - 1)
-    expect(_attached(rig, node) == _FREE - 1, "EC2 has as many volumes attached")
+    attached = _attached(rig, node)
+    expect(attached == _FREE - 1, f"EC2 has {_FREE - 1} volumes attached, not {attached}")
     space.step(f"{_FREE - 1} volumes in {len(pods)} pods on one node")
     said = _kept_waiting(space, node, "next")
     space.step(f"next pod waits: {said}")
 
-    (adapters / "links/2").unlink()
+    (adapters / "pci-links/2").unlink()
     _wait_count(rig, space, node, _FREE)
     space.wait_ready("next", 400)
     space.step("adapter gone: the limit is higher, and the pod that waited is ready")
@@ -70,12 +76,12 @@ def play(rig):
 
 def _adapter(directory, number):
     """An Elastic Network Adapter as sysfs shows it."""
-    device, links = directory / "devices" / str(number), directory / "links"
+    device, links = directory / "pci-devices" / str(number), directory / "pci-links"
     device.mkdir(parents=True)
     links.mkdir(exist_ok=True)
     (device / "device").write_text("0xec20\n")
     (device / "vendor").write_text("0x1d0f\n")
-    (links / str(number)).symlink_to(f"../../..{_SYSFS['devices'].removeprefix('/sys')}/{number}")
+    (links / str(number)).symlink_to(f"../../..{_SYSFS['pci-devices'].removeprefix('/sys')}/{number}")
 
 
 def _wait_count(rig, space, node, count):
@@ -121,5 +127,5 @@ def _scheduler(space, name):
 def _attached(rig, node):
     """How many volumes EC2 has attached to the node's instance, the root volume left out."""
     (realm,) = rig.simulator.request("/v1/state")["realms"]
-    return sum(one.get("instance") == node.instance for volume in realm["volumes"]
-               for one in volume.get("attachments", []))
+    return sum(one["instance"] == node.instance for volume in realm["volumes"]
+               if not volume["root"] for one in volume["attachments"])
