@@ -88,16 +88,22 @@ def _node_local(rig):
     """A formatted volume at each node, as a launch template and its user data make it."""
     rig.install({"controller": {"enableNodeLocalVolumes": True}})
     rig.wait_installed()
-    volumes = []
+    volumes = {}
     for node in rig.nodes:
-        volumes.append(_create_volume())
-        _ec2("AttachVolume", VolumeId=volumes[-1], InstanceId=node.instance, Device=_DEVICE)
+        volume = volumes[node.name] = _create_volume()
+        _ec2("AttachVolume", VolumeId=volume, InstanceId=node.instance, Device=_DEVICE)
         disk = rig.simulator.device_directory(node.name) / Path(_DEVICE).name
-        rig.api.wait(f"disk of {volumes[-1]}", disk.exists, 30)
+        rig.api.wait(f"disk of {volume}", disk.exists, 30)
         subprocess.run(["mkfs.ext4", "-q", disk.resolve()], check=True)
 
     def clean_up():
-        for volume in volumes:
+        for name, volume in volumes.items():
+            expect("<status>in-use</status>" in _ask("DescribeVolumes", **{"VolumeId.1": volume}),
+                   f"the volume of {name} outlives its pod attached")
+            found = subprocess.run(
+                ["debugfs", "-R", "cat /node", rig.simulator.image(volume)],
+                check=True, capture_output=True, text=True).stdout.strip()
+            expect(found == name, f"the volume of {name} has what its own pod wrote, not {found!r}")
             _ec2("DetachVolume", VolumeId=volume)
             _wait_available(volume)
             _ec2("DeleteVolume", VolumeId=volume)
