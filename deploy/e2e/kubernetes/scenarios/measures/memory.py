@@ -35,7 +35,8 @@ def greatest(rig, key, title):
                 role = "ours" if program == "ebs-csi-controller" else "part"
                 rig.results.add(key, title, "MiB", f"{program} ({bound})", most, role=role,
                                 note="From each container's cgroup: what it had at most since it "
-                                     "started, page cache included.")
+                                     "started, page cache included. A page of a file counts for the "
+                                     "container that read it first.")
 
 
 def _cgroup(pid):
