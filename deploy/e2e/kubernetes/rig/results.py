@@ -18,6 +18,8 @@ class Results:
 
     def __init__(self):
         self._figures = {}
+        # Before the run adds to the machine's load.
+        self._host = _host()
 
     def add(self, key, title, unit, label, *samples, role="part", note=None):
         figure = self._figures.setdefault(
@@ -40,10 +42,8 @@ class Results:
                     "rows": [{"label": label, "role": role, "summary": _summary(samples)}
                              for label, (role, samples) in figure["rows"].items()]}
                    for figure in self._figures.values()]
-        earlier = json.loads(Path(path).read_text())["figures"] if Path(path).exists() else []
-        figures += [figure for figure in earlier if figure["key"] not in self._figures]
         today = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
-        document = {"part": "kubernetes", "command": command, "date": today, "host": _host(),
+        document = {"part": "kubernetes", "command": command, "date": today, "host": self._host,
                     "figures": figures}
         if Path(path).exists():
             _keep_from(document, json.loads(Path(path).read_text()))
