@@ -23,7 +23,7 @@ fn hide(slow: &Slow, id: &str, span_ms: u64) {
 
 fn only_volume(slow: &Slow) -> String {
     slow.world.act(|sim, _| {
-        let volumes = sim.realms()[0].volumes().values();
+        let volumes = sim.realm().volumes().values();
         let ids: Vec<_> = volumes.filter(|v| !v.root).map(|v| v.id.clone()).collect();
         assert_eq!(ids.len(), 1);
         ids[0].clone()

@@ -195,7 +195,7 @@ impl Life {
                     .note(format!("a person's {action} {parameters:?}"));
                 world
                     .ec2
-                    .act(|sim, now| sim.as_foreign(now, None, None, action, &parameters));
+                    .act(|sim, now| sim.as_foreign(now, action, &parameters));
             };
             match act {
                 0 => {
@@ -220,7 +220,7 @@ impl Life {
                             ("VolumeId".to_owned(), id.clone()),
                             ("InstanceId".to_owned(), other.to_owned()),
                         ]);
-                        sim.as_foreign(now, None, None, "DetachVolume", &parameters)
+                        sim.as_foreign(now, "DetachVolume", &parameters)
                     });
                 }
             }

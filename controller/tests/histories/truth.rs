@@ -16,7 +16,7 @@ const GIB: i64 = 1 << 30;
 
 impl World {
     fn look<T>(&self, look: impl FnOnce(&ec2_sim::state::realm::Realm) -> T) -> T {
-        self.ec2.act(|sim, _| look(&sim.realms()[0]))
+        self.ec2.act(|sim, _| look(sim.realm()))
     }
 
     /// Blames what `judge` finds wrong with EC2's volume, which is `None` when the volume is gone.

@@ -108,7 +108,7 @@ impl Weather {
             tokio::time::sleep(dice.millis(5_000, 90_000)).await;
             for (state, least, most) in [("unavailable", 1_000, 20_000), ("available", 0, 1)] {
                 ec2.note(format!("the zone is {state}"));
-                ec2.act(|sim, _| sim.set_zone_state(None, None, ZONE, state))
+                ec2.act(|sim, _| sim.set_zone_state(ZONE, state))
                     .expect("a state");
                 tokio::time::sleep(dice.millis(least, most)).await;
             }
@@ -122,7 +122,7 @@ impl Weather {
         while !self.is_calm() {
             tokio::time::sleep(dice.millis(200, 15_000)).await;
             let ids: Vec<String> = ec2.act(|sim, _| {
-                let realm = &sim.realms()[0];
+                let realm = &sim.realm();
                 let volumes = realm.volumes().values().filter(|v| !v.root).map(|v| &v.id);
                 let others = realm.instances().keys().chain(realm.snapshots().keys());
                 volumes.chain(others).cloned().collect()

@@ -124,10 +124,6 @@ impl InProcess {
             &Request {
                 form,
                 authorization: request.headers().get("authorization").map(str::to_owned),
-                session_token: request
-                    .headers()
-                    .get("x-amz-security-token")
-                    .map(str::to_owned),
                 ..Request::default()
             },
         );
@@ -203,13 +199,13 @@ impl InProcess {
     pub(crate) fn report(&self) -> Value {
         let mut sim = self.sim.lock().expect("not poisoned");
         sim.settle(self.clock.millis());
-        sim.invariants.json(sim.realms(), &Value::Null)
+        sim.invariants.json(sim.realm(), &Value::Null)
     }
 
     /// Returns all volumes, snapshots and tokens.
     pub(crate) fn state(&self) -> Value {
         let mut sim = self.sim.lock().expect("not poisoned");
-        sim.dump(self.clock.millis(), None, None)
+        sim.dump(self.clock.millis())
     }
 
     /// Returns the record of requests between the driver and EC2.

@@ -38,10 +38,6 @@ pub struct Rules {
     pub quotas: Quotas,
     /// The minimum interval between two snapshots of a volume, in milliseconds.
     pub snapshot_interval_ms: u64,
-    /// How long client tokens are remembered, in milliseconds.
-    pub token_retention_ms: u64,
-    /// Whether an id that was never issued counts as malformed.
-    pub strict_ids: bool,
 }
 
 /// One call that is being answered.
@@ -181,18 +177,9 @@ impl Call<'_> {
         Ok(self.params.boolean("DryRun")?.unwrap_or(false))
     }
 
-    /// Returns whether an id is well-formed and, with `strict_ids`, could have been issued.
-    fn id_ok(&self, id: &str, prefix: &str) -> bool {
-        well_formed(id, prefix)
-            && (!self.rules.strict_ids
-                || prefix == "i"
-                || self.ids.can_have_issued(id)
-                || self.realm.volumes().contains_key(id))
-    }
-
     /// Checks a volume id in a single-id call other than DeleteVolume and ModifyVolume.
-    fn check_volume_id(&self, id: &str) -> ApiResult<()> {
-        if self.id_ok(id, "vol") {
+    fn check_volume_id(id: &str) -> ApiResult<()> {
+        if well_formed(id, "vol") {
             return Ok(());
         }
         // unverified: the wording of DescribeVolumes, with this parameter's name.
@@ -202,8 +189,8 @@ impl Call<'_> {
     }
 
     /// Checks a snapshot id. Wording unverified.
-    fn check_snapshot_id(&self, id: &str) -> ApiResult<()> {
-        if self.id_ok(id, "snap") {
+    fn check_snapshot_id(id: &str) -> ApiResult<()> {
+        if well_formed(id, "snap") {
             return Ok(());
         }
         Err(ApiError::client(
@@ -213,8 +200,8 @@ impl Call<'_> {
     }
 
     /// Checks an instance id. Wording unverified.
-    fn check_instance_id(&self, id: &str) -> ApiResult<()> {
-        if self.id_ok(id, "i") {
+    fn check_instance_id(id: &str) -> ApiResult<()> {
+        if well_formed(id, "i") {
             return Ok(());
         }
         Err(ApiError::client(

@@ -234,7 +234,7 @@ mod tests {
         let mut f = Faults::new(1);
         let id = f.add(rule(r#"{"fault":{"kind":"throttle"}}"#), Millis(0));
         f.add(
-            rule(r#"{"id":"x","fault":{"kind":"empty_page"}}"#),
+            rule(r#"{"id":"x","fault":{"kind":"device_raced"}}"#),
             Millis(0),
         );
         f.add(

@@ -3,9 +3,7 @@
 use crate::faults::Rule;
 use crate::limits::buckets::Limits;
 use crate::limits::quotas::Quotas;
-use crate::state::realm::Reads;
 use crate::state::resources::zone::{Zone, check_zone_state};
-use crate::time::clock::Mode;
 use crate::time::latency::Change;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -19,14 +17,9 @@ pub struct Scenario {
     pub seed: u64,
     /// The latency profile.
     pub profile: String,
-    /// The clock.
-    pub clock: Mode,
-    /// Whether to refuse ids that were never issued as malformed, as EC2 does by an id's check
-    /// structure.
-    pub strict_ids: bool,
-    /// The first account.
+    /// The account.
     pub account: String,
-    /// The Region of the first account.
+    /// The Region.
     pub region: String,
     /// The zones of that Region, as this account names them.
     pub zones: Vec<Zone>,
@@ -38,18 +31,12 @@ pub struct Scenario {
     pub quotas: Quotas,
     /// The staleness of reads.
     pub consistency: crate::state::consistency::Setting,
-    /// How Describe calls of the first realm select and fail.
-    pub reads: Reads,
-    /// The handling of client tokens.
-    pub tokens: Tokens,
     /// Overrides of the latency profile.
     pub latency: Change,
     /// The fault rules at the start.
     pub faults: Vec<Rule>,
     /// Users and roles with their policies.
     pub iam: crate::iam::Setting,
-    /// More accounts or Regions.
-    pub realms: Vec<RealmSeed>,
 }
 
 /// An initial instance.
@@ -98,35 +85,6 @@ pub struct InstanceSeed {
     pub imds: String,
 }
 
-/// The handling of client tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Tokens {
-    /// How long a token is remembered, in seconds.
-    pub retention_s: u64,
-}
-
-/// Another account, or another Region.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RealmSeed {
-    /// The account's id: twelve digits.
-    pub account: String,
-    /// The name of the Region.
-    pub region: String,
-    /// The access keys of the account.
-    #[serde(default)]
-    pub access_keys: Vec<String>,
-    /// The zones of the realm.
-    pub zones: Vec<Zone>,
-    /// The instances of the realm.
-    #[serde(default)]
-    pub instances: Vec<InstanceSeed>,
-    /// How Describe calls of the realm select and fail.
-    #[serde(default)]
-    pub reads: Reads,
-}
-
 fn default_type() -> String {
     "m5.large".to_owned()
 }
@@ -147,14 +105,6 @@ fn one() -> u32 {
 }
 fn eight() -> u32 {
     8
-}
-
-impl Default for Tokens {
-    fn default() -> Self {
-        Self {
-            retention_s: 12 * 3600,
-        }
-    }
 }
 
 impl InstanceSeed {
@@ -178,7 +128,11 @@ impl InstanceSeed {
         }
     }
 
-    fn check(&self, zones: &[Zone]) -> Result<(), ScenarioError> {
+    /// Checks that the instance can exist in a Region with these zones.
+    ///
+    /// # Errors
+    /// Returns the first contradiction.
+    pub(crate) fn check(&self, zones: &[Zone]) -> Result<(), ScenarioError> {
         let bad = |what: String| Err(ScenarioError::Instance(self.id.clone(), what));
         if !crate::state::ids::well_formed(&self.id, "i") {
             return bad("the id must be \"i-\" and 17 lower-case hexadecimal digits".to_owned());
@@ -212,8 +166,6 @@ impl Default for Scenario {
         Self {
             seed: 1,
             profile: "fast".to_owned(),
-            clock: Mode::Real,
-            strict_ids: false,
             account: "111122223333".to_owned(),
             region: "us-east-1".to_owned(),
             zones: vec![
@@ -227,12 +179,9 @@ impl Default for Scenario {
             limits: Limits::default(),
             quotas: Quotas::default(),
             consistency: crate::state::consistency::Setting::default(),
-            reads: Reads::default(),
-            tokens: Tokens::default(),
             latency: Change::default(),
             faults: Vec::new(),
             iam: crate::iam::Setting::default(),
-            realms: Vec::new(),
         }
     }
 }
@@ -268,28 +217,9 @@ impl Scenario {
         } else {
             toml::from_str::<Self>(&text).map_err(|e| e.to_string())
         };
-        let mut scenario = parsed.map_err(|e| ScenarioError::Parse(name, e))?;
-        let folder = path.parent().unwrap_or_else(|| Path::new("."));
-        for principal in &mut scenario.iam.principals {
-            principal.read_files(folder).map_err(ScenarioError::Other)?;
-        }
+        let scenario = parsed.map_err(|e| ScenarioError::Parse(name, e))?;
         scenario.check()?;
         Ok(scenario)
-    }
-
-    /// Returns the first realm and the others.
-    pub fn realms(&self) -> Vec<RealmSeed> {
-        let first = RealmSeed {
-            account: self.account.clone(),
-            region: self.region.clone(),
-            access_keys: Vec::new(),
-            zones: self.zones.clone(),
-            instances: self.instances.clone(),
-            reads: self.reads,
-        };
-        std::iter::once(first)
-            .chain(self.realms.iter().cloned())
-            .collect()
     }
 
     /// Checks that the scenario does not contradict itself.
@@ -297,47 +227,25 @@ impl Scenario {
     /// # Errors
     /// Returns the first contradiction.
     pub fn check(&self) -> Result<(), ScenarioError> {
-        if let Mode::Manual(at) = &self.clock
-            && crate::time::Millis::parse(at).is_none()
-        {
-            return Err(ScenarioError::Other(format!(
-                "clock: {at:?} is not an instant such as 2026-01-01T00:00:00Z"
-            )));
+        let other = |why: String| Err(ScenarioError::Other(why));
+        if let Err(why) = self.iam.check() {
+            return other(format!("iam: {why}"));
         }
-        self.iam
-            .check()
-            .map_err(|why| ScenarioError::Other(format!("iam: {why}")))?;
+        if self.account.len() != 12 || !self.account.bytes().all(|b| b.is_ascii_digit()) {
+            return other(format!("account {:?} must be twelve digits", self.account));
+        }
+        if self.zones.is_empty() {
+            return other(format!("region {} has no zones", self.region));
+        }
+        for zone in &self.zones {
+            check_zone_state(&zone.state).map_err(ScenarioError::Other)?;
+        }
         let mut seen = std::collections::BTreeSet::new();
-        for realm in self.realms() {
-            if realm.account.len() != 12 || !realm.account.bytes().all(|b| b.is_ascii_digit()) {
-                return Err(ScenarioError::Other(format!(
-                    "account {:?} must be twelve digits",
-                    realm.account
-                )));
-            }
-            if realm.zones.is_empty() {
-                return Err(ScenarioError::Other(format!(
-                    "region {} has no zones",
-                    realm.region
-                )));
-            }
-            if !seen.insert((realm.account.clone(), realm.region.clone())) {
-                return Err(ScenarioError::Other(format!(
-                    "account {} has region {} twice",
-                    realm.account, realm.region
-                )));
-            }
-            for zone in &realm.zones {
-                check_zone_state(&zone.state).map_err(ScenarioError::Other)?;
-            }
-            for instance in &realm.instances {
-                instance.check(&realm.zones)?;
-                if !seen.insert((String::new(), instance.id.clone())) {
-                    return Err(ScenarioError::Instance(
-                        instance.id.clone(),
-                        "it is there twice".to_owned(),
-                    ));
-                }
+        for instance in &self.instances {
+            instance.check(&self.zones)?;
+            if !seen.insert(&instance.id) {
+                let what = "it is there twice".to_owned();
+                return Err(ScenarioError::Instance(instance.id.clone(), what));
             }
         }
         Ok(())
@@ -359,7 +267,6 @@ mod tests {
         let s: Scenario = toml::from_str(toml).expect("parses");
         s.check().expect("consistent");
         assert_eq!(s.instances.len(), 1);
-        assert_eq!(s.realms().len(), 2);
         assert_eq!(s.faults.len(), 1);
     }
 
@@ -377,7 +284,6 @@ mod tests {
             ),
             ("account = \"1\"", "twelve digits"),
             ("zones = []\ninstances = []", "no zones"),
-            ("clock = { manual = \"noon\" }", "not an instant"),
         ] {
             let e = match toml::from_str::<Scenario>(text) {
                 Err(e) => e.to_string(),

@@ -63,7 +63,7 @@ const STATISTICS_AGE: Duration = Duration::from_secs(1);
 /// The state that all sockets share.
 pub(crate) struct Shared {
     sim: Mutex<Sim>,
-    clock: Mutex<Clock>,
+    clock: Clock,
     /// The time for which the timer is set.
     timer: AtomicI64,
     wake: Notify,
@@ -77,7 +77,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Returns the current simulated time.
     fn now(&self) -> Millis {
-        lock(&self.clock).now()
+        self.clock.now()
     }
 
     /// Calls `f` with the simulator, and wakes the timer if something is now due earlier than
@@ -92,16 +92,6 @@ impl Shared {
             self.wake.notify_one();
         }
         out
-    }
-
-    /// Returns whether the simulator's clock agrees with the machine's.
-    fn is_real_time(&self) -> bool {
-        lock(&self.clock).shows_machine_time()
-    }
-
-    /// Returns the real time that a simulated duration takes.
-    fn real(&self, ms: u64) -> Duration {
-        lock(&self.clock).real(ms)
     }
 }
 
@@ -140,11 +130,11 @@ impl Server {
             std::fs::canonicalize(&options.state_dir).map_err(|e| dir_error(e.to_string()))?;
         let devices = devices::open(options.devices, &state_dir)
             .map_err(|e| dir_error(format!("--devices: {e}")))?;
-        let clock = Clock::start(&options.scenario.clock);
+        let clock = Clock::start();
         let sim = Sim::new(&options.scenario, devices, Some(&state_dir), clock.now())?;
         let shared = Arc::new(Shared {
             sim: Mutex::new(sim),
-            clock: Mutex::new(clock),
+            clock,
             timer: AtomicI64::new(i64::MAX),
             wake: Notify::new(),
             outage: watch::Sender::new((0, Duration::ZERO)),
@@ -155,8 +145,7 @@ impl Server {
         let ec2 = ec2_endpoint::listen(&shared, options.listen).await?;
         let instances: Vec<String> = {
             let sim = lock(&shared.sim);
-            let all = sim.realms().iter().flat_map(|r| r.instances().keys());
-            all.cloned().collect()
+            sim.realm().instances().keys().cloned().collect()
         };
         for id in instances {
             imds_endpoint::listen(&shared, &id).await?;
@@ -239,13 +228,8 @@ fn ready(shared: &Shared) -> Value {
 }
 
 /// Adds an instance and starts its metadata service.
-async fn add_instance(
-    shared: &Arc<Shared>,
-    account: Option<&str>,
-    region: Option<&str>,
-    seed: &InstanceSeed,
-) -> Result<Value, ServeError> {
-    shared.with_sim(|sim, now| sim.add_instance(account, region, seed, now))?;
+async fn add_instance(shared: &Arc<Shared>, seed: &InstanceSeed) -> Result<Value, ServeError> {
+    shared.with_sim(|sim, now| sim.add_instance(seed, now))?;
     imds_endpoint::listen(shared, &seed.id).await?;
     let all = ready(shared);
     Ok(json!({"id": seed.id, "imds": all["imds"][&seed.id], "dev_dir": all["dev_dirs"][&seed.id]}))
@@ -273,7 +257,7 @@ async fn timer(shared: Arc<Shared>) {
             shared.timer.store(at, Ordering::Release);
             due
         });
-        let sleep = due.and_then(|at| lock(&shared.clock).until(at));
+        let sleep = due.map(|at| Duration::from_millis(at.since(shared.now())));
         match sleep {
             // Sleeps at least a millisecond, which is the clock's resolution.
             Some(d) => {

@@ -27,10 +27,8 @@ use crate::state::consistency::Consistency;
 use crate::state::ids::Ids;
 use crate::state::invariants::Invariants;
 use crate::state::realm::Realm;
-use crate::state::resources::instance::Instance;
 use crate::time::Millis;
 use crate::time::latency::{Latency, LatencyError};
-use crate::wire::signature::Signed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -41,14 +39,12 @@ pub struct Request {
     pub form: Vec<u8>,
     /// The `Authorization` header, which names the signer and the Region.
     pub authorization: Option<String>,
-    /// When and how the request was signed; `None`: the form of the signature is not checked.
-    pub signed: Option<Signed>,
+    /// `X-Amz-Date`, empty if the request has none; `None`: the signature's form is not checked.
+    pub date: Option<String>,
     /// `amz-sdk-invocation-id`.
     pub invocation: Option<String>,
     /// `amz-sdk-request`.
     pub attempt: Option<String>,
-    /// `x-amz-security-token`: the session of a role.
-    pub session_token: Option<String>,
 }
 
 /// A reply.
@@ -79,9 +75,7 @@ struct PlannedRequest {
 
 /// The simulated service. It is not concurrent; each call passes the current time.
 pub struct Sim {
-    pub(crate) realms: Vec<Realm>,
-    /// The account of each access key; other keys belong to the first realm's account.
-    keys: BTreeMap<String, String>,
+    pub(crate) realm: Realm,
     pub(crate) ids: Ids,
     request_ids: Random,
     /// The durations of EC2's operations.
@@ -112,7 +106,7 @@ pub struct Sim {
 impl std::fmt::Debug for Sim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sim")
-            .field("realms", &self.realms.len())
+            .field("realm", &self.realm.name())
             .field("devices", &self.devices.mode())
             .finish_non_exhaustive()
     }
@@ -148,13 +142,12 @@ impl Sim {
         latency.change(&scenario.latency)?;
         let journal = state_dir.map_or_else(|| Ok(Journal::default()), Journal::create)?;
         let mut sim = Self {
-            realms: Vec::new(),
-            keys: BTreeMap::new(),
+            realm: Realm::new(&scenario.account, &scenario.region, scenario.zones.clone()),
             ids: Ids::new(scenario.seed),
             request_ids: Random::new(scenario.seed, "requests"),
             latency,
             limits: scenario.limits.clone(),
-            iam: Iam::new(scenario.iam.clone(), scenario.seed),
+            iam: Iam::new(scenario.iam.clone()),
             faults: Faults::new(scenario.seed),
             journal,
             statistics: Statistics::default(),
@@ -171,8 +164,6 @@ impl Sim {
                         0
                     },
                 ),
-                token_retention_ms: scenario.tokens.retention_s.saturating_mul(1000),
-                strict_ids: scenario.strict_ids,
             },
             later: BTreeMap::new(),
             planned: 0,
@@ -180,21 +171,11 @@ impl Sim {
         for rule in &scenario.faults {
             sim.faults.add(rule.clone(), now);
         }
-        for seed in scenario.realms() {
-            let mut realm = Realm::new(&seed.account, &seed.region, seed.zones);
-            realm.reads = seed.reads;
-            sim.realms.push(realm);
-            for key in seed.access_keys {
-                sim.keys.insert(key, seed.account.clone());
-            }
-        }
-        for (index, seed) in scenario.realms().into_iter().enumerate() {
-            for instance in seed.instances {
-                sim.seed_instance(index, &instance, now)?;
-            }
+        for instance in &scenario.instances {
+            sim.seed_instance(instance, now)?;
         }
         sim.invariants
-            .limits_begin(&sim.realms, &sim.rules.quotas, now);
+            .limits_begin(&sim.realm, &sim.rules.quotas, now);
         sim.settle(now);
         Ok(sim)
     }
@@ -202,32 +183,26 @@ impl Sim {
     /// Checks the invariants of what has changed, and keeps the versions that stale reads show.
     pub(crate) fn commit(&mut self, now: Millis) {
         let keep_ms = self.consistency.keep_ms(self.faults.most_stale());
-        for realm in &mut self.realms {
-            let changed = realm.take_changes();
-            if keep_ms > 0 {
-                realm.note_history(changed.iter(), now, keep_ms);
-            }
-            realm.keep_history(keep_ms);
-            if !changed.is_empty() {
-                self.invariants
-                    .check(realm, &self.rules.quotas, changed.iter(), now);
-            }
+        let changed = self.realm.take_changes();
+        if keep_ms > 0 {
+            self.realm.note_history(changed.iter(), now, keep_ms);
+        }
+        self.realm.keep_history(keep_ms);
+        if !changed.is_empty() {
+            self.invariants
+                .check(&self.realm, &self.rules.quotas, changed.iter(), now);
         }
     }
 
     /// Returns the time of the next event that needs no request.
     pub fn next_due(&self) -> Option<Millis> {
         let later = self.later.first_key_value().map(|((at, _), _)| *at);
-        self.realms
-            .iter()
-            .filter_map(Realm::next_due)
-            .chain(later)
-            .min()
+        self.realm.next_due().into_iter().chain(later).min()
     }
 
-    /// Returns all realms.
-    pub fn realms(&self) -> &[Realm] {
-        &self.realms
+    /// Returns the state of the account.
+    pub fn realm(&self) -> &Realm {
+        &self.realm
     }
 
     /// Returns the devices.
@@ -241,12 +216,5 @@ impl Sim {
     /// Errors of the devices.
     pub fn tell_statistics(&mut self) -> std::io::Result<()> {
         self.devices.tell_statistics()
-    }
-
-    /// Returns an instance and its realm.
-    pub fn instance(&self, id: &str) -> Option<(&Realm, &Instance)> {
-        self.realms
-            .iter()
-            .find_map(|r| Some((r, r.instances().get(id)?)))
     }
 }

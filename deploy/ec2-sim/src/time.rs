@@ -1,6 +1,6 @@
 //! Points in simulated time, the clock, and the durations of operations.
 
-pub mod clock;
+pub(crate) mod clock;
 pub(crate) mod latency;
 
 use serde::{Deserialize, Serialize};

@@ -26,11 +26,7 @@ fn call(w: &mut World, token: &str, more: &[(&'static str, &'static str)]) -> (u
 }
 
 fn volumes(w: &World) -> usize {
-    w.sim.realms()[0]
-        .volumes()
-        .values()
-        .filter(|v| !v.root)
-        .count()
+    w.sim.realm().volumes().values().filter(|v| !v.root).count()
 }
 
 #[test]

@@ -12,11 +12,7 @@ const CREATE: &[(&str, &str)] = &[
 ];
 
 fn volumes(w: &World) -> usize {
-    w.sim.realms()[0]
-        .volumes()
-        .values()
-        .filter(|v| !v.root)
-        .count()
+    w.sim.realm().volumes().values().filter(|v| !v.root).count()
 }
 
 #[test]
@@ -140,10 +136,11 @@ fn journal_records_faults_and_effects_without_credentials() {
     w.fault(r#"{"id":"lost","match":{"action":"CreateVolume"},"count":1,"fault":{"kind":"lose_reply","how":"hang","effect":true}}"#);
     w.reply("CreateVolume", CREATE);
     let request = ec2_sim::Request {
-        form: b"Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=arn:aws:iam::1:role/r&RoleSessionName=s&WebIdentityToken=secret-token".to_vec(),
+        form: b"Action=AssumeRoleWithWebIdentity&Version=2011-06-15&WebIdentityToken=secret-token"
+            .to_vec(),
         ..ec2_sim::Request::default()
     };
-    assert_eq!(w.sim.handle(w.now, &request).status, 200);
+    assert_eq!(w.sim.handle(w.now, &request).status, 401);
     let all = w.sim.journal.after(0, 10, None);
     assert_eq!(all[0].faults, ["lost"]);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Permissions: policies, sessions, and the errors of refused calls.
+//! Permissions: policies, and the errors of refused calls.
 
 mod world;
 
@@ -303,12 +303,12 @@ fn every_resource_of_a_call_must_be_allowed() {
 }
 
 #[test]
-fn refusal_decodes_and_names_explicit_deny() {
+fn refusal_names_explicit_deny_with_encoded_message() {
     let mut w = world();
     allow(
         &mut w,
         &json!([
-            {"Effect": "Allow", "Action": ["ec2:*", "sts:DecodeAuthorizationMessage"], "Resource": "*"},
+            {"Effect": "Allow", "Action": "ec2:*", "Resource": "*"},
             {"Sid": "Never", "Effect": "Deny", "Action": "ec2:CreateVolume", "Resource": "*"},
         ]),
     );
@@ -318,14 +318,12 @@ fn refusal_decodes_and_names_explicit_deny() {
         message.contains("with an explicit deny in an identity-based policy"),
         "{message}"
     );
-    let encoded = message.rsplit(' ').next().expect("encoded").to_owned();
-    let r = sts(
-        "DecodeAuthorizationMessage",
-        &[("EncodedMessage", &encoded)],
-    );
-    let (status, decoded) = body(w.sim.handle(w.now, &r));
-    assert_eq!(status, 200, "{decoded}");
-    let decoded: Value = serde_json::from_str(&text(&decoded, "DecodedMessage")).expect("json");
+    let encoded = message.rsplit(' ').next().expect("encoded");
+    let bytes = (0..encoded.len()).step_by(2).map(|i| &encoded[i..i + 2]);
+    let bytes: Vec<u8> = bytes
+        .map(|digits| u8::from_str_radix(digits, 16).expect("a byte"))
+        .collect();
+    let decoded: Value = serde_json::from_slice(&bytes).expect("json");
     assert_eq!(
         (
             &decoded["explicitDeny"],
@@ -334,141 +332,6 @@ fn refusal_decodes_and_names_explicit_deny() {
         (&json!(true), &json!("Never"))
     );
     assert_eq!(decoded["context"]["conditions"]["ec2:volumetype"][0], "gp3");
-}
-
-fn sts(action: &str, parameters: &[(&str, &str)]) -> ec2_sim::Request {
-    let mut r = request(KEY, "us-east-1", action, parameters);
-    let form = String::from_utf8(r.form).expect("text");
-    r.form = form.replace("2016-11-15", "2011-06-15").into_bytes();
-    r
-}
-
-#[test]
-fn role_session_acts_as_role_until_expiry() {
-    let mut w = world();
-    allow(
-        &mut w,
-        &json!([
-            {"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": "arn:aws:iam::111122223333:role/path/*"},
-            {"Effect": "Allow", "Action": "ec2:DescribeVolumes", "Resource": "*"},
-        ]),
-    );
-    let assume = |w: &mut World, role: &str| {
-        let r = sts(
-            "AssumeRole",
-            &[
-                ("RoleArn", role),
-                ("RoleSessionName", "me"),
-                ("DurationSeconds", "900"),
-                ("Tags.member.1.Key", "k"),
-                ("Tags.member.1.Value", "v"),
-            ],
-        );
-        body(w.sim.handle(w.now, &r))
-    };
-    let (status, refused) = assume(&mut w, "arn:aws:iam::111122223333:role/other");
-    assert_eq!(
-        (status, text(&refused, "Code").as_str()),
-        (403, "AccessDenied"),
-        "{refused}"
-    );
-    let (status, session) = assume(&mut w, ROLE);
-    assert_eq!(status, 200, "{session}");
-    let (key, token) = (
-        text(&session, "AccessKeyId"),
-        text(&session, "SessionToken"),
-    );
-    let with = |w: &mut World, key: &str, action: &str| {
-        let mut r = request(key, "us-east-1", action, &[]);
-        r.session_token = Some(token.clone());
-        let (_, b) = body(w.sim.handle(w.now, &r));
-        match text(&b, "Code") {
-            code if code.is_empty() => b,
-            code => code,
-        }
-    };
-    assert!(
-        with(&mut w, &key, "GetCallerIdentity")
-            .contains("<Arn>arn:aws:sts::111122223333:assumed-role/driver/me</Arn>")
-    );
-    assert!(with(&mut w, &key, "DescribeVolumes").contains("<volumeSet>"));
-    assert_eq!(
-        with(&mut w, &key, "DescribeInstances"),
-        "UnauthorizedOperation"
-    );
-    assert_eq!(
-        with(&mut w, "ASIAOTHER", "DescribeVolumes"),
-        "AuthFailure",
-        "the token belongs to one key"
-    );
-    w.step(899_000);
-    assert!(with(&mut w, &key, "DescribeVolumes").contains("<volumeSet>"));
-    w.step(1_000);
-    assert_eq!(with(&mut w, &key, "DescribeVolumes"), "RequestExpired");
-    assert_eq!(
-        with(&mut w, &key, "GetCallerIdentity"),
-        "ExpiredToken",
-        "in STS's words"
-    );
-}
-
-#[test]
-fn sessions_and_keys_can_be_made_to_expire() {
-    let mut w = world();
-    allow(
-        &mut w,
-        &json!([{"Effect": "Allow", "Action": "*", "Resource": "*"}]),
-    );
-    let r = sts(
-        "AssumeRole",
-        &[("RoleArn", ROLE), ("RoleSessionName", "me")],
-    );
-    let (_, session) = body(w.sim.handle(w.now, &r));
-    let mut r = request(
-        &text(&session, "AccessKeyId"),
-        "us-east-1",
-        "DescribeVolumes",
-        &[],
-    );
-    r.session_token = Some(text(&session, "SessionToken"));
-    assert_eq!(w.sim.handle(w.now, &r).status, 200);
-    w.sim.iam.expire_sessions(w.now);
-    assert_eq!(
-        text(&body(w.sim.handle(w.now, &r)).1, "Code"),
-        "RequestExpired"
-    );
-    assert!(
-        allowed(&mut w, "DescribeVolumes", &[]),
-        "the long-lived key is another matter"
-    );
-    w.sim.iam.expire_key(KEY, true);
-    assert_eq!(
-        text(&call(&mut w, "DescribeVolumes", &[]).1, "Code"),
-        "RequestExpired"
-    );
-    w.sim.iam.expire_key(KEY, false);
-    assert!(allowed(&mut w, "DescribeVolumes", &[]));
-}
-
-#[test]
-fn unknown_access_keys_are_refused_when_configured() {
-    let mut w = world();
-    let mut setting = principal(&json!([{"Effect": "Allow", "Action": "*", "Resource": "*"}]));
-    setting.unknown = ec2_sim::iam::Unknown::Refuse;
-    w.sim.iam.change(setting).expect("setting");
-    assert_eq!(w.code("DescribeVolumes", &[]), "AuthFailure");
-    assert!(allowed(&mut w, "DescribeVolumes", &[]));
-    let r = sts(
-        "AssumeRole",
-        &[
-            ("RoleArn", "arn:aws:iam::111122223333:role/none"),
-            ("RoleSessionName", "s"),
-        ],
-    );
-    assert_eq!(
-        text(&body(w.sim.handle(w.now, &r)).1, "Code"),
-        "AccessDenied"
-    );
 }
 
 /// The client token of the vanished volume stays used.
@@ -518,48 +381,19 @@ fn accepted_volume_with_denied_kms_key_vanishes() {
 }
 
 #[test]
-fn policy_files_load_and_bad_settings_are_refused() {
-    let dir = tempfile::tempdir().expect("dir");
-    let write =
-        |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("write");
-    let scenario =
-        format!("[[iam.principals]]\narn = \"{ROLE}\"\npolicy_files = [\"base.json\"]\n");
-    write("s.toml", &scenario);
-    let load = || Scenario::load(&dir.path().join("s.toml")).map_err(|e| e.to_string());
-    assert!(load().expect_err("no file").contains("base.json"));
-    write(
-        "base.json",
-        r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"IpAddress":{"aws:SourceIp":"10.0.0.0/8"}}}}"#,
-    );
-    assert!(
-        load()
-            .expect_err("operator")
-            .contains("policy base: statement #1: the condition operator \"IpAddress\"")
-    );
-    write(
-        "base.json",
-        r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*"}}"#,
-    );
-    let s = load().expect("loads");
-    assert_eq!(
-        s.iam.principals[0].policies.keys().collect::<Vec<_>>(),
-        ["base"]
-    );
-    for (json, words) in [
+fn bad_settings_are_refused() {
+    let role = r#""arn":"arn:aws:iam::111122223333:role/a""#;
+    let by_ip = r#"{"Version":"2012-10-17","Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"IpAddress":{"aws:SourceIp":"10.0.0.0/8"}}}}"#;
+    for (principal, words) in [
+        (r#""arn":"driver""#.to_owned(), "must be as arn:aws:iam"),
+        (format!(r#"{role},"access_keys":["K","K"]"#), "twice"),
         (
-            r#"{"principals":[{"arn":"driver"}]}"#,
-            "must be as arn:aws:iam",
-        ),
-        (
-            r#"{"principals":[{"arn":"arn:aws:iam::111122223333:role/a","access_keys":["K","K"]}]}"#,
-            "twice",
-        ),
-        (
-            r#"{"principals":[{"arn":"arn:aws:iam::111122223333:role/a","policy_files":["x"]}]}"#,
-            "policy_files",
+            format!(r#"{role},"policies":{{"base":{by_ip}}}"#),
+            "policy base: statement #1: the condition operator \"IpAddress\"",
         ),
     ] {
-        let setting: Setting = serde_json::from_str(json).expect("json");
-        assert!(setting.check().expect_err(json).contains(words), "{json}");
+        let json = format!(r#"{{"principals":[{{{principal}}}]}}"#);
+        let setting: Setting = serde_json::from_str(&json).expect("json");
+        assert!(setting.check().expect_err(&json).contains(words), "{json}");
     }
 }

@@ -163,7 +163,7 @@ fn random_histories_keep_every_invariant() {
                 "seed {seed} step {step}: {action} {parameters:?}: {}",
                 String::from_utf8_lossy(&reply.body)
             );
-            let realm = &sim.realms()[0];
+            let realm = &sim.realm();
             h.ids = realm.volumes().keys().cloned().collect();
             h.snapshots = realm.snapshots().keys().cloned().collect();
             h.now = h.now.plus(h.random.bits() % 3_000);

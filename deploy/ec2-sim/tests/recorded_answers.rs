@@ -126,11 +126,7 @@ fn create_volume_errors_match_recorded_messages() {
         );
     }
     assert_eq!(
-        w.sim.realms()[0]
-            .volumes()
-            .values()
-            .filter(|v| !v.root)
-            .count(),
+        w.sim.realm().volumes().values().filter(|v| !v.root).count(),
         0,
         "nothing was made"
     );
@@ -351,7 +347,9 @@ fn attach_and_detach_errors_match_recorded_messages() {
         w.code("DetachVolume", &[("VolumeId", &v), ("InstanceId", NODE_B)]),
         "InvalidAttachment.NotFound"
     );
-    let root = w.sim.realms()[0]
+    let root = w
+        .sim
+        .realm()
         .volumes()
         .values()
         .find(|v| v.root)
@@ -366,8 +364,12 @@ fn attach_and_detach_errors_match_recorded_messages() {
 
 #[test]
 fn attachment_limit_counts_root_and_network_interfaces() {
-    let mut w = World::new();
-    assert!(w.sim.set_enis(w.now, NODE_A, 2));
+    let mut scenario = ec2_sim::Scenario {
+        profile: "instant".to_owned(),
+        ..ec2_sim::Scenario::default()
+    };
+    scenario.instances[0].enis = 2;
+    let mut w = World::of(scenario);
     // m5.large: 27 shared; the root volume takes one, the second network interface another.
     for i in 0..26 {
         let v = w.volume(&[]);

@@ -61,7 +61,7 @@ impl Drop for IamWorld {
 }
 
 fn setting(policies: &Policies) -> Value {
-    json!({"unknown": "allow", "principals": [{
+    json!({"principals": [{
         "arn": "arn:aws:iam::111122223333:role/ebs-csi", "access_keys": ["AKIADRIVER"],
         "tags": {"eks-cluster-name": CLUSTER}, "policies": policies.0,
     }]})
@@ -288,8 +288,7 @@ impl IamWorld {
         }
         let reply = self
             .server
-            .with_sim(|sim, now| sim.as_foreign(now, None, None, "CreateVolume", &parameters))
-            .expect("a realm");
+            .with_sim(|sim, now| sim.as_foreign(now, "CreateVolume", &parameters));
         let body = String::from_utf8(reply.body).expect("text");
         let id = body
             .split("<volumeId>")

@@ -36,7 +36,7 @@ impl Policies {
                 .iter()
                 .enumerate()
                 .flat_map(move |(i, s)| {
-                    let actions = s.action.as_ref().map_or(&[][..], OneOrMany::all);
+                    let actions = s.action.all();
                     actions
                         .iter()
                         .map(move |a| (policy.clone(), s.name(i), a.clone()))
@@ -50,12 +50,12 @@ impl Policies {
         let mut statements = document.statement.all().to_vec();
         for s in &mut statements {
             if s.sid.as_deref() == Some(statement) {
-                let mut left = s.action.as_ref().map_or(Vec::new(), |a| a.all().to_vec());
+                let mut left = s.action.all().to_vec();
                 left.retain(|a| a != action);
-                s.action = Some(OneOrMany::Many(left));
+                s.action = OneOrMany::Many(left);
             }
         }
-        statements.retain(|s| !s.action.as_ref().map_or(&[][..], OneOrMany::all).is_empty());
+        statements.retain(|s| !s.action.all().is_empty());
         document.statement = OneOrMany::Many(statements);
         out
     }

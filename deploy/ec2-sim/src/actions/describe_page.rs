@@ -1,10 +1,9 @@
 //! Selects the rows of a Describe call.
 
 use super::Call;
-use crate::faults::kind::Fault;
 use crate::state::resources::tags::Tags;
 use crate::time::Millis;
-use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::api_error::ApiResult;
 use crate::wire::filter::Filters;
 use crate::wire::page::{Page, seal};
 use crate::wire::xml::Xml;
@@ -20,8 +19,8 @@ pub(super) struct Rows<'a, T> {
 }
 
 /// Selects rows in the order of their keys, from `candidates` that an index found, or from all
-/// rows. Tag filters apply after the page was cut, and so do the other filters with
-/// `filters_after`; a page can therefore be empty and still have a successor.
+/// rows. Filters apply after the page was cut, as recorded replies of DescribeVolumeStatus show; a
+/// page can therefore be empty and still have a successor.
 pub(super) fn select<'a, T>(
     all: &'a BTreeMap<String, T>,
     candidates: Option<Vec<&'a T>>,
@@ -30,22 +29,16 @@ pub(super) fn select<'a, T>(
     field: impl Fn(&T, &str) -> Vec<String>,
     tags: impl Fn(&T) -> &Tags,
 ) -> Rows<'a, T> {
-    let accept = |t: &T| filters.accept(|name| field(t, name));
+    let shown = |t: &&T| filters.accept(|name| field(t, name)) && filters.accept_tags(tags(t));
     if let Some(candidates) = candidates {
-        let rows = candidates
-            .into_iter()
-            .filter(|t| accept(t) && filters.accept_tags(tags(t)))
-            .collect();
+        let rows = candidates.into_iter().filter(shown).collect();
         return Rows { rows, next: None };
     }
     let from = match &page.after {
         Some(key) => Bound::Excluded(key.clone()),
         None => Bound::Unbounded,
     };
-    let mut matching = all
-        .range((from, Bound::Unbounded))
-        .filter(|(_, t)| page.filters_after || accept(t));
-    let shown = |t: &&T| accept(t) && filters.accept_tags(tags(t));
+    let mut matching = all.range((from, Bound::Unbounded));
     let Some(max) = page.max else {
         return Rows {
             rows: matching.map(|(_, t)| t).filter(shown).collect(),
@@ -69,38 +62,9 @@ pub(super) fn next_token(x: &mut Xml, next: Option<&str>, action: &str, now: Mil
     }
 }
 
-/// Parses the paging parameters. Returns an error if a fault makes the token expire.
+/// Parses the paging parameters.
 pub(super) fn page(call: &Call<'_>, ids: (&str, bool), range: (i64, i64)) -> ApiResult<Page> {
-    let page = Page {
-        filters_after: call.realm.reads.filters_after_page,
-        ..Page::parse(call.params, call.action, ids, range, call.now)?
-    };
-    let expired = call
-        .faults
-        .iter()
-        .any(|f| matches!(f, Fault::ExpireToken {}));
-    if expired && page.after.is_some() {
-        return Err(ApiError::value("Unable to parse pagination token"));
-    }
-    Ok(page)
-}
-
-/// Returns whether a fault requests an empty page.
-pub(super) fn empty_page(call: &Call<'_>) -> bool {
-    call.faults.iter().any(|f| matches!(f, Fault::EmptyPage {}))
-}
-
-/// Renders an empty page whose successor is the requested page.
-pub(super) fn empty(call: &Call<'_>, set: &str, page: &Page) -> String {
-    let mut x = Xml::new();
-    x.text(set, "");
-    next_token(
-        &mut x,
-        Some(page.after.as_deref().unwrap_or("")),
-        call.action,
-        call.now,
-    );
-    x.finish()
+    Page::parse(call.params, call.action, ids, range, call.now)
 }
 
 #[cfg(test)]
@@ -132,7 +96,6 @@ mod tests {
         Page {
             max,
             after: after.map(str::to_owned),
-            filters_after: false,
         }
     }
 
@@ -146,21 +109,15 @@ mod tests {
             rows(&page(Some(6), Some("k5")), ""),
             (vec![6, 7, 8, 9], None)
         );
-        let even = "Filter.1.Name=even&Filter.1.Value.1=true";
-        assert_eq!(
-            rows(&page(Some(5), None), even),
-            (vec![0, 2, 4, 6, 8], None)
-        );
     }
 
     #[test]
     fn filtering_after_paging_shortens_page() {
         let even = "Filter.1.Name=even&Filter.1.Value.1=true";
-        let short = Page {
-            filters_after: true,
-            ..page(Some(5), None)
-        };
-        assert_eq!(rows(&short, even), (vec![0, 2, 4], Some("k4".to_owned())));
+        assert_eq!(
+            rows(&page(Some(5), None), even),
+            (vec![0, 2, 4], Some("k4".to_owned()))
+        );
     }
 
     #[test]

@@ -133,27 +133,6 @@ pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
     Ok(())
 }
 
-/// Checks that another volume of this shape can be under modification. Wording unverified.
-///
-/// # Errors
-/// `VolumeModificationSizeLimitExceeded`.
-pub(super) fn modification(call: &Call<'_>, target: &Shape) -> ApiResult<()> {
-    let kind = target.volume_type.as_str();
-    let Some(tib) = call.rules.quotas.modification_tib.get(kind) else {
-        return Ok(());
-    };
-    let used = usage::modification_gib(call.realm, kind);
-    if as_f64(used + u64::from(target.size)) <= tib * GIB_PER_TIB {
-        return Ok(());
-    }
-    Err(ApiError::client(
-        "VolumeModificationSizeLimitExceeded",
-        format!(
-            "You have exceeded your maximum {kind} modification storage limit of {tib} TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase."
-        ),
-    ))
-}
-
 #[allow(
     clippy::cast_precision_loss,
     reason = "GiB of an account are far below 2^53"

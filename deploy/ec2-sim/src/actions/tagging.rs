@@ -2,6 +2,7 @@
 
 use super::Call;
 use super::permission::requested;
+use crate::state::ids::well_formed;
 use crate::state::resources::tags::{self, Tags};
 use crate::wire::api_error::{ApiError, ApiResult};
 
@@ -15,7 +16,7 @@ pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let wanted = tags::listed(p, "Tag")?;
     let dry_run = call.wants_dry_run()?;
     p.finish()?;
-    check(call, &ids)?;
+    check(&ids)?;
     if wanted.is_empty() {
         return Err(ApiError::missing("Tag"));
     }
@@ -48,7 +49,7 @@ pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let wanted = tags::listed(p, "Tag")?;
     let dry_run = call.wants_dry_run()?;
     p.finish()?;
-    check(call, &ids)?;
+    check(&ids)?;
     permit(call, &ids, &wanted)?;
     if dry_run {
         return Err(ApiError::dry_run());
@@ -90,7 +91,7 @@ fn permit(call: &Call<'_>, ids: &[&str], wanted: &[(String, Option<String>)]) ->
     })
 }
 
-fn check(call: &Call<'_>, ids: &[&str]) -> ApiResult<()> {
+fn check(ids: &[&str]) -> ApiResult<()> {
     if ids.is_empty() {
         return Err(ApiError::missing("ResourceId"));
     }
@@ -100,7 +101,7 @@ fn check(call: &Call<'_>, ids: &[&str]) -> ApiResult<()> {
             "No more than {MAX_RESOURCES} resources can be named in one call"
         )));
     }
-    let good = |id: &str| ["vol", "snap", "i"].iter().any(|p| call.id_ok(id, p));
+    let good = |id: &str| ["vol", "snap", "i"].iter().any(|p| well_formed(id, p));
     match ids.iter().find(|id| !good(id)) {
         Some(id) => Err(ApiError::client(
             "InvalidID",

@@ -120,20 +120,11 @@ pub enum Fault {
         /// How long, in milliseconds; absent: forever.
         #[serde(default)]
         for_ms: Option<u64>,
-        /// Whether the instance's attachment limit is ignored.
-        #[serde(default)]
-        over_limit: bool,
     },
     /// DescribeInstances shows `attached` before DescribeVolumes does.
     SkewAttach {
         /// How much earlier, in milliseconds.
         ms: u64,
-    },
-    /// The device appears on the instance long after `attached`.
-    LateDevice {
-        /// How long after, in milliseconds; absent: never.
-        #[serde(default)]
-        for_ms: Option<u64>,
     },
     /// DetachVolume: the attachment stays `detaching` or `busy` for long.
     StuckDetach {
@@ -195,23 +186,6 @@ pub enum Fault {
         #[serde(default = "half_second")]
         after_ms: u64,
     },
-    /// CreateSnapshot is accepted; the snapshot stays `pending`.
-    StuckSnapshot {
-        /// How long, in milliseconds; absent: forever.
-        #[serde(default)]
-        for_ms: Option<u64>,
-    },
-    /// ModifyVolume is accepted; the modification stays `modifying`.
-    StuckModify {
-        /// How long, in milliseconds; absent: forever.
-        #[serde(default)]
-        for_ms: Option<u64>,
-    },
-    /// ModifyVolume reaches `optimizing`, but the volume keeps its old shape for longer.
-    LateResize {
-        /// How much longer, in milliseconds.
-        ms: u64,
-    },
     /// ModifyVolume is accepted; the modification ends in `failed`.
     FailModify {
         /// How long after the reply the modification fails, in milliseconds.
@@ -226,10 +200,6 @@ pub enum Fault {
         #[serde(default)]
         message: String,
     },
-    /// The reply is an empty page with a next token.
-    EmptyPage {},
-    /// The page token has expired.
-    ExpireToken {},
 }
 
 fn internal() -> u16 {

@@ -82,17 +82,9 @@ pub struct Statement {
     /// The effect of the statement.
     pub effect: Effect,
     /// The actions to which the statement applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub action: Option<OneOrMany<String>>,
-    /// The actions to which the statement does not apply.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_action: Option<OneOrMany<String>>,
+    pub action: OneOrMany<String>,
     /// The resources to which the statement applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource: Option<OneOrMany<String>>,
-    /// The resources to which the statement does not apply.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_resource: Option<OneOrMany<String>>,
+    pub resource: OneOrMany<String>,
     /// The conditions: operator, key, values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub condition: BTreeMap<String, BTreeMap<String, OneOrMany<Scalar>>>,
@@ -138,20 +130,15 @@ impl Statement {
     }
 
     fn check(&self) -> Result<(), String> {
-        let actions = match (&self.action, &self.not_action) {
-            (Some(a), None) | (None, Some(a)) => a.all(),
-            _ => return Err("it needs either Action or NotAction".to_owned()),
-        };
-        if let Some(bad) = actions
+        if let Some(bad) = self
+            .action
+            .all()
             .iter()
             .find(|a| *a != "*" && a.split(':').filter(|p| !p.is_empty()).count() != 2)
         {
             return Err(format!(
                 "{bad:?} is not an action such as \"ec2:CreateVolume\""
             ));
-        }
-        if self.resource.is_some() == self.not_resource.is_some() {
-            return Err("it needs either Resource or NotResource".to_owned());
         }
         for (operator, keys) in &self.condition {
             if Operator::parse(operator).is_none() {
@@ -167,17 +154,10 @@ impl Statement {
     /// Returns the element because of which the statement applies to the request, or `None` if the
     /// statement does not apply.
     pub fn matches(&self, action: &str, resource: &str, context: &Context) -> Option<&str> {
-        let element = match (&self.action, &self.not_action) {
-            (Some(a), _) => a.all().iter().find(|p| fits_action(p, action))?.as_str(),
-            (None, Some(n)) if n.all().iter().all(|p| !fits_action(p, action)) => "(NotAction)",
-            _ => return None,
-        };
-        let fits = |p: &String| fits_with_variables(p, resource, context);
-        let about = match (&self.resource, &self.not_resource) {
-            (Some(r), _) => r.all().iter().any(fits),
-            (None, Some(n)) => !n.all().iter().any(fits),
-            (None, None) => false,
-        };
+        let mut actions = self.action.all().iter();
+        let element = actions.find(|p| fits_action(p, action))?;
+        let mut resources = self.resource.all().iter();
+        let about = resources.any(|p| fits_with_variables(p, resource, context));
         let holds = |operator: &String, keys: &BTreeMap<String, OneOrMany<Scalar>>| {
             Operator::parse(operator).is_some_and(|o| {
                 keys.iter().all(|(key, wanted)| {
@@ -214,11 +194,11 @@ mod tests {
             ),
             (
                 statement(r#""Effect":"Allow","Resource":"*""#),
-                "either Action or NotAction",
+                "missing field",
             ),
             (
                 statement(r#""Effect":"Allow","Action":"ec2:*""#),
-                "either Resource or NotResource",
+                "missing field",
             ),
             (
                 statement(r#""Effect":"Allow","Action":"CreateVolume","Resource":"*""#),

@@ -3,7 +3,6 @@
 use super::policy::Document;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// A user or a role with its policies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -11,8 +10,7 @@ use std::path::Path;
 pub struct Principal {
     /// `arn:aws:iam::111122223333:role/NAME` or `…:user/NAME`.
     pub arn: String,
-    /// The long-lived access keys of the principal. Sessions of a role are recognized without being
-    /// listed here.
+    /// The long-lived access keys of the principal.
     #[serde(default)]
     pub access_keys: Vec<String>,
     /// The principal's tags: `aws:PrincipalTag/KEY`.
@@ -21,10 +19,6 @@ pub struct Principal {
     /// The principal's policies, by name.
     #[serde(default)]
     pub policies: BTreeMap<String, Document>,
-    /// Files with more policies, each named after the file without its extension. Paths are
-    /// relative to the scenario file; they are read only with a scenario file.
-    #[serde(default, skip_serializing)]
-    pub policy_files: Vec<String>,
 }
 
 impl Principal {
@@ -37,30 +31,14 @@ impl Principal {
     pub fn shown(&self) -> String {
         match self.arn.split_once(":role/") {
             // A role's long-lived key has no session, so it shows as a session of this name.
-            Some((_, name)) => assumed(self.account(), name, "ec2-sim"),
+            // The ARN of a session leaves out the role's path.
+            Some((_, role)) => {
+                let name = role.rsplit('/').next().unwrap_or(role);
+                let account = self.account();
+                format!("arn:aws:sts::{account}:assumed-role/{name}/ec2-sim")
+            }
             None => self.arn.clone(),
         }
-    }
-
-    /// Reads `policy_files`, relative to a folder.
-    ///
-    /// # Errors
-    /// Fails if a file cannot be read or is not a policy.
-    pub fn read_files(&mut self, folder: &Path) -> Result<(), String> {
-        for file in std::mem::take(&mut self.policy_files) {
-            let path = folder.join(&file);
-            let bad = |e: String| format!("policy file {}: {e}", path.display());
-            let text = std::fs::read_to_string(&path).map_err(|e| bad(e.to_string()))?;
-            let document = serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
-            let name = path
-                .file_stem()
-                .unwrap_or(path.as_os_str())
-                .to_string_lossy();
-            if self.policies.insert(name.into_owned(), document).is_some() {
-                return Err(bad("there is another policy of that name".to_owned()));
-            }
-        }
-        Ok(())
     }
 
     /// Checks that the principal is valid.
@@ -85,10 +63,4 @@ impl Principal {
         }
         Ok(())
     }
-}
-
-/// Returns the ARN of a role's session. The ARN leaves out the role's path.
-pub(super) fn assumed(account: &str, role: &str, session: &str) -> String {
-    let name = role.rsplit('/').next().unwrap_or(role);
-    format!("arn:aws:sts::{account}:assumed-role/{name}/{session}")
 }

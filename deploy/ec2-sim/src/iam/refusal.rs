@@ -2,7 +2,6 @@
 
 use super::context::Context;
 use super::decision::Decision;
-use super::session::unhex;
 use crate::wire::api_error::ApiError;
 use serde_json::json;
 use std::fmt::Write as _;
@@ -79,21 +78,6 @@ fn encode(
     out
 }
 
-/// Decodes a message, as `sts:DecodeAuthorizationMessage` does.
-///
-/// # Errors
-/// `InvalidAuthorizationMessageException` for a message that this simulator did not encode.
-pub(crate) fn decode(encoded: &str) -> Result<String, ApiError> {
-    unhex(encoded)
-        .filter(|t| serde_json::from_str::<serde_json::Value>(t).is_ok_and(|v| v.is_object()))
-        .ok_or_else(|| {
-            ApiError::client(
-                "InvalidAuthorizationMessageException",
-                "Message is not valid",
-            )
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,15 +103,7 @@ mod tests {
             sentence,
             "You are not authorized to perform this operation. User: arn:aws:iam::1:user/u is not authorized to perform: ec2:CreateVolume on resource: arn:aws:ec2:r:1:volume/* because no identity-based policy allows the ec2:CreateVolume action"
         );
-        let decoded = decode(encoded).expect("decodes");
-        assert!(
-            decoded.contains("\"ec2:volumetype\":[\"gp3\"]"),
-            "{decoded}"
-        );
-        assert_eq!(
-            decode("zz").expect_err("nonsense").code,
-            "InvalidAuthorizationMessageException"
-        );
+        assert!(!encoded.is_empty() && encoded.bytes().all(|b| b.is_ascii_hexdigit()));
         let read = unauthorized("u", "ec2:DescribeVolumes", "*", &Decision::NotAllowed, &c).message;
         assert!(
             !read.contains("Encoded") && !read.contains("resource"),

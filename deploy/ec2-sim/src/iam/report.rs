@@ -48,11 +48,6 @@ impl Report {
         }
     }
 
-    /// Resets all counts.
-    pub(super) fn reset(&mut self) {
-        self.asked.clear();
-    }
-
     /// Returns the report as JSON. `asked` lists each action with the statements that decided;
     /// `statements` lists each element of each policy with how often the element decided, so that
     /// an unneeded element shows as 0.
@@ -76,12 +71,8 @@ impl Report {
             for (policy, document) in &p.policies {
                 for (i, s) in document.statement.all().iter().enumerate() {
                     let statement = s.name(i);
-                    let elements = s
-                        .action
-                        .as_ref()
-                        .map_or(vec!["(NotAction)".to_owned()], |a| a.all().to_vec());
-                    for element in elements {
-                        let times = self.times(&p.arn, policy, &statement, &element);
+                    for element in s.action.all() {
+                        let times = self.times(&p.arn, policy, &statement, element);
                         statements.push(json!({"principal": p.arn, "policy": policy, "statement": statement, "element": element, "times": times}));
                     }
                 }

@@ -16,8 +16,6 @@ pub struct Quotas {
     pub storage_tib: BTreeMap<String, f64>,
     /// The maximum provisioned operations per second in a Region, by type.
     pub iops: BTreeMap<String, u64>,
-    /// The maximum TiB of volumes under modification in a Region, by target type.
-    pub modification_tib: BTreeMap<String, f64>,
     /// The maximum number of snapshots in a Region.
     pub snapshots: usize,
     /// The maximum number of pending snapshots in a Region.
@@ -66,7 +64,6 @@ impl Default for Quotas {
             snapshot_interval_ms: None,
             storage_tib: BTreeMap::new(),
             iops: BTreeMap::new(),
-            modification_tib: BTreeMap::new(),
             snapshots: 100_000,
             pending_snapshots: None,
             concurrent_snapshots: 5,

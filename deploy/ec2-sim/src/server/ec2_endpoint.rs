@@ -4,7 +4,6 @@ use super::reply_body::ReplyBody;
 use super::{ServeError, Shared, lock};
 use crate::sim::delivery::Delivery;
 use crate::sim::{Reply, Request};
-use crate::wire::signature::Signed;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
@@ -132,18 +131,13 @@ async fn respond(
     let request = Request {
         form,
         authorization: text(&head.headers, header::AUTHORIZATION.as_str()),
-        signed: Some(Signed {
-            date: text(&head.headers, "x-amz-date").unwrap_or_default(),
-            same_clock: shared.is_real_time(),
-        }),
+        date: Some(text(&head.headers, "x-amz-date").unwrap_or_default()),
         invocation: text(&head.headers, "amz-sdk-invocation-id"),
         attempt: text(&head.headers, "amz-sdk-request"),
-        session_token: text(&head.headers, "x-amz-security-token"),
     };
     let reply = shared.with_sim(|sim, now| sim.handle(now, &request));
-    let delay = shared.real(reply.delay_ms);
-    if !delay.is_zero() {
-        tokio::time::sleep(delay).await;
+    if reply.delay_ms > 0 {
+        tokio::time::sleep(Duration::from_millis(reply.delay_ms)).await;
     }
     deliver(socket, reply).await
 }

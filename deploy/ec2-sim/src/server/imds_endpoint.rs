@@ -66,8 +66,8 @@ async fn respond(
 ) -> io::Result<Response<ReplyBody>> {
     let mode = shared.with_sim(|sim, now| {
         sim.settle(now);
-        sim.instance(&endpoint.instance)
-            .map(|(_, i)| (i.imds.clone(), i.state().1))
+        let instance = sim.realm().instances().get(&endpoint.instance)?;
+        Some((instance.imds.clone(), instance.state().1))
     });
     let path = request.uri().path();
     let header_text = |name: &str| {
@@ -144,8 +144,8 @@ fn get(shared: &Shared, endpoint: &Endpoint, path: &str, token: Option<&str>) ->
                 body: String::new(),
             };
         }
-        match sim.instance(&endpoint.instance) {
-            Some((realm, i)) => imds::read(path, realm, i),
+        match sim.realm().instances().get(&endpoint.instance) {
+            Some(i) => imds::read(path, sim.realm(), i),
             None => imds::missing(),
         }
     })

@@ -17,9 +17,8 @@ pub(super) enum Service {
 }
 
 impl Sim {
-    /// Checks credentials, version and action. Returns the realm's index and the caller; a call
-    /// with a web identity has no caller. All codes and wordings but those of InvalidAction are
-    /// unverified.
+    /// Checks credentials, version and action, and returns the caller. All codes and wordings but
+    /// those of InvalidAction are unverified.
     pub(super) fn authenticate(
         &self,
         now: Millis,
@@ -28,7 +27,7 @@ impl Sim {
         credential: Option<&Credential>,
         action: &str,
         service: Service,
-    ) -> ApiResult<(usize, Option<Caller>)> {
+    ) -> ApiResult<Caller> {
         if action.is_empty() {
             return Err(ApiError::client(
                 "MissingAction",
@@ -57,55 +56,29 @@ impl Sim {
         if service == Service::Ec2 && !actions::known(action) {
             return Err(actions::invalid_action(action));
         }
-        let Some(c) = credential else {
-            return if action == "AssumeRoleWithWebIdentity" {
-                Ok((0, None))
-            } else {
-                Err(ApiError::bad_credentials())
-            };
-        };
-        if let (Some(authorization), Some(signed)) = (&request.authorization, &request.signed) {
-            signature::check(authorization, signed, now)?;
+        let c = credential.ok_or_else(ApiError::bad_credentials)?;
+        if let (Some(authorization), Some(date)) = (&request.authorization, &request.date) {
+            signature::check(authorization, date, now)?;
         }
-        let token = request
-            .session_token
-            .as_deref()
-            .or_else(|| params.peek("X-Amz-Security-Token"));
-        let caller = self.iam.caller(c, token, now).map_err(|e| match service {
-            Service::Ec2 => e,
-            Service::Sts => sts::of_credentials(&e),
-        })?;
-        let known = |account: &&String| self.realms.iter().any(|r| r.account == **account);
-        let account = caller
-            .account
-            .as_ref()
-            .filter(known)
-            .or_else(|| self.keys.get(&c.access_key))
-            .unwrap_or(&self.realms[0].account)
-            .clone();
-        self.realms
-            .iter()
-            .position(|r| {
-                r.account == account && (service == Service::Sts || r.region == c.region)
-            })
-            .map(|realm| (realm, Some(caller)))
-            .ok_or_else(|| {
-                ApiError::new(
-                    401,
-                    "AuthFailure",
-                    format!(
-                        "Credential should be scoped to a valid region, not '{}': account {account} has no such region in the scenario",
-                        c.region
-                    ),
-                )
-            })
+        let (account, region) = (&self.realm.account, &self.realm.region);
+        if service == Service::Ec2 && c.region != *region {
+            return Err(ApiError::new(
+                401,
+                "AuthFailure",
+                format!(
+                    "Credential should be scoped to a valid region, not '{}': account {account} has no such region in the scenario",
+                    c.region
+                ),
+            ));
+        }
+        Ok(self.iam.caller(c))
     }
 }
 
 pub(super) fn service(params: &Params, credential: Option<&Credential>, action: &str) -> Service {
     let by_scope = credential.is_some_and(|c| c.service == "sts");
     let by_version = params.peek("Version") == Some("2011-06-15");
-    if by_scope || by_version || sts::ACTIONS.contains(&action) {
+    if by_scope || by_version || action == sts::ACTION {
         Service::Sts
     } else {
         Service::Ec2

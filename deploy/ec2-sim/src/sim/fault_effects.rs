@@ -88,19 +88,13 @@ impl FaultEffects {
             | Fault::Unseen { .. }
             | Fault::StuckAttach { .. }
             | Fault::SkewAttach { .. }
-            | Fault::LateDevice { .. }
             | Fault::StuckDetach { .. }
             | Fault::DeviceTaken { .. }
             | Fault::DeviceRaced {}
             | Fault::FailCreate { .. }
             | Fault::FailSnapshot { .. }
-            | Fault::StuckSnapshot { .. }
             | Fault::FailModify { .. }
-            | Fault::StuckModify { .. }
-            | Fault::LateResize { .. }
-            | Fault::Unsuccessful { .. }
-            | Fault::EmptyPage {}
-            | Fault::ExpireToken {} => {}
+            | Fault::Unsuccessful { .. } => {}
         }
     }
 }

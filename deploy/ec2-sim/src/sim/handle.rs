@@ -34,8 +34,7 @@ struct Understood<'a> {
     action: &'a str,
     params: &'a Params,
     service: Service,
-    realm: usize,
-    caller: Option<Caller>,
+    caller: Caller,
     delay_ms: u64,
     origin: &'static str,
 }
@@ -61,16 +60,14 @@ impl Sim {
         let delay_ms = self.latency.api(&action);
         let mut notes = Notes::default();
 
-        let authenticated =
+        let caller =
             self.authenticate(now, request, &params, credential.as_ref(), &action, service);
-        let realm = authenticated.as_ref().map_or(0, |f| f.0);
-        let result = authenticated.and_then(|(realm, caller)| {
+        let result = caller.and_then(|caller| {
             let understood = Understood {
                 now,
                 action: &action,
                 params: &params,
                 service,
-                realm,
                 caller,
                 delay_ms,
                 origin,
@@ -78,7 +75,7 @@ impl Sim {
             self.perform(&understood, &mut notes)
         });
         self.commit(now);
-        self.plan_later(now, request, origin, &params, realm, &notes);
+        self.plan_later(now, request, origin, &params, &notes);
         let mut body_form = Body::Xml;
         let result = match notes.fault_effects.instead.take() {
             Some((error, form)) => {
@@ -106,12 +103,11 @@ impl Sim {
                 work_us: work.as_secs_f64() * 1e6,
             },
         );
-        let realm = &self.realms[realm];
         self.journal.add(Entry {
             seq: 0,
             at: now.iso(),
-            account: realm.account.clone(),
-            region: realm.region.clone(),
+            account: self.realm.account.clone(),
+            region: self.realm.region.clone(),
             action,
             invocation: request.invocation.clone(),
             attempt: request.attempt.clone(),
@@ -137,10 +133,8 @@ impl Sim {
     fn perform(&mut self, u: &Understood<'_>, notes: &mut Notes) -> ApiResult<String> {
         if u.service == Service::Ec2 {
             let unfiltered = u.action.starts_with("Describe") && query::unfiltered(u.params);
-            let taken =
-                self.realms[u.realm]
-                    .buckets
-                    .take(&self.limits, u.action, unfiltered, u.now);
+            let buckets = &mut self.realm.buckets;
+            let taken = buckets.take(&self.limits, u.action, unfiltered, u.now);
             notes.level = taken.level;
             if !taken.granted {
                 notes.fault_effects.throttled = true;
@@ -157,11 +151,11 @@ impl Sim {
         for fault in &faults {
             if let Fault::Refuse { refused } = fault {
                 let to_sts = u.service == Service::Sts;
-                return Err(refused.answer(u.action, u.caller.as_ref(), to_sts));
+                return Err(refused.answer(u.action, &u.caller, to_sts));
             }
         }
         if u.origin == "sdk" {
-            self.others_first(u.now, u.realm, u.params, &faults);
+            self.others_first(u.now, u.params, &faults);
         }
         if notes.fault_effects.suppressed {
             return Err(ApiError::new(
@@ -171,20 +165,9 @@ impl Sim {
             ));
         }
         if u.service == Service::Sts {
-            return sts::answer(sts::StsCall {
-                action: u.action,
-                params: u.params,
-                account: &self.realms[u.realm].account,
-                caller: u.caller.as_ref(),
-                iam: &self.iam,
-                random: &mut self.request_ids,
-                now: u.now,
-            });
+            return sts::answer(u.action, u.params, &self.realm.account, &u.caller);
         }
-        let Some(caller) = &u.caller else {
-            return Err(ApiError::bad_credentials());
-        };
-        let realm = &mut self.realms[u.realm];
+        let realm = &mut self.realm;
         realm.check_zones(u.action, u.params)?;
         let view = if u.action.starts_with("Describe") {
             let stale_ms = notes.fault_effects.stale_ms;
@@ -203,7 +186,7 @@ impl Sim {
             latency: &mut self.latency,
             devices: &mut *self.devices,
             faults: &faults,
-            caller,
+            caller: &u.caller,
             iam: &self.iam,
             rules: &self.rules,
             effects: Vec::new(),
@@ -211,7 +194,7 @@ impl Sim {
         let result = actions::dispatch(&mut call);
         notes.effects = call.effects;
         if let Some(truth) = truth {
-            self.realms[u.realm].put_back(truth);
+            self.realm.put_back(truth);
         }
         result
     }
@@ -224,7 +207,6 @@ impl Sim {
         request: &Request,
         origin: &'static str,
         params: &Params,
-        realm: usize,
         notes: &Notes,
     ) {
         if let Some(after) = notes.fault_effects.duplicate_ms
@@ -243,7 +225,7 @@ impl Sim {
             } = fault
             {
                 let made = notes.effects.first().map(String::as_str);
-                let call = self.foreign_request(realm, action, parameters, Some(params), made);
+                let call = self.foreign_request(action, parameters, Some(params), made);
                 self.later(now.plus(*after), call, "foreign");
             }
         }
@@ -256,7 +238,7 @@ impl Sim {
     }
 
     /// Makes the calls of other users that take effect just before a request.
-    fn others_first(&mut self, now: Millis, realm: usize, params: &Params, faults: &[Fault]) {
+    fn others_first(&mut self, now: Millis, params: &Params, faults: &[Fault]) {
         for fault in faults {
             if let Fault::Foreign {
                 action,
@@ -264,7 +246,7 @@ impl Sim {
                 after_ms: None,
             } = fault
             {
-                let call = self.foreign_request(realm, action, parameters, Some(params), None);
+                let call = self.foreign_request(action, parameters, Some(params), None);
                 self.answer(now, &call, "foreign");
                 // The immediate effects of the call are complete before the request is processed.
                 self.settle(now);

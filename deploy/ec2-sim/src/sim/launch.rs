@@ -1,7 +1,7 @@
 //! Launches instances with their root volumes.
 
 use super::{Sim, SimError};
-use crate::scenario::{InstanceSeed, Scenario, ScenarioError};
+use crate::scenario::{InstanceSeed, ScenarioError};
 use crate::state::resources::attachment::{Attachment, Phase};
 use crate::state::resources::instance::{Instance, Life};
 use crate::state::resources::instance_checks::Checks;
@@ -12,7 +12,6 @@ impl Sim {
     /// Creates an instance with its root volume, unless there is, or was, an instance of that id.
     pub(super) fn seed_instance(
         &mut self,
-        realm: usize,
         seed: &InstanceSeed,
         now: Millis,
     ) -> Result<(), SimError> {
@@ -24,7 +23,7 @@ impl Sim {
             .chain(seed.launch_disks.iter().map(|device| (device, 1)))
             .map(|(device, gib)| own_volume(self.ids.issue("vol"), seed, device, gib, now))
             .collect();
-        let realm = &mut self.realms[realm];
+        let realm = &mut self.realm;
         realm.put_instance(Instance {
             id: seed.id.clone(),
             instance_type: seed.instance_type.clone(),
@@ -54,34 +53,14 @@ impl Sim {
     /// Adds an instance to a running simulation.
     ///
     /// # Errors
-    /// Fails if the id is in use, or if the Region or zone does not exist.
-    pub fn add_instance(
-        &mut self,
-        account: Option<&str>,
-        region: Option<&str>,
-        seed: &InstanceSeed,
-        now: Millis,
-    ) -> Result<(), SimError> {
-        let other = |what: String| SimError::from(ScenarioError::Instance(seed.id.clone(), what));
-        let index = self
-            .realms
-            .iter()
-            .position(|r| {
-                account.is_none_or(|a| a == r.account) && region.is_none_or(|g| g == r.region)
-            })
-            .ok_or_else(|| other("there is no such account and region".to_owned()))?;
+    /// Fails if the id is in use, or if the zone does not exist.
+    pub fn add_instance(&mut self, seed: &InstanceSeed, now: Millis) -> Result<(), SimError> {
         if self.seeded.contains(&seed.id) {
-            return Err(other("there is, or was, an instance of that id".to_owned()));
+            let what = "there is, or was, an instance of that id".to_owned();
+            return Err(ScenarioError::Instance(seed.id.clone(), what).into());
         }
-        let scenario = Scenario {
-            account: self.realms[index].account.clone(),
-            region: self.realms[index].region.clone(),
-            zones: self.realms[index].zones.clone(),
-            instances: vec![seed.clone()],
-            ..Scenario::default()
-        };
-        scenario.check()?;
-        self.seed_instance(index, seed, now)?;
+        seed.check(&self.realm.zones)?;
+        self.seed_instance(seed, now)?;
         self.commit(now);
         Ok(())
     }

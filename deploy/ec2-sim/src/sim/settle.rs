@@ -22,15 +22,11 @@ impl Sim {
                 .first_key_value()
                 .map(|(k, _)| *k)
                 .filter(|(at, _)| *at <= now);
-            let realm = (0..self.realms.len())
-                .filter_map(|i| Some((self.realms[i].next_due()?, i)))
-                .filter(|(at, _)| *at <= now)
-                .min();
-            match (realm, later) {
-                (None, None) => break,
-                (Some((at, i)), r) if r.is_none_or(|(t, _)| at <= t) => {
-                    if let Some((_, key)) = self.realms[i].pop_due(now) {
-                        self.step(i, &key, now);
+            let own = self.realm.next_due().filter(|at| *at <= now);
+            match (own, later) {
+                (Some(at), later) if later.is_none_or(|(t, _)| at <= t) => {
+                    if let Some((_, key)) = self.realm.pop_due(now) {
+                        self.step(&key, now);
                     }
                 }
                 (_, Some(key)) => {
@@ -38,69 +34,64 @@ impl Sim {
                         self.answer(now, &l.request, l.origin);
                     }
                 }
-                (Some(_), None) => break,
+                _ => break,
             }
         }
         self.commit(now);
     }
 
-    fn step(&mut self, realm: usize, key: &Key, now: Millis) {
+    fn step(&mut self, key: &Key, now: Millis) {
         match key {
             Key::Volume(id) => {
-                let events = self.realms[realm]
+                let events = self
+                    .realm
                     .update_volume(id, |v| v.advance(now))
                     .unwrap_or_default();
                 for event in events {
-                    self.volume_event(realm, id, event, now);
+                    self.volume_event(id, event, now);
                 }
             }
             Key::Snapshot(id) => {
-                self.realms[realm].update_snapshot(id, |s| s.advance(now));
+                self.realm.update_snapshot(id, |s| s.advance(now));
             }
             Key::Instance(id) => {
-                let event = self.realms[realm]
-                    .update_instance(id, |i| i.advance(now))
-                    .flatten();
+                let event = self.realm.update_instance(id, |i| i.advance(now)).flatten();
                 if let Some(event) = event {
-                    self.instance_event(realm, id, event, now);
+                    self.instance_event(id, event, now);
                 }
             }
             Key::Token(_) | Key::FastRestore(_) => {}
         }
     }
 
-    fn volume_event(&mut self, realm: usize, id: &str, event: Event, now: Millis) {
+    fn volume_event(&mut self, id: &str, event: Event, now: Millis) {
         match event {
             Event::Created | Event::Failed => {}
             Event::Gone => {
-                self.realms[realm].burn_token_of(id);
-                self.realms[realm].remove_volume(id);
+                self.realm.burn_token_of(id);
+                self.realm.remove_volume(id);
                 log(self.devices.delete(id), "the image of a volume stays", id);
             }
             Event::Attached(instance) => {
-                let usual = self.latency.sample("device_appear");
-                let late = self.realms[realm]
-                    .volumes()
-                    .get(id)
-                    .and_then(|v| v.attachment(&instance)?.device_late_ms)
-                    .unwrap_or(usual);
+                let late = self.latency.sample("device_appear");
                 if late == 0 {
-                    self.appear(realm, id, &instance, now);
+                    self.appear(id, &instance, now);
                 } else {
-                    self.late(realm, id, &instance, now.plus(late));
+                    self.late(id, &instance, now.plus(late));
                 }
             }
-            Event::Appear(instance) => self.appear(realm, id, &instance, now),
+            Event::Appear(instance) => self.appear(id, &instance, now),
             Event::Release { instance, force } => {
                 // A stopped guest holds no device.
-                let stopped = self.realms[realm]
+                let stopped = self
+                    .realm
                     .instances()
                     .get(&instance)
                     .is_none_or(|i| matches!(i.life, InstanceLife::Stopped));
-                self.release(realm, id, &instance, force || stopped, now);
+                self.release(id, &instance, force || stopped, now);
             }
             Event::Reshaped => {
-                if let Some(v) = self.realms[realm].volumes().get(id).filter(|v| !v.root) {
+                if let Some(v) = self.realm.volumes().get(id).filter(|v| !v.root) {
                     let size = v.shape.size;
                     log(
                         self.devices.resize(id, size),
@@ -112,57 +103,57 @@ impl Sim {
         }
     }
 
-    fn late(&mut self, realm: usize, volume: &str, instance: &str, at: Millis) {
-        self.realms[realm].update_volume(volume, |v| {
+    fn late(&mut self, volume: &str, instance: &str, at: Millis) {
+        self.realm.update_volume(volume, |v| {
             if let Some(a) = v.attachment_mut(instance) {
                 a.appears = Some(at);
             }
         });
     }
 
-    fn appear(&mut self, realm: usize, volume: &str, instance: &str, now: Millis) {
-        let Some(name) = self.device_of(realm, volume, instance) else {
+    fn appear(&mut self, volume: &str, instance: &str, now: Millis) {
+        let Some(name) = self.device_of(volume, instance) else {
             return;
         };
         let holds = self.devices.fingerprint(volume);
         self.invariants.attached(volume, holds);
         if let Err(error) = self.devices.attach(volume, instance, &name) {
             tracing::error!(%error, volume, instance, "a device could not be made; it is tried again");
-            self.late(realm, volume, instance, now.plus(AGAIN_MS));
+            self.late(volume, instance, now.plus(AGAIN_MS));
         }
     }
 
     /// Returns the device's name, for volumes that have a device.
-    fn device_of(&self, realm: usize, volume: &str, instance: &str) -> Option<String> {
-        let v = self.realms[realm].volumes().get(volume)?;
+    fn device_of(&self, volume: &str, instance: &str) -> Option<String> {
+        let v = self.realm.volumes().get(volume)?;
         let a = v.attachment(instance)?;
         (!v.root).then(|| a.device.clone())
     }
 
-    fn release(&mut self, realm: usize, volume: &str, instance: &str, force: bool, now: Millis) {
-        if let Some(name) = self.device_of(realm, volume, instance) {
+    fn release(&mut self, volume: &str, instance: &str, force: bool, now: Millis) {
+        if let Some(name) = self.device_of(volume, instance) {
             match self.devices.release(volume, instance, &name, force) {
                 Ok(Release::Released) => {}
                 Ok(Release::Held) => {
-                    self.hold(realm, volume, instance, now);
+                    self.hold(volume, instance, now);
                     return;
                 }
                 Err(error) => {
                     tracing::error!(%error, volume, instance, "a device could not be taken away; it is tried again");
-                    self.hold(realm, volume, instance, now);
+                    self.hold(volume, instance, now);
                     return;
                 }
             }
             let holds = self.devices.fingerprint(volume);
             self.invariants.released(volume, holds.as_ref(), now);
         }
-        self.realms[realm].update_volume(volume, |v| {
+        self.realm.update_volume(volume, |v| {
             v.attachments.retain(|a| a.instance != instance);
         });
     }
 
-    fn hold(&mut self, realm: usize, volume: &str, instance: &str, now: Millis) {
-        self.realms[realm].update_volume(volume, |v| {
+    fn hold(&mut self, volume: &str, instance: &str, now: Millis) {
+        self.realm.update_volume(volume, |v| {
             if let Some(a) = v.attachment_mut(instance) {
                 a.phase = Phase::Busy {
                     again: Some(now.plus(AGAIN_MS)),
@@ -171,8 +162,9 @@ impl Sim {
         });
     }
 
-    fn instance_event(&mut self, realm: usize, id: &str, event: InstanceEvent, now: Millis) {
-        let volumes: Vec<(String, bool, bool)> = self.realms[realm]
+    fn instance_event(&mut self, id: &str, event: InstanceEvent, now: Millis) {
+        let volumes: Vec<(String, bool, bool)> = self
+            .realm
             .volumes_of(id)
             .filter_map(|v| {
                 let a = v.attachment(id)?;
@@ -186,21 +178,21 @@ impl Sim {
                 // A stopped guest holds no device.
                 for (volume, _, leaving) in volumes {
                     if leaving {
-                        self.release(realm, &volume, id, true, now);
+                        self.release(&volume, id, true, now);
                     }
                 }
             }
             InstanceEvent::Terminated => {
                 for (volume, goes_along, _) in volumes {
-                    self.release(realm, &volume, id, true, now);
+                    self.release(&volume, id, true, now);
                     if goes_along {
-                        self.realms[realm]
+                        self.realm
                             .update_volume(&volume, |v| v.life = Life::Deleting { until: now });
                     }
                 }
             }
             InstanceEvent::Gone => {
-                self.realms[realm].remove_instance(id);
+                self.realm.remove_instance(id);
             }
         }
     }

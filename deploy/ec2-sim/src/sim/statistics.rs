@@ -108,11 +108,6 @@ impl Statistics {
         self.imds_credential_reads
     }
 
-    /// Resets all counters.
-    pub fn reset(&mut self) {
-        *self = Self::default();
-    }
-
     /// Returns the statistics as the control API shows them.
     pub fn json(&self) -> Value {
         let actions: BTreeMap<&str, Value> = self

@@ -78,8 +78,8 @@ impl Invariants {
     }
 
     /// Sets new limits. What already exceeds them is not a violation.
-    pub fn limits_begin(&mut self, realms: &[Realm], quotas: &Quotas, now: Millis) {
-        self.limits.begin(realms, quotas, now);
+    pub fn limits_begin(&mut self, realm: &Realm, quotas: &Quotas, now: Millis) {
+        self.limits.begin(realm, quotas, now);
     }
 
     fn volume(&mut self, realm: &Realm, v: &Volume, now: Millis) {
@@ -208,27 +208,17 @@ impl Invariants {
     }
 
     /// Returns the result as the control API shows it.
-    pub fn json(&self, realms: &[Realm], loops: &Value) -> Value {
-        let sum = |f: &dyn Fn(&Realm) -> usize| realms.iter().map(f).sum::<usize>();
-        let own = |r: &Realm| {
-            r.volumes()
-                .values()
-                .filter(|v| !v.root && !v.deleting())
-                .count()
-        };
-        let attachments = |r: &Realm| {
-            let volumes = r.volumes().values().filter(|v| !v.root);
-            volumes.map(|v| v.attachments.len()).sum()
-        };
+    pub fn json(&self, realm: &Realm, loops: &Value) -> Value {
+        let own = || realm.volumes().values().filter(|v| !v.root);
         json!({
             "ok": self.found.is_empty(),
             "violations": self.found,
             "live": {
-                "volumes": sum(&own),
-                "snapshots": sum(&|r| r.snapshots().len()),
-                "attachments": sum(&attachments),
+                "volumes": own().filter(|v| !v.deleting()).count(),
+                "snapshots": realm.snapshots().len(),
+                "attachments": own().map(|v| v.attachments.len()).sum::<usize>(),
             },
-            "duplicates": realms.iter().flat_map(duplicates).collect::<Vec<_>>(),
+            "duplicates": duplicates(realm),
             "loops": loops,
         })
     }

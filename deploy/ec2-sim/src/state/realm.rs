@@ -1,12 +1,10 @@
 //! The state of one account in one Region: resources, their indexes, and the queue of due events.
 
 mod history;
-mod reads;
 pub(crate) mod usage;
 mod zone_outage;
 
 pub use history::Displaced;
-pub use reads::Reads;
 
 use super::resources::client_token::TokenUse;
 use super::resources::fast_restore::FastRestore;
@@ -45,8 +43,6 @@ pub struct Realm {
     pub zones: Vec<Zone>,
     /// The request token buckets.
     pub buckets: Buckets,
-    /// How Describe calls select and fail.
-    pub reads: Reads,
     volumes: BTreeMap<String, Volume>,
     snapshots: BTreeMap<String, Snapshot>,
     instances: BTreeMap<String, Instance>,

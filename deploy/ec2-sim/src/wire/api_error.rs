@@ -78,14 +78,6 @@ impl ApiError {
         Self::client("RequestExpired", "Request has expired.")
     }
 
-    /// Returns STS's error for an expired web identity. Status and wording unverified.
-    pub fn expired_web_identity() -> Self {
-        Self::client(
-            "ExpiredTokenException",
-            "Token expired: current date/time must be before the expiration date/time",
-        )
-    }
-
     /// Returns `InvalidVolume.NotFound` for one id.
     pub fn no_volume(id: &str) -> Self {
         Self::client(

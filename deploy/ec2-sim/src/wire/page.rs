@@ -12,8 +12,6 @@ pub(crate) struct Page {
     pub max: Option<usize>,
     /// The key after which the page begins.
     pub after: Option<String>,
-    /// Whether the page is cut before filters apply.
-    pub filters_after: bool,
 }
 
 /// How long a token is valid, in milliseconds.
@@ -65,7 +63,6 @@ impl Page {
             // Recorded: EC2 accepts more than the maximum and returns the maximum.
             max: max.and_then(|n| usize::try_from(n.min(range.1)).ok()),
             after,
-            filters_after: false,
         })
     }
 }

@@ -7,23 +7,14 @@ use crate::time::Millis;
 /// How far the time of a request may be from EC2's time, in either direction, in milliseconds.
 const WINDOW_MS: u64 = 5 * 60 * 1000;
 
-/// The signed data outside the `Authorization` header.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Signed {
-    /// The header `X-Amz-Date`; empty if the request has none.
-    pub date: String,
-    /// Whether the client and the simulator use the same clock, so that the age can be checked.
-    pub same_clock: bool,
-}
-
 /// Checks an `Authorization` header and the time of the request.
 ///
 /// # Errors
 /// `IncompleteSignature`, wording unverified; `RequestExpired`.
-pub(crate) fn check(authorization: &str, signed: &Signed, now: Millis) -> ApiResult<()> {
-    let time = parse(authorization, &signed.date)
-        .map_err(|what| ApiError::client("IncompleteSignature", what))?;
-    if signed.same_clock && now.since(time).max(time.since(now)) > WINDOW_MS {
+pub(crate) fn check(authorization: &str, date: &str, now: Millis) -> ApiResult<()> {
+    let time =
+        parse(authorization, date).map_err(|what| ApiError::client("IncompleteSignature", what))?;
+    if now.since(time).max(time.since(now)) > WINDOW_MS {
         return Err(ApiError::expired_credentials());
     }
     Ok(())
@@ -81,8 +72,7 @@ fn time_of(date: &str) -> Option<Millis> {
 mod tests {
     use super::*;
 
-    /// The time may be up to 5 minutes off; it is not checked when the simulator's clock is not the
-    /// machine's.
+    /// The time may be up to 5 minutes off.
     #[test]
     fn signature_needs_all_parts_and_current_time() {
         let now = Millis::parse("2026-01-01T12:00:00Z").expect("a time");
@@ -90,15 +80,11 @@ mod tests {
             "AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/ec2/aws4_request, SignedHeaders=content-type;host;x-amz-date, Signature={}",
             "0a".repeat(32)
         );
-        let check_at = |authorization: &str, date: &str, same_clock: bool| {
-            let signed = Signed {
-                date: date.to_owned(),
-                same_clock,
-            };
-            check(authorization, &signed, now).map_err(|error| error.code)
+        let check_at = |authorization: &str, date: &str| {
+            check(authorization, date, now).map_err(|error| error.code)
         };
         let date = "20260101T120000Z";
-        assert_eq!(check_at(&good, date, true), Ok(()));
+        assert_eq!(check_at(&good, date), Ok(()));
         for (from, to) in [
             ("AWS4-HMAC-SHA256", "AWS3"),
             ("Credential=AKID/", "Credential="),
@@ -113,14 +99,14 @@ mod tests {
             let bad = good.replace(from, to);
             assert_ne!(bad, good, "{from}");
             assert_eq!(
-                check_at(&bad, date, true),
+                check_at(&bad, date),
                 Err("IncompleteSignature".to_owned()),
                 "{from} -> {to}"
             );
         }
         for nonsense in ["", "yesterday", "2026-01-01T12:00:00Z", "20260101T1200"] {
             assert_eq!(
-                check_at(&good, nonsense, true),
+                check_at(&good, nonsense),
                 Err("IncompleteSignature".to_owned()),
                 "{nonsense}"
             );
@@ -131,9 +117,8 @@ mod tests {
             ("20260101T115459Z", true),
             ("20260101T120501Z", true),
         ] {
-            let judged = check_at(&good, date, true);
+            let judged = check_at(&good, date);
             assert_eq!(judged.is_err(), old, "{date}: {judged:?}");
-            assert_eq!(check_at(&good, date, false), Ok(()), "another clock");
         }
     }
 }

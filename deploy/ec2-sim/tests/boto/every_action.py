@@ -289,14 +289,6 @@ def instances():
 
 def identity():
     assert sts.get_caller_identity()["Account"] == "111122223333"
-    role = dict(RoleArn="arn:aws:iam::111122223333:role/r", RoleSessionName="session")
-    said = sts.assume_role(**role)
-    assert said["Credentials"]["Expiration"] > datetime.datetime.now(datetime.timezone.utc), said
-    said = sts.assume_role_with_web_identity(**role, WebIdentityToken="header.body.signature")
-    assert said["AssumedRoleUser"]["Arn"].endswith("assumed-role/r/session"), said
-    assert sts.decode_authorization_message(EncodedMessage="7b7d")["DecodedMessage"] == "{}"
-    refused("InvalidAuthorizationMessageException", 400, sts.decode_authorization_message, EncodedMessage="zz")
-    refused("ValidationError", 400, sts.assume_role, RoleArn="x" * 20, RoleSessionName="session")
 
 
 def throttles():

@@ -2,7 +2,7 @@
 
 use super::describe_instances::by_ids;
 use crate::actions::Call;
-use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::actions::describe_page::{next_token, page, select};
 use crate::state::resources::instance::{Instance, Life};
 use crate::state::resources::instance_checks::{Check, Outcome};
 use crate::wire::api_error::{ApiError, ApiResult};
@@ -39,9 +39,6 @@ pub(crate) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String>
         return Err(ApiError::value(format!(
             "The maximum number of instance IDs that can be specified is {MOST_IDS}."
         )));
-    }
-    if empty_page(call) {
-        return Ok(empty(call, "instanceStatusSet", &page));
     }
     let asked = |i: &Instance| (all || matches!(i.life, Life::Running)) && call.shows(&i.id);
     // Instances that were not requested take no place on a page.

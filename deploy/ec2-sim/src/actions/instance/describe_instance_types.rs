@@ -1,7 +1,7 @@
 //! DescribeInstanceTypes.
 
 use crate::actions::Call;
-use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::actions::describe_page::{next_token, page, select};
 use crate::state::resources::instance_type::{self, InstanceType, TYPES};
 use crate::state::resources::tags::NO_TAGS;
 use crate::wire::api_error::{ApiError, ApiResult};
@@ -25,9 +25,6 @@ pub(crate) fn describe_instance_types(call: &mut Call<'_>) -> ApiResult<String> 
     let filters = Filters::parse(p, FILTERS)?;
     let page = page(call, ("instanceTypesSet", !names.is_empty()), (5, 100))?;
     p.finish()?;
-    if empty_page(call) {
-        return Ok(empty(call, "instanceTypeSet", &page));
-    }
     let unknown: Vec<&str> = names
         .iter()
         .copied()

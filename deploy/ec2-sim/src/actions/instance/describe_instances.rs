@@ -1,7 +1,7 @@
 //! DescribeInstances.
 
 use crate::actions::Call;
-use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::actions::describe_page::{next_token, page, select};
 use crate::actions::render;
 use crate::state::resources::instance::Instance;
 use crate::wire::api_error::{ApiError, ApiResult};
@@ -35,9 +35,6 @@ pub(crate) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
     let filters = Filters::parse(p, FILTERS)?;
     let page = page(call, ("instancesSet", !ids.is_empty()), (5, 1000))?;
     p.finish()?;
-    if empty_page(call) {
-        return Ok(empty(call, "reservationSet", &page));
-    }
     let mut candidates = by_ids(call, &ids)?;
     if candidates.is_none()
         && page.max.is_none()
@@ -76,7 +73,7 @@ pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Option<V
         return Ok(None);
     }
     for id in ids {
-        call.check_instance_id(id)?;
+        Call::check_instance_id(id)?;
     }
     let known = call.realm.instances();
     let missing: Vec<&str> = ids

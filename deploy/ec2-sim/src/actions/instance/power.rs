@@ -52,7 +52,7 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
         return Err(ApiError::missing("InstanceId"));
     }
     for id in &ids {
-        call.check_instance_id(id)?;
+        Call::check_instance_id(id)?;
         let i = call
             .realm
             .instances()

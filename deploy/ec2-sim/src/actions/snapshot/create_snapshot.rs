@@ -18,7 +18,7 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     let tags = tags::specified(p, "snapshot")?;
     let dry_run = call.wants_dry_run()?;
     p.finish()?;
-    call.check_volume_id(volume)?;
+    Call::check_volume_id(volume)?;
     if !description.is_ascii() {
         // unverified wording.
         return Err(ApiError::value(
@@ -64,13 +64,9 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     let mut until = Some(call.begin.plus(call.latency.sample("snapshot")));
     let mut fails = false;
     for fault in call.faults {
-        match fault {
-            Fault::FailSnapshot { after_ms } => {
-                until = Some(call.begin.plus(*after_ms));
-                fails = true;
-            }
-            Fault::StuckSnapshot { for_ms } => until = for_ms.map(|ms| call.begin.plus(ms)),
-            _ => {}
+        if let Fault::FailSnapshot { after_ms } = fault {
+            until = Some(call.begin.plus(*after_ms));
+            fails = true;
         }
     }
     let id = call.ids.issue("snap");

@@ -9,7 +9,7 @@ pub(crate) fn delete_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     let id = p.required("SnapshotId", "SnapshotId")?;
     let dry_run = call.wants_dry_run()?;
     p.finish()?;
-    call.check_snapshot_id(id)?;
+    Call::check_snapshot_id(id)?;
     let s = call
         .realm
         .snapshots()

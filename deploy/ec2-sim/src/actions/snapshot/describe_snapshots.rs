@@ -1,7 +1,7 @@
 //! DescribeSnapshots.
 
 use crate::actions::Call;
-use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::actions::describe_page::{next_token, page, select};
 use crate::actions::render;
 use crate::state::resources::snapshot::Snapshot;
 use crate::wire::api_error::{ApiError, ApiResult};
@@ -35,10 +35,7 @@ pub(crate) fn describe_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
     let page = page(call, ("snapshotIdsSet", !ids.is_empty()), (5, 1000))?;
     p.finish()?;
     for id in &ids {
-        call.check_snapshot_id(id)?;
-    }
-    if empty_page(call) {
-        return Ok(empty(call, "snapshotSet", &page));
+        Call::check_snapshot_id(id)?;
     }
     let realm = &*call.realm;
     // All simulated snapshots belong to this account, so a query for another owner finds none.

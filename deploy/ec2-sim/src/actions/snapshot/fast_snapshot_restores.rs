@@ -2,7 +2,7 @@
 //! and lists failures in the body.
 
 use crate::actions::Call;
-use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::actions::describe_page::{next_token, page, select};
 use crate::faults::kind::Fault;
 use crate::state::realm::usage;
 use crate::state::resources::fast_restore::FastRestore;
@@ -96,7 +96,7 @@ fn parse(call: &Call<'_>) -> ApiResult<(Vec<String>, Vec<String>)> {
     let dry_run = call.wants_dry_run()?;
     p.finish()?;
     for id in &snapshots {
-        call.check_snapshot_id(id)?;
+        Call::check_snapshot_id(id)?;
     }
     if snapshots.is_empty() {
         return Err(ApiError::missing("SourceSnapshotId"));
@@ -186,9 +186,6 @@ pub(crate) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
     )?;
     let page = page(call, ("", false), (0, 200))?;
     p.finish()?;
-    if empty_page(call) {
-        return Ok(empty(call, "fastSnapshotRestoreSet", &page));
-    }
     let found = select(
         call.realm.fast_restores(),
         None,

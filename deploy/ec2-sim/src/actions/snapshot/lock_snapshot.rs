@@ -2,7 +2,7 @@
 
 use super::describe_snapshots::by_ids;
 use crate::actions::Call;
-use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::actions::describe_page::{next_token, page, select};
 use crate::actions::render;
 use crate::state::resources::snapshot::{Lock, Snapshot};
 use crate::time::{DAY_MS, Millis};
@@ -20,7 +20,7 @@ pub(crate) fn lock_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     let expiration = p.text("ExpirationDate");
     let dry_run = call.wants_dry_run()?;
     p.finish()?;
-    call.check_snapshot_id(id)?;
+    Call::check_snapshot_id(id)?;
     let compliance = match mode {
         "compliance" => true,
         "governance" => false,
@@ -103,10 +103,7 @@ pub(crate) fn describe_locked_snapshots(call: &mut Call<'_>) -> ApiResult<String
     let page = page(call, ("snapshotIdsSet", !ids.is_empty()), (5, 1000))?;
     p.finish()?;
     for id in &ids {
-        call.check_snapshot_id(id)?;
-    }
-    if empty_page(call) {
-        return Ok(empty(call, "snapshotSet", &page));
+        Call::check_snapshot_id(id)?;
     }
     let candidates = match ids.is_empty() {
         true => None,

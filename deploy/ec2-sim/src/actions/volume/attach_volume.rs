@@ -21,8 +21,8 @@ pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let card = p.number("EbsCardIndex")?.unwrap_or(0);
     let dry_run = call.wants_dry_run()?;
     p.finish()?;
-    call.check_volume_id(volume)?;
-    call.check_instance_id(instance)?;
+    Call::check_volume_id(volume)?;
+    Call::check_instance_id(instance)?;
     call.permit(|c| vec![c.existing(volume), c.existing(instance)])?;
     if dry_run {
         return Err(ApiError::dry_run());
@@ -97,7 +97,7 @@ fn attachment(call: &mut Call<'_>, instance: &str, device: &str) -> Attachment {
     let mut mapped = None;
     for fault in call.faults {
         match fault {
-            Fault::StuckAttach { for_ms, .. } => until = for_ms.map(|ms| call.begin.plus(ms)),
+            Fault::StuckAttach { for_ms } => until = for_ms.map(|ms| call.begin.plus(ms)),
             Fault::SkewAttach { ms } => {
                 mapped = until;
                 until = until.map(|u| u.plus(*ms));
@@ -107,10 +107,6 @@ fn attachment(call: &mut Call<'_>, instance: &str, device: &str) -> Attachment {
     }
     let mut a = Attachment::new(instance, device, call.now, until);
     a.phase = Phase::Attaching { until, mapped };
-    a.device_late_ms = call.faults.iter().find_map(|f| match f {
-        Fault::LateDevice { for_ms } => Some(for_ms.unwrap_or(u64::MAX)),
-        _ => None,
-    });
     a
 }
 
@@ -206,21 +202,12 @@ fn check_device(call: &Call<'_>, instance: &str, device: &str) -> ApiResult<()> 
 }
 
 fn check_limit(call: &Call<'_>, instance: &str) -> ApiResult<()> {
-    let over = call.faults.iter().any(|f| {
-        matches!(
-            f,
-            Fault::StuckAttach {
-                over_limit: true,
-                ..
-            }
-        )
-    });
     let Some(i) = call.realm.instances().get(instance) else {
         return Ok(());
     };
     let limit = instance_type::attachment_limit(&i.instance_type, i.enis);
     let have = call.realm.volumes_of(instance).count();
-    if !over && have >= usize::try_from(limit).unwrap_or(usize::MAX) {
+    if have >= usize::try_from(limit).unwrap_or(usize::MAX) {
         return Err(ApiError::client(
             "AttachmentLimitExceeded",
             format!(

@@ -29,7 +29,7 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     let tags = tags::specified(p, "volume")?;
     let dry_run = call.wants_dry_run()?;
     p.finish()?;
-    call.check_volume_id(source)?;
+    Call::check_volume_id(source)?;
     let kind = volume_type::find(kind)?;
     let from = call
         .realm
@@ -67,10 +67,7 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     if let Some(token) = token {
         check_token(token)?;
         let spent = call.realm.token(token);
-        let retention = call.rules.token_retention_ms;
-        if let Verdict::Replay(id) =
-            client_token::judge(token, spent, &fingerprint, call.now, retention)?
-        {
+        if let Verdict::Replay(id) = client_token::judge(token, spent, &fingerprint, call.now)? {
             let v = call
                 .realm
                 .volumes()

@@ -49,10 +49,7 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     if let Some(token) = &asked.token {
         check_token(token)?;
         let spent = call.realm.token(token);
-        let retention = call.rules.token_retention_ms;
-        if let Verdict::Replay(id) =
-            client_token::judge(token, spent, &fingerprint, call.now, retention)?
-        {
+        if let Verdict::Replay(id) = client_token::judge(token, spent, &fingerprint, call.now)? {
             return match call.realm.volumes().get(id) {
                 Some(v) => Ok(answer(call, v)),
                 // The volume failed after the request was accepted and is gone; its token stays
@@ -200,7 +197,7 @@ fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
     let zone = call.zone(zone_name, zone_id)?;
     let kind = volume_type::find(kind)?;
     if let Some(id) = &snapshot {
-        call.check_snapshot_id(id)?;
+        Call::check_snapshot_id(id)?;
     }
     let from = snapshot
         .as_ref()

@@ -1,6 +1,7 @@
 //! DeleteVolume.
 
 use crate::actions::Call;
+use crate::state::ids::well_formed;
 use crate::state::resources::volume::Life;
 use crate::wire::api_error::{ApiError, ApiResult};
 
@@ -17,7 +18,7 @@ pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
             "The request must include the VolumeId parameter. Add the required parameter and retry the request.",
         ));
     };
-    if !call.id_ok(id, "vol") {
+    if !well_formed(id, "vol") {
         return Err(ApiError::value(format!(
             "The volume ID '{id}' is malformed"
         )));

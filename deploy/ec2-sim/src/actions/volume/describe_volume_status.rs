@@ -2,7 +2,8 @@
 
 use super::describe_volumes::by_ids;
 use crate::actions::Call;
-use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::actions::describe_page::{next_token, page, select};
+use crate::state::ids::well_formed;
 use crate::state::resources::volume::{Life, Volume};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
@@ -25,15 +26,12 @@ pub(crate) fn describe_volume_status(call: &mut Call<'_>) -> ApiResult<String> {
     let page = page(call, ("volumeIdsSet", !ids.is_empty()), (5, 1000))?;
     p.finish()?;
     for id in &ids {
-        if !call.id_ok(id, "vol") {
+        if !well_formed(id, "vol") {
             return Err(ApiError::client(
                 "InvalidVolumeID.Malformed",
                 format!("Invalid id: \"{id}\" (expecting \"vol-...\")"),
             ));
         }
-    }
-    if empty_page(call) {
-        return Ok(empty(call, "volumeStatusSet", &page));
     }
     let candidates = match ids.is_empty() {
         true => None,

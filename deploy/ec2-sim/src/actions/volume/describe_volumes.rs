@@ -1,8 +1,9 @@
 //! DescribeVolumes.
 
 use crate::actions::Call;
-use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::actions::describe_page::{next_token, page, select};
 use crate::actions::render::{self, View};
+use crate::state::ids::well_formed;
 use crate::state::resources::volume::{Origin, Volume};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
@@ -43,14 +44,11 @@ pub(crate) fn describe_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     let page = page(call, ("volumeIdsSet", !ids.is_empty()), (5, 500))?;
     p.finish()?;
     for id in &ids {
-        if !call.id_ok(id, "vol") {
+        if !well_formed(id, "vol") {
             return Err(ApiError::value(format!(
                 "Value ({id}) for parameter volumes is invalid. Expected: 'vol-...'."
             )));
         }
-    }
-    if empty_page(call) {
-        return Ok(empty(call, "volumeSet", &page));
     }
     let realm = &*call.realm;
     let candidates = if ids.is_empty() {

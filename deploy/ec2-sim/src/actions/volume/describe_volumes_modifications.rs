@@ -1,8 +1,9 @@
 //! DescribeVolumesModifications: the latest modification of each volume.
 
 use crate::actions::Call;
-use crate::actions::describe_page::{empty, empty_page, next_token, page, select};
+use crate::actions::describe_page::{next_token, page, select};
 use crate::actions::render;
+use crate::state::ids::well_formed;
 use crate::state::resources::modification::Modification;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
@@ -34,15 +35,12 @@ pub(crate) fn describe_volumes_modifications(call: &mut Call<'_>) -> ApiResult<S
     let page = page(call, ("volumeIdsSet", !ids.is_empty()), (1, 500))?;
     p.finish()?;
     for id in &ids {
-        if !call.id_ok(id, "vol") {
+        if !well_formed(id, "vol") {
             return Err(ApiError::client(
                 "InvalidVolumeID.Malformed",
                 format!("Value ( {id} ) for parameter VOLUME is invalid. "),
             ));
         }
-    }
-    if empty_page(call) {
-        return Ok(empty(call, "volumeModificationSet", &page));
     }
     let volumes = call.realm.volumes();
     let mut candidates = None;

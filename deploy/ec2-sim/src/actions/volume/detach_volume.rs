@@ -17,9 +17,9 @@ pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let force = p.boolean("Force")?.unwrap_or(false);
     let dry_run = call.wants_dry_run()?;
     p.finish()?;
-    call.check_volume_id(volume)?;
+    Call::check_volume_id(volume)?;
     if let Some(i) = instance {
-        call.check_instance_id(i)?;
+        Call::check_instance_id(i)?;
     }
     call.permit(|c| {
         let from = instance.or_else(|| {

@@ -3,6 +3,7 @@
 use crate::actions::render;
 use crate::actions::{Call, quota_check};
 use crate::faults::kind::Fault;
+use crate::state::ids::well_formed;
 use crate::state::resources::modification::{Modification, Shape, State};
 use crate::state::resources::volume::{Life, Volume};
 use crate::state::resources::volume_type::{self, Wanted};
@@ -37,7 +38,7 @@ pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
         multi_attach: p.boolean("MultiAttachEnabled")?,
     };
     p.finish()?;
-    if !call.id_ok(id, "vol") {
+    if !well_formed(id, "vol") {
         return Err(ApiError::client(
             "InvalidVolumeID.Malformed",
             format!("Value ( {id} ) for parameter VOLUME is invalid. "),
@@ -62,7 +63,6 @@ pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
     check_state(v)?;
     let target = target(v, &change)?;
     check_rate(call, v)?;
-    quota_check::modification(call, &target)?;
     quota_check::reshape(call, v, &target)?;
     let modification = begin(call, id, target);
     let mut x = Xml::new();
@@ -197,18 +197,11 @@ fn begin(call: &mut Call<'_>, id: &str, target: Shape) -> Modification {
         None => target.clone(),
     };
     let mut optimizing_at = call.begin.plus(call.latency.sample("modify"));
-    let (mut fails, mut late_ms) = (false, 0);
+    let mut fails = false;
     for fault in call.faults {
-        match fault {
-            Fault::FailModify { after_ms } => {
-                optimizing_at = call.begin.plus(*after_ms);
-                fails = true;
-            }
-            Fault::StuckModify { for_ms } => {
-                optimizing_at = call.begin.plus(for_ms.unwrap_or(u64::MAX));
-            }
-            Fault::LateResize { ms } => late_ms = *ms,
-            _ => {}
+        if let Fault::FailModify { after_ms } = fault {
+            optimizing_at = call.begin.plus(*after_ms);
+            fails = true;
         }
     }
     let rest = call.latency.sample("modify_complete")
@@ -221,8 +214,6 @@ fn begin(call: &mut Call<'_>, id: &str, target: Shape) -> Modification {
         completed_at: optimizing_at.plus(rest),
         fails,
         state: State::Modifying,
-        reshape_at: optimizing_at.plus(late_ms),
-        reshaped: false,
     }
 }
 
@@ -239,7 +230,7 @@ mod tests {
             iops,
             throughput,
             volume_type: kind.to_owned(),
-            multi_attach: false,
+            ..Shape::gp3(size)
         };
         v
     }

@@ -19,8 +19,6 @@ enum Measure {
     Iops(String),
     /// The GiB of volumes of a type in a zone.
     Room(String, String),
-    /// The GiB of volumes under modification to a type.
-    Modified(String),
     /// The modifications of a volume in 24 hours.
     Modifications(String),
     /// The MiB per second of initialization at requested rates.
@@ -43,7 +41,6 @@ impl fmt::Display for Measure {
             Self::Storage(kind) => write!(f, "GiB of {kind}"),
             Self::Iops(kind) => write!(f, "IOPS of {kind}"),
             Self::Room(zone, kind) => write!(f, "GiB of {kind} in {zone}"),
-            Self::Modified(kind) => write!(f, "GiB under modification to {kind}"),
             Self::Modifications(id) => write!(f, "modifications of {id} in 24 hours"),
             Self::Initialization => f.write_str("MiB/s of initialization"),
             Self::Copies => f.write_str("copies under way"),
@@ -72,10 +69,6 @@ impl Measure {
                 let most = of.map(|c| c.gib).min()?;
                 (usage::storage_gib(realm, kind, Some(zone), None), most)
             }
-            Self::Modified(kind) => (
-                usage::modification_gib(realm, kind),
-                gib(*quotas.modification_tib.get(kind)?),
-            ),
             Self::Modifications(id) => {
                 let recent = |t: &&Millis| now.since(**t) < DAY_MS;
                 let modified = &realm.volumes().get(id)?.modified;
@@ -134,7 +127,6 @@ fn concerned(realm: &Realm, quotas: &Quotas, key: &Key, now: Millis) -> Vec<Meas
             for kind in std::iter::once(&v.shape.volume_type).chain(coming) {
                 all.push(Measure::Storage(kind.clone()));
                 all.push(Measure::Iops(kind.clone()));
-                all.push(Measure::Modified(kind.clone()));
                 all.push(Measure::Room(v.zone.clone(), kind.clone()));
             }
             if !v.modified.is_empty() {
@@ -163,7 +155,6 @@ fn concerned(realm: &Realm, quotas: &Quotas, key: &Key, now: Millis) -> Vec<Meas
     all.retain(|measure| match measure {
         Measure::Storage(kind) => quotas.storage_tib.contains_key(kind),
         Measure::Iops(kind) => quotas.iops.contains_key(kind),
-        Measure::Modified(kind) => quotas.modification_tib.contains_key(kind),
         Measure::Pending => quotas.pending_snapshots.is_some(),
         Measure::Room(zone, _) => quotas.capacity.iter().any(|c| c.zone == *zone),
         _ => true,
@@ -174,27 +165,26 @@ fn concerned(realm: &Realm, quotas: &Quotas, key: &Key, now: Millis) -> Vec<Meas
 /// The amounts that exceeded a limit when the limit was set. The excess is a violation only if it
 /// grows.
 #[derive(Debug, Default)]
-pub(super) struct QuotaExcess(BTreeMap<(String, Measure), u64>);
+pub(super) struct QuotaExcess(BTreeMap<Measure, u64>);
 
 impl QuotaExcess {
     /// Sets new limits.
-    pub(super) fn begin(&mut self, realms: &[Realm], quotas: &Quotas, now: Millis) {
+    pub(super) fn begin(&mut self, realm: &Realm, quotas: &Quotas, now: Millis) {
         self.0.clear();
-        for realm in realms {
-            let keys = realm
-                .volumes()
-                .keys()
-                .map(|id| Key::Volume(id.clone()))
-                .chain(realm.snapshots().keys().map(|id| Key::Snapshot(id.clone())))
-                .chain(std::iter::once(Key::FastRestore(String::new())));
-            let mut seen = BTreeSet::new();
-            for measure in keys.flat_map(|key| concerned(realm, quotas, &key, now)) {
-                if seen.insert(measure.clone())
-                    && let Some((used, most)) = measure.taken(realm, quotas, now)
-                    && used > most
-                {
-                    self.0.insert((realm.name(), measure), used);
-                }
+        let keys = realm
+            .volumes()
+            .keys()
+            .map(|id| Key::Volume(id.clone()))
+            .chain(realm.snapshots().keys().map(|id| Key::Snapshot(id.clone())))
+            .chain(std::iter::once(Key::FastRestore(String::new())));
+        let concerned: BTreeSet<_> = keys
+            .flat_map(|key| concerned(realm, quotas, &key, now))
+            .collect();
+        for measure in concerned {
+            if let Some((used, most)) = measure.taken(realm, quotas, now)
+                && used > most
+            {
+                self.0.insert(measure, used);
             }
         }
     }
@@ -212,15 +202,14 @@ impl QuotaExcess {
             let Some((used, most)) = measure.taken(realm, quotas, now) else {
                 continue;
             };
-            let key = (realm.name(), measure);
             if used <= most {
-                self.0.remove(&key);
+                self.0.remove(&measure);
                 continue;
             }
-            match self.0.get_mut(&key) {
+            match self.0.get_mut(&measure) {
                 // An excess that has shrunk must not grow again.
                 Some(before) if used <= *before => *before = used,
-                _ => found.push(format!("{used} {}, the limit is {most}", key.1)),
+                _ => found.push(format!("{used} {measure}, the limit is {most}")),
             }
         }
         found
@@ -255,8 +244,6 @@ mod tests {
             completed_at: Millis(9),
             fails: false,
             state: State::Modifying,
-            reshape_at: Millis(9),
-            reshaped: false,
         });
     }
 
@@ -272,7 +259,7 @@ mod tests {
     #[test]
     fn exceeded_limits_are_reported_unless_preexisting() {
         type Change = fn(&mut Volume);
-        let rows: [(serde_json::Value, Change, &str); 9] = [
+        let rows: [(serde_json::Value, Change, &str); 8] = [
             (
                 json!({"storage_tib": {"gp3": 0.001}}),
                 |_| {},
@@ -292,11 +279,6 @@ mod tests {
                 json!({"storage_tib": {"io2": 0.01}}),
                 |v| under_way(v, "io2"),
                 "18 GiB of io2, the limit is 10",
-            ),
-            (
-                json!({"modification_tib": {"gp3": 0.01}}),
-                |v| under_way(v, "gp3"),
-                "18 GiB under modification to gp3, the limit is 10",
             ),
             (
                 json!({"modifications_per_day": 1}),
@@ -331,7 +313,7 @@ mod tests {
             let found = limits.exceeded(&realm, &quotas, &key, Millis(1));
             assert_eq!(found.first().map_or("", String::as_str), wanted);
             // An excess from before the limit may stay but must not grow.
-            limits.begin(std::slice::from_ref(&realm), &quotas, Millis(1));
+            limits.begin(&realm, &quotas, Millis(1));
             assert_eq!(limits.exceeded(&realm, &quotas, &key, Millis(1)), [""; 0]);
             realm.put_volume(volume(2, change));
             let key = Key::Volume("vol-00000002".to_owned());

@@ -13,7 +13,7 @@ fn shapes(v: &Volume) -> impl Iterator<Item = &Shape> {
     let coming = v
         .modification
         .as_ref()
-        .filter(|m| !m.reshaped && m.state != State::Failed)
+        .filter(|m| m.state == State::Modifying)
         .map(|m| &m.target);
     std::iter::once(&v.shape).chain(coming)
 }
@@ -61,19 +61,6 @@ pub(crate) fn iops(realm: &Realm, kind: &str, without: Option<&str>) -> u64 {
     counted(realm)
         .filter(|v| without != Some(v.id.as_str()))
         .map(|v| claim(v, kind, operations))
-        .sum()
-}
-
-/// Returns the GiB of volumes under modification to a type.
-pub(crate) fn modification_gib(realm: &Realm, kind: &str) -> u64 {
-    realm
-        .volumes()
-        .values()
-        .filter_map(|v| v.modification.as_ref())
-        .filter(|m| {
-            matches!(m.state, State::Modifying | State::Optimizing) && m.target.volume_type == kind
-        })
-        .map(|m| gib(&m.target))
         .sum()
 }
 

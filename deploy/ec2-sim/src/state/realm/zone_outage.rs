@@ -21,8 +21,8 @@ impl Realm {
     ///
     /// EC2's API reference says about DescribeInstances that calls without instance ids, or with
     /// ids of the affected zone, may fail, and that calls with only ids of other zones work. In the
-    /// simulator the former always fail, and so do the corresponding calls for volumes
-    /// ([`super::Reads`]). Status and wording unverified.
+    /// simulator the former always fail, and so do the corresponding calls for volumes. Status and
+    /// wording unverified.
     pub(crate) fn check_zones(&self, action: &str, params: &Params) -> ApiResult<()> {
         let down: Vec<_> = self
             .zones
@@ -41,15 +41,12 @@ impl Realm {
                     | "DescribeVolumes"
                     | "DescribeVolumeStatus"
                     | "DescribeVolumesModifications"
-            ) && match self.reads.outage_by_id {
-                true => {
-                    let mut ids = params
-                        .pairs()
-                        .filter(|(k, _)| k.starts_with("InstanceId.") || k.starts_with("VolumeId."))
-                        .peekable();
-                    ids.peek().is_none() || ids.any(|(_, id)| self.zone_of(id).is_some_and(is_down))
-                }
-                false => crate::wire::query::unfiltered(params),
+            ) && {
+                let mut ids = params
+                    .pairs()
+                    .filter(|(k, _)| k.starts_with("InstanceId.") || k.starts_with("VolumeId."))
+                    .peekable();
+                ids.peek().is_none() || ids.any(|(_, id)| self.zone_of(id).is_some_and(is_down))
             }
         } else {
             params.pairs().any(|(_, v)| match self.zone_of(v) {

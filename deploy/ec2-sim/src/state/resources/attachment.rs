@@ -49,8 +49,6 @@ pub struct Attachment {
     pub card: u32,
     /// When the device appears, if it has not appeared yet.
     pub appears: Option<Millis>,
-    /// How long after `attached` the device appears, if a fault delays it, in milliseconds.
-    pub device_late_ms: Option<u64>,
 }
 
 /// The result of a due transition of an attachment.
@@ -83,7 +81,6 @@ impl Attachment {
             delete_on_termination: false,
             card: 0,
             appears: None,
-            device_late_ms: None,
         }
     }
 

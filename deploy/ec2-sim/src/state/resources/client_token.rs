@@ -30,6 +30,9 @@ pub(crate) enum Verdict<'a> {
 /// The maximum length of a token, in characters.
 pub(crate) const MAX_LENGTH: usize = 64;
 
+/// How long a token is remembered, in milliseconds.
+const RETENTION_MS: u64 = 12 * 3600 * 1000;
+
 /// Checks a request's token.
 ///
 /// # Errors
@@ -39,9 +42,8 @@ pub(crate) fn judge<'a>(
     spent: Option<&'a TokenUse>,
     fingerprint: &str,
     now: Millis,
-    retention_ms: u64,
 ) -> ApiResult<Verdict<'a>> {
-    let Some(spent) = spent.filter(|s| now.since(s.at) < retention_ms) else {
+    let Some(spent) = spent.filter(|s| now.since(s.at) < RETENTION_MS) else {
         return Ok(Verdict::Fresh);
     };
     if spent.deleted {
@@ -75,26 +77,26 @@ mod tests {
             at: Millis(0),
             deleted: false,
         };
-        assert_eq!(judge("t", None, "a", Millis(1), 100), Ok(Verdict::Fresh));
+        assert_eq!(judge("t", None, "a", Millis(1)), Ok(Verdict::Fresh));
         assert_eq!(
-            judge("t", Some(&spent), "a", Millis(1), 100),
+            judge("t", Some(&spent), "a", Millis(1)),
             Ok(Verdict::Replay("vol-1"))
         );
         assert!(
-            judge("t", Some(&spent), "b", Millis(1), 100)
+            judge("t", Some(&spent), "b", Millis(1))
                 .expect_err("other")
                 .message
                 .starts_with("Parameters on this")
         );
         spent.deleted = true;
         assert!(
-            judge("t", Some(&spent), "a", Millis(1), 100)
+            judge("t", Some(&spent), "a", Millis(1))
                 .expect_err("burnt")
                 .message
                 .contains("'vol-1' which has already been deleted")
         );
         assert_eq!(
-            judge("t", Some(&spent), "a", Millis(100), 100),
+            judge("t", Some(&spent), "a", Millis(43_200_000)),
             Ok(Verdict::Fresh)
         );
     }

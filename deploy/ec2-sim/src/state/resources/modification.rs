@@ -18,6 +18,19 @@ pub struct Shape {
     pub multi_attach: bool,
 }
 
+impl Shape {
+    /// Returns a gp3 volume of `size` GiB with the performance that EC2 gives without a request.
+    pub fn gp3(size: u32) -> Self {
+        Self {
+            size,
+            iops: Some(3_000),
+            throughput: Some(125),
+            volume_type: "gp3".to_owned(),
+            multi_attach: false,
+        }
+    }
+}
+
 /// The state of a modification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -49,10 +62,6 @@ pub struct Modification {
     pub fails: bool,
     /// The state of the modification.
     pub state: State,
-    /// When the volume gets its new shape: with `optimizing`, or later.
-    pub reshape_at: Millis,
-    /// Whether the volume has its new shape.
-    pub reshaped: bool,
 }
 
 impl Modification {
@@ -80,11 +89,6 @@ impl Modification {
 
     /// Returns when the next transition is due.
     pub fn due(&self) -> Option<Millis> {
-        let reshape = self.awaits_shape().then_some(self.reshape_at);
-        self.next().into_iter().chain(reshape).min()
-    }
-
-    fn next(&self) -> Option<Millis> {
         match self.state {
             State::Modifying => Some(self.optimizing_at),
             State::Optimizing => Some(self.completed_at),
@@ -92,20 +96,9 @@ impl Modification {
         }
     }
 
-    fn awaits_shape(&self) -> bool {
-        !self.reshaped && matches!(self.state, State::Optimizing | State::Completed)
-    }
-
-    /// Returns whether the volume gets its new shape now, and records that it has.
-    pub fn reshape(&mut self, now: Millis) -> bool {
-        let reshape = self.awaits_shape() && self.reshape_at <= now;
-        self.reshaped |= reshape;
-        reshape
-    }
-
     /// Performs the transition that is due. Returns the new state, if there was a transition.
     pub fn advance(&mut self, now: Millis) -> Option<State> {
-        if self.next().is_none_or(|d| d > now) {
+        if self.due().is_none_or(|d| d > now) {
             return None;
         }
         self.state = match self.state {
@@ -122,23 +115,14 @@ mod tests {
     use super::*;
 
     fn fresh(fails: bool) -> Modification {
-        let shape = |size| Shape {
-            size,
-            iops: Some(3000),
-            throughput: Some(125),
-            volume_type: "gp3".to_owned(),
-            multi_attach: false,
-        };
         Modification {
-            original: shape(1),
-            target: shape(2),
+            original: Shape::gp3(1),
+            target: Shape::gp3(2),
             started: Millis(0),
             optimizing_at: Millis(10),
             completed_at: Millis(110),
             fails,
             state: State::Modifying,
-            reshape_at: Millis(10),
-            reshaped: false,
         }
     }
 
@@ -150,7 +134,6 @@ mod tests {
         assert_eq!(m.progress(Millis(60)), 50);
         assert_eq!(m.progress(Millis(1000)), 99);
         assert_eq!(m.advance(Millis(110)), Some(State::Completed));
-        assert!(m.reshape(Millis(110)) && !m.reshape(Millis(110)));
         assert_eq!((m.progress(Millis(110)), m.due()), (100, None));
     }
 

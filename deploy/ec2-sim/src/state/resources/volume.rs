@@ -2,7 +2,7 @@
 //! creation failed and the volume is kept.
 
 use super::attachment::{Attachment, AttachmentEvent};
-use super::modification::{Modification, Shape};
+use super::modification::{Modification, Shape, State};
 use super::tags::Tags;
 use super::volume_checks::Checks;
 use crate::time::Millis;
@@ -138,13 +138,7 @@ impl Volume {
     pub fn plain(id: String, size: u32, zone: &str, now: Millis) -> Self {
         Self {
             id,
-            shape: Shape {
-                size,
-                iops: Some(3_000),
-                throughput: Some(125),
-                volume_type: "gp3".to_owned(),
-                multi_attach: false,
-            },
+            shape: Shape::gp3(size),
             zone: zone.to_owned(),
             origin: Origin::Blank,
             encrypted: false,
@@ -237,12 +231,11 @@ impl Volume {
             Life::Deleting { until } if until <= now => events.push(Event::Gone),
             _ => {}
         }
-        if let Some(m) = &mut self.modification {
-            m.advance(now);
-            if m.reshape(now) {
-                self.shape = m.target.clone();
-                events.push(Event::Reshaped);
-            }
+        if let Some(m) = &mut self.modification
+            && m.advance(now) == Some(State::Optimizing)
+        {
+            self.shape = m.target.clone();
+            events.push(Event::Reshaped);
         }
         for a in &mut self.attachments {
             match a.advance(now) {
@@ -262,18 +255,11 @@ impl Volume {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::state::resources::modification::State as ModificationState;
 
     pub(crate) fn fresh(outcome: Outcome) -> Volume {
         Volume {
             id: "vol-0123456789abcdef0".to_owned(),
-            shape: Shape {
-                size: 1,
-                iops: Some(3000),
-                throughput: Some(125),
-                volume_type: "gp3".to_owned(),
-                multi_attach: false,
-            },
+            shape: Shape::gp3(1),
             zone: "us-east-1a".to_owned(),
             origin: Origin::Blank,
             encrypted: false,
@@ -355,9 +341,7 @@ pub(crate) mod tests {
             optimizing_at: Millis(20),
             completed_at: Millis(30),
             fails: false,
-            state: ModificationState::Modifying,
-            reshape_at: Millis(20),
-            reshaped: false,
+            state: State::Modifying,
         });
         v.advance(Millis(19));
         assert_eq!(v.shape.size, 1);
