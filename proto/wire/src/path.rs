@@ -132,16 +132,6 @@ impl<'a> RelativePath<'a> {
     pub fn components(self) -> impl DoubleEndedIterator<Item = &'a str> + Clone {
         self.0.split('/')
     }
-
-    /// Returns the directory that holds the last component (`None`: the root) and the last
-    /// component.
-    #[must_use]
-    pub fn parent_and_name(self) -> (Option<RelativePath<'a>>, &'a str) {
-        match self.0.rsplit_once('/') {
-            Some((parent, name)) => (Some(RelativePath(parent)), name),
-            None => (None, self.0),
-        }
-    }
 }
 
 impl fmt::Display for RelativePath<'_> {
@@ -223,17 +213,6 @@ mod tests {
         assert_eq!(
             relative.components().collect::<Vec<_>>(),
             ["pods", "u", "mount"]
-        );
-        let (parent, name) = relative.parent_and_name();
-        assert_eq!((parent.unwrap().as_str(), name), ("pods/u", "mount"));
-        assert_eq!(
-            parent
-                .unwrap()
-                .parent_and_name()
-                .0
-                .unwrap()
-                .parent_and_name(),
-            (None, "pods")
         );
         assert!(beside.strip_root(&root).is_none());
         assert!(root.strip_root(&root).is_none());
