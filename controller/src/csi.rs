@@ -5,4 +5,5 @@ mod node_local;
 mod publish_context;
 pub mod rpc;
 pub mod service;
+mod validated;
 mod volume_health;

@@ -374,29 +374,5 @@ fn range(wire: Option<&csi::CapacityRange>) -> Result<CapacityRange, Failure> {
     wire.map_or_else(|| Ok(CapacityRange::default()), CapacityRange::parse)
 }
 
-/// Returns the response of ValidateVolumeCapabilities that confirms the request's values unchanged.
-pub(crate) fn confirmed(
-    wire: csi::ValidateVolumeCapabilitiesRequest,
-) -> csi::ValidateVolumeCapabilitiesResponse {
-    use csi::validate_volume_capabilities_response::Confirmed;
-    csi::ValidateVolumeCapabilitiesResponse {
-        confirmed: Some(Confirmed {
-            volume_context: wire.volume_context,
-            volume_capabilities: wire.volume_capabilities,
-            parameters: wire.parameters,
-            mutable_parameters: wire.mutable_parameters,
-        }),
-        message: String::new(),
-    }
-}
-
-/// Returns the response of ValidateVolumeCapabilities that gives the reason of a refusal.
-pub(crate) fn not_confirmed(message: String) -> csi::ValidateVolumeCapabilitiesResponse {
-    csi::ValidateVolumeCapabilitiesResponse {
-        confirmed: None,
-        message,
-    }
-}
-
 #[cfg(test)]
 mod tests;

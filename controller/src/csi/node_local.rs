@@ -9,10 +9,11 @@ use ebs_csi_proto::{Capability, Condition, Failure, csi};
 use ebs_csi_wire::InstanceId;
 
 use crate::csi::publish_context::{DEVICE_PATH, VOLUME_ID};
+use crate::csi::validated;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{AttachmentState, Ec2, Instance};
 use crate::request::node_local_handle::PREFIX;
-use crate::request::{confirmed, not_confirmed, present};
+use crate::request::present;
 
 /// Checks a capability. Each node has a volume of its own, so many nodes may write, whatever the
 /// access type.
@@ -45,12 +46,12 @@ pub(crate) fn validate(
         match check_capability(capability) {
             Ok(()) => {}
             Err(failure) if failure.condition() == Condition::Unsupported => {
-                return Ok(not_confirmed(failure.text().to_owned()));
+                return Ok(validated::response(wire, Some(failure.text().to_owned())));
             }
             Err(failure) => return Err(failure),
         }
     }
-    Ok(confirmed(wire))
+    Ok(validated::response(wire, None))
 }
 
 /// Answers ControllerPublishVolume for such a handle: looks up the volume, attaches nothing,

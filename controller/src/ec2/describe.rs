@@ -6,6 +6,8 @@ pub(super) mod page;
 mod poller;
 pub(super) mod poller_set;
 mod resource_zones;
+mod snapshots;
+mod statuses;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -33,6 +35,8 @@ use page::{SdkPage, all_pages, filter, literal, read_all};
 use poller::Source;
 
 pub(super) use modifications::Modifications;
+pub(super) use snapshots::{Snapshots, SnapshotsByName, snapshot_page};
+pub(super) use statuses::{InstanceStatuses, Statuses};
 
 /// The tag by which a volume is found again, as the Go driver writes it.
 pub(super) const VOLUME_NAME_TAG: &str = "CSIVolumeName";
@@ -250,155 +254,6 @@ impl Source for Instances {
             read_all(action, instances, Instance::read)
         };
         Ok(by_ids((core, by_id), action, keys, deadline, ask).await)
-    }
-}
-
-/// Reads one page of snapshots.
-pub(super) async fn snapshot_page(
-    core: &Core,
-    request: aws_sdk_ec2::operation::describe_snapshots::builders::DescribeSnapshotsFluentBuilder,
-    deadline: Instant,
-    tries: Tries,
-) -> Result<SdkPage<Snapshot>, Ec2Error> {
-    let action = Action::DescribeSnapshots;
-    core.call(action, deadline, tries, || {
-        let request = request.clone();
-        async move {
-            let output = request
-                .send()
-                .await
-                .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-            let entries = read_all(action, output.snapshots(), Snapshot::read)?;
-            Ok((entries, output.next_token().map(str::to_owned)))
-        }
-    })
-    .await
-}
-
-async fn own_snapshots(
-    core: &Core,
-    filters: Vec<Filter>,
-    deadline: Instant,
-) -> Result<Vec<Snapshot>, Ec2Error> {
-    all_pages(Action::DescribeSnapshots, |token| {
-        // Without an owner EC2 would search every public snapshot of the Region.
-        let request = core
-            .client
-            .describe_snapshots()
-            .owner_ids("self")
-            .set_filters(Some(filters.clone()))
-            .max_results(1000)
-            .set_next_token(token);
-        snapshot_page(core, request, deadline, Tries::One)
-    })
-    .await
-}
-
-/// Snapshots by id: those of this account, and those that another account shares with it.
-pub(super) struct Snapshots(pub(super) Arc<Core>, pub(super) ById);
-
-impl Source for Snapshots {
-    type Key = SnapshotId;
-    type Value = Snapshot;
-    const ACTION: Action = Action::DescribeSnapshots;
-
-    async fn fetch(
-        &self,
-        keys: &[SnapshotId],
-        deadline: Instant,
-    ) -> Result<BTreeMap<SnapshotId, LookResult<Snapshot>>, Ec2Error> {
-        let Self(core, by_id) = self;
-        let action = Self::ACTION;
-        let ask = |ids| async move {
-            let request = core.client.describe_snapshots().set_snapshot_ids(Some(ids));
-            let output = request.send().await;
-            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
-            read_all(action, output.snapshots(), Snapshot::read)
-        };
-        Ok(by_ids((core, by_id), action, keys, deadline, ask).await)
-    }
-}
-
-/// This account's snapshots by the name that the CO gave them. Several snapshots may bear one name.
-pub(super) struct SnapshotsByName(pub(super) Arc<Core>);
-
-impl Source for SnapshotsByName {
-    type Key = String;
-    type Value = Vec<Snapshot>;
-    const ACTION: Action = Action::DescribeSnapshots;
-
-    async fn fetch(
-        &self,
-        keys: &[String],
-        deadline: Instant,
-    ) -> Result<BTreeMap<String, LookResult<Vec<Snapshot>>>, Ec2Error> {
-        let values = keys.iter().map(|name| literal(name));
-        let filters = vec![filter(&format!("tag:{SNAPSHOT_NAME_TAG}"), values)];
-        let found = own_snapshots(&self.0, filters, deadline).await?;
-        Ok(by_tag(found, |snapshot| {
-            snapshot.tags.get(SNAPSHOT_NAME_TAG)
-        }))
-    }
-}
-
-/// Volume status by volume.
-#[derive(Clone)]
-pub(super) struct Statuses(pub(super) Arc<Core>, pub(super) ById);
-
-impl Source for Statuses {
-    type Key = VolumeId;
-    type Value = VolumeStatus;
-    const ACTION: Action = Action::DescribeVolumeStatus;
-
-    async fn fetch(
-        &self,
-        keys: &[VolumeId],
-        deadline: Instant,
-    ) -> Result<BTreeMap<VolumeId, LookResult<VolumeStatus>>, Ec2Error> {
-        let Self(core, by_id) = self;
-        let action = Self::ACTION;
-        let ask = |ids| async move {
-            let request = core.client.describe_volume_status();
-            let output = request.set_volume_ids(Some(ids)).send().await;
-            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
-            read_all(action, output.volume_statuses(), VolumeStatus::read)
-        };
-        Ok(by_ids((core, by_id), action, keys, deadline, ask).await)
-    }
-}
-
-/// The most instances that EC2 takes in one DescribeInstanceStatus (EC2 API reference,
-/// `DescribeInstanceStatus`, `InstanceId.N`).
-const MOST_STATUSES: usize = 100;
-
-/// Status checks of running instances.
-#[derive(Clone)]
-pub(super) struct InstanceStatuses(pub(super) Arc<Core>, pub(super) ById);
-
-impl Source for InstanceStatuses {
-    type Key = InstanceId;
-    type Value = InstanceStatus;
-    const ACTION: Action = Action::DescribeInstanceStatus;
-
-    async fn fetch(
-        &self,
-        keys: &[InstanceId],
-        deadline: Instant,
-    ) -> Result<BTreeMap<InstanceId, LookResult<InstanceStatus>>, Ec2Error> {
-        let Self(core, by_id) = self;
-        let action = Self::ACTION;
-        let ask = |ids| async move {
-            let request = core.client.describe_instance_status();
-            let output = request.set_instance_ids(Some(ids)).send().await;
-            let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
-            read_all(action, output.instance_statuses(), InstanceStatus::read)
-        };
-        let mut answers = BTreeMap::new();
-        for some in keys.chunks(MOST_STATUSES) {
-            let answered = by_ids((core, by_id), action, some, deadline, ask).await;
-            answers.extend(answered);
-        }
-        Ok(answers)
     }
 }
 

@@ -8,7 +8,7 @@ use ebs_csi_wire::VolumeId;
 use tonic::{Request, Response};
 
 use super::{Controller, RpcResult};
-use crate::csi::node_local;
+use crate::csi::{node_local, validated};
 use crate::ec2::Volume;
 use crate::ec2::csi_failure::failure;
 use crate::request::topology;
@@ -109,10 +109,7 @@ pub(super) async fn validate(
         }
         Ok(_) => None,
     };
-    Ok(Response::new(match refusal {
-        Some(message) => request::not_confirmed(message),
-        None => request::confirmed(wire),
-    }))
+    Ok(Response::new(validated::response(wire, refusal)))
 }
 
 /// ControllerExpandVolume.

@@ -6,11 +6,11 @@
 //! state from before the question.
 
 mod newest_answer;
+mod source;
 mod waiting;
 mod zone_pollers;
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,15 +18,16 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use crate::ec2::action::Action;
+use crate::ec2::error::Ec2Error;
 use crate::ec2::error::code::Ec2ErrorKind;
-use crate::ec2::error::{Ec2Error, Sent};
 use crate::ec2::model::look_result::LookResult;
 use crate::ec2::pacing::duration_estimate::DurationEstimate;
 use crate::ec2::pacing::poll_budget::{Budget, Pace};
 use crate::ec2::pacing::retry;
 use crate::ec2::sdk::call::Core;
 use newest_answer::{DatedAnswer, NewestAnswer};
+pub(in crate::ec2) use source::Source;
+use source::abandoned;
 use waiting::{Recipients, Waiting, Watcher};
 pub(in crate::ec2) use zone_pollers::ZonePollers;
 
@@ -49,23 +50,6 @@ const TOGETHER: Duration = Duration::from_millis(20);
 /// How many attempts one look makes while failures are transient. A throttled attempt is repeated
 /// without this limit.
 const LOOK_ATTEMPTS: u32 = 4;
-
-/// A Describe API that a poller calls.
-pub(in crate::ec2) trait Source: Send + Sync + 'static {
-    /// The identifier of a resource.
-    type Key: Ord + Clone + Send + Sync + 'static;
-    /// The resource.
-    type Value: Clone + Send + 'static;
-    /// The Describe action.
-    const ACTION: Action;
-
-    /// Asks for all keys, page by page. A key that is missing from a complete answer is absent.
-    fn fetch(
-        &self,
-        keys: &[Self::Key],
-        deadline: Instant,
-    ) -> impl Future<Output = Result<BTreeMap<Self::Key, LookResult<Self::Value>>, Ec2Error>> + Send;
-}
 
 struct State<S: Source> {
     waiting: Waiting<S::Key, S::Value>,
@@ -266,18 +250,6 @@ impl<S: Source> Drop for Watch<'_, S> {
     fn drop(&mut self) {
         self.inner.state().waiting.end(self.number);
     }
-}
-
-/// Returns the answer for a call that panicked, or that the end of the runtime dropped.
-fn abandoned<S: Source>() -> LookResult<S::Value> {
-    LookResult::Unknown(Ec2Error {
-        kind: Ec2ErrorKind::Other,
-        action: S::ACTION,
-        code: None,
-        message: "the call that asked for it ended without an answer".to_owned(),
-        request_id: None,
-        sent: Sent::Answered,
-    })
 }
 
 /// The next step of the poller's task.

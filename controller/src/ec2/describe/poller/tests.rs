@@ -6,6 +6,8 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_http_client::tls::TlsContext;
 
 use super::*;
+use crate::ec2::action::Action;
+use crate::ec2::error::Sent;
 use crate::ec2::sdk::connector::ByScheme;
 use crate::ec2::sdk::settings::Settings;
 

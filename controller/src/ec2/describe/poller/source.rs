@@ -1,0 +1,40 @@
+//! What a poller asks EC2 for.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+
+use tokio::time::Instant;
+
+use crate::ec2::action::Action;
+use crate::ec2::error::code::Ec2ErrorKind;
+use crate::ec2::error::{Ec2Error, Sent};
+use crate::ec2::model::look_result::LookResult;
+
+/// A Describe API that a poller calls.
+pub(in crate::ec2) trait Source: Send + Sync + 'static {
+    /// The identifier of a resource.
+    type Key: Ord + Clone + Send + Sync + 'static;
+    /// The resource.
+    type Value: Clone + Send + 'static;
+    /// The Describe action.
+    const ACTION: Action;
+
+    /// Asks for all keys, page by page. A key that is missing from a complete answer is absent.
+    fn fetch(
+        &self,
+        keys: &[Self::Key],
+        deadline: Instant,
+    ) -> impl Future<Output = Result<BTreeMap<Self::Key, LookResult<Self::Value>>, Ec2Error>> + Send;
+}
+
+/// Returns the answer for a call that panicked, or that the end of the runtime dropped.
+pub(super) fn abandoned<S: Source>() -> LookResult<S::Value> {
+    LookResult::Unknown(Ec2Error {
+        kind: Ec2ErrorKind::Other,
+        action: S::ACTION,
+        code: None,
+        message: "the call that asked for it ended without an answer".to_owned(),
+        request_id: None,
+        sent: Sent::Answered,
+    })
+}
