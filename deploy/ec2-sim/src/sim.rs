@@ -106,7 +106,7 @@ pub struct Sim {
 impl std::fmt::Debug for Sim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sim")
-            .field("realm", &self.realm.name())
+            .field("account", &self.realm.account)
             .field("devices", &self.devices.mode())
             .finish_non_exhaustive()
     }

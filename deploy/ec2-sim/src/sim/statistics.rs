@@ -103,11 +103,6 @@ impl Statistics {
         self.imds_credential_reads += u64::from(credentials);
     }
 
-    /// Returns the number of reads of credential paths.
-    pub fn credential_reads(&self) -> u64 {
-        self.imds_credential_reads
-    }
-
     /// Returns the statistics as the control API shows them.
     pub fn json(&self) -> Value {
         let actions: BTreeMap<&str, Value> = self

@@ -67,11 +67,6 @@ impl Realm {
         }
     }
 
-    /// Returns `account/region`, the realm's name on disk.
-    pub fn name(&self) -> String {
-        format!("{}/{}", self.account, self.region)
-    }
-
     /// Returns the zone of this name.
     pub fn zone(&self, name: &str) -> Option<&Zone> {
         self.zones.iter().find(|z| z.name == name)
