@@ -1,18 +1,15 @@
 //! From the command line to four confined processes: opens what has to be opened by name, forks,
 //! and lets each part give up what it does not need before anything is served.
+mod opened;
 mod opener;
 
 use crate::channel;
-use crate::disk::device::{DiskRoots, Recognition, opener_requests::lanes};
+use crate::disk::device::opener_requests::lanes;
 use crate::disk::examined_disks::ExaminedDisks;
 use crate::disk::format_comparison::Comparisons;
 use crate::disk::mounted_disks::MountedDisks;
-use crate::disk::read_only_record::ReadOnlyRecord;
-use crate::disk::xen_disk_record::{self, XenDiskRecord};
 use crate::journal::{self, Format};
 use crate::mount::directory_requests::Directories;
-use crate::mount::kubelet_root::KubeletRoot;
-use crate::mount::kubelet_root_lock::{self, KubeletRootLock, NotLocked};
 use crate::mount::mount_table::MountTable;
 use crate::mount::propagation;
 use crate::operation;
@@ -24,27 +21,21 @@ use crate::roles::directories;
 use crate::roles::runner;
 use crate::roles::supervisor::{Supervisor, Turn};
 use crate::session::broker_state::BrokerState;
-use crate::session::listener::{self, Listener};
 use crate::session::operation_table::OperationTable;
 use crate::session::wake_event::WakeEvent;
-use crate::settings::{self, Command, HELP, Settings, listen};
+use crate::settings::{self, Command, HELP, Settings};
 use crate::sys::{self, Fork};
 use crate::tool::runner_requests::Runners;
 use crate::tool::tool_places::ToolPlaces;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
-use ebs_csi_policy::ceiling::{self, Ceiling};
-use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::profile;
-use ebs_csi_policy::profile::BlockNodes;
 use ebs_csi_policy::variant::{PRODUCTION, SANDBOX};
+use opened::Opened;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Gid, Mode};
+use rustix::fs::Mode;
 use std::io::{self, Write};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,18 +90,6 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// What is opened while the process can still open files by name.
-struct Opened {
-    root: KubeletRoot,
-    lock: KubeletRootLock,
-    disks: DiskRoots,
-    xen_disk_record: XenDiskRecord,
-    read_only_record: ReadOnlyRecord,
-    listeners: Vec<Listener>,
-    rules: Ceiling,
-    nodes: BlockNodes,
-}
-
 fn serve(settings: &Settings) -> u8 {
     #[cfg(feature = "fault-points")]
     if let Some(name) = &settings.fault_point {
@@ -129,7 +108,7 @@ fn serve(settings: &Settings) -> u8 {
             )],
         );
     }
-    let opened = match open(settings) {
+    let opened = match opened::open(settings) {
         Ok(Some(opened)) => opened,
         // The process was told to end before it began.
         Ok(None) => return 0,
@@ -148,129 +127,6 @@ fn serve(settings: &Settings) -> u8 {
             1
         }
     }
-}
-
-fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
-    let policy = if settings.sandbox {
-        SANDBOX
-    } else {
-        PRODUCTION
-    };
-    let rules = Ceiling::narrowed(
-        policy,
-        &ceiling::Settings {
-            places: settings.places,
-            tool_deadline: settings.tool_deadline,
-            untrusted_images: Some(settings.untrusted_images),
-            nodev_nosuid: Some(settings.nodev_nosuid),
-            disks_without_serial: Some(settings.disks_without_serial),
-            ..ceiling::Settings::default()
-        },
-    )
-    .map_err(|e| ("settings".to_owned(), io::Error::other(e)))?;
-    let root = KubeletRoot::open(settings.kubelet_root.clone())
-        .map_err(|e| (settings.kubelet_root.to_string(), e.into()))?;
-    // Read before the lock: a helper that cannot serve must not let another wait for it.
-    let key = listener::key(settings.key_file.as_deref())?;
-    // The lock comes before everything that an earlier helper may still use: its files about disks,
-    // its socket.
-    let lock = match kubelet_root_lock::lock(&root, settings.grace) {
-        Ok(lock) => lock,
-        Err(NotLocked::Told) => return Ok(None),
-        Err(NotLocked::Other) => {
-            let why = "another mount-helper serves it";
-            return Err((settings.kubelet_root.to_string(), io::Error::other(why)));
-        }
-        Err(NotLocked::Os(why)) => return Err((settings.kubelet_root.to_string(), why)),
-    };
-    let recognition = if policy.simulated_devices {
-        Recognition::LoopFile
-    } else {
-        Recognition::Nvme
-    };
-    let disks = DiskRoots::open(recognition).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
-    let boot = xen_disk_record::boot()?;
-    let records = listen::records(&settings.listen);
-    let (disks, xen_disk_record) = match rules.disks_without_serial() {
-        DisksWithoutSerial::ByName if !policy.simulated_devices && disks.have_xen() => {
-            xen_disk_record::by_name(disks, records, &boot)?
-        }
-        _ => (disks, XenDiskRecord::default()),
-    };
-    let still_there = |sequence, number| disks.sequence_of(number) == Some(sequence);
-    let read_only_record =
-        ReadOnlyRecord::open(&ReadOnlyRecord::beside(records), &boot, still_there);
-    let nodes = BlockNodes::read(Path::new("/dev"), policy.simulated_devices)
-        .map_err(|e| ("/dev".to_owned(), e))?;
-    let listeners = settings
-        .listen
-        .iter()
-        .map(|one| listener::bind(one, &settings.vsock_peers, key.as_ref(), bind))
-        .collect::<Result<_, _>>()?;
-    say_what_is_closed(&nodes);
-    Ok(Some(Opened {
-        root,
-        lock,
-        disks,
-        xen_disk_record,
-        read_only_record,
-        listeners,
-        rules,
-        nodes,
-    }))
-}
-
-/// Logs one line when there are disks that no group may open.
-fn say_what_is_closed(nodes: &BlockNodes) {
-    let closed: Vec<String> = nodes
-        .closed()
-        .map(|(name, owner)| format!("{name} {}:{} {:04o}", owner.uid, owner.gid, owner.mode))
-        .collect();
-    if !closed.is_empty() {
-        journal::warn(
-            "closed-disks",
-            &[
-                ("nodes", &closed.join(", ")),
-                (
-                    "missing",
-                    "a group that may read and write these nodes: a volume whose node is like them cannot be staged; a udev rule gives \
-                     disks a group (SUBSYSTEM==\"block\", GROUP=\"disk\", MODE=\"0660\")",
-                ),
-            ],
-        );
-    }
-}
-
-/// Binds the socket for the node-agent alone: mode 0660, owned by root and the agent's group.
-fn bind(path: &Path) -> io::Result<OwnedFd> {
-    match std::fs::symlink_metadata(path) {
-        // Left by a helper that was killed.
-        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
-        Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(e),
-    }
-    let mask = rustix::process::umask(Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(mask);
-    let listener: OwnedFd = bound?.into();
-    let group = Gid::from_raw(profile::NODE_AGENT.identity.gid);
-    // An owner may change a file's group to one that it is a member of, so no CAP_CHOWN is needed.
-    rustix::thread::set_thread_groups(&[group])?;
-    rustix::fs::chownat(
-        rustix::fs::CWD,
-        path,
-        None,
-        Some(group),
-        AtFlags::SYMLINK_NOFOLLOW,
-    )?;
-    rustix::fs::chmodat(
-        rustix::fs::CWD,
-        path,
-        Mode::from_raw_mode(0o660),
-        AtFlags::empty(),
-    )?;
-    Ok(listener)
 }
 
 fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {

@@ -203,9 +203,9 @@ impl<'b> EventLoop<'b> {
                 return;
             }
             match listener.accept(self.broker.peer_uid) {
-                Ok((socket, true)) => self.take_in(socket, listener),
-                Ok((_, false)) if listener.vsock.is_some() => return self.slow_down(),
-                Ok((_, false)) | Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Ok(Some(socket)) => self.take_in(socket, listener),
+                Ok(None) if listener.vsock.is_some() => return self.slow_down(),
+                Ok(None) | Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(errno) => {
                     journal::warn("accept", &[("why", &errno.to_string())]);

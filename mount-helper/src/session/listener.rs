@@ -63,20 +63,18 @@ impl Listener {
         fcntl_setfl(&self.socket, flags | OFlags::NONBLOCK)
     }
 
-    /// Accepts a connection. The second value is false when the peer may not connect, which has
-    /// been logged.
-    pub(super) fn accept(&self, peer_uid: u32) -> Result<(OwnedFd, bool), Errno> {
+    /// Accepts a connection; `None` when the peer may not connect, which has been logged.
+    pub(super) fn accept(&self, peer_uid: u32) -> Result<Option<OwnedFd>, Errno> {
         let Some(vsock) = &self.vsock else {
             let socket = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
-            let permitted = is_agent(&socket, peer_uid);
-            return Ok((socket, permitted));
+            return Ok(is_agent(&socket, peer_uid).then_some(socket));
         };
         let (socket, cid) = sys::accept_vsock(&self.socket)?;
-        let permitted = vsock.peers.contains(&cid);
-        if !permitted {
+        if !vsock.peers.contains(&cid) {
             journal::warn("peer-refused", &[("cid", &cid.to_string())]);
+            return Ok(None);
         }
-        Ok((socket, permitted))
+        Ok(Some(socket))
     }
 }
 

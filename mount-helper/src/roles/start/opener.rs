@@ -1,5 +1,6 @@
 //! The process that opens disks, from its fork on.
-use super::{Opened, READY, not_confined};
+use super::opened::Opened;
+use super::{READY, not_confined};
 use crate::channel;
 use crate::journal;
 use crate::roles::confinement;

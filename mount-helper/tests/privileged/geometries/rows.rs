@@ -2,9 +2,7 @@
 use ebs_csi_wire::format::UncheckedFormatOptions;
 use ebs_csi_wire::{FormatOptions, FsType};
 
-const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const TIB: u64 = 1 << 40;
 
 /// What makes the file system.
 pub(super) enum Make {
@@ -36,365 +34,215 @@ impl Geometry {
     }
 }
 
-/// The name, the size, the arguments of the program that makes the file system, and whether it is
-/// tried by default.
-type Row = (&'static str, u64, &'static str, bool);
+/// One geometry a line: the name, the size, the arguments of the program that makes the file
+/// system. A star marks what is tried by default.
+const XFS: &str = "
+  4 groups | 2 GiB
+  16 groups | 4 GiB | -d agcount=16
+  31 groups | 8 GiB | -d agcount=31
+* 32 groups | 8 GiB | -d agcount=32
+  64 groups | 8 GiB | -d agcount=64
+  80 groups: 20 GiB grown from 1 | 20 GiB | -d agcount=80
+  500 groups | 64 GiB | -d agcount=500
+  1000 groups | 128 GiB | -d agcount=1000
+* 2000 groups | 256 GiB | -d agcount=2000
+  16 MiB | 16 MiB | --unsupported
+  64 MiB | 64 MiB | --unsupported
+  300 MiB | 300 MiB
+  1 TiB | 1 TiB
+  16 TiB | 16 TiB
+  64 TiB | 64 TiB | -l size=64m
+  64 TiB with a log of 2 GiB | 64 TiB
+  64 TiB grown from 1 | 64 TiB | -l size=64m -d agsize=64g
+  blocks of 512, version 4 | 1 GiB | -m crc=0 -b size=512
+  blocks of 1024 | 1 GiB | -b size=1024
+  blocks of 2048 | 1 GiB | -b size=2048
+  blocks of 8192 | 1 GiB | -b size=8192
+  blocks of 16384 | 1 GiB | -b size=16384
+  blocks of 65536 | 2 GiB | -b size=65536
+  inodes of 256, version 4 | 1 GiB | -m crc=0 -i size=256
+  inodes of 2048 | 1 GiB | -i size=2048
+  no reflink | 1 GiB | -m reflink=0
+* rmapbt | 1 GiB | -m rmapbt=1
+  rmapbt, 64 groups | 8 GiB | -m rmapbt=1 -d agcount=64
+  nrext64 | 1 GiB | -i nrext64=1
+  no sparse inodes | 1 GiB | -i sparse=0
+  no inobtcount | 1 GiB | -m inobtcount=0
+  directory blocks of 64 KiB | 1 GiB | -n size=65536
+  names without case | 1 GiB | -m crc=0 -n version=ci
+  no ftype | 1 GiB | -m crc=0 -n ftype=0
+* stripes of 64 KiB on 4 disks | 16 GiB | -d su=64k,sw=4
+  stripes of 256 KiB on 8 disks | 1 TiB | -d su=256k,sw=8
+  stripes, 96 groups | 96 GiB | -d su=256k,sw=8,agcount=96
+  log with stripes | 1 GiB | -l su=32k
+  sectors of 4096 asked for | 1 GiB | -s size=4096
+* as xfsprogs of RHEL 7 | 1 GiB | -m finobt=0,reflink=0,bigtime=0,inobtcount=0,rmapbt=0 -i sparse=0
+  as xfsprogs of RHEL 6 | 1 GiB | -m crc=0 -n ftype=0 -i attr=2,projid32bit=0
+  as xfsprogs of RHEL 8 | 1 GiB | -m reflink=1,bigtime=0,inobtcount=0
+  as xfsprogs of Debian 11 | 1 GiB | -m bigtime=0,inobtcount=0
+";
 
-const XFS: &[Row] = &[
-    ("4 groups", 2 * GIB, "", false),
-    ("16 groups", 4 * GIB, "-d agcount=16", false),
-    ("31 groups", 8 * GIB, "-d agcount=31", false),
-    ("32 groups", 8 * GIB, "-d agcount=32", true),
-    ("64 groups", 8 * GIB, "-d agcount=64", false),
-    (
-        "80 groups: 20 GiB grown from 1",
-        20 * GIB,
-        "-d agcount=80",
-        false,
-    ),
-    ("500 groups", 64 * GIB, "-d agcount=500", false),
-    ("1000 groups", 128 * GIB, "-d agcount=1000", false),
-    ("2000 groups", 256 * GIB, "-d agcount=2000", true),
-    ("16 MiB", 16 * MIB, "--unsupported", false),
-    ("64 MiB", 64 * MIB, "--unsupported", false),
-    ("300 MiB", 300 * MIB, "", false),
-    ("1 TiB", TIB, "", false),
-    ("16 TiB", 16 * TIB, "", false),
-    ("64 TiB", 64 * TIB, "-l size=64m", false),
-    ("64 TiB with a log of 2 GiB", 64 * TIB, "", false),
-    (
-        "64 TiB grown from 1",
-        64 * TIB,
-        "-l size=64m -d agsize=64g",
-        false,
-    ),
-    (
-        "blocks of 512, version 4",
-        GIB,
-        "-m crc=0 -b size=512",
-        false,
-    ),
-    ("blocks of 1024", GIB, "-b size=1024", false),
-    ("blocks of 2048", GIB, "-b size=2048", false),
-    ("blocks of 8192", GIB, "-b size=8192", false),
-    ("blocks of 16384", GIB, "-b size=16384", false),
-    ("blocks of 65536", 2 * GIB, "-b size=65536", false),
-    (
-        "inodes of 256, version 4",
-        GIB,
-        "-m crc=0 -i size=256",
-        false,
-    ),
-    ("inodes of 2048", GIB, "-i size=2048", false),
-    ("no reflink", GIB, "-m reflink=0", false),
-    ("rmapbt", GIB, "-m rmapbt=1", true),
-    (
-        "rmapbt, 64 groups",
-        8 * GIB,
-        "-m rmapbt=1 -d agcount=64",
-        false,
-    ),
-    ("nrext64", GIB, "-i nrext64=1", false),
-    ("no sparse inodes", GIB, "-i sparse=0", false),
-    ("no inobtcount", GIB, "-m inobtcount=0", false),
-    ("directory blocks of 64 KiB", GIB, "-n size=65536", false),
-    ("names without case", GIB, "-m crc=0 -n version=ci", false),
-    ("no ftype", GIB, "-m crc=0 -n ftype=0", false),
-    (
-        "stripes of 64 KiB on 4 disks",
-        16 * GIB,
-        "-d su=64k,sw=4",
-        true,
-    ),
-    (
-        "stripes of 256 KiB on 8 disks",
-        TIB,
-        "-d su=256k,sw=8",
-        false,
-    ),
-    (
-        "stripes, 96 groups",
-        96 * GIB,
-        "-d su=256k,sw=8,agcount=96",
-        false,
-    ),
-    ("log with stripes", GIB, "-l su=32k", false),
-    ("sectors of 4096 asked for", GIB, "-s size=4096", false),
-    (
-        "as xfsprogs of RHEL 7",
-        GIB,
-        "-m finobt=0,reflink=0,bigtime=0,inobtcount=0,rmapbt=0 -i sparse=0",
-        true,
-    ),
-    (
-        "as xfsprogs of RHEL 6",
-        GIB,
-        "-m crc=0 -n ftype=0 -i attr=2,projid32bit=0",
-        false,
-    ),
-    (
-        "as xfsprogs of RHEL 8",
-        GIB,
-        "-m reflink=1,bigtime=0,inobtcount=0",
-        false,
-    ),
-    (
-        "as xfsprogs of Debian 11",
-        GIB,
-        "-m bigtime=0,inobtcount=0",
-        false,
-    ),
-];
+/// As [`XFS`].
+const EXT: &str = "
+  ext2 | 1 GiB | -t ext2
+  ext3 | 1 GiB | -t ext3
+  ext4 | 1 GiB | -t ext4
+  type small | 256 MiB | -t ext4 -T small
+  type floppy | 16 MiB | -t ext4 -T floppy
+  type big | 1 GiB | -t ext4 -T big
+  type huge | 1 GiB | -t ext4 -T huge
+  type news | 1 GiB | -t ext4 -T news
+  type largefile | 1 GiB | -t ext4 -T largefile
+  type largefile4 | 1 GiB | -t ext4 -T largefile4
+  type hurd | 1 GiB | -t ext4 -T hurd -I 128
+* blocks of 1024 | 1 GiB | -t ext4 -b 1024
+  blocks of 2048 | 1 GiB | -t ext4 -b 2048
+  blocks of 65536 | 1 GiB | -t ext4 -b 65536
+* bigalloc | 1 GiB | -t ext4 -O bigalloc -C 65536
+  bigalloc, clusters of 1 MiB | 16 GiB | -t ext4 -O bigalloc -C 1048576
+  inline data | 1 GiB | -t ext4 -O inline_data
+  casefold | 1 GiB | -t ext4 -O casefold
+  encrypt | 1 GiB | -t ext4 -O encrypt
+* quota and project | 1 GiB | -t ext4 -O quota,project
+  quota of all kinds | 1 GiB | -t ext4 -O quota,project -E quotatype=usrquota:grpquota:prjquota
+  64bit off | 1 GiB | -t ext4 -O ^64bit
+  no resize_inode | 1 GiB | -t ext4 -O ^resize_inode
+  meta_bg | 1 GiB | -t ext4 -O ^resize_inode,meta_bg
+  no journal | 1 GiB | -t ext4 -O ^has_journal
+  no flex_bg | 1 GiB | -t ext4 -O ^flex_bg
+  no metadata_csum | 1 GiB | -t ext4 -O ^metadata_csum
+* metadata_csum_seed and orphan_file | 1 GiB | -t ext4 -O metadata_csum_seed,orphan_file
+  sparse_super2 | 1 GiB | -t ext4 -O sparse_super2
+  ea_inode and large_dir | 1 GiB | -t ext4 -O ea_inode,large_dir
+  mmp | 1 GiB | -t ext4 -O mmp
+  fast_commit | 1 GiB | -t ext4 -O fast_commit
+  packed metadata | 1 GiB | -t ext4 -E packed_meta_blocks=1
+  stripes | 16 GiB | -t ext4 -E stride=16,stripe_width=64
+  every inode table written | 4 GiB | -t ext4 -E lazy_itable_init=0,lazy_journal_init=0
+  inodes of 128 | 1 GiB | -t ext4 -I 128
+  journal of 4 MiB | 1 GiB | -t ext4 -J size=4
+  as e2fsprogs of Debian 11 | 20 GiB | -t ext4 -O ^metadata_csum_seed,^orphan_file
+* as e2fsprogs of RHEL 7 | 20 GiB | -t ext4 -O ^metadata_csum,uninit_bg,64bit
+  as e2fsprogs of RHEL 6 | 20 GiB | -t ext4 -O ^metadata_csum,uninit_bg,^64bit -I 256
+  ext3 of RHEL 5 | 20 GiB | -t ext3 -O ^64bit -I 128 -b 4096
+  16 MiB | 16 MiB | -t ext4
+  64 MiB | 64 MiB | -t ext4
+  20 GiB | 20 GiB | -t ext4
+  ext3, 100 GiB | 100 GiB | -t ext3
+  1 TiB | 1 TiB | -t ext4
+  12 TiB, 64bit off | 12 TiB | -t ext4 -O ^64bit
+  16 TiB | 16 TiB | -t ext4
+  64 TiB | 64 TiB | -t ext4
+  64 TiB, bigalloc | 64 TiB | -t ext4 -O bigalloc -C 65536
+";
 
-const EXT: &[Row] = &[
-    ("ext2", GIB, "-t ext2", false),
-    ("ext3", GIB, "-t ext3", false),
-    ("ext4", GIB, "-t ext4", false),
-    ("type small", 256 * MIB, "-t ext4 -T small", false),
-    ("type floppy", 16 * MIB, "-t ext4 -T floppy", false),
-    ("type big", GIB, "-t ext4 -T big", false),
-    ("type huge", GIB, "-t ext4 -T huge", false),
-    ("type news", GIB, "-t ext4 -T news", false),
-    ("type largefile", GIB, "-t ext4 -T largefile", false),
-    ("type largefile4", GIB, "-t ext4 -T largefile4", false),
-    ("type hurd", GIB, "-t ext4 -T hurd -I 128", false),
-    ("blocks of 1024", GIB, "-t ext4 -b 1024", true),
-    ("blocks of 2048", GIB, "-t ext4 -b 2048", false),
-    ("blocks of 65536", GIB, "-t ext4 -b 65536", false),
-    ("bigalloc", GIB, "-t ext4 -O bigalloc -C 65536", true),
-    (
-        "bigalloc, clusters of 1 MiB",
-        16 * GIB,
-        "-t ext4 -O bigalloc -C 1048576",
-        false,
-    ),
-    ("inline data", GIB, "-t ext4 -O inline_data", false),
-    ("casefold", GIB, "-t ext4 -O casefold", false),
-    ("encrypt", GIB, "-t ext4 -O encrypt", false),
-    ("quota and project", GIB, "-t ext4 -O quota,project", true),
-    (
-        "quota of all kinds",
-        GIB,
-        "-t ext4 -O quota,project -E quotatype=usrquota:grpquota:prjquota",
-        false,
-    ),
-    ("64bit off", GIB, "-t ext4 -O ^64bit", false),
-    ("no resize_inode", GIB, "-t ext4 -O ^resize_inode", false),
-    ("meta_bg", GIB, "-t ext4 -O ^resize_inode,meta_bg", false),
-    ("no journal", GIB, "-t ext4 -O ^has_journal", false),
-    ("no flex_bg", GIB, "-t ext4 -O ^flex_bg", false),
-    ("no metadata_csum", GIB, "-t ext4 -O ^metadata_csum", false),
-    (
-        "metadata_csum_seed and orphan_file",
-        GIB,
-        "-t ext4 -O metadata_csum_seed,orphan_file",
-        true,
-    ),
-    ("sparse_super2", GIB, "-t ext4 -O sparse_super2", false),
-    (
-        "ea_inode and large_dir",
-        GIB,
-        "-t ext4 -O ea_inode,large_dir",
-        false,
-    ),
-    ("mmp", GIB, "-t ext4 -O mmp", false),
-    ("fast_commit", GIB, "-t ext4 -O fast_commit", false),
-    (
-        "packed metadata",
-        GIB,
-        "-t ext4 -E packed_meta_blocks=1",
-        false,
-    ),
-    (
-        "stripes",
-        16 * GIB,
-        "-t ext4 -E stride=16,stripe_width=64",
-        false,
-    ),
-    (
-        "every inode table written",
-        4 * GIB,
-        "-t ext4 -E lazy_itable_init=0,lazy_journal_init=0",
-        false,
-    ),
-    ("inodes of 128", GIB, "-t ext4 -I 128", false),
-    ("journal of 4 MiB", GIB, "-t ext4 -J size=4", false),
-    (
-        "as e2fsprogs of Debian 11",
-        20 * GIB,
-        "-t ext4 -O ^metadata_csum_seed,^orphan_file",
-        false,
-    ),
-    (
-        "as e2fsprogs of RHEL 7",
-        20 * GIB,
-        "-t ext4 -O ^metadata_csum,uninit_bg,64bit",
-        true,
-    ),
-    (
-        "as e2fsprogs of RHEL 6",
-        20 * GIB,
-        "-t ext4 -O ^metadata_csum,uninit_bg,^64bit -I 256",
-        false,
-    ),
-    (
-        "ext3 of RHEL 5",
-        20 * GIB,
-        "-t ext3 -O ^64bit -I 128 -b 4096",
-        false,
-    ),
-    ("16 MiB", 16 * MIB, "-t ext4", false),
-    ("64 MiB", 64 * MIB, "-t ext4", false),
-    ("20 GiB", 20 * GIB, "-t ext4", false),
-    ("ext3, 100 GiB", 100 * GIB, "-t ext3", false),
-    ("1 TiB", TIB, "-t ext4", false),
-    ("12 TiB, 64bit off", 12 * TIB, "-t ext4 -O ^64bit", false),
-    ("16 TiB", 16 * TIB, "-t ext4", false),
-    ("64 TiB", 64 * TIB, "-t ext4", false),
-    (
-        "64 TiB, bigalloc",
-        64 * TIB,
-        "-t ext4 -O bigalloc -C 65536",
-        false,
-    ),
-];
+/// What the helper makes: the name, the size, the requested type, the name of the options.
+const FORMATS: &str = "
+  made here, 16 MiB | 16 MiB | ext4
+* made here, 1 GiB | 1 GiB | ext4
+  made here, 100 GiB | 100 GiB | ext4
+  made here, 1 TiB | 1 TiB | ext4
+  made here, 16 TiB | 16 TiB | ext4
+  made here, 64 TiB | 64 TiB | ext4
+  made here, blocks of 1024 | 100 GiB | ext4 | small blocks
+  made here, blocks of 1024, 2 TiB | 2 TiB | ext4 | small blocks
+  made here, bigalloc | 100 GiB | ext4 | clusters
+  made here, bigalloc, 64 TiB | 64 TiB | ext4 | clusters
+  made here, many inodes, 4 TiB | 4 TiB | ext4 | many inodes
+  made here, 1 GiB | 1 GiB | ext3
+  made here, 100 GiB | 100 GiB | ext3
+* made here, 300 MiB | 300 MiB | xfs
+  made here, 100 GiB | 100 GiB | xfs
+  made here, 1 TiB | 1 TiB | xfs
+  made here, 64 TiB | 64 TiB | xfs
+  made here, for old kernels | 1 GiB | xfs | old
+  made here, blocks of 1024 | 100 GiB | xfs | small blocks
+";
 
-/// Returns the requested type, the name, the size, the options and whether it is tried by default.
-fn formats() -> Vec<(FsType, &'static str, u64, UncheckedFormatOptions, bool)> {
-    use FsType::{Ext3, Ext4, Xfs};
-    let none = UncheckedFormatOptions::default();
-    let small_blocks = UncheckedFormatOptions {
-        block_size: 1024,
-        ..none
-    };
-    let clusters = UncheckedFormatOptions {
-        ext4_bigalloc: true,
-        ext4_cluster_size: 65_536,
-        ..none
-    };
-    let many_inodes = UncheckedFormatOptions {
-        bytes_per_inode: 4096,
-        inode_size: 512,
-        ..none
-    };
-    let old = UncheckedFormatOptions {
-        legacy_xfs: true,
-        ..none
-    };
-    vec![
-        (Ext4, "made here, 16 MiB", 16 * MIB, none, false),
-        (Ext4, "made here, 1 GiB", GIB, none, true),
-        (Ext4, "made here, 100 GiB", 100 * GIB, none, false),
-        (Ext4, "made here, 1 TiB", TIB, none, false),
-        (Ext4, "made here, 16 TiB", 16 * TIB, none, false),
-        (Ext4, "made here, 64 TiB", 64 * TIB, none, false),
-        (
-            Ext4,
-            "made here, blocks of 1024",
-            100 * GIB,
-            small_blocks,
-            false,
-        ),
-        (
-            Ext4,
-            "made here, blocks of 1024, 2 TiB",
-            2 * TIB,
-            small_blocks,
-            false,
-        ),
-        (Ext4, "made here, bigalloc", 100 * GIB, clusters, false),
-        (
-            Ext4,
-            "made here, bigalloc, 64 TiB",
-            64 * TIB,
-            clusters,
-            false,
-        ),
-        (
-            Ext4,
-            "made here, many inodes, 4 TiB",
-            4 * TIB,
-            many_inodes,
-            false,
-        ),
-        (Ext3, "made here, 1 GiB", GIB, none, false),
-        (Ext3, "made here, 100 GiB", 100 * GIB, none, false),
-        (Xfs, "made here, 300 MiB", 300 * MIB, none, true),
-        (Xfs, "made here, 100 GiB", 100 * GIB, none, false),
-        (Xfs, "made here, 1 TiB", TIB, none, false),
-        (Xfs, "made here, 64 TiB", 64 * TIB, none, false),
-        (Xfs, "made here, for old kernels", GIB, old, false),
-        (
-            Xfs,
-            "made here, blocks of 1024",
-            100 * GIB,
-            small_blocks,
-            false,
-        ),
-    ]
+/// Returns whether a row is tried by default, its name, its size in bytes and its other cells.
+fn rows<const N: usize>(
+    table: &'static str,
+) -> impl Iterator<Item = (bool, &'static str, u64, [&'static str; N])> {
+    table.lines().skip(1).map(|line| {
+        let (slice, row) = line.split_at_checked(2).expect(line);
+        let mut cells = row.split('|').map(str::trim);
+        let name = cells.next().expect(line);
+        let (number, unit) = cells
+            .next()
+            .and_then(|size| size.split_once(' '))
+            .expect(line);
+        let shift = match unit {
+            "MiB" => 20,
+            "GiB" => 30,
+            "TiB" => 40,
+            _ => panic!("{line}"),
+        };
+        let bytes = number.parse::<u64>().expect(line) << shift;
+        let rest = std::array::from_fn(|_| cells.next().unwrap_or(""));
+        (slice == "* ", name, bytes, rest)
+    })
+}
+
+fn options(name: &str) -> UncheckedFormatOptions {
+    let mut options = UncheckedFormatOptions::default();
+    match name {
+        "" => {}
+        "small blocks" => options.block_size = 1024,
+        "clusters" => {
+            options.ext4_bigalloc = true;
+            options.ext4_cluster_size = 65_536;
+        }
+        "many inodes" => {
+            options.bytes_per_inode = 4096;
+            options.inode_size = 512;
+        }
+        "old" => options.legacy_xfs = true,
+        _ => panic!("{name}"),
+    }
+    options
 }
 
 pub(super) fn all() -> Vec<Geometry> {
     let mut all = Vec::new();
-    for (fs, program, always, rows) in [
-        (FsType::Xfs, "mkfs.xfs", "-q -f", XFS),
-        (FsType::Ext4, "mke2fs", "-q -F", EXT),
+    for (fs, program, always, plain, table) in [
+        (FsType::Xfs, "mkfs.xfs", "-q -f", "-q", XFS),
+        (FsType::Ext4, "mke2fs", "-q -F", "-q -F -t ext4", EXT),
     ] {
-        for (name, bytes, arguments, slice) in rows {
-            let line: &'static str = Box::leak(format!("{always} {arguments}").into_boxed_str());
-            all.push(Geometry {
-                name,
-                fs,
-                bytes: *bytes,
-                sector: 512,
-                make: Make::ByHand(program, line),
-                files: 300,
-                slice: *slice,
-            });
-        }
-        all.push(Geometry {
-            name: "on sectors of 4096",
-            fs,
-            bytes: GIB,
-            sector: 4096,
-            make: Make::ByHand(
-                program,
-                if fs == FsType::Xfs {
-                    "-q"
-                } else {
-                    "-q -F -t ext4"
-                },
-            ),
-            files: 300,
-            slice: true,
-        });
-        all.push(Geometry {
-            name: "200000 files",
-            fs,
-            bytes: 4 * GIB,
-            sector: 512,
-            make: Make::ByHand(
-                program,
-                if fs == FsType::Xfs {
-                    "-q"
-                } else {
-                    "-q -F -t ext4"
-                },
-            ),
-            files: 200_000,
-            slice: false,
-        });
-    }
-    for (fs, name, bytes, options, slice) in formats() {
-        all.push(Geometry {
+        let by_hand = |name, bytes, line: String| Geometry {
             name,
             fs,
             bytes,
             sector: 512,
-            make: Make::ByHelper(options),
+            make: Make::ByHand(program, Box::leak(line.into_boxed_str())),
             files: 300,
-            slice,
+            slice: true,
+        };
+        all.extend(
+            rows(table).map(|(slice, name, bytes, [arguments])| Geometry {
+                slice,
+                ..by_hand(name, bytes, format!("{always} {arguments}"))
+            }),
+        );
+        all.push(Geometry {
+            sector: 4096,
+            ..by_hand("on sectors of 4096", GIB, plain.to_owned())
+        });
+        all.push(Geometry {
+            files: 200_000,
+            slice: false,
+            ..by_hand("200000 files", 4 * GIB, plain.to_owned())
         });
     }
+    all.extend(
+        rows(FORMATS).map(|(slice, name, bytes, [fs, named])| Geometry {
+            name,
+            fs: FsType::parse(fs).expect(fs),
+            bytes,
+            sector: 512,
+            make: Make::ByHelper(options(named)),
+            files: 300,
+            slice,
+        }),
+    );
     all
 }
