@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use ebs_csi_safe_detach::lifecycle::Phase;
 use jiff::Timestamp;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,28 +14,10 @@ use prometheus_client::registry::Registry;
 
 use crate::cluster::RefusedDetach;
 
+use labels::{ACTS, Acted, HELD, LEFT_ALONE, OfPhase, Outcome, REFUSALS, Why};
+
 pub(crate) mod http_endpoint;
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfPhase {
-    phase: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Acted {
-    act: &'static str,
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Why {
-    reason: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Outcome {
-    result: &'static str,
-}
+mod labels;
 
 /// All metrics of the process.
 #[derive(Debug)]
@@ -69,201 +50,169 @@ const SECONDS: [f64; 11] = [
     1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
 ];
 
-/// The tokens with which the controller refuses a detach; any other token counts as the last one.
-const REFUSALS: [&str; 10] = [
-    "attachment-unknown",
-    "instance-unknown",
-    "strange-state",
-    "instance-missing",
-    "hibernated",
-    "hibernation-unknown",
-    "in-use",
-    "node-not-ready",
-    "no-word",
-    "other",
-];
-
-/// The reasons for which a node that could be acted on is held.
-const HELD: [&str; 6] = [
-    "outage",
-    "cluster-share",
-    "zone-share",
-    "kill-switch",
-    "not-advertised",
-    "lost-place",
-];
-
-/// The reasons for which a running instance that may be fenced is left alone.
-const LEFT_ALONE: [&str; 2] = ["checks-pass", "checks-unknown"];
-
-/// The labels of the acts.
-const ACTS: [&str; 6] = [
-    "add-taint",
-    "remove-taint",
-    "delete-pod",
-    "delete-attachment",
-    "nudge",
-    "fence",
-];
-
 impl Default for Metrics {
     fn default() -> Self {
-        let mut all = Registry::default();
-        let (starting, startup_taints) = (Gauge::default(), Family::default());
+        let mut metrics = Self {
+            registry: Registry::default(),
+            starting: Gauge::default(),
+            startup_taints: Family::default(),
+            pods_annotated: Family::default(),
+            pods_behind: Gauge::default(),
+            leads: Gauge::default(),
+            nodes: Family::default(),
+            held: Family::default(),
+            left_alone: Family::default(),
+            acts: Family::default(),
+            rounds: Family::default(),
+            words: Family::default(),
+            connected: Gauge::default(),
+            unidentified: Gauge::default(),
+            refused: Family::default(),
+            refused_oldest: Gauge::default(),
+            taints: Gauge::default(),
+            taint_oldest: Gauge::default(),
+            to_proof: Histogram::new(SECONDS),
+            to_recovery: Histogram::new(SECONDS),
+            fences: Histogram::new(SECONDS),
+        };
+        let all = &mut metrics.registry;
         let onboarding = all.sub_registry_with_prefix("aws_ebs_csi_onboarding");
         onboarding.register(
             "nodes_waiting",
             "Nodes that have the startup taint; of the leader",
-            Gauge::clone(&starting),
+            metrics.starting.clone(),
         );
         onboarding.register(
             "taints_removed",
             "What became of taking the startup taint off, by result",
-            Family::clone(&startup_taints),
+            metrics.startup_taints.clone(),
         );
-        let (pods_annotated, pods_behind) = (Family::default(), Gauge::default());
         onboarding.register(
             "pods_annotated",
             "What became of writing node facts and drains to the node-agents' pods, by result",
-            Family::clone(&pods_annotated),
+            metrics.pods_annotated.clone(),
         );
         onboarding.register(
             "pods_behind",
             "Pods of node-agents that have lacked a fact or a change of a drain for 30 s; of the leader",
-            Gauge::clone(&pods_behind),
+            metrics.pods_behind.clone(),
         );
         let registry = all.sub_registry_with_prefix("aws_ebs_csi_safe_detach");
-        let (leads, nodes, held) = (Gauge::default(), Family::default(), Family::default());
-        let (acts, rounds, words) = (Family::default(), Family::default(), Family::default());
         registry.register(
             "failover_leader",
             "1 while this replica may act",
-            leads.clone(),
+            metrics.leads.clone(),
         );
         registry.register(
             "failover_nodes",
             "Nodes that are not healthy, by what they are; of the leader",
-            Family::clone(&nodes),
+            metrics.nodes.clone(),
         );
         registry.register(
             "failover_held",
             "Nodes that could be acted on and are not, by reason; of the leader",
-            Family::clone(&held),
+            metrics.held.clone(),
         );
-        let left_alone = Family::default();
         registry.register(
             "failover_left_alone",
             "Nodes whose instance runs, may be fenced and is not, by what EC2's status checks say; of the leader",
-            Family::clone(&left_alone),
+            metrics.left_alone.clone(),
         );
         registry.register(
             "failover_acts",
             "What was done in Kubernetes, by act and result",
-            Family::clone(&acts),
+            metrics.acts.clone(),
         );
         registry.register(
             "failover_questions",
             "Questions to the controller about suspect nodes, by result",
-            Family::clone(&rounds),
+            metrics.rounds.clone(),
         );
         registry.register(
             "node_words",
             "The controller's questions for what nodes say, by what became of them",
-            Family::clone(&words),
+            metrics.words.clone(),
         );
-        let (connected, unidentified) = (Gauge::default(), Gauge::default());
         registry.register(
             "controller_connected",
             "1 while the controller beside this replica listens to the words of nodes; 0 with safe detach off",
-            Gauge::clone(&connected),
+            metrics.connected.clone(),
         );
         registry.register(
             "nodes_unidentified",
             "Nodes with neither a providerID nor an entry of this driver in their CSINode",
-            Gauge::clone(&unidentified),
+            metrics.unidentified.clone(),
         );
-        let (refused, refused_oldest) = (Family::default(), Gauge::default());
         registry.register(
             "refused_volumes",
             "VolumeAttachments whose detach is asked for and refused, by reason; of the leader",
-            Family::clone(&refused),
+            metrics.refused.clone(),
         );
         registry.register(
             "refused_oldest_seconds",
             "How long the oldest of them has been asked for, by the API server's clock; of the leader",
-            Gauge::clone(&refused_oldest),
+            metrics.refused_oldest.clone(),
         );
-        let (taints, taint_oldest) = (Gauge::default(), Gauge::default());
         registry.register(
             "failover_taints",
             "Nodes that have our taint; of the leader",
-            Gauge::clone(&taints),
+            metrics.taints.clone(),
         );
         registry.register(
             "failover_taint_oldest_seconds",
             "How long the node that has had it longest has it; of the leader",
-            Gauge::clone(&taint_oldest),
+            metrics.taint_oldest.clone(),
         );
-        let [to_proof, to_recovery, fences] = [(); 3].map(|()| Histogram::new(SECONDS));
         registry.register(
             "time_to_proof_seconds",
             "From the first look that found a node lost to the proof that it, or a volume of it, may be acted on",
-            Histogram::clone(&to_proof),
+            metrics.to_proof.clone(),
         );
         registry.register(
             "time_to_recover_seconds",
             "From the first look that found a node lost to the end of its last attachment, of nodes that were proved",
-            Histogram::clone(&to_recovery),
+            metrics.to_recovery.clone(),
         );
         registry.register(
             "fence_seconds",
             "From the request to power an instance off until EC2 showed it off",
-            Histogram::clone(&fences),
+            metrics.fences.clone(),
         );
-        let metrics = Self {
-            registry: all,
-            starting,
-            startup_taints,
-            pods_annotated,
-            pods_behind,
-            leads,
-            nodes,
-            held,
-            left_alone,
-            acts,
-            rounds,
-            words,
-            connected,
-            unidentified,
-            refused,
-            refused_oldest,
-            taints,
-            taint_oldest,
-            to_proof,
-            to_recovery,
-            fences,
-        };
         metrics.nodes(&[]);
         metrics.held(&[]);
         metrics.left_alone(&[]);
         metrics.refused(&[], Timestamp::UNIX_EPOCH);
         // A missing series cannot be distinguished from one that does not grow.
-        for act in ACTS {
-            for result in ["done", "overtaken", "failed"] {
-                let _ = metrics.acts.get_or_create(&Acted { act, result });
+        let patched = ["done", "overtaken", "failed"];
+        for (act, result) in ACTS
+            .iter()
+            .flat_map(|act| patched.map(|result| (*act, result)))
+        {
+            let _ = metrics.acts.get_or_create(&Acted { act, result });
+        }
+        for (family, results) in [
+            (&metrics.startup_taints, patched.as_slice()),
+            (&metrics.pods_annotated, &patched),
+            (&metrics.rounds, &["answered", "failed"]),
+            (&metrics.words, &["told", "failed", "late"]),
+        ] {
+            for result in results {
+                let _ = family.get_or_create(&Outcome { result });
             }
         }
-        for result in ["done", "overtaken", "failed"] {
-            let _ = metrics.startup_taints.get_or_create(&Outcome { result });
-            let _ = metrics.pods_annotated.get_or_create(&Outcome { result });
-        }
-        for result in ["answered", "failed"] {
-            let _ = metrics.rounds.get_or_create(&Outcome { result });
-        }
-        for result in ["told", "failed", "late"] {
-            let _ = metrics.words.get_or_create(&Outcome { result });
-        }
         metrics
+    }
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Sets how often each of the reasons is among those found.
+fn set_each(family: &Family<Why, Gauge>, reasons: &[&'static str], found: &[&str]) {
+    for reason in reasons {
+        let count = found.iter().filter(|found| **found == *reason).count();
+        family.get_or_create(&Why { reason }).set(number(count));
     }
 }
 
@@ -280,27 +229,18 @@ impl Metrics {
             let label = OfPhase {
                 phase: phase.label(),
             };
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.nodes.get_or_create(&label).set(count);
+            self.nodes.get_or_create(&label).set(number(count));
         }
     }
 
     /// Sets the number of held nodes for each reason.
     pub fn held(&self, reasons: &[&str]) {
-        for reason in HELD {
-            let count = reasons.iter().filter(|r| **r == reason).count();
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.held.get_or_create(&Why { reason }).set(count);
-        }
+        set_each(&self.held, &HELD, reasons);
     }
 
     /// Sets the number of nodes whose instances are left alone for each reason.
     pub fn left_alone(&self, reasons: &[&str]) {
-        for reason in LEFT_ALONE {
-            let count = reasons.iter().filter(|r| **r == reason).count();
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.left_alone.get_or_create(&Why { reason }).set(count);
-        }
+        set_each(&self.left_alone, &LEFT_ALONE, reasons);
     }
 
     /// Sets the number of refused detaches for each reason.
@@ -309,14 +249,8 @@ impl Metrics {
             let token = REFUSALS.iter().find(|token| **token == refused.token);
             token.copied().unwrap_or("other")
         };
-        for reason in REFUSALS {
-            let count = all
-                .iter()
-                .filter(|refused| known(refused) == reason)
-                .count();
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.refused.get_or_create(&Why { reason }).set(count);
-        }
+        let reasons: Vec<_> = all.iter().map(known).collect();
+        set_each(&self.refused, &REFUSALS, &reasons);
         let oldest = all.iter().map(|refused| refused.since).min();
         let age = oldest.map_or(0, |oldest| now.duration_since(oldest).as_secs().max(0));
         self.refused_oldest.set(age);
@@ -325,8 +259,7 @@ impl Metrics {
     /// Sets the number of nodes with the driver's taint, and the age of the oldest taint whose time
     /// is known.
     pub fn taints(&self, all: &[Option<Timestamp>], now: Timestamp) {
-        self.taints
-            .set(i64::try_from(all.len()).unwrap_or(i64::MAX));
+        self.taints.set(number(all.len()));
         let oldest = all.iter().flatten().min();
         let age = oldest.map_or(0, |oldest| now.duration_since(*oldest).as_secs().max(0));
         self.taint_oldest.set(age);
@@ -369,7 +302,7 @@ impl Metrics {
 
     /// Sets the number of nodes with the startup taint.
     pub fn starting(&self, count: usize) {
-        self.starting.set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.starting.set(number(count));
     }
 
     /// Counts the result of removing a startup taint.
@@ -384,14 +317,12 @@ impl Metrics {
 
     /// Sets the number of pods that have lacked something for long.
     pub fn pods_behind(&self, count: usize) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.pods_behind.set(count);
+        self.pods_behind.set(number(count));
     }
 
     /// Sets the number of nodes whose instance is unknown.
     pub fn unidentified(&self, count: usize) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.unidentified.set(count);
+        self.unidentified.set(number(count));
     }
 
     /// Returns the page for Prometheus.

@@ -19,13 +19,13 @@ use crate::leader::Leader;
 use crate::metrics::Metrics;
 
 pub mod agent_annotations;
+mod pod_difference;
 
-/// Pause between two looks, which cost nothing while no node has the taint.
+/// Pause between two looks, which ask the API server for nothing.
 const EVERY: Duration = Duration::from_secs(1);
-/// Pause after a patch of a node, successful or not: the watch may lag, or the API server may
-/// refuse.
+/// Pause after a patch, successful or not: the watch may lag, or the API server may refuse.
 const AGAIN: Duration = Duration::from_secs(5);
-/// Longest time for which one node delays the others.
+/// Longest time for which one object delays the others.
 const WITHIN: Duration = Duration::from_secs(10);
 /// Most nodes of one look, so that a starting cluster does not flood the API server.
 const AT_ONCE: usize = 25;
@@ -48,8 +48,7 @@ impl Onboarding {
     /// Looks for nodes to patch, for ever.
     pub(crate) async fn run(mut self) {
         loop {
-            tokio::time::sleep(EVERY).await;
-            if self.leader.leads() && self.tables.identities_are_complete() {
+            if turn(&self.leader, &self.tables).await {
                 self.look().await;
             } else {
                 self.tried.clear();
@@ -90,6 +89,12 @@ impl Onboarding {
             self.tried.insert(name, Instant::now());
         }
     }
+}
+
+/// Waits until the next look, and returns whether this process may act then.
+async fn turn(leader: &Leader, tables: &Tables) -> bool {
+    tokio::time::sleep(EVERY).await;
+    leader.leads() && tables.identities_are_complete()
 }
 
 /// Removes the taint, whatever its effect. The patch requires the list of taints to be unchanged,

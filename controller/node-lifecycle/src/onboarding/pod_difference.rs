@@ -1,0 +1,214 @@
+//! What the pod of a node-agent should say about its node, and does not.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use crate::cluster::{DRAINING, FACTS, NodeFact, SeenAgentPod, SeenNode};
+
+/// Which annotations are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    /// Missing facts about the node.
+    pub facts: bool,
+    /// Whether the node is being drained.
+    pub draining: bool,
+}
+
+/// What a pod should say and does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Difference {
+    /// The annotations to set or, without a value, to remove.
+    pub(super) annotations: Vec<(&'static str, Option<String>)>,
+    /// The pod lacks the zone, the Node lacks it, too, and the driver is not registered there.
+    pub(super) unknown: bool,
+}
+
+impl Difference {
+    /// Compares a pod with its Node. `registered` is whether the driver is registered there.
+    pub(super) fn of(pod: &SeenAgentPod, node: &SeenNode, registered: bool, kept: Kept) -> Self {
+        let mut difference = Self::default();
+        if kept.facts {
+            let lacks_zone = !pod.has(NodeFact::Zone);
+            let zone_is_known = !node.fact(NodeFact::Zone).is_empty();
+            // Where Kubernetes has copied the zone, firmware has the rest, except on machines whose
+            // agent has ended for want of it.
+            let wants_more = pod.has_restarted() && !registered;
+            if lacks_zone && zone_is_known || !lacks_zone && wants_more {
+                let missing = FACTS.into_iter().filter(|fact| !pod.has(*fact));
+                let known = missing.filter(|fact| !node.fact(*fact).is_empty());
+                difference.annotations.extend(
+                    known.map(|fact| (fact.annotation(), Some(node.fact(fact).to_owned()))),
+                );
+            }
+            difference.unknown = lacks_zone && !zone_is_known && !registered;
+        }
+        if kept.draining && node.draining != pod.says_draining() {
+            let value = node.draining.then(|| "true".to_owned());
+            difference.annotations.push((DRAINING, value));
+        }
+        difference
+    }
+
+    /// Returns whether there is something to patch.
+    pub(super) fn is_writable(&self) -> bool {
+        !self.annotations.is_empty()
+    }
+
+    /// Returns the patch, which applies only to the pod that was seen, in the version that was
+    /// seen.
+    pub(super) fn patch(&self, pod: &SeenAgentPod) -> Value {
+        let annotations: HashMap<_, _> = self.annotations.iter().cloned().collect();
+        json!({"metadata": {
+            "uid": pod.uid(),
+            "resourceVersion": pod.version(),
+            "annotations": annotations,
+        }})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cluster::Retained;
+
+    use super::*;
+
+    const ALL: Kept = Kept {
+        facts: true,
+        draining: true,
+    };
+
+    fn node(labels: Value, taints: Value) -> SeenNode {
+        let object = json!({
+            "metadata": {"name": "n", "uid": "n-uid", "labels": labels},
+            "spec": {"providerID": "aws:///us-east-1a/i-0123456789abcdef0", "taints": taints},
+        });
+        SeenNode::new(serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    /// A node whose provider id has no zone.
+    fn zoneless() -> SeenNode {
+        let object = json!({"metadata": {"name": "n", "uid": "n-uid"}});
+        SeenNode::new(serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    fn labels() -> Value {
+        json!({"topology.kubernetes.io/zone": "us-east-1b", "topology.kubernetes.io/region": "us-east-1",
+            "node.kubernetes.io/instance-type": "t2.micro"})
+    }
+
+    fn pod(labels: Value, annotations: Value, restarts: u32) -> SeenAgentPod {
+        let object = json!({
+            "metadata": {"namespace": "kube-system", "name": "ebs-csi-node-x", "uid": "u", "resourceVersion": "7",
+                "labels": labels, "annotations": annotations,
+                "ownerReferences": [{"kind": "DaemonSet", "name": "ebs-csi-node", "controller": true}]},
+            "spec": {"nodeName": "n"},
+            "status": {"containerStatuses": [{"restartCount": restarts}]},
+        });
+        SeenAgentPod::new(serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    fn keys(difference: &Difference) -> Vec<&str> {
+        let annotations = difference.annotations.iter();
+        annotations
+            .map(|(key, _)| key.split_once('/').unwrap().1)
+            .collect()
+    }
+
+    #[test]
+    fn pod_without_zone_gets_missing_facts_once() {
+        let node = node(labels(), json!([]));
+        let bare = pod(json!({}), json!({}), 0);
+        let difference = Difference::of(&bare, &node, false, ALL);
+        assert_eq!(
+            keys(&difference),
+            ["zone", "region", "instance-id", "instance-type"]
+        );
+        let patch = difference.patch(&bare);
+        assert_eq!(patch["metadata"]["uid"], "u");
+        assert_eq!(patch["metadata"]["resourceVersion"], "7");
+        let annotations = &patch["metadata"]["annotations"];
+        assert_eq!(annotations["ebs.csi.aws.com/zone"], "us-east-1b");
+        assert_eq!(
+            annotations["ebs.csi.aws.com/instance-id"],
+            "i-0123456789abcdef0"
+        );
+        let patched = pod(json!({}), annotations.clone(), 0);
+        assert_eq!(
+            Difference::of(&patched, &node, false, ALL),
+            Difference::default()
+        );
+        // What the pod says already is not written.
+        let told = pod(json!({}), json!({"ebs.csi.aws.com/instance-id": "i-1"}), 0);
+        let difference = Difference::of(&told, &node, true, ALL);
+        assert_eq!(keys(&difference), ["zone", "region", "instance-type"]);
+    }
+
+    /// Kubernetes 1.35 copies zone and region to the pod.
+    #[test]
+    fn pod_with_copied_zone_needs_no_patch() {
+        let node = node(labels(), json!([]));
+        let copied = json!({"topology.kubernetes.io/zone": "us-east-1b"});
+        for (restarts, registered) in [(0, false), (0, true), (3, true)] {
+            let pod = pod(copied.clone(), json!({}), restarts);
+            let difference = Difference::of(&pod, &node, registered, ALL);
+            assert_eq!(difference, Difference::default(), "{restarts} {registered}");
+        }
+        // An agent that has ended before the driver was registered may lack more than the zone.
+        let restarted = pod(copied, json!({}), 1);
+        let difference = Difference::of(&restarted, &node, false, ALL);
+        assert_eq!(
+            keys(&difference),
+            ["region", "instance-id", "instance-type"]
+        );
+    }
+
+    #[test]
+    fn unknown_zone_is_reported_unless_driver_is_registered() {
+        let bare = pod(json!({}), json!({}), 0);
+        let difference = Difference::of(&bare, &zoneless(), false, ALL);
+        assert!(difference.unknown && !difference.is_writable());
+        assert_eq!(
+            Difference::of(&bare, &zoneless(), true, ALL),
+            Difference::default()
+        );
+    }
+
+    #[test]
+    fn draining_annotation_follows_drain_taint() {
+        let drained = node(
+            labels(),
+            json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]),
+        );
+        let calm = node(labels(), json!([]));
+        let zone = json!({"topology.kubernetes.io/zone": "us-east-1b"});
+        let quiet = pod(zone.clone(), json!({}), 0);
+        let loud = pod(zone, json!({DRAINING: "true"}), 0);
+        let change = |pod: &SeenAgentPod, node: &SeenNode| Difference::of(pod, node, true, ALL);
+        assert_eq!(
+            change(&quiet, &drained).annotations,
+            [(DRAINING, Some("true".to_owned()))]
+        );
+        assert_eq!(change(&loud, &calm).annotations, [(DRAINING, None)]);
+        let patch = change(&loud, &calm).patch(&loud);
+        assert_eq!(patch["metadata"]["annotations"], json!({DRAINING: null}));
+        assert_eq!(change(&quiet, &calm), Difference::default());
+        assert_eq!(change(&loud, &drained), Difference::default());
+    }
+
+    #[test]
+    fn switched_off_annotations_are_left_alone() {
+        let drained = node(
+            labels(),
+            json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]),
+        );
+        let bare = pod(json!({}), json!({}), 0);
+        let change = |facts, draining| {
+            let difference = Difference::of(&bare, &drained, false, Kept { facts, draining });
+            difference.annotations.len()
+        };
+        assert_eq!(change(true, false), 4);
+        assert_eq!(change(false, true), 1);
+        assert_eq!(change(false, false), 0);
+    }
+}

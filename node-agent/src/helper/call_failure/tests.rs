@@ -1,0 +1,217 @@
+//! Tests of the table of answers.
+
+use super::*;
+use ebs_csi_wire::{ContentState, KubeletPath, Observation, Signature};
+
+fn told(asked: NodeCall, error: &HelperError) -> Failure {
+    failure(asked, "vol-0123456789abcdef0", "/k/p", error, true)
+}
+
+#[test]
+fn refused_path_error_names_request_field() {
+    for (asked, field) in [
+        (NodeCall::Stage, "staging_target_path"),
+        (NodeCall::Unpublish, "target_path"),
+        (NodeCall::Stats, "volume_path"),
+    ] {
+        for refusal in [Refusal::PathOutside, Refusal::PathNotPlain] {
+            let failure = told(asked, &HelperError::Refused(refusal.into()));
+            assert!(
+                failure.text().contains(&format!(": {field} /k/p: ")),
+                "{failure}"
+            );
+        }
+    }
+}
+
+#[test]
+fn denied_growth_names_cap_sys_resource_and_remedy() {
+    let failed = Failed {
+        step: Step::Grow,
+        errno: std::num::NonZeroI32::new(EPERM),
+        tool: None,
+        node: None,
+    };
+    let failure = told(NodeCall::Expand, &HelperError::Failed(failed));
+    for word in ["CAP_SYS_RESOURCE", "the next stage"] {
+        assert!(failure.text().contains(word), "{failure}");
+    }
+}
+
+#[test]
+fn denied_device_node_reports_owner_mode_and_remedy() {
+    let failed = Failed {
+        step: Step::FindDevice,
+        errno: std::num::NonZeroI32::new(13),
+        tool: None,
+        node: Some(ebs_csi_wire::Node {
+            uid: 0,
+            gid: 485,
+            mode: 0o660,
+        }),
+    };
+    let failure = told(NodeCall::Stage, &HelperError::Failed(failed));
+    for word in ["0:485 mode 0660", "restart the mount-helper", "udev"] {
+        assert!(failure.text().contains(word), "{failure}");
+    }
+}
+
+/// No refusal is reported as a bug of the driver.
+#[test]
+fn every_refusal_names_volume_path_and_next_step() {
+    for asked in NodeCall::ALL {
+        for refusal in Refusal::ALL {
+            let failure = told(asked, &HelperError::Refused((*refusal).into()));
+            for words in ["vol-0123456789abcdef0", "/k/p", refusal.explain()] {
+                assert!(failure.text().contains(words), "{failure}");
+            }
+            assert_ne!(failure.condition(), Condition::Bug, "{refusal:?}");
+        }
+    }
+}
+
+#[test]
+fn refusal_reports_finding_before_advice() {
+    let content = |signature, state| Observation::Content { signature, state };
+    let path = KubeletPath::parse("/k/other/globalmount").unwrap();
+    for (reason, seen, words) in [
+        (
+            Refusal::ForeignContent,
+            content(Signature::Luks, ContentState::Sound),
+            "found a LUKS header (an encrypted volume) on the disk: ",
+        ),
+        (
+            Refusal::FilesystemErrors,
+            content(Signature::Ext4, ContentState::Damaged),
+            "found an ext4 file system on the disk, damaged: ",
+        ),
+        (
+            Refusal::UnknownContent,
+            Observation::UnknownBytes { at: 3000 },
+            "found unknown bytes at offset 3000 of the disk: ",
+        ),
+        (
+            Refusal::StagedElsewhere,
+            Observation::MountedAt(path),
+            "found a mount at /k/other/globalmount: ",
+        ),
+        (
+            Refusal::SizeOutOfRange,
+            Observation::DiskBytes(4096),
+            "found a disk of 4096 bytes: ",
+        ),
+    ] {
+        let failure = told(
+            NodeCall::Stage,
+            &HelperError::Refused(Refused::because(reason, seen)),
+        );
+        let whole = format!("{words}{}", reason.explain());
+        assert!(failure.text().ends_with(&whole), "{failure}");
+    }
+}
+
+#[test]
+fn only_busy_and_version_refusals_leave_outcome_open() {
+    for asked in NodeCall::ALL {
+        for refusal in Refusal::ALL {
+            let passing = matches!(refusal, Refusal::Busy | Refusal::Version);
+            let condition = refused(asked, *refusal);
+            assert_eq!(
+                condition.may_be_in_progress(),
+                passing,
+                "{asked:?} {refusal:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn helper_refusals_map_to_csi_error_conditions() {
+    use Condition::*;
+    for (asked, refusal, want) in [
+        (NodeCall::Stage, Refusal::MountedDifferently, Incompatible),
+        (NodeCall::Publish, Refusal::MountedDifferently, Incompatible),
+        (NodeCall::Publish, Refusal::NotStaged, NotPrepared),
+        (NodeCall::Stage, Refusal::DeviceNotFound, NotFound),
+        (NodeCall::Stats, Refusal::VolumeNotAtPath, NotFound),
+        (NodeCall::Stats, Refusal::PathNotPlain, NotFound),
+        (NodeCall::Expand, Refusal::PathNotPlain, NotFound),
+        (NodeCall::Stage, Refusal::PathNotPlain, InvalidField),
+        (
+            NodeCall::Expand,
+            Refusal::SizeOutOfRange,
+            CapacityOutOfRange,
+        ),
+        (NodeCall::Stage, Refusal::UnknownContent, ContentRefused),
+        (NodeCall::Stage, Refusal::OriginUntold, ContentRefused),
+        (NodeCall::Stage, Refusal::UsedRaw, ContentRefused),
+        (NodeCall::Stage, Refusal::DeviceWithoutSerial, NotPrepared),
+    ] {
+        let condition = told(asked, &HelperError::Refused(refusal.into())).condition();
+        assert_eq!(condition, want, "{asked:?} {refusal:?}");
+    }
+}
+
+/// Growth and sync come after the mount, so kubelet must not assume that a failed stage or
+/// publish had no effect.
+#[test]
+fn failed_step_after_mount_may_be_in_progress() {
+    for step in Step::ALL {
+        let failed = HelperError::Failed(Failed::call(*step, 5));
+        for asked in NodeCall::ALL {
+            let failure = told(asked, &failed);
+            let behind = matches!(asked, NodeCall::Stage | NodeCall::Publish)
+                && matches!(step, Step::Grow | Step::Sync);
+            assert_eq!(
+                failure.condition().may_be_in_progress(),
+                behind,
+                "{asked:?} {step:?}"
+            );
+            assert!(failure.text().contains("os error 5"), "{failure}");
+        }
+    }
+}
+
+/// Signal 9 also brings the advice to raise the memory limit.
+#[test]
+fn failed_tool_reports_exit_status_or_signal() {
+    let nine = std::num::NonZeroU8::new(9).unwrap();
+    let eleven = std::num::NonZeroU8::new(11).unwrap();
+    for (end, words) in [
+        (ToolEnd::Exited(nine), "status 9"),
+        (ToolEnd::Signalled(nine), "signal 9; when that comes again"),
+        (ToolEnd::Signalled(nine), "raise the memory limit"),
+        (ToolEnd::Signalled(eleven), "signal 11; it is tried again"),
+    ] {
+        let failed = HelperError::Failed(Failed::tool(Step::Check, end));
+        assert!(told(NodeCall::Stage, &failed).text().contains(words));
+    }
+}
+
+#[test]
+fn helper_error_without_outcome_may_be_in_progress() {
+    let lost = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+    for error in [
+        HelperError::Pending,
+        HelperError::Crowded,
+        HelperError::Silent,
+        HelperError::Unproved,
+        HelperError::Lost(lost()),
+        HelperError::Foreign("x"),
+        HelperError::Down {
+            address: "unix:///h".to_owned(),
+            source: lost(),
+        },
+    ] {
+        for chosen in [true, false] {
+            let failure = failure(
+                NodeCall::Stage,
+                "vol-0123456789abcdef0",
+                "/k/p",
+                &error,
+                chosen,
+            );
+            assert!(failure.condition().may_be_in_progress(), "{error:?}");
+        }
+    }
+}
