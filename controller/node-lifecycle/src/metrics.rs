@@ -190,13 +190,14 @@ impl Default for Metrics {
         {
             let _ = metrics.acts.get_or_create(&Acted { act, result });
         }
-        for (family, results) in [
-            (&metrics.startup_taints, patched.as_slice()),
+        let others: [(&Family<Outcome, Counter>, &[&'static str]); 4] = [
+            (&metrics.startup_taints, &patched),
             (&metrics.pods_annotated, &patched),
             (&metrics.rounds, &["answered", "failed"]),
             (&metrics.words, &["told", "failed", "late"]),
-        ] {
-            for result in results {
+        ];
+        for (family, results) in others {
+            for &result in results {
                 let _ = family.get_or_create(&Outcome { result });
             }
         }
@@ -210,8 +211,8 @@ fn number(count: usize) -> i64 {
 
 /// Sets how often each of the reasons is among those found.
 fn set_each(family: &Family<Why, Gauge>, reasons: &[&'static str], found: &[&str]) {
-    for reason in reasons {
-        let count = found.iter().filter(|found| **found == *reason).count();
+    for &reason in reasons {
+        let count = found.iter().filter(|found| **found == reason).count();
         family.get_or_create(&Why { reason }).set(number(count));
     }
 }
