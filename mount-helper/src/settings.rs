@@ -4,6 +4,7 @@ pub(crate) mod listen;
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
+use ebs_csi_policy::{PRODUCTION, Policy};
 use ebs_csi_wire::KubeletPath;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,6 +45,8 @@ Options:
   --log-format text|json     form of the journal on standard error [default: text]
   --allow-missing-landlock   run tools, and the process that makes directories, without Landlock where the kernel has none
   --allow-private-mounts     serve although mounts beneath the kubelet root stay in this mount namespace
+  --guest-disks              also recognise disks that a hypervisor made for this virtual machine (virtio-blk, QEMU's NVMe)
+                             by their serial, which has to be the volume's id
   --sandbox                  recognise simulated disks (loop devices) instead of EBS disks; for tests
   --help                     print this
   --version                  print the version and the policy's digest
@@ -108,8 +111,8 @@ pub(crate) struct Settings {
     pub(crate) allow_missing_landlock: bool,
     /// Whether mounts may stay in this mount namespace.
     pub(crate) allow_private_mounts: bool,
-    /// Whether simulated disks are recognised.
-    pub(crate) sandbox: bool,
+    /// The policy, which says what disks are recognised.
+    pub(crate) policy: Policy,
     /// The step at which a test holds the process.
     pub(crate) fault_point: Option<String>,
 }
@@ -142,7 +145,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         json: false,
         allow_missing_landlock: false,
         allow_private_mounts: false,
-        sandbox: false,
+        policy: PRODUCTION,
         fault_point: None,
     };
     let mut arguments = arguments;
@@ -156,6 +159,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
             name.as_str(),
             "--help"
                 | "--version"
+                | "--guest-disks"
                 | "--sandbox"
                 | "--allow-missing-landlock"
                 | "--allow-private-mounts"
@@ -167,9 +171,15 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
             match name.as_str() {
                 "--help" => return Ok(Command::Help),
                 "--version" => return Ok(Command::Version),
-                "--sandbox" => settings.sandbox = true,
                 "--allow-private-mounts" => settings.allow_private_mounts = true,
-                _ => settings.allow_missing_landlock = true,
+                "--allow-missing-landlock" => settings.allow_missing_landlock = true,
+                _ => {
+                    let chosen = Policy::chosen_by(&name);
+                    if settings.policy != PRODUCTION && chosen != Some(settings.policy) {
+                        return Err("--guest-disks and --sandbox exclude each other".to_owned());
+                    }
+                    settings.policy = chosen.unwrap_or(PRODUCTION);
+                }
             }
             continue;
         }
@@ -275,6 +285,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ebs_csi_policy::{GUEST, SANDBOX};
 
     fn given(arguments: &[&str]) -> Result<Command, String> {
         parse(arguments.iter().map(|a| (*a).to_owned()))
@@ -288,7 +299,7 @@ mod tests {
         assert_eq!(settings.listen, [Listen::Unix("/run/h.sock".into())]);
         assert_eq!((settings.key_file, settings.vsock_peers), (None, vec![2]));
         assert_eq!(settings.kubelet_root.as_str(), "/var/lib/kubelet");
-        assert!(!settings.sandbox && settings.places.is_none());
+        assert!(settings.policy == PRODUCTION && settings.places.is_none());
         assert!(!settings.allow_missing_landlock && !settings.allow_private_mounts);
     }
 
@@ -308,13 +319,21 @@ mod tests {
         let Ok(Command::Serve(settings)) = given(&line) else {
             panic!("must serve");
         };
-        assert!(settings.sandbox && settings.places == Some(PlaceClass::Any));
+        assert!(settings.policy == SANDBOX && settings.places == Some(PlaceClass::Any));
         assert!(settings.allow_private_mounts && !settings.allow_missing_landlock);
         assert_eq!(settings.grace, Duration::from_secs(3));
         assert_eq!(settings.untrusted_images, UntrustedImages::Deny);
         assert_eq!(settings.nodev_nosuid, NodevNosuid::Untrusted);
         assert_eq!(settings.disks_without_serial, DisksWithoutSerial::Refuse);
         assert_eq!(settings.copied_mounts, CopiedMounts::Refuse);
+    }
+
+    #[test]
+    fn guest_disks_select_the_guest_policy() {
+        let Ok(Command::Serve(settings)) = given(&["--listen=unix:///h", "--guest-disks"]) else {
+            panic!("must serve");
+        };
+        assert_eq!((settings.policy, settings.places), (GUEST, None));
     }
 
     #[test]
@@ -336,6 +355,8 @@ mod tests {
             (&["--disks-without-serial", "no"][..], "refuse or by-name"),
             (&["--copied-mounts", "keep"][..], "release or refuse"),
             (&["--sandbox=yes"][..], "takes no value"),
+            (&["--sandbox", "--guest-disks"][..], "exclude each other"),
+            (&["--guest-disks", "--sandbox"][..], "exclude each other"),
             (&["serve"][..], "unknown argument"),
         ] {
             let error = given(line).expect_err("must be refused");

@@ -20,8 +20,9 @@ pub(crate) fn compile(files: &[(&str, String)]) -> String {
         })
     };
     format!(
-        "pub(crate) const PRODUCTION: &str = {:?};\npub(crate) const SANDBOX: &str = {:?};\n",
+        "pub(crate) const PRODUCTION: &str = {:?};\npub(crate) const GUEST: &str = {:?};\npub(crate) const SANDBOX: &str = {:?};\n",
         digest("production"),
+        digest("guest"),
         digest("sandbox"),
     )
 }

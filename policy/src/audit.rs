@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::profile::{self, BlockNodes, Profile, Resource};
+use crate::variant::{PRODUCTION, Policy};
 
 mod deviation;
 mod process_status;
@@ -40,17 +41,8 @@ pub struct Process {
 const HELPER: &str = "ebs-csi-mount-helper";
 /// The program of the launcher and of the router.
 const LAUNCHER: &str = "aws-ebs-csi-driver";
-/// Arguments that weaken the policy, and what the auditor calls them.
-const WEAKENING: [(&str, &str); 2] = [
-    (
-        "--sandbox",
-        "the sandbox policy, which recognises simulated disks",
-    ),
-    (
-        "--allow-missing-landlock",
-        "a start without Landlock allowed",
-    ),
-];
+/// The argument that weakens every policy.
+const WEAKENING: &str = "--allow-missing-landlock";
 
 impl Process {
     /// Reads a process from `/proc`.
@@ -86,9 +78,9 @@ impl Process {
             })
             .unwrap_or_default();
         let arguments = words("cmdline")?;
-        let simulated = arguments.iter().any(|one| one == "--sandbox");
         let disks = match program.as_str() {
-            HELPER => BlockNodes::read(&directory.join("root/dev"), simulated).unwrap_or_default(),
+            HELPER => BlockNodes::read(&directory.join("root/dev"), chosen(&arguments).disks)
+                .unwrap_or_default(),
             _ => BlockNodes::default(),
         };
         Ok(Self {
@@ -159,9 +151,16 @@ impl Process {
         }
     }
 
-    /// Returns every difference between the process and a profile.
+    /// Returns the policy that the process's arguments choose.
     #[must_use]
-    pub fn deviations(&self, profile: &'static Profile) -> Vec<Deviation> {
+    pub fn policy(&self) -> Policy {
+        chosen(&self.arguments)
+    }
+
+    /// Returns every difference between the process and a profile. A policy other than `policy` and
+    /// [`PRODUCTION`] is one.
+    #[must_use]
+    pub fn deviations(&self, profile: &'static Profile, policy: Policy) -> Vec<Deviation> {
         let mut expected = profile.on(&self.disks);
         // A disk that root alone may open may have appeared after the start of a process that is
         // not root.
@@ -192,14 +191,20 @@ impl Process {
                 });
             }
         }
-        for (argument, meaning) in WEAKENING {
-            if self.arguments.iter().any(|given| given == argument) {
-                found.push(Deviation {
-                    what: "policy",
-                    expected: "production".to_owned(),
-                    found: meaning.to_owned(),
-                });
-            }
+        let enforced = self.policy();
+        if enforced != policy && enforced != PRODUCTION {
+            found.push(Deviation {
+                what: "policy",
+                expected: policy.name.to_owned(),
+                found: enforced.name.to_owned(),
+            });
+        }
+        if self.arguments.iter().any(|given| given == WEAKENING) {
+            found.push(Deviation {
+                what: "policy",
+                expected: policy.name.to_owned(),
+                found: "a start without Landlock allowed".to_owned(),
+            });
         }
         // Only the controller calls AWS; no other process gets a credential.
         if profile.name != profile::CONTROLLER.name {
@@ -219,6 +224,12 @@ impl Process {
         }
         found
     }
+}
+
+/// Returns the policy that arguments of a process choose.
+fn chosen(arguments: &[String]) -> Policy {
+    let mut policies = arguments.iter().filter_map(|one| Policy::chosen_by(one));
+    policies.next().unwrap_or(PRODUCTION)
 }
 
 /// Parses `/proc/PID/limits`, a table with fixed columns.
@@ -264,6 +275,7 @@ pub fn running() -> io::Result<Vec<u32>> {
 mod tests {
     use super::*;
     use crate::profile::NodeOwner;
+    use crate::variant::{GUEST, SANDBOX};
 
     const LIMITS: &str = "\
 Limit                     Soft Limit           Hard Limit           Units     
@@ -311,7 +323,7 @@ Max open files            1024                 4096                 files
     #[test]
     fn broker_matching_its_profile_has_no_deviation() {
         let process = confined(profile::BROKER);
-        assert_eq!(process.deviations(profile::BROKER), []);
+        assert_eq!(process.deviations(profile::BROKER, PRODUCTION), []);
     }
 
     /// Where only root may open the disks, the opener may run as user 0; elsewhere user 0 is a
@@ -331,30 +343,43 @@ Max open files            1024                 4096                 files
         let mut process = confined(profile::OPENER);
         process.disks = disk(485);
         assert_eq!(
-            process.deviations(profile::OPENER)[0].what,
+            process.deviations(profile::OPENER, PRODUCTION)[0].what,
             "supplementary groups"
         );
         process.status.groups = vec![485];
-        assert_eq!(process.deviations(profile::OPENER), []);
+        assert_eq!(process.deviations(profile::OPENER, PRODUCTION), []);
         process.disks = disk(6);
-        assert_eq!(process.deviations(profile::OPENER).len(), 1);
+        assert_eq!(process.deviations(profile::OPENER, PRODUCTION).len(), 1);
         // Device nodes that only root may open: the opener's user is 0, unless the nodes appeared
         // later.
         process.status.groups.clear();
         process.disks = disk(0);
         process.disks.nodes[0].1.mode = 0o600;
-        assert_eq!(process.deviations(profile::OPENER), []);
+        assert_eq!(process.deviations(profile::OPENER, PRODUCTION), []);
         process.status.uids = [0; 4];
-        assert_eq!(process.deviations(profile::OPENER), []);
+        assert_eq!(process.deviations(profile::OPENER, PRODUCTION), []);
         process.disks = disk(6);
-        assert_eq!(process.deviations(profile::OPENER)[0].what, "user");
+        assert_eq!(
+            process.deviations(profile::OPENER, PRODUCTION)[0].what,
+            "user"
+        );
     }
 
     #[test]
-    fn the_sandbox_policy_is_a_deviation() {
+    fn unexpected_policy_is_deviation_and_shown() {
         let mut process = confined(profile::BROKER);
-        process.arguments = vec!["helper".to_owned(), "--sandbox".to_owned()];
-        assert_eq!(process.deviations(profile::BROKER)[0].what, "policy");
+        assert_eq!(process.deviations(profile::BROKER, GUEST), []);
+        for (flag, policy) in [("--guest-disks", GUEST), ("--sandbox", SANDBOX)] {
+            process.arguments = vec!["helper".to_owned(), flag.to_owned()];
+            assert_eq!(process.policy(), policy);
+            assert_eq!(process.deviations(profile::BROKER, policy), []);
+            let other = if policy == GUEST { SANDBOX } else { GUEST };
+            for expected in [PRODUCTION, other] {
+                let found = process.deviations(profile::BROKER, expected);
+                assert_eq!(found.len(), 1, "{flag}");
+                assert_eq!((found[0].what, &*found[0].found), ("policy", policy.name));
+            }
+        }
     }
 
     #[test]
@@ -365,7 +390,7 @@ Max open files            1024                 4096                 files
             "AWS_SECRET_ACCESS_KEY".to_owned(),
             "AWS_WEB_IDENTITY_TOKEN_FILE".to_owned(),
         ];
-        let found = process.deviations(profile::BROKER);
+        let found = process.deviations(profile::BROKER, PRODUCTION);
         assert_eq!(found.len(), 2);
         assert!(found.iter().all(|one| one.what == "environment"));
     }
@@ -375,11 +400,11 @@ Max open files            1024                 4096                 files
         let mut process = confined(profile::BROKER);
         process.limits = parse_limits(LIMITS);
         assert_eq!(
-            process.deviations(profile::BROKER)[0].what,
+            process.deviations(profile::BROKER, PRODUCTION)[0].what,
             "descriptor limit"
         );
         process.limits.clear();
-        assert_eq!(process.deviations(profile::BROKER).len(), 2);
+        assert_eq!(process.deviations(profile::BROKER, PRODUCTION).len(), 2);
     }
 
     /// The group distinguishes the opener from the directories process when both run as user 0.
@@ -437,6 +462,10 @@ Max open files            1024                 4096                 files
     fn own_process_is_read_and_shows_deviations() {
         let process = Process::read(std::process::id()).unwrap();
         assert!(!process.program.is_empty() && !process.limits.is_empty());
-        assert!(!process.deviations(profile::NODE_AGENT).is_empty());
+        assert!(
+            !process
+                .deviations(profile::NODE_AGENT, PRODUCTION)
+                .is_empty()
+        );
     }
 }

@@ -18,6 +18,7 @@
 pub mod audit;
 pub mod blank;
 pub mod ceiling;
+pub mod disk_class;
 pub mod facts;
 pub mod flag;
 pub mod judge;
@@ -26,7 +27,7 @@ pub mod profile;
 pub mod tool;
 pub mod variant;
 
-pub use variant::{PRODUCTION, Policy, SANDBOX};
+pub use variant::{GUEST, PRODUCTION, Policy, SANDBOX};
 
 /// A number of the kernel's interface, with its name there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ebs_csi_policy::audit::{self, Process};
 use ebs_csi_policy::profile::{self, CallAnswer, Condition, FilePlace, Files, Profile};
-use ebs_csi_policy::{PRODUCTION, SANDBOX, blank, flag, place, tool};
+use ebs_csi_policy::{PRODUCTION, Policy, blank, flag, place, tool};
 
 const USAGE: &str = "\
 Usage: ebs-csi-policy COMMAND
@@ -14,6 +14,7 @@ Commands:
   audit --pid PID --as PROFILE   compare one process with a profile
   audit --tree PID               compare a process and all that descend from it with the profiles they should have
   audit --all                    the same for every process of the driver on this machine
+      --policy guest|sandbox     with audit: the mount-helper may enforce this policy instead of production
   digest                         the digests of the compiled-in policies
   show [PROFILE]                 all profiles in short, or one with every rule and its reason
   show flags|places|tools|blank  the rules about mounts, tools and blank disks
@@ -70,24 +71,45 @@ fn run(words: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
             Ok(0)
         }
         ["digest"] => {
-            for policy in [PRODUCTION, SANDBOX] {
+            for policy in Policy::ALL {
                 writeln!(out, "{:<10} {}", policy.name, policy.digest)?;
             }
             Ok(0)
         }
         ["show", what @ ..] if what.len() <= 1 => show(what.first().copied(), out),
-        ["audit", "--pid", pid, "--as", name] => {
+        ["audit", rest @ .., "--policy", name] => {
+            let policy = Policy::named(name)
+                .ok_or_else(|| Failure::Usage(format!("there is no policy {name:?}")))?;
+            audit(rest, policy, out)
+        }
+        ["audit", rest @ ..] => audit(rest, PRODUCTION, out),
+        [] => Err(Failure::Usage("no command, see --help".to_owned())),
+        _ => Err(unknown(words)),
+    }
+}
+
+fn unknown(words: &[&str]) -> Failure {
+    Failure::Usage(format!(
+        "{:?} is not understood, see --help",
+        words.join(" ")
+    ))
+}
+
+/// Compares the processes that the words name with their profiles.
+fn audit(words: &[&str], policy: Policy, out: &mut impl Write) -> Result<u8, Failure> {
+    match words {
+        ["--pid", pid, "--as", name] => {
             let profile = profile::named(name)
                 .ok_or_else(|| Failure::Usage(format!("there is no profile {name:?}")))?;
             let process = read(number(pid)?)?;
-            report(&[(process, Some(profile))], out)
+            report(&[(process, Some(profile))], policy, out)
         }
-        ["audit", "--tree", pid] => {
+        ["--tree", pid] => {
             let pid = number(pid)?;
             let tree = Process::tree(pid).map_err(|error| unreadable(pid, &error))?;
-            report(&with_profiles(tree), out)
+            report(&with_profiles(tree), policy, out)
         }
-        ["audit", "--all"] => {
+        ["--all"] => {
             let mut rows: Vec<(Process, Option<&'static Profile>)> = Vec::new();
             for pid in audit::running()? {
                 // A process may end meanwhile, or be part of the tree of a process that was listed
@@ -100,13 +122,9 @@ fn run(words: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
                     rows.extend(with_profiles(tree));
                 }
             }
-            report(&rows, out)
+            report(&rows, policy, out)
         }
-        [] => Err(Failure::Usage("no command, see --help".to_owned())),
-        _ => Err(Failure::Usage(format!(
-            "{:?} is not understood, see --help",
-            words.join(" ")
-        ))),
+        _ => Err(unknown(words)),
     }
 }
 
@@ -133,6 +151,7 @@ fn with_profiles(tree: Vec<Process>) -> Vec<(Process, Option<&'static Profile>)>
 
 fn report(
     rows: &[(Process, Option<&'static Profile>)],
+    policy: Policy,
     out: &mut impl Write,
 ) -> Result<u8, Failure> {
     writeln!(
@@ -143,7 +162,7 @@ fn report(
     let mut deviating = false;
     for (process, profile) in rows {
         let status = &process.status;
-        let deviations = profile.map(|profile| process.deviations(profile));
+        let deviations = profile.map(|profile| process.deviations(profile, policy));
         let verdict = match &deviations {
             None => "not of the driver".to_owned(),
             Some(none) if none.is_empty() => "as its profile says".to_owned(),
@@ -162,6 +181,14 @@ fn report(
             u8::from(status.no_new_privs),
             status.seccomp,
         )?;
+        let enforced = process.policy();
+        if profile.is_some() && enforced != PRODUCTION {
+            writeln!(
+                out,
+                "{:>8} policy {} {}",
+                "", enforced.name, enforced.digest
+            )?;
+        }
         for deviation in deviations.into_iter().flatten() {
             deviating = true;
             writeln!(out, "{:>8} {deviation}", "")?;

@@ -1,43 +1,76 @@
-//! The two compiled-in policies: one for nodes, and one that recognises simulated disks.
+//! The compiled-in policies: one for nodes, one for a virtual machine whose disks its hypervisor
+//! makes, and one that recognises simulated disks.
 
+use crate::disk_class::DiskClass;
 use crate::place::PlaceClass;
 
 mod digests {
     include!(concat!(env!("OUT_DIR"), "/digests.rs"));
 }
 
-/// A compiled-in policy. Both policies have the same rules; they differ in what they recognise as a
+/// A compiled-in policy. All policies have the same rules; they differ in what they recognise as a
 /// volume's disk and in the default for `places`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// `production` or `sandbox`.
+    /// `production`, `guest` or `sandbox`.
     pub name: &'static str,
     /// SHA-256 over the policy files and the name, 64 hexadecimal digits. It differs between the
-    /// two policies and between any two states of the files.
+    /// policies and between any two states of the files.
     pub digest: &'static str,
-    /// A loop device counts as the volume's disk when the name of its backing file is the volume's
-    /// id.
-    pub simulated_devices: bool,
+    /// The mount-helper's flag that chooses the policy; `None` for the one without a flag.
+    pub flag: Option<&'static str>,
+    /// The disks that can be volumes.
+    pub disks: DiskClass,
     /// Where volumes may be mounted unless the process is told otherwise.
     pub places: PlaceClass,
 }
 
-/// The policy for nodes: a loop device is never recognised as a volume's disk.
+/// The policy for nodes: only EC2's own disks are volumes.
 pub const PRODUCTION: Policy = Policy {
     name: "production",
     digest: digests::PRODUCTION,
-    simulated_devices: false,
+    flag: None,
+    disks: DiskClass::Ebs,
     places: PlaceClass::Kubernetes,
 };
 
-/// The policy for a machine without EBS, which also recognises simulated disks. A process that
-/// enforces this policy logs that, and the auditor reports it as a deviation.
+/// The policy for a virtual machine, which also recognises disks that its hypervisor made. A
+/// process that enforces this policy logs that, and the auditor reports it as a deviation unless
+/// the auditor is told to expect it.
+pub const GUEST: Policy = Policy {
+    name: "guest",
+    digest: digests::GUEST,
+    flag: Some("--guest-disks"),
+    disks: DiskClass::Guest,
+    places: PlaceClass::Kubernetes,
+};
+
+/// The policy for a machine without EBS, which recognises simulated disks alone. Logged and
+/// reported like [`GUEST`].
 pub const SANDBOX: Policy = Policy {
     name: "sandbox",
     digest: digests::SANDBOX,
-    simulated_devices: true,
+    flag: Some("--sandbox"),
+    disks: DiskClass::LoopFile,
     places: PlaceClass::Any,
 };
+
+impl Policy {
+    /// All policies.
+    pub const ALL: [Self; 3] = [PRODUCTION, GUEST, SANDBOX];
+
+    /// Returns the policy of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name == name)
+    }
+
+    /// Returns the policy that this flag of the mount-helper chooses.
+    #[must_use]
+    pub fn chosen_by(flag: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.flag == Some(flag))
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -45,20 +78,22 @@ mod tests {
 
     #[test]
     fn policy_digests_differ_and_are_sha256_hex() {
-        assert_ne!(PRODUCTION.digest, SANDBOX.digest);
-        for policy in [PRODUCTION, SANDBOX] {
+        for (index, policy) in Policy::ALL.into_iter().enumerate() {
             assert_eq!(policy.digest.len(), 64);
             assert!(policy.digest.bytes().all(|b| b.is_ascii_hexdigit()));
+            let mut others = Policy::ALL[..index].iter();
+            assert!(others.all(|other| other.digest != policy.digest));
         }
     }
 
     #[test]
-    fn only_the_sandbox_recognises_simulated_devices() {
-        let simulating: Vec<&str> = [PRODUCTION, SANDBOX]
-            .iter()
-            .filter(|policy| policy.simulated_devices)
-            .map(|policy| policy.name)
-            .collect();
-        assert_eq!(simulating, ["sandbox"]);
+    fn policies_without_flag_take_ebs_disks_alone() {
+        for policy in Policy::ALL {
+            let chosen = policy.flag.is_some();
+            assert_eq!(policy.disks != DiskClass::Ebs, chosen, "{}", policy.name);
+            assert_eq!(Policy::named(policy.name), Some(policy));
+        }
+        assert_eq!(Policy::chosen_by("--guest-disks"), Some(GUEST));
+        assert_eq!(Policy::chosen_by("--paths"), None);
     }
 }

@@ -21,6 +21,8 @@ fn bad_usage_is_one_line_and_status_64() {
         &["audit"],
         &["audit", "--pid", "x", "--as", "broker"],
         &["audit", "--pid", "1", "--as", "nobody"],
+        &["audit", "--all", "--policy", "none"],
+        &["audit", "--policy", "guest"],
         &["show", "nobody"],
         &["show", "broker", "more"],
     ] {
@@ -74,8 +76,9 @@ fn audit_lists_foreign_tree_without_judging() {
 #[test]
 fn auditor_prints_digests_and_rule_tables() {
     let digests = text(&auditor(&["digest"]).stdout);
-    assert!(digests.contains(ebs_csi_policy::PRODUCTION.digest));
-    assert!(digests.contains(ebs_csi_policy::SANDBOX.digest));
+    for policy in ebs_csi_policy::Policy::ALL {
+        assert!(digests.contains(policy.digest), "{}", policy.name);
+    }
     for (what, word) in [
         ("broker", "move_mount"),
         ("tool", "BLKDISCARD"),
@@ -90,4 +93,30 @@ fn auditor_prints_digests_and_rule_tables() {
     }
     assert!(text(&auditor(&["--help"]).stdout).starts_with("Usage:"));
     assert!(text(&auditor(&["--version"]).stdout).starts_with("ebs-csi-policy "));
+}
+
+/// The shell's further arguments stand for those of a helper.
+#[test]
+fn policy_of_other_disks_is_shown() {
+    for (flag, name) in [("--guest-disks", "guest"), ("--sandbox", "sandbox")] {
+        let mut process = Command::new("sh")
+            .args(["-c", "read line", "helper", flag])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("sh");
+        let pid = process.id().to_string();
+        let arguments = ["audit", "--pid", &pid, "--as", "supervisor"];
+        let unexpected = text(&auditor(&arguments).stdout);
+        let expecting = [&arguments[..], &["--policy", name]].concat();
+        let expected = text(&auditor(&expecting).stdout);
+        drop(process.stdin.take());
+        process.wait().expect("the end of sh");
+        let policy = ebs_csi_policy::Policy::named(name).expect("a policy");
+        let deviation = format!("policy: expected production, found {name}");
+        for table in [&unexpected, &expected] {
+            assert!(table.contains(policy.digest), "{table}");
+        }
+        assert!(unexpected.contains(&deviation), "{unexpected}");
+        assert!(!expected.contains("policy: expected"), "{expected}");
+    }
 }

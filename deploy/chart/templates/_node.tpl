@@ -78,7 +78,7 @@
 
 {{- /* Flags that are the helper's where they stand among the agent's. */ -}}
 {{- define "ebs.helperFlags" -}}
-kubelet-root paths untrusted-images nodev-nosuid disks-without-serial tool-deadline copied-mounts grace log-format allow-missing-landlock allow-private-mounts sandbox vsock-key-file vsock-peers
+kubelet-root paths untrusted-images nodev-nosuid disks-without-serial tool-deadline copied-mounts grace log-format allow-missing-landlock allow-private-mounts guest-disks sandbox vsock-key-file vsock-peers
 {{- end -}}
 
 {{- /* node.additionalArgs, of the helper or of the agent: a list of the values and whose. A word that is

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use ebs_csi_policy::SANDBOX;
 use ebs_csi_policy::audit::Process;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::identity_client::IdentityClient;
@@ -104,7 +105,7 @@ impl Launcher {
     }
 
     /// Returns the deviations of the launcher's processes from their profiles in the policy.
-    /// Ignores that the helper was started with `--sandbox`.
+    /// The helper was started with `--sandbox`.
     pub fn deviations(&self) -> Vec<String> {
         let Some(root) = self.child.id() else {
             return vec!["the launcher does not run".to_owned()];
@@ -123,9 +124,8 @@ impl Launcher {
             seen.push(profile.name);
             found.extend(
                 process
-                    .deviations(profile)
+                    .deviations(profile, SANDBOX)
                     .iter()
-                    .filter(|deviation| deviation.what != "policy")
                     .map(|deviation| format!("{}: {deviation}", profile.name)),
             );
         }

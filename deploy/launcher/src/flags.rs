@@ -111,6 +111,7 @@ pub const FLAGS: &[Flag] = &[
     value("log-format", &[MountHelper]),
     value("vsock-key-file", &[MountHelper]),
     value("vsock-peers", &[MountHelper]),
+    switch("guest-disks", &[MountHelper]),
     switch("sandbox", &[MountHelper]),
     switch("allow-missing-landlock", &[MountHelper]),
     switch("allow-private-mounts", &[MountHelper]),

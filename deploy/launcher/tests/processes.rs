@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ebs_csi_policy::PRODUCTION;
 use ebs_csi_policy::audit::Process;
 use ebs_csi_policy::profile::{self, Profile};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -255,7 +256,7 @@ fn audited(pid: i32, profile: &'static Profile) -> Vec<String> {
     loop {
         let process = Process::read(u32::try_from(pid).unwrap()).unwrap();
         let found: Vec<String> = process
-            .deviations(profile)
+            .deviations(profile, PRODUCTION)
             .iter()
             .map(ToString::to_string)
             .collect();

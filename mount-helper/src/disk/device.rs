@@ -21,30 +21,6 @@ use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// How the volume of a disk is recognised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recognition {
-    /// By the NVMe serial and model.
-    Nvme,
-    /// By the name of the file behind a loop device. Only under the sandbox policy.
-    LoopFile,
-}
-
-impl Recognition {
-    /// Returns whether `name` is a kernel name of a whole disk of this kind: `nvme1n1`, `loop7`.
-    fn is_disk(self, name: &str) -> bool {
-        let numbers =
-            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        match self {
-            Self::Nvme => name
-                .strip_prefix("nvme")
-                .and_then(|rest| rest.split_once('n'))
-                .is_some_and(|(controller, namespace)| numbers(controller) && numbers(namespace)),
-            Self::LoopFile => name.strip_prefix("loop").is_some_and(numbers),
-        }
-    }
-}
-
 /// Why there is no disk to work on.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DeviceError {

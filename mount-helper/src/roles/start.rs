@@ -29,8 +29,9 @@ use crate::tool::runner_requests::Runners;
 use crate::tool::tool_places::ToolPlaces;
 use ebs_csi_confine::Fault;
 use ebs_csi_confine::tool::Filters;
+use ebs_csi_policy::Policy;
+use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::profile;
-use ebs_csi_policy::variant::{PRODUCTION, SANDBOX};
 use opened::Opened;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -56,12 +57,11 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let settings = match settings::parse(arguments) {
         Ok(Command::Help) => return print(HELP),
         Ok(Command::Version) => {
+            let policies = Policy::ALL.map(|one| format!("{} {}", one.name, one.digest));
             return print(&format!(
-                "ebs-csi-mount-helper {} policy {} {}, sandbox {}\n",
+                "ebs-csi-mount-helper {} policy {}\n",
                 env!("CARGO_PKG_VERSION"),
-                PRODUCTION.name,
-                PRODUCTION.digest,
-                SANDBOX.digest,
+                policies.join(", "),
             ));
         }
         Ok(Command::Serve(settings)) => settings,
@@ -99,14 +99,22 @@ fn serve(settings: &Settings) -> u8 {
         journal::error("sanitise", &[("why", &e.to_string())]);
         return Fault::EXIT;
     }
-    if settings.sandbox {
-        journal::warn(
+    match settings.policy.disks {
+        DiskClass::Ebs => {}
+        DiskClass::Guest => journal::warn(
+            "guest-policy",
+            &[(
+                "meaning",
+                "disks that a hypervisor made are taken for EBS volumes by their serial; use this in a virtual machine alone",
+            )],
+        ),
+        DiskClass::LoopFile => journal::warn(
             "sandbox-policy",
             &[(
                 "meaning",
                 "loop devices are taken for EBS volumes; never use this on a node",
             )],
-        );
+        ),
     }
     let opened = match opened::open(settings) {
         Ok(Some(opened)) => opened,
@@ -268,7 +276,7 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
         table: OperationTable::new(places, wake_event),
         peer_uid: profile::NODE_AGENT.identity.uid,
         digest: policy.digest,
-        sandbox: policy.simulated_devices,
+        sandbox: policy.disks == DiskClass::LoopFile,
         landlock: ebs_csi_confine::landlock_abi(),
     });
     if broker.context.read_only_record.is_first() {

@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use super::{Identity, Profile};
+use crate::disk_class::DiskClass;
 
 /// Read and write permission of the group.
 const GROUP_READ_WRITE: u32 = 0o060;
@@ -54,19 +55,19 @@ pub struct BlockNodes {
 }
 
 impl BlockNodes {
-    /// Reads a device directory. `simulated`: loop devices count as disks.
+    /// Reads a device directory, for a policy that takes disks of this class as volumes.
     ///
     /// # Errors
     /// An I/O error when the directory cannot be listed. A node that goes away meanwhile is left
     /// out.
-    pub fn read(directory: &Path, simulated: bool) -> io::Result<Self> {
+    pub fn read(directory: &Path, class: DiskClass) -> io::Result<Self> {
         let mut nodes = Vec::new();
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
                 continue;
             };
-            if !is_disk(&name, simulated) {
+            if !is_disk(&name, class) {
                 continue;
             }
             if let Ok(found) = fs::symlink_metadata(entry.path())
@@ -133,7 +134,8 @@ impl Profile {
 }
 
 /// Returns whether the kernel gives this name to a disk or partition: `nvme0n1p2`, `sda1`, `xvdba`.
-fn is_disk(name: &str, simulated: bool) -> bool {
+/// Loop devices and disks of virtio-blk count only where they can be volumes.
+fn is_disk(name: &str, class: DiskClass) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let part = |text: &str, before: char| match text.split_once(before) {
         Some((disk, part)) => digits(disk) && digits(part),
@@ -145,9 +147,10 @@ fn is_disk(name: &str, simulated: bool) -> bool {
             .is_some_and(|(controller, namespace)| digits(controller) && part(namespace, 'p'));
     }
     if let Some(rest) = name.strip_prefix("loop") {
-        return simulated && part(rest, 'p');
+        return class == DiskClass::LoopFile && part(rest, 'p');
     }
-    ["sd", "xvd"].iter().any(|kind| {
+    let virtio = (class == DiskClass::Guest).then_some("vd");
+    ["sd", "xvd"].into_iter().chain(virtio).any(|kind| {
         name.strip_prefix(kind).is_some_and(|rest| {
             let letters = rest.trim_end_matches(|last: char| last.is_ascii_digit());
             !letters.is_empty() && letters.bytes().all(|byte| byte.is_ascii_lowercase())
@@ -170,11 +173,10 @@ mod tests {
         }
     }
 
-    /// Loop devices count only when simulated devices are allowed.
     #[test]
     fn is_disk_accepts_only_disk_and_partition_names() {
         for name in ["nvme0n1", "nvme10n2p3", "sda", "sdab12", "xvda", "xvdba1"] {
-            assert!(is_disk(name, false), "{name}");
+            assert!(is_disk(name, DiskClass::Ebs), "{name}");
         }
         for name in [
             "nvme0",
@@ -192,11 +194,19 @@ mod tests {
             "dm-0",
             "md0",
             "xvd",
+            "vda",
         ] {
-            assert!(!is_disk(name, false), "{name}");
+            assert!(!is_disk(name, DiskClass::Ebs), "{name}");
         }
-        assert!(is_disk("loop0", true) && is_disk("loop0p1", true));
-        assert!(!is_disk("loop-control", true));
+        for name in ["loop0", "loop0p1"] {
+            assert!(is_disk(name, DiskClass::LoopFile), "{name}");
+            assert!(!is_disk(name, DiskClass::Guest), "{name}");
+        }
+        assert!(!is_disk("loop-control", DiskClass::LoopFile));
+        for name in ["vda", "vdb2", "nvme0n1", "sda"] {
+            assert!(is_disk(name, DiskClass::Guest), "{name}");
+        }
+        assert!(!is_disk("vd", DiskClass::Guest));
     }
 
     #[test]

@@ -6,10 +6,11 @@ pub use xen_disk::XenDisk;
 
 use super::arrivals::Arrivals;
 use super::opener_requests::Opener;
-use super::{Access, Device, DeviceError, Proof, Recognition};
+use super::{Access, Device, DeviceError, Proof};
 use crate::disk::device_number;
 use crate::path_resolution;
 use crate::sys;
+use ebs_csi_policy::disk_class::{DiskClass, EBS_MODEL};
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::Disk;
 use rustix::fd::OwnedFd;
@@ -18,8 +19,6 @@ use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-/// Model that EC2 gives to EBS disks (EC2 page "EBS and NVMe").
-const EBS_MODEL: &str = "Amazon Elastic Block Store";
 const SYSFS_LIMIT: usize = 4096;
 
 /// The held directories in which disks are looked for.
@@ -28,7 +27,7 @@ pub struct DiskRoots {
     sysfs: OwnedFd,
     pub(super) devices: OwnedFd,
     arrivals: Arrivals,
-    recognition: Recognition,
+    class: DiskClass,
     takes_names: bool,
     /// Opens disks, where this process may not open them itself.
     opener: Option<Opener>,
@@ -36,12 +35,12 @@ pub struct DiskRoots {
 
 impl DiskRoots {
     /// Opens and holds `/sys` and `/dev`.
-    pub fn open(recognition: Recognition) -> Result<Self, Errno> {
-        Self::at("/sys", "/dev", recognition)
+    pub fn open(class: DiskClass) -> Result<Self, Errno> {
+        Self::at("/sys", "/dev", class)
     }
 
     /// Opens and holds other directories instead of `/sys` and `/dev`.
-    pub fn at(sysfs: &str, devices: &str, recognition: Recognition) -> Result<Self, Errno> {
+    pub fn at(sysfs: &str, devices: &str, class: DiskClass) -> Result<Self, Errno> {
         let hold = |path: &str| {
             rustix::fs::open(
                 path,
@@ -53,7 +52,7 @@ impl DiskRoots {
             sysfs: hold(sysfs)?,
             devices: hold(devices)?,
             arrivals: Arrivals::of(devices),
-            recognition,
+            class,
             takes_names: false,
             opener: None,
         })
@@ -72,12 +71,7 @@ impl DiskRoots {
     pub fn statistics_page(&self, device: &Device) -> Result<Option<Vec<u8>>, Errno> {
         match device.proof {
             Proof::Name => Ok(None),
-            Proof::Serial(_) if self.recognition == Recognition::Nvme => {
-                let page = sys::nvme_statistics_page(device);
-                page.map(Some)
-                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-            }
-            Proof::Serial(_) => {
+            Proof::Serial(_) if self.class == DiskClass::LoopFile => {
                 let name = format!("{}.0xd0", device.disk);
                 let file = match path_resolution::open(&self.devices, &name, OFlags::RDONLY) {
                     Err(Errno::NOENT) => return Ok(None),
@@ -87,6 +81,13 @@ impl DiskRoots {
                 let length = rustix::io::read(&file, &mut page)?;
                 page.truncate(length);
                 Ok(Some(page))
+            }
+            // Only EC2's controllers have the page.
+            Proof::Serial(_) if !self.is_ebs(&format!("block/{}", device.disk)) => Ok(None),
+            Proof::Serial(_) => {
+                let page = sys::nvme_statistics_page(device);
+                page.map(Some)
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             }
         }
     }
@@ -236,7 +237,7 @@ impl DiskRoots {
         let mut names = Vec::new();
         for entry in Dir::new(directory)? {
             if let Ok(name) = entry?.file_name().to_str()
-                && self.recognition.is_disk(name)
+                && self.class.is_disk(name)
             {
                 names.push(name.to_owned());
             }
@@ -250,20 +251,28 @@ impl DiskRoots {
 
     fn serial_beneath(&self, directory: &str) -> Option<String> {
         let read = |attribute| self.read_sysfs(&format!("{directory}/{attribute}")).ok();
-        match self.recognition {
-            Recognition::Nvme => {
-                if read("device/model")?.trim() != EBS_MODEL {
-                    return None;
-                }
-                // Serials are padded with spaces to 20 characters.
-                Some(read("device/serial")?.trim().replace('-', ""))
-            }
-            Recognition::LoopFile => {
-                let file = read("loop/backing_file")?;
-                let stem = file.rsplit('/').next()?.split('.').next()?;
-                Some(stem.replace('-', ""))
-            }
-        }
+        let is = |attribute, rule: &dyn Fn(&str) -> bool| {
+            read(attribute).is_some_and(|text| rule(text.trim()))
+        };
+        let serial = if self.class == DiskClass::LoopFile {
+            let file = read("loop/backing_file")?;
+            file.rsplit('/').next()?.split('.').next()?.to_owned()
+        } else if is("device/model", &|model| self.class.takes_nvme_model(model)) {
+            read("device/serial")?
+        } else if is("device/modalias", &|alias| self.class.takes_virtio(alias)) {
+            // The kernel asks the disk itself at each read.
+            read("serial")?
+        } else {
+            return None;
+        };
+        // Serials are padded with spaces to 20 characters. A disk of a hypervisor may have none.
+        Some(serial.trim().replace('-', "")).filter(|serial| !serial.is_empty())
+    }
+
+    /// Returns whether the directory describes a disk of EC2's model.
+    fn is_ebs(&self, directory: &str) -> bool {
+        self.read_sysfs(&format!("{directory}/device/model"))
+            .is_ok_and(|model| model.trim() == EBS_MODEL)
     }
 
     fn number_of(&self, name: &str) -> Result<DeviceNumber, Errno> {

@@ -1,5 +1,5 @@
 //! What is opened by name, before the process can no longer do so.
-use crate::disk::device::{DiskRoots, Recognition};
+use crate::disk::device::DiskRoots;
 use crate::disk::read_only_record::ReadOnlyRecord;
 use crate::disk::xen_disk_record::{self, XenDiskRecord};
 use crate::journal;
@@ -8,9 +8,9 @@ use crate::mount::kubelet_root_lock::{self, KubeletRootLock, NotLocked};
 use crate::session::listener::{self, Listener};
 use crate::settings::{Settings, listen};
 use ebs_csi_policy::ceiling::{self, Ceiling};
+use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::judge::disk_by_name::DisksWithoutSerial;
 use ebs_csi_policy::profile::{self, BlockNodes};
-use ebs_csi_policy::variant::{PRODUCTION, SANDBOX};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Gid, Mode};
 use std::io;
@@ -35,11 +35,7 @@ pub(super) struct Opened {
 /// # Errors
 /// What could not be opened, and why.
 pub(super) fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::Error)> {
-    let policy = if settings.sandbox {
-        SANDBOX
-    } else {
-        PRODUCTION
-    };
+    let policy = settings.policy;
     let rules = Ceiling::narrowed(
         policy,
         &ceiling::Settings {
@@ -67,16 +63,13 @@ pub(super) fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::E
         }
         Err(NotLocked::Os(why)) => return Err((settings.kubelet_root.to_string(), why)),
     };
-    let recognition = if policy.simulated_devices {
-        Recognition::LoopFile
-    } else {
-        Recognition::Nvme
-    };
-    let disks = DiskRoots::open(recognition).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
+    let simulated = policy.disks == DiskClass::LoopFile;
+    let disks =
+        DiskRoots::open(policy.disks).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
     let boot = xen_disk_record::boot()?;
     let records = listen::records(&settings.listen);
     let (disks, xen_disk_record) = match rules.disks_without_serial() {
-        DisksWithoutSerial::ByName if !policy.simulated_devices && disks.have_xen() => {
+        DisksWithoutSerial::ByName if !simulated && disks.have_xen() => {
             xen_disk_record::by_name(disks, records, &boot)?
         }
         _ => (disks, XenDiskRecord::default()),
@@ -84,8 +77,8 @@ pub(super) fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::E
     let still_there = |sequence, number| disks.sequence_of(number) == Some(sequence);
     let read_only_record =
         ReadOnlyRecord::open(&ReadOnlyRecord::beside(records), &boot, still_there);
-    let nodes = BlockNodes::read(Path::new("/dev"), policy.simulated_devices)
-        .map_err(|e| ("/dev".to_owned(), e))?;
+    let nodes =
+        BlockNodes::read(Path::new("/dev"), policy.disks).map_err(|e| ("/dev".to_owned(), e))?;
     let listeners = settings
         .listen
         .iter()

@@ -1,6 +1,7 @@
 //! Owners of disks' device nodes: the group that owns disks has different numbers on different
 //! machines, and some machines have no such group.
 use crate::rig::{Attached, Rig, able, done, staged, status, volume};
+use ebs_csi_policy::SANDBOX;
 use ebs_csi_policy::audit::Process;
 use ebs_csi_policy::profile;
 use ebs_csi_wire::{Failed, FsType, Node, Outcome, Step, VolumeId};
@@ -15,7 +16,7 @@ fn attached(rig: &Rig, owner: (u32, u32)) -> (VolumeId, Attached) {
 /// Returns the deviations that the auditor finds in the opener's groups.
 fn deviations(rig: &Rig) -> Vec<String> {
     let opener = Process::read(rig.part("opener")).expect("the opener");
-    let found = opener.deviations(profile::OPENER);
+    let found = opener.deviations(profile::OPENER, SANDBOX);
     let of_groups = found
         .iter()
         .filter(|one| one.what == "supplementary groups");

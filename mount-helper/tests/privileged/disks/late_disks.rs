@@ -1,6 +1,7 @@
 //! Disks that appear while the helper looks for them.
 use crate::rig::{LONG, Rig, able, done, staged, volume};
-use ebs_csi_mount_helper::disk::device::{Access, DeviceError, DiskRoots, Recognition};
+use ebs_csi_mount_helper::disk::device::{Access, DeviceError, DiskRoots};
+use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_wire::{FsType, Node, Outcome, Refusal};
 use rustix::fs::{Gid, Uid};
 use std::fs;
@@ -18,7 +19,7 @@ fn disks(rig: &Rig) -> DiskRoots {
     DiskRoots::at(
         "/sys",
         devices.to_str().expect("utf-8"),
-        Recognition::LoopFile,
+        DiskClass::LoopFile,
     )
     .expect("roots")
 }

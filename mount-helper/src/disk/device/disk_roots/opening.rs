@@ -99,7 +99,7 @@ impl DiskRoots {
     pub(in crate::disk::device) fn proves(&self, disk: &str, proof: &Proof) -> bool {
         match proof {
             Proof::Serial(serial) => {
-                self.recognition.is_disk(disk) && self.serial(disk).as_ref() == Some(serial)
+                self.class.is_disk(disk) && self.serial(disk).as_ref() == Some(serial)
             }
             Proof::Name => self.takes_names && self.says_nothing(&format!("block/{disk}")),
         }

@@ -52,7 +52,7 @@ fn only_ebs_nvme_models_yield_volume_serials() {
     let roots = DiskRoots::at(
         root.to_str().expect("utf-8"),
         root.join("dev").to_str().expect("utf-8"),
-        Recognition::Nvme,
+        DiskClass::Ebs,
     )
     .expect("roots");
     let mut found: Vec<_> = roots
@@ -87,6 +87,64 @@ fn only_ebs_nvme_models_yield_volume_serials() {
     assert_eq!(find.err(), Some(DeviceError::Absent));
 }
 
+/// Creates a disk of virtio-blk, which is its own directory's `serial` and the bus's `modalias`.
+fn virtio(root: &Path, name: &str, modalias: &str, serial: &str) {
+    let disk = root.join("block").join(name);
+    fs::create_dir_all(disk.join("device")).expect("mkdir");
+    fs::write(disk.join("device/modalias"), format!("{modalias}\n")).expect("write");
+    fs::write(disk.join("serial"), serial).expect("write");
+    fs::create_dir_all(root.join("dev")).expect("mkdir");
+    fs::write(root.join("dev").join(name), "").expect("write");
+}
+
+#[test]
+fn emulated_disks_have_serials_in_guest_class_alone() {
+    let directory = tempfile::tempdir().expect("tempdir");
+    let root = directory.path();
+    let block = "virtio:d00000002v00001AF4";
+    virtio(root, "vda", block, "vol0123456789abcdef0");
+    virtio(root, "vdb", block, "");
+    virtio(root, "vdc", "scsi:t-0x00", "vol0123456789abcdef1");
+    let nvmes = [
+        ("nvme1n1", "259:1", "QEMU NVMe Ctrl"),
+        ("nvme2n1", "259:2", "Amazon Elastic Block Store"),
+        ("nvme3n1", "259:3", "Another"),
+    ];
+    fs::create_dir_all(root.join("block")).expect("mkdir");
+    for (name, number, model) in nvmes {
+        nvme(root, name, number, model, "vol0123456789abcdef2");
+    }
+    let found = |class| {
+        let roots = DiskRoots::at(
+            root.to_str().expect("utf-8"),
+            root.join("dev").to_str().expect("utf-8"),
+            class,
+        )
+        .expect("roots");
+        let names = roots.names().expect("names");
+        let mut found: Vec<_> = names
+            .into_iter()
+            .filter(|name| roots.serial(name).is_some())
+            .collect();
+        found.sort();
+        let known = ["vda", "vda1", "nvme1n1p1", "loop7", "sda1"];
+        (found, known.map(|name| roots.may_be_called(name)))
+    };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(
+        found(DiskClass::Ebs),
+        (names(&["nvme2n1"]), [false, false, true, false, false])
+    );
+    assert_eq!(
+        found(DiskClass::Guest),
+        (
+            names(&["nvme1n1", "nvme2n1", "vda"]),
+            [true, true, true, false, false]
+        )
+    );
+    assert_eq!(found(DiskClass::LoopFile).0, Vec::<String>::new());
+}
+
 /// A Xen disk under the device name from EC2 gives WithoutSerial; another kind of disk, no disk or
 /// no name gives Absent.
 #[test]
@@ -116,7 +174,7 @@ fn existing_xen_disk_without_serial_differs_from_absent() {
     let roots = DiskRoots::at(
         root.to_str().expect("utf-8"),
         root.join("dev").to_str().expect("utf-8"),
-        Recognition::Nvme,
+        DiskClass::Ebs,
     )
     .expect("roots");
     for (told, error) in [
@@ -154,7 +212,7 @@ fn regular_file_as_device_node_is_no_disk() {
     let roots = DiskRoots::at(
         root.to_str().expect("utf-8"),
         devices.to_str().expect("utf-8"),
-        Recognition::Nvme,
+        DiskClass::Ebs,
     )
     .expect("roots");
     let find = roots.find_part(

@@ -1,7 +1,8 @@
 //! Disks without a serial: those of Xen, which the kernel names after the device name that EC2 was
 //! told.
 use super::DiskRoots;
-use crate::disk::device::{Access, Device, DeviceError, Proof, Recognition};
+use crate::disk::device::{Access, Device, DeviceError, Proof};
+use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::{DeviceName, Disk};
 use rustix::fs::{Dir, OFlags};
@@ -40,12 +41,14 @@ impl DiskRoots {
     /// partition of such a disk.
     pub fn may_be_called(&self, name: &str) -> bool {
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        let is = |kind: Recognition| {
-            let part = |(disk, part): (&str, &str)| kind.is_disk(disk) && digits(part);
-            kind.is_disk(name) || name.rsplit_once('p').is_some_and(part)
+        let is = |class: DiskClass| {
+            let part = |(disk, part): (&str, &str)| class.is_disk(disk) && digits(part);
+            // A partition of `vda` is `vda1`.
+            let whole = name.trim_end_matches(|last: char| last.is_ascii_digit());
+            class.is_disk(whole) || class.is_disk(name) || name.rsplit_once('p').is_some_and(part)
         };
         let xens = name.starts_with("xvd") || (self.takes_names && name.starts_with("sd"));
-        is(Recognition::Nvme) || is(self.recognition) || xens
+        is(DiskClass::Ebs) || is(self.class) || xens
     }
 
     /// Returns the disk without a serial behind a device number, which may be that of a partition.

@@ -3,10 +3,11 @@ use super::script::{self, tell};
 use crate::attacks::row;
 use crate::rig::{Rig, able, done, staged, volume};
 use ebs_csi_mount_helper::channel;
-use ebs_csi_mount_helper::disk::device::{DiskRoots, Recognition, opener_requests};
+use ebs_csi_mount_helper::disk::device::{DiskRoots, opener_requests};
 use ebs_csi_mount_helper::roles::confinement;
 use ebs_csi_mount_helper::roles::opener;
 use ebs_csi_mount_helper::sys::{Fork, fork};
+use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::profile::BlockNodes;
 use ebs_csi_wire::FsType;
 use rustix::fd::OwnedFd;
@@ -16,8 +17,8 @@ use std::process::exit;
 
 /// Runs the real opener, with the device nodes of a directory instead of the machine's.
 fn real(lanes: Vec<OwnedFd>) {
-    let nodes = BlockNodes::read(Path::new("/dev"), true).expect("nodes");
-    let disks = DiskRoots::open(Recognition::LoopFile).expect("disks");
+    let nodes = BlockNodes::read(Path::new("/dev"), DiskClass::LoopFile).expect("nodes");
+    let disks = DiskRoots::open(DiskClass::LoopFile).expect("disks");
     let entering = confinement::opener(&nodes, false).expect("confined");
     let threads = opener::start(lanes, disks).expect("threads");
     entering.calls_of_all_threads().expect("confined");
