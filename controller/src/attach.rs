@@ -4,15 +4,15 @@
 mod attach_now;
 mod attaching;
 mod cards;
+mod detach_decision;
 mod detach_now;
 mod detaching;
 mod device_name;
 mod initialized;
-mod leave;
 mod left_behind;
-mod manner;
 mod own_volume;
 mod pending;
+mod publish_options;
 mod recent_changes;
 
 use std::fmt;
@@ -27,11 +27,11 @@ use crate::operation::expiring_cache::ExpiringCache;
 use crate::operation::operation_count::OperationCount;
 use crate::operation::{Conflict, Operations};
 use crate::request::{Pair, Publish};
-use crate::safe_detach::{Mode, Testimony};
+use crate::safe_detach::{ClusterEvidence, Mode};
 use device_name::DeviceNames;
 
 use cards::Cards;
-use manner::Manners;
+use publish_options::KnownPublishOptions;
 use recent_changes::RecentChanges;
 
 /// The longest time of one operation: external-attacher waits as long. A repeated call continues
@@ -71,13 +71,13 @@ pub(crate) struct Attachments {
     ec2: Ec2,
     names: DeviceNames,
     cards: Cards,
-    manners: Manners,
-    lately: RecentChanges,
+    publish_options: KnownPublishOptions,
+    recent: RecentChanges,
     /// By pair, since when EC2 has shown neither the pair's volume nor the pair's instance.
     unseen: ExpiringCache<Instant>,
     tally: OperationCount,
     safe_detach: Mode,
-    testimony: Testimony,
+    cluster_evidence: ClusterEvidence,
     running: Operations<Key, Intent, Option<Attached>>,
 }
 
@@ -86,20 +86,20 @@ impl Attachments {
     pub(crate) fn new(
         ec2: Ec2,
         safe_detach: Mode,
-        testimony: Testimony,
+        cluster_evidence: ClusterEvidence,
         tally: OperationCount,
     ) -> Self {
         Self {
             ec2,
             names: DeviceNames::default(),
             cards: Cards::default(),
-            manners: Manners::default(),
-            lately: RecentChanges::default(),
+            publish_options: KnownPublishOptions::default(),
+            recent: RecentChanges::default(),
             unseen: ExpiringCache::default(),
             running: Operations::new(Conflict::Supersede, tally.clone()),
             tally,
             safe_detach,
-            testimony,
+            cluster_evidence,
         }
     }
 

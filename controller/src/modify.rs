@@ -220,7 +220,7 @@ impl Modifications {
             let _counted = counted;
             let _ = tokio::time::timeout(this.window, complete.notified()).await;
             let _turn = turn.lock().await;
-            let leave = Leave {
+            let leave = LeaveOnDrop {
                 modifications: this.clone(),
                 volume: volume.clone(),
             };
@@ -292,12 +292,12 @@ impl Batch {
 }
 
 /// Ends the change in its slot on drop, also after a panic.
-struct Leave {
+struct LeaveOnDrop {
     modifications: Modifications,
     volume: VolumeId,
 }
 
-impl Drop for Leave {
+impl Drop for LeaveOnDrop {
     fn drop(&mut self) {
         let mut slots = self.modifications.lock();
         if let Some(slot) = slots.get_mut(&self.volume) {

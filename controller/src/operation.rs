@@ -111,14 +111,14 @@ impl Mandate {
 }
 
 /// Removes the operation from the table when it is dropped, also after a panic.
-struct Leave<K: Eq + Hash, I, T> {
+struct LeaveOnDrop<K: Eq + Hash, I, T> {
     table: Arc<Mutex<Table<K, I, T>>>,
     key: K,
     number: u64,
     _counted: Counted,
 }
 
-impl<K: Eq + Hash, I, T> Drop for Leave<K, I, T> {
+impl<K: Eq + Hash, I, T> Drop for LeaveOnDrop<K, I, T> {
     fn drop(&mut self) {
         let mut table = lock(&self.table);
         if table
@@ -249,7 +249,7 @@ where
                 Some(running.result)
             }
         };
-        let leave = Leave {
+        let leave = LeaveOnDrop {
             table: Arc::clone(&self.table),
             key,
             number,

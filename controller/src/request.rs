@@ -151,7 +151,7 @@ pub(crate) struct Pair {
 
 /// What a publish asks for besides the attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Manner {
+pub(crate) struct PublishOptions {
     /// The capability.
     pub capability: Capability,
     /// The `readonly` flag.
@@ -164,7 +164,7 @@ pub(crate) struct Publish {
     /// The volume and the instance.
     pub pair: Pair,
     /// How the volume will be used at the instance.
-    pub manner: Manner,
+    pub options: PublishOptions,
     /// Whether to wait until a restored volume has all its data.
     pub wait_until_initialized: bool,
 }
@@ -181,12 +181,12 @@ impl Publish {
             .volume_capability
             .as_ref()
             .ok_or_else(|| Failure::missing("volume_capability"))?;
-        let manner = Manner {
+        let options = PublishOptions {
             capability: Capability::parse(capability)?,
             read_only: wire.readonly,
         };
         Ok(Self {
-            manner,
+            options,
             pair: Pair {
                 volume: volume_id("volume_id", volume)?,
                 node: InstanceId::parse(node).map_err(|e| {

@@ -3,6 +3,7 @@
 //! what EC2 does not show.
 
 mod checks;
+mod cluster_evidence;
 mod evidence;
 mod fence;
 mod instance_fact;
@@ -10,12 +11,11 @@ mod kubelet_report;
 mod override_order;
 mod peers;
 mod service;
-mod testimony;
 pub(crate) mod verdict_text;
 
+pub(crate) use cluster_evidence::ClusterEvidence;
 pub use ebs_csi_safe_detach::Mode;
 pub(crate) use ebs_csi_safe_detach::{Fact, Facts, Phase, Refusal, Rung, Verdict, Waiting, decide};
 pub(crate) use evidence::gather;
 pub use fence::{FenceLeave, FenceSettings};
 pub use service::Service;
-pub(crate) use testimony::Testimony;

@@ -125,7 +125,7 @@ pub(crate) enum Command {
     /// Print the version.
     Version,
     /// Serve requests.
-    Serve(Settings),
+    Serve(Box<Settings>),
 }
 
 /// Parses the arguments that follow the program's name. The error is one line for the user.
@@ -279,7 +279,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
         }
     }
     listen::check(&settings.listen, settings.key_file.is_some(), peers_given)?;
-    Ok(Command::Serve(settings))
+    Ok(Command::Serve(Box::new(settings)))
 }
 
 #[cfg(test)]

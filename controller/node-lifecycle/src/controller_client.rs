@@ -193,7 +193,12 @@ mod tests {
             (Outcome::Safe as i32, "stopped", Evidence::Proven, true),
             (Outcome::Safe as i32, "terminated", Evidence::Proven, true),
             (Outcome::Safe as i32, "fenced", Evidence::Proven, true),
-            (Outcome::Safe as i32, "node-word", Evidence::Proven, false),
+            (
+                Outcome::Safe as i32,
+                "kubelet-report",
+                Evidence::Proven,
+                false,
+            ),
             (Outcome::Safe as i32, "trusted", Evidence::Unproven, false),
             (
                 Outcome::Safe as i32,
@@ -203,7 +208,12 @@ mod tests {
             ),
             (Outcome::Safe as i32, "", Evidence::Unproven, false),
             (Outcome::Wait as i32, "transition", Evidence::Waiting, false),
-            (Outcome::Refuse as i32, "no-word", Evidence::Unproven, false),
+            (
+                Outcome::Refuse as i32,
+                "no-report",
+                Evidence::Unproven,
+                false,
+            ),
             (
                 Outcome::Unspecified as i32,
                 "stopped",

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_proto::safe_detach::Node;
 use ebs_csi_safe_detach::lifecycle::{Attachment, Evidence, Intent};
-use ebs_csi_safe_detach::{Fact, NodeReport, NodeWord, word};
+use ebs_csi_safe_detach::{Fact, KubeletReport, NodeReport, kubelet_report};
 use jiff::Timestamp;
 use kube::Client;
 
@@ -251,10 +251,10 @@ fn heard(nodes: &[Node], attachment: &Attachment) -> Heard {
         return Heard::Nothing;
     };
     let reports: Vec<NodeReport> = nodes.iter().map(report).collect();
-    match word(&reports, &instance, &volume, Duration::ZERO) {
-        Fact::Present(NodeWord::Released) => Heard::Released,
-        Fact::Present(NodeWord::InUse) => Heard::InUse,
-        Fact::Present(NodeWord::NotReady) | Fact::Absent | Fact::Unknown => Heard::Nothing,
+    match kubelet_report(&reports, &instance, &volume, Duration::ZERO) {
+        Fact::Present(KubeletReport::Released) => Heard::Released,
+        Fact::Present(KubeletReport::InUse) => Heard::InUse,
+        Fact::Present(KubeletReport::NotReady) | Fact::Absent | Fact::Unknown => Heard::Nothing,
     }
 }
 

@@ -352,8 +352,8 @@ mod tests {
         };
         let now = "2026-01-01T00:10:00Z".parse().unwrap();
         let all = [
-            refused("no-word", "2026-01-01T00:00:00Z"),
-            refused("no-word", "2026-01-01T00:05:00Z"),
+            refused("no-report", "2026-01-01T00:00:00Z"),
+            refused("no-report", "2026-01-01T00:05:00Z"),
             refused("of-a-later-version", "2026-01-01T00:09:00Z"),
         ];
         metrics.refused(&all, now);
@@ -361,11 +361,11 @@ mod tests {
             let line = format!("aws_ebs_csi_safe_detach_refused_{line}");
             assert!(metrics.page().lines().any(|l| l == line), "{line}");
         };
-        holds("volumes{reason=\"no-word\"} 2");
+        holds("volumes{reason=\"no-report\"} 2");
         holds("volumes{reason=\"other\"} 1");
         holds("oldest_seconds 600");
         metrics.refused(&[], now);
-        holds("volumes{reason=\"no-word\"} 0");
+        holds("volumes{reason=\"no-report\"} 0");
         holds("oldest_seconds 0");
     }
 

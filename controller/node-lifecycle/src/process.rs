@@ -165,7 +165,7 @@ pub async fn run(
         Arc::clone(&leader),
         Arc::clone(&teller),
     );
-    always("broken glass", when_needed(Box::pin(orders)));
+    always("override orders", when_needed(Box::pin(orders)));
     let retries = Retries {
         client: client.clone(),
         namespace: config.namespace.clone(),

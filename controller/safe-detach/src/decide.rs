@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::facts::{
-    AttachmentFact, BrokenGlass, Fact, Facts, InstanceFact, Mode, NodeWord, Phase, Power,
+    AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Mode, OverrideOrder, Phase, Power,
 };
 
 /// The result of a decision.
@@ -51,11 +51,11 @@ pub enum Rung {
     /// As `Stopped` or `Terminated`, and this driver powered the instance off.
     Fenced,
     /// Kubelet reports that it has released the volume.
-    NodeWord,
+    KubeletReport,
     /// The instance runs, and the controller trusts the orchestrator.
     Trusted,
     /// A person gave an override order.
-    BrokenGlass,
+    OverrideOrder,
 }
 
 impl Rung {
@@ -64,9 +64,9 @@ impl Rung {
         Self::Terminated,
         Self::Stopped,
         Self::Fenced,
-        Self::NodeWord,
+        Self::KubeletReport,
         Self::Trusted,
-        Self::BrokenGlass,
+        Self::OverrideOrder,
     ];
 
     /// Returns the label of metrics and log lines.
@@ -75,9 +75,9 @@ impl Rung {
             Self::Terminated => "terminated",
             Self::Stopped => "stopped",
             Self::Fenced => "fenced",
-            Self::NodeWord => "node-word",
+            Self::KubeletReport => "kubelet-report",
             Self::Trusted => "trusted",
-            Self::BrokenGlass => "broken-glass",
+            Self::OverrideOrder => "break-glass",
         }
     }
 }
@@ -112,7 +112,7 @@ pub enum Refusal {
     /// The instance runs, and its node is not ready.
     NodeNotReady,
     /// The instance runs, and there is no fresh report of its kubelet.
-    NoWord,
+    NoReport,
     /// The instance runs; given only for an instance as a whole.
     Running,
 }
@@ -128,7 +128,7 @@ impl Refusal {
         Self::HibernationUnknown,
         Self::InUse,
         Self::NodeNotReady,
-        Self::NoWord,
+        Self::NoReport,
         Self::Running,
     ];
 
@@ -143,7 +143,7 @@ impl Refusal {
             Self::HibernationUnknown => "hibernation-unknown",
             Self::InUse => "in-use",
             Self::NodeNotReady => "node-not-ready",
-            Self::NoWord => "no-word",
+            Self::NoReport => "no-report",
             Self::Running => "running",
         }
     }
@@ -173,7 +173,7 @@ impl Refusal {
                 "end what uses the volume on the node; a node that is down must be stopped or terminated in EC2"
             }
             Self::NodeNotReady => "stop or terminate the instance in EC2, or bring the node back",
-            Self::NoWord => {
+            Self::NoReport => {
                 "stop or terminate the instance in EC2, or see that node-lifecycle runs beside the controller and reports this node"
             }
             Self::Running => "stop or terminate the instance in EC2",
@@ -200,8 +200,8 @@ pub fn decide(facts: &Facts) -> Verdict {
     if attachment.phase == Phase::Off {
         return Verdict::Done;
     }
-    if is_broken(&facts.broken_glass, attachment) {
-        return Verdict::Safe(Rung::BrokenGlass);
+    if is_overridden(&facts.override_order, attachment) {
+        return Verdict::Safe(Rung::OverrideOrder);
     }
     match attachment.phase {
         Phase::Off => Verdict::Done,
@@ -216,10 +216,11 @@ pub fn decide(facts: &Facts) -> Verdict {
     }
 }
 
-fn is_broken(glass: &Fact<BrokenGlass>, attachment: AttachmentFact) -> bool {
-    match glass {
-        Fact::Present(glass) => {
-            glass.instance == glass.asked && attachment.since == Some(glass.since)
+fn is_overridden(override_order: &Fact<OverrideOrder>, attachment: AttachmentFact) -> bool {
+    match override_order {
+        Fact::Present(override_order) => {
+            override_order.instance == override_order.asked
+                && attachment.since == Some(override_order.since)
         }
         Fact::Absent | Fact::Unknown => false,
     }
@@ -266,14 +267,16 @@ fn at_rest(instance: &InstanceFact, fence: Fact<()>) -> Option<Verdict> {
 }
 
 fn of_running(facts: &Facts) -> Verdict {
-    match (facts.mode, &facts.word) {
+    match (facts.mode, &facts.kubelet_report) {
         (Mode::Off | Mode::Ec2Only, _) => Verdict::Safe(Rung::Trusted),
-        (Mode::Enforce, Fact::Present(NodeWord::Released)) => Verdict::Safe(Rung::NodeWord),
-        (Mode::Enforce, Fact::Present(NodeWord::InUse)) => Verdict::Refuse(Refusal::InUse),
-        (Mode::Enforce, Fact::Present(NodeWord::NotReady)) => {
+        (Mode::Enforce, Fact::Present(KubeletReport::Released)) => {
+            Verdict::Safe(Rung::KubeletReport)
+        }
+        (Mode::Enforce, Fact::Present(KubeletReport::InUse)) => Verdict::Refuse(Refusal::InUse),
+        (Mode::Enforce, Fact::Present(KubeletReport::NotReady)) => {
             Verdict::Refuse(Refusal::NodeNotReady)
         }
-        (Mode::Enforce, Fact::Absent | Fact::Unknown) => Verdict::Refuse(Refusal::NoWord),
+        (Mode::Enforce, Fact::Absent | Fact::Unknown) => Verdict::Refuse(Refusal::NoReport),
     }
 }
 

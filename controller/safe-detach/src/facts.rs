@@ -71,12 +71,12 @@ pub struct Facts {
     pub instance: Fact<InstanceFact>,
     /// Kubelet's report about the volume. Absent when there is evidence that no node reports for
     /// the instance.
-    pub word: Fact<NodeWord>,
+    pub kubelet_report: Fact<KubeletReport>,
     /// Present when this driver itself has stopped or terminated the instance, and EC2 has
     /// acknowledged that.
     pub fence: Fact<()>,
     /// A person's override order: detach, whatever the other facts are.
-    pub broken_glass: Fact<BrokenGlass>,
+    pub override_order: Fact<OverrideOrder>,
 }
 
 /// When EC2 accepted an attach, since 1970-01-01T00:00:00Z. Times are only compared, never
@@ -164,7 +164,7 @@ impl Power {
 /// Kubelet's report about a volume. Only a fresh report counts; the collector of the report decides
 /// whether it is fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NodeWord {
+pub enum KubeletReport {
     /// The node is ready and does not use the volume.
     Released,
     /// Kubelet uses the volume, or its orchestrator still permits kubelet to begin to use it.
@@ -175,7 +175,7 @@ pub enum NodeWord {
 
 /// A person's override order for exactly one attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct BrokenGlass {
+pub struct OverrideOrder {
     /// The instance that the order names.
     pub instance: InstanceId,
     /// The attachment that the order names, by the time when EC2 accepted it.

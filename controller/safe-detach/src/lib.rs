@@ -7,12 +7,12 @@
 
 mod decide;
 mod facts;
+mod kubelet_report;
 pub mod lifecycle;
-mod word;
 
 pub use decide::{Refusal, Rung, Verdict, Waiting, decide, decide_instance};
 pub use facts::{
-    AttachTime, AttachmentFact, BrokenGlass, Fact, Facts, InstanceFact, Mode, NodeWord, Phase,
-    Power,
+    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Mode, OverrideOrder,
+    Phase, Power,
 };
-pub use word::{FRESH_LEASE, NodeReport, word};
+pub use kubelet_report::{FRESH_LEASE, NodeReport, kubelet_report};

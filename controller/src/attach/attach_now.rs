@@ -8,8 +8,8 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use super::attaching::{AttachStep, Attaching, STUCK_AFTER};
+use super::detach_decision::DetachDecision;
 use super::initialized::wait_until_initialized;
-use super::leave::Leave;
 use super::recent_changes::READ_LAG;
 use super::{Attached, Attachments, Key, OPERATION_TIME, own_volume};
 use crate::attach::device_name::{Mapped, NoNameLeft, Reservation};
@@ -35,7 +35,7 @@ impl Attachments {
         let deadline = began + OPERATION_TIME;
         let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = &request.pair;
-        self.lately.attach_begins(volume, node);
+        self.recent.attach_begins(volume, node);
         let is_attached = |seen: &LookResult<Volume>| {
             let attachment = seen.present().and_then(|volume| volume.attachment(node));
             attachment.is_some_and(|attachment| attachment.state == AttachmentState::Attached)
@@ -54,9 +54,9 @@ impl Attachments {
         // tells whether the instance exists.
         let is_hidden = shown.is_none();
         let mut instance = Some(shown);
-        let shared = request.manner.capability.needs_multi_attach();
+        let shared = request.options.capability.needs_multi_attach();
         let mut machine = Attaching::new(volume.clone(), node.clone(), shared);
-        let mut step = machine.see(&self.lately.corrected(&seen), Instant::now());
+        let mut step = machine.see(&self.recent.corrected(&seen), Instant::now());
         // Kept until the attachment is seen, so that no other attach takes the name meanwhile.
         let mut kept: Option<Reservation> = None;
         let mut freed = false;
@@ -126,7 +126,7 @@ impl Attachments {
                     if mandate.is_superseded() {
                         return ControlFlow::Break(AttachStep::Wait);
                     }
-                    match machine.see(&self.lately.corrected(seen), Instant::now()) {
+                    match machine.see(&self.recent.corrected(seen), Instant::now()) {
                         AttachStep::Wait => ControlFlow::Continue(()),
                         step => ControlFlow::Break(step),
                     }
@@ -136,7 +136,8 @@ impl Attachments {
         };
         drop(kept);
         let key = Key(volume.clone(), node.clone());
-        self.manners.agree(&key, &request.manner, attached.since)?;
+        self.publish_options
+            .agree(&key, &request.options, attached.since)?;
         if request.wait_until_initialized {
             wait_until_initialized(&ec2, volume, deadline, mandate).await?;
         }
@@ -178,7 +179,7 @@ impl Attachments {
             let answer = ec2
                 .attach_volume(volume, node, &place.device, place.card)
                 .await;
-            self.lately.attach_sent(volume, node);
+            self.recent.attach_sent(volume, node);
             machine.sent(Instant::now());
             let error = match answer {
                 Ok(attachment) => {
@@ -231,14 +232,16 @@ impl Attachments {
         deadline: Instant,
     ) -> Failure {
         let Pair { volume, node } = pair;
-        let leave = self.may_leave(ec2, pair, mandate, deadline).await;
+        let decision = self.decide_detach(ec2, pair, mandate, deadline).await;
         let decided = Instant::now();
-        let outcome = match leave {
-            Ok(Leave::Now(force)) => match ec2.detach_volume(volume, node, force, decided).await {
-                Ok(_) => "it is detached, so that the next try begins afresh".to_owned(),
-                Err(error) => format!("detaching it failed too: {error}"),
-            },
-            Ok(Leave::Leaving | Leave::Gone) => {
+        let outcome = match decision {
+            Ok(DetachDecision::Send(force)) => {
+                match ec2.detach_volume(volume, node, force, decided).await {
+                    Ok(_) => "it is detached, so that the next try begins afresh".to_owned(),
+                    Err(error) => format!("detaching it failed too: {error}"),
+                }
+            }
+            Ok(DetachDecision::InProgress | DetachDecision::NotAttached) => {
                 "it is on its way off, so that the next try begins afresh".to_owned()
             }
             Err(refused) => format!("it is not detached: {refused}"),

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use ebs_csi_proto::Failure;
 use tokio::time::Instant;
 
+use super::detach_decision::DetachDecision;
 use super::detaching::{DetachStep, Detaching};
-use super::leave::Leave;
 use super::pending::PendingDetach;
 use super::recent_changes::READ_LAG;
 use super::{Attachments, Key, OPERATION_TIME};
@@ -38,7 +38,7 @@ impl Attachments {
             return Err(Mandate::superseded_failure());
         }
         let mut pending = PendingDetach::new(pair, self.tally.metrics());
-        // With safe detach, `may_leave` gathers the facts before any DetachVolume.
+        // With safe detach, `decide_detach` gathers the facts before any DetachVolume.
         let since = |seen: &LookResult<Volume>| Some(seen.present()?.attachment(node)?.attached);
         let mut attached = None;
         let mut step = if self.safe_detach == Mode::Off {
@@ -54,28 +54,29 @@ impl Attachments {
             }
             match step {
                 DetachStep::Gone => {
-                    self.manners.forget(&Key(volume.clone(), node.clone()));
+                    self.publish_options
+                        .forget(&Key(volume.clone(), node.clone()));
                     if attached.is_some() {
-                        self.lately.ended(volume, node, attached);
+                        self.recent.ended(volume, node, attached);
                     }
                     if machine.has_asked() {
-                        self.lately.detached(volume, node);
+                        self.recent.detached(volume, node);
                     }
                     return Ok(());
                 }
                 DetachStep::Refuse(failure) => return Err(failure),
                 DetachStep::Detach => {
                     mandate.check_wanted()?;
-                    let force = match self.may_leave(&ec2, pair, mandate, deadline).await? {
-                        Leave::Gone => {
+                    let force = match self.decide_detach(&ec2, pair, mandate, deadline).await? {
+                        DetachDecision::NotAttached => {
                             step = DetachStep::Gone;
                             continue;
                         }
-                        Leave::Leaving => {
+                        DetachDecision::InProgress => {
                             step = DetachStep::Wait;
                             continue;
                         }
-                        Leave::Now(force) => force,
+                        DetachDecision::Send(force) => force,
                     };
                     let decided = Instant::now();
                     // The decision may have taken long.
@@ -117,13 +118,14 @@ impl Attachments {
                     }
                     pending.see(seen);
                     attached = since(seen).unwrap_or(attached);
-                    if self.lately.may_be_late(seen, volume, node) {
+                    if self.recent.may_be_late(seen, volume, node) {
                         return ControlFlow::Continue(());
                     }
                     match machine.see(seen, Instant::now()) {
                         // An override order may have come since.
                         DetachStep::Wait
-                            if machine.is_leaving() && self.testimony.glasses.is_unused(pair) =>
+                            if machine.is_leaving()
+                                && self.cluster_evidence.overrides.is_unused(pair) =>
                         {
                             ControlFlow::Break(DetachStep::Detach)
                         }
@@ -145,7 +147,7 @@ impl Attachments {
     /// The look is made when reads show every attach from before this call.
     async fn was_detached(&self, ec2: &Ec2, pair: &Pair) -> bool {
         let Pair { volume, node } = pair;
-        if self.safe_detach != Mode::Off || !self.lately.was_detached(volume, node) {
+        if self.safe_detach != Mode::Off || !self.recent.was_detached(volume, node) {
             return false;
         }
         tokio::time::sleep(READ_LAG).await;

@@ -51,7 +51,7 @@ impl Attachments {
         };
         let line = ec2.in_line(Action::DetachVolume, volume, |_| false);
         let ec2 = &line.await.map_err(|e| failure(&e))?;
-        let gathered = gather(ec2, self.safe_detach, &pair, &self.testimony).await;
+        let gathered = gather(ec2, self.safe_detach, &pair, &self.cluster_evidence).await;
         if gathered.root_device.is_some() || gathered.is_launch_volume {
             return Ok(false);
         }
@@ -83,8 +83,8 @@ impl Attachments {
             },
         }
         // A late look would show the volume attached there.
-        self.lately.ended(volume, &holder, left.attached);
-        self.manners.forget(&Key(volume.clone(), holder));
+        self.recent.ended(volume, &holder, left.attached);
+        self.publish_options.forget(&Key(volume.clone(), holder));
         Ok(true)
     }
 }

@@ -128,9 +128,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn ended_attachment_shows_detaching_during_read_lag() {
-        let lately = RecentChanges::default();
-        lately.ended(&example_volume().id, &node(), time(5));
-        let seen = |seconds| state(&lately.corrected(&attached_at(seconds)));
+        let recent = RecentChanges::default();
+        recent.ended(&example_volume().id, &node(), time(5));
+        let seen = |seconds| state(&recent.corrected(&attached_at(seconds)));
         assert_eq!(seen(5), AttachmentState::Detaching);
         // Another attachment of the same pair.
         assert_eq!(seen(6), AttachmentState::Attached);
@@ -142,15 +142,15 @@ mod tests {
     /// request.
     #[tokio::test(start_paused = true)]
     async fn missing_attachment_may_be_stale_after_recent_attach() {
-        let lately = RecentChanges::default();
+        let recent = RecentChanges::default();
         let id = example_volume().id;
-        lately.attach_sent(&id, &node());
+        recent.attach_sent(&id, &node());
         let none = LookResult::Present(example_volume());
-        assert!(lately.may_be_late(&none, &id, &node()));
-        assert!(lately.may_be_late(&LookResult::Absent, &id, &node()));
-        assert!(!lately.may_be_late(&attached_at(5), &id, &node()));
-        assert!(!lately.may_be_late(&none, &id, &other_node()));
+        assert!(recent.may_be_late(&none, &id, &node()));
+        assert!(recent.may_be_late(&LookResult::Absent, &id, &node()));
+        assert!(!recent.may_be_late(&attached_at(5), &id, &node()));
+        assert!(!recent.may_be_late(&none, &id, &other_node()));
         tokio::time::advance(READ_LAG).await;
-        assert!(!lately.may_be_late(&none, &id, &node()));
+        assert!(!recent.may_be_late(&none, &id, &node()));
     }
 }

@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 use crate::modify::Modifications;
 use crate::operation::operation_count::OperationCount;
 use crate::request::tags::TagSettings;
-use crate::safe_detach::{self, FenceSettings, Mode, Testimony};
+use crate::safe_detach::{self, ClusterEvidence, FenceSettings, Mode};
 use crate::snapshot::Snapshots;
 use crate::volume::Volumes;
 use crate::volume::iops::IopsCeilings;
@@ -81,11 +81,11 @@ impl Controller {
     /// Creates the service with no operation under way.
     pub fn new(ec2: Ec2, settings: Settings, metrics: Arc<Metrics>) -> Self {
         metrics.safe_detach_mode(settings.safe_detach);
-        let testimony = Testimony::new(settings.fence);
+        let cluster_evidence = ClusterEvidence::new(settings.fence);
         let safe_detach = safe_detach::Service {
             ec2: ec2.clone(),
             mode: settings.safe_detach,
-            testimony: testimony.clone(),
+            cluster_evidence: cluster_evidence.clone(),
             metrics: Arc::clone(&metrics),
         };
         let tally = OperationCount::shown_by(metrics);
@@ -96,7 +96,7 @@ impl Controller {
             attachments: Attachments::new(
                 ec2.clone(),
                 settings.safe_detach,
-                testimony,
+                cluster_evidence,
                 tally.clone(),
             ),
             modifications: Modifications::new(

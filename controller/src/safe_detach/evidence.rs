@@ -2,8 +2,8 @@
 
 use ebs_csi_safe_detach::{AttachTime, AttachmentFact, Fact, Facts, Mode, Phase};
 
+use super::cluster_evidence::ClusterEvidence;
 use super::instance_fact::instance_seen;
-use super::testimony::Testimony;
 use crate::ec2::{
     AttachmentState, Ec2, Ec2Error, Instance, InstanceState, LookResult, Timestamp, Volume,
 };
@@ -28,13 +28,18 @@ pub(crate) struct Gathered {
 /// volume is described too, and its own view of its attachments counts.
 ///
 /// Kubelet's report is not requested here: it is `Unknown`.
-pub(crate) async fn gather(ec2: &Ec2, mode: Mode, pair: &Pair, testimony: &Testimony) -> Gathered {
+pub(crate) async fn gather(
+    ec2: &Ec2,
+    mode: Mode,
+    pair: &Pair,
+    cluster_evidence: &ClusterEvidence,
+) -> Gathered {
     let instance = ec2.look_instance(&pair.node).await;
     let volume = match is_enough(mode, pair, &instance) {
         true => None,
         false => Some(ec2.look_volume(&pair.volume).await),
     };
-    weigh(mode, pair, instance, volume, testimony)
+    weigh(mode, pair, instance, volume, cluster_evidence)
 }
 
 /// Like [`gather`] for many pairs, to report and not to act on, with as few calls as EC2 permits.
@@ -46,7 +51,7 @@ pub(super) async fn gather_all(
     ec2: &Ec2,
     mode: Mode,
     pairs: &[Pair],
-    testimony: &Testimony,
+    cluster_evidence: &ClusterEvidence,
 ) -> Vec<Gathered> {
     let nodes: Vec<_> = pairs.iter().map(|pair| pair.node.clone()).collect();
     let nodes = ec2.look_instances(&nodes).await;
@@ -62,7 +67,7 @@ pub(super) async fn gather_all(
     looks
         .map(|((pair, node), shown)| {
             let volume = if shown { None } else { volumes.next() };
-            weigh(mode, pair, node, volume, testimony)
+            weigh(mode, pair, node, volume, cluster_evidence)
         })
         .collect()
 }
@@ -87,7 +92,7 @@ fn weigh(
     pair: &Pair,
     instance: LookResult<Instance>,
     volume: Option<LookResult<Volume>>,
-    testimony: &Testimony,
+    cluster_evidence: &ClusterEvidence,
 ) -> Gathered {
     let mapped = instance
         .present()
@@ -119,9 +124,9 @@ fn weigh(
             mode,
             attachment,
             instance: fact,
-            word: Fact::Unknown,
-            fence: testimony.fences.of(&pair.node),
-            broken_glass: testimony.glasses.of(pair),
+            kubelet_report: Fact::Unknown,
+            fence: cluster_evidence.fences.of(&pair.node),
+            override_order: cluster_evidence.overrides.of(pair),
         },
         silence,
         root_device,

@@ -113,7 +113,7 @@ impl From<Ec2Error> for NotMade {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fences {
     settings: FenceSettings,
-    lately: Arc<Mutex<VecDeque<(Instant, InstanceId)>>>,
+    recent: Arc<Mutex<VecDeque<(Instant, InstanceId)>>>,
     done: ExpiringCache<()>,
 }
 
@@ -232,21 +232,21 @@ impl Fences {
     /// Counts the instance against the brake; a second request for the same instance is not
     /// counted.
     fn spend(&self, instance: &InstanceId) -> Result<(), NotMade> {
-        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        while lately
+        while recent
             .front()
             .is_some_and(|(at, _)| now.duration_since(*at) >= WINDOW)
         {
-            lately.pop_front();
+            recent.pop_front();
         }
-        if lately.iter().any(|(_, fenced)| fenced == instance) {
+        if recent.iter().any(|(_, fenced)| fenced == instance) {
             return Ok(());
         }
-        if lately.len() >= self.settings.limit as usize {
+        if recent.len() >= self.settings.limit as usize {
             let text = format!(
                 "instance {instance} is left alone: {} were fenced within {} minutes, as many as --safe-detach-fence-limit allows; look at what fails before you raise it",
-                lately.len(),
+                recent.len(),
                 WINDOW.as_secs() / 60
             );
             return Err(NotMade {
@@ -254,7 +254,7 @@ impl Fences {
                 failure: Failure::new(Condition::QuotaExhausted, text),
             });
         }
-        lately.push_back((now, instance.clone()));
+        recent.push_back((now, instance.clone()));
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ebs_csi_proto::safe_detach::{Ask, Node, Report};
-use ebs_csi_safe_detach::{Fact, NodeReport, NodeWord, word};
+use ebs_csi_safe_detach::{Fact, KubeletReport, NodeReport, kubelet_report};
 use ebs_csi_wire::InstanceId;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -47,7 +47,7 @@ struct Question {
 impl KubeletReports {
     /// Returns kubelet's report about the volume, read after this call began; `Unknown` without
     /// one.
-    pub(crate) async fn of(&self, pair: &Pair) -> Fact<NodeWord> {
+    pub(crate) async fn of(&self, pair: &Pair) -> Fact<KubeletReport> {
         let Some(mut question) = self.ask(&pair.node) else {
             return Fact::Unknown;
         };
@@ -58,7 +58,7 @@ impl KubeletReports {
             Ok(Err(_)) | Err(_) => return Fact::Unknown,
         };
         let reports: Vec<_> = nodes.into_iter().map(report).collect();
-        word(&reports, &pair.node, &pair.volume, asked.elapsed())
+        kubelet_report(&reports, &pair.node, &pair.volume, asked.elapsed())
     }
 
     /// Sends the question; `None` when no observer accepts it.
@@ -184,7 +184,10 @@ mod tests {
             ask: ask.ask,
             nodes: vec![node()],
         });
-        assert_eq!(asking.await.unwrap(), Fact::Present(NodeWord::Released));
+        assert_eq!(
+            asking.await.unwrap(),
+            Fact::Present(KubeletReport::Released)
+        );
         // An observer that does not answer, and one that has left.
         assert_eq!(words.of(&pair()).await, Fact::Unknown);
         drop(observer);

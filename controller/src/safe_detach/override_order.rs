@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_safe_detach::{AttachTime, BrokenGlass, Fact};
+use ebs_csi_safe_detach::{AttachTime, Fact, OverrideOrder};
 
 use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::Pair;
@@ -21,14 +21,14 @@ pub(crate) struct OverrideOrders {
 
 impl OverrideOrders {
     /// Records an order for the attachment that EC2 accepted at `since`.
-    pub(super) fn break_for(&self, pair: &Pair, since: AttachTime) {
+    pub(super) fn order(&self, pair: &Pair, since: AttachTime) {
         self.broken.put(&name(pair), since, STANDS);
     }
 
     /// Returns the order for this pair as `decide` reads it.
-    pub(crate) fn of(&self, pair: &Pair) -> Fact<BrokenGlass> {
+    pub(crate) fn of(&self, pair: &Pair) -> Fact<OverrideOrder> {
         match self.broken.get(&name(pair)) {
-            Some(since) => Fact::Present(BrokenGlass {
+            Some(since) => Fact::Present(OverrideOrder {
                 instance: pair.node.clone(),
                 since,
                 asked: pair.node.clone(),
@@ -80,17 +80,17 @@ mod tests {
             seconds,
             nanoseconds: 0,
         };
-        let glasses = OverrideOrders::default();
-        assert!(!glasses.use_up(&pair));
-        glasses.break_for(&pair, at(1));
-        assert!(matches!(glasses.of(&pair), Fact::Present(glass) if glass.since == at(1)));
-        assert_eq!(glasses.of(&other), Fact::Absent);
-        assert!(glasses.use_up(&pair));
-        glasses.break_for(&pair, at(1));
-        assert!(!glasses.use_up(&pair), "repeated, it is the same order");
-        glasses.break_for(&pair, at(2));
-        assert!(glasses.use_up(&pair), "another attachment");
+        let overrides = OverrideOrders::default();
+        assert!(!overrides.use_up(&pair));
+        overrides.order(&pair, at(1));
+        assert!(matches!(overrides.of(&pair), Fact::Present(glass) if glass.since == at(1)));
+        assert_eq!(overrides.of(&other), Fact::Absent);
+        assert!(overrides.use_up(&pair));
+        overrides.order(&pair, at(1));
+        assert!(!overrides.use_up(&pair), "repeated, it is the same order");
+        overrides.order(&pair, at(2));
+        assert!(overrides.use_up(&pair), "another attachment");
         tokio::time::advance(STANDS).await;
-        assert_eq!(glasses.of(&pair), Fact::Absent);
+        assert_eq!(overrides.of(&pair), Fact::Absent);
     }
 }

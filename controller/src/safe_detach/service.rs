@@ -23,10 +23,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::cluster_evidence::ClusterEvidence;
 use super::evidence::gather_all;
 use super::fence::Fence;
 use super::instance_fact::instance_seen;
-use super::testimony::Testimony;
 use super::{checks, peers, verdict_text};
 use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, LookResult, PowerOff, Timestamp};
 use crate::metrics::Metrics;
@@ -42,7 +42,7 @@ const MOST_SUBJECTS: usize = 10_000;
 pub struct Service {
     pub(crate) ec2: Ec2,
     pub(crate) mode: Mode,
-    pub(crate) testimony: Testimony,
+    pub(crate) cluster_evidence: ClusterEvidence,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -84,7 +84,7 @@ impl Service {
         status: Option<&LookResult<InstanceStatus>>,
     ) -> query_instances_response::Answer {
         let fact = instance_seen(seen);
-        let verdict = decide_instance(&fact, self.testimony.fences.of(id));
+        let verdict = decide_instance(&fact, self.cluster_evidence.fences.of(id));
         let launched = seen.present().and_then(|instance| instance.launched);
         let text = verdict_text::of_instance(verdict, id, &fact);
         query_instances_response::Answer {
@@ -106,7 +106,7 @@ impl safe_detach_server::SafeDetach for Service {
         let subjects = request.into_inner().subjects;
         check_number(subjects.len())?;
         let pairs = subjects.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
-        let gathered = gather_all(&ec2, self.mode, &pairs, &self.testimony).await;
+        let gathered = gather_all(&ec2, self.mode, &pairs, &self.cluster_evidence).await;
         let answers = pairs.iter().zip(&gathered);
         let answers = answers
             .map(|(pair, gathered)| Self::volume_answer(pair, &gathered.facts))
@@ -148,7 +148,7 @@ impl safe_detach_server::SafeDetach for Service {
     type ObserveStream = Pin<Box<dyn Stream<Item = Result<Ask, Status>> + Send>>;
 
     async fn observe(&self, request: Request<Streaming<Report>>) -> RpcResult<Self::ObserveStream> {
-        let (observer, asks) = self.testimony.words.observe();
+        let (observer, asks) = self.cluster_evidence.reports.observe();
         let mut reports = request.into_inner();
         let metrics = Arc::clone(&self.metrics);
         metrics.observer(1);
@@ -182,7 +182,10 @@ impl safe_detach_server::SafeDetach for Service {
             dry_run: wire.dry_run,
             only_impaired: wire.only_impaired,
         };
-        let (this, metrics) = (self.testimony.fences.clone(), Arc::clone(&self.metrics));
+        let (this, metrics) = (
+            self.cluster_evidence.fences.clone(),
+            Arc::clone(&self.metrics),
+        );
         // The fence continues when the caller has left, so that a fence that was begun is also
         // logged.
         let fencing = tokio::spawn(async move { this.fence(&ec2, &metrics, &fence).await });
@@ -217,7 +220,7 @@ impl safe_detach_server::SafeDetach for Service {
             seconds: since.seconds,
             nanoseconds: since.nanoseconds,
         };
-        self.testimony.glasses.break_for(&pair, since);
+        self.cluster_evidence.overrides.order(&pair, since);
         Ok(Response::new(BreakGlassResponse {}))
     }
 }

@@ -58,9 +58,9 @@ fn evidence(rung: Rung) -> &'static str {
         Rung::Terminated => "its instance is terminated",
         Rung::Stopped => "its instance is stopped",
         Rung::Fenced => "this driver has taken its instance off",
-        Rung::NodeWord => "the node has released it",
+        Rung::KubeletReport => "the node has released it",
         Rung::Trusted => "of a running instance the orchestrator's word is taken",
-        Rung::BrokenGlass => "a person ordered it for this attachment",
+        Rung::OverrideOrder => "a person ordered it for this attachment",
     }
 }
 

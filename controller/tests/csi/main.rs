@@ -5,10 +5,10 @@ mod driver;
 mod honest;
 #[path = "../world/in_process.rs"]
 mod in_process;
-mod life;
+mod lifecycle;
 mod list;
 mod modify;
-mod place;
+mod placement;
 mod publish;
 mod reads;
 mod refuse;

@@ -114,7 +114,7 @@ async fn throttled_detach_is_rechecked_before_resend() {
     limit(json!({ "enabled": true, "actions": { "DetachVolume": none } }));
     let detach = async {
         let detach = driver.unpublish(&id, NODE_1).await;
-        refused(detach, "no-word");
+        refused(detach, "no-report");
     };
     let started = async {
         while driver.world.calls("DetachVolume") == 0 {
@@ -142,7 +142,7 @@ async fn throttled_detach_is_rechecked_before_resend() {
 async fn enforce_refuses_detach_from_unconfirmed_running_instance() {
     let driver = under(Mode::Enforce).await;
     let id = attached(&driver).await;
-    let text = refused(driver.unpublish(&id, NODE_1).await, "no-word");
+    let text = refused(driver.unpublish(&id, NODE_1).await, "no-report");
     for part in [
         &id,
         NODE_1,

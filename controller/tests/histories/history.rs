@@ -6,13 +6,13 @@ use std::time::Duration;
 use ebs_csi_controller::ec2::KnownBug;
 use tokio::time::Instant;
 
-use super::co::{self, Leaders, SIDECARS};
-use super::dice::Dice;
+use super::connection::Past;
+use super::fault_plan::{FaultPlan, scenario};
 use super::in_process::InProcess;
-use super::life;
-use super::line::Past;
+use super::orchestrator::{self, Leaders, SIDECARS};
 use super::replica::{Replica, Site};
-use super::weather::{Weather, scenario};
+use super::seeded_random::SeededRandom;
+use super::workload;
 
 /// Some histories terminate the third.
 pub(crate) const NODES: [&str; 3] = [
@@ -33,7 +33,7 @@ pub(crate) struct Known {
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) ec2: InProcess,
-    pub(crate) weather: Arc<Weather>,
+    pub(crate) faults: Arc<FaultPlan>,
     pub(crate) replicas: [Arc<Replica>; 2],
     pub(crate) leaders: Leaders,
     /// The short deadline that every call has in some histories.
@@ -101,52 +101,52 @@ pub(crate) fn run(seed: u64, bug: Option<KnownBug>) -> Outcome {
 
 async fn live(seed: u64, bug: Option<KnownBug>) -> Outcome {
     let ec2 = InProcess::new(scenario(seed));
-    let weather = Weather::of(seed);
-    let dice = Dice::of(seed, "world");
+    let faults = FaultPlan::of(seed);
+    let random = SeededRandom::of(seed, "world");
     let site = Site {
         ec2: ec2.clone(),
-        weather: Arc::clone(&weather),
+        faults: Arc::clone(&faults),
         past: Past::default(),
         bug,
     };
     let world = Arc::new(World {
         ec2: ec2.clone(),
-        weather: Arc::clone(&weather),
+        faults: Arc::clone(&faults),
         replicas: [
             Replica::start(site.clone(), seed, 0).await,
             Replica::start(site, seed, 1).await,
         ],
         leaders: Leaders::of(seed),
-        impatience: dice.chance(0.2).then(|| dice.millis(3_000, 15_000)),
+        impatience: random.chance(0.2).then(|| random.millis(3_000, 15_000)),
         began: Instant::now(),
         known: Mutex::default(),
         blamed: Mutex::default(),
     });
     for sidecar in SIDECARS {
-        tokio::spawn(co::lead(Arc::clone(&world), sidecar, seed));
+        tokio::spawn(orchestrator::lead(Arc::clone(&world), sidecar, seed));
     }
     for replica in &world.replicas {
         tokio::spawn(Arc::clone(replica).keep());
-        if weather.skew {
+        if faults.skew {
             tokio::spawn(Arc::clone(replica).disturb_clock());
         }
     }
-    if weather.storms {
-        tokio::spawn(Arc::clone(&weather).storms(ec2.clone(), seed));
+    if faults.storms {
+        tokio::spawn(Arc::clone(&faults).storms(ec2.clone(), seed));
     }
-    if weather.credentials {
-        tokio::spawn(Arc::clone(&weather).credentials(ec2.clone(), seed));
+    if faults.credentials {
+        tokio::spawn(Arc::clone(&faults).credentials(ec2.clone(), seed));
     }
-    if weather.outages {
-        tokio::spawn(Arc::clone(&weather).outages(ec2.clone(), seed));
+    if faults.outages {
+        tokio::spawn(Arc::clone(&faults).outages(ec2.clone(), seed));
     }
-    if weather.gaps {
-        tokio::spawn(Arc::clone(&weather).gaps(ec2.clone(), seed));
+    if faults.gaps {
+        tokio::spawn(Arc::clone(&faults).gaps(ec2.clone(), seed));
     }
-    tokio::spawn(Arc::clone(&weather).clear_up(ec2.clone()));
-    let lives = 3 + dice.below(4);
+    tokio::spawn(Arc::clone(&faults).clear_up(ec2.clone()));
+    let lives = 3 + random.below(4);
     let lives: Vec<_> = (0..lives)
-        .map(|n| tokio::spawn(life::live(Arc::clone(&world), seed, n)))
+        .map(|n| tokio::spawn(workload::live(Arc::clone(&world), seed, n)))
         .collect();
     for (n, life) in lives.into_iter().enumerate() {
         if let Err(why) = life.await {

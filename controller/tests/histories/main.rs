@@ -6,17 +6,17 @@
 //! A seed decides everything. `HISTORY_SEEDS=1-100000` runs that range; `HISTORY_SEEDS=17
 //! HISTORY_SHOW=1 … -- --nocapture` shows one history, request by request.
 
-mod co;
-mod dice;
+mod answer_checks;
+mod connection;
+mod fault_plan;
 mod history;
 #[path = "../world/in_process.rs"]
 mod in_process;
-mod life;
-mod line;
+mod orchestrator;
 mod replica;
+mod seeded_random;
 mod seeds;
-mod truth;
-mod weather;
+mod workload;
 
 use ebs_csi_controller::ec2::KnownBug;
 

@@ -11,17 +11,17 @@ use ebs_csi_controller::ec2;
 use ebs_csi_controller::ec2::KnownBug;
 use ebs_csi_controller::tags::{TagSettings, Tags};
 
-use super::dice::Dice;
+use super::connection::{Connection, Past, WrongClock};
+use super::fault_plan::FaultPlan;
 use super::in_process::InProcess;
-use super::line::{Line, Past, WrongClock};
-use super::weather::Weather;
+use super::seeded_random::SeededRandom;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
 /// The parts from which a replica is built.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) ec2: InProcess,
-    pub(crate) weather: Arc<Weather>,
+    pub(crate) faults: Arc<FaultPlan>,
     pub(crate) past: Past,
     pub(crate) bug: Option<KnownBug>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Process {
 pub(crate) struct Replica {
     site: Site,
     number: usize,
-    dice: Arc<Dice>,
+    random: Arc<SeededRandom>,
     ahead_ms: Arc<AtomicI64>,
     generation: AtomicU32,
     process: Mutex<Option<Process>>,
@@ -51,7 +51,7 @@ impl Replica {
         let replica = Arc::new(Self {
             site,
             number,
-            dice: Arc::new(Dice::of(seed, &format!("replica {number}"))),
+            random: Arc::new(SeededRandom::of(seed, &format!("replica {number}"))),
             ahead_ms: Arc::default(),
             generation: AtomicU32::default(),
             process: Mutex::default(),
@@ -71,7 +71,7 @@ impl Replica {
             process.dead.until(|dead| *dead).await;
             self.process.lock().unwrap().take();
             // A container restarts no sooner than this; `STALE_AT_MOST` explains why that matters.
-            tokio::time::sleep(self.dice.millis(2_000, 15_000)).await;
+            tokio::time::sleep(self.random.millis(2_000, 15_000)).await;
             self.begin().await;
             self.site
                 .ec2
@@ -81,27 +81,27 @@ impl Replica {
 
     /// Sets the clock wrong now and then.
     pub(crate) async fn disturb_clock(self: Arc<Self>) {
-        while !self.site.weather.is_calm() {
-            tokio::time::sleep(self.dice.millis(5_000, 60_000)).await;
+        while !self.site.faults.is_calm() {
+            tokio::time::sleep(self.random.millis(5_000, 60_000)).await;
             let ahead: i64 =
                 *self
-                    .dice
+                    .random
                     .pick(&[-86_400_000, -400_000, -200_000, 290_000, 3_600_000]);
             self.ahead_ms.store(ahead, Ordering::Relaxed);
             self.site
                 .ec2
                 .note(format!("replica {}: clock {ahead} ms", self.number));
-            tokio::time::sleep(self.dice.millis(1_000, 20_000)).await;
+            tokio::time::sleep(self.random.millis(1_000, 20_000)).await;
             self.ahead_ms.store(0, Ordering::Relaxed);
         }
     }
 
     async fn begin(&self) {
         let dead = Arc::new(OrderedWatch::new(false));
-        let line = Line {
+        let line = Connection {
             ec2: self.site.ec2.clone(),
-            weather: Arc::clone(&self.site.weather),
-            dice: Arc::clone(&self.dice),
+            faults: Arc::clone(&self.site.faults),
+            random: Arc::clone(&self.random),
             past: self.site.past.clone(),
             cut: Arc::clone(&dead),
         };
@@ -110,7 +110,7 @@ impl Replica {
             ahead_ms: Arc::clone(&self.ahead_ms),
         };
         let settings = ec2::Settings {
-            seed: self.dice.seed(),
+            seed: self.random.seed(),
             known_bug: self.site.bug,
             ..ec2::Settings::default()
         };
@@ -125,7 +125,7 @@ impl Replica {
             .await;
         // The restart may come with an upgrade or another command line: the same volume is then
         // requested with other tags, which EC2 refuses.
-        if self.site.weather.reconfigured && self.dice.chance(0.5) {
+        if self.site.faults.reconfigured && self.random.chance(0.5) {
             self.generation.fetch_add(1, Ordering::Relaxed);
         }
         let generation = self.generation.load(Ordering::Relaxed).to_string();
@@ -134,7 +134,7 @@ impl Replica {
                 extra: Tags::from([("generation".to_owned(), generation)]),
                 ..TagSettings::default()
             },
-            safe_detach: self.site.weather.safe_detach,
+            safe_detach: self.site.faults.safe_detach,
             ..Settings::default()
         };
         let controller = Controller::new(ec2, settings, Arc::default());

@@ -2,18 +2,18 @@
 //! library holds the code that those tests share.
 
 pub mod bytes;
-pub mod dice;
 pub mod junit;
 pub mod launcher;
 pub mod leader;
-pub mod life;
 pub mod program;
 pub mod requests;
+pub mod seeded_random;
 pub mod seeds;
 pub mod setting;
 pub mod tool_at_work;
+pub mod volume_lifecycle;
 pub mod workload;
 
-pub use life::{Life, Step};
 pub use requests::Requests;
 pub use setting::Setting;
+pub use volume_lifecycle::{Life, Step};

@@ -7,8 +7,8 @@ use ebs_csi_sandbox::co::{Claim, CoError, Source};
 use ebs_csi_sandbox::{Co, Simulator};
 use serde_json::Value;
 
-use crate::dice::Dice;
 use crate::requests::Requests;
+use crate::seeded_random::SeededRandom;
 
 /// The objects that a workload leaves behind on purpose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,15 +88,15 @@ pub async fn live(
     requests: Requests<'_>,
     nodes: &[String],
     name: &str,
-    dice: Dice,
+    random: SeededRandom,
 ) -> Result<Kept, CoError> {
     let mut kept = Kept::default();
     let mut volume = co.create(&Claim::filesystem(name, "ext4", 8)).await?;
     let id = volume.id.clone();
-    for _ in 0..1 + dice.below(4) {
-        match dice.below(4) {
+    for _ in 0..1 + random.below(4) {
+        match random.below(4) {
             0 | 1 => {
-                let node = &nodes[usize::try_from(dice.below(2)).expect("small")];
+                let node = &nodes[usize::try_from(random.below(2)).expect("small")];
                 co.attach(&volume, node).await?;
                 check("ControllerPublishVolume", requests.holds(&id, node).await)?;
                 co.detach(&id, node).await?;
@@ -113,12 +113,12 @@ pub async fn live(
                     "ControllerExpandVolume",
                     shown.is_some_and(|shown| shown.gib << 30 == bytes),
                 )?;
-                let iops = 3_000 + dice.below(1_000);
+                let iops = 3_000 + random.below(1_000);
                 let class = HashMap::from([("iops".to_owned(), iops.to_string())]);
                 co.modify(&id, &class).await?;
             }
             _ => {
-                let snapshot_name = format!("{name}-{}", dice.below(1_000_000));
+                let snapshot_name = format!("{name}-{}", random.below(1_000_000));
                 let snapshot = co.snapshot_ready(&snapshot_name, &id).await?;
                 let restored = Claim {
                     name: format!("restored-{snapshot_name}"),
@@ -127,7 +127,7 @@ pub async fn live(
                     ..Claim::filesystem(name, "ext4", 8)
                 };
                 let restored = co.create(&restored).await?;
-                if dice.percent(50) {
+                if random.percent(50) {
                     co.delete(&restored.id).await?;
                     check(
                         "DeleteVolume",
@@ -139,7 +139,7 @@ pub async fn live(
                 } else {
                     kept.volumes.insert((restored.name, restored.id));
                 }
-                if dice.percent(50) {
+                if random.percent(50) {
                     co.delete_snapshot(&snapshot.id).await?;
                 } else {
                     kept.snapshots.insert((snapshot_name, snapshot.id));
@@ -147,11 +147,11 @@ pub async fn live(
             }
         }
     }
-    if dice.percent(60) {
+    if random.percent(60) {
         co.delete(&id).await?;
         return Ok(kept);
     }
-    if dice.percent(50) {
+    if random.percent(50) {
         co.attach(&volume, &nodes[0]).await?;
         kept.attachments.insert((id.clone(), nodes[0].clone()));
     }

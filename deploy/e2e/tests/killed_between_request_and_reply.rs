@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use ebs_csi_e2e::dice::Dice;
+use ebs_csi_e2e::seeded_random::SeededRandom;
 use ebs_csi_e2e::workload::{Kept, live};
 use ebs_csi_e2e::{Requests, Setting, seeds};
 use ebs_csi_sandbox::{Process, Simulator};
@@ -42,14 +42,14 @@ const MOST_KILLS: usize = 8;
 async fn kill_again_and_again(
     simulator: &Simulator,
     controller: &mut Process,
-    dice: &Dice,
+    random: &SeededRandom,
     over: &Cell<bool>,
 ) -> Vec<&'static str> {
     let requests = Requests::new(simulator);
     let mut killed = Vec::new();
     while !over.get() && killed.len() < MOST_KILLS {
-        let id = format!("held-{}", dice.below(u64::MAX));
-        let action = CHANGES[usize::try_from(dice.below(7)).expect("small")];
+        let id = format!("held-{}", random.below(u64::MAX));
+        let action = CHANGES[usize::try_from(random.below(7)).expect("small")];
         let mark = requests.mark().await;
         let held =
             json!({ "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 120_000 });
@@ -66,7 +66,7 @@ async fn kill_again_and_again(
             if requests.mutations(mark).await.iter().any(struck) {
                 controller.kill().await.expect("kill");
                 killed.push(action);
-                tokio::time::sleep(dice.millis(10, 400)).await;
+                tokio::time::sleep(random.millis(10, 400)).await;
                 controller.start().expect("the controller starts");
                 break;
             }
@@ -94,13 +94,13 @@ async fn history(seed: u64) -> Option<Result<Vec<&'static str>, String>> {
         .iter()
         .map(|node| node.instance.clone())
         .collect();
-    let (dice, over) = (Dice::of(seed), Cell::new(false));
+    let (random, over) = (SeededRandom::of(seed), Cell::new(false));
     let simulator = &setting.world.simulator;
     let life = |n: u64| {
         let name = format!("pvc-{n}");
-        let dice = Dice::of(seed * 1_000 + n);
+        let random = SeededRandom::of(seed * 1_000 + n);
         let (co, nodes) = (setting.co.clone(), &nodes);
-        async move { live(co, Requests::new(simulator), nodes, &name, dice).await }
+        async move { live(co, Requests::new(simulator), nodes, &name, random).await }
     };
     let lives = async {
         let lives = tokio::join!(life(1), life(2), life(3), life(4));
@@ -110,7 +110,7 @@ async fn history(seed: u64) -> Option<Result<Vec<&'static str>, String>> {
     let controller = &mut setting.world.controller;
     let (lives, killed) = tokio::join!(
         lives,
-        kill_again_and_again(simulator, controller, &dice, &over)
+        kill_again_and_again(simulator, controller, &random, &over)
     );
     let mut kept = Kept::default();
     for life in <[_; 4]>::from(lives) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ebs_csi_e2e::life::GIB;
+use ebs_csi_e2e::volume_lifecycle::GIB;
 use ebs_csi_e2e::{Life, Setting, Step};
 use ebs_csi_sandbox::co::{Claim, Content, Source};
 

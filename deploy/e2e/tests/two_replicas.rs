@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ebs_csi_e2e::dice::Dice;
 use ebs_csi_e2e::leader::Leader;
+use ebs_csi_e2e::seeded_random::SeededRandom;
 use ebs_csi_e2e::workload::{Kept, live};
 use ebs_csi_e2e::{Requests, Setting, seeds};
 use ebs_csi_sandbox::{Co, Process, Simulator, ZONE};
@@ -46,9 +46,14 @@ type Happened = BTreeMap<&'static str, u64>;
 
 /// Lets EC2 withhold the reply to a change, and waits until a controller waits for the reply.
 /// Returns whether one does.
-async fn reply_is_held(simulator: &Simulator, dice: &Dice, over: &Cell<bool>, id: &str) -> bool {
+async fn reply_is_held(
+    simulator: &Simulator,
+    random: &SeededRandom,
+    over: &Cell<bool>,
+    id: &str,
+) -> bool {
     let requests = Requests::new(simulator);
-    let action = CHANGES[usize::try_from(dice.below(5)).expect("small")];
+    let action = CHANGES[usize::try_from(random.below(5)).expect("small")];
     let mark = requests.mark().await;
     let held = json!({ "kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 20_000 });
     requests
@@ -74,17 +79,17 @@ async fn disturb(
     simulator: &Simulator,
     replicas: &mut [&mut Process; 2],
     leaders: &[Leader; 2],
-    dice: &Dice,
+    random: &SeededRandom,
     over: &Cell<bool>,
 ) -> Result<Happened, String> {
     let mut happened = Happened::new();
     for n in 0..MOST {
-        tokio::time::sleep(dice.millis(20, 400)).await;
+        tokio::time::sleep(random.millis(20, 400)).await;
         if over.get() {
             break;
         }
-        let which = usize::from(dice.percent(50));
-        let what = match dice.below(10) {
+        let which = usize::from(random.percent(50));
+        let what = match random.below(10) {
             0..=3 => {
                 leaders[which].hand_over();
                 "hand-over"
@@ -100,16 +105,16 @@ async fn disturb(
                         replicas[which].log_tail(30)
                     ));
                 }
-                again(replicas[which], dice).await?;
+                again(replicas[which], random).await?;
                 "SIGTERM"
             }
             6 | 7 => {
-                let held = reply_is_held(simulator, dice, over, &format!("held-{n}")).await;
+                let held = reply_is_held(simulator, random, over, &format!("held-{n}")).await;
                 // Either this replica waits for the reply, or the other one does while this one is
                 // killed.
                 let killed = replicas[which].kill().await;
                 killed.map_err(|e| format!("kill: {e}"))?;
-                again(replicas[which], dice).await?;
+                again(replicas[which], random).await?;
                 if held {
                     "kill while EC2 holds a reply"
                 } else {
@@ -117,7 +122,7 @@ async fn disturb(
                 }
             }
             8 => {
-                let away = dice.millis(200, 1_500).as_millis();
+                let away = random.millis(200, 1_500).as_millis();
                 Requests::new(simulator)
                     .outage(u64::try_from(away).expect("small"))
                     .await;
@@ -135,8 +140,8 @@ async fn disturb(
     Ok(happened)
 }
 
-async fn again(replica: &mut Process, dice: &Dice) -> Result<(), String> {
-    tokio::time::sleep(dice.millis(10, 400)).await;
+async fn again(replica: &mut Process, random: &SeededRandom) -> Result<(), String> {
+    tokio::time::sleep(random.millis(10, 400)).await;
     replica.start().map_err(|e| format!("starting: {e}"))
 }
 
@@ -176,14 +181,14 @@ async fn history(seed: u64) -> Option<Result<Happened, String>> {
         .iter()
         .map(|node| node.instance.clone())
         .collect();
-    let (dice, over) = (Dice::of(seed), Cell::new(false));
+    let (random, over) = (SeededRandom::of(seed), Cell::new(false));
     let world = &mut setting.world;
     let simulator = &world.simulator;
     let life = |n: usize| {
         let name = format!("pvc-{n}");
-        let dice = Dice::of(seed * 1_000 + n as u64);
+        let random = SeededRandom::of(seed * 1_000 + n as u64);
         let (co, nodes) = (callers[n % 2].clone(), &nodes);
-        async move { live(co, Requests::new(simulator), nodes, &name, dice).await }
+        async move { live(co, Requests::new(simulator), nodes, &name, random).await }
     };
     let lives = async {
         let lives = tokio::join!(life(0), life(1), life(2), life(3));
@@ -193,7 +198,7 @@ async fn history(seed: u64) -> Option<Result<Happened, String>> {
     let mut replicas = [&mut world.controller, &mut world.replicas[0].process];
     let (lives, happened) = tokio::join!(
         lives,
-        disturb(simulator, &mut replicas, &leaders, &dice, &over)
+        disturb(simulator, &mut replicas, &leaders, &random, &over)
     );
     let mut kept = Kept::default();
     for life in <[_; 4]>::from(lives) {

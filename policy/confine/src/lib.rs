@@ -30,7 +30,6 @@
 
 #![deny(unsafe_code)]
 
-mod answer;
 mod call_number;
 mod enforced;
 mod fault;
@@ -40,6 +39,7 @@ mod limits;
 mod raised;
 pub mod start;
 mod sys;
+mod syscall_filter;
 pub mod tool;
 
 use std::fs::File;
@@ -150,7 +150,7 @@ impl Entering {
     /// # Errors
     /// [`Fault`]: the process must end.
     pub fn calls(self) -> Result<Enforced, Fault> {
-        self.filter(answer::Threads::This)
+        self.filter(syscall_filter::Threads::This)
     }
 
     /// Installs the system call filter for every thread of the process.
@@ -158,20 +158,20 @@ impl Entering {
     /// # Errors
     /// [`Fault`]: the process must end.
     pub fn calls_of_all_threads(self) -> Result<Enforced, Fault> {
-        self.filter(answer::Threads::All)
+        self.filter(syscall_filter::Threads::All)
     }
 
-    fn filter(self, threads: answer::Threads) -> Result<Enforced, Fault> {
+    fn filter(self, threads: syscall_filter::Threads) -> Result<Enforced, Fault> {
         // The list comes last: it forbids the installation of another filter.
-        let itself = answer::itself(self.profile.calls, rustix::process::getpid())?;
-        answer::apply(itself.as_slice(), threads)?;
+        let itself = syscall_filter::itself(self.profile.calls, rustix::process::getpid())?;
+        syscall_filter::apply(itself.as_slice(), threads)?;
         let programs = match self.choice {
-            None => answer::programs(self.profile.calls)?,
-            Some(choice) => answer::programs(&[self.profile.calls, choice.calls].concat())?,
+            None => syscall_filter::programs(self.profile.calls)?,
+            Some(choice) => syscall_filter::programs(&[self.profile.calls, choice.calls].concat())?,
         };
         // The making of filters takes more memory than the process needs afterwards.
         sys::return_free_memory();
-        answer::apply(&programs, threads)?;
+        syscall_filter::apply(&programs, threads)?;
         self.observe()
     }
 

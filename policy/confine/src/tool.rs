@@ -10,7 +10,7 @@ use ebs_csi_policy::tool::{Tool, ToolId};
 use seccompiler::BpfProgram;
 
 use crate::files::open_path;
-use crate::{Fault, LandlockState, Places, answer, files, limits};
+use crate::{Fault, LandlockState, Places, files, limits, syscall_filter};
 
 /// Sets the resource limits and Landlock rules of a tool. Adds the rule for the tool's program
 /// itself; adds a rule for the device only when `places` has one named `device`.
@@ -55,11 +55,11 @@ impl Filters {
         for id in ToolId::ALL {
             let (_, tool) = found(id)?;
             if !tool.pretended.is_empty() {
-                pretended.push((id, answer::pretended(tool.pretended)?));
+                pretended.push((id, syscall_filter::pretended(tool.pretended)?));
             }
         }
         Ok(Self {
-            list: answer::programs(profile::TOOL.calls)?,
+            list: syscall_filter::programs(profile::TOOL.calls)?,
             pretended,
         })
     }
@@ -71,13 +71,13 @@ impl Filters {
     pub fn install(&self, id: ToolId) -> Result<(), Fault> {
         // The filter that depends on the process and the filter of pretended commands come first.
         // The list comes last, because it forbids the installation of another filter.
-        let itself = answer::itself(profile::TOOL.calls, rustix::process::getpid())?;
-        answer::apply(itself.as_slice(), answer::Threads::This)?;
+        let itself = syscall_filter::itself(profile::TOOL.calls, rustix::process::getpid())?;
+        syscall_filter::apply(itself.as_slice(), syscall_filter::Threads::This)?;
         let pretended = self.pretended.iter().filter(|(of, _)| *of == id);
         for (_, program) in pretended {
-            answer::apply(std::slice::from_ref(program), answer::Threads::This)?;
+            syscall_filter::apply(std::slice::from_ref(program), syscall_filter::Threads::This)?;
         }
-        answer::apply(&self.list, answer::Threads::This)
+        syscall_filter::apply(&self.list, syscall_filter::Threads::This)
     }
 }
 

@@ -239,10 +239,10 @@ mod tests {
             })
             .expect("ours")
         };
-        let refusal = "rpc error: code = FailedPrecondition desc = SafeDetachRefused/no-word: volume vol-1 stays";
+        let refusal = "rpc error: code = FailedPrecondition desc = SafeDetachRefused/no-report: volume vol-1 stays";
         let refused = with(refusal, true).refused().cloned();
         let refused = refused.expect("it was refused");
-        assert_eq!(refused.token, "no-word");
+        assert_eq!(refused.token, "no-report");
         assert_eq!(
             (refused.name.as_str(), refused.uid.as_str()),
             ("csi-1", "u")

@@ -84,7 +84,7 @@ async fn hand_over(
                 name,
                 volume,
                 ?order,
-                "broken glass is handed to the controller"
+                "the override order is handed to the controller"
             );
             true
         }

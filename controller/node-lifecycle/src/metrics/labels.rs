@@ -33,7 +33,7 @@ pub(super) const REFUSALS: [&str; 10] = [
     "hibernation-unknown",
     "in-use",
     "node-not-ready",
-    "no-word",
+    "no-report",
     "other",
 ];
 

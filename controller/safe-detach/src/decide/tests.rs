@@ -34,8 +34,8 @@ fn instance(power: Power, hibernation: Fact<()>) -> Fact<InstanceFact> {
     Fact::Present(InstanceFact { power, hibernation })
 }
 
-fn glass(instance: InstanceId, since: AttachTime) -> Fact<BrokenGlass> {
-    Fact::Present(BrokenGlass {
+fn override_order(instance: InstanceId, since: AttachTime) -> Fact<OverrideOrder> {
+    Fact::Present(OverrideOrder {
         instance,
         since,
         asked: node(),
@@ -48,9 +48,9 @@ fn silent() -> Facts {
         mode: Mode::Enforce,
         attachment: attachment(Phase::Held),
         instance: instance(Power::Running, Fact::Absent),
-        word: Fact::Unknown,
+        kubelet_report: Fact::Unknown,
         fence: Fact::Absent,
-        broken_glass: Fact::Absent,
+        override_order: Fact::Absent,
     }
 }
 
@@ -73,7 +73,7 @@ fn each_refusal_has_unique_token_and_next_step() {
         (Refusal::Hibernated, "without hibernation"),
         (Refusal::InUse, "end what uses the volume"),
         (Refusal::NodeNotReady, "bring the node back"),
-        (Refusal::NoWord, "node-lifecycle"),
+        (Refusal::NoReport, "node-lifecycle"),
         (Refusal::Running, "stop or terminate"),
     ] {
         let step = refusal.next_step();
@@ -89,9 +89,9 @@ fn verdicts_have_the_labels_of_metrics() {
         ("safe", "terminated"),
         ("safe", "stopped"),
         ("safe", "fenced"),
-        ("safe", "node-word"),
+        ("safe", "kubelet-report"),
         ("safe", "trusted"),
-        ("safe", "broken-glass"),
+        ("safe", "break-glass"),
         ("wait", "leaving"),
         ("wait", "transition"),
         ("refuse", "attachment-unknown"),
@@ -102,7 +102,7 @@ fn verdicts_have_the_labels_of_metrics() {
         ("refuse", "hibernation-unknown"),
         ("refuse", "in-use"),
         ("refuse", "node-not-ready"),
-        ("refuse", "no-word"),
+        ("refuse", "no-report"),
         ("refuse", "running"),
     ];
     assert_eq!(labels, expected);

@@ -114,8 +114,8 @@ impl From<Verdict> for Evidence {
                 Rung::Terminated
                 | Rung::Stopped
                 | Rung::Fenced
-                | Rung::NodeWord
-                | Rung::BrokenGlass,
+                | Rung::KubeletReport
+                | Rung::OverrideOrder,
             ) => Self::Proven,
             Verdict::Wait(_) => Self::Waiting,
             Verdict::Refuse(_) => Self::Unproven,
@@ -151,7 +151,7 @@ impl InstanceEvidence {
             }
             Verdict::Refuse(Refusal::Running) => Self::Running { impaired },
             // The other verdicts tell nothing about the whole instance.
-            Verdict::Safe(Rung::NodeWord | Rung::Trusted | Rung::BrokenGlass)
+            Verdict::Safe(Rung::KubeletReport | Rung::Trusted | Rung::OverrideOrder)
             | Verdict::Done
             | Verdict::Wait(_)
             | Verdict::Refuse(_) => Self::NotOff,

@@ -19,7 +19,7 @@ mod orchestrator;
 
 use std::hash::BuildHasher;
 
-use ebs_csi_safe_detach::{AttachmentFact, Fact, InstanceFact, Mode, NodeWord, Power, Rung};
+use ebs_csi_safe_detach::{AttachmentFact, Fact, InstanceFact, KubeletReport, Mode, Power, Rung};
 
 use crate::explore::{Mix, Steps};
 
@@ -58,7 +58,7 @@ pub(crate) struct Scope {
     /// Whether the instance may hibernate.
     pub(crate) hibernates: bool,
     /// Whether a person may give an override order.
-    pub(crate) glass: bool,
+    pub(crate) override_order: bool,
 }
 
 impl Scope {
@@ -68,7 +68,7 @@ impl Scope {
         starts: 1,
         attaches: 2,
         hibernates: true,
-        glass: true,
+        override_order: true,
     };
     /// Two controllers, and a node that dies once.
     pub(crate) const BOTH: Self = Self {
@@ -76,7 +76,7 @@ impl Scope {
         starts: 0,
         attaches: 2,
         hibernates: false,
-        glass: false,
+        override_order: false,
     };
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Call {
     pub(crate) node: Node,
     pub(crate) attachment: Fact<AttachmentFact>,
     pub(crate) instance: Fact<InstanceFact>,
-    pub(crate) word: Fact<NodeWord>,
+    pub(crate) kubelet_report: Fact<KubeletReport>,
     pub(crate) asked: bool,
     /// Whether the facts were read after the call began.
     pub(crate) fresh: bool,
@@ -142,7 +142,7 @@ pub(crate) struct World {
     /// The node of a DetachVolume that is on its way.
     pub(crate) on_its_way: Option<Node>,
     pub(crate) fenced: bool,
-    pub(crate) glass: Option<u8>,
+    pub(crate) override_order: Option<u8>,
     /// Whether the DetachVolume on its way follows an override order.
     pub(crate) ordered: bool,
     pub(crate) attaches: u8,
@@ -176,7 +176,7 @@ impl World {
             calls: [None; 2],
             on_its_way: None,
             fenced: false,
-            glass: None,
+            override_order: None,
             ordered: false,
             attaches: 0,
             starts: 0,
@@ -228,7 +228,7 @@ impl World {
                         known.attachment
                     },
                     instance: Fact::Unknown,
-                    word: Fact::Unknown,
+                    kubelet_report: Fact::Unknown,
                     asked: false,
                     ..known
                 };

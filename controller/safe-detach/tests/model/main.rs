@@ -81,7 +81,7 @@ fn no_interleaving_of_a_detach_breaks_a_property() {
             "ec2-only, one controller",
             Mode::Ec2Only,
             Scope::ALONE,
-            vec!["terminated", "stopped", "broken-glass", "trusted"],
+            vec!["terminated", "stopped", "break-glass", "trusted"],
         ),
         (
             "enforce, one controller",
@@ -90,8 +90,8 @@ fn no_interleaving_of_a_detach_breaks_a_property() {
             vec![
                 "terminated",
                 "stopped",
-                "broken-glass",
-                "node-word",
+                "break-glass",
+                "kubelet-report",
                 "fenced",
             ],
         ),
@@ -99,7 +99,7 @@ fn no_interleaving_of_a_detach_breaks_a_property() {
             "enforce, two controllers",
             Mode::Enforce,
             two,
-            vec!["terminated", "stopped", "node-word", "fenced"],
+            vec!["terminated", "stopped", "kubelet-report", "fenced"],
         ),
     ];
     for (what, mode, scope, rungs) in rows {

@@ -67,7 +67,7 @@ async fn fence_needs_permission_and_respects_limit() {
     }
     let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
     let id = attached(&driver).await;
-    refused(driver.unpublish(&id, NODE_1).await, "no-word");
+    refused(driver.unpublish(&id, NODE_1).await, "no-report");
     // A dry run does not count against the limit.
     assert_eq!(fence(&driver, NODE_2, Stop, true).await.unwrap(), "");
     assert_eq!(

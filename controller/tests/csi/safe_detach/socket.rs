@@ -96,28 +96,28 @@ async fn running_instance_detach_requires_node_confirmation() {
             }],
         ),
         (
-            "no-word",
+            "no-report",
             vec![Node {
                 lease_age_ms: None,
                 ..ready()
             }],
         ),
         (
-            "no-word",
+            "no-report",
             vec![Node {
                 lease_age_ms: Some(41_000),
                 ..ready()
             }],
         ),
         (
-            "no-word",
+            "no-report",
             vec![Node {
                 provider_id: format!("aws:///us-east-1a/{NODE_2}"),
                 ..ready()
             }],
         ),
-        ("no-word", vec![ready(), ready()]),
-        ("no-word", vec![]),
+        ("no-report", vec![ready(), ready()]),
+        ("no-report", vec![]),
     ];
     for (token, nodes) in rows {
         let (asked, answering) = observe(&driver, nodes).await;
@@ -207,7 +207,7 @@ async fn query_reports_detach_verdict_and_changes_nothing() {
     driver.world.fault(json!({ "id": "volumes", "match": { "action": "DescribeVolumes" }, "fault": {
         "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "not allowed" } }));
     let (answer, verdict) = query(&driver, &id, NODE_1).await;
-    assert_eq!(said(&verdict), want(Outcome::Refuse, "no-word"));
+    assert_eq!(said(&verdict), want(Outcome::Refuse, "no-report"));
     driver
         .world
         .command(|control| control.delete("/v1/faults/volumes"));
@@ -215,7 +215,7 @@ async fn query_reports_detach_verdict_and_changes_nothing() {
     assert!(
         verdict
             .text
-            .starts_with("SafeDetachRefused/no-word: volume "),
+            .starts_with("SafeDetachRefused/no-report: volume "),
         "{}",
         verdict.text
     );
@@ -237,7 +237,7 @@ async fn query_reports_detach_verdict_and_changes_nothing() {
 
     let steps = [
         ("hibernate", Outcome::Refuse, "hibernated"),
-        ("start", Outcome::Refuse, "no-word"),
+        ("start", Outcome::Refuse, "no-report"),
         ("stop", Outcome::Safe, "stopped"),
         ("terminate", Outcome::Done, "no-attachment"),
     ];
@@ -339,10 +339,10 @@ async fn break_glass_frees_only_named_attachment() {
     let driver = enforce().await;
     let id = attached(&driver).await;
     break_glass(&driver, &id, "2020-01-01T00:00:00Z").await;
-    refused(driver.unpublish(&id, NODE_1).await, "no-word");
+    refused(driver.unpublish(&id, NODE_1).await, "no-report");
     let since = query(&driver, &id, NODE_1).await.0.attached_since;
     break_glass(&driver, &id, &since).await;
-    assert_eq!(query(&driver, &id, NODE_1).await.1.token, "broken-glass");
+    assert_eq!(query(&driver, &id, NODE_1).await.1.token, "break-glass");
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(forced(&driver), [false], "a plain detach was enough");
 }

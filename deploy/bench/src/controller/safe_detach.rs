@@ -73,7 +73,7 @@ async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure, BenchEr
         "calls",
     )
     .target(Target::at_most(Statistic::Median, 1.0).times_the_bound())
-    .note("The bound is mode off, which asks for no evidence. In enforce the node's word is asked for beside EC2, and the volume's own view is looked at. The volume was attached three seconds before: the driver takes no look for late any more.");
+    .note("The bound is mode off, which asks for no evidence. In enforce the driver also asks for kubelet's report, and for EC2's view of the volume. The volume was attached three seconds before, so no read can be older than the attach.");
     for (mode, role) in MODES {
         let world = world(driver, 1, mode).await?;
         let (co, node) = (world.co()?, instance(0));

@@ -27,8 +27,8 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
             left_tainted(world),
         ),
         Scenario::new(
-            "broken_glass_lets_go_what_it_names_and_nothing_else",
-            broken_glass(world),
+            "break_glass_detaches_named_attachment_alone",
+            break_glass(world),
         ),
         Scenario::new("a_node_that_is_opted_out_is_left_alone", opted_out(world)),
     ]
@@ -167,7 +167,7 @@ async fn taint(world: &World<'_>, node: &str) -> Outcome {
 
 /// The pod continues to use the volume, but a person orders its detach: first for another
 /// attachment, then for this one.
-async fn broken_glass(world: &World<'_>) -> Outcome {
+async fn break_glass(world: &World<'_>) -> Outcome {
     let handle = world.volume("glass").await?;
     world.run_pod("glass-0", "node-14", &["glass"]).await?;
     world.delete_attachment("glass", "node-14").await?;

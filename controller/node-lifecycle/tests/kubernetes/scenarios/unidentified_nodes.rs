@@ -32,7 +32,7 @@ async fn by_its_csi_node(world: &World<'_>) -> Outcome {
     let node = "nameless";
     let (instance, handle) = node_with_pod(world, node).await?;
     world.delete_attachment(node, node).await?;
-    // Kubelet's report is used: the refusal is not `no-word`.
+    // Kubelet's report is used: the refusal is not `no-report`.
     world.refuses(node, node, "in-use").await?;
     world.is_untouched(node, &handle, &instance).await?;
     world.end_pod("nameless-0").await?;
@@ -47,7 +47,7 @@ async fn without_identity(world: &World<'_>) -> Outcome {
     world.nodes.register(node, None).await?;
     world.end_pod("unknown-0").await?;
     world.nodes.in_use(node, &[]).await?;
-    world.refuses(node, node, "no-word").await?;
+    world.refuses(node, node, "no-report").await?;
     world.is_untouched(node, &handle, &instance).await?;
     let found = world.attachment(node, node).await?.ok_or("it has gone")?;
     let name = found.name_any();

@@ -7,8 +7,8 @@ use super::*;
 fn facts_decide_verdict_as_in_decision_table() {
     use Power::{Pending, ShuttingDown, Stopped, Stopping, Strange, Terminated};
     let stopped = || instance(Stopped, Fact::Absent);
-    let word = |word| Facts {
-        word: Fact::Present(word),
+    let kubelet_report = |kubelet_report| Facts {
+        kubelet_report: Fact::Present(kubelet_report),
         ..silent()
     };
     let with = |power, hibernation| Facts {
@@ -58,8 +58,8 @@ fn facts_decide_verdict_as_in_decision_table() {
         ),
         (
             "running, released",
-            word(NodeWord::Released),
-            Verdict::Safe(Rung::NodeWord),
+            kubelet_report(KubeletReport::Released),
+            Verdict::Safe(Rung::KubeletReport),
         ),
         (
             "running, trusted",
@@ -79,37 +79,37 @@ fn facts_decide_verdict_as_in_decision_table() {
             Verdict::Safe(Rung::Trusted),
         ),
         (
-            "glass broken",
+            "override ordered",
             Facts {
-                broken_glass: glass(node(), SINCE),
+                override_order: override_order(node(), SINCE),
                 ..silent()
             },
-            Verdict::Safe(Rung::BrokenGlass),
+            Verdict::Safe(Rung::OverrideOrder),
         ),
         (
-            "glass broken for what is stuck",
+            "override ordered for what is stuck",
             Facts {
-                broken_glass: glass(node(), SINCE),
+                override_order: override_order(node(), SINCE),
                 ..at(Phase::Leaving)
             },
-            Verdict::Safe(Rung::BrokenGlass),
+            Verdict::Safe(Rung::OverrideOrder),
         ),
         // Facts that are no evidence.
         (
-            "F32: glass broken for another instance",
+            "F32: override ordered for another instance",
             Facts {
-                broken_glass: glass(other_node(), SINCE),
+                override_order: override_order(other_node(), SINCE),
                 ..silent()
             },
-            refuse(Refusal::NoWord),
+            refuse(Refusal::NoReport),
         ),
         (
-            "F27, F28: glass broken for an attachment before",
+            "F27, F28: override ordered for an attachment before",
             Facts {
-                broken_glass: glass(node(), LATER),
+                override_order: override_order(node(), LATER),
                 ..silent()
             },
-            refuse(Refusal::NoWord),
+            refuse(Refusal::NoReport),
         ),
         (
             "attachment without a time",
@@ -118,10 +118,10 @@ fn facts_decide_verdict_as_in_decision_table() {
                     phase: Phase::Held,
                     since: None,
                 }),
-                broken_glass: glass(node(), SINCE),
+                override_order: override_order(node(), SINCE),
                 ..silent()
             },
-            refuse(Refusal::NoWord),
+            refuse(Refusal::NoReport),
         ),
         (
             "F10, F29: EC2 silent about the volume",
@@ -196,33 +196,33 @@ fn facts_decide_verdict_as_in_decision_table() {
                 fence: Fact::Present(()),
                 ..silent()
             },
-            refuse(Refusal::NoWord),
+            refuse(Refusal::NoReport),
         ),
         (
             "F9, F33: in use",
-            word(NodeWord::InUse),
+            kubelet_report(KubeletReport::InUse),
             refuse(Refusal::InUse),
         ),
         (
             "F9: not ready",
-            word(NodeWord::NotReady),
+            kubelet_report(KubeletReport::NotReady),
             refuse(Refusal::NodeNotReady),
         ),
-        ("no word", silent(), refuse(Refusal::NoWord)),
+        ("no report", silent(), refuse(Refusal::NoReport)),
         (
             "F31: no Node object",
             Facts {
-                word: Fact::Absent,
+                kubelet_report: Fact::Absent,
                 ..silent()
             },
-            refuse(Refusal::NoWord),
+            refuse(Refusal::NoReport),
         ),
         (
-            "F28: a word, a fence and an order from before the attach: the stop that they tell of is over",
+            "F28: a report, a fence and an order from before the attach: the stop that they tell of is over",
             Facts {
                 fence: Fact::Present(()),
-                broken_glass: glass(node(), LATER),
-                ..word(NodeWord::InUse)
+                override_order: override_order(node(), LATER),
+                ..kubelet_report(KubeletReport::InUse)
             },
             refuse(Refusal::InUse),
         ),

@@ -31,14 +31,14 @@ fn any_facts() -> impl Strategy<Value = Facts> {
         Just(Phase::Strange),
     ];
     let since = || prop_oneof![Just(SINCE), Just(LATER)];
-    let word = prop_oneof![
-        Just(NodeWord::Released),
-        Just(NodeWord::InUse),
-        Just(NodeWord::NotReady),
+    let kubelet_report = prop_oneof![
+        Just(KubeletReport::Released),
+        Just(KubeletReport::InUse),
+        Just(KubeletReport::NotReady),
     ];
-    let glass =
+    let override_order =
         (prop_oneof![Just(node()), Just(other_node())], since()).prop_map(|(instance, since)| {
-            BrokenGlass {
+            OverrideOrder {
                 instance,
                 since,
                 asked: node(),
@@ -54,18 +54,18 @@ fn any_facts() -> impl Strategy<Value = Facts> {
             (power, fact(Just(())))
                 .prop_map(|(power, hibernation)| InstanceFact { power, hibernation }),
         ),
-        fact(word),
+        fact(kubelet_report),
         fact(Just(())),
-        fact(glass),
+        fact(override_order),
     )
         .prop_map(
-            |(mode, attachment, instance, word, fence, broken_glass)| Facts {
+            |(mode, attachment, instance, kubelet_report, fence, override_order)| Facts {
                 mode,
                 attachment,
                 instance,
-                word,
+                kubelet_report,
                 fence,
-                broken_glass,
+                override_order,
             },
         )
 }
@@ -80,9 +80,9 @@ fn losses(facts: &Facts) -> Vec<Facts> {
     vec![
         lost(&|f| f.attachment = Fact::Unknown),
         lost(&|f| f.instance = Fact::Unknown),
-        lost(&|f| f.word = Fact::Unknown),
+        lost(&|f| f.kubelet_report = Fact::Unknown),
         lost(&|f| f.fence = Fact::Unknown),
-        lost(&|f| f.broken_glass = Fact::Unknown),
+        lost(&|f| f.override_order = Fact::Unknown),
         lost(&|f| {
             if let Fact::Present(instance) = &mut f.instance {
                 instance.hibernation = Fact::Unknown;
@@ -128,7 +128,7 @@ proptest! {
             mode: Mode::Enforce,
             attachment: attachment(Phase::Held),
             instance: instance(power, Fact::Unknown),
-            broken_glass: Fact::Absent,
+            override_order: Fact::Absent,
             ..facts
         };
         prop_assert_eq!(decide(&facts), Verdict::Wait(Waiting::Transition));
@@ -140,7 +140,7 @@ proptest! {
         let facts = Facts {
             mode: Mode::Enforce,
             attachment: attachment(Phase::Held),
-            broken_glass: Fact::Absent,
+            override_order: Fact::Absent,
             ..facts
         };
         let whole = decide_instance(&facts.instance, facts.fence);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ebs_csi_safe_detach::{
-    AttachmentFact, Fact, Facts, InstanceFact, Mode, NodeReport, NodeWord, Phase, Refusal, Verdict,
-    Waiting, decide, word,
+    AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Mode, NodeReport, Phase, Refusal,
+    Verdict, Waiting, decide, kubelet_report,
 };
 use ebs_csi_wire::{InstanceId, VolumeId};
 
@@ -36,7 +36,7 @@ impl Cluster {
         }
     }
 
-    pub(super) fn word(&self) -> Fact<NodeWord> {
+    pub(super) fn kubelet_report(&self) -> Fact<KubeletReport> {
         let names = |listed: bool| match listed {
             true => vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{VOLUME}")],
             false => Vec::new(),
@@ -51,7 +51,7 @@ impl Cluster {
         };
         let instance = InstanceId::parse(INSTANCE).expect("an id");
         let volume = VolumeId::parse(VOLUME).expect("an id");
-        word(&[report], &instance, &volume, Duration::ZERO)
+        kubelet_report(&[report], &instance, &volume, Duration::ZERO)
     }
 
     pub(super) fn facts(&mut self) -> Facts {
@@ -60,9 +60,9 @@ impl Cluster {
             mode: Mode::Enforce,
             attachment,
             instance,
-            word: Fact::Unknown,
+            kubelet_report: Fact::Unknown,
             fence: Fact::Absent,
-            broken_glass: Fact::Absent,
+            override_order: Fact::Absent,
         }
     }
 
@@ -72,8 +72,8 @@ impl Cluster {
         };
         let mut facts = self.facts();
         let mut verdict = decide(&facts);
-        if verdict == Verdict::Refuse(Refusal::NoWord) && self.api_up {
-            facts.word = self.word();
+        if verdict == Verdict::Refuse(Refusal::NoReport) && self.api_up {
+            facts.kubelet_report = self.kubelet_report();
             verdict = decide(&facts);
         }
         match verdict {

@@ -1,11 +1,11 @@
-//! Models one ControllerUnpublishVolume, step by step as in `controller/src/attach/leave.rs`; the
+//! Models one ControllerUnpublishVolume, step by step as in `controller/src/attach/detach_decision.rs`; the
 //! properties are checked where the call decides and where it sends.
 
 use std::time::Duration;
 
 use ebs_csi_safe_detach::{
-    AttachTime, AttachmentFact, BrokenGlass, Fact, Facts, InstanceFact, NodeReport, NodeWord,
-    Phase, Power, Refusal, Rung, Verdict, Waiting, decide, word,
+    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, NodeReport,
+    OverrideOrder, Phase, Power, Refusal, Rung, Verdict, Waiting, decide, kubelet_report,
 };
 use ebs_csi_wire::{InstanceId, VolumeId};
 
@@ -70,19 +70,19 @@ impl World {
                 }
             }
             Stage::Asking => {
-                let heard = |word| {
+                let heard = |kubelet_report| {
                     let stage = Stage::Read;
                     let heard = Call {
                         stage,
-                        word,
+                        kubelet_report,
                         asked: true,
                         ..call
                     };
                     self.with(slot, Some(heard))
                 };
-                let word = self.word(node, rules.fault);
-                steps.can(true, "the node's word comes", || heard(word));
-                steps.fault(true, "no word comes", || heard(Fact::Unknown));
+                let kubelet_report = self.kubelet_report(node, rules.fault);
+                steps.can(true, "kubelet's report comes", || heard(kubelet_report));
+                steps.fault(true, "no report comes", || heard(Fact::Unknown));
             }
             Stage::Read => {
                 let (name, after) = self.decided(slot, rules, call);
@@ -113,7 +113,7 @@ impl World {
             stage: Stage::Began,
             attachment: Fact::Unknown,
             instance: Fact::Unknown,
-            word: Fact::Unknown,
+            kubelet_report: Fact::Unknown,
             asked: false,
             fresh: true,
         };
@@ -174,12 +174,12 @@ impl World {
     }
 
     /// Returns kubelet's report according to the current Node object, derived with the shipped
-    /// `word`.
-    fn word(&self, node: Node, fault: Fault) -> Fact<NodeWord> {
+    /// `kubelet_report`.
+    fn kubelet_report(&self, node: Node, fault: Fault) -> Fact<KubeletReport> {
         let k = self.kubelet;
         if node == Node::B {
             // Node B has always released a volume that is detached from it.
-            return Fact::Present(NodeWord::Released);
+            return Fact::Present(KubeletReport::Released);
         }
         let named = |listed: bool| {
             if listed {
@@ -200,24 +200,24 @@ impl World {
             in_use: named(k.in_use),
             attached: named(k.attached && fault != Fault::WordWithoutVolumesAttached),
         };
-        word(&[report], &id(node), &volume(), Duration::ZERO)
+        kubelet_report(&[report], &id(node), &volume(), Duration::ZERO)
     }
 
     fn decided(&self, slot: usize, rules: Rules, call: Call) -> (Name, Result<Self, &'static str>) {
         let node = call.node;
-        let glass = self.glass.filter(|_| node == Node::A);
+        let override_order = self.override_order.filter(|_| node == Node::A);
         let facts = Facts {
             mode: rules.mode,
             attachment: call.attachment,
             instance: call.instance,
-            word: call.word,
+            kubelet_report: call.kubelet_report,
             fence: if self.fenced {
                 Fact::Present(())
             } else {
                 Fact::Absent
             },
-            broken_glass: match glass {
-                Some(attach) => Fact::Present(BrokenGlass {
+            override_order: match override_order {
+                Some(attach) => Fact::Present(OverrideOrder {
                     instance: id(node),
                     since: at(attach),
                     asked: id(node),
@@ -257,7 +257,7 @@ impl World {
             Verdict::Safe(rung) => goes_on(Stage::Decided(rung)),
             Verdict::Wait(Waiting::Leaving) => goes_on(Stage::Sent),
             Verdict::Wait(Waiting::Transition) => goes_on(Stage::Began),
-            Verdict::Refuse(Refusal::NoWord) if !call.asked => goes_on(Stage::Asking),
+            Verdict::Refuse(Refusal::NoReport) if !call.asked => goes_on(Stage::Asking),
             Verdict::Refuse(_) => Ok(self.with(slot, None)),
         };
         ((name, verdict.label().1), after)
@@ -266,7 +266,7 @@ impl World {
     fn sent(&self, slot: usize, rung: Rung, call: Call) -> Result<Self, &'static str> {
         let node = call.node;
         let off = matches!(self.ec2.power, Power::Stopped | Power::Terminated);
-        let by_order = matches!(rung, Rung::Fenced | Rung::BrokenGlass);
+        let by_order = matches!(rung, Rung::Fenced | Rung::OverrideOrder);
         if node == Node::A && self.kubelet.mounted && !off && !by_order {
             return Err("S1: DetachVolume for a volume that the node uses");
         }
@@ -284,7 +284,7 @@ impl World {
         let stage = Stage::Sent;
         Ok(Self {
             on_its_way: Some(node),
-            ordered: rung == Rung::BrokenGlass,
+            ordered: rung == Rung::OverrideOrder,
             ..self.with(slot, Some(Call { stage, ..call }))
         })
     }
@@ -293,7 +293,7 @@ impl World {
         let going = self.wanted == Some((node, true));
         Self {
             wanted: self.wanted.filter(|_| !going),
-            glass: None,
+            override_order: None,
             ..self.with(slot, None)
         }
     }
@@ -312,7 +312,7 @@ fn less_is_safer(facts: &Facts, verdict: Verdict) -> bool {
             ..facts.clone()
         },
         Facts {
-            word: Fact::Unknown,
+            kubelet_report: Fact::Unknown,
             ..facts.clone()
         },
         Facts {
@@ -320,7 +320,7 @@ fn less_is_safer(facts: &Facts, verdict: Verdict) -> bool {
             ..facts.clone()
         },
         Facts {
-            broken_glass: Fact::Unknown,
+            override_order: Fact::Unknown,
             ..facts.clone()
         },
     ];

@@ -74,10 +74,10 @@ impl World {
         );
         let here = self.ec2.held.filter(|held| held.0 == Node::A);
         can(
-            "a person breaks the glass",
-            rules.scope.glass && here.is_some() && self.glass.is_none(),
+            "a person orders an override",
+            rules.scope.override_order && here.is_some() && self.override_order.is_none(),
             &|w| {
-                w.glass = here.map(|held| held.1);
+                w.override_order = here.map(|held| held.1);
             },
         );
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
 use ebs_csi_safe_detach::{
-    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, NodeReport, NodeWord, Phase, Power,
-    Refusal, Verdict, Waiting, decide, decide_instance, word,
+    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, NodeReport, Phase, Power,
+    Refusal, Verdict, Waiting, decide, decide_instance, kubelet_report,
 };
 use ebs_csi_wire::{InstanceId, VolumeId};
 
@@ -35,7 +35,7 @@ impl Ear {
 
 impl World {
     /// Returns what EC2 shows of the instance and of the volume on it.
-    fn facts(&self, rules: Rules, ear: Ear, word: Fact<NodeWord>) -> Facts {
+    fn facts(&self, rules: Rules, ear: Ear, kubelet_report: Fact<KubeletReport>) -> Facts {
         let phase = match self.on_its_way {
             true => Phase::Leaving,
             false => Phase::Held,
@@ -59,9 +59,9 @@ impl World {
                 Ear::NotFound => Fact::Absent,
                 Ear::Silent => Fact::Unknown,
             },
-            word,
+            kubelet_report,
             fence: Fact::Absent,
-            broken_glass: Fact::Absent,
+            override_order: Fact::Absent,
         }
     }
 
@@ -114,10 +114,10 @@ impl World {
                     on_its_way: false,
                     ..*self
                 };
-                let facts = then.facts(rules, Ear::Shown, self.word());
-                let (name, after) = self.decided(slot, call, decide(&facts), "by the node's word");
+                let facts = then.facts(rules, Ear::Shown, self.kubelet_report());
+                let (name, after) = self.decided(slot, call, decide(&facts), "by kubelet's report");
                 steps.add(name, Ok(after), false);
-                steps.fault(true, "no word comes", || self.with_call(slot, None));
+                steps.fault(true, "no report comes", || self.with_call(slot, None));
             }
             Stage::Decided(rung) => {
                 let name = ("DetachVolume is sent", rung.label());
@@ -156,7 +156,7 @@ impl World {
             Verdict::Wait(Waiting::Transition) => {
                 (("decided: wait", "transition"), goes_on(Stage::Began))
             }
-            Verdict::Refuse(Refusal::NoWord) if !asked => {
+            Verdict::Refuse(Refusal::NoReport) if !asked => {
                 (("the node is asked", ""), goes_on(Stage::Asking))
             }
             Verdict::Refuse(why) => (("decided: refuse", why.token()), self.with_call(slot, None)),
@@ -164,7 +164,7 @@ impl World {
     }
 
     /// Returns kubelet's report according to the current Node object.
-    fn word(&self) -> Fact<NodeWord> {
+    fn kubelet_report(&self) -> Fact<KubeletReport> {
         let listed = |listed: bool| {
             let name = || format!("kubernetes.io/csi/ebs.csi.aws.com^{VOLUME}");
             listed.then(name).into_iter().collect()
@@ -180,7 +180,7 @@ impl World {
         let reports: Vec<_> = report.into_iter().collect();
         let instance = InstanceId::parse(INSTANCE).expect("an id");
         let volume = VolumeId::parse(VOLUME).expect("an id");
-        word(&reports, &instance, &volume, Duration::ZERO)
+        kubelet_report(&reports, &instance, &volume, Duration::ZERO)
     }
 
     fn sent(&self, slot: usize, call: Call) -> Result<Self, &'static str> {

@@ -11,9 +11,9 @@ use ec2_sim::faults::Rule;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::dice::Dice;
 use super::history::NODES;
 use super::in_process::InProcess;
+use super::seeded_random::SeededRandom;
 
 /// The time after which no fault happens any more.
 pub(crate) const CALM_AFTER: Duration = Duration::from_secs(240);
@@ -31,7 +31,7 @@ const CHANGES: [&str; 8] = [
 
 /// The faults that are not EC2's own.
 #[derive(Debug)]
-pub(crate) struct Weather {
+pub(crate) struct FaultPlan {
     /// The probability that a read is answered with a slightly older state.
     pub(crate) stale: f64,
     /// The probability that a change kills the replica that sends it, before the request leaves or
@@ -60,26 +60,31 @@ pub(crate) struct Weather {
     calm: AtomicBool,
 }
 
-impl Weather {
+impl FaultPlan {
     /// Returns the faults of this seed.
     pub(crate) fn of(seed: u64) -> Arc<Self> {
-        let dice = Dice::of(seed, "weather");
-        let limits = Dice::of(seed, "limits");
-        let some =
-            |probability: f64, value: f64| if dice.chance(probability) { value } else { 0.0 };
+        let random = SeededRandom::of(seed, "weather");
+        let limits = SeededRandom::of(seed, "limits");
+        let some = |probability: f64, value: f64| {
+            if random.chance(probability) {
+                value
+            } else {
+                0.0
+            }
+        };
         Arc::new(Self {
             stale: some(0.6, 0.25),
             crash: some(0.6, 0.08),
-            handovers: dice.chance(0.5),
-            skew: dice.chance(0.25),
-            credentials: dice.chance(0.3),
-            storms: dice.chance(0.3),
-            foreign: dice.chance(0.5),
+            handovers: random.chance(0.5),
+            skew: random.chance(0.25),
+            credentials: random.chance(0.3),
+            storms: random.chance(0.3),
+            foreign: random.chance(0.5),
             narrow: limits.chance(0.25),
             outages: limits.chance(0.2),
-            gaps: Dice::of(seed, "gaps in reads").chance(0.5),
-            reconfigured: dice.chance(0.5),
-            safe_detach: *dice.pick(&[SafeDetach::Off, SafeDetach::Ec2Only]),
+            gaps: SeededRandom::of(seed, "gaps in reads").chance(0.5),
+            reconfigured: random.chance(0.5),
+            safe_detach: *random.pick(&[SafeDetach::Off, SafeDetach::Ec2Only]),
             calm: AtomicBool::new(false),
         })
     }
@@ -103,24 +108,24 @@ impl Weather {
 
     /// Lets the zone fail now and then.
     pub(crate) async fn outages(self: Arc<Self>, ec2: InProcess, seed: u64) {
-        let dice = Dice::of(seed, "outages");
+        let random = SeededRandom::of(seed, "outages");
         while !self.is_calm() {
-            tokio::time::sleep(dice.millis(5_000, 90_000)).await;
+            tokio::time::sleep(random.millis(5_000, 90_000)).await;
             for (state, least, most) in [("unavailable", 1_000, 20_000), ("available", 0, 1)] {
                 ec2.note(format!("the zone is {state}"));
                 ec2.act(|sim, _| sim.set_zone_state(ZONE, state))
                     .expect("a state");
-                tokio::time::sleep(dice.millis(least, most)).await;
+                tokio::time::sleep(random.millis(least, most)).await;
             }
         }
     }
 
     /// Hides some resource from Describe calls now and then.
     pub(crate) async fn gaps(self: Arc<Self>, ec2: InProcess, seed: u64) {
-        let dice = Dice::of(seed, "gaps");
+        let random = SeededRandom::of(seed, "gaps");
         let mut shown_again: HashMap<String, Instant> = HashMap::new();
         while !self.is_calm() {
-            tokio::time::sleep(dice.millis(200, 15_000)).await;
+            tokio::time::sleep(random.millis(200, 15_000)).await;
             let ids: Vec<String> = ec2.act(|sim, _| {
                 let realm = &sim.realm();
                 let volumes = realm.volumes().values().filter(|v| !v.root).map(|v| &v.id);
@@ -130,7 +135,7 @@ impl Weather {
             if ids.is_empty() {
                 continue;
             }
-            let id = dice.pick(&ids);
+            let id = random.pick(&ids);
             // A process does not know what another process was told, EC2 has no token for
             // snapshots, and EC2 may check quotas before the token of a volume. A gap could
             // therefore duplicate a snapshot, or hide a volume behind a quota
@@ -147,7 +152,7 @@ impl Weather {
             {
                 continue;
             }
-            let span = dice.below(60_000);
+            let span = random.below(60_000);
             shown_again.insert(
                 id.clone(),
                 now + Duration::from_millis(u64::try_from(span).expect("small")),
@@ -160,10 +165,10 @@ impl Weather {
 
     /// Produces bursts of other clients' requests.
     pub(crate) async fn storms(self: Arc<Self>, ec2: InProcess, seed: u64) {
-        let dice = Dice::of(seed, "storms");
+        let random = SeededRandom::of(seed, "storms");
         while !self.is_calm() {
-            tokio::time::sleep(dice.millis(5_000, 60_000)).await;
-            let action = *dice.pick(&[
+            tokio::time::sleep(random.millis(5_000, 60_000)).await;
+            let action = *random.pick(&[
                 "CreateVolume",
                 "AttachVolume",
                 "DescribeVolumes",
@@ -172,22 +177,22 @@ impl Weather {
             ]);
             ec2.note(format!("a storm of others' {action}"));
             ec2.act(|sim, _| sim.limits.foreign.insert(action.to_owned(), 1000.0));
-            tokio::time::sleep(dice.millis(2_000, 30_000)).await;
+            tokio::time::sleep(random.millis(2_000, 30_000)).await;
             ec2.act(|sim, _| sim.limits.foreign.remove(action));
         }
     }
 
     /// Lets EC2 refuse the driver's credentials or permissions now and then.
     pub(crate) async fn credentials(self: Arc<Self>, ec2: InProcess, seed: u64) {
-        let dice = Dice::of(seed, "credentials");
+        let random = SeededRandom::of(seed, "credentials");
         while !self.is_calm() {
-            tokio::time::sleep(dice.millis(5_000, 90_000)).await;
-            let (code, status) = *dice.pick(&[
+            tokio::time::sleep(random.millis(5_000, 90_000)).await;
+            let (code, status) = *random.pick(&[
                 ("ExpiredToken", 400),
                 ("AuthFailure", 401),
                 ("UnauthorizedOperation", 403),
             ]);
-            let action = *dice.pick(&[
+            let action = *random.pick(&[
                 "*",
                 "*",
                 "Describe*",
@@ -196,7 +201,7 @@ impl Weather {
                 "CreateSnapshot",
             ]);
             ec2.note(format!("{action} answers {code}"));
-            let rule = json!({ "match": { "action": action }, "for_ms": 2_000 + dice.below(20_000), "fault": { "kind": "error", "code": code, "status": status } });
+            let rule = json!({ "match": { "action": action }, "for_ms": 2_000 + random.below(20_000), "fault": { "kind": "error", "code": code, "status": status } });
             add(&ec2, rule);
         }
     }
@@ -212,15 +217,15 @@ const ZONE: &str = "us-east-1a";
 
 /// Returns quotas that several volumes reach at once: of a volume, of the account, of the zone.
 /// Some are checked before the client token.
-fn narrow(dice: &Dice) -> Value {
+fn narrow(random: &SeededRandom) -> Value {
     json!({
         "storage_tib": { "gp3": 0.02, "io2": 0.02 },
         "iops": { "io2": 500 },
         "pending_snapshots": 2,
         "concurrent_snapshots": 1,
         "copies": 1,
-        "before_token": dice.chance(0.5),
-        "capacity": [{ "zone": ZONE, "gib": 16 + dice.below(8), "status": if dice.chance(0.5) { 500 } else { 503 } }],
+        "before_token": random.chance(0.5),
+        "capacity": [{ "zone": ZONE, "gib": 16 + random.below(8), "status": if random.chance(0.5) { 500 } else { 503 } }],
     })
 }
 
@@ -239,7 +244,7 @@ fn wide() -> Value {
 
 /// Returns the scenario of this seed.
 pub(crate) fn scenario(seed: u64) -> Value {
-    let dice = Dice::of(seed, "scenario");
+    let random = SeededRandom::of(seed, "scenario");
     let mut scenario = json!({
         "seed": seed,
         "profile": "fast",
@@ -262,15 +267,15 @@ pub(crate) fn scenario(seed: u64) -> Value {
         "quotas": { "modifications_per_day": 100, "snapshot_interval_ms": 15_000 },
         "instances": NODES.map(|id| json!({ "id": id, "type": "m5.large", "zone": ZONE })),
     });
-    scenario["faults"] = json!(rules(&dice));
-    if Weather::of(seed).narrow {
-        let limits = narrow(&Dice::of(seed, "narrow"));
+    scenario["faults"] = json!(rules(&random));
+    if FaultPlan::of(seed).narrow {
+        let limits = narrow(&SeededRandom::of(seed, "narrow"));
         if let (Some(quotas), Value::Object(limits)) = (scenario["quotas"].as_object_mut(), limits)
         {
             quotas.extend(limits);
         }
     }
-    let names = Dice::of(seed, "names");
+    let names = SeededRandom::of(seed, "names");
     if names.chance(0.3)
         && let Some(faults) = scenario["faults"].as_array_mut()
     {
@@ -282,7 +287,7 @@ pub(crate) fn scenario(seed: u64) -> Value {
     scenario
 }
 
-fn rules(dice: &Dice) -> Vec<Value> {
+fn rules(random: &SeededRandom) -> Vec<Value> {
     let mut rules = Vec::new();
     let mut rule = |action: &str, probability: f64, fault: Value| {
         rules.push(
@@ -300,14 +305,14 @@ fn rules(dice: &Dice) -> Vec<Value> {
         json!({ "kind": "throttle" }),
     ];
     for kind in &kinds {
-        if dice.chance(0.5) {
+        if random.chance(0.5) {
             for action in CHANGES {
                 rule(action, 0.06, kind.clone());
             }
             rule("Describe*", 0.03, kind.clone());
         }
     }
-    if dice.chance(0.4) {
+    if random.chance(0.4) {
         // The request is sent twice within the time that a connection takes to be repeated: EC2
         // sees the second before the first has ended.
         for action in [
@@ -322,7 +327,7 @@ fn rules(dice: &Dice) -> Vec<Value> {
             rule(action, 0.1, json!({ "kind": "duplicate", "after_ms": 5 }));
         }
     }
-    if dice.chance(0.4) {
+    if random.chance(0.4) {
         for outcome in ["vanish", "error"] {
             rule(
                 "CreateVolume",
@@ -336,7 +341,7 @@ fn rules(dice: &Dice) -> Vec<Value> {
             );
         }
     }
-    if dice.chance(0.3) {
+    if random.chance(0.3) {
         rule(
             "CreateSnapshot",
             0.15,
@@ -348,7 +353,7 @@ fn rules(dice: &Dice) -> Vec<Value> {
             json!({ "kind": "fail_modify", "after_ms": 700 }),
         );
     }
-    if dice.chance(0.3) {
+    if random.chance(0.3) {
         rule(
             "AttachVolume",
             0.08,

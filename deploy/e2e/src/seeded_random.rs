@@ -5,9 +5,9 @@ use std::time::Duration;
 
 /// One sequence of numbers, which its users share.
 #[derive(Debug)]
-pub struct Dice(AtomicU64);
+pub struct SeededRandom(AtomicU64);
 
-impl Dice {
+impl SeededRandom {
     /// Returns the sequence of this seed.
     pub fn of(seed: u64) -> Self {
         // The factor differs from the sequence's step; otherwise neighbouring seeds would give the

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ebs_csi_wire::{InstanceId, VolumeId};
 
-use super::facts::{Fact, NodeWord};
+use super::facts::{Fact, KubeletReport};
 
 /// The longest time without renewal after which a lease is still fresh: the duration of kubelet's
 /// own leases (`nodeLeaseDurationSeconds`, 40 s).
@@ -36,12 +36,12 @@ pub struct NodeReport {
 /// `volumesAttached` lists, and removes a volume after it has unmounted it. So a volume in neither
 /// list is not mounted and will not be, according to kubelet's own state. A mount that kubelet's
 /// state does not show (because it outlived that state) could only be seen by the node's kernel.
-pub fn word(
+pub fn kubelet_report(
     nodes: &[NodeReport],
     instance: &InstanceId,
     volume: &VolumeId,
     waited: Duration,
-) -> Fact<NodeWord> {
+) -> Fact<KubeletReport> {
     let node = match nodes {
         [] => return Fact::Absent,
         [node] if is_of(node, instance) => node,
@@ -50,7 +50,7 @@ pub fn word(
         _ => return Fact::Unknown,
     };
     if !node.ready {
-        return Fact::Present(NodeWord::NotReady);
+        return Fact::Present(KubeletReport::NotReady);
     }
     if node
         .lease_age
@@ -60,9 +60,9 @@ pub fn word(
     }
     let listed = |names: &[String]| names.iter().any(|name| name.contains(volume.as_str()));
     Fact::Present(if listed(&node.in_use) || listed(&node.attached) {
-        NodeWord::InUse
+        KubeletReport::InUse
     } else {
-        NodeWord::Released
+        KubeletReport::Released
     })
 }
 
@@ -119,7 +119,7 @@ mod tests {
             (
                 "released",
                 vec![released()],
-                Fact::Present(NodeWord::Released),
+                Fact::Present(KubeletReport::Released),
             ),
             (
                 "in use",
@@ -127,7 +127,7 @@ mod tests {
                     in_use: name(),
                     ..released()
                 }],
-                Fact::Present(NodeWord::InUse),
+                Fact::Present(KubeletReport::InUse),
             ),
             (
                 "in use by its older name",
@@ -135,7 +135,7 @@ mod tests {
                     in_use: migrated(),
                     ..released()
                 }],
-                Fact::Present(NodeWord::InUse),
+                Fact::Present(KubeletReport::InUse),
             ),
             (
                 "may begin to",
@@ -143,18 +143,18 @@ mod tests {
                     attached: name(),
                     ..released()
                 }],
-                Fact::Present(NodeWord::InUse),
+                Fact::Present(KubeletReport::InUse),
             ),
             (
                 "not ready",
                 with(|n| n.ready = false),
-                Fact::Present(NodeWord::NotReady),
+                Fact::Present(KubeletReport::NotReady),
             ),
             ("no lease", with(|n| n.lease_age = None), Fact::Unknown),
             (
                 "lease that is just fresh",
                 with(|n| n.lease_age = Some(FRESH_LEASE - Duration::from_millis(1))),
-                Fact::Present(NodeWord::Released),
+                Fact::Present(KubeletReport::Released),
             ),
             (
                 "stale lease",
@@ -177,7 +177,7 @@ mod tests {
                     n.provider_id.clear();
                     n.csi_node_id = instance().to_string();
                 }),
-                Fact::Present(NodeWord::Released),
+                Fact::Present(KubeletReport::Released),
             ),
             (
                 "no provider id, another instance by its CSINode",
@@ -204,10 +204,10 @@ mod tests {
             ("no node", vec![], Fact::Absent),
         ];
         for (what, nodes, want) in rows {
-            let got = word(&nodes, &instance(), &volume(), Duration::from_millis(1));
+            let got = kubelet_report(&nodes, &instance(), &volume(), Duration::from_millis(1));
             assert_eq!(got, want, "{what}");
         }
-        let late = word(
+        let late = kubelet_report(
             &[released()],
             &instance(),
             &volume(),

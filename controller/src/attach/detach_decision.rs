@@ -26,13 +26,13 @@ const UNSEEN: Duration = Duration::from_secs(75);
 
 /// The next step of a detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leave {
+pub(super) enum DetachDecision {
     /// Send DetachVolume.
-    Now(Force),
+    Send(Force),
     /// A detach is under way; the caller waits for its end.
-    Leaving,
+    InProgress,
     /// EC2 shows no attachment.
-    Gone,
+    NotAttached,
 }
 
 impl Attachments {
@@ -41,21 +41,21 @@ impl Attachments {
     /// # Errors
     /// [`Condition::InUse`] when the volume may not leave; EC2's error when that error left the
     /// facts unknown; [`Condition::DeadlinePassed`].
-    pub(super) async fn may_leave(
+    pub(super) async fn decide_detach(
         &self,
         ec2: &Ec2,
         pair: &Pair,
         mandate: &Mandate,
         deadline: Instant,
-    ) -> Result<Leave, Failure> {
+    ) -> Result<DetachDecision, Failure> {
         if self.safe_detach == Mode::Off {
-            return Ok(Leave::Now(Force::No));
+            return Ok(DetachDecision::Send(Force::No));
         }
         loop {
             if mandate.is_superseded() {
                 return Err(Mandate::superseded_failure());
             }
-            let mut gathered = gather(ec2, self.safe_detach, pair, &self.testimony).await;
+            let mut gathered = gather(ec2, self.safe_detach, pair, &self.cluster_evidence).await;
             if let Some(device) = &gathered.root_device {
                 return Err(detach_refused(&pair.volume, &pair.node, device));
             }
@@ -64,28 +64,30 @@ impl Attachments {
             }
             let facts = &mut gathered.facts;
             let mut verdict = decide(facts);
-            if verdict == Verdict::Refuse(Refusal::NoWord) {
+            if verdict == Verdict::Refuse(Refusal::NoReport) {
                 // Kubelet's report is read only when no other evidence decides.
-                facts.word = self.testimony.words.of(pair).await;
+                facts.kubelet_report = self.cluster_evidence.reports.of(pair).await;
                 verdict = decide(facts);
             }
             self.tally.metrics().safe_detach_decided(verdict.label());
             match verdict {
                 // The look may be from before the attach.
-                Verdict::Done if self.lately.is_new(&pair.volume, &pair.node) => {
+                Verdict::Done if self.recent.is_new(&pair.volume, &pair.node) => {
                     tokio::time::sleep(LOOK_AGAIN).await;
                 }
                 Verdict::Done if gathered.is_unseen => {
                     self.is_gone(pair)?;
-                    return Ok(Leave::Gone);
+                    return Ok(DetachDecision::NotAttached);
                 }
-                Verdict::Done => return Ok(Leave::Gone),
-                Verdict::Safe(Rung::BrokenGlass) => return Ok(self.by_order(pair, &gathered.facts)),
+                Verdict::Done => return Ok(DetachDecision::NotAttached),
+                Verdict::Safe(Rung::OverrideOrder) => {
+                    return Ok(self.by_order(pair, &gathered.facts));
+                }
                 Verdict::Safe(rung) => {
                     tracing::debug!(evidence = rung.label(), facts = ?gathered.facts, "the volume may leave");
-                    return Ok(Leave::Now(Force::No));
+                    return Ok(DetachDecision::Send(Force::No));
                 }
-                Verdict::Wait(Waiting::Leaving) => return Ok(Leave::Leaving),
+                Verdict::Wait(Waiting::Leaving) => return Ok(DetachDecision::InProgress),
                 Verdict::Wait(Waiting::Transition) => {
                     mandate.check_wanted()?;
                     wait_for_transition(ec2, pair, mandate, deadline).await?;
@@ -131,24 +133,26 @@ impl Attachments {
 
     /// Follows a person's override order: a plain detach first, then one forced detach if the
     /// attachment is stuck in `detaching`.
-    fn by_order(&self, pair: &Pair, facts: &Facts) -> Leave {
+    fn by_order(&self, pair: &Pair, facts: &Facts) -> DetachDecision {
         let leaving = matches!(facts.attachment, Fact::Present(at) if at.phase == Phase::Leaving);
-        let leave = match leaving {
-            false => Leave::Now(Force::No),
-            true if self.testimony.glasses.use_up(pair) => Leave::Now(Force::Yes),
-            true => Leave::Leaving,
+        let decision = match leaving {
+            false => DetachDecision::Send(Force::No),
+            true if self.cluster_evidence.overrides.use_up(pair) => {
+                DetachDecision::Send(Force::Yes)
+            }
+            true => DetachDecision::InProgress,
         };
         tracing::warn!(
             volume.id = pair.volume.as_str(),
             node.id = pair.node.as_str(),
-            ?leave,
+            ?decision,
             ?facts,
             "a detach by a person's order"
         );
-        if leave == Leave::Now(Force::Yes) {
+        if decision == DetachDecision::Send(Force::Yes) {
             self.tally.metrics().forced_detach();
         }
-        leave
+        decision
     }
 }
 

@@ -14,14 +14,14 @@ use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceTy
 use ec2_sim::actions::Power;
 use tokio::time::Instant;
 
-use super::co::{self, Sidecar};
-use super::dice::Dice;
 use super::history::{NODES, World};
+use super::orchestrator::{self, Sidecar};
+use super::seeded_random::SeededRandom;
 
 /// One workload.
-struct Life {
+struct Workload {
     world: Arc<World>,
-    dice: Dice,
+    random: SeededRandom,
     name: String,
     made: u32,
 }
@@ -37,25 +37,25 @@ struct Has {
 
 /// Lives until the end. Returns `None` when the life ended early, which was blamed.
 pub(crate) async fn live(world: Arc<World>, seed: u64, n: usize) -> Option<()> {
-    let dice = Dice::of(seed, &format!("life {n}"));
-    let life = Life {
+    let random = SeededRandom::of(seed, &format!("life {n}"));
+    let life = Workload {
         world,
-        dice,
+        random,
         name: format!("pvc-{n}"),
         made: 0,
     };
     life.live().await
 }
 
-impl Life {
+impl Workload {
     async fn live(mut self) -> Option<()> {
-        tokio::time::sleep(self.dice.millis(0, 20_000)).await;
-        let gib = 4 + i64::try_from(self.dice.below(3)).unwrap();
+        tokio::time::sleep(self.random.millis(0, 20_000)).await;
+        let gib = 4 + i64::try_from(self.random.below(3)).unwrap();
         let Some(mut has) = self.make(gib, None).await else {
             return Some(());
         };
-        for _ in 0..1 + self.dice.below(4) {
-            match self.dice.below(10) {
+        for _ in 0..1 + self.random.below(4) {
+            match self.random.below(10) {
                 0..4 => self.travel(&mut has).await?,
                 4 => self.grow(&mut has).await?,
                 5 => self.modify(&has).await?,
@@ -67,27 +67,27 @@ impl Life {
                 break;
             }
         }
-        if !has.disturbed && self.dice.chance(0.25) {
+        if !has.disturbed && self.random.chance(0.25) {
             // The volume stays, possibly attached.
-            let node = NODES[self.dice.below(2)];
-            if self.dice.chance(0.5)
-                && co::attach(&self.world, &publish(&has, node), None, false).await?
+            let node = NODES[self.random.below(2)];
+            if self.random.chance(0.5)
+                && orchestrator::attach(&self.world, &publish(&has, node), None, false).await?
             {
                 self.world.keeps_attachment(&has.id, node);
             }
             return Some(());
         }
-        co::unprovision(&self.world, &has.id).await
+        orchestrator::unprovision(&self.world, &has.id).await
     }
 
     /// Creates a volume with a new name. Returns `None` when the request was given up.
     async fn make(&mut self, gib: i64, source: Option<SourceType>) -> Option<Has> {
         self.made += 1;
         let mut parameters = HashMap::new();
-        if source.is_some() && self.dice.chance(0.5) {
+        if source.is_some() && self.random.chance(0.5) {
             parameters.insert("blockAttachUntilInitialized".to_owned(), "true".to_owned());
         }
-        if self.dice.chance(0.3) {
+        if self.random.chance(0.3) {
             parameters.extend([
                 ("type".to_owned(), "io2".to_owned()),
                 ("iops".to_owned(), "200".to_owned()),
@@ -115,10 +115,11 @@ impl Life {
             }),
             ..Default::default()
         };
-        let volume = co::provision(&self.world, &request, self.loses_patience(0.25)).await?;
+        let volume =
+            orchestrator::provision(&self.world, &request, self.loses_patience(0.25)).await?;
         // A repeated request returns the same volume.
-        if self.dice.chance(0.2) {
-            let again = co::insist(
+        if self.random.chance(0.2) {
+            let again = orchestrator::insist(
                 &self.world,
                 Sidecar::Provisioner,
                 &request.name,
@@ -143,32 +144,32 @@ impl Life {
 
     /// Returns the time at which a request is given up, if it is.
     fn loses_patience(&self, probability: f64) -> Option<Instant> {
-        let gives_up = self.dice.chance(probability);
-        gives_up.then(|| Instant::now() + self.dice.millis(0, 15_000))
+        let gives_up = self.random.chance(probability);
+        gives_up.then(|| Instant::now() + self.random.millis(0, 15_000))
     }
 
     /// Attaches the volume to a node and detaches it.
     async fn travel(&self, has: &mut Has) -> Option<()> {
-        let risky = self.world.weather.foreign && self.dice.chance(0.2);
-        let node = match risky && self.dice.chance(0.3) {
+        let risky = self.world.faults.foreign && self.random.chance(0.2);
+        let node = match risky && self.random.chance(0.3) {
             true => NODES[2],
-            false => NODES[self.dice.below(2)],
+            false => NODES[self.random.below(2)],
         };
         let unwanted_at = match risky {
-            true => Some(Instant::now() + self.dice.millis(5_000, 60_000)),
+            true => Some(Instant::now() + self.random.millis(5_000, 60_000)),
             false => self.loses_patience(0.3),
         };
         let person = risky.then(|| self.disturb(has, node));
         has.disturbed |= risky;
-        co::attach(&self.world, &publish(has, node), unwanted_at, risky).await?;
-        if self.dice.chance(0.5) {
-            tokio::time::sleep(self.dice.millis(0, 5_000)).await;
+        orchestrator::attach(&self.world, &publish(has, node), unwanted_at, risky).await?;
+        if self.random.chance(0.5) {
+            tokio::time::sleep(self.random.millis(0, 5_000)).await;
         }
-        co::detach(&self.world, &has.id, node).await?;
+        orchestrator::detach(&self.world, &has.id, node).await?;
         if let Some(person) = person {
             person.await.ok()?;
             // The person may have acted after the detach, so the volume is detached again.
-            co::detach(&self.world, &has.id, node).await?;
+            orchestrator::detach(&self.world, &has.id, node).await?;
         }
         Some(())
     }
@@ -176,11 +177,11 @@ impl Life {
     /// Starts a task in which a person acts while the driver works.
     fn disturb(&self, has: &Has, node: &'static str) -> tokio::task::JoinHandle<()> {
         let (world, id) = (Arc::clone(&self.world), has.id.clone());
-        let after = self.dice.millis(0, 8_000);
+        let after = self.random.millis(0, 8_000);
         let act = if node == NODES[2] {
             0
         } else {
-            1 + self.dice.below(3)
+            1 + self.random.below(3)
         };
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
@@ -238,7 +239,7 @@ impl Life {
             ..Default::default()
         };
         let what = format!("grow {}", has.id);
-        let answer = co::insist(
+        let answer = orchestrator::insist(
             &self.world,
             Sidecar::Resizer,
             &what,
@@ -251,7 +252,7 @@ impl Life {
     }
 
     async fn modify(&self, has: &Has) -> Option<()> {
-        let iops = 3_001 + u32::try_from(self.dice.below(900)).unwrap();
+        let iops = 3_001 + u32::try_from(self.random.below(900)).unwrap();
         let request = csi::ControllerModifyVolumeRequest {
             volume_id: has.id.clone(),
             mutable_parameters: HashMap::from([
@@ -262,7 +263,7 @@ impl Life {
             ..Default::default()
         };
         let what = format!("modify {}", has.id);
-        co::insist(
+        orchestrator::insist(
             &self.world,
             Sidecar::Resizer,
             &what,
@@ -293,18 +294,19 @@ impl Life {
             source_volume_id: has.id.clone(),
             ..Default::default()
         };
-        let Some(snapshot) = co::snapshot(&self.world, &request, self.loses_patience(0.25)).await
+        let Some(snapshot) =
+            orchestrator::snapshot(&self.world, &request, self.loses_patience(0.25)).await
         else {
             return Some(());
         };
-        if self.dice.chance(0.6) {
+        if self.random.chance(0.6) {
             let source = SourceType::Snapshot(SnapshotSource {
                 snapshot_id: snapshot.snapshot_id.clone(),
             });
             self.use_up(has.gib, source).await?;
         }
-        if self.dice.chance(0.8) {
-            co::unsnapshot(&self.world, &snapshot.snapshot_id).await?;
+        if self.random.chance(0.8) {
+            orchestrator::unsnapshot(&self.world, &snapshot.snapshot_id).await?;
         }
         Some(())
     }
@@ -321,18 +323,18 @@ impl Life {
         let Some(has) = self.make(gib, Some(source)).await else {
             return Some(());
         };
-        let node = NODES[self.dice.below(2)];
-        if self.dice.chance(0.7) {
-            co::attach(
+        let node = NODES[self.random.below(2)];
+        if self.random.chance(0.7) {
+            orchestrator::attach(
                 &self.world,
                 &publish(&has, node),
                 self.loses_patience(0.2),
                 false,
             )
             .await?;
-            co::detach(&self.world, &has.id, node).await?;
+            orchestrator::detach(&self.world, &has.id, node).await?;
         }
-        co::unprovision(&self.world, &has.id).await
+        orchestrator::unprovision(&self.world, &has.id).await
     }
 }
 

@@ -7,9 +7,9 @@ use ebs_csi_controller::ec2::Random;
 
 /// One sequence.
 #[derive(Debug)]
-pub(crate) struct Dice(Random);
+pub(crate) struct SeededRandom(Random);
 
-impl Dice {
+impl SeededRandom {
     /// Returns the sequence of this history for this purpose.
     pub(crate) fn of(seed: u64, purpose: &str) -> Self {
         // FNV-1a; any fixed mixing would do.

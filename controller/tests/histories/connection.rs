@@ -17,9 +17,9 @@ use ec2_sim::Reply;
 use ec2_sim::time::Millis;
 use tokio::time::Instant;
 
-use super::dice::Dice;
+use super::fault_plan::FaultPlan;
 use super::in_process::{InProcess, deliver};
-use super::weather::Weather;
+use super::seeded_random::SeededRandom;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
 /// The greatest age of the state that a read shows. With a greater age, a lookup by tag can hide a
@@ -68,16 +68,16 @@ impl TimeSource for WrongClock {
 
 /// The connection of one process.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct Connection {
     pub(crate) ec2: InProcess,
-    pub(crate) weather: Arc<Weather>,
-    pub(crate) dice: Arc<Dice>,
+    pub(crate) faults: Arc<FaultPlan>,
+    pub(crate) random: Arc<SeededRandom>,
     pub(crate) past: Past,
     /// Whether the process is dead.
     pub(crate) cut: Arc<OrderedWatch<bool>>,
 }
 
-impl HttpClient for Line {
+impl HttpClient for Connection {
     fn http_connector(
         &self,
         _: &HttpConnectorSettings,
@@ -87,7 +87,7 @@ impl HttpClient for Line {
     }
 }
 
-impl HttpConnector for Line {
+impl HttpConnector for Connection {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         match self.pass(&request) {
             Some(reply) => {
@@ -105,7 +105,7 @@ impl HttpConnector for Line {
     }
 }
 
-impl Line {
+impl Connection {
     /// Returns the reply that is on its way, or `None` when the process is dead.
     fn pass(&self, request: &HttpRequest) -> Option<Reply> {
         if self.cut.get() {
@@ -116,7 +116,7 @@ impl Line {
         }
         let form = request.body().bytes().unwrap_or_default().to_vec();
         if form.starts_with(b"Action=Describe") {
-            let stale = !self.weather.is_calm() && self.dice.chance(self.weather.stale);
+            let stale = !self.faults.is_calm() && self.random.chance(self.faults.stale);
             if stale && let Some(reply) = self.past.oldest(&form) {
                 self.ec2
                     .note(format!("late: {}", String::from_utf8_lossy(&form)));
@@ -128,8 +128,8 @@ impl Line {
             }
             return Some(reply);
         }
-        let dies = !self.weather.is_calm() && self.dice.chance(self.weather.crash);
-        if dies && self.dice.chance(0.3) {
+        let dies = !self.faults.is_calm() && self.random.chance(self.faults.crash);
+        if dies && self.random.chance(0.3) {
             self.die("before", &form);
             return None;
         }

@@ -18,8 +18,8 @@ use ebs_csi_proto::{Condition, Failure, csi};
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
-use super::dice::Dice;
 use super::history::World;
+use super::seeded_random::SeededRandom;
 use ebs_csi_controller::ordered_watch::OrderedWatch;
 
 /// The time within which every call must succeed.
@@ -65,8 +65,8 @@ pub(crate) struct Leaders([OrderedWatch<Option<usize>>; 4]);
 
 impl Leaders {
     pub(crate) fn of(seed: u64) -> Self {
-        let dice = Dice::of(seed, "first leaders");
-        Self([(); 4].map(|()| OrderedWatch::new(Some(dice.below(2)))))
+        let random = SeededRandom::of(seed, "first leaders");
+        Self([(); 4].map(|()| OrderedWatch::new(Some(random.below(2)))))
     }
 
     fn of_sidecar(&self, sidecar: Sidecar) -> &OrderedWatch<Option<usize>> {
@@ -77,7 +77,7 @@ impl Leaders {
 /// Moves the leadership of one sidecar: when its pod's controller dies, and now and then without a
 /// reason.
 pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
-    let dice = Dice::of(seed, &format!("{sidecar:?} leads"));
+    let random = SeededRandom::of(seed, &format!("{sidecar:?} leads"));
     let leader = world.leaders.of_sidecar(sidecar);
     loop {
         let at = leader.get().unwrap_or(0);
@@ -86,8 +86,8 @@ pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
             continue;
         };
         let tired = async {
-            tokio::time::sleep(dice.millis(10_000, 120_000)).await;
-            if !world.weather.handovers || world.weather.is_calm() {
+            tokio::time::sleep(random.millis(10_000, 120_000)).await;
+            if !world.faults.handovers || world.faults.is_calm() {
                 std::future::pending::<()>().await;
             }
         };
@@ -98,8 +98,8 @@ pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
         }
         leader.set(None);
         // Another pod gets the lease only after a delay.
-        tokio::time::sleep(dice.millis(2_500, 12_000)).await;
-        let next = dice.below(2);
+        tokio::time::sleep(random.millis(2_500, 12_000)).await;
+        let next = random.below(2);
         leader.set(Some(next));
         world
             .ec2

@@ -1,7 +1,7 @@
 //! How a volume is published at a node. Another publish of the same attachment that asks for
 //! something else fails with the difference.
 //!
-//! EC2 does not store the manner, so only the process that saw the first publish can compare. Each
+//! EC2 does not store the options, so only the process that saw the first publish can compare. Each
 //! entry is bound to one attachment by the time at which EC2 accepted the attachment: the entry
 //! says nothing about a later attachment, whoever detached in between.
 
@@ -12,14 +12,14 @@ use ebs_csi_proto::{AccessType, Condition, Failure};
 
 use super::Key;
 use crate::ec2::Timestamp;
-use crate::request::Manner;
+use crate::request::PublishOptions;
 
 /// The most attachments that are remembered; nothing is known about further ones.
 const MOST: usize = 20_000;
 
 /// Returns the field in which two publishes contradict each other. Mount flags cannot contradict:
 /// they are a matter of the node.
-fn difference(first: &Manner, other: &Manner) -> Option<&'static str> {
+fn difference(first: &PublishOptions, other: &PublishOptions) -> Option<&'static str> {
     let file_systems = match (&first.capability.kind, &other.capability.kind) {
         (AccessType::Block, AccessType::Block) => None,
         (AccessType::Mount { fs_type: a, .. }, AccessType::Mount { fs_type: b, .. }) => {
@@ -38,25 +38,25 @@ fn difference(first: &Manner, other: &Manner) -> Option<&'static str> {
     (first.read_only != other.read_only).then_some("readonly")
 }
 
-/// The manners of the attachments that this process has published.
+/// The publish_options of the attachments that this process has published.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Manners(Arc<Mutex<HashMap<Key, (Timestamp, Manner)>>>);
+pub(super) struct KnownPublishOptions(Arc<Mutex<HashMap<Key, (Timestamp, PublishOptions)>>>);
 
-impl Manners {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (Timestamp, Manner)>> {
+impl KnownPublishOptions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (Timestamp, PublishOptions)>> {
         // The map is consistent between two statements under the lock, so a panic elsewhere does
         // not invalidate it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the manner of an attachment, or compares it with the first one.
+    /// Remembers the options of an attachment, or compares it with the first one.
     ///
     /// # Errors
     /// [`Condition::Incompatible`], naming the field in which the two differ.
     pub(super) fn agree(
         &self,
         key: &Key,
-        manner: &Manner,
+        options: &PublishOptions,
         since: Option<Timestamp>,
     ) -> Result<(), Failure> {
         let Some(since) = since else {
@@ -65,7 +65,7 @@ impl Manners {
         let mut known = self.lock();
         if let Some((first, before)) = known.get(key)
             && *first == since
-            && let Some(field) = difference(before, manner)
+            && let Some(field) = difference(before, options)
         {
             return Err(Failure::new(
                 Condition::Incompatible,
@@ -76,15 +76,15 @@ impl Manners {
         }
         if known.len() < MOST || known.contains_key(key) {
             let kept = known.entry(key.clone());
-            let entry = kept.or_insert_with(|| (since, manner.clone()));
+            let entry = kept.or_insert_with(|| (since, options.clone()));
             if entry.0 != since {
-                *entry = (since, manner.clone());
+                *entry = (since, options.clone());
             }
         }
         Ok(())
     }
 
-    /// Forgets the manner of an attachment that has ended.
+    /// Forgets the options of an attachment that has ended.
     pub(super) fn forget(&self, key: &Key) {
         self.lock().remove(key);
     }
@@ -97,8 +97,8 @@ mod tests {
     use crate::ec2::example_volume;
     use ebs_csi_proto::{AccessMode, Capability};
 
-    fn manner(kind: AccessType, mode: AccessMode, read_only: bool) -> Manner {
-        Manner {
+    fn options(kind: AccessType, mode: AccessMode, read_only: bool) -> PublishOptions {
+        PublishOptions {
             capability: Capability { mode, kind },
             read_only,
         }
@@ -123,37 +123,37 @@ mod tests {
         use AccessMode::{
             MultiNodeMultiWriter, SingleNodeMultiWriter, SingleNodeReaderOnly, SingleNodeWriter,
         };
-        let first = manner(mount("ext4", &["noatime"]), SingleNodeWriter, false);
+        let first = options(mount("ext4", &["noatime"]), SingleNodeWriter, false);
         let rows = [
             (first.clone(), None),
-            (manner(mount("", &[]), SingleNodeMultiWriter, false), None),
+            (options(mount("", &[]), SingleNodeMultiWriter, false), None),
             (
-                manner(mount("xfs", &[]), SingleNodeWriter, false),
+                options(mount("xfs", &[]), SingleNodeWriter, false),
                 Some("fs_type"),
             ),
             (
-                manner(AccessType::Block, SingleNodeWriter, false),
+                options(AccessType::Block, SingleNodeWriter, false),
                 Some("access_type"),
             ),
             (
-                manner(mount("ext4", &[]), SingleNodeReaderOnly, false),
+                options(mount("ext4", &[]), SingleNodeReaderOnly, false),
                 Some("access_mode"),
             ),
             (
-                manner(mount("ext4", &[]), MultiNodeMultiWriter, false),
+                options(mount("ext4", &[]), MultiNodeMultiWriter, false),
                 Some("access_mode"),
             ),
             (
-                manner(mount("ext4", &[]), SingleNodeWriter, true),
+                options(mount("ext4", &[]), SingleNodeWriter, true),
                 Some("readonly"),
             ),
         ];
         let key = Key(example_volume().id, node());
-        let manners = Manners::default();
+        let publish_options = KnownPublishOptions::default();
         for _ in 0..2 {
-            manners.agree(&key, &first, at(1)).unwrap();
+            publish_options.agree(&key, &first, at(1)).unwrap();
             for (other, field) in &rows {
-                match (manners.agree(&key, other, at(1)), field) {
+                match (publish_options.agree(&key, other, at(1)), field) {
                     (Ok(()), None) => {}
                     (Err(failure), Some(field)) => {
                         assert_eq!(failure.condition(), Condition::Incompatible);
@@ -167,15 +167,18 @@ mod tests {
 
     #[test]
     fn new_attachment_ignores_previous_publish_capability() {
-        let (key, manners) = (Key(example_volume().id, node()), Manners::default());
-        let block = manner(AccessType::Block, AccessMode::SingleNodeWriter, false);
-        let mounted = manner(mount("ext4", &[]), AccessMode::SingleNodeWriter, false);
-        manners.agree(&key, &block, at(1)).unwrap();
-        manners.agree(&key, &mounted, at(2)).unwrap();
-        assert!(manners.agree(&key, &block, at(2)).is_err());
-        manners.agree(&key, &block, None).unwrap();
-        manners.forget(&key);
-        manners.agree(&key, &block, at(2)).unwrap();
-        assert_eq!(manners.lock().len(), 1);
+        let (key, publish_options) = (
+            Key(example_volume().id, node()),
+            KnownPublishOptions::default(),
+        );
+        let block = options(AccessType::Block, AccessMode::SingleNodeWriter, false);
+        let mounted = options(mount("ext4", &[]), AccessMode::SingleNodeWriter, false);
+        publish_options.agree(&key, &block, at(1)).unwrap();
+        publish_options.agree(&key, &mounted, at(2)).unwrap();
+        assert!(publish_options.agree(&key, &block, at(2)).is_err());
+        publish_options.agree(&key, &block, None).unwrap();
+        publish_options.forget(&key);
+        publish_options.agree(&key, &block, at(2)).unwrap();
+        assert_eq!(publish_options.lock().len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Facts from other sources than EC2.
+//! Evidence that the cluster gives: kubelets' reports, override orders and fences.
 
 use super::fence::{FenceSettings, Fences};
 use super::kubelet_report::KubeletReports;
@@ -6,13 +6,13 @@ use super::override_order::OverrideOrders;
 
 /// Kubelets' reports, override orders and fences. Clones share their state.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Testimony {
-    pub(crate) words: KubeletReports,
-    pub(crate) glasses: OverrideOrders,
+pub(crate) struct ClusterEvidence {
+    pub(crate) reports: KubeletReports,
+    pub(crate) overrides: OverrideOrders,
     pub(crate) fences: Fences,
 }
 
-impl Testimony {
+impl ClusterEvidence {
     /// Starts without any fact.
     pub(crate) fn new(fence: FenceSettings) -> Self {
         Self {
