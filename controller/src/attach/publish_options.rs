@@ -38,7 +38,7 @@ fn difference(first: &PublishOptions, other: &PublishOptions) -> Option<&'static
     (first.read_only != other.read_only).then_some("readonly")
 }
 
-/// The publish_options of the attachments that this process has published.
+/// The publish options of the attachments that this process has published.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownPublishOptions(Arc<Mutex<HashMap<Key, (Timestamp, PublishOptions)>>>);
 

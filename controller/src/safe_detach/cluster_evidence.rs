@@ -4,7 +4,7 @@ use super::fence::{FenceSettings, Fences};
 use super::kubelet_report::KubeletReports;
 use super::override_order::OverrideOrders;
 
-/// Kubelets' reports, override orders and fences. Clones share their state.
+/// The evidence. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterEvidence {
     pub(crate) reports: KubeletReports,

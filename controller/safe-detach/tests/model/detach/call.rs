@@ -1,5 +1,6 @@
-//! Models one ControllerUnpublishVolume, step by step as in `controller/src/attach/detach_decision.rs`; the
-//! properties are checked where the call decides and where it sends.
+//! Models one ControllerUnpublishVolume, step by step as in
+//! `controller/src/attach/detach_decision.rs`; the properties are checked where the call decides
+//! and where it sends.
 
 use std::time::Duration;
 
