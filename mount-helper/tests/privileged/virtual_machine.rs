@@ -165,7 +165,7 @@ fn archive(directory: &Path, kernel: &Path, tests: &str) -> PathBuf {
 /// not end within the limit because it got no processor time.
 fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
     let mut machine = Command::new("qemu-system-x86_64")
-        // QEMU 7.2 emulates CMPXCHG16B with wrong flags, on which later kernels end with a fault.
+        // With CMPXCHG16B, kernel 6.12 ended in QEMU 7.2 with a double fault.
         .args(["-accel", "tcg", "-cpu", "max,-cx16"])
         .args(["-smp", "1", "-m", "1024M"])
         .args(["-machine", "q35", "-nodefaults", "-nographic", "-no-reboot"])
