@@ -4,9 +4,9 @@
 //! that they lead.
 //!
 //! The shipped functions decide: `decide`, `decide_instance` and `kubelet_report` in the
-//! controllers, `step` and `fence` in the replicas. The Lease that lets only one replica act is left
-//! out here: it could only remove behaviour. The brake, which needs the Lease, has a model of its
-//! own.
+//! controllers, `step` and `fence` in the replicas. The Lease that lets only one replica act is
+//! left out here: it could only remove behaviour. The brake, which needs the Lease, has a model of
+//! its own.
 //!
 //! Time is not modelled: whatever waits for a time (a lease, the six minutes, an eviction) may
 //! happen at once or never. The model assumes:
