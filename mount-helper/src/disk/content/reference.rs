@@ -94,11 +94,21 @@ pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<
     })
 }
 
-/// Returns the areas that are compared: those that the format in `memory` has written, and those
-/// where a blank disk must be zero.
+/// Returns the areas that are compared, offset and length: those that the format in `memory` has
+/// written, and those where a blank disk must be zero. No byte is in two areas, because each counts
+/// once towards [`LEAST`].
 pub(super) fn areas(memory: impl AsFd, size: u64) -> Result<Vec<(u64, u64)>, Errno> {
     let mut areas = blank::ranges(size);
     areas.extend(written(memory, size)?);
+    areas.sort_unstable();
+    areas.dedup_by(|next, kept| {
+        let end = kept.0 + kept.1;
+        let overlaps = next.0 <= end;
+        if overlaps {
+            kept.1 = end.max(next.0 + next.1) - kept.0;
+        }
+        overlaps
+    });
     Ok(areas)
 }
 

@@ -105,16 +105,20 @@ fn byte_outside_compared_areas_is_not_looked_at() {
     }
 }
 
+/// The second place is in an area that must be blank, too: its bytes count once.
 #[test]
 fn fewer_than_16_bytes_explain_nothing() {
-    for (bytes, verdict) in [
-        (0, Verdict::Strange(None)),
-        (15, Verdict::Strange(None)),
-        (16, Verdict::Explained),
-    ] {
-        let disk = disk_of(LARGE, &vec![(FREE, vec![0x22; bytes])]);
-        let memory = disk_of(LARGE, &vec![(FREE, vec![0x22; 100])]);
-        assert_eq!(explains(disk, memory, LARGE), Ok(verdict), "{bytes} bytes");
+    for at in [FREE, 8192] {
+        for (bytes, verdict) in [
+            (0, Verdict::Strange(None)),
+            (15, Verdict::Strange(None)),
+            (16, Verdict::Explained),
+        ] {
+            let disk = disk_of(LARGE, &vec![(at, vec![0x22; bytes])]);
+            let memory = disk_of(LARGE, &vec![(at, vec![0x22; 100])]);
+            let found = explains(disk, memory, LARGE);
+            assert_eq!(found, Ok(verdict), "{bytes} bytes at {at}");
+        }
     }
 }
 
