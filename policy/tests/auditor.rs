@@ -1,5 +1,6 @@
 //! The auditor's binary: its output and its exit status.
 
+use std::io::Read;
 use std::process::{Command, Output};
 
 fn auditor(arguments: &[&str]) -> Output {
@@ -100,10 +101,15 @@ fn auditor_prints_digests_and_rule_tables() {
 fn policy_of_other_disks_is_shown() {
     for (flag, name) in [("--guest-disks", "guest"), ("--sandbox", "sandbox")] {
         let mut process = Command::new("sh")
-            .args(["-c", "read line", "helper", flag])
+            .args(["-c", "echo runs; read line", "helper", flag])
             .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("sh");
+        // Until the shell runs, /proc does not show its arguments.
+        let mut says = [0; 5];
+        let output = process.stdout.as_mut().expect("a pipe");
+        output.read_exact(&mut says).expect("a line");
         let pid = process.id().to_string();
         let arguments = ["audit", "--pid", &pid, "--as", "supervisor"];
         let unexpected = text(&auditor(&arguments).stdout);

@@ -49,7 +49,7 @@ fn capability(mode: Mode) -> Change {
 }
 
 pub(crate) fn bad_creates() -> Vec<(Refused<'static>, Change)> {
-    use Code::{InvalidArgument, NotFound, OutOfRange};
+    use Code::{Aborted, InvalidArgument, NotFound, OutOfRange};
     vec![
         (
             refused("create without a name", InvalidArgument, &["name"]),
@@ -177,7 +177,7 @@ pub(crate) fn bad_creates() -> Vec<(Refused<'static>, Change)> {
         (
             refused(
                 "restore of an unknown snapshot",
-                NotFound,
+                Aborted,
                 &["snap-0123456789abcdef0"],
             ),
             source("snap-0123456789abcdef0", true),
@@ -187,7 +187,7 @@ pub(crate) fn bad_creates() -> Vec<(Refused<'static>, Change)> {
             source("photo", true),
         ),
         (
-            refused("clone of an unknown volume", NotFound, &[UNKNOWN_VOLUME]),
+            refused("clone of an unknown volume", Aborted, &[UNKNOWN_VOLUME]),
             source(UNKNOWN_VOLUME, false),
         ),
     ]
