@@ -41,8 +41,11 @@ pub(crate) struct Volumes {
     spent: ExpiringCache<Attempt>,
     /// Names under which EC2 recently accepted, or may have accepted, a create.
     doubtful: ExpiringCache<()>,
-    /// By name, since when each request under the name was refused while no look-up showed a
+    /// By name, since when EC2 has refused the name's client token though no look-up shows a
     /// volume.
+    mismatched: ExpiringCache<Instant>,
+    /// By name, since when requests were refused regardless of the client token while no look-up
+    /// showed a volume.
     refused: ExpiringCache<Instant>,
     creating: Operations<String, CreateVolume, Volume>,
     deleting: Operations<VolumeId, (), ()>,
@@ -62,6 +65,7 @@ impl Volumes {
             ceilings,
             spent: ExpiringCache::default(),
             doubtful: ExpiringCache::default(),
+            mismatched: ExpiringCache::default(),
             refused: ExpiringCache::default(),
             creating: Operations::new(Conflict::Refuse, tally.clone()),
             deleting: Operations::new(Conflict::Refuse, tally.clone()),

@@ -19,6 +19,7 @@ use crate::ec2::KnownBug;
 use crate::ec2::csi_failure::{condition, failure, failure_as};
 use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
 use crate::operation::Mandate;
+use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::CreateVolume;
 use crate::volume::client_token::Attempt;
 
@@ -145,7 +146,7 @@ impl Volumes {
             failure.condition(),
             Condition::NotFound | Condition::NotPermitted
         );
-        if !precedes_token || self.refused_for(&request.name) >= REFUSED {
+        if !precedes_token || lasts(&self.refused, &request.name) >= REFUSED {
             return failure;
         }
         Failure::new(
@@ -155,14 +156,6 @@ impl Volumes {
                 REFUSED.as_secs()
             ),
         )
-    }
-
-    /// Returns for how long each request under the name has been refused.
-    fn refused_for(&self, name: &str) -> Duration {
-        let now = Instant::now();
-        let since = self.refused.get(name).unwrap_or(now);
-        self.refused.put(name, since, SPENT);
-        now.duration_since(since)
     }
 
     /// Returns how long look-ups by tag may lag behind changes under this name.
@@ -306,7 +299,7 @@ impl Volumes {
     /// # Errors
     /// [`Condition::OperationPending`] until then.
     fn token_of_another(&self, name: &str, error: &Ec2Error) -> Result<Next, Failure> {
-        if self.refused_for(name) >= DOUBT {
+        if lasts(&self.mismatched, name) >= DOUBT {
             return Ok(Next::StepOver(failure(error)));
         }
         // Another process has requested the volume, so no refusal is final until look-ups have had
@@ -366,6 +359,14 @@ impl Volumes {
             Err(unknown) => Err(not_known(error, &unknown)),
         }
     }
+}
+
+/// Returns for how long the name has been in this state, which begins now if it is new.
+fn lasts(states: &ExpiringCache<Instant>, name: &str) -> Duration {
+    let now = Instant::now();
+    let since = states.get(name).unwrap_or(now);
+    states.put(name, since, SPENT);
+    now.duration_since(since)
 }
 
 fn not_known(why: &dyn std::fmt::Display, unknown: &Failure) -> Failure {

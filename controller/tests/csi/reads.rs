@@ -6,7 +6,7 @@ use std::time::Duration;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_server::Controller as Service;
 use ec2_sim::faults::Rule;
-use serde_json::json;
+use serde_json::{Value, json};
 use tonic::{Code, Request};
 
 use crate::driver::{
@@ -16,7 +16,12 @@ use crate::slow::Slow;
 
 /// Hides the resource from Describe calls for this time.
 fn hide(slow: &Slow, id: &str, span_ms: u64) {
-    let rule = json!({ "match": { "action": "Describe*" }, "for_ms": span_ms, "fault": { "kind": "unseen", "id": id } });
+    disturb(slow, span_ms, json!({ "kind": "unseen", "id": id }));
+}
+
+/// Describe calls have this fault for this time.
+fn disturb(slow: &Slow, span_ms: u64, fault: Value) {
+    let rule = json!({ "match": { "action": "Describe*" }, "for_ms": span_ms, "fault": fault });
     let rule: Rule = serde_json::from_value(rule).unwrap();
     slow.world.act(|sim, now| sim.faults.add(rule, now));
 }
@@ -116,6 +121,25 @@ async fn refusal_before_client_token_is_final_later() {
     }
 }
 
+/// The name's token was used with other parameters, and reads do not show its volume: how long the
+/// credentials were refused before does not count.
+#[tokio::test(start_paused = true)]
+async fn refused_credentials_do_not_spend_client_token() {
+    let slow = Slow::new(json!({})).await;
+    let made = slow.create("pvc-1").await.unwrap();
+    let next = slow.another(2).await;
+    let ask = |gib| next.create_volume(Request::new(volume("pvc-1", gib)));
+    hide(&slow, &made, 300_000);
+    let denied = json!({ "match": { "action": "CreateVolume" }, "for_ms": 130_000, "fault": {
+        "kind": "error", "code": "AuthFailure", "status": 401 } });
+    let denied: Rule = serde_json::from_value(denied).unwrap();
+    slow.world.act(|sim, now| sim.faults.add(denied, now));
+    assert_eq!(ask(2).await.unwrap_err().code(), Code::Aborted);
+    tokio::time::sleep(Duration::from_secs(131)).await;
+    assert_eq!(ask(2).await.unwrap_err().code(), Code::Aborted);
+    assert_eq!(slow.live("volumes"), 1);
+}
+
 /// Another process detached the volume; reads from before that show the attachment for a while.
 #[tokio::test(start_paused = true)]
 async fn late_read_of_ended_attachment_is_not_answered() {
@@ -128,9 +152,7 @@ async fn late_read_of_ended_attachment_is_not_answered() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     let other = slow.another(2).await;
     slow.unpublish(&id).await.unwrap();
-    let late = json!({ "match": { "action": "Describe*" }, "for_ms": 900, "fault": { "kind": "stale", "ms": 1_000 } });
-    let late: Rule = serde_json::from_value(late).unwrap();
-    slow.world.act(|sim, now| sim.faults.add(late, now));
+    disturb(&slow, 900, json!({ "kind": "stale", "ms": 1_000 }));
     other
         .controller_publish_volume(Request::new(publish(&id, NODE_1)))
         .await
