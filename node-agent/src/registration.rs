@@ -78,19 +78,25 @@ impl RegistrationTarget {
     /// Removes the socket of a stock registrar and gives kubelet time to notice. Logs a failure to
     /// remove it.
     pub fn remove_former(&self) {
-        remove_former(&self.directory.join(FORMER_SOCKET));
+        remove_former(&self.directory);
     }
 }
 
-fn remove_former(former: &Path) {
-    match remove_socket(former) {
+fn remove_former(directory: &Path) {
+    remove_left(&directory.join(FORMER_SOCKET), "a stock registrar");
+}
+
+/// Removes a registration socket that its `owner` has left, if there is one, and gives kubelet time
+/// to notice. Logs a failure to remove it.
+fn remove_left(socket: &Path, owner: &str) {
+    match remove_socket(socket) {
         Ok(false) => {}
         Ok(true) => {
-            tracing::info!(socket = %former.display(), "removed the registration socket of a stock registrar");
+            tracing::info!(socket = %socket.display(), "removed the registration socket of {owner}");
             std::thread::sleep(UNREGISTERING);
         }
         Err(error) => {
-            tracing::warn!(socket = %former.display(), %error, "the registration socket of a stock registrar stays");
+            tracing::warn!(socket = %socket.display(), %error, "the registration socket of {owner} stays");
         }
     }
 }

@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 use ebs_csi_policy::profile::NODE_AGENT;
 
-use super::socket_file::remove_socket;
-use super::{FORMER_SOCKET, SOCKET, UNREGISTERING, remove_former};
+use super::{SOCKET, remove_former, remove_left};
 
 /// Name of the agent's directory beneath kubelet's registration directory. It is short because the
 /// path of a socket has at most 107 bytes.
@@ -33,7 +32,7 @@ pub struct GiveError {
 /// [`GiveError`], with the errors of mkdir(2) and chown(2).
 pub fn give(socket_directory: &Path, registry: &Path) -> Result<(), GiveError> {
     let own = registry.join(DIRECTORY);
-    remove_former(&registry.join(FORMER_SOCKET));
+    remove_former(registry);
     remove_unserved(&registry.join(SOCKET));
     for path in [socket_directory, &own] {
         give_one(path).map_err(|source| GiveError {
@@ -56,20 +55,11 @@ fn give_one(path: &Path) -> io::Result<()> {
     std::os::unix::fs::lchown(path, Some(own.uid), Some(own.gid))
 }
 
-/// Removes a registration socket that nobody serves any more, and gives kubelet time to notice.
+/// Removes a registration socket that nobody serves any more.
 fn remove_unserved(path: &Path) {
     let unserved = std::os::unix::net::UnixStream::connect(path)
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
-    if !unserved {
-        return;
-    }
-    match remove_socket(path) {
-        Ok(_) => {
-            tracing::info!(socket = %path.display(), "removed the registration socket of an agent that has ended");
-            std::thread::sleep(UNREGISTERING);
-        }
-        Err(error) => {
-            tracing::warn!(socket = %path.display(), %error, "the registration socket of an agent that has ended stays");
-        }
+    if unserved {
+        remove_left(path, "an agent that has ended");
     }
 }
