@@ -150,16 +150,12 @@ class Rig:
             self.api.wait(f"driver registered on {node.name}", lambda: self.registered(node.name), 30)
             self.api.wait(f"startup taint off {node.name}", lambda: not self.tainted(node.name), 60)
 
-    def spread_controllers(self):
-        """Moves a replica of the controller away where one node has all of them: an update, whose
-        former pods are on the other node, may leave that."""
-        for _ in range(5):
-            pods = self.driver_pods(CONTROLLER)
-            if len({pod["spec"].get("nodeName") for pod in pods}) > 1:
-                return
-            self.api.delete("Pod", pods[0]["metadata"]["name"], NAMESPACE)
-            self.api.wait("controller ready", self.controller_ready, 120)
-        raise RuntimeError("all replicas of the controller stay on one node")
+    def wait_controllers_apart(self):
+        """Waits until each replica of the controller has a node of its own. Nothing moves a pod."""
+        def apart():
+            nodes = [pod["spec"].get("nodeName") for pod in self.driver_pods(CONTROLLER)]
+            return len(nodes) == len(set(nodes)) == 2
+        self.api.wait("replicas of the controller on two nodes", apart, 30)
 
     def tainted(self, node, key=STARTUP_TAINT):
         taints = self.api.get("Node", node)["spec"].get("taints", [])

@@ -20,7 +20,7 @@ _READY_ELSEWHERE = 40
 def play(rig):
     rig.install(_SAFE_DETACH)
     rig.wait_installed()
-    rig.spread_controllers()
+    rig.wait_controllers_apart()
     space = Space(rig, "dead-node")
     node = leader(rig)
     space.step(f"external-attacher and node-lifecycle lead from {node}")

@@ -310,9 +310,9 @@ def _counted(space):
 
 
 # Helm takes roles away before the pods that had them end: the Go driver's preStop hook may not ask
-# for its node any more, and node-lifecycle not renew its lease.
+# for its node any more, and node-lifecycle and the sidecars not renew their leases.
 _REFUSED = (r":ebs-csi-node-sa: get /api/v1/nodes/n[12]$",
-            r":ebs-csi-controller-sa: \w+ .*/leases/ebs-csi-node-lifecycle\b")
+            r":ebs-csi-controller-sa: \w+ .*/leases/(ebs-csi-node-lifecycle|external-\w+-leader-)")
 
 
 def _refused_requests(rig, space):

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from rig.cluster import NAMESPACE, NODE
+from rig.cluster import CONTROLLER, NAMESPACE, NODE
 from rig.node import children
 from rig.state import until
 from rig.workload import Space
@@ -17,6 +17,7 @@ from rig.workload import Space
 from ..expect import expect
 
 _VOLUMES = 20
+_CONTROLLER_RESTARTS = 3
 # A container that finds what an earlier one wrote, or starts on an empty volume.
 _COUNTING = ("cat /data/log >/tmp/found 2>/dev/null; "
              "while :; do date +%s.%N >>/data/log && sync /data/log || exit 1; sleep .2; done")
@@ -28,9 +29,17 @@ _BEGUN = 32 * 1024
 
 def play(rig):
     space = Space(rig, "rollout")
-    for act in (_while_formatting, _while_checking, _while_staging):
+    for act in (_while_formatting, _while_checking, _while_staging, _of_controller):
         act(rig, space)
     space.remove()
+
+
+def _of_controller(rig, space):
+    for _ in range(_CONTROLLER_RESTARTS):
+        rig.kubectl("-n", NAMESPACE, "rollout", "restart", f"deployment/{CONTROLLER}")
+        rig.wait_installed()
+        rig.wait_controllers_apart()
+    space.step(f"controller restarted {_CONTROLLER_RESTARTS} times: its replicas stay on two nodes")
 
 
 def _restart(rig, node):
