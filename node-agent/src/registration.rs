@@ -75,10 +75,11 @@ impl RegistrationTarget {
         self.directory.join(SOCKET)
     }
 
-    /// Removes the socket of a stock registrar and gives kubelet time to notice. Logs a failure to
-    /// remove it.
+    /// Removes the sockets of a stock registrar and of an agent that started as its own user, and
+    /// gives kubelet time to notice. Logs a failure to remove them.
     pub fn remove_former(&self) {
         remove_former(&self.directory);
+        own_directories::remove_left_behind(&self.directory);
     }
 }
 

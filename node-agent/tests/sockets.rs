@@ -377,6 +377,36 @@ async fn agent_starts_as_own_user_in_given_directories() {
     );
 }
 
+/// The change back: the directory of the CSI socket belongs to the agent's user, and killed agents
+/// have left their sockets.
+#[tokio::test]
+async fn pods_root_takes_given_directories_over() {
+    if !is_root() {
+        return;
+    }
+    let dir = directory();
+    let registry = registry(dir.path());
+    let own = registry.join(own_directories::DIRECTORY);
+    let metadata = MetadataService::usual();
+    let _helper = helper(dir.path());
+    give_directories(dir.path(), &registry);
+    for left in [dir.path().join("csi.sock"), own.join(SOCKET)] {
+        drop(std::os::unix::net::UnixListener::bind(&left).unwrap());
+        let user = NODE_AGENT.identity;
+        std::os::unix::fs::lchown(&left, Some(user.uid), Some(user.gid)).unwrap();
+    }
+
+    let arguments = registering(&registry);
+    let arguments = arguments.each_ref().map(String::as_str);
+    let mut agent = Agent::start_as_pod(dir.path(), &metadata, &arguments);
+    registered_soon(&registry.join(SOCKET)).await;
+    agent.answers().await;
+    assert!(
+        names(&own).is_empty(),
+        "kubelet would refuse a second socket"
+    );
+}
+
 #[test]
 fn link_is_not_given_to_agent() {
     if !is_root() {

@@ -318,12 +318,13 @@ spec:
           terminationMessagePolicy: FallbackToLogsOnError
           securityContext:
             {{- /* Root until its sockets stand in kubelet's directories; then it takes its own
-                   user, for which it needs the three. With startAs agent it is that user, as
+                   user, for which it needs the three. Its own group opens the directories that
+                   startAs agent has left. With that it is the user, as
                    policy/sandbox/node-agent.toml has it, from the start. */}}
-            {{- $context := dict "runAsUser" 0 "runAsGroup" 0 "runAsNonRoot" false "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true }}
+            {{- $context := dict "runAsUser" 0 "runAsGroup" 65524 "runAsNonRoot" false "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true }}
             {{- $_ := set $context "capabilities" (dict "drop" (list "ALL") "add" (list "SETUID" "SETGID" "SETPCAP")) }}
             {{- if $ownUser }}
-            {{- $_ := set $context "runAsUser" 65524 }}{{ $_ := set $context "runAsGroup" 65524 }}{{ $_ := set $context "runAsNonRoot" true }}
+            {{- $_ := set $context "runAsUser" 65524 }}{{ $_ := set $context "runAsNonRoot" true }}
             {{- $_ := set $context "capabilities" (dict "drop" (list "ALL")) }}
             {{- end }}
             {{- $_ := set $context "seccompProfile" (dict "type" "RuntimeDefault") }}

@@ -6,6 +6,7 @@
 //! (`traversePluginDir` in its `pkg/kubelet/pluginmanager/pluginwatcher`).
 
 use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use ebs_csi_policy::profile::NODE_AGENT;
@@ -15,6 +16,10 @@ use super::{SOCKET, remove_former, remove_left};
 /// Name of the agent's directory beneath kubelet's registration directory. It is short because the
 /// path of a socket has at most 107 bytes.
 pub const DIRECTORY: &str = "ebs-csi";
+
+/// Mode of the directories. The group lets an agent in that starts as user 0 without
+/// CAP_DAC_OVERRIDE, but with the agent's group: the chart's default, also after another setting.
+const MODE: u32 = 0o775;
 
 /// A directory cannot be given to the agent's user.
 #[derive(Debug, thiserror::Error)]
@@ -48,11 +53,23 @@ fn give_one(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    if !std::fs::symlink_metadata(path)?.is_dir() {
+    let metadata = std::fs::symlink_metadata(path)?;
+    if !metadata.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
+    if metadata.mode() & MODE != MODE {
+        // Without CAP_FOWNER only the owner changes the mode.
+        lchown(path, Some(0), Some(0))?;
+        std::fs::set_permissions(path, PermissionsExt::from_mode(MODE))?;
+    }
     let own = NODE_AGENT.identity;
-    std::os::unix::fs::lchown(path, Some(own.uid), Some(own.gid))
+    lchown(path, Some(own.uid), Some(own.gid))
+}
+
+/// Removes the registration socket that a killed agent has left in its own directory beneath
+/// `registry`. Kubelet would refuse the driver at another socket.
+pub(super) fn remove_left_behind(registry: &Path) {
+    remove_unserved(&registry.join(DIRECTORY).join(SOCKET));
 }
 
 /// Removes a registration socket that nobody serves any more.

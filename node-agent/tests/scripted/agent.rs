@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use ebs_csi_policy::profile::NODE_AGENT;
 use ebs_csi_proto::csi;
 use ebs_csi_proto::pluginregistration::registration_client::RegistrationClient;
 use ebs_csi_proto::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus};
@@ -83,6 +84,18 @@ impl Agent {
                 command
             }
         };
+        Self::run(command, dir, metadata, arguments)
+    }
+
+    /// As user 0 with the group and capabilities of the agent's container.
+    pub(crate) fn start_as_pod(dir: &Path, metadata: &MetadataService, arguments: &[&str]) -> Self {
+        let mut command = Command::new("setpriv");
+        command
+            .env_clear()
+            .stdin(Stdio::null())
+            .arg("--bounding-set=-all,+setuid,+setgid,+setpcap")
+            .arg(format!("--regid={}", NODE_AGENT.identity.gid))
+            .args(["--clear-groups", env!("CARGO_BIN_EXE_ebs-csi-node-agent")]);
         Self::run(command, dir, metadata, arguments)
     }
 

@@ -40,18 +40,19 @@ def play(rig):
 def leader(rig):
     """The node from which node-lifecycle leads, with external-attacher's leader moved there."""
     rig.api.wait("leaders elected", lambda: all(_holder(rig, lease) for lease in _LEASES), 60)
-    # The other replica takes over once the leader's pod is gone, unless the pod that replaces the
-    # leader's is faster.
-    for _ in range(5):
-        own, attacher = (_holder(rig, lease) for lease in _LEASES)
-        node = _node_of_pod(rig, own)
-        if node and _node_of_pod(rig, attacher) == node:
-            return node
+    own, attacher = (_holder(rig, lease) for lease in _LEASES)
+    node = _node_of_pod(rig, own)
+    if _node_of_pod(rig, attacher) != node:
+        # Without a node for the pod that replaces it, the other replica takes over.
+        names = [one.name for one in rig.nodes]
+        rig.kubectl("cordon", *names)
         rig.api.delete("Pod", attacher, NAMESPACE)
-        rig.api.wait("a new leader of external-attacher",
-                     lambda: _holder(rig, _LEASES[1]) not in (None, attacher), 60)
+        rig.api.wait("external-attacher led by the other replica",
+                     lambda: _holder(rig, _LEASES[1]) == own, 60)
+        rig.kubectl("uncordon", *names)
         rig.api.wait("controller ready", rig.controller_ready, 120)
-    raise AssertionError("the leaders stay on two nodes")
+        rig.wait_controllers_apart()
+    return node
 
 
 _LEASES = ("ebs-csi-node-lifecycle", "external-attacher-leader-ebs-csi-aws-com")
