@@ -1,6 +1,6 @@
 //! The credentials and limits of each helper process, as the kernel shows them, and how the
 //! processes start and end.
-use crate::rig::{LONG, Rig, able, children, done, role, staged, status, volume};
+use crate::rig::{LONG, Rig, able, children, done, role, staged, status};
 use ebs_csi_wire::{FsType, Operation};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -32,10 +32,7 @@ const NOBODY: [&str; 3] = ["65525 65525 65525 65525", "65525 65525 65525 65525",
 
 #[test]
 fn each_helper_process_has_expected_ids_and_capabilities() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     holds(rig.pid(), NOBODY, 0, 0);
     holds(
         rig.part("broker"),
@@ -64,8 +61,7 @@ fn runner_and_tool_hold_only_their_disk() {
     }
     for (point, depth) in [("runner-started", 1), ("tool-started", 2)] {
         let rig = Rig::start_with(&["--fault-point", point, "--grace", "0"]);
-        let volume = volume();
-        let attached = rig.attach(&volume, 64 << 20);
+        let (volume, attached) = rig.new_disk(64 << 20);
         let mut client = rig.client();
         client.send(Operation::Stage(rig.staging(&volume, FsType::Ext4)), LONG);
         rig.wait_for(&format!("fault-point name={point}"));
@@ -140,8 +136,7 @@ fn early_format_process_has_no_disk_or_program() {
     // inspects the runner alone, and a later round may see the tool's process.
     for _ in 0..10 {
         let rig = Rig::start_with(&["--fault-point", "stage-looked", "--grace", "0"]);
-        let volume = volume();
-        let attached = rig.attach(&volume, 64 << 20);
+        let (volume, attached) = rig.new_disk(64 << 20);
         let mut client = rig.client();
         client.send(Operation::Stage(rig.staging(&volume, FsType::Ext4)), LONG);
         rig.wait_for("fault-point name=stage-looked");
@@ -177,10 +172,7 @@ fn early_format_process_has_no_disk_or_program() {
 
 #[test]
 fn sigterm_ends_all_processes_with_status_0() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
+    let Some(mut rig) = Rig::start() else { return };
     let parts = children(rig.pid());
     assert_eq!(parts.len(), 3);
     let pid = rustix::process::Pid::from_raw(rig.pid().cast_signed()).expect("pid");
@@ -193,12 +185,8 @@ fn sigterm_ends_all_processes_with_status_0() {
 
 #[test]
 fn a_stop_lets_the_running_operation_finish() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 512 << 20);
+    let Some(mut rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(512 << 20);
     let mut client = rig.client();
     client.send(Operation::Stage(rig.staging(&volume, FsType::Xfs)), LONG);
     // The operation has begun when its runner exists; on a fast machine it may also have ended by
@@ -217,11 +205,8 @@ fn a_stop_lets_the_running_operation_finish() {
 
 #[test]
 fn killing_any_helper_process_ends_all() {
-    if !able() {
-        return;
-    }
     for part in ["supervisor", "broker", "directories", "opener"] {
-        let mut rig = Rig::start();
+        let Some(mut rig) = Rig::start() else { return };
         let (supervisor, parts) = (rig.pid(), children(rig.pid()));
         let victim = if part == "supervisor" {
             supervisor

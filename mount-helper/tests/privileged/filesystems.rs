@@ -1,7 +1,7 @@
 //! File systems that are not clean, that are copies of each other or that are read-only, and mount
 //! flags that must take effect.
 use crate::rig::{
-    Attached, LONG, Rig, able, done, refused, shell, staged, staging, target, told, volume,
+    Attached, LONG, Rig, assert_refused, done, shell, staged, staging, target, told, volume,
 };
 use ebs_csi_wire::{
     ContentState, FsType, MountFlag, Observation, Operation, Origin, Outcome, Refusal, Refused,
@@ -31,8 +31,7 @@ fn snapshot(rig: &Rig, of: &Attached) -> (VolumeId, Attached) {
 }
 
 fn in_use(rig: &Rig, fs_type: FsType) -> (VolumeId, Attached) {
-    let volume = volume();
-    let attached = rig.attach(&volume, 512 * MIB);
+    let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, fs_type));
     let directory = rig.inside(&rig.kubelet(&staging(&volume)));
     fs::write(directory.join("kept"), "fsynced").expect("write");
@@ -45,10 +44,7 @@ fn in_use(rig: &Rig, fs_type: FsType) -> (VolumeId, Attached) {
 
 #[test]
 fn unclean_ext4_is_checked_and_keeps_synced_data() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (origin, attached) = in_use(&rig, FsType::Ext4);
     let (copy, _second) = snapshot(&rig, &attached);
     let result = staged(rig.stage(&copy, FsType::Ext4));
@@ -65,10 +61,7 @@ fn unclean_ext4_is_checked_and_keeps_synced_data() {
 
 #[test]
 fn xfs_copy_is_staged_beside_staged_origin() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (origin, attached) = in_use(&rig, FsType::Xfs);
     let (copy, _second) = snapshot(&rig, &attached);
     let result = staged(rig.stage(&copy, FsType::Xfs));
@@ -81,11 +74,8 @@ fn xfs_copy_is_staged_beside_staged_origin() {
 
 #[test]
 fn journal_replay_needs_1_full_check_no_repair() {
-    if !able() {
-        return;
-    }
     for larger in [false, true] {
-        let mut rig = Rig::start();
+        let Some(mut rig) = Rig::start() else { return };
         let (origin, attached) = in_use(&rig, FsType::Ext4);
         let root = rig.inside(&rig.kubelet(&staging(&origin)));
         for n in 0..200 {
@@ -122,12 +112,8 @@ fn damaged(signature: Signature) -> Refused {
 
 #[test]
 fn ext4_needing_manual_repair_is_refused_not_mounted() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.unstage(&volume));
     // The superblock notes errors, and the root directory is removed.
@@ -143,12 +129,8 @@ fn ext4_needing_manual_repair_is_refused_not_mounted() {
 
 #[test]
 fn a_damaged_xfs_is_refused_and_not_mounted() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 512 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Xfs));
     done(rig.unstage(&volume));
     let device = fs::File::options()
@@ -169,11 +151,8 @@ fn a_damaged_xfs_is_refused_and_not_mounted() {
 /// The image stays unchanged byte for byte, and a write in the pod fails.
 #[test]
 fn read_only_stage_writes_nothing_refuses_writable_publish() {
-    if !able() {
-        return;
-    }
     for fs_type in [FsType::Ext4, FsType::Xfs] {
-        let rig = Rig::start();
+        let Some(rig) = Rig::start() else { return };
         let (origin, attached) = in_use(&rig, fs_type);
         let (copy, second) = snapshot(&rig, &attached);
         done(rig.unstage(&origin));
@@ -185,10 +164,7 @@ fn read_only_stage_writes_nothing_refuses_writable_publish() {
         assert!(!result.checked && !result.repaired, "{result:?}");
         assert!(staged(rig.ask(Operation::Stage(asked))).already);
         // A volume that is staged read-only is not published writable.
-        assert_eq!(
-            refused(rig.publish(&copy, "p")),
-            Refusal::MountedDifferently
-        );
+        assert_refused(rig.publish(&copy, "p"), Refusal::MountedDifferently);
         let mut publish = rig.publishing(&copy, "p");
         publish.read_only = true;
         assert!(!done(
@@ -209,10 +185,7 @@ fn read_only_stage_writes_nothing_refuses_writable_publish() {
 
 #[test]
 fn read_only_and_writable_targets_of_volume_coexist() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (volume, _attached) = in_use(&rig, FsType::Ext4);
     let mut asked = rig.publishing(&volume, "reader");
     asked.read_only = true;
@@ -231,12 +204,8 @@ fn read_only_and_writable_targets_of_volume_coexist() {
 
 #[test]
 fn mount_flags_apply_only_to_requested_mount() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, _attached) = rig.new_disk(64 * MIB);
     let flags = |list: &str| MountFlag::parse_all(list).expect("flags");
     let mut asked = rig.staging(&volume, FsType::Ext4);
     asked.flags = flags("noatime,commit=17,defaults,_netdev");
@@ -263,9 +232,9 @@ fn mount_flags_apply_only_to_requested_mount() {
     }
     let mut unknown = rig.publishing(&volume, "q");
     unknown.flags = flags("remount");
-    assert_eq!(
-        refused(rig.ask(Operation::PublishFilesystem(unknown))),
-        Refusal::MountFlag
+    assert_refused(
+        rig.ask(Operation::PublishFilesystem(unknown)),
+        Refusal::MountFlag,
     );
     done(rig.unpublish(&volume, &target(&volume, "p")));
     done(rig.unstage(&volume));
@@ -273,14 +242,10 @@ fn mount_flags_apply_only_to_requested_mount() {
 
 #[test]
 fn format_options_reach_the_file_system() {
-    if !able() {
-        return;
-    }
     use ebs_csi_wire::FormatOptions;
     use ebs_csi_wire::format::UncheckedFormatOptions;
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     let mut asked = rig.staging(&volume, FsType::Ext4);
     asked.format = FormatOptions::check(UncheckedFormatOptions {
         block_size: 2048,
@@ -317,13 +282,9 @@ fn format_options_reach_the_file_system() {
 
 #[test]
 fn kernel_filesystem_error_is_reported_in_stats() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for flags in ["errors=remount-ro", "errors=continue"] {
-        let volume = volume();
-        let attached = rig.attach(&volume, 64 * MIB);
+        let (volume, attached) = rig.new_disk(64 * MIB);
         let mut asked = rig.staging(&volume, FsType::Ext4);
         asked.flags = MountFlag::parse_all(flags).expect("flags");
         staged(rig.ask(Operation::Stage(asked)));
@@ -360,10 +321,7 @@ fn kernel_filesystem_error_is_reported_in_stats() {
 
 #[test]
 fn shutdown_filesystem_is_reported_and_can_be_unstaged() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for fs_type in [FsType::Xfs, FsType::Ext4] {
         let (volume, attached) = in_use(&rig, fs_type);
         done(rig.publish(&volume, "p"));

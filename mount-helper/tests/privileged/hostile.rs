@@ -1,6 +1,6 @@
 //! A peer that is not the node-agent, or a compromised node-agent.
 use crate::rig::{
-    AGENT, Client, LONG, Rig, able, connect, done, refused, staged, staging, target, volume,
+    AGENT, Client, LONG, Rig, able, assert_refused, connect, done, staged, staging, target, volume,
 };
 use ebs_csi_policy::profile::{BROKER, TOOL};
 use ebs_csi_wire::{FsType, Hello, Inspect, KeyStep, Operation, Outcome, Refusal, frame};
@@ -18,10 +18,7 @@ fn cut_off(client: &mut Client) {
 
 #[test]
 fn only_the_agents_uid_is_answered() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (broker, tool) = (BROKER.identity.uid, TOOL.identity.uid);
     for uid in [0, broker, tool, 65532] {
         let mut client = Client::new(connect(&rig.socket(), uid));
@@ -41,10 +38,7 @@ fn only_the_agents_uid_is_answered() {
 
 #[test]
 fn invalid_frame_closes_only_its_own_connection() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let mut steady = rig.client();
     let frames: [&[u8]; 5] = [
         &[0, 0, 0, 0],
@@ -71,10 +65,7 @@ fn invalid_frame_closes_only_its_own_connection() {
 
 #[test]
 fn hello_comes_first_and_once() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let mut early = Client::new(connect(&rig.socket(), AGENT));
     early.send(Operation::Inspect(Inspect::default()), LONG);
     cut_off(&mut early);
@@ -89,40 +80,26 @@ fn hello_comes_first_and_once() {
         newest: 1001,
         key: KeyStep::None,
     };
-    assert_eq!(
-        refused(future.ask(Operation::Hello(hello), LONG)),
-        Refusal::Version
-    );
+    assert_refused(future.ask(Operation::Hello(hello), LONG), Refusal::Version);
     cut_off(&mut future);
 }
 
 #[test]
 fn paths_outside_of_the_allowed_places_are_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 << 20);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, _attached) = rig.new_disk(64 << 20);
     let outside = ebs_csi_wire::KubeletPath::parse("/etc/x").expect("path");
     for path in [outside, rig.kubelet("config"), rig.kubelet("plugins")] {
         let mut asked = rig.staging(&volume, FsType::Ext4);
         asked.staging = path;
-        assert_eq!(
-            refused(rig.ask(Operation::Stage(asked))),
-            Refusal::PathOutside
-        );
+        assert_refused(rig.ask(Operation::Stage(asked)), Refusal::PathOutside);
     }
 }
 
 #[test]
 fn publish_and_unpublish_refuse_symlink_in_target_path() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 << 20);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, _attached) = rig.new_disk(64 << 20);
     staged(rig.stage(&volume, FsType::Ext4));
     let pods = rig.path("kubelet/pods");
     std::os::unix::fs::symlink(rig.path("outside"), pods.join("linked")).expect("symlink");
@@ -138,14 +115,11 @@ fn publish_and_unpublish_refuse_symlink_in_target_path() {
     ] {
         let mut asked = rig.publishing(&volume, "x");
         asked.target = rig.kubelet(target);
-        assert_eq!(
-            refused(rig.ask(Operation::PublishFilesystem(asked))),
-            Refusal::PathNotPlain
+        assert_refused(
+            rig.ask(Operation::PublishFilesystem(asked)),
+            Refusal::PathNotPlain,
         );
-        assert_eq!(
-            refused(rig.unpublish(&volume, target)),
-            Refusal::PathNotPlain
-        );
+        assert_refused(rig.unpublish(&volume, target), Refusal::PathNotPlain);
     }
     assert_eq!(
         fs::read_dir(rig.path("outside")).expect("outside").count(),
@@ -158,12 +132,8 @@ fn publish_and_unpublish_refuse_symlink_in_target_path() {
 /// 300 times.
 #[test]
 fn target_parent_swapped_for_symlink_redirects_no_mount() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 << 20);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, _attached) = rig.new_disk(64 << 20);
     staged(rig.stage(&volume, FsType::Ext4));
     let parent = rig.path("kubelet/pods/p/volumes/kubernetes.io~csi");
     let (place, aside, link) = (parent.join("v"), parent.join("aside"), parent.join("link"));
@@ -213,12 +183,8 @@ fn target_parent_swapped_for_symlink_redirects_no_mount() {
 /// The next stage of the volume succeeds. The disk is formatted and mounted once.
 #[test]
 fn stage_continues_after_its_client_disconnects() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 256 << 20);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(256 << 20);
     let mut leaving = rig.client();
     leaving.send(
         Operation::Stage(rig.staging(&volume, FsType::Ext4)),
@@ -236,10 +202,7 @@ fn stage_continues_after_its_client_disconnects() {
 
 #[test]
 fn an_inventory_names_what_is_staged_and_published() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let volume = volume();
     let raw = crate::rig::volume();
     let _attached = [rig.attach(&volume, 64 << 20), rig.attach(&raw, 64 << 20)];
@@ -316,14 +279,11 @@ fn running_stage_is_listed_and_blocks_no_reads() {
         volume: held.clone(),
         staging: rig.kubelet(&staging(&held)),
     });
-    assert_eq!(
-        refused(second.ask(unstage, Duration::from_millis(10))),
-        Refusal::Busy
+    assert_refused(
+        second.ask(unstage, Duration::from_millis(10)),
+        Refusal::Busy,
     );
-    assert_eq!(
-        refused(rig.stats(&held, &staging(&held))),
-        Refusal::VolumeNotAtPath
-    );
+    assert_refused(rig.stats(&held, &staging(&held)), Refusal::VolumeNotAtPath);
     // The running stage does not affect another volume.
     assert!(done(rig.unpublish(&other, &target(&other, "p"))));
 }
@@ -331,19 +291,15 @@ fn running_stage_is_listed_and_blocks_no_reads() {
 /// The mount stays until the pod closes its file; then unpublish and unstage succeed.
 #[test]
 fn unpublish_with_open_file_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 << 20);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 << 20);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.publish(&volume, "p"));
     let path = rig.inside(&rig.kubelet(&target(&volume, "p"))).join("open");
     let file = fs::File::create(&path).expect("create");
-    assert_eq!(
-        refused(rig.unpublish(&volume, &target(&volume, "p"))),
-        Refusal::StillHeld
+    assert_refused(
+        rig.unpublish(&volume, &target(&volume, "p")),
+        Refusal::StillHeld,
     );
     assert_eq!(rig.mounts(&attached), 2);
     drop(file);

@@ -7,7 +7,7 @@
 mod image;
 mod mutation;
 
-use crate::rig::{Rig, able, done, staged, volume};
+use crate::rig::{Rig, done, staged, volume};
 use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Refusal};
 use image::{Base, Image};
 use mutation::{Dice, Mutation};
@@ -97,10 +97,7 @@ fn recipes() -> Vec<Recipe> {
 /// volume afterwards.
 #[test]
 fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let parts = [rig.pid(), rig.part("broker"), rig.part("directories")];
     let tools = tempfile::tempdir().expect("tempdir");
     let mut images: BTreeMap<&str, Option<Image>> = BTreeMap::new();
@@ -123,8 +120,7 @@ fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
         println!("{base:<14} {how:<28} {count}");
     }
     // The helper still works.
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 << 20);
+    let (volume, _attached) = rig.new_disk(64 << 20);
     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
     done(rig.unstage(&volume));
 }

@@ -1,5 +1,5 @@
 //! A kubelet root as on real nodes.
-use crate::rig::{Rig, able, done, staged, staging, target, told, volume};
+use crate::rig::{Rig, done, staged, staging, target, told};
 use ebs_csi_wire::{
     FsType, Inspect, KubeletPath, Observation, Operation, Outcome, Unpublish, Unstage,
 };
@@ -10,10 +10,7 @@ const MIB: u64 = 1 << 20;
 /// links.
 #[test]
 fn symlinked_kubelet_root_serves_and_reports_link_paths() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
+    let Some(mut rig) = Rig::start() else { return };
     rig.stop();
     let link = rig.path("link");
     std::os::unix::fs::symlink(rig.path("kubelet"), &link).expect("symlink");
@@ -22,8 +19,7 @@ fn symlinked_kubelet_root_serves_and_reports_link_paths() {
         let path = link.join(relative);
         KubeletPath::parse(path.to_str().expect("utf-8")).expect("a path")
     };
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 * MIB);
+    let (volume, _attached) = rig.new_disk(64 * MIB);
     let (stage_at, show_at) = (by_link(&staging(&volume)), by_link(&target(&volume, "p")));
     let mut stage = rig.staging(&volume, FsType::Ext4);
     stage.staging = stage_at.clone();

@@ -1,5 +1,5 @@
 //! The life of a volume on a node, for each file system and for a raw device.
-use crate::rig::{Rig, able, block_target, done, refused, staged, staging, target, told, volume};
+use crate::rig::{Rig, assert_refused, block_target, done, staged, staging, target, told, volume};
 use ebs_csi_wire::{
     Expanded, FsType, LogPage, NvmeStatistics, Operation, Outcome, Refusal, Step, Usage,
 };
@@ -11,12 +11,8 @@ use std::path::PathBuf;
 const MIB: u64 = 1 << 20;
 
 fn life_of(fs_type: FsType) {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 512 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(512 * MIB);
 
     let first = staged(rig.stage(&volume, fs_type));
     assert!(first.formatted && !first.already && !first.checked);
@@ -49,7 +45,7 @@ fn life_of(fs_type: FsType) {
     assert!(usage.available_bytes <= usage.total_bytes);
 
     // A volume that is published to pods is not unstaged.
-    assert_eq!(refused(rig.unstage(&volume)), Refusal::StillHeld);
+    assert_refused(rig.unstage(&volume), Refusal::StillHeld);
     for pod in ["one", "two"] {
         assert!(!done(rig.unpublish(&volume, &target(&volume, pod))));
         assert!(done(rig.unpublish(&volume, &target(&volume, pod))));
@@ -67,7 +63,7 @@ fn life_of(fs_type: FsType) {
     // A second node finds the same bytes.
     let image = attached.image.clone();
     attached.detach();
-    let elsewhere = Rig::start();
+    let elsewhere = Rig::start_with(&[]);
     let attached = elsewhere.attach_image(image);
     let there = staged(elsewhere.stage(&volume, fs_type));
     assert!(!there.formatted);
@@ -100,12 +96,8 @@ fn xfs_volume_keeps_data_across_nodes() {
 
 #[test]
 fn raw_block_volume_is_published_expanded_and_unpublished() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     assert!(!done(rig.publish_block(&volume, "one")));
     assert!(done(rig.publish_block(&volume, "one")));
     let target = block_target(&volume, "one");
@@ -145,12 +137,8 @@ fn raw_block_volume_is_published_expanded_and_unpublished() {
 
 #[test]
 fn xfs_grows_while_it_is_used() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 512 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Xfs));
     done(rig.publish(&volume, "one"));
     attached.resize(1024 * MIB);
@@ -167,10 +155,7 @@ fn xfs_grows_while_it_is_used() {
 
 #[test]
 fn many_volumes_are_staged_at_once() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let volumes: Vec<_> = (0..20).map(|_| volume()).collect();
     let attached: Vec<_> = volumes
         .iter()
@@ -194,12 +179,8 @@ fn many_volumes_are_staged_at_once() {
 /// For this growth the kernel requires CAP_SYS_RESOURCE, which a host need not grant.
 #[test]
 fn mounted_ext4_grows_only_with_cap_sys_resource() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 512 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     attached.resize(1024 * MIB);
     let granted = !rig.journal().contains("not_granted=CAP_SYS_RESOURCE");
@@ -225,12 +206,8 @@ fn mounted_ext4_grows_only_with_cap_sys_resource() {
 /// The application owns the root directory of the volume and gives it mode 0700.
 #[test]
 fn xfs_with_private_root_directory_grows() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 512 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Xfs));
     let root = rig.inside(&rig.kubelet(&staging(&volume)));
     std::os::unix::fs::chown(&root, Some(1234), Some(1234)).expect("chown");
@@ -248,12 +225,8 @@ fn xfs_with_private_root_directory_grows() {
 
 #[test]
 fn ext4_grows_when_it_is_staged_again() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 512 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     let before = rig.stats(&volume, &staging(&volume));
     done(rig.unstage(&volume));
@@ -277,12 +250,8 @@ fn ext4_grows_when_it_is_staged_again() {
 #[test]
 fn read_only_raw_publish_blocks_all_writes() {
     use ebs_csi_wire::PublishBlock;
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     let publish = |pod: &str, read_only| {
         rig.ask(Operation::PublishBlock(PublishBlock {
             disk: crate::rig::disk(&volume),
@@ -319,15 +288,12 @@ fn read_only_raw_publish_blocks_all_writes() {
     unpublish("one");
     write(&kernels).expect_err("two is still there");
     // A stage beside a read-only publish is refused as well.
-    assert_eq!(
-        refused(rig.stage(&volume, FsType::Ext4)),
-        Refusal::StillHeld
-    );
+    assert_refused(rig.stage(&volume, FsType::Ext4), Refusal::StillHeld);
     unpublish("two");
     write(&kernels).expect("as it was before");
     assert!(!done(publish("three", false)));
     write(&inside("three")).expect("writable");
-    assert_eq!(refused(publish("one", true)), Refusal::StillHeld);
+    assert_refused(publish("one", true), Refusal::StillHeld);
     unpublish("three");
 }
 
@@ -335,18 +301,14 @@ fn read_only_raw_publish_blocks_all_writes() {
 /// place is an error.
 #[test]
 fn simulated_disk_serves_statistics_from_adjacent_file() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     let ask = || {
         rig.ask(Operation::NvmeStatistics(NvmeStatistics {
             volume: volume.clone(),
         }))
     };
-    assert_eq!(refused(ask()), Refusal::Unsupported);
+    assert_refused(ask(), Refusal::Unsupported);
     let file = rig.path("dev").join(format!("{}.0xd0", attached.name));
     let page: Vec<u8> = (0..=255).cycle().take(4096).collect();
     fs::write(&file, &page).expect("write");

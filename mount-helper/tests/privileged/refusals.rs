@@ -1,6 +1,6 @@
 //! Disks and places for which a request must be refused or fail, and must change nothing.
 use crate::rig::{
-    Attached, Rig, able, disk, done, refused, shell, staged, staging, target, told, volume,
+    Attached, Rig, assert_refused, disk, done, shell, staged, staging, target, told, volume,
 };
 use ebs_csi_wire::{
     ContentState, FsType, MountFlag, Observation, Operation, Origin, Outcome, Refusal, Refused,
@@ -47,10 +47,7 @@ fn sound(signature: Signature) -> Observation {
 
 #[test]
 fn a_disk_that_holds_anything_is_never_formatted() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let gpt = b"EFI PART".as_slice();
     let mut mbr = [0_u8; 512];
     mbr[446 + 4] = 0x83;
@@ -93,8 +90,7 @@ fn a_disk_that_holds_anything_is_never_formatted() {
             unknown(64 * MIB - 70_000),
         ),
     ] {
-        let volume = volume();
-        let attached = rig.attach(&volume, end);
+        let (volume, attached) = rig.new_disk(end);
         write(&attached, at, bytes);
         for fs in [FsType::Ext4, FsType::Xfs] {
             println!("{what} {fs}");
@@ -109,17 +105,13 @@ fn a_disk_that_holds_anything_is_never_formatted() {
 
 #[test]
 fn a_disk_with_another_file_system_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for (have, asked) in [
         (FsType::Ext4, FsType::Xfs),
         (FsType::Xfs, FsType::Ext4),
         (FsType::Ext4, FsType::Ext3),
     ] {
-        let volume = volume();
-        let attached = rig.attach(&volume, 512 * MIB);
+        let (volume, attached) = rig.new_disk(512 * MIB);
         staged(rig.stage(&volume, have));
         done(rig.unstage(&volume));
         let told = refuses(
@@ -135,17 +127,13 @@ fn a_disk_with_another_file_system_is_refused() {
 /// The disk stays unchanged, whatever file system type the stage requests.
 #[test]
 fn lost_first_superblock_is_refused_as_damaged() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for (have, signature) in [
         (FsType::Ext3, Signature::Ext3),
         (FsType::Ext4, Signature::Ext4),
         (FsType::Xfs, Signature::Xfs),
     ] {
-        let volume = volume();
-        let attached = rig.attach(&volume, 512 * MIB);
+        let (volume, attached) = rig.new_disk(512 * MIB);
         staged(rig.stage(&volume, have));
         let root = rig.inside(&rig.kubelet(&staging(&volume)));
         fs::write(root.join("data"), "precious").expect("write");
@@ -171,12 +159,8 @@ fn lost_first_superblock_is_refused_as_damaged() {
 
 #[test]
 fn unreadable_disk_fails_stage_and_is_not_formatted() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     // The disk keeps its size, but none of its content can be read.
     fs::File::options()
         .write(true)
@@ -198,12 +182,8 @@ fn unreadable_disk_fails_stage_and_is_not_formatted() {
 /// flags that the helper refuses.
 #[test]
 fn stage_is_refused_when_request_contradicts_disk() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     let ask = |change: &dyn Fn(&mut Stage)| {
         let mut asked = rig.staging(&volume, FsType::Ext4);
         change(&mut asked);
@@ -238,10 +218,7 @@ fn stage_is_refused_when_request_contradicts_disk() {
 
 #[test]
 fn stage_selects_disk_by_serial_not_device_name() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (wanted, other) = (volume(), volume());
     let stranger = rig.attach(&other, 64 * MIB);
     // A device name or a link is only a hint.
@@ -265,12 +242,8 @@ fn stage_selects_disk_by_serial_not_device_name() {
 
 #[test]
 fn stage_refuses_disk_opened_exclusively_by_another_process() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     let claim = rustix::fs::open(
         attached.path(),
         rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::CLOEXEC,
@@ -290,10 +263,7 @@ fn stage_refuses_disk_opened_exclusively_by_another_process() {
 
 #[test]
 fn stage_refuses_second_path_or_occupied_path() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (volume, other) = (volume(), volume());
     let attached = rig.attach(&volume, 64 * MIB);
     let second = rig.attach(&other, 64 * MIB);
@@ -309,16 +279,16 @@ fn stage_refuses_second_path_or_occupied_path() {
     refuses(&rig, &second, over, Refusal::MountedDifferently);
     let mut read_only = rig.staging(&volume, FsType::Ext4);
     read_only.read_only = true;
-    assert_eq!(
-        refused(rig.ask(Operation::Stage(read_only))),
-        Refusal::MountedDifferently
+    assert_refused(
+        rig.ask(Operation::Stage(read_only)),
+        Refusal::MountedDifferently,
     );
     // A volume cannot unstage another volume's mount either.
     let foreign = Operation::Unstage(ebs_csi_wire::Unstage {
         volume: other.clone(),
         staging: rig.kubelet(&staging(&volume)),
     });
-    assert_eq!(refused(rig.ask(foreign)), Refusal::VolumeNotAtPath);
+    assert_refused(rig.ask(foreign), Refusal::VolumeNotAtPath);
     assert_eq!(rig.mounts(&attached), 1);
     done(rig.unstage(&volume));
 }
@@ -327,42 +297,39 @@ fn stage_refuses_second_path_or_occupied_path() {
 /// occupied target stays.
 #[test]
 fn publish_target_shows_only_verified_staging_mount() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (volume, other) = (volume(), volume());
     let attached = rig.attach(&volume, 64 * MIB);
     let _second = rig.attach(&other, 64 * MIB);
-    assert_eq!(refused(rig.publish(&volume, "p")), Refusal::NotStaged);
+    assert_refused(rig.publish(&volume, "p"), Refusal::NotStaged);
     assert!(!rig.path("kubelet").join(target(&volume, "p")).exists());
     staged(rig.stage(&volume, FsType::Ext4));
     staged(rig.stage(&other, FsType::Ext4));
 
     let mut wrong = rig.publishing(&volume, "p");
     wrong.disk = disk(&other);
-    assert_eq!(
-        refused(rig.ask(Operation::PublishFilesystem(wrong))),
-        Refusal::NotStaged
+    assert_refused(
+        rig.ask(Operation::PublishFilesystem(wrong)),
+        Refusal::NotStaged,
     );
     done(rig.publish(&volume, "p"));
     let mut read_only = rig.publishing(&volume, "p");
     read_only.read_only = true;
-    assert_eq!(
-        refused(rig.ask(Operation::PublishFilesystem(read_only))),
-        Refusal::MountedDifferently
+    assert_refused(
+        rig.ask(Operation::PublishFilesystem(read_only)),
+        Refusal::MountedDifferently,
     );
-    assert_eq!(
-        refused(rig.unpublish(&other, &target(&volume, "p"))),
-        Refusal::VolumeNotAtPath
+    assert_refused(
+        rig.unpublish(&other, &target(&volume, "p")),
+        Refusal::VolumeNotAtPath,
     );
-    assert_eq!(
-        refused(rig.stats(&other, &target(&volume, "p"))),
-        Refusal::VolumeNotAtPath
+    assert_refused(
+        rig.stats(&other, &target(&volume, "p")),
+        Refusal::VolumeNotAtPath,
     );
-    assert_eq!(
-        refused(rig.stats(&volume, &target(&volume, "nobody"))),
-        Refusal::VolumeNotAtPath
+    assert_refused(
+        rig.stats(&volume, &target(&volume, "nobody")),
+        Refusal::VolumeNotAtPath,
     );
     // A mounted file system is not published raw.
     let raw = told(rig.publish_block(&volume, "p"));
@@ -384,19 +351,16 @@ fn publish_target_shows_only_verified_staging_mount() {
     let occupied = rig.path("kubelet").join(target(&volume, "file"));
     fs::create_dir_all(occupied.parent().expect("parent")).expect("mkdir");
     fs::write(&occupied, "someone's").expect("write");
-    assert_eq!(
-        refused(rig.publish(&volume, "file")),
-        Refusal::TargetOccupied
-    );
-    assert_eq!(
-        refused(rig.unpublish(&volume, &target(&volume, "file"))),
-        Refusal::TargetOccupied
+    assert_refused(rig.publish(&volume, "file"), Refusal::TargetOccupied);
+    assert_refused(
+        rig.unpublish(&volume, &target(&volume, "file")),
+        Refusal::TargetOccupied,
     );
     let full = rig.path("kubelet").join(target(&volume, "full"));
     fs::create_dir_all(full.join("kept")).expect("mkdir");
-    assert_eq!(
-        refused(rig.unpublish(&volume, &target(&volume, "full"))),
-        Refusal::TargetOccupied
+    assert_refused(
+        rig.unpublish(&volume, &target(&volume, "full")),
+        Refusal::TargetOccupied,
     );
     assert!(full.join("kept").exists() && occupied.exists());
     assert_eq!(rig.mounts(&attached), 1);
@@ -406,12 +370,8 @@ fn publish_target_shows_only_verified_staging_mount() {
 
 #[test]
 fn expand_outside_required_and_limit_bytes_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, _attached) = rig.new_disk(64 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     for (required, limit) in [(64 * MIB + 1, 0), (0, 64 * MIB - 1)] {
         let asked = Operation::Expand(ebs_csi_wire::Expand {
@@ -425,16 +385,16 @@ fn expand_outside_required_and_limit_bytes_is_refused() {
             Refused::because(Refusal::SizeOutOfRange, Observation::DiskBytes(64 * MIB))
         );
     }
-    assert_eq!(
-        refused(rig.expand(&volume, &target(&volume, "nobody"))),
-        Refusal::VolumeNotAtPath
+    assert_refused(
+        rig.expand(&volume, &target(&volume, "nobody")),
+        Refusal::VolumeNotAtPath,
     );
     done(rig.unstage(&volume));
     // No disk has this id.
     let nobody = VolumeId::parse("vol-1a2b3c4d").expect("id");
-    assert_eq!(
-        refused(rig.expand(&nobody, &staging(&nobody))),
-        Refusal::VolumeNotAtPath
+    assert_refused(
+        rig.expand(&nobody, &staging(&nobody)),
+        Refusal::VolumeNotAtPath,
     );
 }
 
@@ -442,12 +402,9 @@ fn expand_outside_required_and_limit_bytes_is_refused() {
 /// the requested volume.
 #[test]
 fn swapped_device_node_never_exposes_another_disk() {
-    if !able() {
-        return;
-    }
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     use std::sync::atomic::{AtomicBool, Ordering};
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (one, two) = (volume(), volume());
     let attached = [rig.attach(&one, 64 * MIB), rig.attach(&two, 64 * MIB)];
     for volume in [&one, &two] {

@@ -2,27 +2,28 @@
 mod client;
 mod elsewhere;
 mod loop_device;
+mod namespace;
 mod outcome;
 mod parts;
+mod process;
 mod requests;
-mod second;
 mod xen;
 
 pub(crate) use client::{Client, connect};
 pub(crate) use elsewhere::Elsewhere;
 pub(crate) use loop_device::Attached;
-pub(crate) use outcome::{done, refused, staged, told, unstaged};
+pub(crate) use namespace::Namespace;
+pub(crate) use outcome::{assert_refused, done, refused, staged, told, unstaged};
 pub(crate) use parts::{children, grows_mounted, role, status};
 pub(crate) use requests::{block_target, disk, staging, target};
 
 use ebs_csi_wire::{KubeletPath, VolumeId};
+use process::Process;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The uid of the node-agent.
@@ -66,10 +67,9 @@ pub(crate) fn shell(program: &str, arguments: &[&str]) -> String {
 }
 
 pub(crate) struct Rig {
-    helper: Option<Child>,
+    helper: Option<Process>,
     /// Keeps the mount namespace while helpers end and start.
-    holder: Child,
-    lines: Arc<Mutex<Vec<String>>>,
+    namespace: Namespace,
     directory: tempfile::TempDir,
     /// Whether the rig uses the machine's `/sys`. Otherwise it uses a `/sys` that a test makes, and
     /// the policy of a node.
@@ -77,8 +77,10 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    pub(crate) fn start() -> Self {
-        Self::start_with(&[])
+    /// Starts a rig with a usual helper. Returns `None` where these tests cannot run, and prints
+    /// the reason.
+    pub(crate) fn start() -> Option<Self> {
+        able().then(|| Self::start_with(&[]))
     }
 
     pub(crate) fn start_with(extra: &[&str]) -> Self {
@@ -133,31 +135,16 @@ impl Rig {
         let script = "mount --bind \"$0\" /dev && mount --bind \"$1\" \"$1\" && mount --make-shared \"$1\" \
              && echo there && exec sleep infinity";
         let script = format!("{own_sys}{script}");
-        let mut holder = Command::new("unshare")
-            .args([
-                "--mount",
-                "--propagation",
-                "private",
-                "/bin/sh",
-                "-c",
-                &script,
-            ])
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "--propagation", "private"])
+            .args(["/bin/sh", "-c", &script])
             .arg(directory.path().join("dev"))
             .arg(directory.path().join("kubelet"))
-            .arg(directory.path().join("sys"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("unshare");
-        let mut line = String::new();
-        BufReader::new(holder.stdout.take().expect("stdout"))
-            .read_line(&mut line)
-            .expect("read");
-        assert_eq!(line, "there\n");
+            .arg(directory.path().join("sys"));
         Self {
             helper: None,
-            holder,
-            lines: Arc::default(),
+            namespace: Namespace::hold(&mut command),
             directory,
             sandbox,
         }
@@ -170,9 +157,8 @@ impl Rig {
     }
 
     pub(crate) fn spawn(&mut self, extra: &[&str]) {
-        let (child, lines) = self.launched(&self.socket(), extra);
-        self.lines = lines;
-        self.helper = Some(child);
+        let socket = self.socket();
+        self.helper = Some(self.launched(&socket, extra));
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -188,9 +174,13 @@ impl Rig {
             .expect("a path")
     }
 
+    fn helper(&self) -> &Process {
+        self.helper.as_ref().expect("a helper was started")
+    }
+
     /// Returns the process id of the supervisor.
     pub(crate) fn pid(&self) -> u32 {
-        self.helper.as_ref().expect("running").id()
+        self.helper().pid()
     }
 
     /// Returns the process id of a part of the helper, such as `broker`, by the part's user or
@@ -221,40 +211,27 @@ impl Rig {
 
     /// Returns a path through which a test reaches what the helper sees at `path`.
     pub(crate) fn inside(&self, path: &KubeletPath) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root{path}", self.holder.id()))
+        PathBuf::from(format!("/proc/{}/root{path}", self.namespace.pid()))
     }
 
     pub(crate) fn journal(&self) -> String {
-        self.lines.lock().expect("lines").join("\n")
+        self.helper().journal()
     }
 
     /// Waits until the journal contains a text.
     pub(crate) fn wait_for(&self, text: &str) {
-        let end = Instant::now() + LONG;
-        while !self.journal().contains(text) {
-            assert!(Instant::now() < end, "no {text:?} in\n{}", self.journal());
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        self.helper().wait_for_more(text, 0);
     }
 
     /// Waits until the journal contains a text more often than `times`.
     pub(crate) fn wait_for_more(&self, text: &str, times: usize) {
-        let end = Instant::now() + LONG;
-        while self.journal().matches(text).count() <= times {
-            assert!(Instant::now() < end, "no {text:?} in\n{}", self.journal());
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        self.helper().wait_for_more(text, times);
     }
 
     /// Removes every mount of a disk, as the end of a machine does.
     pub(crate) fn forget_mounts(&self, attached: &Attached) {
         while self.mounts(attached) > 0 {
-            let number = fs::metadata(attached.path()).expect("device").rdev();
-            let wanted = format!(
-                "{}:{}",
-                rustix::fs::major(number),
-                rustix::fs::minor(number)
-            );
+            let wanted = attached.number();
             let table = self.mountinfo();
             let path = table
                 .lines()
@@ -267,41 +244,25 @@ impl Rig {
 
     /// Runs a command in the helper's mount namespace.
     pub(crate) fn within(&self, command: &[&str]) {
-        let holder = self.holder.id().to_string();
+        let holder = self.namespace.pid().to_string();
         let entering = ["--mount", "--target", &holder];
         shell("nsenter", &[&entering[..], command].concat());
     }
 
     /// Starts a process in its own mount namespace with a copy of each mount of the helper. The
     /// copies exist until the returned value is dropped.
-    pub(crate) fn copy_of_mounts(&self) -> MountsKept {
-        let mut child = Command::new("nsenter")
-            .args(["--mount", "--target", &self.holder.id().to_string()])
+    pub(crate) fn copy_of_mounts(&self) -> Namespace {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--mount", "--target", &self.namespace.pid().to_string()])
             .args(["unshare", "--mount", "--propagation", "private"])
-            .args(["/bin/sh", "-c", "echo there && exec sleep infinity"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("nsenter");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("stdout"))
-            .read_line(&mut line)
-            .expect("read");
-        assert_eq!(line, "there\n");
-        MountsKept(child)
+            .args(["/bin/sh", "-c", "echo there && exec sleep infinity"]);
+        Namespace::hold(&mut command)
     }
 
     /// Waits until the helper has ended, and returns its exit status.
     pub(crate) fn ended(&mut self) -> Option<i32> {
-        let mut child = self.helper.take().expect("running");
-        let end = Instant::now() + LONG;
-        loop {
-            if let Some(status) = child.try_wait().expect("wait") {
-                return status.code();
-            }
-            assert!(Instant::now() < end, "still running\n{}", self.journal());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        self.helper.as_mut().expect("a helper was started").ended()
     }
 
     /// Ends the helper with SIGTERM; its mounts remain.
@@ -309,68 +270,6 @@ impl Rig {
         let pid = rustix::process::Pid::from_raw(self.pid().cast_signed()).expect("pid");
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
         self.ended();
-    }
-
-    pub(crate) fn attach(&self, volume: &VolumeId, bytes: u64) -> Attached {
-        let image = self.path("volumes").join(format!("{volume}.img"));
-        let file = fs::File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&image)
-            .expect("image");
-        file.set_len(bytes).expect("set_len");
-        self.attach_image(image)
-    }
-
-    pub(crate) fn attach_image(&self, image: PathBuf) -> Attached {
-        self.attach_sectors(image, 512)
-    }
-
-    /// Attaches a disk with sectors of so many bytes.
-    pub(crate) fn attach_sectors(&self, image: PathBuf, sector: u32) -> Attached {
-        let sector = format!("--sector-size={sector}");
-        let file = image.to_str().expect("utf-8");
-        let path = shell("losetup", &["--find", "--show", &sector, file]);
-        let name = path.trim_start_matches("/dev/").to_owned();
-        let node = self.make_node(&name);
-        Attached { image, name, node }
-    }
-
-    /// Makes a node in the rig's device directory for a device of the kernel.
-    pub(crate) fn make_node(&self, name: &str) -> PathBuf {
-        self.make_node_called(name, name)
-    }
-
-    /// Makes such a node under another name.
-    fn make_node_called(&self, name: &str, called: &str) -> PathBuf {
-        let number = fs::metadata(format!("/dev/{name}")).expect("device").rdev();
-        let node = self.path("dev").join(called);
-        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-        shell(
-            "mknod",
-            &[
-                "-m",
-                "0660",
-                node.to_str().expect("utf-8"),
-                "b",
-                &major.to_string(),
-                &minor.to_string(),
-            ],
-        );
-        shell("chgrp", &["6", node.to_str().expect("utf-8")]);
-        node
-    }
-
-    /// Waits until the kernel has found a partition, and makes its node.
-    pub(crate) fn node_of_part(&self, attached: &Attached, part: u32) {
-        let name = format!("{}p{part}", attached.name);
-        let end = Instant::now() + LONG;
-        while !Path::new(&format!("/dev/{name}")).exists() {
-            assert!(Instant::now() < end, "no /dev/{name}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        self.make_node(&name);
     }
 
     /// Returns the processes of this rig's helpers, which have the rig's socket on their command
@@ -391,17 +290,12 @@ impl Rig {
 
     /// Returns the mount table of the helper's namespace.
     pub(crate) fn mountinfo(&self) -> String {
-        fs::read_to_string(format!("/proc/{}/mountinfo", self.holder.id())).expect("mountinfo")
+        fs::read_to_string(format!("/proc/{}/mountinfo", self.namespace.pid())).expect("mountinfo")
     }
 
     /// Returns the number of mounts of a volume's device in the helper's namespace.
     pub(crate) fn mounts(&self, attached: &Attached) -> usize {
-        let number = fs::metadata(attached.path()).expect("device").rdev();
-        let wanted = format!(
-            "{}:{}",
-            rustix::fs::major(number),
-            rustix::fs::minor(number)
-        );
+        let wanted = attached.number();
         self.mountinfo()
             .lines()
             .filter(|line| line.split(' ').nth(2) == Some(wanted.as_str()))
@@ -409,43 +303,14 @@ impl Rig {
     }
 }
 
-/// The process of [`Rig::copy_of_mounts`].
-pub(crate) struct MountsKept(Child);
-
-impl MountsKept {
-    pub(crate) fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for MountsKept {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 impl Drop for Rig {
     fn drop(&mut self) {
-        if let Some(mut child) = self.helper.take() {
-            let pid = rustix::process::Pid::from_child(&child);
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-            let end = Instant::now() + Duration::from_secs(40);
-            while child.try_wait().expect("wait").is_none() {
-                if Instant::now() > end {
-                    let _ = child.kill();
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
+        if let Some(helper) = &mut self.helper {
+            helper.stop_or_kill();
         }
         // A runner that a fault point holds does not end with a killed supervisor.
         for pid in self.left_over() {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-        if std::thread::panicking() || std::env::var_os("RIG_JOURNAL").is_some() {
-            println!("{}", self.journal());
         }
     }
 }

@@ -3,7 +3,7 @@
 //! (`deploy/vm/prepare` fetches it) with this test program, the helper and the programs that both
 //! start, and runs those tests. It also has what a host may lack: an NVMe controller, and vsock
 //! between programs of one machine.
-use crate::rig::{LONG, Rig, block_target, done, refused, shell, staging, target, volume};
+use crate::rig::{LONG, Rig, assert_refused, block_target, done, shell, staging, target, volume};
 use ebs_csi_mount_helper::sys;
 use ebs_csi_wire::Refusal;
 use rustix::io::Errno;
@@ -249,7 +249,7 @@ pub(crate) fn plug_the_disk_in() {
 #[test]
 #[ignore = "runs in the virtual machine, which has a disk to pull"]
 fn mounts_of_detached_disk_are_removed() {
-    let rig = Rig::start();
+    let rig = Rig::start_with(&[]);
     for written in [false, true] {
         let volume = volume();
         shell("mke2fs", &["-q", "-F", "-t", "ext4", "/dev/nvme0n1"]);
@@ -271,9 +271,9 @@ fn mounts_of_detached_disk_are_removed() {
             fs::write(inside.join("file"), "never written back").expect("write");
         }
         // While the disk is attached, nothing shows that it belongs to the volume.
-        assert_eq!(refused(rig.unstage(&volume)), Refusal::VolumeNotAtPath);
+        assert_refused(rig.unstage(&volume), Refusal::VolumeNotAtPath);
         pull_the_disk();
-        assert_eq!(refused(rig.unstage(&volume)), Refusal::StillHeld);
+        assert_refused(rig.unstage(&volume), Refusal::StillHeld);
         for place in [&shown, &raw] {
             assert!(!done(rig.unpublish(&volume, place)));
         }

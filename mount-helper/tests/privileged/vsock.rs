@@ -1,6 +1,6 @@
 //! A helper that also listens at a vsock port. The peers are in the same machine (CID 1), which
 //! needs the kernel's vsock_loopback; the virtual machine has it.
-use crate::rig::{Client, LONG, Rig, able, done, staged, staging, volume};
+use crate::rig::{Client, LONG, Rig, able, done, staged, staging};
 use ebs_csi_wire::{
     Challenge, FsType, Hello, Inspect, Key, KeyStep, Nonce, Operation, Outcome, Proof, Request,
     Side, Transcript, Unstage, frame,
@@ -115,8 +115,7 @@ fn proved_peer_stages_as_unix_peer_does() {
         return;
     }
     let (rig, _directory) = rig("1");
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 << 20);
+    let (volume, _attached) = rig.new_disk(64 << 20);
     let (mut over_vsock, _) = greeted();
     let mut over_unix = rig.client();
     let stage = Operation::Stage(rig.staging(&volume, FsType::Ext4));

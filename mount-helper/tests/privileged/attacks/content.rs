@@ -1,7 +1,7 @@
 //! Contents of disks, and what a tool needs to examine them.
 use super::row;
 use crate::rig::{
-    Attached, LONG, Rig, able, block_target, done, refused, shell, staged, told, volume,
+    Attached, LONG, Rig, assert_refused, block_target, done, refused, shell, staged, told,
 };
 use ebs_csi_policy::blank;
 use ebs_csi_wire::format::UncheckedFormatOptions;
@@ -16,13 +16,9 @@ const GIB: u64 = 1 << 30;
 /// Such file systems are restores of volumes that were grown or that have stripes.
 #[test]
 fn xfs_with_31_to_2000_groups_is_checked() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for groups in [31, 32, 64, 65, 2000_u64] {
-        let volume = volume();
-        let attached = rig.attach(&volume, groups.max(48) * GIB / 8);
+        let (volume, attached) = rig.new_disk(groups.max(48) * GIB / 8);
         let asked_for = format!("agcount={groups}");
         shell("mkfs.xfs", &["-q", "-d", &asked_for, &attached.path()]);
         let mut asked = rig.staging(&volume, FsType::Xfs);
@@ -72,15 +68,11 @@ fn stage_blank(rig: &Rig, volume: &VolumeId, fs: FsType) -> Outcome {
 /// beginning.
 #[test]
 fn raw_data_between_the_signatures_is_not_formatted() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let data = noise(200 * MIB);
     for (size, at) in [(2 * GIB, 300), (4 * GIB, 2500), (12 * GIB, 7000)] {
         for fs in [FsType::Ext4, FsType::Xfs] {
-            let volume = volume();
-            let attached = rig.attach(&volume, size);
+            let (volume, attached) = rig.new_disk(size);
             write_at(&attached, at * MIB, &data);
             let told = told(stage_blank(&rig, &volume, fs));
             assert_eq!(told.reason, Refusal::UnknownContent, "{fs} at {at} MiB");
@@ -99,10 +91,7 @@ fn raw_data_between_the_signatures_is_not_formatted() {
 
 #[test]
 fn a_format_discards_nothing() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let size = 2 * GIB;
     // An offset that the helper does not read and that no format writes.
     let at = (900 * MIB..)
@@ -115,8 +104,7 @@ fn a_format_discards_nothing() {
         })
         .expect("a place");
     for fs in FsType::ALL {
-        let volume = volume();
-        let attached = rig.attach(&volume, size);
+        let (volume, attached) = rig.new_disk(size);
         write_at(&attached, at, &noise(4096));
         assert!(staged(stage_blank(&rig, &volume, *fs)).formatted);
         done(rig.unstage(&volume));
@@ -133,23 +121,19 @@ fn a_format_discards_nothing() {
 /// ends the raw use, and an existing file system needs no origin.
 #[test]
 fn blank_disk_untold_or_used_raw_is_refused() {
-    if !able() {
-        return;
-    }
     for fs in [FsType::Ext4, FsType::Xfs] {
-        let rig = Rig::start();
-        let volume = volume();
-        let attached = rig.attach(&volume, 512 * MIB);
+        let Some(rig) = Rig::start() else { return };
+        let (volume, attached) = rig.new_disk(512 * MIB);
         let mut untold = rig.staging(&volume, fs);
         untold.disk.origin = Origin::Unknown;
         let untold = Operation::Stage(untold);
-        assert_eq!(refused(rig.ask(untold.clone())), Refusal::OriginUntold);
+        assert_refused(rig.ask(untold.clone()), Refusal::OriginUntold);
         assert!(!rig.journal().contains(" tool "));
         // A container had the raw disk, and may have written anywhere.
         done(rig.publish_block(&volume, "p"));
         done(rig.unpublish(&volume, &block_target(&volume, "p")));
         let raw = stage_blank(&rig, &volume, fs);
-        assert_eq!(refused(raw), Refusal::UsedRaw);
+        assert_refused(raw, Refusal::UsedRaw);
         assert!(!rig.journal().contains(" tool "));
         // A new attach brings a new report of the disk's origin.
         let image = attached.image.clone();
@@ -186,10 +170,7 @@ fn kept_in_memory(broker: u32) -> u64 {
 /// The remains of other data on a disk are compared with what a format of this volume would write.
 #[test]
 fn a_comparison_is_bounded_and_made_once() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let broker = rig.part("broker");
     let over = AtomicBool::new(false);
     // With these options a format of 4 TiB writes more than a gigabyte.
@@ -215,8 +196,7 @@ fn a_comparison_is_bounded_and_made_once() {
     };
     let disks: Vec<_> = (0..4)
         .map(|_| {
-            let volume = volume();
-            let attached = rig.attach(&volume, 4 << 40);
+            let (volume, attached) = rig.new_disk(4 << 40);
             write_at(&attached, 3000, &noise(100));
             (volume, attached)
         })

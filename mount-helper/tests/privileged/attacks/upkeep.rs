@@ -5,7 +5,7 @@ mod read_only;
 mod superblocks;
 
 use super::row;
-use crate::rig::{Rig, able, done, staged, staging, volume};
+use crate::rig::{Rig, done, staged, staging};
 use ebs_csi_wire::FsType;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -15,14 +15,10 @@ const MIB: u64 = 1 << 20;
 /// The root directory has mode 0700 or 0000 and belongs to root or to the application.
 #[test]
 fn volume_with_private_root_restages_and_grows() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for fs_type in [FsType::Xfs, FsType::Ext4, FsType::Ext3] {
         for (owner, mode) in [(0, 0o700), (0, 0o000), (1234, 0o700), (1234, 0o000)] {
-            let volume = volume();
-            let attached = rig.attach(&volume, 320 * MIB);
+            let (volume, attached) = rig.new_disk(320 * MIB);
             staged(rig.stage(&volume, fs_type));
             let root = rig.inside(&rig.kubelet(&staging(&volume)));
             fs::write(root.join("kept"), "by its application").expect("write");

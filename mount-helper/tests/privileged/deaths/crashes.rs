@@ -266,7 +266,7 @@ fn kill(rig: &mut Rig, victim: &str) -> bool {
 
 fn survives(crash: Crash) -> bool {
     let what = format!("seed {}: {crash:?}", crash.seed);
-    let mut rig = Rig::start();
+    let mut rig = Rig::start_with(&[]);
     let (volume, attached, operation) = prepared(&rig, crash);
     rig.stop();
     rig.run(&["--fault-point", crash.point]);

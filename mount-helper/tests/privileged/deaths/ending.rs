@@ -1,5 +1,5 @@
 //! The end of the helper as kubelet causes it: SIGTERM, a grace period, and SIGKILL.
-use crate::rig::{Rig, able, done, refused, staged, target, volume};
+use crate::rig::{Rig, able, assert_refused, done, staged, target};
 use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, Unpublish};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
@@ -12,12 +12,8 @@ fn terminate(rig: &Rig) {
 
 #[test]
 fn a_connected_agent_may_unmount_after_sigterm() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 << 20);
+    let Some(mut rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 << 20);
     staged(rig.stage(&volume, FsType::Ext4));
     for pod in ["one", "two"] {
         done(rig.publish(&volume, pod));
@@ -32,9 +28,9 @@ fn a_connected_agent_may_unmount_after_sigterm() {
     // Another connection is served, too.
     done(rig.unpublish(&volume, &target(&volume, "two")));
     // No operation begins that may take longer than the remaining time.
-    assert_eq!(
-        refused(rig.stage(&crate::rig::volume(), FsType::Ext4)),
-        Refusal::Busy
+    assert_refused(
+        rig.stage(&crate::rig::volume(), FsType::Ext4),
+        Refusal::Busy,
     );
     done(rig.unstage(&volume));
     assert_eq!(rig.mounts(&attached), 0);

@@ -1,6 +1,6 @@
 //! A power cut at a step of a stage: the disk's content at that moment is staged again, on this
 //! node and on another.
-use crate::rig::{LONG, Rig, able, children, done, shell, staged, staging, target, volume};
+use crate::rig::{LONG, Rig, able, children, done, shell, staged, staging, target};
 use ebs_csi_wire::{FsType, Operation, VolumeId};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -42,7 +42,7 @@ fn power_cut_during_stage_recovers_on_either_node() {
     if !able() {
         return;
     }
-    let other = Rig::start();
+    let other = Rig::start_with(&[]);
     for fs in [FsType::Ext4, FsType::Xfs] {
         for step in [
             "stage-looked",
@@ -54,8 +54,7 @@ fn power_cut_during_stage_recovers_on_either_node() {
             "stage-attached",
         ] {
             let mut rig = Rig::start_with(&["--fault-point", step, "--grace", "0"]);
-            let volume = volume();
-            let attached = rig.attach(&volume, 320 * MIB);
+            let (volume, attached) = rig.new_disk(320 * MIB);
             let mut client = rig.client();
             client.send(Operation::Stage(rig.staging(&volume, fs)), LONG);
             rig.wait_for(&format!("fault-point name={step}"));
@@ -89,10 +88,9 @@ fn synced_files_survive_power_cut_on_another_node() {
     if !able() {
         return;
     }
-    let (rig, other) = (Rig::start(), Rig::start());
+    let (rig, other) = (Rig::start_with(&[]), Rig::start_with(&[]));
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
-        let volume = volume();
-        let attached = rig.attach(&volume, 320 * MIB);
+        let (volume, attached) = rig.new_disk(320 * MIB);
         staged(rig.stage(&volume, fs));
         let root = rig.inside(&rig.kubelet(&staging(&volume)));
         for n in 0..50 {

@@ -137,7 +137,7 @@ fn prepared(rig: &Rig, volume: &VolumeId, act: Act) -> Operation {
 fn pulled(act: Act, point: &str) {
     let what = format!("{act:?} at {point}");
     let volume = volume();
-    let mut rig = Rig::start_xen(&[]);
+    let mut rig = Rig::start_xen_with(&[]);
     let shown = rig.show_xen(REAL, NAME);
     let operation = prepared(&rig, &volume, act);
     rig.stop();

@@ -1,6 +1,6 @@
 //! Unfinished formats: a format of this volume is repeated, and a disk that may hold anything else
 //! is refused.
-use crate::rig::{Attached, LONG, Rig, able, children, done, role, shell, staged, staging, volume};
+use crate::rig::{Attached, LONG, Rig, children, done, role, shell, staged, staging, volume};
 use ebs_csi_mount_helper::disk::content::checksum::crc32c;
 use ebs_csi_mount_helper::disk::filesystem_identifier::identifier;
 use ebs_csi_policy::tool::{Arguments, DISK, ToolId};
@@ -66,10 +66,7 @@ fn as_the_helper_does(
 /// again.
 #[test]
 fn only_own_unfinished_ext_format_is_redone() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for fs in [FsType::Ext4, FsType::Ext3] {
         let (volume, other) = (volume(), volume());
         let attached = rig.attach(&volume, SIZE);
@@ -133,10 +130,7 @@ fn unfinish(attached: &Attached) {
 /// A format of another volume and a file system already in use are refused as well.
 #[test]
 fn unfinished_xfs_is_redone_unless_one_byte_differs() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (volume, other) = (volume(), volume());
     let attached = rig.attach(&volume, SIZE);
     let refuses = |what: &str| {
@@ -185,18 +179,14 @@ fn unfinished_xfs_is_redone_unless_one_byte_differs() {
 /// A power cut between two writes of mkfs.xfs.
 #[test]
 fn xfs_format_killed_between_writes_is_redone() {
-    if !able() {
-        return;
-    }
     if !std::path::Path::new("/usr/bin/strace").exists() {
         println!("skipped: strace is not installed");
         return;
     }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let mut cut_short = 0;
     for write in (1..24).step_by(2).chain((24..160).step_by(17)) {
-        let volume = volume();
-        let attached = rig.attach(&volume, SIZE);
+        let (volume, attached) = rig.new_disk(SIZE);
         let inject = format!("inject=pwrite64:signal=SIGKILL:when={write}");
         let under = ["strace", "-f", "-o", "/dev/null", "-e", &inject];
         let finished = as_the_helper_does(&attached, &volume, FsType::Xfs, &under).success();
@@ -213,13 +203,9 @@ fn xfs_format_killed_between_writes_is_redone() {
 /// never contains the superblock.
 #[test]
 fn partially_written_ext4_format_is_redone() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for part in 0..6_usize {
-        let volume = volume();
-        let attached = rig.attach(&volume, 64 << 20);
+        let (volume, attached) = rig.new_disk(64 << 20);
         make(&attached, &volume, FsType::Ext4);
         let written = fs::read(attached.path()).expect("device");
         let device = fs::File::options()
@@ -251,12 +237,8 @@ fn partially_written_ext4_format_is_redone() {
 
 #[test]
 fn ext4_made_outside_driver_is_kept() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, SIZE);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(SIZE);
     shell("mke2fs", &["-q", "-F", "-t", "ext4", &attached.path()]);
     let result = staged(rig.stage(&volume, FsType::Ext4));
     assert!(!result.formatted, "{result:?}");
@@ -267,15 +249,11 @@ fn ext4_made_outside_driver_is_kept() {
 /// have ended by then.
 #[test]
 fn stage_succeeds_after_format_is_killed() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let mut cut_short = 0;
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
         for delay in 0..12 {
-            let volume = volume();
-            let attached = rig.attach(&volume, SIZE);
+            let (volume, attached) = rig.new_disk(SIZE);
             let mut client = rig.client();
             client.send(Operation::Stage(rig.staging(&volume, fs)), LONG);
             let runner = loop {

@@ -1,6 +1,6 @@
 //! A check that does not succeed fails the stage, and the next stage repeats the check: no
 //! unchecked file system is mounted.
-use crate::rig::{Attached, Client, LONG, Rig, able, children, done, shell, staged, volume};
+use crate::rig::{Attached, Client, LONG, Rig, children, done, shell, staged};
 use ebs_csi_wire::{Failed, FsType, Operation, Outcome, Step, ToolEnd, VolumeId};
 use rustix::fs::{Gid, Uid};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
@@ -12,8 +12,7 @@ const HELD: &str = "fault-point name=tool-started";
 
 /// Creates an ext4 of this volume that was not unmounted cleanly.
 fn unclean(rig: &Rig) -> (VolumeId, Attached) {
-    let volume = volume();
-    let attached = rig.attach(&volume, 512 * MIB);
+    let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.unstage(&volume));
     let changed = "feature needs_recovery\nssv state 0\n";
@@ -81,10 +80,7 @@ fn limit(tool: u32, resource: Resource, most: u64) {
 /// checker again.
 #[test]
 fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
+    let Some(mut rig) = Rig::start() else { return };
     let (volume, attached) = unclean(&rig);
     let dirty = fs::read(&attached.image).expect("image");
     rig.stop();
@@ -151,10 +147,7 @@ fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
 
 #[test]
 fn checker_past_deadline_is_ended_and_retry_succeeds() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
+    let Some(mut rig) = Rig::start() else { return };
     let (volume, attached) = unclean(&rig);
     rig.stop();
     rig.run(&["--fault-point", "tool-started", "--tool-deadline", "1"]);
@@ -203,10 +196,7 @@ fn ends_with(status: u8) -> Vec<u8> {
 #[test]
 fn unexpected_e2fsck_status_fails_stage_without_mount() {
     use std::os::unix::fs::PermissionsExt;
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
+    let Some(mut rig) = Rig::start() else { return };
     let (volume, attached) = unclean(&rig);
     // The helper is stopped first, because it determines the file of each tool at its start.
     rig.stop();

@@ -2,7 +2,7 @@
 //! without mount propagation.
 use crate::disks::partitions::parted;
 use crate::rig::{
-    Attached, LONG, MountsKept, Rig, able, done, staged, staging, told, unstaged, volume,
+    Attached, LONG, Namespace, Rig, able, done, staged, staging, told, unstaged, volume,
 };
 use ebs_csi_wire::{Done, FsType, Observation, Operation, Origin, Refusal, Refused, VolumeId};
 use std::fs;
@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// A directory of the volume that is open in the namespace with the copy.
 struct Open {
     directory: fs::File,
-    _copy: MountsKept,
+    _copy: Namespace,
 }
 
 impl Open {
@@ -25,7 +25,7 @@ impl Open {
     }
 }
 
-fn open_in_copy(rig: &Rig, volume: &VolumeId, copy: MountsKept) -> Open {
+fn open_in_copy(rig: &Rig, volume: &VolumeId, copy: Namespace) -> Open {
     let path = rig.kubelet(&staging(volume));
     let there = PathBuf::from(format!("/proc/{}/root{path}", copy.pid()));
     Open {
@@ -36,9 +36,8 @@ fn open_in_copy(rig: &Rig, volume: &VolumeId, copy: MountsKept) -> Open {
 
 /// Stages a volume, writes data to it without a sync, and creates a namespace that has a copy of
 /// its mount.
-fn staged_and_copied(rig: &Rig, fs: FsType) -> (VolumeId, Attached, MountsKept) {
-    let volume = volume();
-    let attached = rig.attach(&volume, 512 * MIB);
+fn staged_and_copied(rig: &Rig, fs: FsType) -> (VolumeId, Attached, Namespace) {
+    let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, fs));
     let copy = rig.copy_of_mounts();
     let root = rig.inside(&rig.kubelet(&staging(&volume)));
@@ -58,7 +57,7 @@ fn holds_its_data(root: &Path) {
 /// Checks the volume's data on another machine: a copy of the image, on a second disk, under
 /// another helper.
 fn on_another_node(volume: &VolumeId, attached: &Attached, fs: FsType) {
-    let other = Rig::start();
+    let other = Rig::start_with(&[]);
     let image = other.path("volumes").join(format!("{volume}.img"));
     shell_copy(&attached.image, &image);
     let _attached = other.attach_image(image);
@@ -87,11 +86,8 @@ const RELEASED: Done = Done {
 /// namespace.
 #[test]
 fn unstage_removes_mount_copy_without_open_files() {
-    if !able() {
-        return;
-    }
     for fs in [FsType::Ext4, FsType::Xfs] {
-        let mut rig = Rig::start();
+        let Some(mut rig) = Rig::start() else { return };
         let (volume, attached, copy) = staged_and_copied(&rig, fs);
         let released = unstaged(rig.unstage(&volume));
         assert!(!released.copied, "{fs}: {released:?}");
@@ -104,11 +100,8 @@ fn unstage_removes_mount_copy_without_open_files() {
 
 #[test]
 fn unstage_leaves_copied_mount_read_only_and_intact() {
-    if !able() {
-        return;
-    }
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
-        let mut rig = Rig::start();
+        let Some(mut rig) = Rig::start() else { return };
         let (volume, attached, copy) = staged_and_copied(&rig, fs);
         let open = open_in_copy(&rig, &volume, copy);
         assert_eq!(unstaged(rig.unstage(&volume)), RELEASED, "{fs}");
@@ -131,10 +124,7 @@ fn unstage_leaves_copied_mount_read_only_and_intact() {
 /// The first helper ended between the unmount and the release. Another node then finds all data.
 #[test]
 fn restarted_helper_finishes_interrupted_release_of_copied_mount() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
+    let Some(mut rig) = Rig::start() else { return };
     let (volume, attached, copy) = staged_and_copied(&rig, FsType::Ext4);
     let open = open_in_copy(&rig, &volume, copy);
     rig.stop();
@@ -149,11 +139,8 @@ fn restarted_helper_finishes_interrupted_release_of_copied_mount() {
 
 #[test]
 fn unstage_is_refused_while_copy_has_writer() {
-    if !able() {
-        return;
-    }
     for fs in [FsType::Ext4, FsType::Xfs] {
-        let rig = Rig::start();
+        let Some(rig) = Rig::start() else { return };
         let (volume, _attached, copy) = staged_and_copied(&rig, fs);
         let open = open_in_copy(&rig, &volume, copy);
         let mut file = fs::File::create(open.path().join("open")).expect("create");
@@ -190,11 +177,8 @@ fn refuse_option_blocks_unstage_until_copy_is_gone() {
 
 #[test]
 fn volume_is_restaged_on_node_beside_open_copy() {
-    if !able() {
-        return;
-    }
     for fs in [FsType::Ext4, FsType::Xfs] {
-        let rig = Rig::start();
+        let Some(rig) = Rig::start() else { return };
         let (volume, attached, copy) = staged_and_copied(&rig, fs);
         let open = open_in_copy(&rig, &volume, copy);
         assert!(unstaged(rig.unstage(&volume)).copied);
@@ -219,10 +203,7 @@ fn volume_is_restaged_on_node_beside_open_copy() {
 
 #[test]
 fn partition_is_restaged_on_node_beside_open_copy() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let volume = volume();
     let attached = parted(&rig, &volume);
     let mut asked = rig.staging(&volume, FsType::Ext4);

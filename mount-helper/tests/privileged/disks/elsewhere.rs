@@ -1,6 +1,8 @@
 //! File systems that were made elsewhere: which settings refuse, check or trust them, and the
 //! options of their mounts.
-use crate::rig::{Attached, Rig, able, done, refused, shell, staged, staging, target, volume};
+use crate::rig::{
+    Attached, Rig, able, assert_refused, done, refused, shell, staged, staging, target, volume,
+};
 use ebs_csi_wire::{
     FsType, MountFlag, Operation, Origin, Outcome, Refusal, Source, Stage, VolumeId,
 };
@@ -11,8 +13,7 @@ const MIB: u64 = 1 << 20;
 
 /// Attaches a disk with a file system that a person made, and with a file in it.
 fn made_by_hand(rig: &Rig, fs: FsType) -> (VolumeId, Attached) {
-    let volume = volume();
-    let attached = rig.attach(&volume, 512 * MIB);
+    let (volume, attached) = rig.new_disk(512 * MIB);
     match fs {
         FsType::Xfs => shell("mkfs.xfs", &["-q", &attached.path()]),
         _ => shell("mke2fs", &["-q", "-F", "-t", fs.as_str(), &attached.path()]),
@@ -73,11 +74,8 @@ fn damage(attached: &Attached, fs: FsType) {
 /// A raw publish, a new attachment and a restart of the helper each cause another check.
 #[test]
 fn foreign_filesystem_is_checked_once_per_attachment() {
-    if !able() {
-        return;
-    }
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
-        let mut rig = Rig::start();
+        let Some(mut rig) = Rig::start() else { return };
         let (volume, attached) = made_by_hand(&rig, fs);
         let first = staged(stage_foreign(&rig, &volume, fs));
         assert!(first.checked && !first.formatted, "{fs}: {first:?}");
@@ -108,10 +106,7 @@ fn foreign_filesystem_is_checked_once_per_attachment() {
 /// are not reported.
 #[test]
 fn filesystem_of_untold_origin_is_mounted_unchecked() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
+    let Some(mut rig) = Rig::start() else { return };
     for fs in [FsType::Ext4, FsType::Ext3, FsType::Xfs] {
         let (volume, _attached) = made_by_hand(&rig, fs);
         for (origin, source, untold) in [
@@ -135,10 +130,7 @@ fn filesystem_of_untold_origin_is_mounted_unchecked() {
 
 #[test]
 fn damaged_foreign_filesystem_with_sound_superblock_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for fs in [FsType::Ext4, FsType::Xfs] {
         let (volume, attached) = made_by_hand(&rig, fs);
         damage(&attached, fs);
@@ -170,10 +162,7 @@ fn damaged_foreign_filesystem_with_sound_superblock_is_refused() {
 /// has checked the disk.
 #[test]
 fn foreign_xfs_log_is_replayed_before_check() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (origin, attached) = made_by_hand(&rig, FsType::Xfs);
     staged(rig.stage(&origin, FsType::Xfs));
     let root = rig.inside(&rig.kubelet(&staging(&origin)));
@@ -197,9 +186,9 @@ fn foreign_xfs_log_is_replayed_before_check() {
     // A read-only stage may not write, so the log cannot be replayed and its content cannot be
     // judged.
     asked.read_only = true;
-    assert_eq!(
-        refused(rig.ask(Operation::Stage(asked.clone()))),
-        Refusal::UntrustedImage
+    assert_refused(
+        rig.ask(Operation::Stage(asked.clone())),
+        Refusal::UntrustedImage,
     );
     asked.read_only = false;
     let result = staged(rig.ask(Operation::Stage(asked.clone())));
@@ -228,7 +217,7 @@ fn untrusted_images_deny_refuses_and_allow_skips_check() {
             // The origin of this file system is unknown.
             rig.ask(Operation::Stage(untold(&rig, &volume, fs))),
         ] {
-            assert_eq!(refused(outcome), Refusal::UntrustedImage);
+            assert_refused(outcome, Refusal::UntrustedImage);
         }
         assert_eq!(rig.mounts(&attached), 0);
         // File systems of this cluster's own volumes are not affected.
@@ -298,10 +287,7 @@ fn nodev_nosuid_switch_sets_mount_options_by_origin() {
 
 #[test]
 fn errors_panic_in_superblock_mounts_with_remount_ro() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (volume, attached) = made_by_hand(&rig, FsType::Ext4);
     shell("tune2fs", &["-e", "panic", &attached.path()]);
     staged(rig.stage(&volume, FsType::Ext4));

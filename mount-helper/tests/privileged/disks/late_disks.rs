@@ -1,5 +1,5 @@
 //! Disks that appear while the helper looks for them.
-use crate::rig::{LONG, Rig, able, done, staged, volume};
+use crate::rig::{LONG, Rig, done, staged, volume};
 use ebs_csi_mount_helper::disk::device::{Access, DeviceError, DiskRoots};
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_wire::{FsType, Node, Outcome, Refusal};
@@ -39,10 +39,7 @@ fn asleep(thread: rustix::process::Pid, over: impl Fn() -> bool) {
 
 #[test]
 fn disk_look_up_waits_for_late_attachment() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let volume = volume();
     let disks = disks(&rig);
     std::thread::scope(|scope| {
@@ -80,12 +77,8 @@ fn disk_look_up_waits_for_late_attachment() {
 /// that does not wait fails.
 #[test]
 fn disk_look_up_waits_for_device_node_permissions() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     let node = rig.path("dev").join(&attached.name);
     let mode = |mode| {
         fs::set_permissions(&node, fs::Permissions::from_mode(mode)).expect("chmod");

@@ -1,6 +1,6 @@
 //! A volume whose attribute `partition` selects a partition of its disk.
 use crate::rig::{
-    Attached, LONG, Rig, able, block_target, disk, done, refused, shell, staged, staging, target,
+    Attached, LONG, Rig, assert_refused, block_target, disk, done, shell, staged, staging, target,
     volume,
 };
 use ebs_csi_wire::{
@@ -45,20 +45,14 @@ pub(crate) fn parted(rig: &Rig, volume: &VolumeId) -> Attached {
 /// another partition is refused.
 #[test]
 fn partition_lifecycle_keeps_partition_table_valid() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for fs_type in [FsType::Ext4, FsType::Xfs] {
         let volume = volume();
         let attached = parted(&rig, &volume);
         let two = NonZeroU32::new(2);
         // The whole disk holds a partition table. The table is no file system, and the helper does
         // not format over it.
-        assert_eq!(
-            refused(rig.stage(&volume, fs_type)),
-            Refusal::PartitionTable
-        );
+        assert_refused(rig.stage(&volume, fs_type), Refusal::PartitionTable);
         let mut asked = rig.staging(&volume, fs_type);
         asked.disk.partition = two;
         // The whole disk was attached, so its size is the size at attach.
@@ -67,10 +61,7 @@ fn partition_lifecycle_keeps_partition_table_valid() {
         assert!(first.formatted, "{fs_type}");
         assert_eq!(first.device_bytes, 340 * MIB);
         assert!(staged(rig.ask(Operation::Stage(asked.clone()))).already);
-        assert_eq!(
-            refused(rig.stage(&volume, fs_type)),
-            Refusal::MountedDifferently
-        );
+        assert_refused(rig.stage(&volume, fs_type), Refusal::MountedDifferently);
         let mut publish = rig.publishing(&volume, "p");
         publish.disk.partition = two;
         done(rig.ask(Operation::PublishFilesystem(publish)));
@@ -103,14 +94,14 @@ fn partition_lifecycle_keeps_partition_table_valid() {
         };
         assert_eq!(device_bytes, 340 * MIB);
         // A partition that does not exist is not found.
-        assert_eq!(
-            refused(rig.ask(Operation::Stage({
+        assert_refused(
+            rig.ask(Operation::Stage({
                 let mut other = rig.staging(&volume, fs_type);
                 other.disk.partition = NonZeroU32::new(3);
                 other.staging = rig.kubelet("plugins/other/globalmount");
                 other
-            }))),
-            Refusal::DeviceNotFound
+            })),
+            Refusal::DeviceNotFound,
         );
         done(rig.unpublish(&volume, &target(&volume, "p")));
         done(rig.unstage(&volume));
@@ -124,10 +115,7 @@ fn partition_lifecycle_keeps_partition_table_valid() {
 
 #[test]
 fn raw_partition_is_published_writable_never_read_only() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let volume = volume();
     let _attached = parted(&rig, &volume);
     let place = block_target(&volume, "p");
@@ -149,8 +137,8 @@ fn raw_partition_is_published_writable_never_read_only() {
     );
     done(rig.unpublish(&volume, &place));
     asked.read_only = true;
-    assert_eq!(
-        refused(rig.ask(Operation::PublishBlock(asked))),
-        Refusal::Unsupported
+    assert_refused(
+        rig.ask(Operation::PublishBlock(asked)),
+        Refusal::Unsupported,
     );
 }

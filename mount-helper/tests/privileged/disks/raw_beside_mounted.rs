@@ -2,7 +2,7 @@
 //! would destroy each other's data.
 use crate::disks::partitions::parted;
 use crate::rig::{
-    Rig, able, block_target, disk, done, refused, shell, staged, staging, told, volume,
+    Rig, assert_refused, block_target, disk, done, shell, staged, staging, told, volume,
 };
 use ebs_csi_wire::{
     FsType, Observation, Operation, Outcome, PublishBlock, Refusal, Stage, VolumeId,
@@ -22,13 +22,9 @@ fn held_at(rig: &Rig, outcome: Outcome, place: &str) {
 /// The refusal names the raw target. A raw publish beside a stage is refused with the staging path.
 #[test]
 fn raw_published_disk_refuses_stage_and_unstage() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for read_only in [false, true] {
-        let volume = volume();
-        let attached = rig.attach(&volume, 64 * MIB);
+        let (volume, attached) = rig.new_disk(64 * MIB);
         let place = block_target(&volume, "one");
         let shown = PublishBlock {
             disk: disk(&volume),
@@ -44,7 +40,7 @@ fn raw_published_disk_refuses_stage_and_unstage() {
         assert!(done(rig.unstage(&volume)), "nothing was staged");
         if !read_only {
             // The pod may have written outside the areas that are read to find a blank disk.
-            assert_eq!(refused(rig.stage(&volume, FsType::Ext4)), Refusal::UsedRaw);
+            assert_refused(rig.stage(&volume, FsType::Ext4), Refusal::UsedRaw);
             shell("mke2fs", &["-q", "-F", "-t", "ext4", &attached.path()]);
         }
         assert_eq!(
@@ -60,10 +56,7 @@ fn raw_published_disk_refuses_stage_and_unstage() {
 /// the raw partition is unpublished.
 #[test]
 fn partition_conflicts_with_whole_disk_not_with_neighbour() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let volume = volume();
     let _attached = parted(&rig, &volume);
     let show = |part: Option<u32>, pod: &str| {
@@ -87,15 +80,12 @@ fn partition_conflicts_with_whole_disk_not_with_neighbour() {
     held_at(&rig, rig.unstage(&volume), &block_target(&volume, "first"));
     hide("first");
     done(rig.unstage(&volume));
-    assert_eq!(refused(mount(1)), Refusal::UsedRaw);
+    assert_refused(mount(1), Refusal::UsedRaw);
 
     assert!(!done(show(None, "whole")));
     held_at(&rig, mount(2), &block_target(&volume, "whole"));
     hide("whole");
-    assert_eq!(
-        refused(rig.stage(&volume, FsType::Ext4)),
-        Refusal::PartitionTable
-    );
+    assert_refused(rig.stage(&volume, FsType::Ext4), Refusal::PartitionTable);
 }
 
 fn of_part(rig: &Rig, volume: &VolumeId, part: u32) -> Stage {

@@ -2,8 +2,8 @@
 //! name that EC2 received, unless a fact contradicts the name. The helper runs with the policy of a
 //! node. `/sys` is simulated, and the disks are loop devices.
 use crate::rig::{
-    Elsewhere, LONG, Rig, able, block_target, disk, done, refused, shell, staged, staging, target,
-    unstaged, volume,
+    Elsewhere, LONG, Rig, able, assert_refused, block_target, disk, done, refused, shell, staged,
+    staging, target, unstaged, volume,
 };
 use ebs_csi_wire::{
     DeviceName, Disk, Expanded, FsType, HeldVolume, Inspect, NvmeStatistics, Operation, Origin,
@@ -67,10 +67,9 @@ fn formatted(rig: &Rig, fs_type: FsType) -> (VolumeId, String) {
 }
 
 fn life_of(fs_type: FsType, called: &str) {
-    if !able() {
+    let Some(mut rig) = Rig::start_xen() else {
         return;
-    }
-    let mut rig = Rig::start_xen(&[]);
+    };
     let volume = volume();
     let xen = rig.attach_xen("xvdba", &format!("{volume}.img"), SIZE);
     let first = staged(stage(&rig, &volume, called, fs_type));
@@ -103,9 +102,9 @@ fn life_of(fs_type: FsType, called: &str) {
         let asked = NvmeStatistics {
             volume: volume.clone(),
         };
-        assert_eq!(
-            refused(rig.ask(Operation::NvmeStatistics(asked))),
-            Refusal::Unsupported
+        assert_refused(
+            rig.ask(Operation::NvmeStatistics(asked)),
+            Refusal::Unsupported,
         );
     }
     xen.attached.resize(512 * MIB);
@@ -121,7 +120,7 @@ fn life_of(fs_type: FsType, called: &str) {
         };
         assert_eq!(filesystem_bytes, 512 * MIB);
     }
-    assert_eq!(refused(rig.unstage(&volume)), Refusal::StillHeld);
+    assert_refused(rig.unstage(&volume), Refusal::StillHeld);
     done(rig.unpublish(&volume, &place));
     done(rig.unstage(&volume));
     assert!(done(rig.unstage(&volume)));
@@ -151,10 +150,9 @@ fn xfs_lifecycle_works_by_translated_sd_name() {
 /// disk.
 #[test]
 fn raw_disk_lifecycle_works_by_device_name() {
-    if !able() {
+    let Some(mut rig) = Rig::start_xen() else {
         return;
-    }
-    let mut rig = Rig::start_xen(&[]);
+    };
     let volume = volume();
     let _xen = rig.attach_xen("xvdba", &format!("{volume}.img"), SIZE);
     assert!(!done(publish_raw(&rig, &volume, "/dev/xvdba", "p")));
@@ -180,7 +178,7 @@ fn raw_disk_lifecycle_works_by_device_name() {
         publish_raw(&rig, &other, "/dev/xvdba", "r"),
         stage(&rig, &other, "/dev/xvdba", FsType::Ext4),
     ] {
-        assert_eq!(refused(outcome), Refusal::DeviceMismatch);
+        assert_refused(outcome, Refusal::DeviceMismatch);
     }
     for pod in ["p", "q"] {
         done(rig.unpublish(&volume, &block_target(&volume, pod)));
@@ -198,10 +196,7 @@ fn volume_after(first: &VolumeId) -> VolumeId {
 /// Partition 2 of xvdba mounts as /dev/xvdba2, and the whole disk then belongs to the volume.
 #[test]
 fn xen_partition_mounts_under_its_kernel_name() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start_xen(&[]);
+    let Some(rig) = Rig::start_xen() else { return };
     let volume = volume();
     let image = rig.path("volumes").join("parted.img");
     fs::File::create(&image)
@@ -233,10 +228,7 @@ fn xen_partition_mounts_under_its_kernel_name() {
     let other = volume_after(&volume);
     let mut one = told(&other, "/dev/xvdba");
     one.partition = NonZeroU32::new(1);
-    assert_eq!(
-        refused(stage_of(&rig, one, FsType::Ext4)),
-        Refusal::DeviceMismatch
-    );
+    assert_refused(stage_of(&rig, one, FsType::Ext4), Refusal::DeviceMismatch);
     done(rig.unstage(&volume));
     assert!(!staged(stage_of(&rig, asked, FsType::Ext4)).formatted);
     done(rig.unstage(&volume));
@@ -246,10 +238,7 @@ fn xen_partition_mounts_under_its_kernel_name() {
 /// identifier of its volume.
 #[test]
 fn disk_formatted_for_another_volume_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start_xen(&[]);
+    let Some(rig) = Rig::start_xen() else { return };
     for fs_type in [FsType::Ext4, FsType::Xfs] {
         let (first, image) = formatted(&rig, fs_type);
         // The name is the same, and the kernel shows another disk.
@@ -259,7 +248,7 @@ fn disk_formatted_for_another_volume_is_refused() {
             stage(&rig, &second, "/dev/xvdba", fs_type),
             publish_raw(&rig, &second, "/dev/xvdba", "p"),
         ] {
-            assert_eq!(refused(outcome), Refusal::DeviceMismatch);
+            assert_refused(outcome, Refusal::DeviceMismatch);
         }
         rig.wait_for(&format!("identifier-of={first}"));
         // A snapshot keeps the identifier of its volume.
@@ -281,10 +270,7 @@ fn disk_formatted_for_another_volume_is_refused() {
 /// are refused.
 #[test]
 fn disk_and_volume_bind_exclusively() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start_xen(&[]);
+    let Some(rig) = Rig::start_xen() else { return };
     let (first, second) = (volume(), volume());
     let _one = rig.attach_xen("xvdba", "one.img", SIZE);
     let _two = rig.attach_xen("xvdbb", "two.img", SIZE);
@@ -293,28 +279,28 @@ fn disk_and_volume_bind_exclusively() {
         stage(&rig, &second, "/dev/xvdba", FsType::Ext4),
         publish_raw(&rig, &second, "/dev/xvdba", "p"),
     ] {
-        assert_eq!(refused(outcome), Refusal::DeviceMismatch);
+        assert_refused(outcome, Refusal::DeviceMismatch);
     }
     rig.wait_for(&format!("taken-for={first}"));
-    assert_eq!(
-        refused(stage(&rig, &first, "/dev/xvdbb", FsType::Ext4)),
-        Refusal::DeviceAmbiguous
+    assert_refused(
+        stage(&rig, &first, "/dev/xvdbb", FsType::Ext4),
+        Refusal::DeviceAmbiguous,
     );
     // Another volume cannot use the first volume's paths either.
     let mut asked = rig.publishing(&second, "p");
     asked.disk = told(&second, "/dev/xvdbb");
     asked.staging = rig.kubelet(&staging(&first));
-    assert_eq!(
-        refused(rig.ask(Operation::PublishFilesystem(asked))),
-        Refusal::NotStaged
+    assert_refused(
+        rig.ask(Operation::PublishFilesystem(asked)),
+        Refusal::NotStaged,
     );
-    assert_eq!(
-        refused(rig.stats(&second, &staging(&first))),
-        Refusal::VolumeNotAtPath
+    assert_refused(
+        rig.stats(&second, &staging(&first)),
+        Refusal::VolumeNotAtPath,
     );
-    assert_eq!(
-        refused(rig.unpublish(&second, &staging(&first))),
-        Refusal::VolumeNotAtPath
+    assert_refused(
+        rig.unpublish(&second, &staging(&first)),
+        Refusal::VolumeNotAtPath,
     );
     done(rig.unstage(&first));
 }
@@ -322,10 +308,9 @@ fn disk_and_volume_bind_exclusively() {
 /// The staged disk was detached, and another disk took its name and number.
 #[test]
 fn swapped_disk_can_only_be_unstaged() {
-    if !able() {
+    let Some(mut rig) = Rig::start_xen() else {
         return;
-    }
-    let mut rig = Rig::start_xen(&[]);
+    };
     let volume = volume();
     let xen = rig.attach_xen("xvdba", "one.img", SIZE);
     staged(stage(&rig, &volume, "/dev/xvdba", FsType::Ext4));
@@ -339,20 +324,20 @@ fn swapped_disk_can_only_be_unstaged() {
             rig.stats(&volume, &staging(&volume)),
             rig.expand(&volume, &staging(&volume)),
         ] {
-            assert_eq!(refused(outcome), Refusal::DeviceWithoutSerial);
+            assert_refused(outcome, Refusal::DeviceWithoutSerial);
         }
         for outcome in [
             publish(&rig, &volume, "/dev/xvdba"),
             stage(&rig, &volume, "/dev/xvdba", FsType::Ext4),
             publish_raw(&rig, &volume, "/dev/xvdba", "p"),
         ] {
-            assert_eq!(refused(outcome), Refusal::DeviceMismatch);
+            assert_refused(outcome, Refusal::DeviceMismatch);
         }
     }
     // Here `/sys` and the disk itself show two attachments, as at the moment of a swap. The first
     // unstage removes the mount. Only the next one, after this moment, reports that nobody holds
     // the disk.
-    assert_eq!(refused(rig.unstage(&volume)), Refusal::DeviceMismatch);
+    assert_refused(rig.unstage(&volume), Refusal::DeviceMismatch);
     assert_eq!(rig.mounts(&xen.attached), 0);
     assert!(done(rig.unstage(&volume)));
 }
@@ -361,10 +346,9 @@ fn swapped_disk_can_only_be_unstaged() {
 /// refused, while unpublish and unstage work.
 #[test]
 fn lost_disk_record_is_rebuilt_by_named_requests() {
-    if !able() {
+    let Some(mut rig) = Rig::start_xen() else {
         return;
-    }
-    let mut rig = Rig::start_xen(&[]);
+    };
     let file = rig.path("run/helper.sock.disks");
     let (mounted, raw) = (volume(), volume());
     let one = rig.attach_xen("xvdba", "one.img", SIZE);
@@ -382,7 +366,7 @@ fn lost_disk_record_is_rebuilt_by_named_requests() {
         rig.expand(&mounted, &staging(&mounted)),
         rig.stats(&raw, &block_target(&raw, "p")),
     ] {
-        assert_eq!(refused(outcome), Refusal::DeviceWithoutSerial);
+        assert_refused(outcome, Refusal::DeviceWithoutSerial);
     }
     assert!(!done(publish(&rig, &mounted, "/dev/xvdba")));
     assert!(done(publish_raw(&rig, &raw, "/dev/xvdbb", "p")));
@@ -407,10 +391,7 @@ fn lost_disk_record_is_rebuilt_by_named_requests() {
 /// A mount outside the kubelet root, an exclusive open and an array member each count as use.
 #[test]
 fn disk_in_use_elsewhere_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start_xen(&[]);
+    let Some(rig) = Rig::start_xen() else { return };
     let volume = volume();
     let all = |name: &str| {
         [
@@ -434,10 +415,7 @@ fn disk_in_use_elsewhere_is_refused() {
     let bound = rig.inside(&rig.kubelet(&place));
     fs::create_dir_all(&bound).expect("mkdir");
     rig.within(&["mount", "--bind", &outside, rig.kubelet(&place).as_str()]);
-    assert_eq!(
-        refused(rig.unpublish(&volume, &place)),
-        Refusal::VolumeNotAtPath
-    );
+    assert_refused(rig.unpublish(&volume, &place), Refusal::VolumeNotAtPath);
     rig.within(&["umount", rig.kubelet(&place).as_str()]);
     rig.within(&["umount", &outside]);
     // A mount that is not visible here, or a program, holds the disk's exclusive claim.
@@ -464,10 +442,7 @@ fn disk_in_use_elsewhere_is_refused() {
 /// The neighbour is mounted outside the helper. The stage succeeds after the end of that mount.
 #[test]
 fn partition_beside_mounted_partition_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start_xen(&[]);
+    let Some(rig) = Rig::start_xen() else { return };
     let image = rig.path("volumes").join("own.img");
     fs::File::create(&image)
         .and_then(|file| file.set_len(512 * MIB))
@@ -489,7 +464,7 @@ fn partition_beside_mounted_partition_is_refused() {
     let mut asked = told(&volume, "/dev/xvdb");
     asked.partition = NonZeroU32::new(2);
     let outcome = stage_of(&rig, asked.clone(), FsType::Ext4);
-    assert_eq!(refused(outcome), Refusal::StillHeld);
+    assert_refused(outcome, Refusal::StillHeld);
     drop(elsewhere);
     // The kernel takes some time to remove a namespace.
     let end = std::time::Instant::now() + LONG;
@@ -505,10 +480,7 @@ fn partition_beside_mounted_partition_is_refused() {
 /// Two matching disks, a serial, another bus or a request without a device name cause a refusal.
 #[test]
 fn only_unambiguous_xen_disk_without_serial_is_used() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start_xen(&[]);
+    let Some(rig) = Rig::start_xen() else { return };
     let volume = volume();
     let ask = || refused(publish_raw(&rig, &volume, "/dev/sdf", "p"));
     let one = rig.attach_xen("xvdf", "one.img", SIZE);
@@ -524,10 +496,7 @@ fn only_unambiguous_xen_disk_without_serial_is_used() {
     assert_eq!(ask(), Refusal::DeviceNotFound);
     fs::write(&modalias, "xen:vbd\n").expect("write");
     // A request without the device name finds no disk.
-    assert_eq!(
-        refused(rig.publish_block(&volume, "p")),
-        Refusal::DeviceNotFound
-    );
+    assert_refused(rig.publish_block(&volume, "p"), Refusal::DeviceNotFound);
     done(publish_raw(&rig, &volume, "/dev/sdf", "p"));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
 }
@@ -535,10 +504,7 @@ fn only_unambiguous_xen_disk_without_serial_is_used() {
 /// A foreign ext4 is checked and mounted; unknown content and a blank copy are refused.
 #[test]
 fn usual_content_checks_apply_to_xen_disks() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start_xen(&[]);
+    let Some(rig) = Rig::start_xen() else { return };
     // A file system of another driver is checked in full and mounted.
     let volume = volume();
     let xen = rig.attach_xen("xvdba", "foreign.img", SIZE);
@@ -562,9 +528,9 @@ fn usual_content_checks_apply_to_xen_disks() {
         .expect("image");
     image.write_all_at(b"something", 5000).expect("write");
     image.sync_all().expect("sync");
-    assert_eq!(
-        refused(stage(&rig, &second, "/dev/xvdbb", FsType::Ext4)),
-        Refusal::UnknownContent
+    assert_refused(
+        stage(&rig, &second, "/dev/xvdbb", FsType::Ext4),
+        Refusal::UnknownContent,
     );
     let third = volume_after(&second);
     done(publish_raw(&rig, &third, "/dev/xvdbb", "p"));
@@ -574,19 +540,16 @@ fn usual_content_checks_apply_to_xen_disks() {
         origin: Origin::Copy,
         ..told(&second, "/dev/xvdbc")
     };
-    assert_eq!(
-        refused(stage_of(&rig, copy, FsType::Ext4)),
-        Refusal::CopyWithoutFilesystem
+    assert_refused(
+        stage_of(&rig, copy, FsType::Ext4),
+        Refusal::CopyWithoutFilesystem,
     );
     drop(blank);
 }
 
 #[test]
 fn only_broker_has_disk_record_open() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start_xen(&[]);
+    let Some(rig) = Rig::start_xen() else { return };
     let file = rig.path("run/helper.sock.disks");
     let holds = |pid: u32| {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
@@ -604,7 +567,7 @@ fn refuse_option_rejects_disks_without_serial() {
     if !able() {
         return;
     }
-    let rig = Rig::start_xen(&["--disks-without-serial", "refuse"]);
+    let rig = Rig::start_xen_with(&["--disks-without-serial", "refuse"]);
     let volume = volume();
     let _xen = rig.attach_xen("xvdba", "one.img", SIZE);
     for outcome in [
@@ -612,17 +575,14 @@ fn refuse_option_rejects_disks_without_serial() {
         publish(&rig, &volume, "/dev/xvdba"),
         publish_raw(&rig, &volume, "/dev/xvdba", "p"),
     ] {
-        assert_eq!(refused(outcome), Refusal::DeviceWithoutSerial);
+        assert_refused(outcome, Refusal::DeviceWithoutSerial);
     }
     assert!(!rig.path("run/helper.sock.disks").exists());
 }
 
 #[test]
 fn helper_without_xen_keeps_no_disk_record() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     assert!(!rig.path("run/helper.sock.disks").exists());
     assert!(!rig.journal().contains("disks-by-name"));
 }
@@ -641,7 +601,7 @@ fn killed_helper_finds_disk_again_after_restart() {
         ("stage-created", FsType::Ext4),
         ("stage-attached", FsType::Xfs),
     ] {
-        let mut rig = Rig::start_xen(&["--fault-point", point]);
+        let mut rig = Rig::start_xen_with(&["--fault-point", point]);
         let volume = volume();
         let xen = rig.attach_xen("xvdba", "one.img", SIZE);
         let mut client = rig.client();

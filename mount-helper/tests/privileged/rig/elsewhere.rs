@@ -1,12 +1,11 @@
 //! A mount that no helper sees.
-use super::shell;
-use std::io::{BufRead, BufReader};
+use super::{Namespace, shell};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// A file system that is mounted in another mount namespace, where no helper sees it.
 pub(crate) struct Elsewhere {
-    process: Child,
+    namespace: Namespace,
     directory: tempfile::TempDir,
 }
 
@@ -15,27 +14,22 @@ impl Elsewhere {
     pub(crate) fn mount(path: &str, options: &str) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");
         let script = "mount -o \"$2\" \"$0\" \"$1\" && echo there && exec sleep infinity";
-        let mut process = Command::new("unshare")
+        let mut command = Command::new("unshare");
+        command
             .args(["--mount", "--propagation", "private"])
             .args(["/bin/sh", "-c", script, path])
             .arg(directory.path())
-            .arg(options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("unshare");
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().expect("stdout"))
-            .read_line(&mut line)
-            .expect("read");
-        assert_eq!(line, "there\n", "{path}");
-        Self { process, directory }
+            .arg(options);
+        Self {
+            namespace: Namespace::hold(&mut command),
+            directory,
+        }
     }
 
     /// Returns the path of the file system's root.
     pub(crate) fn root(&self) -> PathBuf {
         let inside = self.directory.path().display();
-        PathBuf::from(format!("/proc/{}/root{inside}", self.process.id()))
+        PathBuf::from(format!("/proc/{}/root{inside}", self.namespace.pid()))
     }
 
     /// Checks that the file system still accepts writes and reads them back.
@@ -44,12 +38,5 @@ impl Elsewhere {
         std::fs::write(&file, "kept").expect("write");
         shell("sync", &["-f", file.to_str().expect("utf-8")]);
         assert_eq!(std::fs::read_to_string(&file).expect("read"), "kept");
-    }
-}
-
-impl Drop for Elsewhere {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

@@ -1,8 +1,11 @@
 //! A disk of the rig.
-use super::shell;
+use super::{LONG, Rig, shell, volume};
+use ebs_csi_wire::VolumeId;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A loop device over `<volume>.img`, with its node in the rig's device directory.
 pub(crate) struct Attached {
@@ -18,6 +21,11 @@ impl Attached {
     /// Returns the path of the kernel's own device node, outside of the rig.
     pub(crate) fn path(&self) -> String {
         format!("/dev/{}", self.name)
+    }
+
+    /// Returns the disk's number as in mountinfo, `7:3`.
+    pub(super) fn number(&self) -> String {
+        number(&self.path())
     }
 
     /// Enlarges the disk, as EC2 does.
@@ -41,5 +49,74 @@ impl Drop for Attached {
             let _ = fs::remove_file(format!("{}p{part}", self.node.display()));
         }
         let _ = Command::new("losetup").args(["-d", &self.path()]).output();
+    }
+}
+
+/// Returns the number of the block device at `path`, `7:3`.
+pub(super) fn number(path: &str) -> String {
+    let number = fs::metadata(path).expect("device").rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    format!("{major}:{minor}")
+}
+
+impl Rig {
+    /// Attaches an empty disk for a new volume.
+    pub(crate) fn new_disk(&self, bytes: u64) -> (VolumeId, Attached) {
+        let volume = volume();
+        let attached = self.attach(&volume, bytes);
+        (volume, attached)
+    }
+
+    pub(crate) fn attach(&self, volume: &VolumeId, bytes: u64) -> Attached {
+        let image = self.path("volumes").join(format!("{volume}.img"));
+        let file = fs::File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&image)
+            .expect("image");
+        file.set_len(bytes).expect("set_len");
+        self.attach_image(image)
+    }
+
+    pub(crate) fn attach_image(&self, image: PathBuf) -> Attached {
+        self.attach_sectors(image, 512)
+    }
+
+    /// Attaches a disk with sectors of so many bytes.
+    pub(crate) fn attach_sectors(&self, image: PathBuf, sector: u32) -> Attached {
+        let sector = format!("--sector-size={sector}");
+        let file = image.to_str().expect("utf-8");
+        let path = shell("losetup", &["--find", "--show", &sector, file]);
+        let name = path.trim_start_matches("/dev/").to_owned();
+        let node = self.make_node(&name);
+        Attached { image, name, node }
+    }
+
+    /// Makes a node in the rig's device directory for a device of the kernel.
+    pub(crate) fn make_node(&self, name: &str) -> PathBuf {
+        self.make_node_called(name, name)
+    }
+
+    /// Makes such a node under another name.
+    pub(super) fn make_node_called(&self, name: &str, called: &str) -> PathBuf {
+        let number = number(&format!("/dev/{name}"));
+        let (major, minor) = number.split_once(':').expect("two numbers");
+        let node = self.path("dev").join(called);
+        let path = node.to_str().expect("utf-8");
+        shell("mknod", &["-m", "0660", path, "b", major, minor]);
+        shell("chgrp", &["6", path]);
+        node
+    }
+
+    /// Waits until the kernel has found a partition, and makes its node.
+    pub(crate) fn node_of_part(&self, attached: &Attached, part: u32) {
+        let name = format!("{}p{part}", attached.name);
+        let end = Instant::now() + LONG;
+        while !Path::new(&format!("/dev/{name}")).exists() {
+            assert!(Instant::now() < end, "no /dev/{name}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.make_node(&name);
     }
 }

@@ -31,6 +31,11 @@ pub(crate) fn refused(outcome: Outcome) -> Refusal {
     told(outcome).reason
 }
 
+#[track_caller]
+pub(crate) fn assert_refused(outcome: Outcome, reason: Refusal) {
+    assert_eq!(refused(outcome), reason);
+}
+
 /// Returns a refusal with what the helper saw.
 #[track_caller]
 pub(crate) fn told(outcome: Outcome) -> Refused {

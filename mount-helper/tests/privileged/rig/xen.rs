@@ -1,8 +1,9 @@
 //! Xen disks: loop devices under the device names that EC2 received, in a simulated `/sys` that
 //! shows them as virtual disks of the hypervisor.
-use super::{Attached, Rig};
+use super::loop_device::number;
+use super::{Attached, Rig, able};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// A Xen disk.
@@ -31,8 +32,14 @@ impl std::ops::Deref for Xen {
 }
 
 impl Rig {
+    /// Starts a usual helper on a simulated Xen machine. Returns `None` where these tests cannot
+    /// run, and prints the reason.
+    pub(crate) fn start_xen() -> Option<Self> {
+        able().then(|| Self::start_xen_with(&[]))
+    }
+
     /// Starts the helper on a simulated Xen machine that has a disk of its own.
-    pub(crate) fn start_xen(extra: &[&str]) -> Self {
+    pub(crate) fn start_xen_with(extra: &[&str]) -> Self {
         let mut rig = Self::prepared(false);
         for directory in ["block", "dev/block", "devices"] {
             fs::create_dir_all(rig.path("sys").join(directory)).expect("mkdir");
@@ -151,13 +158,4 @@ fn make_disk(sys: &Path, name: &str, number: &str) {
         sys.join("dev/block").join(number),
     )
     .expect("symlink");
-}
-
-fn number(path: &str) -> String {
-    let number = fs::metadata(path).expect("device").rdev();
-    format!(
-        "{}:{}",
-        rustix::fs::major(number),
-        rustix::fs::minor(number)
-    )
 }

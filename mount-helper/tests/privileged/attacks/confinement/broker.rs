@@ -1,7 +1,7 @@
 //! What a broker with its own filter and user can reach of disks and of the node.
 use super::script::{self, End};
 use crate::attacks::row;
-use crate::rig::{Rig, able, children, done, role, staged, volume};
+use crate::rig::{Rig, children, done, role, staged};
 use ebs_csi_confine::Entering;
 use ebs_csi_mount_helper::mount::privilege;
 use ebs_csi_mount_helper::roles::confinement;
@@ -64,12 +64,8 @@ fn errno(what: &str, path: &str) -> i32 {
 /// With CAP_DAC_READ_SEARCH the broker can still read a file of root, and it can mount.
 #[test]
 fn broker_cannot_open_disk_or_write_root_file() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 << 20);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 << 20);
     staged(rig.stage(&volume, FsType::Ext4));
     let shown = rig.path("outside");
     let secret = shown.join("secret");
@@ -104,10 +100,7 @@ fn broker_cannot_open_disk_or_write_root_file() {
 
 #[test]
 fn the_helper_shares_no_network_with_the_node() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let namespaces = |pid: &str| {
         ["net", "ipc", "uts"].map(|kind| fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap())
     };

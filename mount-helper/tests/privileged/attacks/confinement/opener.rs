@@ -1,7 +1,7 @@
 //! The opener, as a compromised broker can use it.
 use super::script::{self, tell};
 use crate::attacks::row;
-use crate::rig::{Rig, able, done, staged, volume};
+use crate::rig::{Rig, done, staged, volume};
 use ebs_csi_mount_helper::channel;
 use ebs_csi_mount_helper::disk::device::{DiskRoots, opener_requests};
 use ebs_csi_mount_helper::roles::confinement;
@@ -85,10 +85,7 @@ pub(super) fn be_asked(devices: &str, mounted: (&str, &str), unused: (&str, &str
 
 #[test]
 fn opener_opens_disk_for_writing_only_if_unheld() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (mounted, unused) = (volume(), volume());
     let (disk, free) = (rig.attach(&mounted, 64 << 20), rig.attach(&unused, 1 << 20));
     staged(rig.stage(&mounted, FsType::Ext4));

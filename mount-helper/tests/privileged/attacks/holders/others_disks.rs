@@ -4,8 +4,8 @@ use super::{MIB, is_read_only};
 use crate::attacks::row;
 use crate::disks::partitions::parted;
 use crate::rig::{
-    Attached, Elsewhere, LONG, Rig, able, block_target, disk, done, refused, shell, staged,
-    staging, told, unstaged, volume,
+    Attached, Elsewhere, LONG, Rig, assert_refused, block_target, disk, done, refused, shell,
+    staged, staging, told, unstaged, volume,
 };
 use ebs_csi_wire::{
     DeviceName, Disk, FsType, Observation, Operation, Outcome, PublishBlock, Refusal, Refused,
@@ -59,10 +59,7 @@ fn once_let_go(ask: impl Fn() -> Outcome) {
 /// unchanged, and that no target remains.
 fn is_not_shown(rig: &Rig, volume: &VolumeId, attached: &Attached) {
     for read_only in [false, true] {
-        assert_eq!(
-            refused(show(rig, &disk(volume), "p", read_only)),
-            Refusal::StillHeld
-        );
+        assert_refused(show(rig, &disk(volume), "p", read_only), Refusal::StillHeld);
         assert!(!is_read_only(&attached.name));
     }
     let target = rig.path("kubelet").join(block_target(volume, "p"));
@@ -71,13 +68,9 @@ fn is_not_shown(rig: &Rig, volume: &VolumeId, attached: &Attached) {
 
 #[test]
 fn disk_mounted_in_other_namespace_not_published_raw() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for fs_type in [FsType::Ext4, FsType::Xfs] {
-        let volume = volume();
-        let attached = rig.attach(&volume, 512 * MIB);
+        let (volume, attached) = rig.new_disk(512 * MIB);
         shell(&format!("mkfs.{fs_type}"), &["-q", &attached.path()]);
         let elsewhere = Elsewhere::mount(&attached.path(), "rw");
         is_not_shown(&rig, &volume, &attached);
@@ -95,12 +88,8 @@ fn disk_mounted_in_other_namespace_not_published_raw() {
 
 #[test]
 fn active_swap_disk_is_not_published_raw() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     shell("mkswap", &["-q", &attached.path()]);
     let on = std::process::Command::new("swapon")
         .arg(attached.path())
@@ -131,19 +120,12 @@ fn active_swap_disk_is_not_published_raw() {
 /// A loop device over a disk that is already published does not block another publish.
 #[test]
 fn unpublished_disk_under_loop_device_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     let over = Over::lay(&attached);
     is_not_shown(&rig, &volume, &attached);
     // The loop device makes no claim, so the disk looks free and blank.
-    assert_eq!(
-        refused(rig.stage(&volume, FsType::Ext4)),
-        Refusal::StillHeld
-    );
+    assert_refused(rig.stage(&volume, FsType::Ext4), Refusal::StillHeld);
     drop(over);
     // Kubelet puts a loop device over a disk that it publishes to a pod, under another name.
     once_let_go(|| show(&rig, &disk(&volume), "p", false));
@@ -162,10 +144,7 @@ fn unpublished_disk_under_loop_device_is_refused() {
 
 #[test]
 fn disk_with_sysfs_holder_is_not_published_raw() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start_xen(&[]);
+    let Some(rig) = Rig::start_xen() else { return };
     let volume = volume();
     let xen = rig.attach_xen("xvdba", "held.img", 64 * MIB);
     let named = Disk {
@@ -177,10 +156,7 @@ fn disk_with_sysfs_holder_is_not_published_raw() {
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
     fs::create_dir(xen.directory().join("holders/dm-0")).expect("mkdir");
     for read_only in [false, true] {
-        assert_eq!(
-            refused(show(&rig, &named, "p", read_only)),
-            Refusal::StillHeld
-        );
+        assert_refused(show(&rig, &named, "p", read_only), Refusal::StillHeld);
     }
     fs::remove_dir(xen.directory().join("holders/dm-0")).expect("rmdir");
     done(show(&rig, &named, "p", false));
@@ -194,13 +170,9 @@ fn disk_with_sysfs_holder_is_not_published_raw() {
 
 #[test]
 fn pod_opening_disk_exclusively_does_not_block_publish() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for read_only in [false, true] {
-        let volume = volume();
-        let _attached = rig.attach(&volume, 64 * MIB);
+        let (volume, _attached) = rig.new_disk(64 * MIB);
         done(show(&rig, &disk(&volume), "p", read_only));
         let node = rig.inside(&rig.kubelet(&block_target(&volume, "p")));
         let claim = rustix::fs::open(
@@ -220,10 +192,7 @@ fn pod_opening_disk_exclusively_does_not_block_publish() {
 
 #[test]
 fn blank_partition_beside_host_mounted_partition_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let volume = volume();
     let attached = parted(&rig, &volume);
     let second = format!("{}p2", attached.path());
@@ -231,14 +200,8 @@ fn blank_partition_beside_host_mounted_partition_is_refused() {
     let elsewhere = Elsewhere::mount(&second, "rw");
     let mut asked = rig.staging(&volume, FsType::Ext4);
     asked.disk = part(&volume, 1);
-    assert_eq!(
-        refused(rig.ask(Operation::Stage(asked.clone()))),
-        Refusal::StillHeld
-    );
-    assert_eq!(
-        refused(show(&rig, &asked.disk, "p", false)),
-        Refusal::StillHeld
-    );
+    assert_refused(rig.ask(Operation::Stage(asked.clone())), Refusal::StillHeld);
+    assert_refused(show(&rig, &asked.disk, "p", false), Refusal::StillHeld);
     let first = fs::read(format!("{}p1", attached.path())).expect("read");
     assert!(first.iter().all(|byte| *byte == 0), "formatted");
     elsewhere.lives();
@@ -259,10 +222,7 @@ fn blank_partition_beside_host_mounted_partition_is_refused() {
 
 #[test]
 fn partition_of_disk_holding_kubelet_directory_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let volume = volume();
     let attached = parted(&rig, &volume);
     let second = format!("{}p2", attached.path());
@@ -290,18 +250,14 @@ fn partition_of_disk_holding_kubelet_directory_is_refused() {
 
 #[test]
 fn host_mounted_disk_is_neither_staged_nor_unstaged() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for (fs_type, options) in [
         (FsType::Xfs, "rw"),
         (FsType::Xfs, "ro"),
         (FsType::Ext4, "rw"),
         (FsType::Ext4, "ro"),
     ] {
-        let volume = volume();
-        let attached = rig.attach(&volume, 512 * MIB);
+        let (volume, attached) = rig.new_disk(512 * MIB);
         shell(&format!("mkfs.{fs_type}"), &["-q", &attached.path()]);
         let elsewhere = Elsewhere::mount(&attached.path(), options);
         for read_only in [false, true] {
@@ -336,12 +292,8 @@ fn host_mounted_disk_is_neither_staged_nor_unstaged() {
 /// is closed.
 #[test]
 fn disk_with_copied_mount_is_not_published_raw() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     let copy = rig.copy_of_mounts();
     let inside = rig.kubelet(&staging(&volume));
@@ -362,13 +314,9 @@ fn disk_with_copied_mount_is_not_published_raw() {
 /// id.
 #[test]
 fn own_mount_copy_is_recognised_without_volume_uuid() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
+    let Some(mut rig) = Rig::start() else { return };
     for fs_type in [FsType::Ext4, FsType::Xfs] {
-        let volume = volume();
-        let attached = rig.attach(&volume, 512 * MIB);
+        let (volume, attached) = rig.new_disk(512 * MIB);
         shell(&format!("mkfs.{fs_type}"), &["-q", &attached.path()]);
         staged(rig.stage(&volume, fs_type));
         // A mount that was staged before this helper started is the helper's own, too.
@@ -383,7 +331,7 @@ fn own_mount_copy_is_recognised_without_volume_uuid() {
         // The next helper does not know the copy, and treats it as another program's mount.
         rig.stop();
         rig.run(&[]);
-        assert_eq!(refused(rig.stage(&volume, fs_type)), Refusal::StillHeld);
+        assert_refused(rig.stage(&volume, fs_type), Refusal::StillHeld);
         drop((open, copy));
         once_let_go(|| rig.stage(&volume, fs_type));
         done(rig.unstage(&volume));

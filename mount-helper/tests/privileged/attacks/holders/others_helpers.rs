@@ -2,8 +2,8 @@
 use super::MIB;
 use crate::attacks::row;
 use crate::rig::{
-    AGENT, Client, LONG, Rig, able, children, connect, done, refused, shell, staged, staging,
-    target, volume,
+    AGENT, Client, LONG, Rig, able, assert_refused, children, connect, done, shell, staged,
+    staging, target,
 };
 use ebs_csi_wire::{FsType, Inspect, Operation, Outcome, Refusal, Unpublish, Unstage};
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,13 +16,9 @@ fn send(pid: u32, signal: Signal) {
 
 #[test]
 fn second_helper_waits_until_first_helper_ends() {
-    if !able() {
-        return;
-    }
     for signal in [Signal::TERM, Signal::KILL] {
-        let mut rig = Rig::start();
-        let volume = volume();
-        let attached = rig.attach(&volume, 64 * MIB);
+        let Some(mut rig) = Rig::start() else { return };
+        let (volume, attached) = rig.new_disk(64 * MIB);
         staged(rig.stage(&volume, FsType::Ext4));
         let second = rig.second("run/helper.sock", &[]);
         second.wait_for(" waiting ");
@@ -48,10 +44,7 @@ fn second_helper_waits_until_first_helper_ends() {
 /// after SIGTERM.
 #[test]
 fn waiting_second_helper_exits_78_or_on_sigterm() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let mut late = rig.second("run/other.sock", &["--grace", "0"]);
     let mut told = rig.second("run/third.sock", &[]);
     told.wait_for(" waiting ");
@@ -63,7 +56,7 @@ fn waiting_second_helper_exits_78_or_on_sigterm() {
         assert!(!rig.path(socket).exists(), "{socket}");
     }
     // A helper on another kubelet root does not wait.
-    let _beside = Rig::start();
+    let _beside = Rig::start_with(&[]);
     row(
         "N15",
         "a second helper starts on the same kubelet root with another socket, and the first stays",
@@ -85,8 +78,7 @@ fn second_helper_formats_again_after_interrupted_format() {
     ] {
         for fs_type in [FsType::Ext4, FsType::Xfs] {
             let mut rig = Rig::start_with(&["--fault-point", "tool-started", "--grace", "0"]);
-            let volume = volume();
-            let attached = rig.attach(&volume, 512 * MIB);
+            let (volume, attached) = rig.new_disk(512 * MIB);
             let mut client = rig.client();
             client.send(Operation::Stage(rig.staging(&volume, fs_type)), LONG);
             rig.wait_for("fault-point name=tool-started");
@@ -144,12 +136,8 @@ fn is_an_answer(outcome: &Outcome) -> bool {
 
 #[test]
 fn concurrent_agents_on_same_volume_leave_no_mounts() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     let round = |client: &mut Client, pod: &str| {
         for operation in [
             Operation::Stage(rig.staging(&volume, FsType::Ext4)),
@@ -189,7 +177,7 @@ fn concurrent_agents_on_same_volume_leave_no_mounts() {
         panic!("inventory expected");
     };
     assert!(held.volumes.is_empty() && held.operations.is_empty());
-    assert_eq!(refused(rig.publish(&volume, "one")), Refusal::NotStaged);
+    assert_refused(rig.publish(&volume, "one"), Refusal::NotStaged);
     shell("e2fsck", &["-fn", &attached.path()]);
     assert_eq!(rig.journal().matches("tool=mke2fs").count(), 1);
     row(

@@ -1,7 +1,9 @@
 //! Mounts of other drivers beneath kubelet's directory.
 use super::MIB;
 use crate::attacks::row;
-use crate::rig::{Rig, able, block_target, done, refused, shell, staged, staging, target, volume};
+use crate::rig::{
+    Rig, able, assert_refused, block_target, done, refused, shell, staged, staging, target, volume,
+};
 use ebs_csi_wire::{FsType, Refusal};
 use std::fs;
 
@@ -19,12 +21,8 @@ const ANONYMOUS: [(&str, &[&str]); 3] = [
 /// mounts for any volume.
 #[test]
 fn mounts_with_anonymous_device_number_are_not_removed() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, _attached) = rig.new_disk(64 * MIB);
     let nobody = crate::rig::volume();
     for (name, arguments) in ANONYMOUS {
         for place in [target(&volume, name), staging(&volume)] {
@@ -56,10 +54,7 @@ fn mounts_with_anonymous_device_number_are_not_removed() {
     let at = path.to_str().expect("utf-8");
     rig.within(&["mount", "-t", "btrfs", &format!("/dev/{}", disk.name), at]);
     for who in [&volume, &nobody] {
-        assert_eq!(
-            refused(rig.unpublish(who, &place)),
-            Refusal::VolumeNotAtPath
-        );
+        assert_refused(rig.unpublish(who, &place), Refusal::VolumeNotAtPath);
     }
     rig.within(&["umount", at]);
     row(
@@ -76,7 +71,7 @@ fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
         return;
     }
     // The simulated sysfs contains no loop device, so each loop device looks like a detached disk.
-    let rig = Rig::start_xen(&[]);
+    let rig = Rig::start_xen_with(&[]);
     let volume = volume();
     let image = rig.path("volumes/other.img");
     fs::File::create(&image)
@@ -89,10 +84,7 @@ fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
     fs::create_dir_all(&path).expect("mkdir");
     let at = path.to_str().expect("utf-8");
     rig.within(&["mount", "-t", "ext4", &format!("/dev/{}", other.name), at]);
-    assert_eq!(
-        refused(rig.unpublish(&volume, &place)),
-        Refusal::VolumeNotAtPath
-    );
+    assert_refused(rig.unpublish(&volume, &place), Refusal::VolumeNotAtPath);
     rig.within(&["umount", at]);
     // The device node of such a disk, bound to a file.
     let raw = rig.path("kubelet").join(block_target(&volume, "p"));
@@ -100,9 +92,9 @@ fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
     fs::File::create(&raw).expect("create");
     let at = raw.to_str().expect("utf-8");
     rig.within(&["mount", "--bind", &format!("/dev/{}", other.name), at]);
-    assert_eq!(
-        refused(rig.unpublish(&volume, &block_target(&volume, "p"))),
-        Refusal::VolumeNotAtPath
+    assert_refused(
+        rig.unpublish(&volume, &block_target(&volume, "p")),
+        Refusal::VolumeNotAtPath,
     );
     rig.within(&["umount", at]);
     // The mount of a detached disk of the kind that can hold volumes is removed.
@@ -121,12 +113,8 @@ fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
 
 #[test]
 fn own_mounts_are_unpublished_and_unstaged() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, _attached) = rig.new_disk(64 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.publish(&volume, "p"));
     assert!(!done(rig.unpublish(&volume, &target(&volume, "p"))));

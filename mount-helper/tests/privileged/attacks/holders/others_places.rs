@@ -13,8 +13,7 @@ fn stage_outside_kubelet_globalmount_path_is_refused() {
         return;
     }
     let rig = Rig::start_with(&["--paths", "kubernetes"]);
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let (volume, attached) = rig.new_disk(64 * MIB);
     let csi = "plugins/kubernetes.io/csi";
     for place in [
         // A mount here would cover another driver's staging directories.
@@ -108,10 +107,7 @@ fn one_has_it(rig: &Rig, place: &str, outcomes: &[Outcome]) {
 
 #[test]
 fn concurrent_volumes_never_share_staging_or_target_path() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let volumes = [volume(), volume()];
     let _attached = volumes
         .each_ref()
@@ -166,9 +162,8 @@ fn concurrent_volumes_never_share_staging_or_target_path() {
 /// Mounts something at the place, as another driver does, while the helper is held at a step of an
 /// operation.
 fn taken_meanwhile(point: &str, ask: impl Fn(&Rig, &VolumeId) -> (Operation, String)) {
-    let mut rig = Rig::start();
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 * MIB);
+    let mut rig = Rig::start_with(&[]);
+    let (volume, _attached) = rig.new_disk(64 * MIB);
     if point.starts_with("publish-made") {
         staged(rig.stage(&volume, FsType::Ext4));
     }

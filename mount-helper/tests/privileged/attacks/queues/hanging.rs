@@ -1,7 +1,7 @@
 //! Disks that do not answer: loop devices whose files are on a frozen file system.
 use super::{MIB, copy, image};
 use crate::attacks::row;
-use crate::rig::{Client, LONG, Rig, able, done, shell, staged, staging, target, volume};
+use crate::rig::{Client, LONG, Rig, done, shell, staged, staging, target, volume};
 use ebs_csi_wire::{FsType, Inspect, Operation, Outcome, Unstage};
 use std::fs;
 use std::path::PathBuf;
@@ -52,10 +52,7 @@ impl Drop for Frozen {
 
 #[test]
 fn hanging_unstages_do_not_block_healthy_volumes() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let space = Space::new(&rig);
     let clean = image(&rig, "clean", true);
     let (healthy, _attached) = copy(&rig, &clean);

@@ -4,7 +4,7 @@
 //! test --release -p ebs-csi-mount-helper --test privileged load:: -- --nocapture`.
 use super::{MEMORY, MIB, Releaser, copy, image, most_memory};
 use crate::attacks::row;
-use crate::rig::{Client, LONG, Rig, able, done, staged, staging, target};
+use crate::rig::{Client, LONG, Rig, done, staged, staging, target};
 use ebs_csi_wire::{FsType, Operation, Outcome, Stage, Stats, Unpublish, Unstage, VolumeId};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -77,11 +77,8 @@ fn use_once(rig: &Rig, client: &mut Client, volume: &VolumeId, times: &mut Times
 
 #[test]
 fn healthy_volumes_stay_usable_during_many_restores() {
-    if !able() {
-        return;
-    }
     let volumes = std::env::var("LOAD_VOLUMES").map_or(SLICE, |n| n.parse().expect("a number"));
-    let mut rig = Rig::start();
+    let Some(mut rig) = Rig::start() else { return };
     let (clean, unclean) = (image(&rig, "clean", true), image(&rig, "unclean", false));
     let healthy: Vec<_> = (0..volumes).map(|_| copy(&rig, &clean)).collect();
     for (volume, _) in &healthy {

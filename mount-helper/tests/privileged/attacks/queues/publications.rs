@@ -1,6 +1,6 @@
 //! What publications leave on the node.
 use crate::attacks::row;
-use crate::rig::{Client, LONG, Rig, able, done, refused, staged, target, volume};
+use crate::rig::{Client, LONG, Rig, assert_refused, done, staged, target};
 use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, Unpublish, VolumeId};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -21,12 +21,8 @@ fn unpublish(rig: &Rig, client: &mut Client, volume: &VolumeId, pod: &str) -> Ou
 /// Unpublish removes the directories that publish made; kubelet's own directories stay.
 #[test]
 fn volume_publications_are_limited_and_leave_no_directories() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 << 20);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 << 20);
     staged(rig.stage(&volume, FsType::Ext4));
     let pods = rig.path("kubelet/pods");
     // Kubelet's own directories, one of them empty.
@@ -81,12 +77,8 @@ fn volume_publications_are_limited_and_leave_no_directories() {
 
 #[test]
 fn unpublish_removes_only_empty_parent_directories() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let _attached = rig.attach(&volume, 64 << 20);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, _attached) = rig.new_disk(64 << 20);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.publish(&volume, "p"));
     let pod = rig.path("kubelet/pods/p");
@@ -98,9 +90,6 @@ fn unpublish_removes_only_empty_parent_directories() {
     fs::remove_file(pod.join("volumes/kept")).expect("remove");
     done(rig.unpublish(&volume, &target(&volume, "p")));
     assert!(!pod.exists());
-    assert_eq!(
-        refused(rig.unpublish(&volume, "config/x")),
-        Refusal::PathOutside
-    );
+    assert_refused(rig.unpublish(&volume, "config/x"), Refusal::PathOutside);
     done(rig.unstage(&volume));
 }

@@ -1,7 +1,7 @@
 //! Slow operations: checks, disks that never appear, file systems that hang.
 use super::{MEMORY, MIB, Releaser, copy, image, most_memory};
 use crate::attacks::row;
-use crate::rig::{AGENT, Client, LONG, Rig, able, connect, done, staged, staging, target, volume};
+use crate::rig::{AGENT, Client, LONG, Rig, connect, done, staged, staging, target, volume};
 use ebs_csi_wire::{FsType, Inspect, Operation, Outcome, Refusal, Stats};
 use std::time::Duration;
 
@@ -11,10 +11,7 @@ const SLOW: usize = 16;
 
 #[test]
 fn slow_filesystem_checks_do_not_block_healthy_volumes() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
+    let Some(mut rig) = Rig::start() else { return };
     let (clean, unclean) = (image(&rig, "clean", true), image(&rig, "unclean", false));
     let (healthy, _attached) = copy(&rig, &clean);
     staged(rig.stage(&healthy, FsType::Ext4));
@@ -67,11 +64,8 @@ fn slow_filesystem_checks_do_not_block_healthy_volumes() {
 
 #[test]
 fn request_flood_is_bounded_and_others_are_served() {
-    if !able() {
-        return;
-    }
     const FLOOD: usize = 20_000;
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let clean = image(&rig, "clean", true);
     let (healthy, _attached) = copy(&rig, &clean);
     staged(rig.stage(&healthy, FsType::Ext4));

@@ -1,6 +1,6 @@
 //! The growth of an ext file system whose tool is killed during the growth.
 use super::row;
-use crate::rig::{LONG, Rig, able, done, grows_mounted, shell, staged, staging, volume};
+use crate::rig::{LONG, Rig, done, grows_mounted, shell, staged, staging};
 use ebs_csi_wire::{FsType, Operation, Origin, Outcome};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -65,17 +65,13 @@ fn files_are_there(root: &Path, what: &str) {
 /// feature `sparse_super2`.
 #[test]
 fn ext_grows_while_mounted_if_host_allows() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for (fs_type, made) in [
         (FsType::Ext4, None),
         (FsType::Ext3, None),
         (FsType::Ext4, Some("sparse_super2,^resize_inode")),
     ] {
-        let volume = volume();
-        let attached = rig.attach(&volume, 64 * MIB);
+        let (volume, attached) = rig.new_disk(64 * MIB);
         if let Some(features) = made {
             let path = attached.path();
             shell("mke2fs", &["-q", "-F", "-t", "ext4", "-O", features, &path]);
@@ -108,12 +104,8 @@ fn ext_grows_while_mounted_if_host_allows() {
 /// volume, where the host allows growth while mounted.
 #[test]
 fn bigalloc_ext4_on_enlarged_disk_is_still_staged() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 1024 * MIB);
+    let Some(rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(1024 * MIB);
     let (path, features) = (attached.path(), "bigalloc");
     shell(
         "mke2fs",
@@ -139,9 +131,6 @@ fn bigalloc_ext4_on_enlarged_disk_is_still_staged() {
 
 #[test]
 fn interrupted_offline_growth_is_completed_by_next_stage() {
-    if !able() {
-        return;
-    }
     if !Path::new("/usr/bin/strace").exists() {
         println!("skipped: strace is not installed");
         return;
@@ -153,10 +142,9 @@ fn interrupted_offline_growth_is_completed_by_next_stage() {
     let (mut within, mut half_done, mut repairs) = (0, 0, 0);
     for fs_type in [FsType::Ext4, FsType::Ext3] {
         for write in [1, 2, 3, 4, 6, 9, 14, 22, 40, 80, 160, 250, 310] {
-            let rig = Rig::start();
+            let Some(rig) = Rig::start() else { return };
             let what = format!("{fs_type} write {write}");
-            let volume = volume();
-            let attached = rig.attach(&volume, 64 * MIB);
+            let (volume, attached) = rig.new_disk(64 * MIB);
             staged(rig.stage(&volume, fs_type));
             let root = rig.inside(&rig.kubelet(&staging(&volume)));
             write_files(&root);

@@ -1,8 +1,6 @@
 //! Disks that an operator or this driver made read-only.
 use super::row;
-use crate::rig::{
-    Attached, LONG, Rig, able, block_target, disk, done, refused, shell, staged, volume,
-};
+use crate::rig::{Attached, LONG, Rig, assert_refused, block_target, disk, done, shell, staged};
 use ebs_csi_wire::{FsType, Operation, Outcome, PublishBlock, Refusal, VolumeId};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -40,12 +38,8 @@ fn killed_at(rig: &mut Rig, point: &str, operation: Operation) {
 
 #[test]
 fn operator_set_read_only_device_stays_read_only() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(mut rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     // The first round is before the driver used the disk. The second is after the driver switched
     // the disk to read-only and back to writable.
     for restarted in [false, true] {
@@ -54,12 +48,9 @@ fn operator_set_read_only_device_stays_read_only() {
             rig.stop();
             rig.run(&[]);
         }
-        assert_eq!(
-            refused(rig.stage(&volume, FsType::Ext4)),
-            Refusal::DeviceReadOnly
-        );
+        assert_refused(rig.stage(&volume, FsType::Ext4), Refusal::DeviceReadOnly);
         let writable = rig.ask(publishing(&rig, &volume, false));
-        assert_eq!(refused(writable), Refusal::DeviceReadOnly);
+        assert_refused(writable, Refusal::DeviceReadOnly);
         // A read-only publish is still allowed.
         done(rig.ask(publishing(&rig, &volume, true)));
         done(unpublish(&rig, &volume));
@@ -89,14 +80,10 @@ fn operator_set_read_only_device_stays_read_only() {
 /// next helper learns from the record that the driver made the disk read-only.
 #[test]
 fn next_helper_makes_leftover_read_only_disk_writable() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
+    let Some(mut rig) = Rig::start() else { return };
     for point in ["publish-block-made", "unpublish-unmounted"] {
         for next in ["stage", "publish", "unpublish"] {
-            let volume = volume();
-            let attached = rig.attach(&volume, 64 * MIB);
+            let (volume, attached) = rig.new_disk(64 * MIB);
             let read_only = publishing(&rig, &volume, true);
             if point == "publish-block-made" {
                 killed_at(&mut rig, point, read_only);
@@ -130,12 +117,8 @@ fn next_helper_makes_leftover_read_only_disk_writable() {
 /// An earlier release kept no record of the devices that it set read-only.
 #[test]
 fn unpublish_after_upgrade_makes_unrecorded_device_writable() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start();
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let Some(mut rig) = Rig::start() else { return };
+    let (volume, attached) = rig.new_disk(64 * MIB);
     done(rig.ask(publishing(&rig, &volume, true)));
     rig.stop();
     fs::remove_file(rig.path("run/helper.sock.read-only")).expect("the record");

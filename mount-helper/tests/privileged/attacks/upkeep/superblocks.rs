@@ -1,6 +1,6 @@
 //! What an ext superblock makes the kernel do besides mounting.
 use super::row;
-use crate::rig::{Attached, LONG, Rig, able, done, refused, shell, staged, told, volume};
+use crate::rig::{Attached, LONG, Rig, assert_refused, done, refused, shell, staged, told, volume};
 use ebs_csi_wire::{ContentState, FsType, Observation, Operation, Refusal, Signature, VolumeId};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 const MIB: u64 = 1 << 20;
 
 fn ext4(rig: &Rig) -> (VolumeId, Attached) {
-    let volume = volume();
-    let attached = rig.attach(&volume, 64 * MIB);
+    let (volume, attached) = rig.new_disk(64 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.unstage(&volume));
     (volume, attached)
@@ -29,10 +28,7 @@ fn in_force(attached: &Attached) -> String {
 
 #[test]
 fn errors_panic_in_superblock_does_not_panic_node() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for (behaviour, words, after) in [
         ("continue", "errors=panic", "remount-ro"),
         ("continue", "errors=continue,errors=panic", "remount-ro"),
@@ -77,10 +73,7 @@ fn errors_panic_in_superblock_does_not_panic_node() {
 
 #[test]
 fn superblock_mount_options_outside_allowlist_are_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     for words in [
         "journal_dev=2065",
         "journal_path=/dev/sda",
@@ -104,10 +97,7 @@ fn superblock_mount_options_outside_allowlist_are_refused() {
             &attached.path(),
         ],
     );
-    assert_eq!(
-        refused(rig.stage(&volume, FsType::Ext4)),
-        Refusal::SuperblockAsks
-    );
+    assert_refused(rig.stage(&volume, FsType::Ext4), Refusal::SuperblockAsks);
     // Options that administrators usually set are accepted.
     let (volume, attached) = ext4(&rig);
     let bits = "acl,user_xattr,journal_data_writeback";
@@ -125,10 +115,7 @@ fn superblock_mount_options_outside_allowlist_are_refused() {
 
 #[test]
 fn an_external_journal_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start();
+    let Some(rig) = Rig::start() else { return };
     let (victim, other) = (volume(), volume());
     let journal = rig.attach(&other, 64 * MIB);
     let attached = rig.attach(&victim, 64 * MIB);

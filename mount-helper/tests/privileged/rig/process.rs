@@ -1,4 +1,4 @@
-//! A helper process, and a second one beside the rig's.
+//! A helper's process: the rig's own, or one beside it.
 use super::{LONG, Rig};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -8,13 +8,9 @@ use std::time::{Duration, Instant};
 
 impl Rig {
     /// Starts a helper in the rig's mount namespace, and collects the lines of its journal.
-    pub(super) fn launched(
-        &self,
-        socket: &Path,
-        extra: &[&str],
-    ) -> (Child, Arc<Mutex<Vec<String>>>) {
+    pub(super) fn launched(&self, socket: &Path, extra: &[&str]) -> Process {
         let mut child = Command::new("nsenter")
-            .args(["--mount", "--target", &self.holder.id().to_string()])
+            .args(["--mount", "--target", &self.namespace.pid().to_string()])
             .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"))
             .arg("--listen")
             .arg(format!("unix://{}", socket.display()))
@@ -39,23 +35,22 @@ impl Rig {
                 kept.lock().expect("lines").push(line);
             }
         });
-        (child, lines)
+        Process { child, lines }
     }
 
     /// Starts another helper for the same kubelet root, with its socket in the rig's directory.
-    pub(crate) fn second(&self, socket: &str, extra: &[&str]) -> Second {
-        let (child, lines) = self.launched(&self.path(socket), extra);
-        Second { child, lines }
+    pub(crate) fn second(&self, socket: &str, extra: &[&str]) -> Process {
+        self.launched(&self.path(socket), extra)
     }
 }
 
-/// A helper beside the rig's own.
-pub(crate) struct Second {
+/// A helper that runs or has ended.
+pub(crate) struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
-impl Second {
+impl Process {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -65,8 +60,13 @@ impl Second {
     }
 
     pub(crate) fn wait_for(&self, text: &str) {
+        self.wait_for_more(text, 0);
+    }
+
+    /// Waits until the journal contains a text more often than `times`.
+    pub(super) fn wait_for_more(&self, text: &str, times: usize) {
         let end = Instant::now() + LONG;
-        while !self.journal().contains(text) {
+        while self.journal().matches(text).count() <= times {
             assert!(Instant::now() < end, "no {text:?} in\n{}", self.journal());
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -83,15 +83,32 @@ impl Second {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+
+    /// Ends the helper with SIGTERM, and with SIGKILL after 40 s.
+    pub(super) fn stop_or_kill(&mut self) {
+        let end = Instant::now() + Duration::from_secs(40);
+        let mut asked = false;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if !asked {
+                let pid = rustix::process::Pid::from_child(&self.child);
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+                asked = true;
+            }
+            if Instant::now() > end {
+                let _ = self.child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
-impl Drop for Second {
+impl Drop for Process {
     fn drop(&mut self) {
         // The other processes of this helper end with its supervisor.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if std::thread::panicking() {
-            println!("second:\n{}", self.journal());
+        if std::thread::panicking() || std::env::var_os("RIG_JOURNAL").is_some() {
+            println!("helper {}:\n{}", self.pid(), self.journal());
         }
     }
 }
