@@ -58,8 +58,10 @@ const OLDER: [&str; 3] = [
 async fn all_metrics_are_served_deprecated_only_on_request() {
     for older in [false, true] {
         let world = World::new().await;
-        world.fault(json!({ "match": { "action": "DescribeSnapshots" }, "count": 1,
-                            "fault": { "kind": "error", "code": "RequestLimitExceeded", "status": 503 } }));
+        world.once(
+            "DescribeSnapshots",
+            &json!({ "kind": "error", "code": "RequestLimitExceeded", "status": 503 }),
+        );
         let flag = format!("--deprecated-metrics={older}");
         let controller = Controller::start(&world.server.ec2(), true, &[&flag]);
         let channel = controller.channel().await;
@@ -319,8 +321,7 @@ fn unusable_metrics_certificate_exits_78() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grpc_health_tells_readiness_from_liveness() {
     let world = World::new().await;
-    world.fault(json!({ "match": { "action": "DescribeAvailabilityZones" },
-                        "fault": { "kind": "error", "code": "Unavailable", "status": 503 } }));
+    world.refuse("DescribeAvailabilityZones", "Unavailable", 503);
     let controller = Controller::start(&world.server.ec2(), false, &[]);
     let channel = controller.channel().await;
     let check = async |service: &str| {

@@ -163,8 +163,7 @@ async fn confined_controller_serves_metrics_and_exits_on_sigterm() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn controller_starts_unready_without_ec2_then_recovers() {
     let world = World::new().await;
-    world.fault(json!({ "match": { "action": "DescribeAvailabilityZones" },
-                        "fault": { "kind": "error", "code": "Unavailable", "status": 503 } }));
+    world.refuse("DescribeAvailabilityZones", "Unavailable", 503);
     let controller = Controller::start(&world.server.ec2(), true, &[]);
     let channel = controller.channel().await;
     let refused = probe(&channel).await.expect_err("not ready yet");

@@ -6,7 +6,7 @@ use ebs_csi_proto::csi;
 use serde_json::json;
 use tonic::Code;
 
-use crate::driver::{Driver, in_zone, map, overdue, volume};
+use crate::driver::{Driver, assert_status, in_zone, map, overdue, volume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_create_answer_never_creates_second_volume() {
@@ -21,9 +21,7 @@ async fn lost_create_answer_never_creates_second_volume() {
         json!({ "kind": "garble", "how": "short", "effect": true }),
     ] {
         let driver = Driver::new().await;
-        driver.world.fault(
-            json!({ "match": { "action": "CreateVolume" }, "count": 1, "fault": fault.clone() }),
-        );
+        driver.world.once("CreateVolume", &fault);
         let mut made = driver.create(volume("pvc-1", 1)).await;
         if let Err(status) = &made {
             assert!(
@@ -62,12 +60,8 @@ async fn parallel_creates_for_name_return_same_volume() {
 async fn create_continues_after_caller_gives_up() {
     let driver =
         Driver::in_world(json!({ "latency": { "volume_create": { "fixed_ms": 1500 } } })).await;
-    let mut request = tonic::Request::new(volume("pvc-1", 1));
-    request.set_timeout(Duration::from_millis(400));
     let early = driver
-        .client
-        .clone()
-        .create_volume(request)
+        .ask_within(Duration::from_millis(400), volume("pvc-1", 1))
         .await
         .unwrap_err();
     assert!(overdue(&early), "{early}");
@@ -85,8 +79,7 @@ async fn reused_name_with_other_size_or_zone_fails() {
     let driver = Driver::new().await;
     let first = driver.create(volume("pvc-1", 4)).await.unwrap();
     let larger = driver.create(volume("pvc-1", 8)).await.unwrap_err();
-    assert_eq!(larger.code(), Code::AlreadyExists, "{larger}");
-    assert!(larger.message().contains(&first.volume_id), "{larger}");
+    assert_status(&larger, Code::AlreadyExists, &[&first.volume_id]);
     let elsewhere = csi::CreateVolumeRequest {
         accessibility_requirements: Some(in_zone("us-east-1b")),
         ..volume("pvc-1", 4)
@@ -116,23 +109,24 @@ async fn oldest_volume_with_same_name_is_used() {
     let older = driver.world.volume("pvc-1").await;
     tokio::time::sleep(Duration::from_millis(1100)).await;
     driver.world.volume("pvc-1").await;
-    driver.world.fault(json!({ "match": { "action": "CreateVolume" }, "fault": { "kind": "error", "code": "VolumeLimitExceeded", "status": 400 } }));
+    driver
+        .world
+        .refuse("CreateVolume", "VolumeLimitExceeded", 400);
     let taken = driver.create(volume("pvc-1", 4)).await.unwrap();
     assert_eq!(taken.volume_id, older.id.to_string());
     // For a name without a volume, the same refusal is a real quota error.
     let full = driver.create(volume("pvc-2", 4)).await.unwrap_err();
-    assert_eq!(full.code(), Code::ResourceExhausted, "{full}");
-    assert!(full.message().contains("quota"), "{full}");
+    assert_status(&full, Code::ResourceExhausted, &["quota"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_token_of_failed_creation_is_skipped() {
     for outcome in ["vanish", "error"] {
         let driver = Driver::new().await;
-        driver.world.fault(json!({
-            "match": { "action": "CreateVolume" }, "count": 1,
-            "fault": { "kind": "fail_create", "outcome": outcome, "after_ms": 50 },
-        }));
+        driver.world.once(
+            "CreateVolume",
+            &json!({ "kind": "fail_create", "outcome": outcome, "after_ms": 50 }),
+        );
         let failed = driver.create(volume("pvc-1", 1)).await.unwrap_err();
         assert_eq!(failed.code(), Code::Internal, "{outcome}: {failed}");
         driver.create(volume("pvc-1", 1)).await.unwrap();
@@ -282,13 +276,9 @@ async fn parallel_creates_on_2_controllers_return_same_volume() {
 async fn create_aborts_if_lookup_by_name_is_denied() {
     let driver = Driver::new().await;
     driver.create(volume("pvc-1", 1)).await.unwrap();
-    driver
-        .world
-        .fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": {
-        "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }));
+    driver.world.deny("DescribeVolumes");
     let larger = driver.create(volume("pvc-1", 8)).await.unwrap_err();
-    assert_eq!(larger.code(), Code::Aborted, "{larger}");
-    assert!(larger.message().contains("ec2:DescribeVolumes"), "{larger}");
+    assert_status(&larger, Code::Aborted, &["ec2:DescribeVolumes"]);
     let wrong = csi::CreateVolumeRequest {
         parameters: map(&[("type", "gp9")]),
         ..volume("pvc-1", 1)
@@ -303,10 +293,10 @@ async fn create_aborts_if_lookup_by_name_is_denied() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sent_client_tokens_match_go_driver() {
     let driver = Driver::new().await;
-    driver.world.fault(json!({
-        "match": { "action": "CreateVolume" }, "count": 1,
-        "fault": { "kind": "fail_create", "outcome": "error", "after_ms": 50 },
-    }));
+    driver.world.once(
+        "CreateVolume",
+        &json!({ "kind": "fail_create", "outcome": "error", "after_ms": 50 }),
+    );
     driver.create(volume("pvc-0001", 1)).await.unwrap_err();
     driver.create(volume("pvc-0001", 1)).await.unwrap();
     let journal = driver
@@ -366,20 +356,13 @@ async fn copy_is_found_after_source_is_deleted() {
 async fn copy_aborts_if_source_lookup_is_denied() {
     let driver = Driver::new().await;
     let source = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    driver
-        .world
-        .fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": {
-        "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }));
+    driver.world.deny("DescribeVolumes");
     let request = csi::CreateVolumeRequest {
         volume_content_source: Some(crate::driver::from_volume(&source)),
         ..volume("pvc-2", 1)
     };
     let unknown = driver.create(request).await.unwrap_err();
-    assert_eq!(unknown.code(), Code::Aborted, "{unknown}");
-    assert!(
-        unknown.message().contains("ec2:DescribeVolumes"),
-        "{unknown}"
-    );
+    assert_status(&unknown, Code::Aborted, &["ec2:DescribeVolumes"]);
 }
 
 /// The driver learns the maximum from one dry run of CreateVolume, tagged like a real call.
@@ -478,9 +461,9 @@ async fn restored_volume_has_rate_key_and_snapshot_size() {
         ..restore("pvc-4", 4, &parameters)
     };
     let refused = driver.create(request).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
-    assert!(
-        refused.message().contains("VolumeInitializationRate"),
-        "{refused}"
+    assert_status(
+        &refused,
+        Code::InvalidArgument,
+        &["VolumeInitializationRate"],
     );
 }

@@ -1,4 +1,8 @@
-//! The service on a unix socket, a client, and requests in the form in which sidecars send them.
+//! The service on a unix socket, and a client.
+
+mod request;
+
+pub(crate) use request::*;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,19 +15,16 @@ use ebs_csi_controller::metrics::Metrics;
 use ebs_csi_controller::safe_detach::{FenceSettings, Mode as SafeDetach};
 use ebs_csi_controller::tags::TagSettings;
 use ebs_csi_proto::Endpoint;
+use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
 use ebs_csi_proto::csi::controller_server::ControllerServer;
-use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
-use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType, VolumeSource};
-use ebs_csi_proto::csi::{self};
 use ebs_csi_proto::modify::modify_client::ModifyClient;
 use ebs_csi_proto::modify::modify_server::ModifyServer;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use serde_json::{Value, json};
 use tonic::service::Routes;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::{Request, Status};
 
 use crate::world::{World, access};
 
@@ -137,16 +138,26 @@ impl Driver {
         }
     }
 
+    /// Sends a request with a deadline that only a hang reaches.
+    pub(crate) async fn ask<R: Ask>(&self, request: R) -> Result<R::Answer, Status> {
+        self.ask_within(Duration::from_secs(60), request).await
+    }
+
+    pub(crate) async fn ask_within<R: Ask>(
+        &self,
+        limit: Duration,
+        request: R,
+    ) -> Result<R::Answer, Status> {
+        let mut request = Request::new(request);
+        request.set_timeout(limit);
+        R::send(self.client.clone(), request).await
+    }
+
     pub(crate) async fn create(
         &self,
         request: csi::CreateVolumeRequest,
     ) -> Result<csi::Volume, Status> {
-        let answer = self
-            .client
-            .clone()
-            .create_volume(within(request, 30))
-            .await?;
-        Ok(answer.into_inner().volume.expect("a volume"))
+        Ok(self.ask(request).await?.volume.expect("a volume"))
     }
 
     pub(crate) async fn delete(&self, id: &str) -> Result<(), Status> {
@@ -154,11 +165,7 @@ impl Driver {
             volume_id: id.to_owned(),
             ..Default::default()
         };
-        self.client
-            .clone()
-            .delete_volume(within(request, 30))
-            .await
-            .map(drop)
+        self.ask(request).await.map(drop)
     }
 
     pub(crate) async fn publish(
@@ -166,26 +173,11 @@ impl Driver {
         id: &str,
         node: &str,
     ) -> Result<HashMap<String, String>, Status> {
-        let request = publish(id, node);
-        let answer = self
-            .client
-            .clone()
-            .controller_publish_volume(within(request, 60))
-            .await?;
-        Ok(answer.into_inner().publish_context)
+        Ok(self.ask(publish(id, node)).await?.publish_context)
     }
 
     pub(crate) async fn unpublish(&self, id: &str, node: &str) -> Result<(), Status> {
-        let request = csi::ControllerUnpublishVolumeRequest {
-            volume_id: id.to_owned(),
-            node_id: node.to_owned(),
-            ..Default::default()
-        };
-        self.client
-            .clone()
-            .controller_unpublish_volume(within(request, 60))
-            .await
-            .map(drop)
+        self.ask(unpublish(id, node)).await.map(drop)
     }
 
     pub(crate) async fn expand(
@@ -193,7 +185,7 @@ impl Driver {
         id: &str,
         gib: i64,
     ) -> Result<csi::ControllerExpandVolumeResponse, Status> {
-        let request = csi::ControllerExpandVolumeRequest {
+        self.ask(csi::ControllerExpandVolumeRequest {
             volume_id: id.to_owned(),
             capacity_range: Some(csi::CapacityRange {
                 required_bytes: gib << 30,
@@ -201,13 +193,8 @@ impl Driver {
             }),
             volume_capability: Some(mount()),
             ..Default::default()
-        };
-        Ok(self
-            .client
-            .clone()
-            .controller_expand_volume(within(request, 60))
-            .await?
-            .into_inner())
+        })
+        .await
     }
 
     pub(crate) async fn modify(&self, id: &str, parameters: &[(&str, &str)]) -> Result<(), Status> {
@@ -216,11 +203,7 @@ impl Driver {
             mutable_parameters: map(parameters),
             ..Default::default()
         };
-        self.client
-            .clone()
-            .controller_modify_volume(within(request, 60))
-            .await
-            .map(drop)
+        self.ask(request).await.map(drop)
     }
 
     pub(crate) async fn snapshot(&self, name: &str, volume: &str) -> Result<csi::Snapshot, Status> {
@@ -234,17 +217,10 @@ impl Driver {
         class: &[(&str, &str)],
     ) -> Result<csi::Snapshot, Status> {
         let request = csi::CreateSnapshotRequest {
-            name: name.to_owned(),
-            source_volume_id: volume.to_owned(),
             parameters: map(class),
-            ..Default::default()
+            ..snapshot(name, volume)
         };
-        let answer = self
-            .client
-            .clone()
-            .create_snapshot(within(request, 60))
-            .await?;
-        Ok(answer.into_inner().snapshot.expect("a snapshot"))
+        Ok(self.ask(request).await?.snapshot.expect("a snapshot"))
     }
 
     pub(crate) async fn delete_snapshot(&self, id: &str) -> Result<(), Status> {
@@ -252,11 +228,7 @@ impl Driver {
             snapshot_id: id.to_owned(),
             ..Default::default()
         };
-        self.client
-            .clone()
-            .delete_snapshot(within(request, 30))
-            .await
-            .map(drop)
+        self.ask(request).await.map(drop)
     }
 
     pub(crate) async fn ready_snapshot(&self, name: &str, volume: &str) -> csi::Snapshot {
@@ -327,94 +299,4 @@ pub(crate) fn settings() -> Settings {
         fence: FenceSettings::default(),
         volume_health: true,
     }
-}
-
-/// Returns a request with a deadline, as sidecars send it.
-pub(crate) fn within<T>(message: T, seconds: u64) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(Duration::from_secs(seconds));
-    request
-}
-
-pub(crate) fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
-    entries
-        .iter()
-        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-        .collect()
-}
-
-pub(crate) fn mount() -> csi::VolumeCapability {
-    capability(
-        AccessType::Mount(MountVolume {
-            fs_type: "ext4".to_owned(),
-            ..Default::default()
-        }),
-        Mode::SingleNodeWriter,
-    )
-}
-
-pub(crate) fn block(mode: Mode) -> csi::VolumeCapability {
-    capability(AccessType::Block(BlockVolume {}), mode)
-}
-
-fn capability(access: AccessType, mode: Mode) -> csi::VolumeCapability {
-    csi::VolumeCapability {
-        access_type: Some(access),
-        access_mode: Some(AccessMode { mode: mode as i32 }),
-    }
-}
-
-/// Returns a create request for a volume in zone a.
-pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
-    csi::CreateVolumeRequest {
-        name: name.to_owned(),
-        capacity_range: Some(csi::CapacityRange {
-            required_bytes: gib << 30,
-            limit_bytes: 0,
-        }),
-        volume_capabilities: vec![mount()],
-        accessibility_requirements: Some(in_zone("us-east-1a")),
-        ..Default::default()
-    }
-}
-
-pub(crate) fn in_zone(zone: &str) -> csi::TopologyRequirement {
-    let term = csi::Topology {
-        segments: map(&[("topology.kubernetes.io/zone", zone)]),
-    };
-    csi::TopologyRequirement {
-        requisite: vec![term.clone()],
-        preferred: vec![term],
-    }
-}
-
-pub(crate) fn publish(id: &str, node: &str) -> csi::ControllerPublishVolumeRequest {
-    csi::ControllerPublishVolumeRequest {
-        volume_id: id.to_owned(),
-        node_id: node.to_owned(),
-        volume_capability: Some(mount()),
-        ..Default::default()
-    }
-}
-
-pub(crate) fn from_snapshot(id: &str) -> csi::VolumeContentSource {
-    csi::VolumeContentSource {
-        r#type: Some(SourceType::Snapshot(SnapshotSource {
-            snapshot_id: id.to_owned(),
-        })),
-    }
-}
-
-pub(crate) fn from_volume(id: &str) -> csi::VolumeContentSource {
-    csi::VolumeContentSource {
-        r#type: Some(SourceType::Volume(VolumeSource {
-            volume_id: id.to_owned(),
-        })),
-    }
-}
-
-/// Returns whether the call ran out of time. The status comes from the service, or from the
-/// client's own clock when the machine is busy.
-pub(crate) fn overdue(status: &Status) -> bool {
-    matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
 }

@@ -3,7 +3,7 @@
 use ebs_csi_proto::csi;
 use tonic::Code;
 
-use crate::driver::{Driver, NODE_1, NODE_2, from_snapshot, from_volume, mount, volume, within};
+use crate::driver::{Driver, NODE_1, NODE_2, from_snapshot, from_volume, mount, volume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_volume_lifecycle_leaves_no_resources() {
@@ -143,13 +143,9 @@ async fn validation_refuses_unsupported_modes_and_unknown_volumes() {
             volume_capabilities: vec![capability],
             ..Default::default()
         };
-        driver
-            .client
-            .clone()
-            .validate_volume_capabilities(within(request, 10))
-            .await
+        driver.ask(request).await
     };
-    let confirmed = async |capability| validate(&id, capability).await.unwrap().into_inner();
+    let confirmed = async |capability| validate(&id, capability).await.unwrap();
     assert!(confirmed(mount()).await.confirmed.is_some());
     let refused = confirmed(crate::driver::block(Mode::MultiNodeMultiWriter)).await;
     assert!(refused.confirmed.is_none() && !refused.message.is_empty());

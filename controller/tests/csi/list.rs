@@ -20,12 +20,7 @@ async fn page(
         max_entries,
         starting_token: token.to_owned(),
     };
-    let answer = driver
-        .client
-        .clone()
-        .list_volumes(within(request, 10))
-        .await?;
-    Ok(answer.into_inner())
+    driver.ask(request).await
 }
 
 /// Creates a volume with these tags as another user of the account. Returns its id.
@@ -146,14 +141,8 @@ async fn listed_volume_shows_content_source() {
 async fn capabilities_are_exact_and_other_calls_unimplemented() {
     let driver = Driver::new().await;
     let request = csi::ControllerGetCapabilitiesRequest {};
-    let answer = driver
-        .client
-        .clone()
-        .controller_get_capabilities(within(request, 5))
-        .await
-        .unwrap();
+    let answer = driver.ask(request).await.unwrap();
     let offers: Vec<_> = answer
-        .into_inner()
         .capabilities
         .into_iter()
         .map(|capability| match capability.r#type {
@@ -194,12 +183,8 @@ async fn health(driver: &Driver, id: &str) -> Result<Vec<(i32, String)>, Status>
         volume_id: id.to_owned(),
         ..Default::default()
     };
-    let answer = driver
-        .client
-        .clone()
-        .controller_get_volume_health(within(request, 10))
-        .await?;
-    let health = answer.into_inner().volume_health.expect("a health");
+    let answer = driver.ask(request).await?;
+    let health = answer.volume_health.expect("a health");
     assert_eq!(health.volume_id, id);
     Ok(health
         .health_statuses
@@ -238,13 +223,7 @@ async fn failed_volume_is_unhealthy_in_get_and_list() {
     let foreign = foreign_volume(&driver, &[("CSIVolumeName", "pvc-other")]);
     let list = async || {
         let request = csi::ControllerListVolumeHealthRequest::default();
-        let answer = driver
-            .client
-            .clone()
-            .controller_list_volume_health(within(request, 10))
-            .await
-            .unwrap()
-            .into_inner();
+        let answer = driver.ask(request).await.unwrap();
         assert_eq!(answer.next_token, "");
         answer
             .entries

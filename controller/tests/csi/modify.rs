@@ -10,7 +10,7 @@ use ebs_csi_proto::modify::{
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
 
-use crate::driver::{Driver, block, map, volume, within};
+use crate::driver::{Driver, assert_status, block, map, volume, within};
 
 async fn look(driver: &Driver, id: &str) -> ebs_csi_controller::ec2::Volume {
     let id = ebs_csi_wire::VolumeId::parse(id).unwrap();
@@ -138,7 +138,10 @@ async fn refused_modification_changes_nothing_and_expansion_succeeds() {
 async fn modification_with_lost_reply_is_not_repeated() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    driver.world.fault(json!({ "match": { "action": "ModifyVolume" }, "count": 1, "fault": { "kind": "lose_reply", "how": "close", "effect": true } }));
+    driver.world.once(
+        "ModifyVolume",
+        &json!({ "kind": "lose_reply", "how": "close", "effect": true }),
+    );
     assert_eq!(
         driver.expand(&id, 20).await.unwrap().capacity_bytes,
         20 << 30
@@ -151,12 +154,14 @@ async fn modification_with_lost_reply_is_not_repeated() {
 async fn failed_modification_and_exhausted_quota_are_internal_errors() {
     let driver = Driver::in_world(json!({ "quotas": { "modifications_per_day": 1 } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    driver.world.fault(json!({ "match": { "action": "ModifyVolume" }, "count": 1, "fault": { "kind": "fail_modify", "after_ms": 10 } }));
+    driver.world.once(
+        "ModifyVolume",
+        &json!({ "kind": "fail_modify", "after_ms": 10 }),
+    );
     let failed = driver.expand(&id, 20).await.unwrap_err();
     assert_eq!(failed.code(), Code::Internal, "{failed}");
     let used_up = driver.expand(&id, 20).await.unwrap_err();
-    assert_eq!(used_up.code(), Code::Internal, "{used_up}");
-    assert!(used_up.message().contains("24 hours"), "{used_up}");
+    assert_status(&used_up, Code::Internal, &["24 hours"]);
     assert_eq!(look(&driver, &id).await.size.0, 10);
 }
 
@@ -235,10 +240,6 @@ async fn volume_modifier_and_csi_requests_share_1_modification() {
     }
 }
 
-fn refuse(action: &str) -> serde_json::Value {
-    json!({ "match": { "action": action }, "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403 } })
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_tags_after_modification_report_modified_volume() {
     let driver = Driver::new().await;
@@ -247,12 +248,10 @@ async fn refused_tags_after_modification_report_modified_volume() {
     driver.world.fault(json!({ "match": { "action": "CreateTags" }, "skip": 1, "fault": { "kind": "error", "code": "InvalidParameterValue", "status": 400 } }));
     let class: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
     let refused = driver.modify(&id, class).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
-    assert!(
-        refused
-            .message()
-            .contains("the volume is modified, its tags are not yet"),
-        "{refused}"
+    assert_status(
+        &refused,
+        Code::InvalidArgument,
+        &["the volume is modified, its tags are not yet"],
     );
     assert_eq!(look(&driver, &id).await.iops, Some(4000));
 }
@@ -270,13 +269,12 @@ async fn refused_tags_leave_volume_unchanged() {
     ];
     for action in ["CreateTags", "DeleteTags"] {
         driver.world.no_faults();
-        driver.world.fault(refuse(action));
+        driver.world.deny(action);
         let refused = driver.modify(&id, class).await.unwrap_err();
-        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
-        assert!(
-            refused.message().contains(&format!("ec2:{action}"))
-                && refused.message().contains("nothing is changed"),
-            "{refused}"
+        assert_status(
+            &refused,
+            Code::PermissionDenied,
+            &[&format!("ec2:{action}"), "nothing is changed"],
         );
     }
     // An expansion that comes with the class change still succeeds.
@@ -291,8 +289,7 @@ async fn refused_tags_leave_volume_unchanged() {
     let mut many: Vec<_> = many.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     many.push(("iops", "4000"));
     let refused = driver.modify(&id, &many).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
-    assert!(refused.message().contains("EC2 takes 50"), "{refused}");
+    assert_status(&refused, Code::InvalidArgument, &["EC2 takes 50"]);
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
     assert_eq!(look(&driver, &id).await, before);
     driver.modify(&id, class).await.unwrap();
@@ -369,12 +366,10 @@ async fn modify_during_optimization_is_refused_with_progress() {
     driver.expand(&id, 20).await.unwrap();
     let class: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
     let early = driver.modify(&id, class).await.unwrap_err();
-    assert_eq!(early.code(), Code::Internal, "{early}");
-    assert!(
-        early.message().contains("still optimizing")
-            && early.message().contains("%, begun 20")
-            && early.message().contains(" ends"),
-        "{early}"
+    assert_status(
+        &early,
+        Code::Internal,
+        &["still optimizing", "%, begun 20", " ends"],
     );
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
     assert!(!look(&driver, &id).await.tags.contains_key("tier"));
@@ -389,11 +384,7 @@ async fn modify_during_optimization_is_refused_with_progress() {
             break refused;
         }
     };
-    assert_eq!(used_up.code(), Code::Internal, "{used_up}");
-    assert!(
-        used_up.message().contains("takes the next one at 20"),
-        "{used_up}"
-    );
+    assert_status(&used_up, Code::Internal, &["takes the next one at 20"]);
 }
 
 /// An expansion without a capacity range is INVALID_ARGUMENT. A range without a size keeps the
@@ -417,7 +408,7 @@ async fn expand_and_modify_map_refusals_to_same_codes() {
         ("InvalidVolume.NotFound", Code::NotFound),
     ] {
         driver.world.no_faults();
-        driver.world.fault(json!({ "match": { "action": "ModifyVolume" }, "fault": { "kind": "error", "code": code, "status": 400 } }));
+        driver.world.refuse("ModifyVolume", code, 400);
         let grown = driver.expand(&id, 20).await.unwrap_err();
         let modified = driver.modify(&id, &[("iops", "4000")]).await.unwrap_err();
         assert_eq!(
@@ -431,11 +422,7 @@ async fn expand_and_modify_map_refusals_to_same_codes() {
         volume_id: id.clone(),
         ..Default::default()
     };
-    let nothing = driver
-        .client
-        .clone()
-        .controller_expand_volume(within(request, 10))
-        .await;
+    let nothing = driver.ask(request).await;
     assert_eq!(nothing.unwrap_err().code(), Code::InvalidArgument);
     // A missing size does not mean a size of zero.
     let request = csi::ControllerExpandVolumeRequest {
@@ -444,12 +431,8 @@ async fn expand_and_modify_map_refusals_to_same_codes() {
         volume_capability: Some(block(Mode::SingleNodeWriter)),
         ..Default::default()
     };
-    let present = driver
-        .client
-        .clone()
-        .controller_expand_volume(within(request, 10))
-        .await;
-    let present = present.unwrap().into_inner();
+    let present = driver.ask(request).await;
+    let present = present.unwrap();
     assert_eq!(
         (present.capacity_bytes, present.node_expansion_required),
         (10 << 30, false)

@@ -4,7 +4,7 @@ use ebs_csi_proto::csi;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::driver::{Driver, from_volume, in_zone, map, volume};
+use crate::driver::{Driver, assert_status, from_volume, in_zone, map, volume};
 
 const OUTPOST: &str = "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1";
 
@@ -112,10 +112,10 @@ async fn outpost_segments_or_arn_are_answered_by_segments() {
         ..volume("pvc-9", 1)
     };
     let refused = driver.create(request).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
-    assert!(
-        refused.message().contains("name the zone beside it"),
-        "{refused}"
+    assert_status(
+        &refused,
+        Code::InvalidArgument,
+        &["name the zone beside it"],
     );
     assert_eq!(driver.live("volumes"), 2);
     // Every request gave the account and the Region, so STS was not called.
@@ -137,10 +137,9 @@ async fn outpost_id_alone_takes_account_from_sts() {
         )]),
         ..volume("pvc-1", 1)
     };
-    driver.world.fault(json!({
-        "match": { "action": "GetCallerIdentity" },
-        "fault": { "kind": "error", "code": "ServiceUnavailable", "status": 503 },
-    }));
+    driver
+        .world
+        .refuse("GetCallerIdentity", "ServiceUnavailable", 503);
     let unknown = driver.create(request()).await.unwrap_err();
     assert_eq!(unknown.code(), Code::Unavailable, "{unknown}");
     for word in ["sts:GetCallerIdentity", "ServiceUnavailable", "whole ARN"] {
@@ -174,8 +173,7 @@ async fn insufficient_zone_capacity_returns_resource_exhausted_without_retry() {
             "fault": { "kind": "error", "code": code, "status": status, "message": "There is not enough capacity." },
         }));
         let full = driver.create(volume("pvc-1", 1)).await.unwrap_err();
-        assert_eq!(full.code(), Code::ResourceExhausted, "{full}");
-        assert!(full.message().contains(code), "{full}");
+        assert_status(&full, Code::ResourceExhausted, &[code]);
         // The driver does not retry: the scheduler's next zone is the better choice.
         assert_eq!(driver.world.calls("CreateVolume"), 1, "{code} {status}");
         let elsewhere = csi::CreateVolumeRequest {

@@ -6,8 +6,8 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::driver::{
-    Driver, NODE_1, NODE_B, block, from_snapshot, from_volume, in_zone, map, publish, volume,
-    within,
+    Driver, NODE_1, NODE_B, assert_status, block, from_snapshot, from_volume, in_zone, map,
+    publish, volume, within,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -135,8 +135,7 @@ async fn expand_beyond_ebs_or_type_maximum_is_refused() {
         (16_385, 1, "maximum is 16384GiB; change the size"),
     ] {
         let refused = driver.expand(&id, gib).await.unwrap_err();
-        assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
-        assert!(refused.message().contains(word), "{refused}");
+        assert_status(&refused, Code::OutOfRange, &[word]);
         assert_eq!(driver.world.calls("ModifyVolume"), calls);
     }
     assert_eq!(driver.expand(&id, 2).await.unwrap().capacity_bytes, 2 << 30);

@@ -8,9 +8,9 @@ use ebs_csi_controller::ec2::Locked;
 use ebs_csi_proto::csi;
 use ebs_csi_wire::SnapshotId;
 use serde_json::json;
-use tonic::{Code, Status};
+use tonic::Code;
 
-use crate::driver::{Driver, settings, volume, within};
+use crate::driver::{Driver, assert_status, settings, volume};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_create_snapshot_replies_make_1_snapshot() {
@@ -21,9 +21,7 @@ async fn lost_create_snapshot_replies_make_1_snapshot() {
     ] {
         let driver = Driver::new().await;
         let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-        driver.world.fault(
-            json!({ "match": { "action": "CreateSnapshot" }, "count": 1, "fault": fault.clone() }),
-        );
+        driver.world.once("CreateSnapshot", &fault);
         let taken = driver.snapshot("s", &id).await.unwrap();
         assert_eq!(
             driver.snapshot("s", &id).await.unwrap().snapshot_id,
@@ -62,38 +60,26 @@ const OWED: &[(&str, &str)] = &[
     ("lockDuration", "1"),
 ];
 
-fn error(action: &str, code: &str, status: u16) -> serde_json::Value {
-    json!({ "match": { "action": action }, "fault": { "kind": "error", "code": code, "status": status } })
-}
-
 /// An unknown zone for fast snapshot restore leaves no snapshot either; a failing zone lookup
 /// refuses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_snapshot_lock_leaves_no_snapshot() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    driver
-        .world
-        .fault(error("LockSnapshot", "UnauthorizedOperation", 403));
+    driver.world.deny("LockSnapshot");
     let refused = driver.snapshot_of_class("s", &id, OWED).await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
-    assert!(refused.message().contains("ec2:LockSnapshot"), "{refused}");
+    assert_status(&refused, Code::PermissionDenied, &["ec2:LockSnapshot"]);
     assert_eq!(driver.live("snapshots"), 0);
     let nowhere = [("fastSnapshotRestoreAvailabilityZones", "mars-1a")];
     let refused = driver
         .snapshot_of_class("s", &id, &nowhere)
         .await
         .unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
-    assert!(refused.message().contains("mars-1a"), "{refused}");
+    assert_status(&refused, Code::InvalidArgument, &["mars-1a"]);
     assert_eq!(driver.live("snapshots"), 0);
     // A failing zone lookup is no reason to refuse.
     driver.world.no_faults();
-    driver.world.fault(error(
-        "DescribeAvailabilityZones",
-        "UnauthorizedOperation",
-        403,
-    ));
+    driver.world.deny("DescribeAvailabilityZones");
     driver.snapshot_of_class("s", &id, OWED).await.unwrap();
     assert_eq!(driver.live("snapshots"), 1);
 }
@@ -104,7 +90,10 @@ async fn refused_snapshot_lock_leaves_no_snapshot() {
 async fn any_process_completes_snapshot_lock_and_fast_restore() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    driver.world.fault(json!({ "match": { "action": "LockSnapshot" }, "count": 1, "fault": { "kind": "lose_reply", "how": "close", "effect": false } }));
+    driver.world.once(
+        "LockSnapshot",
+        &json!({ "kind": "lose_reply", "how": "close", "effect": false }),
+    );
     let unknown = driver.snapshot_of_class("s", &id, OWED).await.unwrap_err();
     assert_eq!(unknown.code(), Code::Unavailable, "{unknown}");
     assert_eq!(driver.live("snapshots"), 1, "it stays for the next attempt");
@@ -139,9 +128,7 @@ async fn any_process_completes_snapshot_lock_and_fast_restore() {
 
     // An IAM policy written for the Go driver does not allow the reads, so both are set again.
     for action in ["DescribeLockedSnapshots", "DescribeFastSnapshotRestores"] {
-        driver
-            .world
-            .fault(error(action, "UnauthorizedOperation", 403));
+        driver.world.deny(action);
     }
     let fourth = driver.another().await;
     fourth.snapshot("s", &id).await.unwrap();
@@ -212,7 +199,10 @@ async fn lagging_lookup_after_crash_makes_no_second_snapshot() {
 async fn failed_snapshot_is_reported_until_deleted() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    driver.world.fault(json!({ "match": { "action": "CreateSnapshot" }, "count": 1, "fault": { "kind": "fail_snapshot", "after_ms": 0 } }));
+    driver.world.once(
+        "CreateSnapshot",
+        &json!({ "kind": "fail_snapshot", "after_ms": 0 }),
+    );
     let first = driver.snapshot("s", &id).await.unwrap().snapshot_id;
     let failed = loop {
         match driver.snapshot("s", &id).await {
@@ -220,21 +210,13 @@ async fn failed_snapshot_is_reported_until_deleted() {
             Err(failed) => break failed,
         }
     };
-    assert_eq!(failed.code(), Code::Internal, "{failed}");
-    assert!(
-        failed.message().contains(&first) && failed.message().contains("delete it"),
-        "{failed}"
-    );
+    assert_status(&failed, Code::Internal, &[&first, "delete it"]);
     assert_eq!(driver.world.calls("CreateSnapshot"), 1);
     let request = csi::GetSnapshotRequest {
         snapshot_id: first.clone(),
         ..Default::default()
     };
-    let got = driver
-        .client
-        .clone()
-        .get_snapshot(within(request, 10))
-        .await;
+    let got = driver.ask(request).await;
     assert_eq!(got.unwrap_err().code(), Code::Internal);
     driver.delete_snapshot(&first).await.unwrap();
     let second = driver.snapshot("s", &id).await.unwrap().snapshot_id;
@@ -265,7 +247,7 @@ async fn ec2_snapshot_errors_map_to_csi_codes() {
         ("NeverHeardOf", 400, Code::Internal),
     ] {
         driver.world.no_faults();
-        driver.world.fault(error("CreateSnapshot", code, status));
+        driver.world.refuse("CreateSnapshot", code, status);
         let refused = driver.snapshot("s", &id).await.unwrap_err();
         assert_eq!(refused.code(), want, "{refused}");
         assert!(
@@ -283,7 +265,7 @@ async fn ec2_snapshot_errors_map_to_csi_codes() {
         ("InvalidSnapshot.NotFound", Ok(())),
     ] {
         driver.world.no_faults();
-        driver.world.fault(error("DeleteSnapshot", code, 400));
+        driver.world.refuse("DeleteSnapshot", code, 400);
         let deleted = driver.delete_snapshot(&snapshot).await;
         assert_eq!(deleted.map_err(|status| status.code()), want, "{code}");
     }
@@ -357,17 +339,6 @@ async fn list_snapshots_pages_return_each_snapshot_once() {
         );
     }
     let replica = driver.another().await;
-    let list_from = async |from: &Driver,
-                           request: csi::ListSnapshotsRequest|
-           -> Result<csi::ListSnapshotsResponse, Status> {
-        Ok(from
-            .client
-            .clone()
-            .list_snapshots(within(request, 10))
-            .await?
-            .into_inner())
-    };
-    let list = async |request| list_from(&driver, request).await;
     for max_entries in [0, 1, 2, 5, 7, 100] {
         let mut seen = Vec::new();
         let mut starting_token = String::new();
@@ -379,7 +350,7 @@ async fn list_snapshots_pages_return_each_snapshot_once() {
                 starting_token,
                 ..Default::default()
             };
-            let page = list_from(from.next().unwrap(), request).await.unwrap();
+            let page = from.next().unwrap().ask(request).await.unwrap();
             assert!(max_entries == 0 || page.entries.len() <= max_entries as usize);
             seen.extend(
                 page.entries
@@ -398,53 +369,48 @@ async fn list_snapshots_pages_return_each_snapshot_once() {
             "pages of {max_entries}"
         );
     }
-    let of_b = list(csi::ListSnapshotsRequest {
-        source_volume_id: b.clone(),
-        ..Default::default()
-    })
-    .await
-    .unwrap();
-    assert_eq!(of_b.entries.len(), 4);
-    let one = all.first().unwrap().clone();
-    let by_id = list(csi::ListSnapshotsRequest {
-        snapshot_id: one.clone(),
-        ..Default::default()
-    })
-    .await
-    .unwrap();
-    assert_eq!(by_id.entries.len(), 1);
-    for nothing in ["nonsense", "snap-0fffffffffffffff1"] {
-        let none = list(csi::ListSnapshotsRequest {
-            snapshot_id: nothing.to_owned(),
+    let of_b = driver
+        .ask(csi::ListSnapshotsRequest {
+            source_volume_id: b.clone(),
             ..Default::default()
         })
         .await
         .unwrap();
-        assert!(none.entries.is_empty());
-    }
-    let bad = list(csi::ListSnapshotsRequest {
-        starting_token: "not a token".to_owned(),
-        ..Default::default()
-    })
-    .await;
-    let bad = bad.unwrap_err();
-    assert_eq!(bad.code(), Code::Aborted);
-    assert!(
-        bad.message().contains("starting_token \"not a token\"")
-            && bad.message().contains("list again from the beginning"),
-        "{bad}"
-    );
-    let got = driver
-        .client
-        .clone()
-        .get_snapshot(within(
-            csi::GetSnapshotRequest {
-                snapshot_id: one.clone(),
-                ..Default::default()
-            },
-            10,
-        ))
+    assert_eq!(of_b.entries.len(), 4);
+    let one = all.first().unwrap().clone();
+    let by_id = driver
+        .ask(csi::ListSnapshotsRequest {
+            snapshot_id: one.clone(),
+            ..Default::default()
+        })
         .await
         .unwrap();
-    assert_eq!(got.into_inner().snapshot.unwrap().snapshot_id, one);
+    assert_eq!(by_id.entries.len(), 1);
+    for nothing in ["nonsense", "snap-0fffffffffffffff1"] {
+        let none = driver
+            .ask(csi::ListSnapshotsRequest {
+                snapshot_id: nothing.to_owned(),
+                ..Default::default()
+            })
+            .await
+            .unwrap();
+        assert!(none.entries.is_empty());
+    }
+    let bad = driver
+        .ask(csi::ListSnapshotsRequest {
+            starting_token: "not a token".to_owned(),
+            ..Default::default()
+        })
+        .await;
+    let words = [
+        "starting_token \"not a token\"",
+        "list again from the beginning",
+    ];
+    assert_status(&bad.unwrap_err(), Code::Aborted, &words);
+    let request = csi::GetSnapshotRequest {
+        snapshot_id: one.clone(),
+        ..Default::default()
+    };
+    let got = driver.ask(request).await.unwrap();
+    assert_eq!(got.snapshot.unwrap().snapshot_id, one);
 }

@@ -116,6 +116,22 @@ impl World {
         self.command(|control| control.post("/v1/faults", &rule));
     }
 
+    /// Makes EC2 answer the next request of an action with this fault.
+    pub(crate) fn once(&self, action: &str, fault: &Value) {
+        self.fault(json!({ "match": { "action": action }, "count": 1, "fault": fault }));
+    }
+
+    /// Makes EC2 answer every request of an action with this error.
+    pub(crate) fn refuse(&self, action: &str, code: &str, status: u16) {
+        let fault = json!({ "kind": "error", "code": code, "status": status });
+        self.fault(json!({ "match": { "action": action }, "fault": fault }));
+    }
+
+    /// Makes EC2 answer every request of an action as IAM does without the permission.
+    pub(crate) fn deny(&self, action: &str) {
+        self.refuse(action, "UnauthorizedOperation", 403);
+    }
+
     /// Removes all faults.
     pub(crate) fn no_faults(&self) {
         self.command(|control| control.delete("/v1/faults"));

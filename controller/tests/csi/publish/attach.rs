@@ -8,7 +8,8 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::driver::{
-    Driver, NODE_1, NODE_2, block, from_snapshot, map, overdue, publish, volume, within,
+    Driver, NODE_1, NODE_2, assert_status, block, from_snapshot, map, overdue, publish, unpublish,
+    volume, within,
 };
 
 async fn one_volume(driver: &Driver) -> String {
@@ -26,9 +27,7 @@ async fn lost_attach_or_detach_answer_causes_no_resend() {
         let driver = Driver::new().await;
         let id = one_volume(&driver).await;
         for action in ["AttachVolume", "DetachVolume"] {
-            driver.world.fault(
-                json!({ "match": { "action": action }, "count": 1, "fault": fault.clone() }),
-            );
+            driver.world.once(action, &fault);
         }
         let context = driver.publish(&id, NODE_1).await.unwrap();
         assert_eq!(context["devicePath"], "/dev/xvdaa", "{fault}");
@@ -149,17 +148,12 @@ async fn device_in_use_stays_attached_until_released() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();
-    driver.world.fault(json!({ "match": { "action": "DetachVolume" }, "count": 1, "fault": { "kind": "stuck_detach", "busy": true, "for_ms": 2500 } }));
-    let mut request = tonic::Request::new(csi::ControllerUnpublishVolumeRequest {
-        volume_id: id.clone(),
-        node_id: NODE_1.to_owned(),
-        ..Default::default()
-    });
-    request.set_timeout(Duration::from_millis(800));
+    driver.world.once(
+        "DetachVolume",
+        &json!({ "kind": "stuck_detach", "busy": true, "for_ms": 2500 }),
+    );
     let early = driver
-        .client
-        .clone()
-        .controller_unpublish_volume(request)
+        .ask_within(Duration::from_millis(800), unpublish(&id, NODE_1))
         .await
         .unwrap_err();
     assert!(overdue(&early), "{early}");
@@ -193,12 +187,8 @@ async fn repeated_publish_during_attach_skew_attaches_once() {
     let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 800 } } })).await;
     let id = one_volume(&driver).await;
     driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "fault": { "kind": "skew_attach", "ms": 700 } }));
-    let mut request = tonic::Request::new(publish(&id, NODE_1));
-    request.set_timeout(Duration::from_millis(200));
     driver
-        .client
-        .clone()
-        .controller_publish_volume(request)
+        .ask_within(Duration::from_millis(200), publish(&id, NODE_1))
         .await
         .unwrap_err();
     driver.publish(&id, NODE_1).await.unwrap();
@@ -217,12 +207,7 @@ async fn a_shared_volume_is_attached_to_several_nodes() {
     for node in [NODE_1, NODE_2] {
         let mut request = publish(&id, node);
         request.volume_capability = Some(block(Mode::MultiNodeMultiWriter));
-        driver
-            .client
-            .clone()
-            .controller_publish_volume(within(request, 30))
-            .await
-            .unwrap();
+        driver.ask(request).await.unwrap();
     }
     assert_eq!(driver.live("attachments"), 2);
     driver.unpublish(&id, NODE_1).await.unwrap();
@@ -268,29 +253,19 @@ async fn unknown_attachment_state_is_never_read_as_detached() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();
-    driver
-        .world
-        .fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": {
-        "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }));
+    driver.world.deny("DescribeVolumes");
     let unknown = driver.unpublish(&id, NODE_1).await.unwrap_err();
     assert_eq!(unknown.code(), Code::PermissionDenied, "{unknown}");
     // Without the facts, no DetachVolume is sent.
     assert_eq!(driver.world.calls("DetachVolume"), 0);
     driver.world.no_faults();
-    driver.world.fault(
-        json!({ "match": { "action": "DetachVolume" }, "count": 1, "fault": {
-        "kind": "error", "code": "InvalidAttachment.NotFound", "status": 400 } }),
+    driver.world.once(
+        "DetachVolume",
+        &json!({
+        "kind": "error", "code": "InvalidAttachment.NotFound", "status": 400 }),
     );
-    let mut request = tonic::Request::new(csi::ControllerUnpublishVolumeRequest {
-        volume_id: id.clone(),
-        node_id: NODE_1.to_owned(),
-        ..Default::default()
-    });
-    request.set_timeout(Duration::from_millis(1000));
     let contradicted = driver
-        .client
-        .clone()
-        .controller_unpublish_volume(request)
+        .ask_within(Duration::from_millis(1000), unpublish(&id, NODE_1))
         .await
         .unwrap_err();
     assert!(overdue(&contradicted), "{contradicted}");
@@ -434,8 +409,7 @@ async fn loser_of_publish_race_is_told_holding_node() {
         (Err(refused), Ok(_)) => (refused, NODE_2),
         both => panic!("{both:?}"),
     };
-    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-    assert!(refused.message().contains(holder), "{refused}");
+    assert_status(&refused, Code::FailedPrecondition, &[holder]);
     assert_eq!(driver.live("attachments"), 1);
     driver.check_invariants();
 }
@@ -445,8 +419,8 @@ async fn volume_in_use_error_on_free_volume_retries() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     // EC2 shows no attachment: the volume was detached in the meantime.
-    driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "count": 1, "fault": {
-        "kind": "error", "code": "VolumeInUse", "status": 400, "message": "vol-x is already attached to an instance" } }));
+    driver.world.once("AttachVolume", &json!({
+        "kind": "error", "code": "VolumeInUse", "status": 400, "message": "vol-x is already attached to an instance" }));
     driver.publish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.world.calls("AttachVolume"), 2);
 }
@@ -457,10 +431,7 @@ async fn unpublish_never_calls_describe_instances() {
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();
     let before = driver.world.calls("DescribeInstances");
-    driver.world.fault(
-        json!({ "match": { "action": "DescribeInstances" }, "fault": {
-        "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }),
-    );
+    driver.world.deny("DescribeInstances");
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.world.calls("DescribeInstances"), before);
     assert_eq!(driver.live("attachments"), 0);

@@ -85,10 +85,7 @@ async fn parallel_attaches_spread_over_both_ebs_cards() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attach_works_when_describe_instance_types_is_denied() {
     let driver = driver().await;
-    driver.world.fault(
-        json!({ "match": { "action": "DescribeInstanceTypes" }, "fault": {
-        "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }),
-    );
+    driver.world.deny("DescribeInstanceTypes");
     let id = published(&driver, "pvc-1", NODE).await;
     assert_eq!(card(&driver, &id, NODE).await, Some(1));
     published(&driver, "pvc-2", "i-0aaaaaaaaaaaaaaa1").await;

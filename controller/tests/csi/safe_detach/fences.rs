@@ -9,7 +9,7 @@ use ebs_csi_proto::safe_detach::{
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
-use crate::driver::{Driver, NODE_1, NODE_2, settings, within};
+use crate::driver::{Driver, NODE_1, NODE_2, assert_status, settings, within};
 use crate::safe_detach::{attached, refused, two_nodes};
 
 fn fencing(leave: FenceLeave) -> Settings {
@@ -56,12 +56,10 @@ async fn fence_needs_permission_and_respects_limit() {
     for leave in [FenceLeave::Off, FenceLeave::Stop] {
         let driver = Driver::with(fencing(leave), two_nodes()).await;
         let refused = fence(&driver, NODE_1, Terminate, false).await.unwrap_err();
-        assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-        assert!(
-            refused
-                .message()
-                .contains(&format!("--safe-detach-fence={leave}")),
-            "{refused}"
+        assert_status(
+            &refused,
+            Code::FailedPrecondition,
+            &[&format!("--safe-detach-fence={leave}")],
         );
         assert_eq!(driver.world.calls("TerminateInstances"), 0);
     }
@@ -77,10 +75,10 @@ async fn fence_needs_permission_and_respects_limit() {
     let calls = driver.world.calls("StopInstances");
     assert_eq!(calls, 3, "two dry runs and one stop");
     let braked = fence(&driver, NODE_2, Stop, false).await.unwrap_err();
-    assert_eq!(braked.code(), Code::ResourceExhausted, "{braked}");
-    assert!(
-        braked.message().contains("--safe-detach-fence-limit"),
-        "{braked}"
+    assert_status(
+        &braked,
+        Code::ResourceExhausted,
+        &["--safe-detach-fence-limit"],
     );
     driver.unpublish(&id, NODE_1).await.unwrap();
     // The instance is already stopped: nothing is sent.
@@ -273,10 +271,10 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
     driver.world.fault(json!({"id": "denied", "match": {"action": "DescribeInstanceStatus"}, "fault": {
         "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "You are not authorized to perform ec2:DescribeInstanceStatus." }}));
     let refused = impaired_only(false).await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
-    assert!(
-        refused.message().contains("ec2:DescribeInstanceStatus"),
-        "{refused}"
+    assert_status(
+        &refused,
+        Code::PermissionDenied,
+        &["ec2:DescribeInstanceStatus"],
     );
     // Not even a dry run was sent, and the refusals did not count against the limit.
     assert_eq!(driver.world.calls("StopInstances"), 0);

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ebs_csi_controller::safe_detach::Mode;
-use ebs_csi_proto::csi;
 use ebs_csi_proto::safe_detach::{
     BreakGlassRequest, FenceRequest, Node, Outcome, QueryInstancesRequest, QueryRequest, Report,
     Subject, Verdict, query_response,
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-use crate::driver::{Driver, NODE_1, NODE_2, served, within};
+use crate::driver::{Driver, NODE_1, NODE_2, served, unpublish, within};
 use crate::safe_detach::{attached, power, refused, two_nodes};
 
 async fn enforce() -> Driver {
@@ -353,13 +352,12 @@ async fn break_glass_frees_only_named_attachment() {
 async fn break_glass_forces_stuck_detach_once() {
     let driver = enforce().await;
     let id = attached(&driver).await;
-    driver.world.fault(json!({ "match": { "action": "DetachVolume" }, "count": 1, "fault": { "kind": "stuck_detach", "busy": true } }));
+    driver.world.once(
+        "DetachVolume",
+        &json!({ "kind": "stuck_detach", "busy": true }),
+    );
     let _observer = observe(&driver, vec![ready()]).await;
-    let request = csi::ControllerUnpublishVolumeRequest {
-        volume_id: id.clone(),
-        node_id: NODE_1.to_owned(),
-        ..Default::default()
-    };
+    let request = unpublish(&id, NODE_1);
     let stuck = driver
         .client
         .clone()

@@ -1,0 +1,170 @@
+//! Requests in the form in which sidecars send them, and the calls that carry them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ebs_csi_proto::csi;
+use ebs_csi_proto::csi::controller_client::ControllerClient;
+use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use ebs_csi_proto::csi::volume_content_source::{SnapshotSource, Type as SourceType, VolumeSource};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+/// A request of a sidecar, and the call that carries the request.
+pub(crate) trait Ask: Sized {
+    type Answer;
+
+    fn send(
+        client: ControllerClient<Channel>,
+        request: Request<Self>,
+    ) -> impl Future<Output = Result<Self::Answer, Status>> + Send;
+}
+
+macro_rules! calls {
+    ($($call:ident: $request:ident -> $answer:ident;)*) => {$(
+        impl Ask for csi::$request {
+            type Answer = csi::$answer;
+
+            async fn send(
+                mut client: ControllerClient<Channel>,
+                request: Request<Self>,
+            ) -> Result<Self::Answer, Status> {
+                Ok(client.$call(request).await?.into_inner())
+            }
+        }
+    )*};
+}
+
+calls! {
+    create_volume: CreateVolumeRequest -> CreateVolumeResponse;
+    delete_volume: DeleteVolumeRequest -> DeleteVolumeResponse;
+    controller_publish_volume: ControllerPublishVolumeRequest -> ControllerPublishVolumeResponse;
+    controller_unpublish_volume: ControllerUnpublishVolumeRequest -> ControllerUnpublishVolumeResponse;
+    controller_expand_volume: ControllerExpandVolumeRequest -> ControllerExpandVolumeResponse;
+    controller_modify_volume: ControllerModifyVolumeRequest -> ControllerModifyVolumeResponse;
+    validate_volume_capabilities: ValidateVolumeCapabilitiesRequest -> ValidateVolumeCapabilitiesResponse;
+    list_volumes: ListVolumesRequest -> ListVolumesResponse;
+    controller_get_capabilities: ControllerGetCapabilitiesRequest -> ControllerGetCapabilitiesResponse;
+    controller_get_volume_health: ControllerGetVolumeHealthRequest -> ControllerGetVolumeHealthResponse;
+    controller_list_volume_health: ControllerListVolumeHealthRequest -> ControllerListVolumeHealthResponse;
+    create_snapshot: CreateSnapshotRequest -> CreateSnapshotResponse;
+    delete_snapshot: DeleteSnapshotRequest -> DeleteSnapshotResponse;
+    get_snapshot: GetSnapshotRequest -> GetSnapshotResponse;
+    list_snapshots: ListSnapshotsRequest -> ListSnapshotsResponse;
+}
+
+/// Returns a request with a deadline, as sidecars send it.
+pub(crate) fn within<T>(message: T, seconds: u64) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(Duration::from_secs(seconds));
+    request
+}
+
+pub(crate) fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
+    entries
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+pub(crate) fn mount() -> csi::VolumeCapability {
+    capability(
+        AccessType::Mount(MountVolume {
+            fs_type: "ext4".to_owned(),
+            ..Default::default()
+        }),
+        Mode::SingleNodeWriter,
+    )
+}
+
+pub(crate) fn block(mode: Mode) -> csi::VolumeCapability {
+    capability(AccessType::Block(BlockVolume {}), mode)
+}
+
+fn capability(access: AccessType, mode: Mode) -> csi::VolumeCapability {
+    csi::VolumeCapability {
+        access_type: Some(access),
+        access_mode: Some(AccessMode { mode: mode as i32 }),
+    }
+}
+
+/// Returns a create request for a volume in zone a.
+pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
+    csi::CreateVolumeRequest {
+        name: name.to_owned(),
+        capacity_range: Some(csi::CapacityRange {
+            required_bytes: gib << 30,
+            limit_bytes: 0,
+        }),
+        volume_capabilities: vec![mount()],
+        accessibility_requirements: Some(in_zone("us-east-1a")),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn in_zone(zone: &str) -> csi::TopologyRequirement {
+    let term = csi::Topology {
+        segments: map(&[("topology.kubernetes.io/zone", zone)]),
+    };
+    csi::TopologyRequirement {
+        requisite: vec![term.clone()],
+        preferred: vec![term],
+    }
+}
+
+pub(crate) fn publish(id: &str, node: &str) -> csi::ControllerPublishVolumeRequest {
+    csi::ControllerPublishVolumeRequest {
+        volume_id: id.to_owned(),
+        node_id: node.to_owned(),
+        volume_capability: Some(mount()),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn unpublish(id: &str, node: &str) -> csi::ControllerUnpublishVolumeRequest {
+    csi::ControllerUnpublishVolumeRequest {
+        volume_id: id.to_owned(),
+        node_id: node.to_owned(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn snapshot(name: &str, volume: &str) -> csi::CreateSnapshotRequest {
+    csi::CreateSnapshotRequest {
+        name: name.to_owned(),
+        source_volume_id: volume.to_owned(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn from_snapshot(id: &str) -> csi::VolumeContentSource {
+    csi::VolumeContentSource {
+        r#type: Some(SourceType::Snapshot(SnapshotSource {
+            snapshot_id: id.to_owned(),
+        })),
+    }
+}
+
+pub(crate) fn from_volume(id: &str) -> csi::VolumeContentSource {
+    csi::VolumeContentSource {
+        r#type: Some(SourceType::Volume(VolumeSource {
+            volume_id: id.to_owned(),
+        })),
+    }
+}
+
+/// Returns whether the call ran out of time. The status comes from the service, or from the
+/// client's own clock when the machine is busy.
+pub(crate) fn overdue(status: &Status) -> bool {
+    matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
+}
+
+/// Checks the code of a status, and that its message contains these words.
+#[track_caller]
+pub(crate) fn assert_status(status: &Status, code: Code, words: &[&str]) {
+    assert_eq!(status.code(), code, "{status}");
+    for word in words {
+        assert!(status.message().contains(word), "{word}: {status}");
+    }
+}
