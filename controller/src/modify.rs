@@ -20,9 +20,9 @@ use tokio::sync::Notify;
 use tracing::Instrument;
 
 use crate::ec2::{Ec2, Volume};
-use crate::operation::callers::{Caller, Callers};
 use crate::operation::operation_count::OperationCount;
 use crate::operation::ordered_watch::{Outcome, outcome};
+use crate::operation::{Caller, Callers};
 use crate::request::parameters::VolumeAttributes;
 use crate::request::tags::TagSettings;
 use crate::volume::iops::IopsCeilings;

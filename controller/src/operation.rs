@@ -5,7 +5,6 @@
 //! the same intent joins the operation and gets its result. A call with another intent is refused,
 //! or its operation replaces the running one, as the table's [`Conflict`] says.
 
-pub(crate) mod callers;
 pub(crate) mod expiring_cache;
 pub(crate) mod operation_count;
 pub mod ordered_watch;
@@ -15,13 +14,13 @@ use std::collections::hash_map::Entry;
 use std::fmt::{Debug, Display};
 use std::future::Future;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ebs_csi_proto::{Condition, Failure};
 use tracing::Instrument;
 
-use callers::{Caller, Callers, Wanted};
 use operation_count::{Counted, OperationCount};
 use ordered_watch::{OrderedWatch, Outcome, outcome};
 
@@ -65,6 +64,55 @@ struct Running<I, T> {
     intent: I,
     result: Outcome<Result<T, Failure>>,
     mandate: Mandate,
+}
+
+/// A check whether somebody still waits for the change that a call makes; made right before the
+/// call is sent.
+pub(crate) type Wanted = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The callers that wait for the result of one operation.
+///
+/// The caller's next request may go to another process and ask for the opposite. An operation that
+/// nobody waits for therefore only observes and begins nothing new.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Callers(Arc<AtomicUsize>);
+
+/// One caller that waits. It is dropped when the call ends, also when the client goes away.
+#[derive(Debug)]
+pub(crate) struct Caller(Arc<AtomicUsize>);
+
+impl Callers {
+    /// Counts one more caller.
+    pub(crate) fn join(&self) -> Caller {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Caller(Arc::clone(&self.0))
+    }
+
+    /// Succeeds while somebody waits.
+    ///
+    /// # Errors
+    /// [`Condition::OperationPending`] when nobody waits: the result of an operation whose next
+    /// step would begin something for nobody.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.any() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Condition::OperationPending,
+            "nobody waits for it any more; ask again if it is still wanted",
+        ))
+    }
+
+    /// Returns whether somebody waits.
+    pub(crate) fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What an operation's callers still want of the operation.

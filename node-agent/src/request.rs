@@ -15,9 +15,8 @@ use ebs_csi_wire::{FsType, KubeletPath, VolumeId};
 
 mod disk;
 mod format;
-mod handle;
 
-pub(crate) use handle::Handle;
+pub(crate) use disk::Handle;
 
 /// Limit for the mount flags of one request, in all its strings: as many as one mount takes.
 const FLAGS_LIMIT: usize = 32;
@@ -192,7 +191,7 @@ pub(crate) fn health(
     given("volume_id", &request.volume_id)?;
     let handle = Handle::read(&request.volume_id);
     if handle == Handle::Unknown {
-        return Err(handle::unknown(&request.volume_id));
+        return Err(disk::unknown(&request.volume_id));
     }
     [
         ("volume_publish_path", &request.volume_publish_path),
@@ -244,7 +243,7 @@ fn look_up(id: &str, text: &str) -> Result<VolumeAtPath, Failure> {
     given("volume_path", text)?;
     let handle = Handle::read(id);
     if handle == Handle::Unknown {
-        return Err(handle::unknown(id));
+        return Err(disk::unknown(id));
     }
     match KubeletPath::parse(text) {
         Ok(path) => Ok(VolumeAtPath { handle, path }),

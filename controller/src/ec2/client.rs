@@ -28,14 +28,12 @@ use super::model::timestamp::Timestamp;
 use super::pacing::lane::QueuePlace;
 use super::sdk::ca_bundle;
 use super::sdk::call::Core;
-use super::sdk::complete_response::IntactAnswers;
 use super::sdk::connector::ByScheme;
 use super::sdk::credentials::RenewingCredentials;
-use super::sdk::http_exchange::RecordHttpExchange;
+use super::sdk::interceptors::{ExecutionEnvironment, IntactAnswers, RecordHttpExchange};
 use super::sdk::settings::{Settings, Surroundings};
-use super::sdk::user_agent::ExecutionEnvironment;
 use crate::ec2::known_bug::KnownBug;
-use crate::operation::callers::Wanted;
+use crate::operation::Wanted;
 
 /// Why the client cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,6 @@ mod modifications;
 pub(super) mod page;
 mod poller;
 pub(super) mod poller_set;
-mod resource_zones;
 mod snapshots;
 mod statuses;
 

@@ -3,10 +3,8 @@
 
 pub(super) mod ca_bundle;
 pub(super) mod call;
-pub(super) mod complete_response;
 pub(super) mod connector;
 pub(super) mod credentials;
 pub(super) mod error_conversion;
-pub(super) mod http_exchange;
+pub(super) mod interceptors;
 pub(super) mod settings;
-pub(super) mod user_agent;

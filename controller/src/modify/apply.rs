@@ -16,7 +16,7 @@ use crate::ec2::{
     Ec2, Ec2Error, IopsQuestion, LookResult, Modification, ModificationState, ModifyVolume, Volume,
     VolumeState, WatchedChange,
 };
-use crate::operation::callers::Callers;
+use crate::operation::Callers;
 use crate::volume::iops::IopsLimits;
 
 /// How long one change continues. A repeated call continues where this one ended.

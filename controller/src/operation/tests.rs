@@ -202,3 +202,14 @@ async fn operation_is_unwanted_while_no_caller_waits() {
     assert_eq!(joined, Ok(1));
     told.await.unwrap();
 }
+
+#[test]
+fn callers_count_from_join_until_drop() {
+    let callers = Callers::default();
+    assert!(callers.check().is_err());
+    let (first, second) = (callers.join(), callers.clone().join());
+    drop(first);
+    assert!(callers.check().is_ok());
+    drop(second);
+    assert!(callers.check().is_err());
+}

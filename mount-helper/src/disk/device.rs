@@ -8,7 +8,6 @@ pub mod opener_requests;
 pub use disk_roots::{DiskRoots, XenDisk};
 pub use holders::Part;
 
-use crate::disk::attachments::Attachment;
 use crate::disk::device_number::of_node;
 use crate::path_resolution::{self, HeldPath};
 use crate::sys;
@@ -65,6 +64,10 @@ enum Proof {
     /// taken for the volume.
     Name,
 }
+
+/// The sequence number of a disk (`diskseq`), which the kernel gives to each attachment once, and
+/// the device number of the disk or of a partition of the disk.
+pub(crate) type Attachment = (u64, DeviceNumber);
 
 /// A disk that belonged to the volume when it was found. The descriptor pins the disk: the kernel
 /// cannot give its device number to another disk while this value lives.

@@ -5,8 +5,7 @@
 //! The record is a file beside the socket, as that of [`crate::disk::xen_disk_record`] is, with a
 //! line for each switch in either direction. A line is written before a disk becomes read-only and
 //! after it is writable again.
-use crate::disk::attachments::Attachment;
-use crate::disk::device::Device;
+use crate::disk::device::{Attachment, Device};
 use crate::disk::xen_disk_record::{append, read, replace};
 use crate::journal;
 use ebs_csi_policy::facts::DeviceNumber;

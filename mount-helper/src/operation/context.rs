@@ -1,9 +1,8 @@
 //! Everything that an operation may use, opened before the process confined itself.
+use crate::disk::attachments::{ExaminedDisks, MountedDisks};
 use crate::disk::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
 use crate::disk::device_number;
-use crate::disk::examined_disks::ExaminedDisks;
 use crate::disk::format_comparison::Comparisons;
-use crate::disk::mounted_disks::MountedDisks;
 use crate::disk::read_only_record::ReadOnlyRecord;
 use crate::disk::xen_disk_record::XenDiskRecord;
 use crate::mount::directory_requests::Directories;

@@ -4,10 +4,9 @@ mod opened;
 mod opener;
 
 use crate::channel;
+use crate::disk::attachments::{ExaminedDisks, MountedDisks};
 use crate::disk::device::opener_requests::lanes;
-use crate::disk::examined_disks::ExaminedDisks;
 use crate::disk::format_comparison::Comparisons;
-use crate::disk::mounted_disks::MountedDisks;
 use crate::journal::{self, Format};
 use crate::mount::directory_requests::Directories;
 use crate::mount::mount_table::MountTable;

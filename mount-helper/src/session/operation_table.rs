@@ -4,7 +4,6 @@
 //! Outcomes are delivered later: they are stored here for the thread that serves the sockets. The
 //! number of waiting requests is bounded, for each connection and in total; beyond the bound the
 //! answer is Busy.
-mod lane;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -13,8 +12,7 @@ use crate::operation::{self, Class};
 use crate::session::wake_event::WakeEvent;
 use crate::tool::tool_places::ToolPlaces;
 use ebs_csi_wire::{Operation, Outcome, Refusal};
-use lane::Lane;
-use state::{Behind, State};
+use state::{Behind, Lane, State};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata as _;
 use super::Ec2;
 use crate::ec2::model::caller_identity::CallerIdentity;
 use crate::ec2::sdk::error_conversion::innermost;
-use crate::ec2::sdk::user_agent::ExecutionEnvironment;
+use crate::ec2::sdk::interceptors::ExecutionEnvironment;
 
 impl Ec2 {
     /// Asks STS once; later calls get the same answer. A failure is not remembered: the next caller

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::by_id::ById;
+use super::by_id::{ById, Zones};
 use super::poller::{Poller, ZonePollers};
-use super::resource_zones::Zones;
 use super::{
     InstanceStatuses, Instances, Modifications, Snapshots, SnapshotsByName, Statuses, Volumes,
     VolumesByName,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{Instrument, field};
 
 use super::credentials::RenewingCredentials;
-use super::http_exchange;
+use super::interceptors;
 use super::settings::Settings;
 use crate::ec2::action::Action;
 use crate::ec2::error::code::Ec2ErrorKind;
@@ -196,7 +196,7 @@ impl Core {
             request_id = field::Empty,
             error = field::Empty
         );
-        let (result, seen) = http_exchange::follow(send()).instrument(span.clone()).await;
+        let (result, seen) = interceptors::follow(send()).instrument(span.clone()).await;
         if let Some(id) = &seen.request_id {
             span.record("request_id", id);
             if result.is_err() || !action.is_read() {

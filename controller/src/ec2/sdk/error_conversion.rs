@@ -14,8 +14,7 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use crate::ec2::action::Action;
 use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::error::{Ec2Error, Sent};
-use crate::ec2::sdk::complete_response::Truncated;
-use crate::ec2::sdk::http_exchange;
+use crate::ec2::sdk::interceptors::{self, Truncated};
 
 impl Ec2Error {
     /// Converts an error of the SDK.
@@ -156,7 +155,7 @@ fn skew(date: &str, now: SystemTime) -> Option<String> {
 
 /// Returns EC2's request id. It is a header of every answer, and error bodies repeat it.
 fn request_id(raw: &HttpResponse) -> Option<String> {
-    if let Some(id) = http_exchange::request_id(raw) {
+    if let Some(id) = interceptors::request_id(raw) {
         return Some(id.to_owned());
     }
     let body = std::str::from_utf8(raw.body().bytes()?).ok()?;

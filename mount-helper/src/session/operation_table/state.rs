@@ -1,8 +1,7 @@
 //! The state of the table: what is running, what waits for what, and what is next.
-use super::lane::Lane;
 use super::{Asker, Submitted};
 use crate::operation::{self, Class};
-use ebs_csi_wire::{Operation, Outcome, Refusal};
+use ebs_csi_wire::{Operation, Outcome, Refusal, VolumeId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::thread::Thread;
@@ -13,6 +12,32 @@ pub(super) const MOST: usize = 512;
 /// Largest number of them that one connection may have started, so that other connections find
 /// room.
 pub(super) const MOST_OF_ONE: usize = 128;
+
+/// Operations with the same lane run one after the other: changes of one volume do, while looks do
+/// not wait for changes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Lane {
+    Change(VolumeId),
+    Look(VolumeId),
+    /// Each inventory has a number of its own, so that nobody gets one that began before the
+    /// request.
+    Inspect(u64),
+}
+
+impl Lane {
+    /// Returns the lane of an operation; None for a request that is no work. `number` distinguishes
+    /// inventories.
+    pub(super) fn of(operation: &Operation, number: u64) -> Option<Self> {
+        if matches!(operation, Operation::Inspect(_)) {
+            return Some(Self::Inspect(number));
+        }
+        let volume = operation.volume()?.clone();
+        Some(match operation::properties(operation).class {
+            Class::Look => Self::Look(volume),
+            _ => Self::Change(volume),
+        })
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Run {

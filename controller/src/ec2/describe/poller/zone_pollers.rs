@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Poller, Source, answers};
-use crate::ec2::describe::resource_zones::Zones;
+use crate::ec2::describe::by_id::Zones;
 use crate::ec2::model::look_result::LookResult;
 use crate::ec2::pacing::duration_estimate::DurationEstimate;
 use crate::ec2::pacing::poll_budget::Budget;

@@ -1,13 +1,19 @@
-//! What the HTTP exchange of one call showed, for the log and for errors: the endpoint, and EC2's
-//! id of the request.
+//! What the driver adds to the exchange of each call: its name in the user agent, a record of the
+//! endpoint and of EC2's id of the request, and a check that the answer is whole.
+//!
+//! The SDK's parser takes an XML document that ends early for a shorter one: a list of volumes
+//! loses its end, and the lost volumes look absent. EC2 ends every success with the closing tag of
+//! its root element, so a body without that tag is not an answer.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
 use aws_smithy_runtime_api::client::interceptors::context::{
-    BeforeDeserializationInterceptorContextRef, BeforeTransmitInterceptorContextRef,
+    AfterDeserializationInterceptorContextRef, BeforeDeserializationInterceptorContextRef,
+    BeforeTransmitInterceptorContextMut, BeforeTransmitInterceptorContextRef,
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
@@ -85,6 +91,96 @@ pub(in crate::ec2) fn address(uri: &str) -> Option<String> {
     Some(format!("{scheme}://{host}"))
 }
 
+/// The error that the body ends before its root element does.
+#[derive(Debug)]
+pub(in crate::ec2) struct Truncated;
+
+impl fmt::Display for Truncated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the answer is cut off")
+    }
+}
+
+impl std::error::Error for Truncated {}
+
+/// The interceptor that refuses truncated answers, in every EC2 client of the controller.
+#[derive(Debug)]
+pub(in crate::ec2) struct IntactAnswers;
+
+impl Intercept for IntactAnswers {
+    fn name(&self) -> &'static str {
+        "IntactAnswers"
+    }
+
+    fn read_after_deserialization(
+        &self,
+        context: &AfterDeserializationInterceptorContextRef<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let response = context.response();
+        match response.body().bytes() {
+            Some(body) if response.status().is_success() && !ends_with_its_root(body) => {
+                Err(Truncated.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns whether the document ends with the closing tag of a response element
+/// (`</DescribeVolumesResponse>`).
+fn ends_with_its_root(body: &[u8]) -> bool {
+    let body = body.trim_ascii_end();
+    let Some(start) = body.iter().rposition(|byte| *byte == b'<') else {
+        return false;
+    };
+    let tag = &body[start..];
+    tag.starts_with(b"</") && tag.ends_with(b"Response>")
+}
+
+/// Names the driver in the user agent, where AWS support and CloudTrail searches look for it: adds
+/// `exec-env/NAME`, which the SDK would add for the variable `AWS_EXECUTION_ENV`. The driver
+/// does not change its own environment.
+#[derive(Debug)]
+pub(in crate::ec2) struct ExecutionEnvironment(String);
+
+impl ExecutionEnvironment {
+    /// Replaces each character that a header cannot hold with `-`.
+    pub(in crate::ec2) fn new(name: &str) -> Self {
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        };
+        Self(name.chars().map(plain).collect())
+    }
+}
+
+impl Intercept for ExecutionEnvironment {
+    fn name(&self) -> &'static str {
+        "ExecutionEnvironment"
+    }
+
+    fn modify_before_signing(
+        &self,
+        context: &mut BeforeTransmitInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let headers = context.request_mut().headers_mut();
+        for name in ["user-agent", "x-amz-user-agent"] {
+            if let Some(agent) = headers.get(name) {
+                let agent = format!("{agent} exec-env/{}", self.0);
+                headers.insert(name, agent);
+            }
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,5 +218,20 @@ mod tests {
             (Some("1"), Some("2"))
         );
         note(|_| panic!("nobody follows"));
+    }
+
+    #[test]
+    fn answer_needs_closed_response_root_element() {
+        let whole = "<?xml version=\"1.0\"?>\n<DescribeVolumesResponse xmlns=\"x\"><requestId>r</requestId><volumeSet/></DescribeVolumesResponse>\n";
+        assert!(ends_with_its_root(whole.as_bytes()));
+        let closed = whole.trim_end().len();
+        for end in 0..closed {
+            assert!(
+                !ends_with_its_root(&whole.as_bytes()[..end]),
+                "{}",
+                &whole[..end]
+            );
+        }
+        assert!(!ends_with_its_root(b"<html></html>"));
     }
 }
