@@ -63,7 +63,7 @@ fn deadline_longer_than_compiled_has_no_effect() {
 }
 
 #[test]
-fn no_file_system_or_zero_deadline_is_error() {
+fn no_file_system_or_short_deadline_is_error() {
     let none = Settings {
         file_systems: Some(Vec::new()),
         ..Settings::default()
@@ -72,12 +72,26 @@ fn no_file_system_or_zero_deadline_is_error() {
         Ceiling::narrowed(PRODUCTION, &none),
         Err(CeilingError::NoFileSystem)
     );
-    let no_time = Settings {
-        tool_deadline: Some(Duration::ZERO),
-        ..Settings::default()
-    };
-    assert_eq!(
-        Ceiling::narrowed(PRODUCTION, &no_time),
-        Err(CeilingError::NoTime)
-    );
+    for (deadline, error) in [
+        (Duration::ZERO, Some(CeilingError::NoTime)),
+        (Duration::from_millis(999), Some(CeilingError::NoTime)),
+        (Duration::from_secs(1), None),
+    ] {
+        let short = Settings {
+            tool_deadline: Some(deadline),
+            ..Settings::default()
+        };
+        let found = Ceiling::narrowed(PRODUCTION, &short);
+        assert_eq!(found.err(), error, "{deadline:?}");
+    }
+}
+
+#[test]
+fn error_says_what_setting_must_keep() {
+    for (error, remedy) in [
+        (CeilingError::NoFileSystem, "ext3, ext4, xfs"),
+        (CeilingError::NoTime, "at least one second"),
+    ] {
+        assert!(error.to_string().contains(remedy), "{error}");
+    }
 }

@@ -136,6 +136,8 @@ fn mount_flags_split_into_attributes_and_parameters() {
 fn a_later_flag_overrides_an_earlier_one() {
     assert_eq!(plan("nosuid,suid", FsType::Xfs, false).unwrap().set, 0);
     assert_eq!(plan("suid,nosuid", FsType::Xfs, false).unwrap().set, 0x2);
+    assert_eq!(plan("nosuid,nosuid", FsType::Xfs, false).unwrap().set, 0x2);
+    assert_eq!(plan("suid,suid", FsType::Xfs, false).unwrap().clear, 0x2);
     assert_eq!(
         plan("commit=1,commit=2", FsType::Ext3, false)
             .unwrap()

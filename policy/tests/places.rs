@@ -41,6 +41,19 @@ fn paths(parts: &[Part]) -> (String, String) {
     (good.join("/"), format!("elsewhere/{}", good.join("/")))
 }
 
+#[test]
+fn only_names_of_classes_are_parsed() {
+    for (name, class) in [
+        ("kubernetes", Some(PlaceClass::Kubernetes)),
+        ("any", Some(PlaceClass::Any)),
+        ("Any", None),
+        ("", None),
+    ] {
+        assert_eq!(PlaceClass::parse(name), class, "{name}");
+        assert!(class.is_none_or(|class| class.as_str() == name));
+    }
+}
+
 /// The parent of a matching path does not match, unless the row covers a whole subtree.
 #[test]
 fn each_place_row_allows_only_matching_paths() {

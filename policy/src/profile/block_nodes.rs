@@ -162,6 +162,8 @@ fn is_disk(name: &str, class: DiskClass) -> bool {
 mod tests {
     use super::*;
     use crate::profile;
+    use std::env;
+    use std::process::{self, Command, Stdio};
 
     fn nodes(owners: &[(&str, u32, u32)]) -> BlockNodes {
         let owner = |(name, gid, mode): &(&str, u32, u32)| {
@@ -207,6 +209,38 @@ mod tests {
             assert!(is_disk(name, DiskClass::Guest), "{name}");
         }
         assert!(!is_disk("vd", DiskClass::Guest));
+    }
+
+    /// The modes are those that mknod(1) is given; the numbers are of a major number that no driver
+    /// has (linux/major.h).
+    #[test]
+    fn only_nodes_of_disks_are_read() {
+        let directory = env::temp_dir().join(format!("ebs-csi-nodes-{}", process::id()));
+        fs::create_dir(&directory).expect("create");
+        let make = |name: &str, kind: &str, mode: &str| {
+            Command::new("mknod")
+                .args(["-m", mode, "--"])
+                .arg(directory.join(name))
+                .args([kind, "60", "0"])
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success())
+        };
+        let made = make("sdb", "b", "640") && make("sda", "b", "660");
+        if made {
+            assert!(make("dm-0", "b", "600") && make("sdc", "c", "600"));
+            fs::write(directory.join("sdd"), "").expect("write");
+        }
+        let found = BlockNodes::read(&directory, DiskClass::Ebs);
+        let missing = BlockNodes::read(&directory.join("none"), DiskClass::Ebs);
+        fs::remove_dir_all(&directory).expect("remove");
+        assert!(missing.is_err());
+        if !made {
+            println!("skipped: mknod(1) of a block device is refused");
+            return;
+        }
+        let expected = nodes(&[("sda", 0, 0o660), ("sdb", 0, 0o640)]);
+        assert_eq!(found.expect("read"), expected);
     }
 
     #[test]
