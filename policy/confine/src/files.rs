@@ -100,7 +100,7 @@ fn build(rules: &Landlock, places: &Places) -> Result<RulesetStatus, Problem> {
         ruleset = ruleset.handle_access(AccessFs::from_all(HANDLED))?;
     }
     if rules.tcp == Tcp::Denied {
-        ruleset = ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
+        ruleset = ruleset.handle_access(AccessNet::from_all(HANDLED))?;
     }
     for scope in rules.scopes {
         ruleset = ruleset.scope(match scope {
@@ -160,7 +160,7 @@ pub(crate) fn open_path(path: &Path) -> io::Result<OwnedFd> {
     // and drops it.
     Ok(rustix::fs::open(
         path,
-        OFlags::PATH | OFlags::CLOEXEC,
+        OFlags::PATH.union(OFlags::CLOEXEC),
         Mode::empty(),
     )?)
 }
@@ -181,4 +181,60 @@ fn rights(rule: &FileRule) -> BitFlags<AccessFs> {
             FileRight::IoctlDev => AccessFs::IoctlDev,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_optional_place_may_be_missing() {
+        use FilePlace::{Named, Path};
+        for (place, optional, found) in [
+            (Path("/proc"), false, Some(1)),
+            (Path("/proc/none"), false, None),
+            (Path("/proc/none"), true, Some(0)),
+            // Not a directory: another error than a missing file's.
+            (Path("/proc/version/none"), true, None),
+            (Named("here"), false, Some(2)),
+            (Named("none"), false, None),
+            (Named("none"), true, Some(0)),
+        ] {
+            let places = Places::new()
+                .with("here", "/")
+                .and_then(|places| places.with("here", "/proc"))
+                .expect("open");
+            let rule = FileRule {
+                place,
+                optional,
+                rights: &[],
+                why: "",
+            };
+            let number = opened(&rule, &places).ok().map(|places| places.len());
+            assert_eq!(number, found, "{place:?}, optional: {optional}");
+        }
+    }
+
+    /// With inherited rules nothing binds this process.
+    #[test]
+    fn only_hard_floor_above_kernel_is_fault() {
+        let abi = sys::landlock_abi();
+        for (floor, floor_is_hard, allow_missing, starts) in [
+            (abi, true, false, true),
+            (abi + 1, true, false, false),
+            (abi + 1, true, true, true),
+            (abi + 1, false, false, true),
+        ] {
+            let rules = Landlock {
+                floor,
+                floor_is_hard,
+                files: Files::Inherited,
+                tcp: Tcp::Free,
+                scopes: &[],
+                why: "",
+            };
+            let found = restrict(&rules, &Places::new(), allow_missing).is_ok();
+            assert_eq!(found, starts, "{rules:?}, {allow_missing}");
+        }
+    }
 }

@@ -30,14 +30,16 @@ pub(crate) fn become_it(profile: &Profile, before: &Status) -> Result<Vec<&'stat
         }
         // An exec with uid 0 gains no capability, and a change of the uid removes none. Both
         // settings are locked.
-        let bits = CapabilitiesSecureBits::NO_ROOT
-            | CapabilitiesSecureBits::NO_ROOT_LOCKED
-            | CapabilitiesSecureBits::NO_SETUID_FIXUP
-            | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
-            | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
-            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
-            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-        set_capabilities_secure_bits(bits)
+        let bits = [
+            CapabilitiesSecureBits::NO_ROOT,
+            CapabilitiesSecureBits::NO_ROOT_LOCKED,
+            CapabilitiesSecureBits::NO_SETUID_FIXUP,
+            CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED,
+            CapabilitiesSecureBits::KEEP_CAPS_LOCKED,
+            CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE,
+            CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
+        ];
+        set_capabilities_secure_bits(bits.into_iter().collect())
             .map_err(|error| Fault::Capabilities("secure", error.into()))?;
     }
     caps::clear(None, caps::CapSet::Ambient).map_err(|error| refused("ambient", &error))?;

@@ -51,12 +51,7 @@ pub use enforced::{Enforced, LandlockState};
 pub use fault::Fault;
 pub use files::Places;
 pub use raised::{Raised, raise};
-
-/// Returns the kernel's Landlock ABI; 0 where the kernel has no Landlock.
-#[must_use]
-pub fn landlock_abi() -> u8 {
-    sys::landlock_abi()
-}
+pub use sys::landlock_abi;
 
 /// A process that is entering its profile. Each step is irreversible.
 #[derive(Debug)]

@@ -25,7 +25,8 @@ pub(crate) fn drop_from_bounding_set(capability: u8) -> io::Result<()> {
 }
 
 /// Returns the kernel's Landlock ABI; 0 where the kernel has no Landlock.
-pub(crate) fn landlock_abi() -> u8 {
+#[must_use]
+pub fn landlock_abi() -> u8 {
     /// `LANDLOCK_CREATE_RULESET_VERSION` of landlock_create_ruleset(2).
     const VERSION: libc::c_uint = 1;
     // SAFETY: with this flag the call takes a null pointer and a size of 0, and returns a number.

@@ -202,17 +202,56 @@ mod tests {
     }
 
     #[test]
-    fn every_profile_system_call_has_known_number() {
+    fn only_other_machine_lacks_number_of_call() {
         for profile in profile::ALL {
             for rule in profile.calls {
-                assert!(
-                    call_number::of(rule.call).is_some() || !cfg!(target_arch = "x86_64"),
-                    "{} of {}",
-                    rule.call,
-                    profile.name
-                );
+                let known = call_number::of(rule.call);
+                match number(rule) {
+                    Ok(Some(number)) => assert_eq!(Some(number), known, "{}", rule.call),
+                    Ok(None) => {
+                        assert!(rule.only_x86_64 && !cfg!(target_arch = "x86_64"));
+                    }
+                    Err(fault) => panic!("{}: {fault}", profile.name),
+                }
             }
         }
+    }
+
+    /// No rule stands for every argument.
+    #[test]
+    fn call_without_condition_outweighs_its_conditions() {
+        let bits = Value {
+            name: "BIT",
+            number: 4,
+        };
+        let with = Condition::HasBits { argument: 0, bits };
+        let without = Condition::LacksBits { argument: 1, bits };
+        for (conditions, expected) in [
+            (&[with][..], 1),
+            (&[with, without], 2),
+            (&[Condition::Always], 0),
+            (&[Condition::Always, with], 0),
+            (&[with, Condition::Always], 0),
+        ] {
+            let mut rules = Rules::new();
+            for condition in conditions {
+                add(&mut rules, 7, *condition).unwrap();
+            }
+            let found: Vec<_> = rules.into_iter().map(|(at, all)| (at, all.len())).collect();
+            assert_eq!(found, [(7, expected)], "{conditions:?}");
+        }
+    }
+
+    #[test]
+    fn only_tool_has_filter_of_its_process_id() {
+        let of = |profile: &profile::Profile, id| {
+            itself(profile.calls, Pid::from_raw(id).unwrap()).unwrap()
+        };
+        for profile in profile::ALL {
+            let filter = of(profile, 7);
+            assert_eq!(filter.is_some(), profile.name == "tool", "{}", profile.name);
+        }
+        assert_ne!(of(profile::TOOL, 7), of(profile::TOOL, 8));
     }
 
     #[test]

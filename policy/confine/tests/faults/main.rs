@@ -5,13 +5,16 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsRawFd, IntoRawFd};
 use std::process::{Command, ExitCode, Stdio};
 
-use ebs_csi_confine::{Enforced, Entering, Fault, LandlockState, Places, start};
+use ebs_csi_confine::{Enforced, Entering, Fault, LandlockState, Places};
 use ebs_csi_policy::profile::{self, Profile};
+use landlock::{AccessFs, LandlockStatus, Ruleset, RulesetAttr, RulesetError};
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use seccompiler::{SeccompAction, SeccompFilter};
+
+mod identity;
+mod start;
 
 type Case = fn() -> Result<(), String>;
 
@@ -60,75 +63,6 @@ const CASES: &[(&str, Case)] = &[
             Err(Fault::ManyThreads(2)) => Ok(()),
             other => Err(format!("{other:?}")),
         }
-    }),
-    (
-        "a_controller_stays_under_the_ordinary_user_it_was_started_as",
-        || {
-            become_user(1000, 1000, &[])?;
-            let enforced = enter(profile::CONTROLLER, false).map_err(|fault| fault.to_string())?;
-            expect(enforced.status.uids == [1000; 4], &enforced)
-        },
-    ),
-    ("a_node_agent_under_another_user_is_a_fault", || {
-        become_user(1000, 1000, &[])?;
-        expect_fault(enter(profile::NODE_AGENT, false), |fault| {
-            matches!(
-                fault,
-                Fault::WrongUser {
-                    wanted,
-                    found: 1000
-                } if *wanted == profile::NODE_AGENT.identity.uid
-            )
-        })
-    }),
-    ("a_node_agent_started_as_its_own_user_is_confined", || {
-        let own = profile::NODE_AGENT.identity;
-        become_user(own.uid, own.gid, &[])?;
-        let enforced = enter(profile::NODE_AGENT, false).map_err(|fault| fault.to_string())?;
-        expect(
-            enforced.status.permitted == 0 && enforced.status.no_new_privs,
-            &enforced,
-        )
-    }),
-    ("a_broker_without_sys_admin_is_a_fault", || {
-        keep_capabilities(|one| one != caps::Capability::CAP_SYS_ADMIN)?;
-        expect_fault(enter(profile::BROKER, false), |fault| {
-            matches!(fault, Fault::CapabilityMissing("CAP_SYS_ADMIN"))
-        })
-    }),
-    ("a_broker_without_an_optional_capability_reports_it", || {
-        keep_capabilities(|one| {
-            one != caps::Capability::CAP_SYS_RESOURCE
-                && one != caps::Capability::CAP_DAC_READ_SEARCH
-        })?;
-        let enforced = enter(profile::BROKER, false).map_err(|fault| fault.to_string())?;
-        expect(
-            enforced.missing_capabilities == ["CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"],
-            &enforced,
-        )?;
-        expect(enforced.status.permitted == 1 << 21, &enforced)
-    }),
-    (
-        "a_broker_that_may_not_drop_its_bounding_set_is_a_fault",
-        || {
-            keep_capabilities(|one| one != caps::Capability::CAP_SETPCAP)?;
-            expect_fault(enter(profile::BROKER, false), |fault| {
-                matches!(fault, Fault::Capabilities("bounding", _))
-            })
-        },
-    ),
-    ("a_broker_that_may_not_change_its_user_is_a_fault", || {
-        keep_capabilities(|one| one != caps::Capability::CAP_SETUID)?;
-        expect_fault(enter(profile::BROKER, false), |fault| {
-            matches!(
-                fault,
-                Fault::Identity {
-                    what: "user",
-                    id: 65531,
-                    ..
-                }
-            )
-        })
     }),
     (
         "a_place_that_the_policy_needs_and_nobody_names_is_a_fault",
@@ -185,33 +119,27 @@ const CASES: &[(&str, Case)] = &[
             )
         },
     ),
-    (
-        "inherited_descriptors_are_closed_but_for_those_that_are_kept",
-        || {
-            let text = |error: std::io::Error| error.to_string();
-            let kept = File::open("/dev/null").map_err(text)?;
-            let stray = File::open("/dev/null").map_err(text)?;
-            // No value owns this descriptor, like a descriptor that a parent process left open.
-            let number = stray.into_raw_fd();
-            start::close_strays(&[kept.as_raw_fd()]).map_err(text)?;
-            let open = |number| std::path::Path::new(&format!("/proc/self/fd/{number}")).exists();
-            if open(kept.as_raw_fd()) && !open(number) && (0..3).all(open) {
-                Ok(())
-            } else {
-                Err("another set of descriptors is open".to_owned())
-            }
-        },
-    ),
-    ("only_the_variables_that_are_asked_for_stay", || {
-        start::keep_environment(&["CONFINE_TEST_KE"]).map_err(|error| error.to_string())?;
-        let left: BTreeMap<String, String> = std::env::vars().collect();
-        if left.keys().collect::<Vec<_>>() == ["CONFINE_TEST_KEPT"] {
+    ("a_choice_that_the_profile_lacks_is_a_fault", || {
+        let entering = Entering::begin(profile::NODE_AGENT).map_err(|fault| fault.to_string())?;
+        match entering.choose(Some("tcp")) {
+            Err(Fault::UnknownChoice("tcp")) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    }),
+    ("the_landlock_abi_is_the_one_the_kernel_reports", || {
+        let found = ebs_csi_confine::landlock_abi();
+        let kernel = reported_landlock().map_err(|error| error.to_string())?;
+        if i32::from(found) == kernel {
             Ok(())
         } else {
-            Err(format!("{left:?}"))
+            Err(format!("{found}, the kernel has {kernel}"))
         }
     }),
 ];
+
+fn all_cases() -> impl Iterator<Item = &'static (&'static str, Case)> {
+    [CASES, identity::CASES, start::CASES].into_iter().flatten()
+}
 
 /// The groups of a process with a given primary group.
 type Groups = fn(u32) -> Vec<u32>;
@@ -266,7 +194,8 @@ fn child(name: &str) -> Result<(), String> {
             .ok_or("no such groups")?;
         return under_its_own_user(profile, &groups(profile.identity.gid));
     }
-    match CASES.iter().find(|(known, _)| *known == name) {
+    let mut cases = all_cases();
+    match cases.find(|(known, _)| *known == name) {
         Some((_, case)) => case(),
         None => Err("no such case".to_owned()),
     }
@@ -290,7 +219,8 @@ fn main() -> ExitCode {
         );
         return ExitCode::SUCCESS;
     }
-    let cases = CASES.iter().map(|(name, _)| (*name).to_owned());
+    let cases = all_cases();
+    let cases = cases.map(|(name, _)| (*name).to_owned());
     // No container runtime starts a tool: the runner confines the tool under the runner's user.
     let started = profile::ALL.iter().filter(|one| one.name != "tool");
     let starts = started
@@ -359,12 +289,17 @@ fn expect_fault(
 
 /// Makes the kernel look as if it was built without Landlock.
 fn hide_landlock() {
-    let rules = BTreeMap::from([(libc::SYS_landlock_create_ruleset, Vec::new())]);
+    refuse(libc::SYS_landlock_create_ruleset, libc::ENOSYS);
+}
+
+/// Makes the kernel answer every call of this number with this error.
+fn refuse(call: libc::c_long, errno: i32) {
+    let rules = BTreeMap::from([(call, Vec::new())]);
     let machine = std::env::consts::ARCH.try_into().expect("a known machine");
     let filter = SeccompFilter::new(
         rules,
         SeccompAction::Allow,
-        SeccompAction::Errno(libc::ENOSYS.unsigned_abs()),
+        SeccompAction::Errno(errno.unsigned_abs()),
         machine,
     )
     .expect("a filter");
@@ -382,13 +317,16 @@ fn become_user(uid: u32, gid: u32, groups: &[u32]) -> Result<(), String> {
     set_thread_res_uid(uid, uid, uid).map_err(text)
 }
 
-fn keep_capabilities(keep: impl Fn(caps::Capability) -> bool) -> Result<(), String> {
-    let text = |error: caps::errors::CapsError| error.to_string();
-    let left: caps::CapsHashSet = caps::read(None, caps::CapSet::Permitted)
-        .map_err(text)?
-        .into_iter()
-        .filter(|one| keep(*one))
-        .collect();
-    caps::set(None, caps::CapSet::Effective, &left).map_err(text)?;
-    caps::set(None, caps::CapSet::Permitted, &left).map_err(text)
+/// Returns the kernel's Landlock ABI as the crate that makes the rules reports it; 0 where there is
+/// no Landlock. Restricts the process.
+fn reported_landlock() -> Result<i32, RulesetError> {
+    let rules = Ruleset::default().handle_access(AccessFs::Execute)?;
+    let status = rules.create()?.restrict_self()?;
+    Ok(match status.landlock {
+        LandlockStatus::Available {
+            effective_abi,
+            kernel_abi,
+        } => kernel_abi.unwrap_or(effective_abi as i32),
+        LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
+    })
 }
