@@ -160,6 +160,12 @@ fn disk_shorter_than_its_size_is_read_error() {
     }
 }
 
+/// A disk whose size is unknown must not look blank.
+#[test]
+fn other_file_than_block_device_is_error() {
+    assert_eq!(look(disk(MIB, &[]), 0), Err(Errno::NOTTY));
+}
+
 /// The caller may do something else while a disk that seems to be blank is read.
 #[test]
 fn caller_is_called_while_blank_disk_is_proved() {
@@ -182,6 +188,8 @@ fn two_superblocks_on_disk_are_judged_together() {
     };
     let (sound, unsound) = (xfs(4096), xfs(0));
     let (ext, no_size) = (ext(100, 0), ext(0, 0));
+    let mut journal = ext.clone();
+    journal[0x60] = 8;
     let luks: (u64, &[u8]) = (4000, b"LUKS\xba\xbe");
     let boot: (u64, &[u8]) = (0, b"LUKS\xba\xbe");
     let word = |pieces: Pieces<'_>| match recognise(&head(pieces), 0) {
@@ -190,6 +198,7 @@ fn two_superblocks_on_disk_are_judged_together() {
         Some(Content::Xfs(_)) => "xfs",
         Some(Content::Foreign(Signature::ExtAndXfs)) => "both",
         Some(Content::Foreign(Signature::Luks)) => "luks",
+        Some(Content::Foreign(Signature::ExtJournal)) => "journal",
         Some(Content::Damaged(Signature::Ext2)) => "damaged",
         Some(_) => "other",
     };
@@ -202,6 +211,7 @@ fn two_superblocks_on_disk_are_judged_together() {
         (&[(0, &sound[..]), (1024, &ext[..])], "both"),
         (&[(0, &unsound[..]), (1024, &ext[..])], "ext"),
         (&[(0, &sound[..]), (1024, &no_size[..])], "xfs"),
+        (&[(1024, &journal[..])], "journal"),
         (&[(1024, &no_size[..])], "damaged"),
         (&[(1024, &no_size[..]), boot], "luks"),
         (&[], "nothing"),
@@ -248,6 +258,18 @@ fn first_byte_that_is_set_is_found() {
     }
     assert_eq!(position_set(&[0; 10_000]), None);
     assert_eq!(position_set(&[]), None);
+}
+
+#[test]
+fn byte_behind_searched_area_is_not_looked_at() {
+    let mut memory = Memory::of(8192);
+    let mut reader = Reader {
+        disk: disk(MIB, &[(20_000, &[1])]),
+        piece: memory.aligned(),
+    };
+    for (length, found) in [(16_384, None), (20_000, None), (20_480, Some(20_000))] {
+        assert_eq!(reader.first_set(0, length), Ok(found), "{length} bytes");
+    }
 }
 
 #[test]

@@ -123,6 +123,35 @@ fn fewer_than_16_bytes_explain_nothing() {
 }
 
 #[test]
+fn written_area_lengthens_area_that_it_overlaps() {
+    let mut expected = blank::ranges(LARGE);
+    let (start, length) = expected[1];
+    let last = start + length - 4096;
+    let memory = disk_of(LARGE, &vec![(last, vec![1; 8192])]);
+    expected[1].1 += 4096;
+    assert_eq!(written(&memory, LARGE), Ok(vec![(last, 8192)]));
+    assert_eq!(areas(memory, LARGE), Ok(expected));
+}
+
+#[test]
+fn last_piece_ends_with_its_area() {
+    let mut pieces = Vec::new();
+    let area = [(4096, PIECE as u64 + 4096)];
+    side_by_side(
+        disk(&vec![]),
+        disk(&vec![]),
+        &area,
+        |at, found, expected| {
+            pieces.push((at, found.len(), expected.len()));
+            true
+        },
+    )
+    .expect("read");
+    let second = 4096 + PIECE as u64;
+    assert_eq!(pieces, [(4096, PIECE, PIECE), (second, 4096, 4096)]);
+}
+
+#[test]
 fn only_checksums_of_reserved_inodes_may_differ() {
     for (inode, at, explained) in [
         (0, 0x7b, false),
