@@ -208,7 +208,7 @@ async fn orphans_command_lists_leftovers_and_deletes_nothing() {
         assert_eq!((code, out.as_str()), (Some(64), ""), "{told}");
         assert!(told.contains(word), "{word}: {told}");
     }
-    world.fault(json!({ "match": { "action": "DescribeSnapshots" }, "fault": { "kind": "refuse", "refused": "unauthorized" } }));
+    world.fault(json!({ "match": { "action": "DescribeSnapshots" }, "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }));
     let (code, out, told) = orphans(&aws, &all, &with_snapshots);
     assert_eq!((code, out.as_str()), (Some(1), ""), "{told}");
     assert!(told.contains("ec2:DescribeSnapshots"), "{told}");

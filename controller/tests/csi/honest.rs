@@ -41,10 +41,6 @@ impl Call {
     }
 }
 
-fn refused(how: &str) -> Value {
-    json!({ "kind": "refuse", "refused": how })
-}
-
 fn error(code: &str, status: u16) -> Value {
     json!({ "kind": "error", "code": code, "status": status, "message": "In EC2's words." })
 }
@@ -59,63 +55,63 @@ async fn failure_names_cause_next_step_and_request_id() {
     let rows: [(Call, Value, Code, &str, &str); 20] = [
         (
             Call::Create,
-            refused("unauthorized"),
+            error("UnauthorizedOperation", 403),
             Code::Aborted,
             "UnauthorizedOperation",
             "in the IAM policy of the controller's role",
         ),
         (
             Call::Publish,
-            refused("unauthorized"),
+            error("UnauthorizedOperation", 403),
             Code::PermissionDenied,
             "UnauthorizedOperation",
             "in the IAM policy of the controller's role",
         ),
         (
             Call::Unpublish,
-            refused("unauthorized"),
+            error("UnauthorizedOperation", 403),
             Code::PermissionDenied,
             "UnauthorizedOperation",
             "in the IAM policy of the controller's role",
         ),
         (
             Call::Expand,
-            refused("unauthorized"),
+            error("UnauthorizedOperation", 403),
             Code::PermissionDenied,
             "UnauthorizedOperation",
             "in the IAM policy of the controller's role",
         ),
         (
             Call::Snapshot,
-            refused("unauthorized"),
+            error("UnauthorizedOperation", 403),
             Code::PermissionDenied,
             "UnauthorizedOperation",
             "in the IAM policy of the controller's role",
         ),
         (
             Call::Delete,
-            refused("unauthorized"),
+            error("UnauthorizedOperation", 403),
             Code::PermissionDenied,
             "UnauthorizedOperation",
             "in the IAM policy of the controller's role",
         ),
         (
             Call::Create,
-            refused("expired_token"),
+            error("RequestExpired", 400),
             Code::Aborted,
             "RequestExpired",
             "this node's clock (NTP)",
         ),
         (
             Call::Publish,
-            refused("signature_does_not_match"),
+            error("SignatureDoesNotMatch", 403),
             Code::PermissionDenied,
             "SignatureDoesNotMatch",
             "belongs to the access key id",
         ),
         (
             Call::Create,
-            refused("opt_in_required"),
+            error("OptInRequired", 403),
             Code::Aborted,
             "OptInRequired",
             "Region is enabled",

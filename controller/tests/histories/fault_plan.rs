@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ebs_csi_controller::safe_detach::Mode as SafeDetach;
 use ec2_sim::faults::Rule;
+use ec2_sim::state::resources::zone::ZoneState::{Available, Unavailable};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -99,10 +100,10 @@ impl FaultPlan {
         tokio::time::sleep(CALM_AFTER).await;
         self.calm.store(true, Ordering::Relaxed);
         ec2.note("calm".to_owned());
-        ec2.act(|sim, now| {
+        ec2.act(|sim, _| {
             sim.faults.clear();
             sim.limits.foreign.clear();
-            sim.change_quotas(now, wide()).expect("limits");
+            sim.change_quotas(wide()).expect("limits");
         });
     }
 
@@ -111,10 +112,9 @@ impl FaultPlan {
         let random = SeededRandom::of(seed, "outages");
         while !self.is_calm() {
             tokio::time::sleep(random.millis(5_000, 90_000)).await;
-            for (state, least, most) in [("unavailable", 1_000, 20_000), ("available", 0, 1)] {
-                ec2.note(format!("the zone is {state}"));
-                ec2.act(|sim, _| sim.set_zone_state(ZONE, state))
-                    .expect("a state");
+            for (state, least, most) in [(Unavailable, 1_000, 20_000), (Available, 0, 1)] {
+                ec2.note(format!("the zone is {state:?}"));
+                ec2.act(|sim, _| sim.set_zone_state(ZONE, state));
                 tokio::time::sleep(random.millis(least, most)).await;
             }
         }

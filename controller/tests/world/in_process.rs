@@ -18,7 +18,6 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use ebs_csi_controller::ec2::{Ec2, Settings, Surroundings};
 use ec2_sim::Delivery;
-use ec2_sim::devices::NoDevices;
 use ec2_sim::time::Millis;
 use ec2_sim::{Reply, Request, Scenario, Sim};
 use serde_json::Value;
@@ -104,9 +103,7 @@ impl InProcess {
             whole.extend(over);
         }
         let scenario: Scenario = serde_json::from_value(whole).expect("a scenario");
-        let directory = tempfile::tempdir().expect("a directory");
-        let devices = Box::new(NoDevices::new(directory.path()).expect("no devices"));
-        let sim = Sim::new(&scenario, devices, None, clock.millis()).expect("a simulator");
+        let sim = Sim::new(&scenario, clock.millis()).expect("a simulator");
         Self {
             sim: Arc::new(Mutex::new(sim)),
             clock,

@@ -93,7 +93,6 @@ impl World {
             scenario: serde_json::from_value(whole).expect("a scenario"),
             devices: ec2_sim::devices::Mode::None,
             listen: ([127, 0, 0, 1], 0).into(),
-            control: None,
         });
         let server = runtime
             .spawn(starting)

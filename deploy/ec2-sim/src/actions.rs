@@ -1,7 +1,7 @@
 //! EC2's actions: one file for each action or for a few related actions.
 
 mod describe_availability_zones;
-mod describe_page;
+mod describe_query;
 mod instance;
 mod permission;
 mod quota_check;
@@ -10,7 +10,8 @@ mod snapshot;
 mod tagging;
 mod volume;
 
-pub use instance::power::{Power, power};
+pub use instance::power::Power;
+pub(crate) use instance::power::power;
 
 use crate::devices::Devices;
 use crate::faults::kind::Fault;
@@ -31,17 +32,8 @@ use volume::{
     describe_volumes, describe_volumes_modifications, detach_volume, modify_volume,
 };
 
-/// The settings that apply to every call.
-#[derive(Debug, Clone)]
-pub struct Rules {
-    /// The account's quotas.
-    pub quotas: Quotas,
-    /// The minimum interval between two snapshots of a volume, in milliseconds.
-    pub snapshot_interval_ms: u64,
-}
-
 /// One call that is being answered.
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     /// The time at which the call arrived.
     pub now: Millis,
     /// The time at which the effect of the call begins, which is about when the reply is sent.
@@ -64,8 +56,8 @@ pub struct Call<'a> {
     pub caller: &'a Caller,
     /// The policies that decide what the caller may do.
     pub iam: &'a Iam,
-    /// The settings that apply to every call.
-    pub rules: &'a Rules,
+    /// The account's quotas.
+    pub quotas: &'a Quotas,
     /// The ids of created or changed resources, for the journal.
     pub effects: Vec<String>,
 }
@@ -128,15 +120,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns whether the simulator implements the action.
-pub fn known(action: &str) -> bool {
+pub(crate) fn known(action: &str) -> bool {
     ACTIONS.binary_search_by(|(n, _)| (*n).cmp(action)).is_ok()
 }
 
 /// Answers a call with the members of the reply, or with an error.
-///
-/// # Errors
-/// Any error of the action.
-pub fn dispatch(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn dispatch(call: &mut Call<'_>) -> ApiResult<String> {
     match ACTIONS.binary_search_by(|(n, _)| (*n).cmp(call.action)) {
         Ok(i) => ACTIONS[i].1(call),
         Err(_) => Err(invalid_action(call.action)),
@@ -144,7 +133,7 @@ pub fn dispatch(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 /// Returns EC2's error for an unknown action.
-pub fn invalid_action(action: &str) -> ApiError {
+pub(crate) fn invalid_action(action: &str) -> ApiError {
     ApiError::client(
         "InvalidAction",
         format!("The action {action} is not valid for this web service."),
@@ -170,11 +159,6 @@ impl Call<'_> {
             Some(true) => Err(ApiError::dry_run()),
             _ => Ok(()),
         }
-    }
-
-    /// Returns whether the call is a dry run, for actions that answer a dry run later.
-    fn wants_dry_run(&self) -> ApiResult<bool> {
-        Ok(self.params.boolean("DryRun")?.unwrap_or(false))
     }
 
     /// Checks a volume id in a single-id call other than DeleteVolume and ModifyVolume.

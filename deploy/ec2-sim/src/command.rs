@@ -4,7 +4,7 @@ use crate::devices;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::server::{ServeError, Server, ServerOptions};
 use crate::sim::SimError;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,21 +16,9 @@ use tokio::signal::unix::{SignalKind, signal};
 pub struct Command {
     #[command(subcommand)]
     verb: Verb,
-    /// The format of log lines on stderr.
-    #[arg(long, global = true, value_enum, default_value = "text")]
-    pub log_format: LogFormat,
     /// The log filter, such as `info` or `ec2_sim=debug`.
     #[arg(long, global = true, default_value = "info")]
     pub log_level: String,
-}
-
-/// The format of log lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Text for people.
-    Text,
-    /// JSON for machines.
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -60,15 +48,6 @@ struct Serve {
     /// The address of EC2 and STS; loopback only.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// The control socket, as unix:PATH.
-    #[arg(long)]
-    control: Option<String>,
-    /// The latency profile: instant, fast or real. Overrides the scenario's.
-    #[arg(long)]
-    profile: Option<String>,
-    /// Overrides the scenario's seed.
-    #[arg(long)]
-    seed: Option<u64>,
 }
 
 /// Exit code for wrong usage.
@@ -128,34 +107,15 @@ impl Command {
 
 impl Serve {
     fn options(self) -> Result<ServerOptions, Failed> {
-        let mut scenario = match &self.scenario {
+        let scenario = match &self.scenario {
             Some(path) => Scenario::load(path).map_err(|e| failed(EX_CONFIG, e))?,
             None => Scenario::default(),
-        };
-        if let Some(profile) = self.profile {
-            scenario.profile = profile;
-        }
-        if let Some(seed) = self.seed {
-            scenario.seed = seed;
-        }
-        let control = match self.control {
-            None => None,
-            Some(text) => match text.strip_prefix("unix:") {
-                Some(path) => Some(PathBuf::from(path)),
-                None => {
-                    return Err(failed(
-                        EX_USAGE,
-                        format!("--control {text}: must be unix:PATH"),
-                    ));
-                }
-            },
         };
         Ok(ServerOptions {
             state_dir: self.state_dir,
             scenario,
             devices: self.devices,
             listen: self.listen,
-            control,
         })
     }
 }

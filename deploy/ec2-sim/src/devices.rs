@@ -1,27 +1,23 @@
-//! How an attached volume appears on an instance: not at all, as a file, or as a loop device.
+//! How an attached volume appears on an instance: not at all, or as a loop device.
 
 mod clean;
-mod file;
 mod image;
 mod loop_device;
 mod loop_record;
-mod none;
 mod statistics_page;
 mod sys;
 
-pub use clean::{Cleaned, clean};
-pub use file::FileDevices;
-pub use image::Fingerprint;
-pub use loop_device::LoopDevices;
-pub use loop_record::LoopRecord;
-pub use none::NoDevices;
+pub(crate) use clean::clean;
+pub(crate) use image::Fingerprint;
+pub(crate) use loop_record::LoopRecord;
 
+use loop_device::LoopDevices;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The initial bytes of a new volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source<'a> {
+pub(crate) enum Source<'a> {
     /// Zeros.
     Blank,
     /// The bytes of a snapshot.
@@ -32,7 +28,7 @@ pub enum Source<'a> {
 
 /// Whether an instance has released a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Release {
+pub(crate) enum Release {
     /// The device is gone.
     Released,
     /// The instance holds the device: mounted, or open.
@@ -40,112 +36,97 @@ pub enum Release {
 }
 
 /// The simulated devices. Every method can be repeated: after an error the simulator calls the
-/// method again.
-pub trait Devices: Send {
-    /// Returns `none`, `file` or `loop`.
-    fn mode(&self) -> &'static str;
-
+/// method again. The methods given here are those of volumes without data.
+pub(crate) trait Devices: Send {
     /// Creates an instance's device directory.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
-    fn add_instance(&mut self, instance: &str) -> io::Result<()>;
+    fn add_instance(&mut self, _instance: &str) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Returns an instance's device directory.
-    fn dev_dir(&self, instance: &str) -> Option<PathBuf>;
+    fn dev_dir(&self, _instance: &str) -> Option<PathBuf> {
+        None
+    }
 
     /// Creates a volume's image.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
-    fn create(&mut self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()>;
+    fn create(&mut self, _volume: &str, _gib: u32, _source: Source<'_>) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Removes a volume's image.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
-    fn delete(&mut self, volume: &str) -> io::Result<()>;
+    fn delete(&mut self, _volume: &str) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Takes a snapshot of a volume's current bytes. Returns how many bytes are not zero.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
-    fn snapshot(&mut self, volume: &str, snapshot: &str) -> io::Result<u64>;
+    fn snapshot(&mut self, _volume: &str, _snapshot: &str) -> io::Result<u64> {
+        Ok(0)
+    }
 
     /// Removes a snapshot's image.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
-    fn delete_snapshot(&mut self, snapshot: &str) -> io::Result<()>;
+    fn delete_snapshot(&mut self, _snapshot: &str) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Makes a volume appear on an instance.
-    ///
-    /// # Errors
-    /// I/O errors of the file system or the kernel.
-    fn attach(&mut self, volume: &str, instance: &str, name: &str) -> io::Result<()>;
+    fn attach(&mut self, _volume: &str, _instance: &str, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Removes a volume from an instance, unless the instance holds the volume and `force` is
     /// false.
-    ///
-    /// # Errors
-    /// I/O errors of the file system or the kernel.
     fn release(
         &mut self,
-        volume: &str,
-        instance: &str,
-        name: &str,
-        force: bool,
-    ) -> io::Result<Release>;
+        _volume: &str,
+        _instance: &str,
+        _name: &str,
+        _force: bool,
+    ) -> io::Result<Release> {
+        Ok(Release::Released)
+    }
 
     /// Makes a volume larger, even while the volume is attached.
-    ///
-    /// # Errors
-    /// I/O errors of the file system or the kernel.
-    fn resize(&mut self, volume: &str, gib: u32) -> io::Result<()>;
+    fn resize(&mut self, _volume: &str, _gib: u32) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Returns which file system a volume holds, if any.
-    fn fingerprint(&mut self, volume: &str) -> Option<Fingerprint>;
+    fn fingerprint(&mut self, _volume: &str) -> Option<Fingerprint> {
+        None
+    }
 
     /// Rewrites the statistics page of each attached volume, where a node reads it as if from the
     /// volume's NVMe controller.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
     fn tell_statistics(&mut self) -> io::Result<()> {
         Ok(())
     }
 
     /// Returns the loop devices in use.
-    fn loops(&self) -> Vec<LoopRecord>;
+    fn loops(&self) -> Vec<LoopRecord> {
+        Vec::new()
+    }
 }
+
+/// Volumes without data: the control plane alone.
+pub(crate) struct NoDevices;
+
+impl Devices for NoDevices {}
 
 /// The kinds of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
     /// No data at all.
     None,
-    /// Images; a symbolic link to the image serves as the device.
-    File,
     /// Images behind loop devices. Needs root.
     Loop,
 }
 
 /// Opens the devices of a mode in a state directory.
-///
-/// # Errors
-/// Fails if the state directory cannot hold the devices.
-pub fn open(mode: Mode, state_dir: &Path) -> io::Result<Box<dyn Devices>> {
+pub(crate) fn open(mode: Mode, state_dir: &Path) -> io::Result<Box<dyn Devices>> {
     Ok(match mode {
-        Mode::None => Box::new(NoDevices::new(state_dir)?),
-        Mode::File => Box::new(FileDevices::new(state_dir)?),
+        Mode::None => Box::new(NoDevices),
         Mode::Loop => Box::new(LoopDevices::new(state_dir)?),
     })
-}
-
-/// Returns a device name without `/dev/`, as a single path component.
-fn short_name(name: &str) -> &str {
-    let name = name.strip_prefix("/dev/").unwrap_or(name);
-    name.rsplit('/').next().unwrap_or(name)
 }
 
 /// Removes a file. A missing file is no error.

@@ -1,6 +1,5 @@
 //! Fault rules: which requests fail, how often, and how.
 
-pub(crate) mod caller_refusal;
 pub(crate) mod kind;
 
 use crate::random::Random;

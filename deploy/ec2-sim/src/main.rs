@@ -2,7 +2,7 @@
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use ec2_sim::command::{Command, EX_USAGE, LogFormat};
+use ec2_sim::command::{Command, EX_USAGE};
 use std::io::Write as _;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -29,13 +29,10 @@ fn main() -> ExitCode {
             EX_USAGE,
         );
     };
-    let log = tracing_subscriber::fmt()
+    tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match command.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
+        .with_writer(std::io::stderr)
+        .init();
     match command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => say(&failed.why, failed.code),

@@ -3,7 +3,7 @@
 use crate::faults::Rule;
 use crate::limits::buckets::Limits;
 use crate::limits::quotas::Quotas;
-use crate::state::resources::zone::{Zone, check_zone_state};
+use crate::state::resources::zone::{Zone, ZoneState};
 use crate::time::latency::Change;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -41,93 +41,46 @@ pub struct Scenario {
 
 /// An initial instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct InstanceSeed {
     /// The instance's id, `i-…`.
     pub id: String,
     /// The instance type.
-    #[serde(rename = "type", default = "default_type")]
+    #[serde(rename = "type")]
     pub instance_type: String,
     /// The name of the zone.
     pub zone: String,
     /// `running` or `stopped`.
-    #[serde(default = "running")]
     pub state: String,
-    /// The number of network interfaces.
-    #[serde(default = "one")]
-    pub enis: u32,
-    /// The root device's name.
-    #[serde(default = "xvda")]
-    pub root_device: String,
-    /// The size of the root volume, in GiB.
-    #[serde(default = "eight")]
-    pub root_gib: u32,
     /// The device names of 1 GiB data volumes that come from the instance's launch template.
-    #[serde(default)]
     pub launch_disks: Vec<String>,
-    /// The image's id.
-    #[serde(default = "image")]
-    pub image: String,
     /// The Outpost's ARN.
-    #[serde(default)]
     pub outpost: Option<String>,
     /// The instance's tags.
-    #[serde(default)]
     pub tags: BTreeMap<String, String>,
     /// Device names that are in use though DescribeInstances does not list them.
-    #[serde(default)]
     pub hidden_devices: Vec<String>,
     /// Whether the instance was launched with hibernation enabled.
-    #[serde(default)]
     pub hibernation: bool,
-    /// The mode of the metadata service: `on`, `hang` or `off`.
-    #[serde(default = "on")]
-    pub imds: String,
 }
 
-fn default_type() -> String {
-    "m5.large".to_owned()
-}
-fn running() -> String {
-    "running".to_owned()
-}
-fn xvda() -> String {
-    "/dev/xvda".to_owned()
-}
-fn image() -> String {
-    "ami-0123456789abcdef0".to_owned()
-}
-fn on() -> String {
-    "on".to_owned()
-}
-fn one() -> u32 {
-    1
-}
-fn eight() -> u32 {
-    8
-}
-
-impl InstanceSeed {
-    /// Creates an instance with default attributes.
-    pub fn new(id: &str, instance_type: &str, zone: &str) -> Self {
+impl Default for InstanceSeed {
+    fn default() -> Self {
         Self {
-            id: id.to_owned(),
-            instance_type: instance_type.to_owned(),
-            zone: zone.to_owned(),
-            state: running(),
-            enis: 1,
-            root_device: xvda(),
-            root_gib: 8,
+            id: String::new(),
+            instance_type: "m5.large".to_owned(),
+            zone: String::new(),
+            state: "running".to_owned(),
             launch_disks: Vec::new(),
-            image: image(),
             outpost: None,
             tags: BTreeMap::new(),
             hidden_devices: Vec::new(),
             hibernation: false,
-            imds: on(),
         }
     }
+}
 
+impl InstanceSeed {
     /// Checks that the instance can exist in a Region with these zones.
     ///
     /// # Errors
@@ -149,9 +102,6 @@ impl InstanceSeed {
                 self.state
             ));
         }
-        if !matches!(self.imds.as_str(), "on" | "hang" | "off") {
-            return bad(format!("imds {:?} must be on, hang or off", self.imds));
-        }
         Ok(())
     }
 }
@@ -161,7 +111,12 @@ impl Default for Scenario {
         let zone = |name: &str, id: &str| Zone {
             name: name.to_owned(),
             id: id.to_owned(),
-            state: "available".to_owned(),
+            state: ZoneState::Available,
+        };
+        let instance = |id: &str, zone: &str| InstanceSeed {
+            id: id.to_owned(),
+            zone: zone.to_owned(),
+            ..InstanceSeed::default()
         };
         Self {
             seed: 1,
@@ -173,8 +128,8 @@ impl Default for Scenario {
                 zone("us-east-1b", "use1-az1"),
             ],
             instances: vec![
-                InstanceSeed::new("i-0aaaaaaaaaaaaaaa1", "m5.large", "us-east-1a"),
-                InstanceSeed::new("i-0bbbbbbbbbbbbbbb2", "m5.large", "us-east-1b"),
+                instance("i-0aaaaaaaaaaaaaaa1", "us-east-1a"),
+                instance("i-0bbbbbbbbbbbbbbb2", "us-east-1b"),
             ],
             limits: Limits::default(),
             quotas: Quotas::default(),
@@ -237,9 +192,6 @@ impl Scenario {
         if self.zones.is_empty() {
             return other(format!("region {} has no zones", self.region));
         }
-        for zone in &self.zones {
-            check_zone_state(&zone.state).map_err(ScenarioError::Other)?;
-        }
         let mut seen = std::collections::BTreeSet::new();
         for instance in &self.instances {
             instance.check(&self.zones)?;
@@ -283,6 +235,10 @@ mod tests {
                 "zone",
             ),
             ("account = \"1\"", "twelve digits"),
+            (
+                "zones = [{ name = \"a\", id = \"b\", state = \"sleepy\" }]",
+                "unknown variant",
+            ),
             ("zones = []\ninstances = []", "no zones"),
         ] {
             let e = match toml::from_str::<Scenario>(text) {

@@ -36,8 +36,6 @@ pub struct ServerOptions {
     pub devices: devices::Mode,
     /// The address of EC2 and STS; loopback only.
     pub listen: SocketAddr,
-    /// The control socket; `None`: `control.sock` in the state directory.
-    pub control: Option<PathBuf>,
 }
 
 /// The reason why the simulator cannot serve.
@@ -131,7 +129,7 @@ impl Server {
         let devices = devices::open(options.devices, &state_dir)
             .map_err(|e| dir_error(format!("--devices: {e}")))?;
         let clock = Clock::start();
-        let sim = Sim::new(&options.scenario, devices, Some(&state_dir), clock.now())?;
+        let sim = Sim::with_devices(&options.scenario, devices, Some(&state_dir), clock.now())?;
         let shared = Arc::new(Shared {
             sim: Mutex::new(sim),
             clock,
@@ -150,9 +148,7 @@ impl Server {
         for id in instances {
             imds_endpoint::listen(&shared, &id).await?;
         }
-        let control = options
-            .control
-            .unwrap_or_else(|| state_dir.join("control.sock"));
+        let control = state_dir.join("control.sock");
         control_socket::listen(&shared, &control)?;
         let timer = tokio::spawn(timer(Arc::clone(&shared)));
         lock(&shared.tasks).push(timer);
@@ -215,12 +211,9 @@ fn ready(shared: &Shared) -> Value {
         .map(|(id, at)| (id.clone(), format!("http://{at}")))
         .collect();
     let sim = lock(&shared.sim);
-    let dev: BTreeMap<&String, Option<String>> = imds
+    let dev: BTreeMap<&String, PathBuf> = imds
         .keys()
-        .map(|id| {
-            let dir = sim.devices().dev_dir(id);
-            (id, dir.map(|d| d.display().to_string()))
-        })
+        .filter_map(|id| Some((id, sim.devices.dev_dir(id)?)))
         .collect();
     out["dev_dirs"] = json!(dev);
     out["imds"] = json!(imds);
@@ -238,7 +231,7 @@ async fn add_instance(shared: &Arc<Shared>, seed: &InstanceSeed) -> Result<Value
 /// Refreshes the statistics pages of attached volumes.
 async fn statistics(shared: Arc<Shared>) {
     loop {
-        if let Err(error) = shared.with_sim(|sim, _| sim.tell_statistics()) {
+        if let Err(error) = shared.with_sim(|sim, _| sim.devices.tell_statistics()) {
             tracing::warn!(%error, "the statistics pages of volumes are old");
         }
         tokio::time::sleep(STATISTICS_AGE).await;

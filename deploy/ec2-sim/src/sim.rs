@@ -13,11 +13,11 @@ pub(crate) mod statistics;
 
 pub(crate) use control_operations::Forced;
 
-use crate::actions::Rules;
-use crate::devices::Devices;
+use crate::devices::{Devices, NoDevices};
 use crate::faults::Faults;
 use crate::iam::Iam;
 use crate::limits::buckets::Limits;
+use crate::limits::quotas::Quotas;
 use crate::random::Random;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::sim::delivery::Delivery;
@@ -97,7 +97,7 @@ pub struct Sim {
     seeded: BTreeSet<String>,
     /// The staleness of reads.
     pub consistency: Consistency,
-    pub(crate) rules: Rules,
+    pub(crate) quotas: Quotas,
     /// The requests that the simulator itself sends later.
     later: BTreeMap<(Millis, u64), PlannedRequest>,
     planned: u64,
@@ -107,7 +107,6 @@ impl std::fmt::Debug for Sim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sim")
             .field("account", &self.realm.account)
-            .field("devices", &self.devices.mode())
             .finish_non_exhaustive()
     }
 }
@@ -127,11 +126,16 @@ pub enum SimError {
 }
 
 impl Sim {
-    /// Starts from a scenario. The journal is also written to a file in `state_dir`.
+    /// Starts from a scenario, without devices and files.
     ///
     /// # Errors
-    /// Fails if the scenario contradicts itself, or if the journal's file cannot be created.
-    pub fn new(
+    /// Fails if the scenario contradicts itself.
+    pub fn new(scenario: &Scenario, now: Millis) -> Result<Self, SimError> {
+        Self::with_devices(scenario, Box::new(NoDevices), None, now)
+    }
+
+    /// Starts from a scenario. The journal is also written to a file in `state_dir`.
+    pub(crate) fn with_devices(
         scenario: &Scenario,
         devices: Box<dyn Devices>,
         state_dir: Option<&Path>,
@@ -155,27 +159,19 @@ impl Sim {
             devices,
             seeded: BTreeSet::new(),
             consistency: Consistency::new(scenario.consistency, scenario.seed),
-            rules: Rules {
-                quotas: scenario.quotas.clone(),
-                snapshot_interval_ms: scenario.quotas.snapshot_interval_ms.unwrap_or(
-                    if scenario.profile == "real" {
-                        15_000
-                    } else {
-                        0
-                    },
-                ),
-            },
+            quotas: scenario.quotas.clone(),
             later: BTreeMap::new(),
             planned: 0,
         };
+        if scenario.profile == "real" {
+            sim.quotas.snapshot_interval_ms.get_or_insert(15_000);
+        }
         for rule in &scenario.faults {
             sim.faults.add(rule.clone(), now);
         }
         for instance in &scenario.instances {
             sim.seed_instance(instance, now)?;
         }
-        sim.invariants
-            .limits_begin(&sim.realm, &sim.rules.quotas, now);
         sim.settle(now);
         Ok(sim)
     }
@@ -189,8 +185,7 @@ impl Sim {
         }
         self.realm.keep_history(keep_ms);
         if !changed.is_empty() {
-            self.invariants
-                .check(&self.realm, &self.rules.quotas, changed.iter(), now);
+            self.invariants.check(&self.realm, changed.iter(), now);
         }
     }
 
@@ -203,18 +198,5 @@ impl Sim {
     /// Returns the state of the account.
     pub fn realm(&self) -> &Realm {
         &self.realm
-    }
-
-    /// Returns the devices.
-    pub fn devices(&self) -> &dyn Devices {
-        &*self.devices
-    }
-
-    /// Rewrites the statistics pages of attached volumes.
-    ///
-    /// # Errors
-    /// Errors of the devices.
-    pub fn tell_statistics(&mut self) -> std::io::Result<()> {
-        self.devices.tell_statistics()
     }
 }

@@ -64,7 +64,7 @@ fn boto3_calls_every_action_and_knows_every_element() {
         }
     };
     let dir = tempfile::tempdir().expect("dir");
-    let p = Process::serve(&dir.path().join("state"), &["--devices", "file"]);
+    let p = Process::serve(&dir.path().join("state"), &[]);
     let script = crate_directory().join("tests/boto/every_action.py");
     let output = Command::new(python)
         .arg("-B")

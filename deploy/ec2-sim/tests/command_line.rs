@@ -11,7 +11,7 @@ const CREATE: &str = "Action=CreateVolume&AvailabilityZone=us-east-1a&Size=1&Vol
 fn used_state_directory_is_refused_until_cleaned() {
     let dir = tempfile::tempdir().expect("dir");
     let state = dir.path().join("state");
-    let p = Process::serve(&state, &["--devices", "file"]);
+    let p = Process::serve(&state, &[]);
     let volume = text(&p.call(CREATE), "volumeId");
     p.wait_for(&volume, "<status>available</status>");
     assert_eq!(p.terminate(), Some(0));
@@ -45,10 +45,6 @@ fn usage_and_scenario_errors_exit_64_and_78() {
             vec!["serve", "--state-dir", state, "--listen", "0.0.0.0:0"],
             64,
         ),
-        (
-            vec!["serve", "--state-dir", state, "--control", "tcp:1"],
-            64,
-        ),
         (vec!["serve", "--state-dir", state, "--scenario", bad], 78),
         (
             vec![
@@ -60,7 +56,6 @@ fn usage_and_scenario_errors_exit_64_and_78() {
             ],
             78,
         ),
-        (vec!["serve", "--state-dir", state, "--profile", "slow"], 78),
         (vec!["clean", "--state-dir", "/nonexistent"], 1),
         (vec!["--help"], 0),
         (vec!["--version"], 0),

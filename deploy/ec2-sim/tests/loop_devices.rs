@@ -189,11 +189,15 @@ fn loop_device_follows_volume_through_its_whole_life() {
         "kept"
     );
     w.unmount();
+    // The end of the instance takes the devices away.
+    let end = format!("/v1/instances/{NODE_A}/terminate");
+    p.control
+        .post(&end, &serde_json::json!({"at_once": true}))
+        .expect("terminate");
     for v in [&volume, &restored] {
-        p.call(&format!("Action=DetachVolume&VolumeId={v}"));
         p.wait_for(v, "<status>available</status>");
     }
-    assert!(bound(&w.state).is_empty());
+    assert!(!other.exists() && bound(&w.state).is_empty());
     let invariants = p.control.get("/v1/invariants").expect("invariants");
     assert_eq!(invariants["ok"], true, "{invariants}");
     assert_eq!(p.terminate(), Some(0));

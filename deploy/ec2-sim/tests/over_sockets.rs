@@ -28,9 +28,8 @@ fn start(scenario: Scenario) -> Running {
         .block_on(Server::start(ServerOptions {
             state_dir: dir.path().join("state"),
             scenario,
-            devices: Mode::File,
+            devices: Mode::None,
             listen: "127.0.0.1:0".parse().expect("address"),
-            control: None,
         }))
         .expect("server");
     let control = ControlClient::new(server.control());
@@ -224,32 +223,6 @@ fn metadata(url: &str, method: &str, path: &str, header: &str) -> (u16, String) 
 }
 
 #[test]
-fn imds_off_answers_403_and_hang_stays_silent() {
-    let mut scenario = Scenario::default();
-    scenario.instances[0].imds = "off".to_owned();
-    scenario.instances[1].imds = "hang".to_owned();
-    let r = start(scenario);
-    let ready = r.server.ready();
-    let url = |id: &str| ready["imds"][id].as_str().expect("imds").to_owned();
-    let ttl = "x-aws-ec2-metadata-token-ttl-seconds: 60\r\n";
-    assert_eq!(
-        metadata(&url(NODE_A), "PUT", "/latest/api/token", ttl).0,
-        403
-    );
-    let mut stream = connect(&url("i-0bbbbbbbbbbbbbbb2"));
-    stream
-        .set_read_timeout(Some(Duration::from_millis(200)))
-        .expect("timeout");
-    write!(
-        stream,
-        "PUT /latest/api/token HTTP/1.1\r\nhost: imds\r\n{ttl}\r\n"
-    )
-    .expect("write");
-    let error = stream.read(&mut [0]).expect_err("no answer").kind();
-    assert_eq!(error, ErrorKind::WouldBlock);
-}
-
-#[test]
 fn metadata_needs_token_and_reports_credential_reads() {
     let r = instant();
     let url = r.server.ready()["imds"][NODE_A]
@@ -374,14 +347,12 @@ fn control_socket_changes_instances_and_volume_states() {
         .0,
         200
     );
-    let dev = std::path::PathBuf::from(new["dev_dir"].as_str().expect("dev_dir"));
     let attach = json!({"action": "AttachVolume", "parameters": {"VolumeId": id, "InstanceId": "i-0ccccccccccccccc3", "Device": "/dev/xvdba"}});
     assert_eq!(
         c.post("/v1/as-foreign", &attach).expect("foreign")["status"],
         200
     );
     assert_eq!(status(c).as_deref(), Some("in-use"));
-    assert!(dev.join("xvdba").exists(), "attached: the device is there");
     let stopped = c
         .post(
             "/v1/instances/i-0ccccccccccccccc3/terminate",
@@ -389,7 +360,7 @@ fn control_socket_changes_instances_and_volume_states() {
         )
         .expect("terminate");
     assert_eq!(stopped["state"], "terminated");
-    assert!(!dev.join("xvdba").exists() && status(c).as_deref() == Some("available"));
+    assert_eq!(status(c).as_deref(), Some("available"));
     c.post(
         &format!("/v1/volumes/{id}/force"),
         &json!({"state": "error"}),
@@ -436,7 +407,6 @@ fn server_refuses_non_loopback_and_busy_state_directory() {
         scenario: Scenario::default(),
         devices: Mode::None,
         listen: listen.parse().expect("address"),
-        control: None,
     };
     let other = tempfile::tempdir().expect("dir");
     let start = |o| {

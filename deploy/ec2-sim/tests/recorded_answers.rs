@@ -363,29 +363,28 @@ fn attach_and_detach_errors_match_recorded_messages() {
 }
 
 #[test]
-fn attachment_limit_counts_root_and_network_interfaces() {
-    let mut scenario = ec2_sim::Scenario {
-        profile: "instant".to_owned(),
-        ..ec2_sim::Scenario::default()
-    };
-    scenario.instances[0].enis = 2;
-    let mut w = World::of(scenario);
-    // m5.large: 27 shared; the root volume takes one, the second network interface another.
-    for i in 0..26 {
+fn attachment_limit_counts_root_volume() {
+    let mut w = World::new();
+    // m5.large: 27, of which the root volume takes one.
+    for i in 0..27 {
         let v = w.volume(&[]);
-        let device = format!("/dev/xvdb{}", char::from(b'a' + i));
+        let device = format!(
+            "/dev/xvd{}{}",
+            char::from(b'b' + i / 26),
+            char::from(b'a' + i % 26)
+        );
         let parameters = [
             ("VolumeId", v.as_str()),
             ("InstanceId", NODE_A),
             ("Device", device.as_str()),
         ];
-        if i < 25 {
+        if i < 26 {
             w.ok("AttachVolume", &parameters);
         } else {
             let (status, code, message) = w.error("AttachVolume", &parameters);
             assert_eq!((status, code.as_str()), (400, "AttachmentLimitExceeded"));
             assert!(
-                message.starts_with("You may attach up to 26 devices for this instance type."),
+                message.starts_with("You may attach up to 27 devices for this instance type."),
                 "{message}"
             );
         }

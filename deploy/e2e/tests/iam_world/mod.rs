@@ -147,7 +147,6 @@ impl IamWorld {
             scenario,
             devices: ec2_sim::devices::Mode::None,
             listen: "127.0.0.1:0".parse().expect("an address"),
-            control: None,
         })
         .await
         .expect("the simulator starts");

@@ -32,7 +32,7 @@ pub(super) fn reshape(call: &Call<'_>, v: &Volume, target: &Shape) -> ApiResult<
 }
 
 fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> ApiResult<()> {
-    let quotas = &call.rules.quotas;
+    let quotas = call.quotas;
     let kind = shape.volume_type.as_str();
     let size = u64::from(shape.size);
     if let Some(tib) = quotas.storage_tib.get(kind) {
@@ -59,7 +59,7 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
         }
     }
     for c in &quotas.capacity {
-        if c.zone != zone || c.volume_type.as_deref().is_some_and(|t| t != kind) {
+        if c.zone != zone {
             continue;
         }
         let used = usage::storage_gib(call.realm, kind, Some(zone), without);
@@ -77,31 +77,12 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
     Ok(())
 }
 
-/// Checks that another volume can be initialized at this rate, in MiB/s.
-///
-/// # Errors
-/// `VolumeInitializationRateLimitExceeded`; code and wording unverified.
-pub(super) fn initialization(call: &Call<'_>, rate: u32) -> ApiResult<()> {
-    let most = call.rules.quotas.initialization_rate;
-    let used = usage::initialization_rate(call.realm, call.now);
-    if used + u64::from(rate) <= u64::from(most) {
-        return Ok(());
-    }
-    Err(ApiError::client(
-        "VolumeInitializationRateLimitExceeded",
-        format!(
-            "The cumulative volume initialization rate of {most} MiB/s in this region would be exceeded."
-        ),
-    ))
-}
-
 /// Checks that another snapshot of a volume is possible. Wordings unverified.
 ///
 /// # Errors
-/// `ConcurrentSnapshotLimitExceeded`, `PendingSnapshotLimitExceeded`, `SnapshotLimitExceeded`.
+/// `ConcurrentSnapshotLimitExceeded`, `PendingSnapshotLimitExceeded`.
 pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
-    let quotas = &call.rules.quotas;
-    let all = call.realm.snapshots();
+    let quotas = call.quotas;
     let pending = usage::pending_snapshots(call.realm, None);
     let of_volume = usage::pending_snapshots(call.realm, Some(&v.id));
     let concurrent = quotas.concurrent_snapshots_of(&v.shape.volume_type);
@@ -119,15 +100,6 @@ pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
         return exceeded(
             "PendingSnapshotLimitExceeded",
             format!("The maximum of {pending} pending snapshots in this region has been reached."),
-        );
-    }
-    if all.len() >= quotas.snapshots {
-        return exceeded(
-            "SnapshotLimitExceeded",
-            format!(
-                "The maximum of {} snapshots in this region has been reached.",
-                quotas.snapshots
-            ),
         );
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::state::realm::Realm;
 use crate::state::resources::attachment::Attachment;
-use crate::state::resources::instance::{Instance, mac};
+use crate::state::resources::instance::{IMAGE, Instance, Life, ROOT_DEVICE, mac};
 use crate::state::resources::modification::Modification;
 use crate::state::resources::snapshot::{Life as SnapshotLife, Lock, Snapshot};
 use crate::state::resources::tags::Tags;
@@ -147,7 +147,7 @@ pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
     let kind = crate::state::resources::instance_type::find(&i.instance_type);
     let (code, name) = i.state();
     x.text("instanceId", &i.id)
-        .text("imageId", &i.image)
+        .text("imageId", IMAGE)
         .nest("instanceState", |x| {
             x.value("code", code).text("name", name);
         })
@@ -158,20 +158,12 @@ pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
                 .text("availabilityZoneId", realm.zone_id(&i.zone))
                 .text("tenancy", "default");
         })
-        .nest("monitoring", |x| {
-            x.text("state", "disabled");
-        })
         .text("architecture", kind.map_or("x86_64", |t| t.architecture))
         .text("rootDeviceType", "ebs")
-        .text("rootDeviceName", &i.root_device)
+        .text("rootDeviceName", ROOT_DEVICE)
         .option("outpostArn", i.outpost.as_ref())
-        .text(
-            "hypervisor",
-            // EC2 reports xen for Nitro instances as well.
-            "xen",
-        )
-        .text("virtualizationType", "hvm")
-        .value("ebsOptimized", true);
+        // EC2 reports xen for Nitro instances as well.
+        .text("hypervisor", "xen");
     if let Some(code) = i.state_reason() {
         x.nest("stateReason", |x| {
             x.text("code", code)
@@ -181,11 +173,7 @@ pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
     x.nest("hibernationOptions", |x| {
         x.value("configured", i.hibernation);
     });
-    let terminated = matches!(
-        i.life,
-        crate::state::resources::instance::Life::Terminated { .. }
-    );
-    let interfaces = if terminated { 0 } else { i.enis };
+    let interface = (!matches!(i.life, Life::Terminated { .. })).then_some(());
     x.list("blockDeviceMapping", realm.volumes_of(&i.id), |x, v| {
         let Some(a) = v.attachment(&i.id) else { return };
         x.text("deviceName", &a.device).nest("ebs", |x| {
@@ -196,37 +184,8 @@ pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
                 .value("ebsCardIndex", a.card);
         });
     });
-    x.list("networkInterfaceSet", 0..interfaces, |x, n| {
-        x.text("networkInterfaceId", &interface_id(&i.id, n))
-            .text("status", "in-use")
-            .text("macAddress", &mac(&i.id, n))
-            .text("ownerId", &realm.account)
-            .nest("attachment", |x| {
-                x.value("deviceIndex", n)
-                    .text("status", "attached")
-                    .value("networkCardIndex", 0);
-            });
-    });
-    x.nest("metadataOptions", |x| {
-        x.text("state", "applied")
-            .text("httpTokens", "required")
-            .value("httpPutResponseHopLimit", 2)
-            .text(
-                "httpEndpoint",
-                if i.imds == "off" {
-                    "disabled"
-                } else {
-                    "enabled"
-                },
-            );
+    x.list("networkInterfaceSet", interface, |x, ()| {
+        x.text("macAddress", &mac(&i.id));
     });
     tags(x, &i.tags);
-}
-
-/// Returns the id of an instance's n-th network interface.
-pub(super) fn interface_id(instance: &str, n: u32) -> String {
-    format!(
-        "eni-{}{n:02x}",
-        instance.trim_start_matches("i-").get(..15).unwrap_or("0")
-    )
 }

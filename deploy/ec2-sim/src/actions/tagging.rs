@@ -14,16 +14,13 @@ pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
     let wanted = tags::listed(p, "Tag")?;
-    let dry_run = call.wants_dry_run()?;
     p.finish()?;
     check(&ids)?;
     if wanted.is_empty() {
         return Err(ApiError::missing("Tag"));
     }
     permit(call, &ids, &wanted)?;
-    if dry_run {
-        return Err(ApiError::dry_run());
-    }
+    call.dry_run()?;
     let merged = |tags: &Tags| {
         let mut tags = tags.clone();
         for (key, value) in &wanted {
@@ -47,13 +44,10 @@ pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
     let wanted = tags::listed(p, "Tag")?;
-    let dry_run = call.wants_dry_run()?;
     p.finish()?;
     check(&ids)?;
     permit(call, &ids, &wanted)?;
-    if dry_run {
-        return Err(ApiError::dry_run());
-    }
+    call.dry_run()?;
     for id in &ids {
         of(call, id)?;
     }
@@ -114,13 +108,10 @@ fn check(ids: &[&str]) -> ApiResult<()> {
 fn of<'a>(call: &'a Call<'_>, id: &str) -> ApiResult<&'a Tags> {
     let realm = &*call.realm;
     if id.starts_with("vol-") {
-        let v = realm.volumes().get(id).filter(|v| !v.deleting());
-        v.map(|v| &v.tags).ok_or_else(|| ApiError::no_volume(id))
+        realm.volume(id).map(|v| &v.tags)
     } else if id.starts_with("snap-") {
-        let s = realm.snapshots().get(id);
-        s.map(|s| &s.tags).ok_or_else(|| ApiError::no_snapshot(id))
+        realm.snapshot(id).map(|s| &s.tags)
     } else {
-        let i = realm.instances().get(id);
-        i.map(|i| &i.tags).ok_or_else(|| ApiError::no_instance(id))
+        realm.instance(id).map(|i| &i.tags)
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// What was removed, and what could not be removed.
 #[derive(Debug, Default, serde::Serialize)]
-pub struct Cleaned {
+pub(crate) struct Cleaned {
     /// Loop devices that were cleared.
     pub cleared: Vec<String>,
     /// Loop devices that are still in use: the kernel clears each with its last user.
@@ -18,10 +18,8 @@ pub struct Cleaned {
 
 /// Clears the directory's loop devices and removes the files that the simulator created in the
 /// directory; then removes the directory, if nothing else is in it.
-///
-/// # Errors
-/// I/O errors of the file system. Devices that the function did not reach stay recorded.
-pub fn clean(state_dir: &Path) -> io::Result<Cleaned> {
+/// After an error, devices that the function did not reach stay recorded.
+pub(crate) fn clean(state_dir: &Path) -> io::Result<Cleaned> {
     let state_dir = &std::fs::canonicalize(state_dir)?;
     let mut done = Cleaned::default();
     let mut records = LoopRecords::open(state_dir)?;

@@ -19,7 +19,7 @@ pub(super) struct Images {
 
 /// The identity of the file system in an image, which changes when the file system is made anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fingerprint {
+pub(crate) struct Fingerprint {
     /// `ext4`, `xfs` or `btrfs`.
     pub kind: &'static str,
     /// The file system's id, plus the creation time if the format records one.
@@ -28,9 +28,6 @@ pub struct Fingerprint {
 
 impl Images {
     /// Creates the directories.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
     pub(super) fn new(state_dir: &Path) -> io::Result<Self> {
         let images = Self {
             volumes: state_dir.join("volumes"),
@@ -52,9 +49,6 @@ impl Images {
 
     /// Creates a volume's image. Replaces an existing image, which belongs to a request that was
     /// never answered.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
     pub(super) fn create(&self, volume: &str, gib: u32, source: Source<'_>) -> io::Result<()> {
         let path = self.volume(volume);
         let file = create(&path)?;
@@ -67,9 +61,6 @@ impl Images {
     }
 
     /// Copies a volume's current bytes to a snapshot and returns how many bytes are data.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
     pub(super) fn snapshot(&self, volume: &str, snapshot: &str) -> io::Result<u64> {
         let from = self.volume(volume);
         if !from.exists() {
@@ -79,25 +70,16 @@ impl Images {
     }
 
     /// Removes a volume's image.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
     pub(super) fn delete(&self, volume: &str) -> io::Result<()> {
         remove(&self.volume(volume))
     }
 
     /// Removes a snapshot's image.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
     pub(super) fn delete_snapshot(&self, snapshot: &str) -> io::Result<()> {
         remove(&self.snapshot_path(snapshot))
     }
 
     /// Makes a volume's image larger, never smaller.
-    ///
-    /// # Errors
-    /// I/O errors of the file system.
     pub(super) fn resize(&self, volume: &str, gib: u32) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(self.volume(volume))?;
         let wanted = u64::from(gib) * GIB;

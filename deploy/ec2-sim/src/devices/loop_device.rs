@@ -3,7 +3,7 @@
 use super::image::Images;
 use super::loop_record::{LoopRecord, LoopRecords, backing_file, is_ours};
 use super::sys;
-use super::{Devices, Fingerprint, Release, Source, remove, short_name, statistics_page};
+use super::{Devices, Fingerprint, Release, Source, remove, statistics_page};
 use rustix::fs::{CWD, FileType, Gid, Mode, Uid, mknodat};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Volumes as loop devices, with nodes in one device directory per instance.
 #[derive(Debug)]
-pub struct LoopDevices {
+pub(super) struct LoopDevices {
     images: Images,
     dev: PathBuf,
     nodes: PathBuf,
@@ -24,16 +24,12 @@ pub struct LoopDevices {
 const TRIES: usize = 64;
 
 impl LoopDevices {
-    /// Opens the devices of a state directory. The kernel needs an absolute path, so the function
-    /// makes the path absolute.
-    ///
-    /// # Errors
-    /// Fails without root, without `/dev/loop-control`, and on a file system mounted `nodev`.
-    pub fn new(state_dir: &Path) -> io::Result<Self> {
-        let state_dir = &std::fs::canonicalize(state_dir)?;
+    /// Opens the devices of a state directory. Fails without root, without `/dev/loop-control`, and
+    /// on a file system mounted `nodev`.
+    pub(super) fn new(state_dir: &Path) -> io::Result<Self> {
         if !rustix::process::geteuid().is_root() {
             return Err(io::Error::other(
-                "loop devices need root: run as root, or use --devices file",
+                "loop devices need root: run as root, or use --devices none",
             ));
         }
         if rustix::fs::statvfs(state_dir)?
@@ -144,9 +140,6 @@ impl LoopDevices {
 }
 
 impl Devices for LoopDevices {
-    fn mode(&self) -> &'static str {
-        "loop"
-    }
     fn add_instance(&mut self, instance: &str) -> io::Result<()> {
         std::fs::create_dir_all(self.dev.join(instance))
     }
@@ -336,6 +329,12 @@ fn device_number(number: u32) -> io::Result<u64> {
         ))
     };
     parse(&text).ok_or_else(|| io::Error::other(format!("{path} says {text:?}")))
+}
+
+/// Returns a device name without `/dev/`, as a single path component.
+fn short_name(name: &str) -> &str {
+    let name = name.strip_prefix("/dev/").unwrap_or(name);
+    name.rsplit('/').next().unwrap_or(name)
 }
 
 /// Returns the id of the group `disk`, or 6 if /etc/group does not list that group.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// One loop device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoopRecord {
+pub(crate) struct LoopRecord {
     /// The N of `/dev/loopN`.
     pub number: u32,
     /// The volume's id.
@@ -33,9 +33,6 @@ pub(super) struct LoopRecords {
 
 impl LoopRecords {
     /// Reads the records of a state directory.
-    ///
-    /// # Errors
-    /// Fails if the records cannot be read.
     pub(super) fn open(state_dir: &Path) -> io::Result<Self> {
         let path = state_dir.join("loops.json");
         let records = match std::fs::read(&path) {
@@ -59,9 +56,6 @@ impl LoopRecords {
     }
 
     /// Changes the records and writes them to disk.
-    ///
-    /// # Errors
-    /// Fails if the records cannot be written; the records in memory then stay unchanged.
     pub(super) fn change(&mut self, f: impl FnOnce(&mut Vec<LoopRecord>)) -> io::Result<()> {
         let mut next = self.records.clone();
         f(&mut next);

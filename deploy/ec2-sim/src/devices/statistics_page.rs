@@ -33,9 +33,6 @@ pub(super) fn path(node: &Path) -> PathBuf {
 
 /// Writes the page of the loop device of this number in place, so that a reader finds the old page
 /// or the new one.
-///
-/// # Errors
-/// I/O errors of the file system.
 pub(super) fn write(node: &Path, number: u32) -> io::Result<()> {
     // The device was unbound meanwhile, so there is nothing to report.
     let Ok(stat) = std::fs::read_to_string(format!("/sys/block/loop{number}/stat")) else {

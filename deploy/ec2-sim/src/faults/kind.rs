@@ -1,6 +1,6 @@
 //! The faults that a request can have.
 
-use super::caller_refusal::CallerRefusal;
+use crate::state::resources::volume::Outcome;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -43,16 +43,6 @@ pub enum Body {
     Html,
     /// An empty body.
     Empty,
-}
-
-/// How an accepted creation fails later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CreateFailure {
-    /// The volume disappears.
-    Vanish,
-    /// The volume stays in state `error`.
-    Error,
 }
 
 /// A fault.
@@ -167,15 +157,10 @@ pub enum Fault {
         #[serde(default)]
         after_ms: Option<u64>,
     },
-    /// Refuses the caller.
-    Refuse {
-        /// The reason.
-        refused: CallerRefusal,
-    },
     /// CreateVolume and CopyVolumes are accepted and fail later.
     FailCreate {
         /// The final result.
-        outcome: CreateFailure,
+        outcome: Outcome,
         /// How long after the reply the creation fails, in milliseconds.
         #[serde(default = "half_second")]
         after_ms: u64,

@@ -41,15 +41,6 @@ pub(crate) fn unauthorized(
     ApiError::new(403, "UnauthorizedOperation", text)
 }
 
-/// Returns STS's error.
-pub(crate) fn access_denied(who: &str, action: &str, resource: &str) -> ApiError {
-    ApiError::new(
-        403,
-        "AccessDenied",
-        format!("User: {who} is not authorized to perform: {action} on resource: {resource}"),
-    )
-}
-
 fn encode(
     who: &str,
     action: &str,

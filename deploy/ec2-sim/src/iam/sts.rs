@@ -35,19 +35,3 @@ pub(crate) fn answer(
         .text("Account", caller.account.as_deref().unwrap_or(account));
     Ok(x.finish())
 }
-
-/// Returns the STS error for credentials that EC2 refuses with a different code.
-pub(crate) fn of_credentials(error: &ApiError) -> ApiError {
-    match error.code.as_str() {
-        "RequestExpired" => ApiError::new(
-            403,
-            "ExpiredToken",
-            "The security token included in the request is expired",
-        ),
-        _ => ApiError::new(
-            403,
-            "InvalidClientTokenId",
-            "The security token included in the request is invalid.",
-        ),
-    }
-}

@@ -16,19 +16,12 @@ pub struct Quotas {
     pub storage_tib: BTreeMap<String, f64>,
     /// The maximum provisioned operations per second in a Region, by type.
     pub iops: BTreeMap<String, u64>,
-    /// The maximum number of snapshots in a Region.
-    pub snapshots: usize,
     /// The maximum number of pending snapshots in a Region.
     pub pending_snapshots: Option<usize>,
     /// The maximum number of pending snapshots of a volume; at most one for st1 and sc1.
     pub concurrent_snapshots: usize,
     /// The maximum number of volume copies in progress in a Region.
     pub copies: usize,
-    /// The maximum MiB per second in a Region, summed over the volumes that are being initialized
-    /// at a requested rate.
-    pub initialization_rate: u32,
-    /// The maximum number of fast snapshot restores (snapshots times zones) in a Region.
-    pub fast_restores: usize,
     /// Whether CreateVolume checks the limits before the client token. A replay can then be refused
     /// although its volume exists.
     pub before_token: bool,
@@ -36,15 +29,12 @@ pub struct Quotas {
     pub capacity: Vec<Capacity>,
 }
 
-/// The capacity for volumes of a type in a zone.
+/// The capacity of a zone for volumes of each type separately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capacity {
     /// The zone's name.
     pub zone: String,
-    /// The volume type; absent: the capacity applies to each type separately.
-    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
-    pub volume_type: Option<String>,
     /// The capacity, in GiB.
     pub gib: u64,
     /// The HTTP status of the error when the capacity is used up. EC2 does not publish its status;
@@ -64,12 +54,9 @@ impl Default for Quotas {
             snapshot_interval_ms: None,
             storage_tib: BTreeMap::new(),
             iops: BTreeMap::new(),
-            snapshots: 100_000,
             pending_snapshots: None,
             concurrent_snapshots: 5,
             copies: 5,
-            initialization_rate: 5_000,
-            fast_restores: 50,
             before_token: false,
             capacity: Vec::new(),
         }
@@ -109,17 +96,17 @@ mod tests {
     fn quota_change_keeps_unnamed_quotas() {
         let q = Quotas::default();
         let changed = q
-            .changed(serde_json::json!({"snapshots": 3, "storage_tib": {"gp3": 0.5}}))
+            .changed(serde_json::json!({"copies": 3, "storage_tib": {"gp3": 0.5}}))
             .expect("changed");
         assert_eq!(
             (
-                changed.snapshots,
                 changed.copies,
+                changed.concurrent_snapshots,
                 changed.storage_tib["gp3"]
             ),
             (3, 5, 0.5)
         );
-        assert!(q.changed(serde_json::json!({"snapshot": 3})).is_err());
+        assert!(q.changed(serde_json::json!({"copy": 3})).is_err());
         assert!(q.changed(serde_json::json!([])).is_err());
     }
 }

@@ -6,6 +6,7 @@ use crate::faults::Rule;
 use crate::limits::buckets::Rate;
 use crate::scenario::InstanceSeed;
 use crate::sim::{Forced, Sim};
+use crate::state::resources::zone::ZoneState;
 use crate::time::Millis;
 use crate::time::latency::Change;
 use serde::Deserialize;
@@ -81,7 +82,7 @@ struct PowerChange {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ZoneChange {
-    state: String,
+    state: ZoneState,
 }
 
 #[derive(Deserialize)]
@@ -153,7 +154,7 @@ fn with_sim(
         }
         ("GET", ["invariants"]) => {
             sim.settle(now);
-            let loops = json!(sim.devices().loops());
+            let loops = json!(sim.devices.loops());
             Ok(sim.invariants.json(sim.realm(), &loops))
         }
         ("GET", ["latency"]) => Ok(json!(sim.latency)),
@@ -175,10 +176,9 @@ fn with_sim(
         }
         ("PUT", ["zones", name]) => {
             let change: ZoneChange = asked.json()?;
-            match sim.set_zone_state(name, &change.state) {
-                Ok(true) => Ok(json!({})),
-                Ok(false) => Err(refuse(404, format!("there is no zone {name}"))),
-                Err(why) => Err(refuse(400, why)),
+            match sim.set_zone_state(name, change.state) {
+                true => Ok(json!({})),
+                false => Err(refuse(404, format!("there is no zone {name}"))),
             }
         }
         ("GET", ["faults"]) => Ok(json!(sim.faults.list())),

@@ -1,8 +1,7 @@
 //! Instance metadata, version 2: the data that an instance can read about itself.
 
 use crate::state::realm::Realm;
-use crate::state::resources::instance::Instance;
-use crate::state::resources::instance::mac;
+use crate::state::resources::instance::{IMAGE, Instance, ROOT_DEVICE, mac};
 use crate::time::Millis;
 use serde_json::json;
 use std::collections::VecDeque;
@@ -96,7 +95,7 @@ pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
             200,
             json!({
                 "instanceId": i.id, "instanceType": i.instance_type, "region": realm.region,
-                "availabilityZone": i.zone, "accountId": realm.account, "imageId": i.image,
+                "availabilityZone": i.zone, "accountId": realm.account, "imageId": IMAGE,
                 "architecture": arch, "pendingTime": i.launched.whole_second().iso(), "version": "2017-09-30",
             })
             .to_string(),
@@ -105,10 +104,10 @@ pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
             200,
             "ami-id\nblock-device-mapping/\ninstance-id\ninstance-type\nmac\nnetwork/\nplacement/",
         ),
-        "meta-data/ami-id" => answer(200, &i.image),
+        "meta-data/ami-id" => answer(200, IMAGE),
         "meta-data/instance-id" => answer(200, &i.id),
         "meta-data/instance-type" => answer(200, &i.instance_type),
-        "meta-data/mac" => answer(200, mac(&i.id, 0)),
+        "meta-data/mac" => answer(200, mac(&i.id)),
         "meta-data/placement" | "meta-data/placement/" => {
             answer(200, "availability-zone\navailability-zone-id\nregion")
         }
@@ -120,15 +119,14 @@ pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
             None => missing(),
         },
         "meta-data/network/interfaces/macs" | "meta-data/network/interfaces/macs/" => {
-            let macs: Vec<String> = (0..i.enis).map(|n| format!("{}/", mac(&i.id, n))).collect();
-            answer(200, macs.join("\n"))
+            answer(200, format!("{}/", mac(&i.id)))
         }
         "meta-data/block-device-mapping" | "meta-data/block-device-mapping/" => {
             // The list shows the devices at launch; later attachments do not appear.
             answer(200, "ami\nroot")
         }
         "meta-data/block-device-mapping/ami" | "meta-data/block-device-mapping/root" => {
-            answer(200, &i.root_device)
+            answer(200, ROOT_DEVICE)
         }
         _ => missing(),
     }

@@ -14,9 +14,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// How long a request hangs on an instance whose metadata replies do not arrive.
-const HANG: Duration = Duration::from_secs(3600);
-
 /// The state of one endpoint.
 struct Endpoint {
     instance: String,
@@ -64,10 +61,10 @@ async fn respond(
     endpoint: &Endpoint,
     request: hyper::Request<Incoming>,
 ) -> io::Result<Response<ReplyBody>> {
-    let mode = shared.with_sim(|sim, now| {
+    let state = shared.with_sim(|sim, now| {
         sim.settle(now);
         let instance = sim.realm().instances().get(&endpoint.instance)?;
-        Some((instance.imds.clone(), instance.state().1))
+        Some(instance.state().1)
     });
     let path = request.uri().path();
     let header_text = |name: &str| {
@@ -75,16 +72,11 @@ async fn respond(
         Some(value.to_str().ok()?.to_owned())
     };
     let now = shared.now();
-    let answer = match mode {
+    let answer = match state {
         // An instance that does not run sends no requests.
         None => return Err(io::Error::other("the instance is gone")),
-        Some((_, "stopped" | "terminated")) => {
+        Some("stopped" | "terminated") => {
             return Err(io::Error::other("the instance does not run"));
-        }
-        Some((mode, _)) if mode == "off" => forbidden(),
-        Some((mode, _)) if mode == "hang" && request.method() == Method::PUT => {
-            tokio::time::sleep(HANG).await;
-            return Err(io::Error::other("the answer does not come through"));
         }
         _ if request.method() == Method::PUT && path == "/latest/api/token" => {
             let mut sessions = lock(&endpoint.sessions);
@@ -117,13 +109,6 @@ async fn respond(
         )
         .body(ReplyBody::Whole(Some(Bytes::from(answer.body))))
         .map_err(io::Error::other)
-}
-
-fn forbidden() -> MetadataReply {
-    MetadataReply {
-        status: 403,
-        body: String::new(),
-    }
 }
 
 fn get(shared: &Shared, endpoint: &Endpoint, path: &str, token: Option<&str>) -> MetadataReply {

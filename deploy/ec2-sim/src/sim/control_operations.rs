@@ -7,7 +7,7 @@ use crate::state::resources::attachment::Phase;
 use crate::state::resources::instance_checks::{Checks, Findings};
 use crate::state::resources::volume::{Life, Volume};
 use crate::state::resources::volume_checks::Performance;
-use crate::state::resources::zone::check_zone_state;
+use crate::state::resources::zone::ZoneState;
 use crate::time::Millis;
 use crate::wire::query::Params;
 use serde::Deserialize;
@@ -124,23 +124,14 @@ impl Sim {
     ///
     /// # Errors
     /// Fails for an unknown limit or an invalid value.
-    pub fn change_quotas(&mut self, now: Millis, change: Value) -> Result<(), String> {
-        self.rules.quotas = self.rules.quotas.changed(change)?;
-        if let Some(ms) = self.rules.quotas.snapshot_interval_ms {
-            self.rules.snapshot_interval_ms = ms;
-        }
-        self.invariants
-            .limits_begin(&self.realm, &self.rules.quotas, now);
+    pub fn change_quotas(&mut self, change: Value) -> Result<(), String> {
+        self.quotas = self.quotas.changed(change)?;
         Ok(())
     }
 
     /// Changes a zone's state. Returns false if the zone does not exist.
-    ///
-    /// # Errors
-    /// Fails for a state that a zone cannot have.
-    pub fn set_zone_state(&mut self, zone: &str, state: &str) -> Result<bool, String> {
-        check_zone_state(state)?;
-        Ok(self.realm.set_zone_state(zone, state))
+    pub fn set_zone_state(&mut self, zone: &str, state: ZoneState) -> bool {
+        self.realm.set_zone_state(zone, state)
     }
 
     /// Forces a state on a volume. Returns the volume afterwards, or `None` if the volume does not

@@ -81,8 +81,6 @@ impl FaultEffects {
             }
             Fault::Duplicate { after_ms } => self.duplicate_ms = Some(*after_ms),
             Fault::Stale { ms } => self.stale_ms = *ms,
-            // `Sim::perform` answers this fault, because it knows the caller.
-            Fault::Refuse { .. } => self.suppressed = true,
             // `Foreign` acts before or after the request; the other faults shape the action itself.
             Fault::Foreign { .. }
             | Fault::Unseen { .. }

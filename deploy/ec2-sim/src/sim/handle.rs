@@ -91,16 +91,14 @@ impl Sim {
         garble(&mut reply, notes.fault_effects.garble, &action);
 
         let code = result.as_ref().err().map(|e| e.code.clone());
-        let work = started.elapsed();
         self.statistics.add(
             if action.is_empty() { "(none)" } else { &action },
             &Ended {
                 code: code.as_deref(),
                 throttled: notes.fault_effects.throttled,
                 faulted: !notes.struck.is_empty(),
-                server_ms: Duration::from_millis(delay_ms).as_secs_f64() * 1000.0
-                    + work.as_secs_f64() * 1000.0,
-                work_us: work.as_secs_f64() * 1e6,
+                server_ms: (Duration::from_millis(delay_ms) + started.elapsed()).as_secs_f64()
+                    * 1000.0,
             },
         );
         self.journal.add(Entry {
@@ -148,12 +146,6 @@ impl Sim {
         }
         let faults: Vec<Fault> = notes.struck.iter().map(|(_, f)| f.clone()).collect();
         notes.fault_effects = FaultEffects::of(&faults);
-        for fault in &faults {
-            if let Fault::Refuse { refused } = fault {
-                let to_sts = u.service == Service::Sts;
-                return Err(refused.answer(u.action, &u.caller, to_sts));
-            }
-        }
         if u.origin == "sdk" {
             self.others_first(u.now, u.params, &faults);
         }
@@ -188,7 +180,7 @@ impl Sim {
             faults: &faults,
             caller: &u.caller,
             iam: &self.iam,
-            rules: &self.rules,
+            quotas: &self.quotas,
             effects: Vec::new(),
         };
         let result = actions::dispatch(&mut call);

@@ -3,10 +3,13 @@
 use super::{Sim, SimError};
 use crate::scenario::{InstanceSeed, ScenarioError};
 use crate::state::resources::attachment::{Attachment, Phase};
-use crate::state::resources::instance::{Instance, Life};
+use crate::state::resources::instance::{Instance, Life, ROOT_DEVICE};
 use crate::state::resources::instance_checks::Checks;
 use crate::state::resources::volume::Volume;
 use crate::time::Millis;
+
+/// The size of a root volume, in GiB.
+const ROOT_GIB: u32 = 8;
 
 impl Sim {
     /// Creates an instance with its root volume, unless there is, or was, an instance of that id.
@@ -19,8 +22,8 @@ impl Sim {
             return Ok(());
         }
         self.devices.add_instance(&seed.id)?;
-        let own: Vec<_> = std::iter::once((&seed.root_device, seed.root_gib))
-            .chain(seed.launch_disks.iter().map(|device| (device, 1)))
+        let own: Vec<_> = std::iter::once((ROOT_DEVICE, ROOT_GIB))
+            .chain(seed.launch_disks.iter().map(|device| (device.as_str(), 1)))
             .map(|(device, gib)| own_volume(self.ids.issue("vol"), seed, device, gib, now))
             .collect();
         let realm = &mut self.realm;
@@ -32,12 +35,8 @@ impl Sim {
                 "stopped" => Life::Stopped,
                 _ => Life::Running,
             },
-            enis: seed.enis,
-            root_device: seed.root_device.clone(),
-            image: seed.image.clone(),
             outpost: seed.outpost.clone(),
             hidden_devices: seed.hidden_devices.clone(),
-            imds: seed.imds.clone(),
             hibernation: seed.hibernation,
             hibernated: false,
             checks: Checks::default(),

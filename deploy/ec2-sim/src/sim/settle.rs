@@ -60,7 +60,6 @@ impl Sim {
                     self.instance_event(id, event, now);
                 }
             }
-            Key::Token(_) | Key::FastRestore(_) => {}
         }
     }
 

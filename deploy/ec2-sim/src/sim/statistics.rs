@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A histogram with eight buckets per doubling: exact enough for percentiles, and without memory
-/// per value.
+/// A histogram with eight buckets per doubling: exact enough for a median, and without memory per
+/// value.
 #[derive(Debug, Clone, Default)]
 struct Histogram {
     counts: BTreeMap<u32, u64>,
@@ -27,8 +27,8 @@ impl Histogram {
         self.total += 1;
     }
 
-    fn percentile(&self, percent: u64) -> f64 {
-        let wanted = (self.total * percent).div_ceil(100);
+    fn median(&self) -> f64 {
+        let wanted = self.total.div_ceil(2);
         let mut seen = 0;
         for (bucket, count) in &self.counts {
             seen += count;
@@ -38,10 +38,6 @@ impl Histogram {
             }
         }
         0.0
-    }
-
-    fn json(&self) -> Value {
-        json!({"p50": self.percentile(50), "p99": self.percentile(99)})
     }
 }
 
@@ -54,8 +50,6 @@ struct Action {
     faulted: u64,
     errors: BTreeMap<String, u64>,
     server_ms: Histogram,
-    work_us: Histogram,
-    work_us_sum: f64,
 }
 
 /// The result of a request, for the statistics.
@@ -69,15 +63,12 @@ pub struct Ended<'a> {
     pub faulted: bool,
     /// The milliseconds until the reply: the latency model's delay plus the simulator's own work.
     pub server_ms: f64,
-    /// The microseconds that the simulator itself needed.
-    pub work_us: f64,
 }
 
 /// The statistics of all actions.
 #[derive(Debug, Default)]
 pub struct Statistics {
     actions: BTreeMap<String, Action>,
-    imds_reads: u64,
     imds_credential_reads: u64,
 }
 
@@ -93,13 +84,10 @@ impl Statistics {
             Some(code) => *a.errors.entry(code.to_owned()).or_default() += 1,
         }
         a.server_ms.add(ended.server_ms);
-        a.work_us.add(ended.work_us);
-        a.work_us_sum += ended.work_us;
     }
 
     /// Counts a read of instance metadata.
     pub fn add_imds(&mut self, credentials: bool) {
-        self.imds_reads += 1;
         self.imds_credential_reads += u64::from(credentials);
     }
 
@@ -111,7 +99,7 @@ impl Statistics {
             .map(|(name, a)| {
                 let v = json!({
                     "calls": a.calls, "ok": a.ok, "throttled": a.throttled, "faulted": a.faulted,
-                    "errors": a.errors, "server_ms": a.server_ms.json(), "work_us": a.work_us.json(),
+                    "errors": a.errors, "server_ms": {"p50": a.server_ms.median()},
                 });
                 (name.as_str(), v)
             })
@@ -122,10 +110,8 @@ impl Statistics {
             "totals": {
                 "calls": sum(|a| a.calls), "ok": sum(|a| a.ok), "throttled": sum(|a| a.throttled),
                 "faulted": sum(|a| a.faulted),
-                "work_us": self.actions.values().map(|a| a.work_us_sum).sum::<f64>().round(),
-                "mutating": self.actions.iter().filter(|(n, _)| !n.starts_with("Describe") && !n.starts_with("Get")).map(|(_, a)| a.calls).sum::<u64>(),
             },
-            "imds": {"reads": self.imds_reads, "credential_reads": self.imds_credential_reads},
+            "imds": {"credential_reads": self.imds_credential_reads},
         })
     }
 }
@@ -135,15 +121,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn histogram_percentiles_are_within_12_percent() {
+    fn histogram_median_is_within_12_percent() {
         let mut h = Histogram::default();
         for v in 1..=1000 {
             h.add(f64::from(v));
         }
-        let (p50, p99) = (h.percentile(50), h.percentile(99));
-        assert!((450.0..560.0).contains(&p50), "{p50}");
-        assert!((900.0..1090.0).contains(&p99), "{p99}");
-        assert!(Histogram::default().percentile(50).abs() < f64::EPSILON);
+        let median = h.median();
+        assert!((450.0..560.0).contains(&median), "{median}");
+        assert!(Histogram::default().median().abs() < f64::EPSILON);
     }
 
     #[test]
@@ -154,7 +139,6 @@ mod tests {
             throttled,
             faulted: false,
             server_ms: 2.0,
-            work_us: 10.0,
         };
         s.add("CreateVolume", &end(None, false));
         s.add("CreateVolume", &end(Some("RequestLimitExceeded"), true));
@@ -168,12 +152,6 @@ mod tests {
             v["actions"]["CreateVolume"]["errors"]["RequestLimitExceeded"],
             1
         );
-        assert_eq!(
-            (
-                v["totals"]["throttled"].as_u64(),
-                v["totals"]["mutating"].as_u64()
-            ),
-            (Some(1), Some(2))
-        );
+        assert_eq!(v["totals"]["throttled"], 1);
     }
 }

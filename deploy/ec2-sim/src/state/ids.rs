@@ -4,14 +4,14 @@ use crate::random::Random;
 
 /// The issuer of ids.
 #[derive(Debug, Clone)]
-pub struct Ids {
+pub(crate) struct Ids {
     seed: u64,
     random: Random,
 }
 
 impl Ids {
     /// Creates an issuer for a seed.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             seed,
             random: Random::new(seed, "ids"),
@@ -20,7 +20,7 @@ impl Ids {
 
     /// Issues an id: the prefix, a hyphen and 17 lower-case hexadecimal digits, of which the first
     /// is 0, as in EC2's ids in practice, and the last four are a check.
-    pub fn issue(&mut self, prefix: &str) -> String {
+    pub(crate) fn issue(&mut self, prefix: &str) -> String {
         let body = format!("{prefix}-0{}", self.random.hex(12));
         let check = Random::new(self.seed, &body).hex(4);
         body + &check
@@ -28,7 +28,7 @@ impl Ids {
 
     /// Returns a request id in the form of a UUID. A request id is not a resource id, so it does
     /// not advance the issuer.
-    pub fn request_id(random: &mut Random) -> String {
+    pub(crate) fn request_id(random: &mut Random) -> String {
         let h = random.hex(32);
         format!(
             "{}-{}-4{}-a{}-{}",

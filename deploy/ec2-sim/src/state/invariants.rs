@@ -1,15 +1,11 @@
 //! The invariants, checked after each step.
 
-mod quota_excess;
-
 use super::realm::{Key, Realm};
 use super::resources::attachment::Phase;
 use super::resources::volume::Volume;
 use super::resources::{device_name, instance_type};
 use crate::devices::Fingerprint;
-use crate::limits::quotas::Quotas;
 use crate::time::Millis;
-use quota_excess::QuotaExcess;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +27,6 @@ pub struct Invariants {
     found: Vec<Violation>,
     known: BTreeSet<(&'static str, String)>,
     held: BTreeMap<String, Fingerprint>,
-    limits: QuotaExcess,
 }
 
 /// The tags by which the driver names what it creates. Two live resources with the same name mean
@@ -52,14 +47,10 @@ impl Invariants {
     pub fn check<'a>(
         &mut self,
         realm: &Realm,
-        quotas: &Quotas,
         changed: impl Iterator<Item = &'a Key>,
         now: Millis,
     ) {
         for key in changed {
-            for exceeded in self.limits.exceeded(realm, quotas, key, now) {
-                self.report(now, "quota", exceeded);
-            }
             match key {
                 Key::Volume(id) => {
                     if let Some(v) = realm.volumes().get(id) {
@@ -72,14 +63,9 @@ impl Invariants {
                         self.names(realm, id, &s.tags, now);
                     }
                 }
-                Key::Instance(_) | Key::Token(_) | Key::FastRestore(_) => {}
+                Key::Instance(_) => {}
             }
         }
-    }
-
-    /// Sets new limits. What already exceeds them is not a violation.
-    pub fn limits_begin(&mut self, realm: &Realm, quotas: &Quotas, now: Millis) {
-        self.limits.begin(realm, quotas, now);
     }
 
     fn volume(&mut self, realm: &Realm, v: &Volume, now: Millis) {
@@ -136,7 +122,7 @@ impl Invariants {
                 // deliberately exceed the limit.
                 count += u32::from(!matches!(a.phase, Phase::Attaching { until: None, .. }));
             }
-            let limit = instance_type::attachment_limit(&i.instance_type, i.enis);
+            let limit = instance_type::attachment_limit(&i.instance_type);
             if count > limit {
                 self.report(
                     now,
@@ -170,7 +156,7 @@ impl Invariants {
     }
 
     /// Records the file system of a volume when an instance gets the volume.
-    pub fn attached(&mut self, volume: &str, holds: Option<Fingerprint>) {
+    pub(crate) fn attached(&mut self, volume: &str, holds: Option<Fingerprint>) {
         if let Some(f) = holds {
             self.held.insert(volume.to_owned(), f);
         }
@@ -178,7 +164,7 @@ impl Invariants {
 
     /// Compares the file system of a volume when an instance releases the volume: an existing file
     /// system must be unchanged.
-    pub fn released(&mut self, volume: &str, holds: Option<&Fingerprint>, now: Millis) {
+    pub(crate) fn released(&mut self, volume: &str, holds: Option<&Fingerprint>, now: Millis) {
         if let Some(before) = self.held.remove(volume)
             && holds != Some(&before)
         {
@@ -274,7 +260,7 @@ mod tests {
         }
         let changed = realm.take_changes();
         for _ in 0..2 {
-            i.check(&realm, &Quotas::default(), changed.iter(), Millis(0));
+            i.check(&realm, changed.iter(), Millis(0));
         }
         i.found().iter().map(|v| v.rule).collect()
     }

@@ -15,6 +15,7 @@ use super::resources::volume::Volume;
 use super::resources::zone::Zone;
 use crate::limits::buckets::Buckets;
 use crate::time::Millis;
+use crate::wire::api_error::{ApiError, ApiResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The key of a resource.
@@ -26,10 +27,6 @@ pub enum Key {
     Snapshot(String),
     /// An instance id.
     Instance(String),
-    /// A client token.
-    Token(String),
-    /// A snapshot id and a zone name, separated by a slash.
-    FastRestore(String),
 }
 
 /// The resources of one account in one Region.
@@ -48,7 +45,8 @@ pub struct Realm {
     instances: BTreeMap<String, Instance>,
     tokens: BTreeMap<String, TokenUse>,
     token_of: HashMap<String, String>,
-    fast_restores: BTreeMap<String, FastRestore>,
+    /// The fast snapshot restores, by snapshot and zone with a slash between them.
+    pub(crate) fast_restores: BTreeMap<String, FastRestore>,
     by_instance: HashMap<String, BTreeSet<String>>,
     by_tag: HashMap<(String, String), BTreeSet<String>>,
     due: BTreeSet<(Millis, Key)>,
@@ -92,9 +90,22 @@ impl Realm {
         &self.instances
     }
 
-    /// Returns all fast snapshot restores, by snapshot and zone.
-    pub fn fast_restores(&self) -> &BTreeMap<String, FastRestore> {
-        &self.fast_restores
+    /// Returns the volume of this id, unless the volume is being deleted.
+    pub(crate) fn volume(&self, id: &str) -> ApiResult<&Volume> {
+        let volume = self.volumes.get(id).filter(|v| !v.deleting());
+        volume.ok_or_else(|| ApiError::no_volume(id))
+    }
+
+    /// Returns the snapshot of this id.
+    pub(crate) fn snapshot(&self, id: &str) -> ApiResult<&Snapshot> {
+        let snapshot = self.snapshots.get(id);
+        snapshot.ok_or_else(|| ApiError::no_snapshot(id))
+    }
+
+    /// Returns the instance of this id.
+    pub(crate) fn instance(&self, id: &str) -> ApiResult<&Instance> {
+        let instance = self.instances.get(id);
+        instance.ok_or_else(|| ApiError::no_instance(id))
     }
 
     /// Returns the use of a client token.
@@ -219,26 +230,15 @@ impl Realm {
     pub fn spend(&mut self, token: &str, spent: TokenUse) {
         self.token_of.insert(spent.volume.clone(), token.to_owned());
         self.tokens.insert(token.to_owned(), spent);
-        self.touch(Key::Token(token.to_owned()), None);
     }
 
     /// Marks the client token of a volume as one whose volume was deleted, so that a repeated call
     /// is refused.
     pub fn burn_token_of(&mut self, volume: &str) {
-        let Some(token) = self.token_of.get(volume).cloned() else {
-            return;
-        };
-        if let Some(spent) = self.tokens.get_mut(&token) {
+        let token = self.token_of.get(volume);
+        if let Some(spent) = token.and_then(|token| self.tokens.get_mut(token)) {
             spent.deleted = true;
         }
-        self.touch(Key::Token(token), None);
-    }
-
-    /// Adds or replaces a fast snapshot restore.
-    pub fn put_fast_restore(&mut self, restore: FastRestore) {
-        let key = format!("{}/{}", restore.snapshot, restore.zone);
-        self.touch(Key::FastRestore(key.clone()), None);
-        self.fast_restores.insert(key, restore);
     }
 
     /// Changes the tags of a volume, snapshot or instance. Returns `None` if the resource does not

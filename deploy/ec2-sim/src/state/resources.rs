@@ -14,4 +14,4 @@ pub(crate) mod tags;
 pub mod volume;
 pub(crate) mod volume_checks;
 pub(crate) mod volume_type;
-pub(crate) mod zone;
+pub mod zone;

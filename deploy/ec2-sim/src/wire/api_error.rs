@@ -80,10 +80,21 @@ impl ApiError {
 
     /// Returns `InvalidVolume.NotFound` for one id.
     pub fn no_volume(id: &str) -> Self {
-        Self::client(
-            "InvalidVolume.NotFound",
-            format!("The volume '{id}' does not exist."),
-        )
+        Self::no_volumes(&[id])
+    }
+
+    /// Returns `InvalidVolume.NotFound`. The wording for several ids is unverified.
+    pub(crate) fn no_volumes(ids: &[&str]) -> Self {
+        let message = match ids {
+            [id] => format!("The volume '{id}' does not exist."),
+            ids => format!("The volumes '{}' do not exist.", ids.join(", ")),
+        };
+        Self::client("InvalidVolume.NotFound", message)
+    }
+
+    /// Returns `InvalidSnapshot.NotFound` for the first of several ids.
+    pub(crate) fn no_snapshots(ids: &[&str]) -> Self {
+        Self::no_snapshot(ids.first().unwrap_or(&""))
     }
 
     /// Returns `InvalidSnapshot.NotFound` for one id.
@@ -96,9 +107,15 @@ impl ApiError {
 
     /// Returns `InvalidInstanceID.NotFound` for one id.
     pub fn no_instance(id: &str) -> Self {
-        Self::client(
-            "InvalidInstanceID.NotFound",
-            format!("The instance ID '{id}' does not exist"),
-        )
+        Self::no_instances(&[id])
+    }
+
+    /// Returns `InvalidInstanceID.NotFound`. The wording for several ids is unverified.
+    pub(crate) fn no_instances(ids: &[&str]) -> Self {
+        let message = match ids {
+            [id] => format!("The instance ID '{id}' does not exist"),
+            ids => format!("The instance IDs '{}' do not exist", ids.join(", ")),
+        };
+        Self::client("InvalidInstanceID.NotFound", message)
     }
 }

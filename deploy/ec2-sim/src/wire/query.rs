@@ -150,7 +150,7 @@ impl Params {
         let known = |k: &str| {
             matches!(
                 k,
-                "Action" | "Version" | "AWSAccessKeyId" | "SignatureVersion"
+                "Action" | "Version" | "DryRun" | "AWSAccessKeyId" | "SignatureVersion"
             ) || k.starts_with("X-Amz-")
         };
         match self.map.iter().find(|(k, e)| !e.used.get() && !known(k)) {

@@ -28,12 +28,6 @@ impl Xml {
         self.end(name)
     }
 
-    /// Writes text into the open element, for lists of plain values.
-    pub(crate) fn plain(&mut self, value: &str) -> &mut Self {
-        self.out.push_str(&escape(value));
-        self
-    }
-
     /// Writes `<name>value</name>`, for numbers and booleans.
     pub(crate) fn value(&mut self, name: &str, value: impl std::fmt::Display) -> &mut Self {
         self.text(name, &value.to_string())

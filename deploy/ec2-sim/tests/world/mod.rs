@@ -2,7 +2,6 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
-use ec2_sim::devices::NoDevices;
 use ec2_sim::time::Millis;
 use ec2_sim::{Reply, Request, Scenario, Sim};
 
@@ -25,8 +24,7 @@ impl World {
 
     pub fn of(scenario: Scenario) -> Self {
         let now = Millis::parse("2026-01-01T00:00:00Z").expect("time");
-        let devices = Box::new(NoDevices::in_memory());
-        let sim = Sim::new(&scenario, devices, None, now).expect("sim");
+        let sim = Sim::new(&scenario, now).expect("sim");
         Self { sim, now, scenario }
     }
 

@@ -43,7 +43,7 @@ pub struct WorldOptions {
     /// every node. Otherwise there are two zones, and an instance to which no volume of the nodes
     /// can be attached.
     pub one_zone: bool,
-    /// `loop` (real block devices), `file` or `none`. Node processes are started only with `loop`.
+    /// `loop` (real block devices) or `none`. Node processes are started only with `loop`.
     pub devices: String,
     /// TOML appended to the simulator's scenario, for example `[latency]`.
     pub scenario: String,

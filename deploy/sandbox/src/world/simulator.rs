@@ -41,8 +41,8 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Starts the simulator on `state_dir/ec2` with `scenario` (TOML); `devices` is `none`, `file`
-    /// or `loop`.
+    /// Starts the simulator on `state_dir/ec2` with `scenario` (TOML); `devices` is `none` or
+    /// `loop`.
     pub(crate) async fn start(
         binaries: &Binaries,
         state_dir: &Path,

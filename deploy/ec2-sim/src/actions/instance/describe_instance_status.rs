@@ -1,25 +1,18 @@
 //! DescribeInstanceStatus.
 
-use super::describe_instances::by_ids;
+use super::describe_instances::named;
 use crate::actions::Call;
-use crate::actions::describe_page::{next_token, page, select};
+use crate::actions::describe_query::{Field, Query};
 use crate::state::resources::instance::{Instance, Life};
 use crate::state::resources::instance_checks::{Check, Outcome};
 use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
-use std::collections::BTreeMap;
 
-const FILTERS: &[&str] = &[
-    "attached-ebs-status.status",
-    "availability-zone",
-    "availability-zone-id",
-    "instance-state-code",
-    "instance-state-name",
-    "instance-status.reachability",
-    "instance-status.status",
-    "system-status.reachability",
-    "system-status.status",
+const FIELDS: &[Field<Instance>] = &[
+    ("attached-ebs-status.status", |_, i| found(i, 2)),
+    ("instance-state-name", |_, i| vec![i.state().1.to_owned()]),
+    ("instance-status.status", |_, i| found(i, 1)),
+    ("system-status.status", |_, i| found(i, 0)),
 ];
 
 /// The maximum number of instances that a request may name.
@@ -30,42 +23,21 @@ pub(crate) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String>
     let p = call.params;
     let ids = p.list("InstanceId");
     p.boolean("IncludeManagedResources")?;
-    let all = p.boolean("IncludeAllInstances")?.unwrap_or(false);
-    let filters = Filters::parse(p, FILTERS)?;
-    let page = page(call, ("instancesSet", !ids.is_empty()), (5, 1000))?;
-    p.finish()?;
+    let not_running = p.boolean("IncludeAllInstances")?.unwrap_or(false);
+    let mut query = Query::parse(call, FIELDS, ("instancesSet", &ids), (5, 1000))?;
+    if !not_running {
+        query.keep = |i| matches!(i.life, Life::Running);
+    }
     if ids.len() > MOST_IDS {
         // unverified wording.
         return Err(ApiError::value(format!(
             "The maximum number of instance IDs that can be specified is {MOST_IDS}."
         )));
     }
-    let asked = |i: &Instance| (all || matches!(i.life, Life::Running)) && call.shows(&i.id);
-    // Instances that were not requested take no place on a page.
-    let mut there: BTreeMap<String, &Instance> = BTreeMap::new();
-    let mut named = None;
-    match by_ids(call, &ids)? {
-        Some(found) => named = Some(found.into_iter().filter(|i| asked(i)).collect::<Vec<_>>()),
-        None => there.extend(
-            call.realm
-                .instances()
-                .iter()
-                .filter(|(_, i)| asked(i))
-                .map(|(id, i)| (id.clone(), i)),
-        ),
-    }
-    let found = select(
-        &there,
-        named.as_ref().map(|named| named.iter().collect()),
-        &page,
-        &filters,
-        |i, name| field(call, i, name),
-        |i| &i.tags,
-    );
-    let mut x = Xml::new();
-    x.list("instanceStatusSet", found.rows, |x, i| member(call, x, i));
-    next_token(&mut x, found.next.as_deref(), call.action, call.now);
-    Ok(x.finish())
+    let all = call.realm.instances();
+    let candidates = named(call, &ids)?;
+    let set = "instanceStatusSet";
+    Ok(query.answer(call, set, all, candidates, |x, i| member(call, x, i)))
 }
 
 /// Returns the checks by element name; `None` for a check that EC2 does not make in the instance's
@@ -112,22 +84,7 @@ fn member(call: &Call<'_>, x: &mut Xml, i: &Instance) {
     }
 }
 
-fn field(call: &Call<'_>, i: &Instance, name: &str) -> Vec<String> {
-    let [(_, system), (_, instance), (_, ebs)] = checks(i);
-    let reachability = |check: Option<Check>| {
-        let word = check.map(|check| check.outcome.reachability().to_owned());
-        word.into_iter().collect()
-    };
-    match name {
-        "attached-ebs-status.status" => vec![status(ebs).to_owned()],
-        "availability-zone" => vec![i.zone.clone()],
-        "availability-zone-id" => vec![call.realm.zone_id(&i.zone).to_owned()],
-        "instance-state-code" => vec![i.state().0.to_string()],
-        "instance-state-name" => vec![i.state().1.to_owned()],
-        "instance-status.reachability" => reachability(instance),
-        "instance-status.status" => vec![status(instance).to_owned()],
-        "system-status.reachability" => reachability(system),
-        "system-status.status" => vec![status(system).to_owned()],
-        _ => Vec::new(),
-    }
+/// Returns the status of the check at this place of [`checks`].
+fn found(i: &Instance, check: usize) -> Vec<String> {
+    vec![status(checks(i)[check].1).to_owned()]
 }

@@ -46,18 +46,13 @@ pub(crate) fn terminate_instances(call: &mut Call<'_>) -> ApiResult<String> {
 
 fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
     let ids = call.params.list("InstanceId");
-    let dry_run = call.wants_dry_run()?;
     call.params.finish()?;
     if ids.is_empty() {
         return Err(ApiError::missing("InstanceId"));
     }
     for id in &ids {
         Call::check_instance_id(id)?;
-        let i = call
-            .realm
-            .instances()
-            .get(*id)
-            .ok_or_else(|| ApiError::no_instance(id))?;
+        let i = call.realm.instance(id)?;
         if power == Power::Hibernate && !i.hibernation {
             // unverified wording.
             return Err(ApiError::client(
@@ -80,9 +75,7 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
         }
     }
     call.permit(|c| ids.iter().map(|id| c.existing(id)).collect())?;
-    if dry_run {
-        return Err(ApiError::dry_run());
-    }
+    call.dry_run()?;
     let mut x = Xml::new();
     let before: Vec<_> = ids
         .iter()
@@ -106,7 +99,7 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
 
 /// Begins a change of an instance's power state and returns the resulting state. Returns `None` if
 /// the instance does not exist or its state does not permit the change.
-pub fn power(
+pub(crate) fn power(
     realm: &mut Realm,
     latency: &mut Latency,
     instance: &str,

@@ -16,7 +16,6 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     let outpost = p.text("OutpostArn");
     p.text("Location");
     let tags = tags::specified(p, "snapshot")?;
-    let dry_run = call.wants_dry_run()?;
     p.finish()?;
     Call::check_volume_id(volume)?;
     if !description.is_ascii() {
@@ -37,15 +36,8 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
         vec![c.existing(volume), made]
     })?;
     call.permit_tagging("snapshot", &tags)?;
-    if dry_run {
-        return Err(ApiError::dry_run());
-    }
-    let v = call
-        .realm
-        .volumes()
-        .get(volume)
-        .filter(|v| !v.deleting())
-        .ok_or_else(|| ApiError::no_volume(volume))?;
+    call.dry_run()?;
+    let v = call.realm.volume(volume)?;
     if v.life != VolumeLife::Ready {
         return Err(ApiError::client(
             "IncorrectState",
@@ -53,7 +45,7 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
         ));
     }
     if v.last_snapshot
-        .is_some_and(|t| call.now.since(t) < call.rules.snapshot_interval_ms)
+        .is_some_and(|t| call.now.since(t) < call.quotas.snapshot_interval_ms.unwrap_or(0))
     {
         return Err(ApiError::client(
             "SnapshotCreationPerVolumeRateExceeded",

@@ -2,14 +2,11 @@
 //! and lists failures in the body.
 
 use crate::actions::Call;
-use crate::actions::describe_page::{next_token, page, select};
+use crate::actions::describe_query::{Field, Query};
 use crate::faults::kind::Fault;
-use crate::state::realm::usage;
 use crate::state::resources::fast_restore::FastRestore;
-use crate::state::resources::tags::NO_TAGS;
 use crate::time::Millis;
 use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 
 /// The result for one snapshot in one zone.
@@ -25,8 +22,9 @@ pub(crate) fn enable(call: &mut Call<'_>) -> ApiResult<String> {
     for (snapshot, zone) in pairs(&snapshots, &zones) {
         let result = enable_one(call, &snapshot, &zone);
         if let Ok(f) = &result {
-            call.realm.put_fast_restore(f.clone());
-            call.effects.push(format!("{snapshot}/{zone}"));
+            let key = format!("{snapshot}/{zone}");
+            call.effects.push(key.clone());
+            call.realm.fast_restores.insert(key, f.clone());
         }
         outcomes.push(Outcome {
             snapshot,
@@ -48,10 +46,8 @@ fn enable_one(
         }
     }
     // The items' error codes are unverified.
-    let Some(s) = call.realm.snapshots().get(snapshot) else {
-        let e = ApiError::no_snapshot(snapshot);
-        return Err((e.code, e.message));
-    };
+    let s = call.realm.snapshot(snapshot);
+    let s = s.map_err(|e| (e.code, e.message))?;
     if call.realm.zone(zone).is_none() {
         return Err((
             "InvalidZone.NotFound".to_owned(),
@@ -59,22 +55,9 @@ fn enable_one(
         ));
     }
     let size = s.size;
-    if let Some(f) = call
-        .realm
-        .fast_restores()
-        .get(&format!("{snapshot}/{zone}"))
-        .filter(|f| f.disabled.is_none())
-    {
+    let existing = call.realm.fast_restores.get(&format!("{snapshot}/{zone}"));
+    if let Some(f) = existing {
         return Ok(f.clone());
-    }
-    let most = call.rules.quotas.fast_restores;
-    if usage::fast_restores(call.realm) >= most {
-        return Err((
-            "FastSnapshotRestoreLimitExceeded".to_owned(),
-            format!(
-                "The maximum of {most} fast snapshot restores in this region has been reached."
-            ),
-        ));
     }
     let optimizing = call.begin.plus(call.latency.sample("fsr_optimizing"));
     let enabled = optimizing.plus(call.latency.per_tib("fsr_enabled_per_tib", size));
@@ -84,7 +67,6 @@ fn enable_one(
         enabling: call.now,
         optimizing,
         enabled,
-        disabled: None,
     })
 }
 
@@ -93,7 +75,6 @@ fn parse(call: &Call<'_>) -> ApiResult<(Vec<String>, Vec<String>)> {
     let names = p.list("AvailabilityZone");
     let ids = p.list("AvailabilityZoneId");
     let snapshots = p.list("SourceSnapshotId");
-    let dry_run = call.wants_dry_run()?;
     p.finish()?;
     for id in &snapshots {
         Call::check_snapshot_id(id)?;
@@ -111,9 +92,7 @@ fn parse(call: &Call<'_>) -> ApiResult<(Vec<String>, Vec<String>)> {
         return Err(ApiError::missing("AvailabilityZone"));
     }
     call.permit(|c| snapshots.iter().map(|id| c.existing(id)).collect())?;
-    if dry_run {
-        return Err(ApiError::dry_run());
-    }
+    call.dry_run()?;
     Ok((snapshots.iter().map(|s| (*s).to_owned()).collect(), zones))
 }
 
@@ -171,41 +150,18 @@ fn member(call: &Call<'_>, x: &mut Xml, f: &FastRestore) {
     time(x, "enablingTime", f.enabling);
     time(x, "optimizingTime", f.optimizing);
     time(x, "enabledTime", f.enabled);
-    if let Some((asked, done)) = f.disabled {
-        time(x, "disablingTime", asked);
-        time(x, "disabledTime", done);
-    }
 }
+
+const FIELDS: &[Field<FastRestore>] = &[
+    ("availability-zone", |_, f| vec![f.zone.clone()]),
+    ("snapshot-id", |_, f| vec![f.snapshot.clone()]),
+    ("state", |call, f| vec![f.state(call.now).to_owned()]),
+];
 
 pub(crate) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
-    let p = call.params;
-    let filters = Filters::parse(
-        p,
-        &["availability-zone", "owner-id", "snapshot-id", "state"],
-    )?;
-    let page = page(call, ("", false), (0, 200))?;
-    p.finish()?;
-    let found = select(
-        call.realm.fast_restores(),
-        None,
-        &page,
-        &filters,
-        |f, name| {
-            vec![match name {
-                "availability-zone" => f.zone.clone(),
-                "owner-id" => call.realm.account.clone(),
-                "snapshot-id" => f.snapshot.clone(),
-                "state" => f.state(call.now).to_owned(),
-                _ => return Vec::new(),
-            }]
-        },
-        |_| &NO_TAGS,
-    );
-    let mut x = Xml::new();
-    x.list("fastSnapshotRestoreSet", found.rows, |x, f| {
-        member(call, x, f);
-    });
-    next_token(&mut x, found.next.as_deref(), call.action, call.now);
-    Ok(x.finish())
+    let query = Query::parse(call, FIELDS, ("", &[]), (0, 200))?;
+    let set = "fastSnapshotRestoreSet";
+    let all = &call.realm.fast_restores;
+    Ok(query.answer(call, set, all, None, |x, f| member(call, x, f)))
 }

@@ -1,13 +1,11 @@
 //! LockSnapshot and DescribeLockedSnapshots.
 
-use super::describe_snapshots::by_ids;
 use crate::actions::Call;
-use crate::actions::describe_page::{next_token, page, select};
+use crate::actions::describe_query::by_ids;
 use crate::actions::render;
-use crate::state::resources::snapshot::{Lock, Snapshot};
+use crate::state::resources::snapshot::Lock;
 use crate::time::{DAY_MS, Millis};
 use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 
 /// Wordings unverified.
@@ -18,7 +16,6 @@ pub(crate) fn lock_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     let cool_off = p.positive("CoolOffPeriod")?;
     let days = p.positive("LockDuration")?;
     let expiration = p.text("ExpirationDate");
-    let dry_run = call.wants_dry_run()?;
     p.finish()?;
     Call::check_snapshot_id(id)?;
     let compliance = match mode {
@@ -42,15 +39,9 @@ pub(crate) fn lock_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     }
     let expires = expiry(call.now, days, expiration)?;
     call.permit_on(id)?;
-    if dry_run {
-        return Err(ApiError::dry_run());
-    }
+    call.dry_run()?;
     let now = call.now;
-    let s = call
-        .realm
-        .snapshots()
-        .get(id)
-        .ok_or_else(|| ApiError::no_snapshot(id))?;
+    let s = call.realm.snapshot(id)?;
     if let Some(l) = s.locked(now)
         && l.state(now) == "compliance"
         && expires < l.expires
@@ -97,37 +88,23 @@ fn expiry(now: Millis, days: Option<u32>, date: Option<&str>) -> ApiResult<Milli
 
 pub(crate) fn describe_locked_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
-    let p = call.params;
-    let ids = p.list("SnapshotId");
-    let filters = Filters::parse(p, &["lock-state"])?;
-    let page = page(call, ("snapshotIdsSet", !ids.is_empty()), (5, 1000))?;
-    p.finish()?;
+    let ids = call.params.list("SnapshotId");
+    call.params.finish()?;
     for id in &ids {
         Call::check_snapshot_id(id)?;
     }
-    let candidates = match ids.is_empty() {
-        true => None,
-        false => Some(by_ids(call, &ids)?),
+    let all = call.realm.snapshots();
+    let asked = match ids.is_empty() {
+        true => all.values().collect(),
+        false => by_ids(call, all, &ids, ApiError::no_snapshots)?,
     };
-    let now = call.now;
-    let state = |s: &Snapshot| s.lock.as_ref().map(|l| l.state(now).to_owned());
-    let found = select(
-        call.realm.snapshots(),
-        candidates,
-        &page,
-        &filters,
-        |s, _| state(s).into_iter().collect(),
-        |s| &s.tags,
-    );
-    let mut x = Xml::new();
-    let locked = found
-        .rows
+    let locked = asked
         .into_iter()
         .filter_map(|s| Some((s, s.lock.as_ref()?)));
+    let mut x = Xml::new();
     x.list("snapshotSet", locked, |x, (s, l)| {
         x.text("ownerId", &call.realm.account);
-        render::lock(x, s, l, now);
+        render::lock(x, s, l, call.now);
     });
-    next_token(&mut x, found.next.as_deref(), call.action, call.now);
     Ok(x.finish())
 }

@@ -19,22 +19,14 @@ pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let instance = p.required("InstanceId", "InstanceId")?;
     let device = p.required("Device", "device")?;
     let card = p.number("EbsCardIndex")?.unwrap_or(0);
-    let dry_run = call.wants_dry_run()?;
     p.finish()?;
     Call::check_volume_id(volume)?;
     Call::check_instance_id(instance)?;
     call.permit(|c| vec![c.existing(volume), c.existing(instance)])?;
-    if dry_run {
-        return Err(ApiError::dry_run());
-    }
+    call.dry_run()?;
     foreign_device(call, instance, device);
     let attachment = {
-        let v = call
-            .realm
-            .volumes()
-            .get(volume)
-            .filter(|v| !v.deleting())
-            .ok_or_else(|| ApiError::no_volume(volume))?;
+        let v = call.realm.volume(volume)?;
         check_instance(call, v, instance)?;
         check_volume(v, instance)?;
         check_device(call, instance, device)?;
@@ -69,13 +61,7 @@ fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
                 };
                 // Nobody can win the race for a name that is already taken; the request may have
                 // arrived twice.
-                let slot = device_name::slot(device);
-                let taken = call
-                    .realm
-                    .volumes_of(instance)
-                    .filter_map(|v| v.attachment(instance))
-                    .any(|a| device_name::slot(&a.device) == slot);
-                if taken {
+                if listed(call, instance, device) {
                     continue;
                 }
                 let mut v = Volume::plain(call.ids.issue("vol"), 1, &zone, call.now);
@@ -111,11 +97,7 @@ fn attachment(call: &mut Call<'_>, instance: &str, device: &str) -> Attachment {
 }
 
 fn check_instance(call: &Call<'_>, v: &Volume, instance: &str) -> ApiResult<()> {
-    let i = call
-        .realm
-        .instances()
-        .get(instance)
-        .ok_or_else(|| ApiError::no_instance(instance))?;
+    let i = call.realm.instance(instance)?;
     if i.zone != v.zone {
         return Err(ApiError::client(
             "InvalidVolume.ZoneMismatch",
@@ -179,11 +161,6 @@ fn check_device(call: &Call<'_>, instance: &str, device: &str) -> ApiResult<()> 
         )));
     }
     let slot = device_name::slot(device);
-    let listed = call
-        .realm
-        .volumes_of(instance)
-        .filter_map(|v| v.attachment(instance))
-        .any(|a| device_name::slot(&a.device) == slot);
     let hidden = call.realm.instances().get(instance).is_some_and(|i| {
         i.hidden_devices
             .iter()
@@ -193,7 +170,7 @@ fn check_device(call: &Call<'_>, instance: &str, device: &str) -> ApiResult<()> 
         .faults
         .iter()
         .any(|f| matches!(f, Fault::DeviceTaken { .. }));
-    if listed || hidden || once {
+    if listed(call, instance, device) || hidden || once {
         return Err(ApiError::value(format!(
             "Invalid value '{device}' for unixDevice. Attachment point {device} is already in use"
         )));
@@ -201,11 +178,21 @@ fn check_device(call: &Call<'_>, instance: &str, device: &str) -> ApiResult<()> 
     Ok(())
 }
 
+/// Returns whether a volume of the instance has this device name.
+fn listed(call: &Call<'_>, instance: &str, device: &str) -> bool {
+    let slot = device_name::slot(device);
+    let mut attachments = call
+        .realm
+        .volumes_of(instance)
+        .filter_map(|v| v.attachment(instance));
+    attachments.any(|a| device_name::slot(&a.device) == slot)
+}
+
 fn check_limit(call: &Call<'_>, instance: &str) -> ApiResult<()> {
     let Some(i) = call.realm.instances().get(instance) else {
         return Ok(());
     };
-    let limit = instance_type::attachment_limit(&i.instance_type, i.enis);
+    let limit = instance_type::attachment_limit(&i.instance_type);
     let have = call.realm.volumes_of(instance).count();
     if have >= usize::try_from(limit).unwrap_or(usize::MAX) {
         return Err(ApiError::client(

@@ -27,17 +27,10 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     let kms_key = p.text("KmsKeyId");
     let token = p.text("ClientToken");
     let tags = tags::specified(p, "volume")?;
-    let dry_run = call.wants_dry_run()?;
     p.finish()?;
     Call::check_volume_id(source)?;
     let kind = volume_type::find(kind)?;
-    let from = call
-        .realm
-        .volumes()
-        .get(source)
-        .filter(|v| !v.deleting())
-        .ok_or_else(|| ApiError::no_volume(source))?
-        .clone();
+    let from = call.realm.volume(source)?.clone();
     let size = size.unwrap_or(from.shape.size);
     if size < from.shape.size {
         // unverified wording.
@@ -59,9 +52,7 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
         vec![c.existing(source), made]
     })?;
     call.permit_tagging("volume", &tags)?;
-    if dry_run {
-        return Err(ApiError::dry_run());
-    }
+    call.dry_run()?;
     kind.check_multi_attach(multi_attach)?;
     let fingerprint = format!("copy|{source}|{shape:?}|{encrypted:?}|{kms_key:?}|{tags:?}");
     if let Some(token) = token {
@@ -166,7 +157,7 @@ fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
     {
         return state(format!("Volume '{}' is already being copied.", from.id));
     }
-    let most = call.rules.quotas.copies;
+    let most = call.quotas.copies;
     if under_way.len() >= most {
         return Err(ApiError::client(
             "CopyVolumesLimitExceeded",

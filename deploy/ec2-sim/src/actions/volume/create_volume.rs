@@ -3,7 +3,7 @@
 use crate::actions::render::{self, View};
 use crate::actions::{Call, quota_check};
 use crate::devices::Source;
-use crate::faults::kind::{CreateFailure, Fault};
+use crate::faults::kind::Fault;
 use crate::iam::context::Context;
 use crate::state::resources::client_token::{self, TokenUse, Verdict};
 use crate::state::resources::modification::Shape;
@@ -38,13 +38,11 @@ struct CreateVolumeRequest {
 pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let asked = parse(call)?;
     permit(call, &asked)?;
-    if call.wants_dry_run()? {
-        return Err(ApiError::dry_run());
-    }
+    call.dry_run()?;
     asked.kind.check_multi_attach(asked.shape.multi_attach)?;
     let fingerprint = fingerprint(&asked);
-    if call.rules.quotas.before_token {
-        limits(call, &asked)?;
+    if call.quotas.before_token {
+        quota_check::volume(call, &asked.shape, &asked.zone)?;
     }
     if let Some(token) = &asked.token {
         check_token(token)?;
@@ -63,16 +61,12 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
             };
         }
     }
-    if !call.rules.quotas.before_token {
-        limits(call, &asked)?;
+    if !call.quotas.before_token {
+        quota_check::volume(call, &asked.shape, &asked.zone)?;
     }
     let mut source_encryption = (false, None);
     if let Some(id) = &asked.snapshot {
-        let s = call
-            .realm
-            .snapshots()
-            .get(id)
-            .ok_or_else(|| ApiError::no_snapshot(id))?;
+        let s = call.realm.snapshot(id)?;
         if !matches!(s.life, SnapshotLife::Completed { .. }) {
             return Err(ApiError::client(
                 "IncorrectState",
@@ -110,13 +104,6 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let members = answer(call, &volume);
     call.realm.put_volume(volume);
     Ok(members)
-}
-
-fn limits(call: &Call<'_>, asked: &CreateVolumeRequest) -> ApiResult<()> {
-    quota_check::volume(call, &asked.shape, &asked.zone)?;
-    asked
-        .rate
-        .map_or(Ok(()), |r| quota_check::initialization(call, r))
 }
 
 fn permit(call: &Call<'_>, asked: &CreateVolumeRequest) -> ApiResult<()> {
@@ -191,7 +178,6 @@ fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
     let rate = p.positive("VolumeInitializationRate")?;
     let token = p.text("ClientToken").map(str::to_owned);
     let tags = tags::specified(p, "volume")?;
-    call.wants_dry_run()?;
     p.finish()?;
 
     let zone = call.zone(zone_name, zone_id)?;
@@ -262,7 +248,7 @@ fn build(
     let life = creation(call.faults, key_refused, call.begin, until);
     let fast = asked.snapshot.as_ref().is_some_and(|s| {
         let key = format!("{s}/{}", asked.zone);
-        let found = call.realm.fast_restores().get(&key);
+        let found = call.realm.fast_restores.get(&key);
         found.is_some_and(|f| f.state(call.now) == "enabled")
     });
     let initialization = asked.snapshot.as_ref().filter(|_| !fast).map(|_| {
@@ -312,13 +298,7 @@ fn build(
 /// the volume vanishes without an error in the reply.
 pub(super) fn creation(faults: &[Fault], key_refused: bool, begin: Millis, until: Millis) -> Life {
     let failed = faults.iter().find_map(|f| match f {
-        Fault::FailCreate { outcome, after_ms } => Some((
-            match outcome {
-                CreateFailure::Vanish => Outcome::Vanish,
-                CreateFailure::Error => Outcome::Error,
-            },
-            begin.plus(*after_ms),
-        )),
+        Fault::FailCreate { outcome, after_ms } => Some((*outcome, begin.plus(*after_ms))),
         _ => None,
     });
     let usual = if key_refused {

@@ -10,7 +10,6 @@ use crate::wire::api_error::{ApiError, ApiResult};
 pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.text("VolumeId");
-    let dry_run = call.wants_dry_run()?;
     p.finish()?;
     let Some(id) = id else {
         return Err(ApiError::client(
@@ -23,16 +22,9 @@ pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
             "The volume ID '{id}' is malformed"
         )));
     }
-    let volume = call
-        .realm
-        .volumes()
-        .get(id)
-        .filter(|v| !v.deleting())
-        .ok_or_else(|| ApiError::no_volume(id))?;
+    let volume = call.realm.volume(id)?;
     call.permit_on(id)?;
-    if dry_run {
-        return Err(ApiError::dry_run());
-    }
+    call.dry_run()?;
     if let Some(a) = volume.attachments.first() {
         return Err(ApiError::client(
             "VolumeInUse",

@@ -1,20 +1,15 @@
 //! DescribeVolumeStatus.
 
-use super::describe_volumes::by_ids;
 use crate::actions::Call;
-use crate::actions::describe_page::{next_token, page, select};
+use crate::actions::describe_query::{Field, Query, by_ids};
 use crate::state::ids::well_formed;
 use crate::state::resources::volume::{Life, Volume};
 use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 
-const FILTERS: &[&str] = &[
-    "availability-zone",
-    "availability-zone-id",
-    "volume-status.details-name",
-    "volume-status.details-status",
-    "volume-status.status",
+const FIELDS: &[Field<Volume>] = &[
+    ("availability-zone", |_, v| vec![v.zone.clone()]),
+    ("volume-status.status", |_, v| vec![status(v).to_owned()]),
 ];
 
 pub(crate) fn describe_volume_status(call: &mut Call<'_>) -> ApiResult<String> {
@@ -22,9 +17,7 @@ pub(crate) fn describe_volume_status(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("VolumeId");
     p.boolean("IncludeManagedResources")?;
-    let filters = Filters::parse(p, FILTERS)?;
-    let page = page(call, ("volumeIdsSet", !ids.is_empty()), (5, 1000))?;
-    p.finish()?;
+    let query = Query::parse(call, FIELDS, ("volumeIdsSet", &ids), (5, 1000))?;
     for id in &ids {
         if !well_formed(id, "vol") {
             return Err(ApiError::client(
@@ -33,34 +26,13 @@ pub(crate) fn describe_volume_status(call: &mut Call<'_>) -> ApiResult<String> {
             ));
         }
     }
+    let all = call.realm.volumes();
     let candidates = match ids.is_empty() {
         true => None,
-        false => Some(by_ids(call, &ids)?),
+        false => Some(by_ids(call, all, &ids, ApiError::no_volumes)?),
     };
-    let realm = &*call.realm;
-    let found = select(
-        realm.volumes(),
-        candidates,
-        &page,
-        &filters,
-        |v, name| match name {
-            "availability-zone" => vec![v.zone.clone()],
-            "availability-zone-id" => vec![realm.zone_id(&v.zone).to_owned()],
-            "volume-status.status" => vec![status(v).to_owned()],
-            "volume-status.details-name" => {
-                details(call, v).iter().map(|d| d.0.to_owned()).collect()
-            }
-            "volume-status.details-status" => {
-                details(call, v).iter().map(|d| d.1.to_owned()).collect()
-            }
-            _ => Vec::new(),
-        },
-        |v| &v.tags,
-    );
-    let mut x = Xml::new();
-    x.list("volumeStatusSet", found.rows, |x, v| member(call, x, v));
-    next_token(&mut x, found.next.as_deref(), call.action, call.now);
-    Ok(x.finish())
+    let set = "volumeStatusSet";
+    Ok(query.answer(call, set, all, candidates, |x, v| member(call, x, v)))
 }
 
 fn status(v: &Volume) -> &'static str {

@@ -1,38 +1,34 @@
 //! DescribeVolumes.
 
 use crate::actions::Call;
-use crate::actions::describe_page::{next_token, page, select};
+use crate::actions::describe_query::{Field, Query, by_ids};
 use crate::actions::render::{self, View};
 use crate::state::ids::well_formed;
+use crate::state::resources::attachment::Attachment;
 use crate::state::resources::volume::{Origin, Volume};
 use crate::wire::api_error::{ApiError, ApiResult};
-use crate::wire::filter::Filters;
-use crate::wire::page::Page;
-use crate::wire::xml::Xml;
 
-const FILTERS: &[&str] = &[
-    "attachment.attach-time",
-    "attachment.delete-on-termination",
-    "attachment.device",
-    "attachment.instance-id",
-    "attachment.status",
-    "availability-zone",
-    "availability-zone-id",
-    "create-time",
-    "encrypted",
-    "fast-restored",
-    "multi-attach-enabled",
-    "operator.managed",
-    "operator.principal",
-    "size",
-    "snapshot-id",
-    "source-volume-id",
-    "status",
-    "tag-key",
-    "tag-value",
-    "volume-id",
-    "volume-type",
+const FIELDS: &[Field<Volume>] = &[
+    ("attachment.device", |_, v| each(v, |a| &a.device)),
+    ("attachment.instance-id", |_, v| each(v, |a| &a.instance)),
+    ("attachment.status", |_, v| each(v, Attachment::status)),
+    ("availability-zone", |_, v| vec![v.zone.clone()]),
+    ("encrypted", |_, v| vec![v.encrypted.to_string()]),
+    ("size", |_, v| vec![v.shape.size.to_string()]),
+    ("snapshot-id", |_, v| match &v.origin {
+        Origin::Snapshot(id) => vec![id.clone()],
+        _ => vec![String::new()],
+    }),
+    ("status", |_, v| vec![v.status().to_owned()]),
+    ("tag-key", |_, _| Vec::new()),
+    ("tag-value", |_, _| Vec::new()),
+    ("volume-id", |_, v| vec![v.id.clone()]),
+    ("volume-type", |_, v| vec![v.shape.volume_type.clone()]),
 ];
+
+fn each(v: &Volume, of: fn(&Attachment) -> &str) -> Vec<String> {
+    v.attachments.iter().map(|a| of(a).to_owned()).collect()
+}
 
 /// Answers DescribeVolumes. A dry run is answered first, even with malformed ids.
 pub(crate) fn describe_volumes(call: &mut Call<'_>) -> ApiResult<String> {
@@ -40,9 +36,7 @@ pub(crate) fn describe_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("VolumeId");
     p.boolean("IncludeManagedResources")?;
-    let filters = Filters::parse(p, FILTERS)?;
-    let page = page(call, ("volumeIdsSet", !ids.is_empty()), (5, 500))?;
-    p.finish()?;
+    let query = Query::parse(call, FIELDS, ("volumeIdsSet", &ids), (5, 500))?;
     for id in &ids {
         if !well_formed(id, "vol") {
             return Err(ApiError::value(format!(
@@ -51,57 +45,23 @@ pub(crate) fn describe_volumes(call: &mut Call<'_>) -> ApiResult<String> {
         }
     }
     let realm = &*call.realm;
+    let all = realm.volumes();
     let candidates = if ids.is_empty() {
-        indexed(call, &filters, &page)
+        indexed(call, &query)
     } else {
-        Some(by_ids(call, &ids)?)
+        Some(by_ids(call, all, &ids, ApiError::no_volumes)?)
     };
-    let found = select(
-        realm.volumes(),
-        candidates,
-        &page,
-        &filters,
-        |v, name| field(call, v, name),
-        |v| &v.tags,
-    );
-    let mut x = Xml::new();
-    let shown = found.rows.into_iter().filter(|v| call.shows(&v.id));
-    x.list("volumeSet", shown, |x, v| {
+    Ok(query.answer(call, "volumeSet", all, candidates, |x, v| {
         render::volume(x, realm, v, View::Full);
-    });
-    next_token(&mut x, found.next.as_deref(), call.action, call.now);
-    Ok(x.finish())
-}
-
-/// Returns the volumes of a list of ids. A missing volume fails the whole call.
-pub(super) fn by_ids<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Vec<&'a Volume>> {
-    let mut ids = ids.to_vec();
-    ids.sort_unstable();
-    ids.dedup();
-    let missing: Vec<&str> = ids
-        .iter()
-        .copied()
-        .filter(|id| !call.realm.volumes().contains_key(*id) || !call.shows(id))
-        .collect();
-    match missing.as_slice() {
-        [] => Ok(ids
-            .iter()
-            .filter_map(|id| call.realm.volumes().get(*id))
-            .collect()),
-        [id] => Err(ApiError::no_volume(id)),
-        // unverified wording for several ids.
-        several => Err(ApiError::client(
-            "InvalidVolume.NotFound",
-            format!("The volumes '{}' do not exist.", several.join(", ")),
-        )),
-    }
+    }))
 }
 
 /// Returns the candidates that an index finds for the filters, if the request asks for no paging.
-fn indexed<'a>(call: &'a Call<'_>, filters: &Filters, page: &Page) -> Option<Vec<&'a Volume>> {
-    if page.max.is_some() || page.after.is_some() {
+fn indexed<'a>(call: &'a Call<'_>, query: &Query<Volume>) -> Option<Vec<&'a Volume>> {
+    if !query.unpaged() {
         return None;
     }
+    let filters = &query.filters;
     let volumes = call.realm.volumes();
     let mut ids: Vec<&str> = Vec::new();
     if let Some(wanted) = filters.literal("volume-id") {
@@ -120,37 +80,4 @@ fn indexed<'a>(call: &'a Call<'_>, filters: &Filters, page: &Page) -> Option<Vec
     ids.sort_unstable();
     ids.dedup();
     Some(ids.into_iter().filter_map(|id| volumes.get(id)).collect())
-}
-
-fn field(call: &Call<'_>, v: &Volume, name: &str) -> Vec<String> {
-    let each = |f: fn(&crate::state::resources::attachment::Attachment) -> String| {
-        v.attachments.iter().map(f).collect()
-    };
-    match name {
-        "attachment.attach-time" => each(|a| a.since.iso()),
-        "attachment.delete-on-termination" => each(|a| a.delete_on_termination.to_string()),
-        "attachment.device" => each(|a| a.device.clone()),
-        "attachment.instance-id" => each(|a| a.instance.clone()),
-        "attachment.status" => each(|a| a.status().to_owned()),
-        "availability-zone" => vec![v.zone.clone()],
-        "availability-zone-id" => vec![call.realm.zone_id(&v.zone).to_owned()],
-        "create-time" => vec![v.created.iso()],
-        "encrypted" => vec![v.encrypted.to_string()],
-        "fast-restored" => vec![v.restored_fast.to_string()],
-        "multi-attach-enabled" => vec![v.shape.multi_attach.to_string()],
-        "operator.managed" => vec!["false".to_owned()],
-        "size" => vec![v.shape.size.to_string()],
-        "snapshot-id" => match &v.origin {
-            Origin::Snapshot(id) => vec![id.clone()],
-            _ => vec![String::new()],
-        },
-        "source-volume-id" => match &v.origin {
-            Origin::Volume(id) => vec![id.clone()],
-            _ => Vec::new(),
-        },
-        "status" => vec![v.status().to_owned()],
-        "volume-id" => vec![v.id.clone()],
-        "volume-type" => vec![v.shape.volume_type.clone()],
-        _ => Vec::new(),
-    }
 }

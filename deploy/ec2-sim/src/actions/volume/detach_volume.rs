@@ -4,7 +4,7 @@ use crate::actions::Call;
 use crate::actions::render;
 use crate::faults::kind::Fault;
 use crate::state::resources::attachment::Phase;
-use crate::state::resources::instance::Life as InstanceLife;
+use crate::state::resources::instance::{Life as InstanceLife, ROOT_DEVICE};
 use crate::state::resources::volume::Volume;
 use crate::time::Millis;
 use crate::wire::api_error::{ApiError, ApiResult};
@@ -15,7 +15,6 @@ pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let volume = p.required("VolumeId", "VolumeId")?;
     let (instance, device) = (p.text("InstanceId"), p.text("Device"));
     let force = p.boolean("Force")?.unwrap_or(false);
-    let dry_run = call.wants_dry_run()?;
     p.finish()?;
     Call::check_volume_id(volume)?;
     if let Some(i) = instance {
@@ -31,9 +30,7 @@ pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
             .map(|id| c.existing(id))
             .collect()
     })?;
-    if dry_run {
-        return Err(ApiError::dry_run());
-    }
+    call.dry_run()?;
     let v = call
         .realm
         .volumes()
@@ -122,7 +119,7 @@ fn check(
         .instances()
         .get(&attachment.instance)
         .is_some_and(|i| {
-            i.root_device == attachment.device && !matches!(i.life, InstanceLife::Stopped)
+            attachment.device == ROOT_DEVICE && !matches!(i.life, InstanceLife::Stopped)
         });
     if boots_from_it {
         return Err(ApiError::client(

@@ -54,12 +54,7 @@ pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
             "Invalid input: Must specify at least one of size, type, iops, throughput or multi-attach.",
         ));
     }
-    let v = call
-        .realm
-        .volumes()
-        .get(id)
-        .filter(|v| !v.deleting())
-        .ok_or_else(|| ApiError::no_volume(id))?;
+    let v = call.realm.volume(id)?;
     check_state(v)?;
     let target = target(v, &change)?;
     check_rate(call, v)?;
@@ -109,11 +104,11 @@ fn check_rate(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
         .iter()
         .filter(|t| call.now.since(**t) < DAY_MS)
         .collect();
-    if recent.len() < call.rules.quotas.modifications_per_day {
+    if recent.len() < call.quotas.modifications_per_day {
         return Ok(());
     }
     let free_again = recent
-        .get(recent.len() - call.rules.quotas.modifications_per_day)
+        .get(recent.len() - call.quotas.modifications_per_day)
         .map_or(call.now, |t| t.plus(DAY_MS));
     Err(ApiError::client(
         "VolumeModificationRateExceeded",

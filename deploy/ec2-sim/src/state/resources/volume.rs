@@ -6,10 +6,10 @@ use super::modification::{Modification, Shape, State};
 use super::tags::Tags;
 use super::volume_checks::Checks;
 use crate::time::Millis;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The result of a creation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The volume becomes usable.

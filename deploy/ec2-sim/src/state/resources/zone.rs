@@ -10,32 +10,28 @@ pub struct Zone {
     pub name: String,
     /// The id, such as `use1-az6`.
     pub id: String,
-    /// `available`, `information`, `impaired`, `constrained` or `unavailable`. Only `unavailable`
-    /// has an effect.
-    #[serde(default = "available")]
-    pub state: String,
+    /// The state of the zone.
+    #[serde(default)]
+    pub state: ZoneState,
 }
 
-fn available() -> String {
-    "available".to_owned()
+/// The state of a zone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ZoneState {
+    /// The zone works.
+    #[default]
+    Available,
+    /// Calls that concern the zone are refused.
+    Unavailable,
 }
 
-/// Checks that a zone can have this state.
-///
-/// # Errors
-/// Names the state and the permitted ones.
-pub(crate) fn check_zone_state(state: &str) -> Result<(), String> {
-    const STATES: [&str; 5] = [
-        "available",
-        "information",
-        "impaired",
-        "constrained",
-        "unavailable",
-    ];
-    if STATES.contains(&state) {
-        return Ok(());
+impl ZoneState {
+    /// Returns EC2's name of the state.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Available => "available",
+            Self::Unavailable => "unavailable",
+        }
     }
-    Err(format!(
-        "a zone's state must be one of {STATES:?}, not {state:?}"
-    ))
 }

@@ -1,0 +1,161 @@
+//! The filters and the page of a Describe call, and the rows that they select.
+
+use super::Call;
+use crate::state::resources::fast_restore::FastRestore;
+use crate::state::resources::instance::Instance;
+use crate::state::resources::snapshot::Snapshot;
+use crate::state::resources::tags::{NO_TAGS, Tags};
+use crate::state::resources::volume::Volume;
+use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::filter::Filters;
+use crate::wire::page::{Page, seal};
+use crate::wire::xml::Xml;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// A filter's name, with the values that a resource has for the filter.
+pub(super) type Field<T> = (&'static str, fn(&Call<'_>, &T) -> Vec<String>);
+
+/// A resource that a Describe call shows.
+pub(super) trait Row {
+    /// Returns the resource's id.
+    fn id(&self) -> &str;
+
+    /// Returns the resource's tags.
+    fn tags(&self) -> &Tags;
+}
+
+macro_rules! rows {
+    ($($kind:ty: $id:ident, $tags:expr;)*) => {$(
+        impl Row for $kind {
+            fn id(&self) -> &str {
+                &self.$id
+            }
+            fn tags(&self) -> &Tags {
+                let tags: fn(&Self) -> &Tags = $tags;
+                tags(self)
+            }
+        }
+    )*};
+}
+
+rows! {
+    Volume: id, |v| &v.tags;
+    Snapshot: id, |s| &s.tags;
+    Instance: id, |i| &i.tags;
+    FastRestore: snapshot, |_| &NO_TAGS;
+}
+
+/// The filters and the page of a Describe call.
+pub(super) struct Query<T: 'static> {
+    fields: &'static [Field<T>],
+    /// The filters.
+    pub(super) filters: Filters,
+    page: Page,
+    /// Whether the action shows a resource at all.
+    pub(super) keep: fn(&T) -> bool,
+}
+
+impl<T: Row> Query<T> {
+    /// Reads the filters and the page, and refuses unknown parameters. `ids` are the requested ids
+    /// with the parameter's internal name, `range` the permitted page sizes.
+    pub(super) fn parse(
+        call: &Call<'_>,
+        fields: &'static [Field<T>],
+        ids: (&str, &[&str]),
+        range: (i64, i64),
+    ) -> ApiResult<Self> {
+        let known: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        let filters = Filters::parse(call.params, &known)?;
+        let ids = (ids.0, !ids.1.is_empty());
+        let page = Page::parse(call.params, call.action, ids, range, call.now)?;
+        call.params.finish()?;
+        Ok(Self {
+            fields,
+            filters,
+            page,
+            keep: |_| true,
+        })
+    }
+
+    /// Returns whether the call asks for neither a page's size nor a later page, so that an index
+    /// can answer.
+    pub(super) fn unpaged(&self) -> bool {
+        self.page.max.is_none() && self.page.after.is_none()
+    }
+
+    /// Answers with a list of the selected resources and the token of the next page, if any.
+    pub(super) fn answer<'a>(
+        &self,
+        call: &Call<'_>,
+        set: &str,
+        all: &'a BTreeMap<String, T>,
+        candidates: Option<Vec<&'a T>>,
+        member: impl FnMut(&mut Xml, &'a T),
+    ) -> String {
+        let (rows, next) = self.select(call, all, candidates);
+        let mut x = Xml::new();
+        let shown = rows
+            .into_iter()
+            .filter(|t| (self.keep)(t) && call.shows(t.id()));
+        x.list(set, shown, member);
+        if let Some(key) = next {
+            x.text("nextToken", &seal(&key, call.action, call.now));
+        }
+        x.finish()
+    }
+
+    /// Selects rows in the order of their keys, from `candidates` that an index found, or from all
+    /// rows. Also returns the key after which the next page begins, if there is one. Filters apply
+    /// after the page was cut, as recorded replies of DescribeVolumeStatus show; a page can
+    /// therefore be empty and still have a successor.
+    fn select<'a>(
+        &self,
+        call: &Call<'_>,
+        all: &'a BTreeMap<String, T>,
+        candidates: Option<Vec<&'a T>>,
+    ) -> (Vec<&'a T>, Option<String>) {
+        let shown = |t: &&T| {
+            let values = |name: &str| {
+                let field = self.fields.iter().find(|(known, _)| *known == name);
+                field.map_or_else(Vec::new, |(_, values)| values(call, t))
+            };
+            self.filters.accept(values) && self.filters.accept_tags(t.tags())
+        };
+        if let Some(candidates) = candidates {
+            return (candidates.into_iter().filter(shown).collect(), None);
+        }
+        let from = match &self.page.after {
+            Some(key) => Bound::Excluded(key.clone()),
+            None => Bound::Unbounded,
+        };
+        let mut rest = all.range((from, Bound::Unbounded));
+        let cut: Vec<_> = rest
+            .by_ref()
+            .take(self.page.max.unwrap_or(usize::MAX))
+            .collect();
+        let next = rest.next().and(cut.last()).map(|(key, _)| (*key).clone());
+        let rows = cut.into_iter().map(|(_, t)| t).filter(shown).collect();
+        (rows, next)
+    }
+}
+
+/// Returns the resources of a list of ids, each once, in the order of the ids. `missing` makes the
+/// error for the ids that do not exist.
+pub(super) fn by_ids<'a, T: Row>(
+    call: &Call<'_>,
+    all: &'a BTreeMap<String, T>,
+    ids: &[&str],
+    missing: fn(&[&str]) -> ApiError,
+) -> ApiResult<Vec<&'a T>> {
+    let mut ids = ids.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    let (found, absent): (Vec<&str>, Vec<&str>) = ids
+        .into_iter()
+        .partition(|id| all.contains_key(*id) && call.shows(id));
+    if !absent.is_empty() {
+        return Err(missing(&absent));
+    }
+    Ok(found.into_iter().filter_map(|id| all.get(id)).collect())
+}
