@@ -20,7 +20,6 @@ volume_create = { fixed_ms = 60 }
 volume_create_from_snapshot = { fixed_ms = 60 }
 volume_copy = { fixed_ms = 60 }
 attach = { fixed_ms = 60 }
-device_appear = { fixed_ms = 0 }
 detach = { fixed_ms = 60 }
 modify = { fixed_ms = 60 }
 modify_complete = { fixed_ms = 60 }

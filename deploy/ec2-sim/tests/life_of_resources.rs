@@ -100,6 +100,9 @@ fn a_stuck_detachment_shows_detaching_or_busy() {
         w.ok("DetachVolume", &[("VolumeId", &v)]);
         w.step(999);
         assert_eq!(states(&mut w, &v), ["in-use", shown]);
+        let mapping = w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)]);
+        let ours = mapping.split("<deviceName>/dev/xvdba").nth(1);
+        assert_eq!(text(ours.expect("mapped"), "status"), "detaching");
         w.step(1);
         assert_eq!(states(&mut w, &v), ["available"]);
     }

@@ -60,7 +60,6 @@ volume_create = { uniform_ms = [300, 900] }
 volume_create_from_snapshot = { uniform_ms = [400, 1000] }
 volume_copy = { uniform_ms = [400, 1000] }
 attach = { uniform_ms = [300, 900] }
-device_appear = { fixed_ms = 0 }
 detach = { uniform_ms = [200, 600] }
 modify = { uniform_ms = [200, 600] }
 modify_complete = { fixed_ms = 300 }

@@ -71,15 +71,9 @@ impl Sim {
                 self.realm.remove_volume(id);
                 log(self.devices.delete(id), "the image of a volume stays", id);
             }
-            Event::Attached(instance) => {
-                let late = self.latency.sample("device_appear");
-                if late == 0 {
-                    self.appear(id, &instance, now);
-                } else {
-                    self.late(id, &instance, now.plus(late));
-                }
+            Event::Attached(instance) | Event::Appear(instance) => {
+                self.appear(id, &instance, now);
             }
-            Event::Appear(instance) => self.appear(id, &instance, now),
             Event::Release { instance, force } => {
                 // A stopped guest holds no device.
                 let stopped = self
@@ -102,14 +96,6 @@ impl Sim {
         }
     }
 
-    fn late(&mut self, volume: &str, instance: &str, at: Millis) {
-        self.realm.update_volume(volume, |v| {
-            if let Some(a) = v.attachment_mut(instance) {
-                a.appears = Some(at);
-            }
-        });
-    }
-
     fn appear(&mut self, volume: &str, instance: &str, now: Millis) {
         let Some(name) = self.device_of(volume, instance) else {
             return;
@@ -118,7 +104,11 @@ impl Sim {
         self.invariants.attached(volume, holds);
         if let Err(error) = self.devices.attach(volume, instance, &name) {
             tracing::error!(%error, volume, instance, "a device could not be made; it is tried again");
-            self.late(volume, instance, now.plus(AGAIN_MS));
+            self.realm.update_volume(volume, |v| {
+                if let Some(a) = v.attachment_mut(instance) {
+                    a.appears = Some(now.plus(AGAIN_MS));
+                }
+            });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use crate::time::Millis;
-use crate::time::latency::{Distribution, Fixed};
+use crate::time::latency::Distribution;
 use crate::wire::query::Params;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub struct Setting {
 
 impl Default for Setting {
     fn default() -> Self {
-        let fixed = |fixed_ms| Distribution::Fixed(Fixed { fixed_ms });
+        let fixed = |fixed_ms| Distribution::Fixed { fixed_ms };
         Self {
             replicas: 0,
             lag: fixed(500),

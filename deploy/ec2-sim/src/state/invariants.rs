@@ -249,8 +249,8 @@ fn duplicates(realm: &Realm) -> Vec<Value> {
 mod tests {
     use super::*;
     use crate::state::resources::attachment::Attachment;
+    use crate::state::resources::volume::Life;
     use crate::state::resources::volume::tests::fresh;
-    use crate::state::resources::volume::{Life, Outcome};
 
     fn check(volumes: Vec<Volume>) -> Vec<&'static str> {
         let mut realm = Realm::new("111122223333", "us-east-1", Vec::new());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn attached(instances: &[&str]) -> Volume {
-        let mut v = fresh(Outcome::Available);
+        let mut v = fresh();
         v.attachments = instances
             .iter()
             .map(|i| Attachment::new(i, "/dev/xvdba", Millis(0), None))
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn violated_invariants_are_reported_by_name() {
-        assert_eq!(check(vec![fresh(Outcome::Available)]), Vec::<&str>::new());
+        assert_eq!(check(vec![fresh()]), Vec::<&str>::new());
         assert!(check(vec![attached(&["i-1", "i-2"])]).contains(&"one_instance"));
         let mut v = attached(&["i-1", "i-2"]);
         v.shape.multi_attach = true;
@@ -288,7 +288,7 @@ mod tests {
             ["not_deleted_while_attached", "instance_exists"]
         );
         let named = |id: &str| {
-            let mut v = fresh(Outcome::Available);
+            let mut v = fresh();
             v.id = id.to_owned();
             v.tags
                 .insert("CSIVolumeName".to_owned(), "pvc-1".to_owned());

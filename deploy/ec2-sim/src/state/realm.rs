@@ -314,7 +314,6 @@ impl Realm {
 mod tests {
     use super::*;
     use crate::state::resources::attachment::Attachment;
-    use crate::state::resources::volume::Outcome;
     use crate::state::resources::volume::tests::fresh;
 
     fn realm() -> Realm {
@@ -324,7 +323,7 @@ mod tests {
     #[test]
     fn indexes_follow_attachments_and_tags() {
         let mut r = realm();
-        let v = fresh(Outcome::Available);
+        let v = fresh();
         let id = v.id.clone();
         r.put_volume(v);
         r.update_volume(&id, |v| {
@@ -344,19 +343,5 @@ mod tests {
             (r.volumes_of("i-1").count(), r.tagged("a", "c").count()),
             (0, 0)
         );
-    }
-
-    #[test]
-    fn due_events_pop_in_time_order() {
-        let mut r = realm();
-        let mut v = fresh(Outcome::Available);
-        r.put_volume(v.clone());
-        v.id = "vol-1a2b3c4d".to_owned();
-        v.life = crate::state::resources::volume::Life::Deleting { until: Millis(5) };
-        r.put_volume(v);
-        assert_eq!(r.next_due(), Some(Millis(5)));
-        assert_eq!(r.pop_due(Millis(4)), None);
-        assert_eq!(r.pop_due(Millis(20)).map(|d| d.0), Some(Millis(5)));
-        assert_eq!(r.pop_due(Millis(20)).map(|d| d.0), Some(Millis(10)));
     }
 }

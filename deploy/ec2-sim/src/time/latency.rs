@@ -6,40 +6,25 @@ use std::collections::BTreeMap;
 
 /// A distribution of durations in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
 pub enum Distribution {
     /// The same duration each time.
-    Fixed(Fixed),
+    Fixed {
+        /// The duration, in milliseconds.
+        fixed_ms: u64,
+    },
     /// A uniform distribution between two values.
-    Uniform(Uniform),
-    /// A log-normal distribution, given by its median and its 99th percentile.
-    LogNormal(LogNormal),
-}
-
-/// See [`Distribution::Fixed`].
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fixed {
-    /// The duration, in milliseconds.
-    pub fixed_ms: u64,
-}
-
-/// See [`Distribution::Uniform`].
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Uniform {
-    /// The minimum and the maximum, in milliseconds.
-    pub uniform_ms: [u64; 2],
-}
-
-/// See [`Distribution::LogNormal`].
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LogNormal {
-    /// The median, in milliseconds.
-    pub p50_ms: u64,
-    /// The 99th percentile, in milliseconds.
-    pub p99_ms: u64,
+    Uniform {
+        /// The minimum and the maximum, in milliseconds.
+        uniform_ms: [u64; 2],
+    },
+    /// A log-normal distribution.
+    LogNormal {
+        /// The median, in milliseconds.
+        p50_ms: u64,
+        /// The 99th percentile, in milliseconds.
+        p99_ms: u64,
+    },
 }
 
 /// The 99th percentile of the standard normal distribution.
@@ -49,21 +34,21 @@ impl Distribution {
     /// Returns the longest duration that can be drawn, in milliseconds.
     pub fn most(&self) -> u64 {
         match *self {
-            Self::Fixed(Fixed { fixed_ms }) => fixed_ms,
-            Self::Uniform(Uniform { uniform_ms: [a, b] }) => a.max(b),
-            Self::LogNormal(LogNormal { p50_ms, p99_ms }) => p50_ms.max(p99_ms).saturating_mul(3),
+            Self::Fixed { fixed_ms } => fixed_ms,
+            Self::Uniform { uniform_ms: [a, b] } => a.max(b),
+            Self::LogNormal { p50_ms, p99_ms } => p50_ms.max(p99_ms).saturating_mul(3),
         }
     }
 
     /// Draws a duration, in milliseconds.
     pub fn sample(&self, random: &mut Random) -> u64 {
         match *self {
-            Self::Fixed(Fixed { fixed_ms }) => fixed_ms,
-            Self::Uniform(Uniform { uniform_ms: [a, b] }) => {
+            Self::Fixed { fixed_ms } => fixed_ms,
+            Self::Uniform { uniform_ms: [a, b] } => {
                 let (low, high) = (a.min(b), a.max(b));
                 low + random.bits() % (high - low).saturating_add(1).max(1)
             }
-            Self::LogNormal(LogNormal { p50_ms, p99_ms }) => {
+            Self::LogNormal { p50_ms, p99_ms } => {
                 if p50_ms == 0 {
                     return 0;
                 }
@@ -91,11 +76,11 @@ fn as_f64(ms: u64) -> f64 {
 }
 
 const fn fixed(fixed_ms: u64) -> Distribution {
-    Distribution::Fixed(Fixed { fixed_ms })
+    Distribution::Fixed { fixed_ms }
 }
 
 const fn spread(p50_ms: u64, p99_ms: u64) -> Distribution {
-    Distribution::LogNormal(LogNormal { p50_ms, p99_ms })
+    Distribution::LogNormal { p50_ms, p99_ms }
 }
 
 /// The items of the model, each with its value in profile `fast` and in profile `real`. The values
@@ -114,7 +99,6 @@ const ITEMS: &[(&str, Distribution, Distribution)] = &[
     ("volume_delete", fixed(20), spread(1_000, 5_000)),
     ("attach", fixed(50), spread(1_500, 5_000)),
     ("detach", fixed(50), spread(2_000, 8_000)),
-    ("device_appear", fixed(0), fixed(0)),
     ("modify", fixed(40), spread(1_000, 10_000)),
     ("modify_complete", fixed(60), fixed(1_000)),
     ("modify_complete_per_tib", fixed(0), fixed(6 * 3_600_000)),
@@ -260,7 +244,7 @@ mod tests {
     fn uniform_stays_in_its_bounds_whatever_their_order() {
         let mut r = Random::new(5, "t");
         for bounds in [[3, 7], [7, 3], [4, 4], [0, u64::MAX]] {
-            let d = Distribution::Uniform(Uniform { uniform_ms: bounds });
+            let d = Distribution::Uniform { uniform_ms: bounds };
             for _ in 0..100 {
                 let v = d.sample(&mut r);
                 assert!(bounds.iter().min() <= Some(&v) && Some(&v) <= bounds.iter().max());

@@ -1,9 +1,8 @@
-//! Paging: `MaxResults` and opaque tokens that expire.
+//! Paging: `MaxResults` and tokens that belong to one action and expire.
 
 use super::api_error::{ApiError, ApiResult};
 use super::query::Params;
 use crate::time::Millis;
-use sha2::{Digest, Sha256};
 
 /// The requested page.
 #[derive(Debug, Clone, Default)]
@@ -69,42 +68,15 @@ impl Page {
 
 /// Creates a token that continues after `key`.
 pub(crate) fn seal(key: &str, action: &str, now: Millis) -> String {
-    let plain = format!("{}|{key}", now.plus(TOKEN_LIFE_MS).0);
-    format!("{}{}", checksum(&plain, action), hex(plain.as_bytes()))
+    format!("{action}|{}|{key}", now.plus(TOKEN_LIFE_MS).0)
 }
 
 fn open(token: &str, action: &str, now: Millis) -> Option<String> {
-    let (sum, body) = token.split_at_checked(16)?;
-    let plain = String::from_utf8(unhex(body)?).ok()?;
-    if checksum(&plain, action) != sum {
-        return None;
-    }
-    let (until, key) = plain.split_once('|')?;
+    let (until, key) = token
+        .strip_prefix(action)?
+        .strip_prefix('|')?
+        .split_once('|')?;
     (until.parse::<i64>().ok()? >= now.0).then(|| key.to_owned())
-}
-
-fn checksum(plain: &str, action: &str) -> String {
-    let digest = Sha256::digest(format!("page|{action}|{plain}"));
-    hex(&digest[..8])
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut s, b| {
-        let _ = write!(s, "{b:02x}");
-        s
-    })
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let bytes = text.as_bytes();
-    if !bytes.len().is_multiple_of(2) {
-        return None;
-    }
-    bytes
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect()
 }
 
 #[cfg(test)]
@@ -121,10 +93,6 @@ mod tests {
         assert_eq!(open(&t, "DescribeSnapshots", Millis(5)), None);
         assert_eq!(open(&t, "DescribeVolumes", Millis(3_600_001)), None);
         assert_eq!(open("nonsense", "DescribeVolumes", Millis(5)), None);
-        assert_eq!(
-            open("é234567890123456789", "DescribeVolumes", Millis(5)),
-            None
-        );
     }
 
     #[test]

@@ -53,11 +53,11 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
         ));
     }
     quota_check::snapshot(call, v)?;
-    let mut until = Some(call.begin.plus(call.latency.sample("snapshot")));
+    let mut until = call.begin.plus(call.latency.sample("snapshot"));
     let mut fails = false;
     for fault in call.faults {
         if let Fault::FailSnapshot { after_ms } = fault {
-            until = Some(call.begin.plus(*after_ms));
+            until = call.begin.plus(*after_ms);
             fails = true;
         }
     }

@@ -1,15 +1,13 @@
 //! CopyVolumes: copies a volume's current bytes to a new volume in the same zone.
 
-use super::create_volume::{check_token, creation, describe_new};
+use super::create_volume::{creation, describe_new, make, replayed};
 use crate::actions::render::{self, View};
 use crate::actions::{Call, quota_check};
 use crate::devices::Source;
 use crate::state::realm::usage;
-use crate::state::resources::client_token::{self, TokenUse, Verdict};
 use crate::state::resources::modification::State;
 use crate::state::resources::tags;
 use crate::state::resources::volume::{Initialization, Life, Origin, Volume};
-use crate::state::resources::volume_checks::Checks;
 use crate::state::resources::volume_type::{self, Wanted};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
@@ -55,17 +53,8 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     call.dry_run()?;
     kind.check_multi_attach(multi_attach)?;
     let fingerprint = format!("copy|{source}|{shape:?}|{encrypted:?}|{kms_key:?}|{tags:?}");
-    if let Some(token) = token {
-        check_token(token)?;
-        let spent = call.realm.token(token);
-        if let Verdict::Replay(id) = client_token::judge(token, spent, &fingerprint, call.now)? {
-            let v = call
-                .realm
-                .volumes()
-                .get(id)
-                .ok_or_else(|| ApiError::no_volume(id))?;
-            return Ok(answer(call, v));
-        }
+    if let Some(v) = replayed(call, token, &fingerprint)? {
+        return Ok(answer(call, v));
     }
     check_source(call, &from)?;
     quota_check::volume(call, &shape, &from.zone)?;
@@ -73,48 +62,24 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     let key = kms_key.map(str::to_owned).or(from.kms_key);
     let key_refused = !call.may_use_key(key.as_deref(), from.encrypted);
     let per_gib = call.latency.sample("initialize_per_gib");
+    let id = call.ids.issue("vol");
     let volume = Volume {
-        id: call.ids.issue("vol"),
         shape,
-        zone: from.zone.clone(),
         origin: Origin::Volume(source.to_owned()),
         encrypted: from.encrypted || encrypted.unwrap_or(false),
         kms_key: key,
-        outpost: None,
-        initialization_rate: None,
-        created: call.now,
         life: creation(call.faults, key_refused, call.begin, until),
-        attachments: Vec::new(),
-        modification: None,
-        modified: Vec::new(),
         initialization: Some(Initialization {
             kind: "volume-copy".to_owned(),
             from: until,
             until: until.plus(per_gib.saturating_mul(u64::from(size))),
         }),
-        last_snapshot: None,
         tags,
         root: false,
-        restored_fast: false,
-        checks: Checks::default(),
+        ..Volume::plain(id, size, &from.zone, call.now)
     };
-    call.devices
-        .create(&volume.id, size, Source::Volume(source))
-        .map_err(|e| Call::internal(&e))?;
-    if let Some(token) = token {
-        call.realm.spend(
-            token,
-            TokenUse {
-                volume: volume.id.clone(),
-                fingerprint,
-                at: call.now,
-                deleted: false,
-            },
-        );
-    }
-    call.effects.push(volume.id.clone());
     let members = answer(call, &volume);
-    call.realm.put_volume(volume);
+    make(call, volume, Source::Volume(source), token, fingerprint)?;
     Ok(members)
 }
 

@@ -5,12 +5,11 @@ use crate::actions::{Call, quota_check};
 use crate::devices::Source;
 use crate::faults::kind::Fault;
 use crate::iam::context::Context;
-use crate::state::resources::client_token::{self, TokenUse, Verdict};
+use crate::state::resources::client_token::{self, TokenUse};
 use crate::state::resources::modification::Shape;
 use crate::state::resources::snapshot::Life as SnapshotLife;
 use crate::state::resources::tags::{self, Tags};
 use crate::state::resources::volume::{Initialization, Life, Origin, Outcome, Volume};
-use crate::state::resources::volume_checks::Checks;
 use crate::state::resources::volume_type::{self, VolumeType, Wanted};
 use crate::time::Millis;
 use crate::wire::api_error::{ApiError, ApiResult};
@@ -44,22 +43,9 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     if call.quotas.before_token {
         quota_check::volume(call, &asked.shape, &asked.zone)?;
     }
-    if let Some(token) = &asked.token {
-        check_token(token)?;
-        let spent = call.realm.token(token);
-        if let Verdict::Replay(id) = client_token::judge(token, spent, &fingerprint, call.now)? {
-            return match call.realm.volumes().get(id) {
-                Some(v) => Ok(answer(call, v)),
-                // The volume failed after the request was accepted and is gone; its token stays
-                // used.
-                None => Err(ApiError::client(
-                    "IdempotentParameterMismatch",
-                    format!(
-                        "The client token '{token}' is associated with resource '{id}' which has already been deleted. Please use a different client token."
-                    ),
-                )),
-            };
-        }
+    let token = asked.token.as_deref();
+    if let Some(v) = replayed(call, token, &fingerprint)? {
+        return Ok(answer(call, v));
     }
     if !call.quotas.before_token {
         quota_check::volume(call, &asked.shape, &asked.zone)?;
@@ -86,24 +72,57 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
         Some(id) => Source::Snapshot(id),
         None => Source::Blank,
     };
+    let members = answer(call, &volume);
+    make(call, volume, source, token, fingerprint)?;
+    Ok(members)
+}
+
+/// Returns the volume that an earlier request with this token made, if the request is a repetition.
+pub(super) fn replayed<'a>(
+    call: &'a Call<'_>,
+    token: Option<&str>,
+    fingerprint: &str,
+) -> ApiResult<Option<&'a Volume>> {
+    let Some(token) = token else { return Ok(None) };
+    if token.chars().count() > client_token::MAX_LENGTH {
+        return Err(ApiError::value(
+            "Client token must be less than or equal to 64 characters.",
+        ));
+    }
+    let spent = call.realm.token(token);
+    let Some(id) = client_token::judge(token, spent, fingerprint, call.now)? else {
+        return Ok(None);
+    };
+    // A volume that failed after the request was accepted is gone; its token stays used.
+    let volume = call.realm.volumes().get(id);
+    volume
+        .map(Some)
+        .ok_or_else(|| client_token::burnt(token, id))
+}
+
+/// Adds a volume with its image, and notes its token.
+pub(super) fn make(
+    call: &mut Call<'_>,
+    volume: Volume,
+    source: Source<'_>,
+    token: Option<&str>,
+    fingerprint: String,
+) -> ApiResult<()> {
     call.devices
         .create(&volume.id, volume.shape.size, source)
         .map_err(|e| Call::internal(&e))?;
-    if let Some(token) = &asked.token {
-        call.realm.spend(
-            token,
-            TokenUse {
-                volume: volume.id.clone(),
-                fingerprint,
-                at: call.now,
-                deleted: false,
-            },
-        );
+    if let Some(token) = token {
+        let spent = TokenUse {
+            volume: volume.id.clone(),
+            fingerprint,
+            at: call.now,
+            deleted: false,
+        };
+        call.realm.spend(token, spent);
     }
     call.effects.push(volume.id.clone());
-    let members = answer(call, &volume);
     call.realm.put_volume(volume);
-    Ok(members)
+    Ok(())
 }
 
 fn permit(call: &Call<'_>, asked: &CreateVolumeRequest) -> ApiResult<()> {
@@ -140,16 +159,6 @@ fn answer(call: &Call<'_>, v: &Volume) -> String {
     let mut x = Xml::new();
     render::volume(&mut x, call.realm, v, View::Created);
     x.finish()
-}
-
-/// Refuses a token that is too long.
-pub(super) fn check_token(token: &str) -> ApiResult<()> {
-    if token.chars().count() > client_token::MAX_LENGTH {
-        return Err(ApiError::value(
-            "Client token must be less than or equal to 64 characters.",
-        ));
-    }
-    Ok(())
 }
 
 fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
@@ -267,10 +276,9 @@ fn build(
             until: until.plus(per_gib.saturating_mul(u64::from(asked.shape.size))),
         }
     });
+    let id = call.ids.issue("vol");
     Volume {
-        id: call.ids.issue("vol"),
         shape: asked.shape.clone(),
-        zone: asked.zone.clone(),
         origin: match &asked.snapshot {
             Some(id) => Origin::Snapshot(id.clone()),
             None => Origin::Blank,
@@ -280,17 +288,12 @@ fn build(
         kms_key,
         outpost: asked.outpost.clone(),
         initialization_rate: asked.rate,
-        created: call.now,
         life,
-        attachments: Vec::new(),
-        modification: None,
-        modified: Vec::new(),
         initialization,
-        last_snapshot: None,
         tags: asked.tags.clone(),
         root: false,
         restored_fast: fast,
-        checks: Checks::default(),
+        ..Volume::plain(id, asked.shape.size, &asked.zone, call.now)
     }
 }
 

@@ -161,33 +161,24 @@ impl Realm {
     }
 
     fn exchange(&mut self, new: Displaced) -> Displaced {
-        let swap = |all: &mut BTreeMap<String, Instance>, id: String, i: Option<Instance>| {
-            let old = all.remove(&id);
-            all.extend(i.map(|i| (id.clone(), i)));
-            (id, old)
-        };
+        fn each<T>(
+            new: Vec<(String, Option<T>)>,
+            mut swap: impl FnMut(&str, Option<T>) -> Option<T>,
+        ) -> Vec<(String, Option<T>)> {
+            let old = new.into_iter().map(|(id, t)| {
+                let old = swap(&id, t);
+                (id, old)
+            });
+            old.collect()
+        }
         Displaced {
-            volumes: new
-                .volumes
-                .into_iter()
-                .map(|(id, v)| {
-                    let old = self.swap_volume(&id, v);
-                    (id, old)
-                })
-                .collect(),
-            snapshots: new
-                .snapshots
-                .into_iter()
-                .map(|(id, s)| {
-                    let old = self.swap_snapshot(&id, s);
-                    (id, old)
-                })
-                .collect(),
-            instances: new
-                .instances
-                .into_iter()
-                .map(|(id, i)| swap(&mut self.instances, id, i))
-                .collect(),
+            volumes: each(new.volumes, |id, v| self.swap_volume(id, v)),
+            snapshots: each(new.snapshots, |id, s| self.swap_snapshot(id, s)),
+            instances: each(new.instances, |id, i| {
+                let old = self.instances.remove(id);
+                self.instances.extend(i.map(|i| (id.to_owned(), i)));
+                old
+            }),
         }
     }
 

@@ -150,59 +150,9 @@ impl Attachment {
 mod tests {
     use super::*;
 
-    fn fresh() -> Attachment {
-        Attachment::new("i-1", "/dev/xvdba", Millis(0), Some(Millis(10)))
-    }
-
-    #[test]
-    fn attachment_advances_from_attaching_to_release() {
-        let mut a = fresh();
-        assert_eq!(
-            (a.status(), a.advance(Millis(9))),
-            ("attaching", AttachmentEvent::None)
-        );
-        assert_eq!(
-            (a.advance(Millis(10)), a.status()),
-            (AttachmentEvent::Attached, "attached")
-        );
-        assert_eq!(a.due(), None);
-        assert!(a.detach(Some(Millis(20)), false));
-        assert!(
-            !a.detach(Some(Millis(90)), false),
-            "a second detach changes nothing"
-        );
-        assert_eq!((a.status(), a.due()), ("detaching", Some(Millis(20))));
-        assert_eq!(
-            a.advance(Millis(20)),
-            AttachmentEvent::Release { force: false }
-        );
-        a.phase = Phase::Busy {
-            again: Some(Millis(30)),
-        };
-        assert_eq!(
-            (a.status(), a.mapping_status(Millis(21))),
-            ("busy", "detaching")
-        );
-        assert_eq!(
-            a.advance(Millis(30)),
-            AttachmentEvent::Release { force: false }
-        );
-    }
-
-    #[test]
-    fn stuck_attachment_advances_only_after_detach() {
-        let mut a = Attachment::new("i-1", "/dev/xvdba", Millis(0), None);
-        assert_eq!(a.advance(Millis(i64::MAX)), AttachmentEvent::None);
-        assert!(a.detach(Some(Millis(5)), true));
-        assert_eq!(
-            a.advance(Millis(5)),
-            AttachmentEvent::Release { force: true }
-        );
-    }
-
     #[test]
     fn a_late_device_appears_after_attached() {
-        let mut a = fresh();
+        let mut a = Attachment::new("i-1", "/dev/xvdba", Millis(0), Some(Millis(10)));
         a.advance(Millis(10));
         a.appears = Some(Millis(15));
         assert_eq!(
@@ -210,22 +160,5 @@ mod tests {
             (AttachmentEvent::None, AttachmentEvent::Appear)
         );
         assert_eq!(a.due(), None);
-    }
-
-    #[test]
-    fn instance_block_device_mapping_can_show_attached_early() {
-        let mut a = fresh();
-        a.phase = Phase::Attaching {
-            until: Some(Millis(10)),
-            mapped: Some(Millis(4)),
-        };
-        assert_eq!(
-            (a.status(), a.mapping_status(Millis(3))),
-            ("attaching", "attaching")
-        );
-        assert_eq!(
-            (a.status(), a.mapping_status(Millis(4))),
-            ("attaching", "attached")
-        );
     }
 }

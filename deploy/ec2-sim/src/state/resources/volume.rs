@@ -256,108 +256,21 @@ impl Volume {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn fresh(outcome: Outcome) -> Volume {
+    /// Returns a volume of a request that is being created.
+    pub(crate) fn fresh() -> Volume {
+        let outcome = Outcome::Available;
         Volume {
-            id: "vol-0123456789abcdef0".to_owned(),
-            shape: Shape::gp3(1),
-            zone: "us-east-1a".to_owned(),
-            origin: Origin::Blank,
-            encrypted: false,
-            kms_key: None,
-            outpost: None,
-            initialization_rate: None,
-            created: Millis(0),
             life: Life::Creating {
                 until: Millis(10),
                 outcome,
             },
-            attachments: Vec::new(),
-            modification: None,
-            modified: Vec::new(),
-            initialization: None,
-            last_snapshot: None,
-            tags: Tags::default(),
             root: false,
-            restored_fast: false,
-            checks: Checks::default(),
+            ..Volume::plain(
+                "vol-0123456789abcdef0".to_owned(),
+                1,
+                "us-east-1a",
+                Millis(0),
+            )
         }
-    }
-
-    #[test]
-    fn volume_advances_from_creating_to_gone() {
-        let mut v = fresh(Outcome::Available);
-        assert_eq!((v.status(), v.advance(Millis(9))), ("creating", vec![]));
-        assert_eq!(
-            (v.advance(Millis(10)), v.status()),
-            (vec![Event::Created], "available")
-        );
-        v.attachments.push(Attachment::new(
-            "i-1",
-            "/dev/xvdba",
-            Millis(10),
-            Some(Millis(20)),
-        ));
-        assert_eq!(
-            v.status(),
-            "in-use",
-            "in-use from the moment that the attach is accepted"
-        );
-        assert_eq!(v.due(), Some(Millis(20)));
-        assert_eq!(
-            v.advance(Millis(20)),
-            vec![Event::Attached("i-1".to_owned())]
-        );
-        v.attachments.clear();
-        v.life = Life::Deleting { until: Millis(30) };
-        assert_eq!(
-            (v.status(), v.advance(Millis(30))),
-            ("deleting", vec![Event::Gone])
-        );
-    }
-
-    #[test]
-    fn failing_creation_ends_in_error_or_vanishes() {
-        let mut v = fresh(Outcome::Error);
-        assert_eq!(
-            (v.advance(Millis(10)), v.status()),
-            (vec![Event::Failed], "error")
-        );
-        assert_eq!(
-            fresh(Outcome::Vanish).advance(Millis(10)),
-            vec![Event::Gone]
-        );
-    }
-
-    #[test]
-    fn new_shape_applies_when_optimizing_begins() {
-        let mut v = fresh(Outcome::Available);
-        v.advance(Millis(10));
-        let mut target = v.shape.clone();
-        target.size = 5;
-        v.modification = Some(Modification {
-            original: v.shape.clone(),
-            target,
-            started: Millis(10),
-            optimizing_at: Millis(20),
-            completed_at: Millis(30),
-            fails: false,
-            state: State::Modifying,
-        });
-        v.advance(Millis(19));
-        assert_eq!(v.shape.size, 1);
-        assert_eq!(v.advance(Millis(20)), vec![Event::Reshaped]);
-        assert_eq!((v.shape.size, v.due()), (5, Some(Millis(30))));
-    }
-
-    #[test]
-    fn initialization_progresses_with_time() {
-        let mut v = fresh(Outcome::Available);
-        v.initialization = Some(Initialization {
-            kind: "default".to_owned(),
-            from: Millis(0),
-            until: Millis(200),
-        });
-        assert_eq!(v.initialized_percent(Millis(100)), 50);
-        assert_eq!(v.initialized_percent(Millis(200)), 100);
     }
 }
