@@ -2,34 +2,22 @@
 
 mod world;
 
-use ec2_sim::Scenario;
+use serde_json::{Value, json};
 use world::{NODE_A, NODE_B, World, all, text};
 
-fn fixed(json: &str) -> World {
-    let mut scenario = Scenario {
-        profile: "instant".to_owned(),
-        ..Scenario::default()
-    };
-    scenario.latency = serde_json::from_str(json).expect("latency");
-    World::of(scenario)
+fn fixed(latency: Value) -> World {
+    World::with(json!({"latency": latency}))
 }
 
 fn attach(w: &mut World, volume: &str, instance: &str, device: &str) {
-    w.ok(
-        "AttachVolume",
-        &[
-            ("VolumeId", volume),
-            ("InstanceId", instance),
-            ("Device", device),
-        ],
-    );
+    w.ok("AttachVolume", &world::attach(volume, instance, device));
 }
 
 /// Returns the texts of all `status` elements of a volume's description: the volume's own state,
 /// then those of its attachments.
 fn states(w: &mut World, volume: &str) -> Vec<String> {
     all(
-        &w.ok("DescribeVolumes", &[("VolumeId.1", volume)]),
+        &w.ok("DescribeVolumes", &format!("VolumeId.1={volume}")),
         "status",
     )
 }
@@ -37,17 +25,17 @@ fn states(w: &mut World, volume: &str) -> Vec<String> {
 /// Attach and detach each take the configured 100 ms.
 #[test]
 fn volume_is_in_use_while_attaching_and_detaching() {
-    let mut w = fixed(r#"{"attach":{"fixed_ms":100},"detach":{"fixed_ms":100}}"#);
-    let v = w.volume(&[]);
+    let mut w = fixed(json!({"attach":{"fixed_ms":100},"detach":{"fixed_ms":100}}));
+    let v = w.volume("");
     attach(&mut w, &v, NODE_A, "/dev/xvdba");
     assert_eq!(states(&mut w, &v), ["in-use", "attaching"]);
     w.step(100);
     assert_eq!(states(&mut w, &v), ["in-use", "attached"]);
-    let said = w.ok("DetachVolume", &[("VolumeId", &v), ("InstanceId", NODE_A)]);
+    let said = w.ok("DetachVolume", &format!("VolumeId={v}&InstanceId={NODE_A}"));
     assert_eq!(text(&said, "status"), "detaching");
     w.step(99);
     assert_eq!(states(&mut w, &v), ["in-use", "detaching"]);
-    w.ok("DetachVolume", &[("VolumeId", &v)]);
+    w.ok("DetachVolume", &format!("VolumeId={v}"));
     w.step(1);
     assert_eq!(
         states(&mut w, &v),
@@ -59,24 +47,24 @@ fn volume_is_in_use_while_attaching_and_detaching() {
 #[test]
 fn a_stuck_attachment_stays_until_it_is_detached() {
     let mut w = World::new();
-    let v = w.volume(&[]);
+    let v = w.volume("");
     w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"stuck_attach"}}"#);
     attach(&mut w, &v, NODE_A, "/dev/xvdba");
     w.step(3_600_000);
     assert_eq!(states(&mut w, &v), ["in-use", "attaching"]);
-    w.ok("DetachVolume", &[("VolumeId", &v), ("Force", "true")]);
+    w.ok("DetachVolume", &format!("VolumeId={v}&Force=true"));
     w.step(1);
     assert_eq!(states(&mut w, &v), ["available"]);
 }
 
 #[test]
 fn instance_mapping_shows_attached_before_volume() {
-    let mut w = fixed(r#"{"attach":{"fixed_ms":100}}"#);
-    let v = w.volume(&[]);
+    let mut w = fixed(json!({"attach":{"fixed_ms":100}}));
+    let v = w.volume("");
     w.fault(r#"{"fault":{"kind":"skew_attach","ms":50}}"#);
     attach(&mut w, &v, NODE_A, "/dev/xvdba");
     w.step(100);
-    let mapping = w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)]);
+    let mapping = w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"));
     let ours = mapping
         .split("<deviceName>/dev/xvdba")
         .nth(1)
@@ -91,16 +79,16 @@ fn instance_mapping_shows_attached_before_volume() {
 fn a_stuck_detachment_shows_detaching_or_busy() {
     for (busy, shown) in [("false", "detaching"), ("true", "busy")] {
         let mut w = World::new();
-        let v = w.volume(&[]);
+        let v = w.volume("");
         attach(&mut w, &v, NODE_A, "/dev/xvdba");
         w.step(1);
         w.fault(&format!(
             r#"{{"fault":{{"kind":"stuck_detach","for_ms":1000,"busy":{busy}}}}}"#
         ));
-        w.ok("DetachVolume", &[("VolumeId", &v)]);
+        w.ok("DetachVolume", &format!("VolumeId={v}"));
         w.step(999);
         assert_eq!(states(&mut w, &v), ["in-use", shown]);
-        let mapping = w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)]);
+        let mapping = w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"));
         let ours = mapping.split("<deviceName>/dev/xvdba").nth(1);
         assert_eq!(text(ours.expect("mapped"), "status"), "detaching");
         w.step(1);
@@ -111,36 +99,25 @@ fn a_stuck_detachment_shows_detaching_or_busy() {
 /// Two instances share an io2 volume; a second attach to the same instance answers VolumeInUse.
 #[test]
 fn multi_attach_volume_needs_instance_to_detach() {
-    let mut scenario = Scenario {
-        profile: "instant".to_owned(),
-        ..Scenario::default()
-    };
-    scenario.instances[1].zone = "us-east-1a".to_owned();
-    let mut w = World::of(scenario);
-    let v = w.volume(&[
-        ("VolumeType", "io2"),
-        ("Iops", "100"),
-        ("MultiAttachEnabled", "true"),
-    ]);
+    let zone = "us-east-1a";
+    let instances = [NODE_A, NODE_B].map(|id| json!({"id": id, "zone": zone}));
+    let mut w = World::with(json!({"instances": instances}));
+    let v = w.volume("VolumeType=io2&Iops=100&MultiAttachEnabled=true");
     attach(&mut w, &v, NODE_A, "/dev/xvdba");
     attach(&mut w, &v, NODE_B, "/dev/xvdba");
     w.step(1);
     assert_eq!(
         w.code(
             "AttachVolume",
-            &[
-                ("VolumeId", &v),
-                ("InstanceId", NODE_B),
-                ("Device", "/dev/xvdbb")
-            ]
+            &format!("VolumeId={v}&InstanceId={NODE_B}&Device=/dev/xvdbb")
         ),
         "VolumeInUse"
     );
     assert_eq!(
-        w.code("DetachVolume", &[("VolumeId", &v)]),
+        w.code("DetachVolume", &format!("VolumeId={v}")),
         "MissingParameter"
     );
-    w.ok("DetachVolume", &[("VolumeId", &v), ("InstanceId", NODE_A)]);
+    w.ok("DetachVolume", &format!("VolumeId={v}&InstanceId={NODE_A}"));
     w.step(1);
     assert_eq!(w.of_volume(&v, "instanceId"), NODE_B);
     assert!(w.sim.invariants.found().is_empty());
@@ -150,17 +127,17 @@ fn multi_attach_volume_needs_instance_to_detach() {
 #[test]
 fn terminated_instance_frees_volumes_and_expires_after_1h() {
     let mut w = World::new();
-    let v = w.volume(&[]);
+    let v = w.volume("");
     attach(&mut w, &v, NODE_A, "/dev/xvdba");
     w.step(1);
-    w.ok("StopInstances", &[("InstanceId.1", NODE_A)]);
+    w.ok("StopInstances", &format!("InstanceId.1={NODE_A}"));
     w.step(1);
     assert_eq!(
         states(&mut w, &v),
         ["in-use", "attached"],
         "a stopped instance keeps its volumes"
     );
-    let said = w.ok("TerminateInstances", &[("InstanceId.1", NODE_A)]);
+    let said = w.ok("TerminateInstances", &format!("InstanceId.1={NODE_A}"));
     assert_eq!(all(&said, "name"), ["shutting-down", "stopped"]);
     w.step(1);
     assert_eq!(states(&mut w, &v), ["available"]);
@@ -169,22 +146,18 @@ fn terminated_instance_frees_volumes_and_expires_after_1h() {
         1,
         "the other instance's"
     );
-    let listed = w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)]);
+    let listed = w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"));
     assert_eq!(text(&listed, "name"), "terminated");
     assert_eq!(
         w.code(
             "AttachVolume",
-            &[
-                ("VolumeId", &v),
-                ("InstanceId", NODE_A),
-                ("Device", "/dev/xvdba")
-            ]
+            &format!("VolumeId={v}&InstanceId={NODE_A}&Device=/dev/xvdba")
         ),
         "IncorrectState"
     );
     w.step(3_600_000);
     assert_eq!(
-        w.code("DescribeInstances", &[("InstanceId.1", NODE_A)]),
+        w.code("DescribeInstances", &format!("InstanceId.1={NODE_A}")),
         "InvalidInstanceID.NotFound"
     );
 }
@@ -193,17 +166,13 @@ fn terminated_instance_frees_volumes_and_expires_after_1h() {
 /// progress.
 #[test]
 fn restored_volume_is_at_least_snapshot_size() {
-    let mut w = fixed(r#"{"snapshot":{"fixed_ms":100},"initialize_per_gib":{"fixed_ms":50}}"#);
-    let v = w.volume(&[("Encrypted", "true")]);
+    let mut w = fixed(json!({"snapshot":{"fixed_ms":100},"initialize_per_gib":{"fixed_ms":50}}));
+    let v = w.volume("Encrypted=true");
     let s = text(
-        &w.ok("CreateSnapshot", &[("VolumeId", &v), ("Description", "d")]),
+        &w.ok("CreateSnapshot", &format!("VolumeId={v}&Description=d")),
         "snapshotId",
     );
-    let restore = [
-        ("AvailabilityZone", "us-east-1b"),
-        ("SnapshotId", s.as_str()),
-        ("Size", "2"),
-    ];
+    let restore = format!("AvailabilityZone=us-east-1b&SnapshotId={s}&Size=2");
     let (_, code, message) = w.error("CreateVolume", &restore);
     assert_eq!(
         (code.as_str(), message.as_str()),
@@ -220,7 +189,7 @@ fn restored_volume_is_at_least_snapshot_size() {
     );
     let r = text(&body, "volumeId");
     w.step(100);
-    let status = w.ok("DescribeVolumeStatus", &[("VolumeId.1", &r)]);
+    let status = w.ok("DescribeVolumeStatus", &format!("VolumeId.1={r}"));
     assert_eq!(
         (
             text(&status, "initializationType").as_str(),
@@ -229,9 +198,9 @@ fn restored_volume_is_at_least_snapshot_size() {
         ("default", "50")
     );
     assert!(status.contains("<name>initialization-state</name><status>initializing</status>"));
-    w.ok("DeleteSnapshot", &[("SnapshotId", &s)]);
+    w.ok("DeleteSnapshot", &format!("SnapshotId={s}"));
     assert_eq!(
-        w.code("DeleteSnapshot", &[("SnapshotId", &s)]),
+        w.code("DeleteSnapshot", &format!("SnapshotId={s}")),
         "InvalidSnapshot.NotFound"
     );
 }
@@ -239,39 +208,38 @@ fn restored_volume_is_at_least_snapshot_size() {
 #[test]
 fn a_locked_snapshot_stays_until_the_lock_expires() {
     let mut w = World::new();
-    let v = w.volume(&[]);
-    let s = text(&w.ok("CreateSnapshot", &[("VolumeId", &v)]), "snapshotId");
+    let v = w.volume("");
+    let s = text(
+        &w.ok("CreateSnapshot", &format!("VolumeId={v}")),
+        "snapshotId",
+    );
     let said = w.ok(
         "LockSnapshot",
-        &[
-            ("SnapshotId", &s),
-            ("LockMode", "governance"),
-            ("LockDuration", "1"),
-        ],
+        &format!("SnapshotId={s}&LockMode=governance&LockDuration=1"),
     );
     assert_eq!(text(&said, "lockState"), "governance");
     assert_eq!(
-        w.code("DeleteSnapshot", &[("SnapshotId", &s)]),
+        w.code("DeleteSnapshot", &format!("SnapshotId={s}")),
         "SnapshotLocked"
     );
     assert_eq!(
-        all(&w.ok("DescribeLockedSnapshots", &[]), "snapshotId"),
+        all(&w.ok("DescribeLockedSnapshots", ""), "snapshotId"),
         std::slice::from_ref(&s)
     );
     w.step(24 * 3_600_000);
-    w.ok("DeleteSnapshot", &[("SnapshotId", &s)]);
+    w.ok("DeleteSnapshot", &format!("SnapshotId={s}"));
 }
 
 #[test]
 fn fast_snapshot_restore_reports_failures_in_200_response() {
     let mut w = World::new();
-    let v = w.volume(&[]);
-    let s = text(&w.ok("CreateSnapshot", &[("VolumeId", &v)]), "snapshotId");
-    let ask = [
-        ("SourceSnapshotId.1", s.as_str()),
-        ("AvailabilityZone.1", "us-east-1a"),
-        ("AvailabilityZone.2", "mars-1a"),
-    ];
+    let v = w.volume("");
+    let s = text(
+        &w.ok("CreateSnapshot", &format!("VolumeId={v}")),
+        "snapshotId",
+    );
+    let ask =
+        format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1a&AvailabilityZone.2=mars-1a");
     let body = w.ok("EnableFastSnapshotRestores", &ask);
     let (good, bad) = body.split_once("<unsuccessful>").expect("one failed");
     assert_eq!(text(good, "availabilityZone"), "us-east-1a");
@@ -285,10 +253,7 @@ fn fast_snapshot_restore_reports_failures_in_200_response() {
     w.fault(r#"{"count":1,"fault":{"kind":"unsuccessful","code":"Client.InvalidSnapshot","message":"no"}}"#);
     let body = w.ok(
         "EnableFastSnapshotRestores",
-        &[
-            ("SourceSnapshotId.1", &s),
-            ("AvailabilityZone.1", "us-east-1b"),
-        ],
+        &format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1b"),
     );
     assert!(
         body.contains("<successful/>") && body.contains("<code>Client.InvalidSnapshot</code>"),
@@ -296,20 +261,17 @@ fn fast_snapshot_restore_reports_failures_in_200_response() {
     );
     w.step(1);
     assert_eq!(
-        text(&w.ok("DescribeFastSnapshotRestores", &[]), "state"),
+        text(&w.ok("DescribeFastSnapshotRestores", ""), "state"),
         "enabled"
     );
 }
 
 #[test]
 fn copies_run_1_per_source_5_per_region() {
-    let mut w = fixed(r#"{"initialize_per_gib":{"fixed_ms":1000}}"#);
-    let sources: Vec<String> = (0..6).map(|_| w.volume(&[])).collect();
+    let mut w = fixed(json!({"initialize_per_gib":{"fixed_ms":1000}}));
+    let sources: Vec<String> = (0..6).map(|_| w.volume("")).collect();
     let copy = |w: &mut World, v: &str| {
-        w.call(
-            "CopyVolumes",
-            &[("SourceVolumeId", v), ("VolumeType", "gp3")],
-        )
+        w.call("CopyVolumes", &format!("SourceVolumeId={v}&VolumeType=gp3"))
     };
     let (_, body) = copy(&mut w, &sources[0]);
     assert_eq!(
@@ -335,39 +297,23 @@ fn copies_run_1_per_source_5_per_region() {
 #[test]
 fn create_tags_merges_delete_tags_compares_values() {
     let mut w = World::new();
-    let v = w.volume(&[]);
+    let v = w.volume("");
     w.ok(
         "CreateTags",
-        &[
-            ("ResourceId.1", &v),
-            ("Tag.1.Key", "a"),
-            ("Tag.1.Value", "1"),
-            ("Tag.2.Key", "b"),
-            ("Tag.2.Value", "2"),
-        ],
+        &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=1&Tag.2.Key=b&Tag.2.Value=2"),
     );
     w.ok(
         "CreateTags",
-        &[
-            ("ResourceId.1", &v),
-            ("Tag.1.Key", "a"),
-            ("Tag.1.Value", "3"),
-        ],
+        &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=3"),
     );
     w.ok(
         "DeleteTags",
-        &[
-            ("ResourceId.1", &v),
-            ("Tag.1.Key", "a"),
-            ("Tag.1.Value", "1"),
-            ("Tag.2.Key", "b"),
-            ("Tag.3.Key", "never"),
-        ],
+        &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=1&Tag.2.Key=b&Tag.3.Key=never"),
     );
     for (filter, found) in [("tag:a", 1), ("tag:b", 0)] {
         let body = w.ok(
             "DescribeVolumes",
-            &[("Filter.1.Name", filter), ("Filter.1.Value.1", "3")],
+            &format!("Filter.1.Name={filter}&Filter.1.Value.1=3"),
         );
         assert_eq!(all(&body, "volumeId").len(), found, "{filter}");
     }
@@ -380,21 +326,14 @@ fn pages_cover_all_volumes_before_tag_filter_applies() {
     let mut w = World::new();
     for i in 0..12 {
         let value = if i == 11 { "last" } else { "other" };
-        w.volume(&[
-            ("TagSpecification.1.ResourceType", "volume"),
-            ("TagSpecification.1.Tag.1.Key", "k"),
-            ("TagSpecification.1.Tag.1.Value", value),
-        ]);
+        w.volume(&format!("TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=k&TagSpecification.1.Tag.1.Value={value}"));
     }
     let pages = |w: &mut World, filter: Option<&str>| {
         let (mut ids, mut pages, mut token) = (Vec::new(), 0, String::new());
         loop {
-            let mut p = vec![("MaxResults", "5")];
+            let mut p = format!("MaxResults=5&NextToken={token}");
             if let Some(value) = filter {
-                p.extend([("Filter.1.Name", "tag:k"), ("Filter.1.Value.1", value)]);
-            }
-            if !token.is_empty() {
-                p.push(("NextToken", token.as_str()));
+                p += &format!("&Filter.1.Name=tag:k&Filter.1.Value.1={value}");
             }
             let body = w.ok("DescribeVolumes", &p);
             ids.extend(all(&body, "volumeId"));
@@ -420,7 +359,7 @@ fn pages_cover_all_volumes_before_tag_filter_applies() {
 #[test]
 fn credential_for_another_region_is_refused() {
     let mut w = World::new();
-    let request = world::request("AKID", "eu-west-1", "DescribeVolumes", &[]);
+    let request = world::request("AKID", "eu-west-1", "DescribeVolumes", "");
     let reply = w.sim.handle(w.now, &request);
     let body = String::from_utf8(reply.body).expect("text");
     assert_eq!(

@@ -7,24 +7,14 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use world::{NODE_A, World, all, text};
 
-const CREATE: &[(&str, &str)] = &[
-    ("AvailabilityZone", "us-east-1a"),
-    ("Size", "10"),
-    ("VolumeType", "gp3"),
-];
+const CREATE: &str = "AvailabilityZone=us-east-1a&Size=10&VolumeType=gp3";
 
 fn with(key: &str, value: serde_json::Value) -> World {
-    let mut json = json!({"profile": "instant"});
-    json[key] = value;
-    World::of(serde_json::from_value(json).expect("scenario"))
+    World::with(json!({ key: value }))
 }
 
-fn attach<'a>(volume: &'a str, device: &'a str) -> Vec<(&'a str, &'a str)> {
-    vec![
-        ("VolumeId", volume),
-        ("InstanceId", NODE_A),
-        ("Device", device),
-    ]
+fn attach(volume: &str, device: &str) -> String {
+    world::attach(volume, NODE_A, device)
 }
 
 /// Tags and instance mappings have their own lags, and changes act on the current state.
@@ -34,14 +24,13 @@ fn lagging_read_misses_new_and_shows_deleted_volumes() {
         "consistency",
         json!({"replicas": 1, "lag": {"fixed_ms": 1000}, "mapping_lag": {"fixed_ms": 3000}, "tag_lag": {"fixed_ms": 5000}}),
     );
-    let tags = [
-        ("TagSpecification.1.ResourceType", "volume"),
-        ("TagSpecification.1.Tag.1.Key", "k"),
-        ("TagSpecification.1.Tag.1.Value", "v"),
-    ];
-    let id = text(&w.ok("CreateVolume", &[CREATE, &tags].concat()), "volumeId");
-    let by_id = [("VolumeId.1", id.as_str())];
-    let by_tag = [("Filter.1.Name", "tag:k"), ("Filter.1.Value.1", "v")];
+    let tags = "TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=k&TagSpecification.1.Tag.1.Value=v";
+    let id = text(
+        &w.ok("CreateVolume", &format!("{CREATE}&{tags}")),
+        "volumeId",
+    );
+    let by_id = format!("VolumeId.1={id}");
+    let by_tag = "Filter.1.Name=tag:k&Filter.1.Value.1=v";
     assert_eq!(
         w.code("DescribeVolumes", &by_id),
         "InvalidVolume.NotFound",
@@ -52,17 +41,17 @@ fn lagging_read_misses_new_and_shows_deleted_volumes() {
     w.step(1);
     assert_eq!(w.of_volume(&id, "status"), "available");
     assert!(
-        !w.ok("DescribeVolumes", &by_tag).contains(&id),
+        !w.ok("DescribeVolumes", by_tag).contains(&id),
         "filters by tag lag more"
     );
     w.step(5_000);
-    assert!(w.ok("DescribeVolumes", &by_tag).contains(&id));
+    assert!(w.ok("DescribeVolumes", by_tag).contains(&id));
 
     w.ok("AttachVolume", &attach(&id, "/dev/xvdba"));
     w.step(1_000);
     assert_eq!(w.of_volume(&id, "status"), "in-use");
     let mapping = |w: &mut World| {
-        w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)])
+        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"))
             .contains("/dev/xvdba")
     };
     assert!(!mapping(&mut w), "the mapping has its own lag");
@@ -73,14 +62,14 @@ fn lagging_read_misses_new_and_shows_deleted_volumes() {
     );
     w.step(2_000);
     assert!(mapping(&mut w));
-    w.ok("DetachVolume", &[("VolumeId", &id)]);
+    w.ok("DetachVolume", &format!("VolumeId={id}"));
     w.step(10);
     assert_eq!(
         w.of_volume(&id, "status"),
         "in-use",
         "an old attachment after the detach"
     );
-    w.ok("DeleteVolume", &[("VolumeId", &id)]);
+    w.ok("DeleteVolume", &format!("VolumeId={id}"));
     w.step(999);
     assert_eq!(
         w.of_volume(&id, "status"),
@@ -106,7 +95,7 @@ fn replica_reads_go_backwards_then_converge() {
     let seen: Vec<bool> = (0..50)
         .map(|_| {
             w.step(10);
-            w.call("DescribeVolumes", &[("VolumeId.1", &id)]).0 == 200
+            w.call("DescribeVolumes", &format!("VolumeId.1={id}")).0 == 200
         })
         .collect();
     assert!(seen.windows(2).any(|s| s[0] && !s[1]), "{seen:?}");
@@ -119,7 +108,7 @@ fn replica_reads_go_backwards_then_converge() {
 #[test]
 fn stale_fault_returns_old_state_for_1_read() {
     let mut w = World::new();
-    let id = w.volume(&[]);
+    let id = w.volume("");
     w.fault(r#"{"match":{"action":"DescribeVolumes"},"skip":1,"count":1,"fault":{"kind":"stale","ms":60000}}"#);
     w.step(10);
     w.ok("AttachVolume", &attach(&id, "/dev/xvdba"));
@@ -131,9 +120,9 @@ fn stale_fault_returns_old_state_for_1_read() {
 #[test]
 fn unseen_fault_hides_existing_resource_for_2_reads() {
     let mut w = World::new();
-    let id = w.volume(&[]);
-    let by_id = [("VolumeId.1", id.as_str())];
-    let by_filter = [("Filter.1.Name", "volume-id"), ("Filter.1.Value.1", &*id)];
+    let id = w.volume("");
+    let by_id = format!("VolumeId.1={id}");
+    let by_filter = format!("Filter.1.Name=volume-id&Filter.1.Value.1={id}");
     let unseen = |w: &mut World, what: &str| {
         w.fault(&json!({"count": 2, "fault": {"kind": "unseen", "id": what}}).to_string());
     };
@@ -142,11 +131,8 @@ fn unseen_fault_hides_existing_resource_for_2_reads() {
     assert!(!w.ok("DescribeVolumes", &by_filter).contains(&*id));
     assert_eq!(w.of_volume(&id, "status"), "available");
 
-    let by_id = [("InstanceId.1", NODE_A)];
-    let by_filter = [
-        ("Filter.1.Name", "instance-id"),
-        ("Filter.1.Value.1", NODE_A),
-    ];
+    let by_id = format!("InstanceId.1={NODE_A}");
+    let by_filter = format!("Filter.1.Name=instance-id&Filter.1.Value.1={NODE_A}");
     unseen(&mut w, NODE_A);
     assert_eq!(
         w.code("DescribeInstances", &by_id),
@@ -162,7 +148,7 @@ fn requests_beyond_account_quotas_are_refused() {
         "quotas",
         json!({"storage_tib": {"gp3": 0.015}, "iops": {"io2": 300}}),
     );
-    let first = w.volume(&[("Size", "10")]);
+    let first = w.volume("Size=10");
     assert_eq!(
         w.error("CreateVolume", CREATE),
         (400, "VolumeLimitExceeded".to_owned(), "You have exceeded your maximum gp3 storage limit of 0.015 TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase.".to_owned())
@@ -170,22 +156,17 @@ fn requests_beyond_account_quotas_are_refused() {
     assert_eq!(
         w.code(
             "CopyVolumes",
-            &[("SourceVolumeId", &first), ("VolumeType", "gp3")]
+            &format!("SourceVolumeId={first}&VolumeType=gp3")
         ),
         "VolumeLimitExceeded"
     );
-    let io2 = [
-        ("AvailabilityZone", "us-east-1a"),
-        ("Size", "4"),
-        ("VolumeType", "io2"),
-        ("Iops", "200"),
-    ];
-    let second = text(&w.ok("CreateVolume", &io2), "volumeId");
-    assert_eq!(w.code("CreateVolume", &io2), "MaxIOPSLimitExceeded");
+    let io2 = "AvailabilityZone=us-east-1a&Size=4&VolumeType=io2&Iops=200";
+    let second = text(&w.ok("CreateVolume", io2), "volumeId");
+    assert_eq!(w.code("CreateVolume", io2), "MaxIOPSLimitExceeded");
     w.step(10);
-    w.ok("DeleteVolume", &[("VolumeId", &second)]);
+    w.ok("DeleteVolume", &format!("VolumeId={second}"));
     w.step(10);
-    w.ok("CreateVolume", &io2);
+    w.ok("CreateVolume", io2);
     w.sim
         .change_quotas(json!({"storage_tib": {}}))
         .expect("quotas");
@@ -199,35 +180,26 @@ fn modification_stays_within_quotas_and_zone_capacity() {
         json!({"storage_tib": {"gp3": 0.03}, "iops": {"io2": 300},
         "capacity": [{"zone": "us-east-1b", "gib": 8}]}),
     );
-    let first = w.volume(&[("Size", "10")]);
-    let second = w.volume(&[("Size", "10")]);
+    let first = w.volume("Size=10");
+    let second = w.volume("Size=10");
     w.step(10);
-    let grow = |id: &str, size: &str| [("VolumeId", id.to_owned()), ("Size", size.to_owned())];
-    let change = |w: &mut World, change: &[(&str, String)]| {
-        let borrowed: Vec<_> = change.iter().map(|(k, v)| (*k, v.as_str())).collect();
-        text(&w.call("ModifyVolume", &borrowed).1, "Code")
-    };
-    assert_eq!(change(&mut w, &grow(&first, "21")), "VolumeLimitExceeded");
-    assert_eq!(change(&mut w, &grow(&first, "20")), "");
+    let grow = |id: &str, gib: u32| format!("VolumeId={id}&Size={gib}");
+    let change = |w: &mut World, change: &str| text(&w.call("ModifyVolume", change).1, "Code");
+    assert_eq!(change(&mut w, &grow(&first, 21)), "VolumeLimitExceeded");
+    assert_eq!(change(&mut w, &grow(&first, 20)), "");
     // A modification counts before it takes effect.
-    assert_eq!(change(&mut w, &grow(&second, "11")), "VolumeLimitExceeded");
-    let faster = |iops: &str| {
-        [
-            ("VolumeId", second.clone()),
-            ("VolumeType", "io2".to_owned()),
-            ("Iops", iops.to_owned()),
-        ]
-    };
-    assert_eq!(change(&mut w, &faster("301")), "MaxIOPSLimitExceeded");
-    assert_eq!(change(&mut w, &faster("300")), "");
+    assert_eq!(change(&mut w, &grow(&second, 11)), "VolumeLimitExceeded");
+    let faster = |iops: u32| format!("VolumeId={second}&VolumeType=io2&Iops={iops}");
+    assert_eq!(change(&mut w, &faster(301)), "MaxIOPSLimitExceeded");
+    assert_eq!(change(&mut w, &faster(300)), "");
     w.step(86_400_000);
-    let third = w.volume(&[("AvailabilityZone", "us-east-1b"), ("Size", "5")]);
+    let third = w.volume("AvailabilityZone=us-east-1b&Size=5");
     w.step(10);
     assert_eq!(
-        change(&mut w, &grow(&third, "9")),
+        change(&mut w, &grow(&third, 9)),
         "InsufficientVolumeCapacity"
     );
-    assert_eq!(change(&mut w, &grow(&third, "6")), "");
+    assert_eq!(change(&mut w, &grow(&third, 6)), "");
     assert!(
         w.sim.invariants.found().is_empty(),
         "{:?}",
@@ -237,17 +209,16 @@ fn modification_stays_within_quotas_and_zone_capacity() {
 
 #[test]
 fn pending_snapshots_are_limited_per_volume_and_region() {
-    let mut w = World::of(
-        serde_json::from_value(
-            json!({"profile": "instant", "quotas": {"pending_snapshots": 6},
-            "latency": {"snapshot": {"fixed_ms": 1000}}}),
+    let mut w = World::with(json!({"quotas": {"pending_snapshots": 6},
+        "latency": {"snapshot": {"fixed_ms": 1000}}}));
+    let (a, b) = (w.volume(""), w.volume(""));
+    let cold = w.volume("VolumeType=st1&Size=125");
+    let take = |w: &mut World, id: &str| {
+        text(
+            &w.call("CreateSnapshot", &format!("VolumeId={id}")).1,
+            "Code",
         )
-        .expect("scenario"),
-    );
-    let (a, b) = (w.volume(&[]), w.volume(&[]));
-    let cold = w.volume(&[("VolumeType", "st1"), ("Size", "125")]);
-    let take =
-        |w: &mut World, id: &str| text(&w.call("CreateSnapshot", &[("VolumeId", id)]).1, "Code");
+    };
     assert_eq!(
         (take(&mut w, &cold), take(&mut w, &cold)),
         (String::new(), "ConcurrentSnapshotLimitExceeded".to_owned())
@@ -268,7 +239,7 @@ fn quota_checked_before_token_hides_replayed_volume() {
             "quotas",
             json!({"storage_tib": {"gp3": 0.01}, "before_token": before}),
         );
-        let p = [CREATE, &[("ClientToken", "t")]].concat();
+        let p = format!("{CREATE}&ClientToken=t");
         let made = text(&w.ok("CreateVolume", &p), "volumeId");
         match code {
             Some(code) => assert_eq!(w.code("CreateVolume", &p), code),
@@ -288,8 +259,8 @@ fn full_zone_answers_5xx_and_other_zones_create() {
         w.ok("CreateVolume", CREATE);
         let (s, code, _) = w.error("CreateVolume", CREATE);
         assert_eq!((s, code.as_str()), (status, "InsufficientVolumeCapacity"));
-        w.volume(&[("AvailabilityZone", "us-east-1b"), ("Size", "10")]);
-        w.volume(&[("VolumeType", "gp2")]);
+        w.volume("AvailabilityZone=us-east-1b&Size=10");
+        w.volume("VolumeType=gp2");
     }
 }
 
@@ -297,27 +268,21 @@ fn full_zone_answers_5xx_and_other_zones_create() {
 #[test]
 fn zone_outage_leaves_other_zones_usable() {
     let mut w = World::new();
-    let (a, b) = (
-        w.volume(&[]),
-        w.volume(&[("AvailabilityZone", "us-east-1b")]),
-    );
+    let (a, b) = (w.volume(""), w.volume("AvailabilityZone=us-east-1b"));
     assert!(w.sim.set_zone_state("us-east-1a", Unavailable));
     assert!(!w.sim.set_zone_state("mars-1a", Unavailable));
     for (action, parameters) in [
-        ("CreateVolume", CREATE.to_vec()),
+        ("CreateVolume", CREATE.to_owned()),
         (
             "CreateVolume",
-            vec![("AvailabilityZoneId", "use1-az6"), ("Size", "1")],
+            "AvailabilityZoneId=use1-az6&Size=1".to_owned(),
         ),
         ("AttachVolume", attach(&a, "/dev/xvdba")),
-        ("DeleteVolume", vec![("VolumeId", a.as_str())]),
-        ("DescribeInstances", vec![]),
-        ("DescribeVolumes", vec![]),
-        ("DescribeVolumes", vec![("VolumeId.1", a.as_str())]),
-        (
-            "DescribeVolumes",
-            vec![("VolumeId.1", a.as_str()), ("VolumeId.2", b.as_str())],
-        ),
+        ("DeleteVolume", format!("VolumeId={a}")),
+        ("DescribeInstances", String::new()),
+        ("DescribeVolumes", String::new()),
+        ("DescribeVolumes", format!("VolumeId.1={a}")),
+        ("DescribeVolumes", format!("VolumeId.1={a}&VolumeId.2={b}")),
     ] {
         let (status, code, _) = w.error(action, &parameters);
         assert_eq!(
@@ -326,21 +291,21 @@ fn zone_outage_leaves_other_zones_usable() {
             "{action} {parameters:?}"
         );
     }
-    w.ok("DescribeVolumes", &[("VolumeId.1", &b)]);
-    w.ok("ModifyVolume", &[("VolumeId", &b), ("Size", "5")]);
-    w.volume(&[("AvailabilityZone", "us-east-1b")]);
-    let states = all(&w.ok("DescribeAvailabilityZones", &[]), "zoneState");
+    w.ok("DescribeVolumes", &format!("VolumeId.1={b}"));
+    w.ok("ModifyVolume", &format!("VolumeId={b}&Size=5"));
+    w.volume("AvailabilityZone=us-east-1b");
+    let states = all(&w.ok("DescribeAvailabilityZones", ""), "zoneState");
     assert_eq!(states, ["unavailable", "available"]);
     assert!(w.sim.set_zone_state("us-east-1a", Available));
-    w.ok("DeleteVolume", &[("VolumeId", &a)]);
+    w.ok("DeleteVolume", &format!("VolumeId={a}"));
 }
 
 #[test]
 fn device_name_can_be_taken_unlisted_or_raced() {
     let mut w = World::new();
-    let id = w.volume(&[]);
+    let id = w.volume("");
     let listed = |w: &mut World| {
-        w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)])
+        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"))
             .contains("/dev/xvdba")
     };
     let taken = |w: &mut World, device: &str| {
@@ -360,7 +325,7 @@ fn device_name_can_be_taken_unlisted_or_raced() {
     taken(&mut w, "/dev/xvdbc");
     w.step(1);
     assert!(
-        w.ok("DescribeInstances", &[("InstanceId.1", NODE_A)])
+        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"))
             .contains("/dev/xvdbc"),
         "the other one is listed"
     );
@@ -371,7 +336,7 @@ fn device_name_can_be_taken_unlisted_or_raced() {
 #[test]
 fn foreign_change_lands_before_or_after_request() {
     let mut w = World::new();
-    let id = w.volume(&[]);
+    let id = w.volume("");
     w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"foreign","action":"DeleteVolume","parameters":{"VolumeId":"$VolumeId"}}}"#);
     assert_eq!(
         w.code("AttachVolume", &attach(&id, "/dev/xvdba")),
@@ -379,7 +344,7 @@ fn foreign_change_lands_before_or_after_request() {
     );
     w.fault(r#"{"match":{"action":"CreateVolume"},"count":1,"fault":{"kind":"foreign","action":"CreateTags","after_ms":500,
         "parameters":{"ResourceId.1":"$made","Tag.1.Key":"theirs","Tag.1.Value":"1"}}}"#);
-    let made = w.volume(&[]);
+    let made = w.volume("");
     assert_eq!(w.of_volume(&made, "key"), "");
     w.step(500);
     assert_eq!(w.of_volume(&made, "key"), "theirs");
@@ -406,10 +371,6 @@ fn foreign_change_lands_before_or_after_request() {
 #[test]
 fn cluster_tagged_volume_without_name_violates_invariant() {
     let mut w = World::new();
-    w.volume(&[
-        ("TagSpecification.1.ResourceType", "volume"),
-        ("TagSpecification.1.Tag.1.Key", "ebs.csi.aws.com/cluster"),
-        ("TagSpecification.1.Tag.1.Value", "true"),
-    ]);
+    w.volume("TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=ebs.csi.aws.com/cluster&TagSpecification.1.Tag.1.Value=true");
     assert_eq!(w.sim.invariants.found()[0].rule, "traceable");
 }

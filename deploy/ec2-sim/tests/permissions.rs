@@ -2,11 +2,11 @@
 
 mod world;
 
+use ec2_sim::Reply;
 use ec2_sim::iam::Setting;
-use ec2_sim::{Reply, Scenario};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use world::{NODE_A, World, request, text};
+use world::{NODE_A, World, attach, request, text};
 
 const ROLE: &str = "arn:aws:iam::111122223333:role/path/driver";
 const KEY: &str = "AKIADRIVER";
@@ -20,11 +20,7 @@ fn principal(statements: &Value) -> Setting {
 }
 
 fn world() -> World {
-    World::of(Scenario {
-        profile: "instant".to_owned(),
-        iam: principal(&json!([])),
-        ..Scenario::default()
-    })
+    World::with(json!({"iam": principal(&json!([]))}))
 }
 
 fn allow(w: &mut World, statements: &Value) {
@@ -36,12 +32,12 @@ fn body(reply: Reply) -> (u16, String) {
 }
 
 /// Makes a call as the role.
-fn call(w: &mut World, action: &str, parameters: &[(&str, &str)]) -> (u16, String) {
+fn call(w: &mut World, action: &str, parameters: &str) -> (u16, String) {
     let r = request(KEY, "us-east-1", action, parameters);
     body(w.sim.handle(w.now, &r))
 }
 
-fn allowed(w: &mut World, action: &str, parameters: &[(&str, &str)]) -> bool {
+fn allowed(w: &mut World, action: &str, parameters: &str) -> bool {
     let (status, body) = call(w, action, parameters);
     match text(&body, "Code").as_str() {
         "UnauthorizedOperation" => {
@@ -53,102 +49,59 @@ fn allowed(w: &mut World, action: &str, parameters: &[(&str, &str)]) -> bool {
     }
 }
 
-const TAGGED: [(&str, &str); 3] = [
-    ("TagSpecification.1.ResourceType", "volume"),
-    ("TagSpecification.1.Tag.1.Key", "owner"),
-    ("TagSpecification.1.Tag.1.Value", "us"),
-];
+const TAGGED: &str = "TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=owner&TagSpecification.1.Tag.1.Value=us";
 
-fn create<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let mut p = vec![
-        ("AvailabilityZone", "us-east-1a"),
-        ("Size", "1"),
-        ("VolumeType", "gp3"),
-    ];
-    p.extend(more);
-    p
+fn create(more: &str) -> String {
+    format!("AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3&{more}")
 }
 
 #[test]
 fn each_action_needs_its_own_permission() {
     let mut w = world();
-    let id = w.volume(&[]);
-    let snapshot = text(&w.ok("CreateSnapshot", &[("VolumeId", &id)]), "snapshotId");
+    let id = w.volume("");
+    let snapshot = text(
+        &w.ok("CreateSnapshot", &format!("VolumeId={id}")),
+        "snapshotId",
+    );
     w.step(1);
-    let dry = ("DryRun", "true");
     let (v, s) = (id.as_str(), snapshot.as_str());
-    let read: &[(&str, &str)] = &[dry];
-    let cases: Vec<(&str, Vec<(&str, &str)>)> = vec![
-        (
-            "AttachVolume",
-            vec![
-                ("VolumeId", v),
-                ("InstanceId", NODE_A),
-                ("Device", "/dev/xvdba"),
-                dry,
-            ],
-        ),
-        (
-            "CopyVolumes",
-            vec![("SourceVolumeId", v), ("VolumeType", "gp3"), dry],
-        ),
-        ("CreateSnapshot", vec![("VolumeId", v), dry]),
-        (
-            "CreateTags",
-            vec![
-                ("ResourceId.1", v),
-                ("Tag.1.Key", "a"),
-                ("Tag.1.Value", "b"),
-                dry,
-            ],
-        ),
-        ("CreateVolume", create(&[dry])),
-        ("DeleteSnapshot", vec![("SnapshotId", s), dry]),
-        (
-            "DeleteTags",
-            vec![("ResourceId.1", v), ("Tag.1.Key", "a"), dry],
-        ),
-        ("DeleteVolume", vec![("VolumeId", v), dry]),
-        ("DescribeAvailabilityZones", read.to_vec()),
-        ("DescribeFastSnapshotRestores", read.to_vec()),
-        ("DescribeInstanceStatus", read.to_vec()),
-        ("DescribeInstanceTypes", read.to_vec()),
-        ("DescribeInstances", read.to_vec()),
-        ("DescribeLockedSnapshots", read.to_vec()),
-        ("DescribeSnapshots", read.to_vec()),
-        ("DescribeVolumeStatus", read.to_vec()),
-        ("DescribeVolumes", read.to_vec()),
-        ("DescribeVolumesModifications", read.to_vec()),
-        (
-            "DetachVolume",
-            vec![("VolumeId", v), ("InstanceId", NODE_A), dry],
-        ),
-        (
-            "EnableFastSnapshotRestores",
-            vec![
-                ("SourceSnapshotId.1", s),
-                ("AvailabilityZone.1", "us-east-1a"),
-                dry,
-            ],
-        ),
-        (
-            "LockSnapshot",
-            vec![
-                ("SnapshotId", s),
-                ("LockMode", "governance"),
-                ("LockDuration", "2"),
-                dry,
-            ],
-        ),
-        ("ModifyVolume", vec![("VolumeId", v), dry]),
-        ("StartInstances", vec![("InstanceId.1", NODE_A), dry]),
-        ("StopInstances", vec![("InstanceId.1", NODE_A), dry]),
-        ("TerminateInstances", vec![("InstanceId.1", NODE_A), dry]),
+    let on_volume = format!("VolumeId={v}");
+    let on_instance = format!("InstanceId.1={NODE_A}");
+    let tags = format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=b");
+    let restores = format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1a");
+    let lock = format!("SnapshotId={s}&LockMode=governance&LockDuration=2");
+    let cases: Vec<(&str, String)> = vec![
+        ("AttachVolume", attach(v, NODE_A, "/dev/xvdba")),
+        ("CopyVolumes", format!("SourceVolumeId={v}&VolumeType=gp3")),
+        ("CreateSnapshot", on_volume.clone()),
+        ("CreateTags", tags.clone()),
+        ("CreateVolume", create("")),
+        ("DeleteSnapshot", format!("SnapshotId={s}")),
+        ("DeleteTags", tags),
+        ("DeleteVolume", on_volume.clone()),
+        ("DescribeAvailabilityZones", String::new()),
+        ("DescribeFastSnapshotRestores", String::new()),
+        ("DescribeInstanceStatus", String::new()),
+        ("DescribeInstanceTypes", String::new()),
+        ("DescribeInstances", String::new()),
+        ("DescribeLockedSnapshots", String::new()),
+        ("DescribeSnapshots", String::new()),
+        ("DescribeVolumeStatus", String::new()),
+        ("DescribeVolumes", String::new()),
+        ("DescribeVolumesModifications", String::new()),
+        ("DetachVolume", format!("{on_volume}&InstanceId={NODE_A}")),
+        ("EnableFastSnapshotRestores", restores),
+        ("LockSnapshot", lock),
+        ("ModifyVolume", on_volume),
+        ("StartInstances", on_instance.clone()),
+        ("StopInstances", on_instance.clone()),
+        ("TerminateInstances", on_instance),
     ];
     let tried: BTreeSet<&str> = cases.iter().map(|(a, _)| *a).collect();
     let all: BTreeSet<&str> = ec2_sim::actions::names().collect();
     assert_eq!(tried, all, "each action has a case");
     for (action, parameters) in &cases {
+        let parameters = &format!("{parameters}&DryRun=true");
         allow(&mut w, &json!([]));
         let (status, refusal) = call(&mut w, action, parameters);
         assert_eq!(
@@ -186,7 +139,7 @@ fn each_action_needs_its_own_permission() {
         .collect();
     assert_eq!(asked, all);
     assert_eq!(
-        w.call("DescribeVolumes", &[]).0,
+        w.call("DescribeVolumes", "").0,
         200,
         "another key may do everything"
     );
@@ -195,8 +148,8 @@ fn each_action_needs_its_own_permission() {
 #[test]
 fn conditions_see_requested_and_existing_tags() {
     let mut w = world();
-    let theirs = w.volume(&TAGGED);
-    let not_theirs = w.volume(&[]);
+    let theirs = w.volume(TAGGED);
+    let not_theirs = w.volume("");
     let team = "${aws:PrincipalTag/team}";
     allow(
         &mut w,
@@ -211,23 +164,15 @@ fn conditions_see_requested_and_existing_tags() {
              "Condition": {"StringEquals": {"aws:ResourceTag/owner": "us"}, "ForAllValues:StringNotEquals": {"aws:TagKeys": ["owner", team]}}},
         ]),
     );
-    let mut tagged = create(&TAGGED);
-    tagged.push(("DryRun", "true"));
+    let tagged = create(&format!("{TAGGED}&DryRun=true"));
     assert!(allowed(&mut w, "CreateVolume", &tagged));
     assert!(
-        !allowed(&mut w, "CreateVolume", &create(&[])),
+        !allowed(&mut w, "CreateVolume", &create("")),
         "without the tag"
     );
-    let mut gp2 = tagged.clone();
-    gp2[2].1 = "gp2";
+    let gp2 = tagged.replace("gp3", "gp2");
     assert!(!allowed(&mut w, "CreateVolume", &gp2), "another type");
-    let tag = |id, key| {
-        vec![
-            ("ResourceId.1", id),
-            ("Tag.1.Key", key),
-            ("Tag.1.Value", "1"),
-        ]
-    };
+    let tag = |id: &str, key: &str| format!("ResourceId.1={id}&Tag.1.Key={key}&Tag.1.Value=1");
     assert!(allowed(&mut w, "CreateTags", &tag(&theirs, "x-1")));
     assert!(
         !allowed(&mut w, "CreateTags", &tag(&theirs, "red")),
@@ -245,14 +190,14 @@ fn conditions_see_requested_and_existing_tags() {
     assert!(!allowed(
         &mut w,
         "DeleteVolume",
-        &[("VolumeId", &not_theirs)]
+        &format!("VolumeId={not_theirs}")
     ));
-    assert!(allowed(&mut w, "DeleteVolume", &[("VolumeId", &theirs)]));
-    let (_, gone) = call(
+    assert!(allowed(
         &mut w,
         "DeleteVolume",
-        &[("VolumeId", "vol-0123456789abcdef0")],
-    );
+        &format!("VolumeId={theirs}")
+    ));
+    let (_, gone) = call(&mut w, "DeleteVolume", "VolumeId=vol-0123456789abcdef0");
     assert_eq!(
         text(&gone, "Code"),
         "InvalidVolume.NotFound",
@@ -263,27 +208,27 @@ fn conditions_see_requested_and_existing_tags() {
 #[test]
 fn every_resource_of_a_call_must_be_allowed() {
     let mut w = world();
-    let id = w.volume(&[]);
-    let snapshot = text(&w.ok("CreateSnapshot", &[("VolumeId", &id)]), "snapshotId");
+    let id = w.volume("");
+    let snapshot = text(
+        &w.ok("CreateSnapshot", &format!("VolumeId={id}")),
+        "snapshotId",
+    );
     w.step(1);
     let on = |action: &str, resources: &[&str]| json!([{"Effect": "Allow", "Action": action, "Resource": resources}]);
     let volume = "arn:aws:ec2:us-east-1:111122223333:volume/*";
     let taken = "arn:aws:ec2:us-east-1::snapshot/*";
     let instance = "arn:aws:ec2:us-east-1:111122223333:instance/*";
-    let dry = ("DryRun", "true");
-    let attach = [
-        ("VolumeId", id.as_str()),
-        ("InstanceId", NODE_A),
-        ("Device", "/dev/xvdba"),
-        dry,
-    ];
-    let restore = create(&[("SnapshotId", &snapshot), dry]);
-    let take = [("VolumeId", id.as_str()), dry];
+    let attaching = attach(&id, NODE_A, "/dev/xvdba");
     for (action, parameters, resources) in [
-        ("AttachVolume", attach.as_slice(), [volume, instance]),
-        ("CreateVolume", restore.as_slice(), [volume, taken]),
-        ("CreateSnapshot", take.as_slice(), [volume, taken]),
+        ("AttachVolume", attaching, [volume, instance]),
+        (
+            "CreateVolume",
+            create(&format!("SnapshotId={snapshot}")),
+            [volume, taken],
+        ),
+        ("CreateSnapshot", format!("VolumeId={id}"), [volume, taken]),
     ] {
+        let parameters = &format!("{parameters}&DryRun=true");
         for part in &resources {
             allow(&mut w, &on(&format!("ec2:{action}"), &[part]));
             assert!(!allowed(&mut w, action, parameters), "{action} {part}");
@@ -292,7 +237,7 @@ fn every_resource_of_a_call_must_be_allowed() {
         assert!(allowed(&mut w, action, parameters), "{action}");
     }
     allow(&mut w, &on("ec2:CreateVolume", &["*"]));
-    let (_, refusal) = call(&mut w, "CreateVolume", &create(&TAGGED));
+    let (_, refusal) = call(&mut w, "CreateVolume", &create(TAGGED));
     let message = text(&refusal, "Message");
     assert!(
         message.contains(
@@ -312,7 +257,7 @@ fn refusal_names_explicit_deny_with_encoded_message() {
             {"Sid": "Never", "Effect": "Deny", "Action": "ec2:CreateVolume", "Resource": "*"},
         ]),
     );
-    let (_, refusal) = call(&mut w, "CreateVolume", &create(&[]));
+    let (_, refusal) = call(&mut w, "CreateVolume", &create(""));
     let message = text(&refusal, "Message");
     assert!(
         message.contains("with an explicit deny in an identity-based policy"),
@@ -350,11 +295,7 @@ fn accepted_volume_with_denied_kms_key_vanishes() {
                  "Condition": {"StringEquals": {"kms:ViaService": "ec2.us-east-1.amazonaws.com"}}},
             ]),
         );
-        let p = create(&[
-            ("Encrypted", "true"),
-            ("KmsKeyId", "k"),
-            ("ClientToken", "t"),
-        ]);
+        let p = create("Encrypted=true&KmsKeyId=k&ClientToken=t");
         let (status, made) = call(&mut w, "CreateVolume", &p);
         assert_eq!(
             (status, text(&made, "status").as_str()),
@@ -363,7 +304,7 @@ fn accepted_volume_with_denied_kms_key_vanishes() {
         );
         w.step(10_000);
         let id = text(&made, "volumeId");
-        let (status, _) = call(&mut w, "DescribeVolumes", &[("VolumeId.1", &id)]);
+        let (status, _) = call(&mut w, "DescribeVolumes", &format!("VolumeId.1={id}"));
         assert_eq!(
             status,
             if missing.is_none() { 200 } else { 400 },

@@ -3,324 +3,185 @@
 
 mod world;
 
-use world::{NODE_A, NODE_B, World};
+use serde_json::json;
+use world::{NODE_A, NODE_B, World, attach, text};
 
-type Parameters<'a> = &'a [(&'a str, &'a str)];
-
-const ZONE: (&str, &str) = ("AvailabilityZone", "us-east-1a");
 const NOWHERE: &str = "vol-0123456789abcdef0";
+
+/// Splits the rows of a table. A row ends in `|`, because some messages end in a space.
+fn rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
+    let rows = table.lines().filter(|row| !row.is_empty());
+    rows.map(|row| {
+        let cells = row.strip_suffix('|').expect("the end of a row");
+        let cells: Vec<&str> = cells.splitn(N, " | ").collect();
+        cells.try_into().expect(row)
+    })
+}
+
+/// Parameters, code, message.
+const CREATE_VOLUME: &str = "
+Size=1 | MissingParameter | The request must contain the parameter zone|
+ZONE | MissingParameter | The request must contain the parameter size/snapshot|
+AvailabilityZone=mars-1a&Size=1 | InvalidZone.NotFound | The zone 'mars-1a' does not exist.|
+ZONE&Size=4&VolumeType=io2 | InvalidParameterCombination | The parameter iops must be specified for io2 volumes.|
+ZONE&Size=4&Iops=100 | InvalidParameterCombination | The parameter iops is not supported for gp2 volumes.|
+ZONE&Size=4&Throughput=125 | InvalidParameterCombination | The throughput parameter is not supported for gp2 volumes.|
+ZONE&Size=4&VolumeType=io2&Iops=100&Throughput=125 | InvalidParameterCombination | The throughput parameter is not supported for io2 volumes.|
+ZONE&Size=4&VolumeType=gp3&MultiAttachEnabled=true | InvalidParameterCombination | The parameter multi-attach-enabled is not supported for gp3 volumes.|
+ZONE&Size=4&VolumeInitializationRate=200 | InvalidParameterCombination | You can't specify VolumeInitializationRate for volumes that are not created from a snapshot.|
+ZONE&Size=4&VolumeType=bad | UnknownVolumeType | Unsupported volume type 'bad' for volume creation. |
+ZONE&Size=4&VolumeType=gp3&Iops=-1 | InvalidParameterValue | Value (-1) for parameter iops is invalid. Value must be a positive integer.|
+ZONE&Size=4&VolumeType=gp3&Iops=2147483647&DryRun=true | InvalidParameterValue | Volume iops of 2147483647 is too high; maximum is 80000.|
+ZONE&Size=500&VolumeType=gp3&Iops=80001 | InvalidParameterValue | Volume iops of 80001 is too high; maximum is 80000.|
+ZONE&Size=1&VolumeType=gp3&Iops=99 | InvalidParameterValue | Volume iops of 99 is too low; minimum is 100.|
+ZONE&Size=1&VolumeType=gp3&Iops=501 | InvalidParameterValue | Iops to volume size ratio of 501.000000 is too high; maximum is 500|
+ZONE&Size=10&VolumeType=gp3&Throughput=751 | InvalidParameterValue | Throughput (MiBps) to iops ratio of 0.250333 is too high; maximum is 0.250000 MiBps per iops|
+ZONE&Size=65537&VolumeType=gp3 | InvalidParameterValue | Volume of 65537GiB is too large for volume type gp3; maximum is 65536GiB|
+ZONE&Size=1&VolumeType=io1&Iops=100 | InvalidParameterValue | The volume size is invalid for io1 volumes: 1 GiB. io1 volumes must be at least 4 GiB in size. Please specify a volume size above the minimum limit.|
+ZONE&Size=4&TagSpecification.1.ResourceType=snapshot | InvalidParameterValue | 'snapshot' is not a valid taggable resource type for this operation.|
+ZONE&Size=4&TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Value=v | InvalidParameterValue | Tag key must have a value|
+ZONE&Size=4&ClientToken=12345678901234567890123456789012345678901234567890123456789012345 | InvalidParameterValue | Client token must be less than or equal to 64 characters.|
+ZONE&SnapshotId=snap-0123456789abcdef0 | InvalidSnapshot.NotFound | The snapshot 'snap-0123456789abcdef0' does not exist.|
+";
 
 #[test]
 fn create_volume_errors_match_recorded_messages() {
     let mut w = World::new();
-    let cases: &[(Parameters, &str, &str)] = &[
-        (
-            &[("Size", "1")],
-            "MissingParameter",
-            "The request must contain the parameter zone",
-        ),
-        (
-            &[ZONE],
-            "MissingParameter",
-            "The request must contain the parameter size/snapshot",
-        ),
-        (
-            &[("AvailabilityZone", "mars-1a"), ("Size", "1")],
-            "InvalidZone.NotFound",
-            "The zone 'mars-1a' does not exist.",
-        ),
-        (
-            &[ZONE, ("Size", "4"), ("VolumeType", "io2")],
-            "InvalidParameterCombination",
-            "The parameter iops must be specified for io2 volumes.",
-        ),
-        (
-            &[ZONE, ("Size", "4"), ("Iops", "100")],
-            "InvalidParameterCombination",
-            "The parameter iops is not supported for gp2 volumes.",
-        ),
-        (
-            &[ZONE, ("Size", "4"), ("Throughput", "125")],
-            "InvalidParameterCombination",
-            "The throughput parameter is not supported for gp2 volumes.",
-        ),
-        (
-            &[
-                ZONE,
-                ("Size", "4"),
-                ("VolumeType", "gp3"),
-                ("MultiAttachEnabled", "true"),
-            ],
-            "InvalidParameterCombination",
-            "The parameter multi-attach-enabled is not supported for gp3 volumes.",
-        ),
-        (
-            &[ZONE, ("Size", "4"), ("VolumeInitializationRate", "200")],
-            "InvalidParameterCombination",
-            "You can't specify VolumeInitializationRate for volumes that are not created from a snapshot.",
-        ),
-        (
-            &[ZONE, ("Size", "4"), ("VolumeType", "bad")],
-            "UnknownVolumeType",
-            "Unsupported volume type 'bad' for volume creation. ",
-        ),
-        (
-            &[ZONE, ("Size", "4"), ("VolumeType", "gp3"), ("Iops", "-1")],
-            "InvalidParameterValue",
-            "Value (-1) for parameter iops is invalid. Value must be a positive integer.",
-        ),
-        (
-            &[
-                ZONE,
-                ("Size", "4"),
-                ("VolumeType", "gp3"),
-                ("Iops", "2147483647"),
-                ("DryRun", "true"),
-            ],
-            "InvalidParameterValue",
-            "Volume iops of 2147483647 is too high; maximum is 80000.",
-        ),
-        (
-            &[
-                ZONE,
-                ("Size", "4"),
-                ("TagSpecification.1.ResourceType", "snapshot"),
-            ],
-            "InvalidParameterValue",
-            "'snapshot' is not a valid taggable resource type for this operation.",
-        ),
-        (
-            &[
-                ZONE,
-                ("Size", "4"),
-                ("TagSpecification.1.ResourceType", "volume"),
-                ("TagSpecification.1.Tag.1.Value", "v"),
-            ],
-            "InvalidParameterValue",
-            "Tag key must have a value",
-        ),
-        (
-            &[
-                ZONE,
-                ("Size", "4"),
-                (
-                    "ClientToken",
-                    "12345678901234567890123456789012345678901234567890123456789012345",
-                ),
-            ],
-            "InvalidParameterValue",
-            "Client token must be less than or equal to 64 characters.",
-        ),
-        (
-            &[ZONE, ("SnapshotId", "snap-0123456789abcdef0")],
-            "InvalidSnapshot.NotFound",
-            "The snapshot 'snap-0123456789abcdef0' does not exist.",
-        ),
-    ];
-    for (parameters, code, message) in cases {
-        let expected = (400, (*code).to_owned(), (*message).to_owned());
+    for [parameters, code, message] in rows(CREATE_VOLUME) {
+        let parameters = parameters.replace("ZONE", "AvailabilityZone=us-east-1a");
+        let expected = (400, code.to_owned(), message.to_owned());
         assert_eq!(
-            w.error("CreateVolume", parameters),
+            w.error("CreateVolume", &parameters),
             expected,
-            "{parameters:?}"
+            "{parameters}"
         );
     }
-    assert_eq!(
-        w.sim.realm().volumes().values().filter(|v| !v.root).count(),
-        0,
-        "nothing was made"
-    );
+    assert_eq!(w.volumes(), 0, "nothing was made");
 }
+
+/// Parameters, iops, throughput.
+const PERFORMANCE: &str = "
+Size=1&VolumeType=gp3 | 3000 | 125|
+Size=1&VolumeType=GP3 | 3000 | 125|
+Size=1&VolumeType=gp2 | 100 | |
+Size=1&VolumeType=standard |  | |
+Size=1&VolumeType=gp3&Iops=500 | 3000 | 125|
+Size=1&VolumeType=gp3&Iops=3000 | 3000 | 125|
+Size=10&VolumeType=gp3&Throughput=1 | 3000 | 125|
+Size=4&VolumeType=io2&Iops=4000 | 4000 | |
+";
+
+#[test]
+fn accepted_performance_matches_recorded_answers() {
+    let mut w = World::new();
+    for [parameters, iops, throughput] in rows(PERFORMANCE) {
+        let parameters = format!("AvailabilityZone=us-east-1a&{parameters}");
+        let made = w.ok("CreateVolume", &parameters);
+        let shown = (text(&made, "iops"), text(&made, "throughput"));
+        let expected = (iops.to_owned(), throughput.to_owned());
+        assert_eq!(shown, expected, "{parameters}");
+    }
+}
+
+/// A new volume, its modification, the size, iops and throughput afterwards. The same type keeps
+/// its values; a change from gp2 to gp3 gives at least the previous performance.
+const MODIFICATIONS: &str = "
+Size=10&VolumeType=gp3&Iops=4000&Throughput=300 | Size=20 | 20 | 4000 | 300|
+Size=10&VolumeType=gp3&Iops=4000&Throughput=300 | Iops=5000 | 10 | 5000 | 300|
+Size=10&VolumeType=gp3&Iops=4000&Throughput=300 | VolumeType=io2 | 10 | 3000 | |
+Size=2000&VolumeType=gp2 | Size=3000 | 3000 | 9000 | |
+Size=2000&VolumeType=gp2 | VolumeType=gp3 | 2000 | 6000 | 250|
+Size=10&VolumeType=io2&Iops=5000 | Size=20 | 20 | 5000 | |
+";
+
+#[test]
+fn modification_keeps_or_derives_omitted_values() {
+    let mut w = World::new();
+    for [volume, change, size, iops, throughput] in rows(MODIFICATIONS) {
+        let v = w.volume(volume);
+        w.ok("ModifyVolume", &format!("VolumeId={v}&{change}"));
+        w.step(1);
+        let shown = ["size", "iops", "throughput"].map(|element| w.of_volume(&v, element));
+        assert_eq!(shown, [size, iops, throughput], "{volume} {change}");
+    }
+}
+
+/// Action, parameters, status and code, in the order in which EC2 checks.
+const ORDER: &str = "
+DescribeVolumes | VolumeId.1=bad | 412 DryRunOperation|
+DescribeAvailabilityZones |  | 412 DryRunOperation|
+CreateVolume | AvailabilityZone=us-east-1a&Size=0 | 400 InvalidParameterValue|
+CreateVolume | AvailabilityZone=us-east-1a&Size=1 | 412 DryRunOperation|
+ModifyVolume | VolumeId=bad | 412 DryRunOperation|
+ModifyVolume |  | 412 DryRunOperation|
+DeleteVolume | VolumeId=bad | 400 InvalidParameterValue|
+DeleteVolume | VolumeId=NOWHERE | 400 InvalidVolume.NotFound|
+DeleteVolume | VolumeId=VOLUME | 412 DryRunOperation|
+";
 
 #[test]
 fn dry_run_and_validation_order_matches_ec2() {
     let mut w = World::new();
-    let v = w.volume(&[]);
-    let dry = ("DryRun", "true");
-    let cases: &[(&str, Parameters, u16, &str)] = &[
-        // Describe calls answer the dry run first, even with malformed ids.
-        (
-            "DescribeVolumes",
-            &[dry, ("VolumeId.1", "bad")],
-            412,
-            "DryRunOperation",
-        ),
-        ("DescribeAvailabilityZones", &[dry], 412, "DryRunOperation"),
-        // CreateVolume validates the parameters first.
-        (
-            "CreateVolume",
-            &[dry, ZONE, ("Size", "0")],
-            400,
-            "InvalidParameterValue",
-        ),
-        (
-            "CreateVolume",
-            &[dry, ZONE, ("Size", "1")],
-            412,
-            "DryRunOperation",
-        ),
-        // ModifyVolume answers the dry run first.
-        (
-            "ModifyVolume",
-            &[dry, ("VolumeId", "bad")],
-            412,
-            "DryRunOperation",
-        ),
-        ("ModifyVolume", &[dry], 412, "DryRunOperation"),
-        // DeleteVolume checks the id and the volume first.
-        (
-            "DeleteVolume",
-            &[dry, ("VolumeId", "bad")],
-            400,
-            "InvalidParameterValue",
-        ),
-        (
-            "DeleteVolume",
-            &[dry, ("VolumeId", NOWHERE)],
-            400,
-            "InvalidVolume.NotFound",
-        ),
-        (
-            "DeleteVolume",
-            &[dry, ("VolumeId", &v)],
-            412,
-            "DryRunOperation",
-        ),
-    ];
-    for (action, parameters, status, code) in cases {
-        let (s, c, _) = w.error(action, parameters);
-        assert_eq!((s, c.as_str()), (*status, *code), "{action} {parameters:?}");
+    let v = w.volume("");
+    for [action, parameters, expected] in rows(ORDER) {
+        let parameters = parameters.replace("NOWHERE", NOWHERE).replace("VOLUME", &v);
+        let (status, code, _) = w.error(action, &format!("DryRun=true&{parameters}"));
+        assert_eq!(
+            format!("{status} {code}"),
+            expected,
+            "{action} {parameters}"
+        );
     }
     assert_eq!(
-        w.error("DescribeVolumes", &[dry]).2,
+        w.error("DescribeVolumes", "DryRun=true").2,
         "Request would have succeeded, but DryRun flag is set."
     );
 }
 
+/// Action, parameters, code, message.
+const INVALID_CALLS: &str = "
+DeleteVolume |  | MissingParameter | The request must include the VolumeId parameter. Add the required parameter and retry the request.|
+DeleteVolume | VolumeId=bad | InvalidParameterValue | The volume ID 'bad' is malformed|
+DeleteVolume | VolumeId=NOWHERE | InvalidVolume.NotFound | The volume 'NOWHERE' does not exist.|
+DescribeVolumes | VolumeId.1=bad | InvalidParameterValue | Value (bad) for parameter volumes is invalid. Expected: 'vol-...'.|
+DescribeVolumes | VolumeId.1=vol-00000000000000000 | InvalidParameterValue | Value (vol-00000000000000000) for parameter volumes is invalid. Expected: 'vol-...'.|
+DescribeVolumes | VolumeId.1=VOLUME&VolumeId.2=NOWHERE | InvalidVolume.NotFound | The volume 'NOWHERE' does not exist.|
+DescribeVolumes | VolumeId.1=VOLUME&MaxResults=5 | InvalidParameterCombination | The parameter volumeIdsSet cannot be used with the parameter maxResults|
+DescribeVolumes | MaxResults=1 | InvalidParameterValue | Value ( 1 ) for parameter maxResults is invalid. Expecting a value greater than 5.|
+DescribeVolumes | NextToken=zz | InvalidParameterValue | Unable to parse pagination token|
+DescribeVolumes | Filter.1.Name=bad-filter&Filter.1.Value.1=x | InvalidParameterValue | The filter 'bad-filter' is invalid|
+DescribeVolumeStatus | VolumeId.1=bad | InvalidVolumeID.Malformed | Invalid id: \"bad\" (expecting \"vol-...\")|
+ModifyVolume | VolumeId=vol-bad&Size=9 | InvalidVolumeID.Malformed | Value ( vol-bad ) for parameter VOLUME is invalid. |
+ModifyVolume | VolumeId=VOLUME | InvalidParameterValue | Invalid input: Must specify at least one of size, type, iops, throughput or multi-attach.|
+ModifyVolume | VolumeId=VOLUME&Size=3 | InvalidParameterValue | New size cannot be smaller than existing size|
+DescribeVolumesModifications | VolumeId.1=VOLUME | InvalidVolumeModification.NotFound | Modification for volume 'VOLUME' does not exist.|
+CreateTags | ResourceId.1=vol-1&Tag.1.Key=k | InvalidID | The ID 'vol-1' is not valid|
+";
+
 #[test]
 fn invalid_volume_calls_return_recorded_errors() {
     let mut w = World::new();
-    let v = w.volume(&[]);
-    let id = ("VolumeId", NOWHERE);
-    let cases: &[(&str, Parameters, &str, &str)] = &[
-        (
-            "DeleteVolume",
-            &[],
-            "MissingParameter",
-            "The request must include the VolumeId parameter. Add the required parameter and retry the request.",
-        ),
-        (
-            "DeleteVolume",
-            &[("VolumeId", "bad")],
-            "InvalidParameterValue",
-            "The volume ID 'bad' is malformed",
-        ),
-        (
-            "DeleteVolume",
-            &[id],
-            "InvalidVolume.NotFound",
-            "The volume 'vol-0123456789abcdef0' does not exist.",
-        ),
-        (
-            "DescribeVolumes",
-            &[("VolumeId.1", "bad")],
-            "InvalidParameterValue",
-            "Value (bad) for parameter volumes is invalid. Expected: 'vol-...'.",
-        ),
-        (
-            "DescribeVolumes",
-            &[("VolumeId.1", "vol-00000000000000000")],
-            "InvalidParameterValue",
-            "Value (vol-00000000000000000) for parameter volumes is invalid. Expected: 'vol-...'.",
-        ),
-        (
-            "DescribeVolumes",
-            &[("VolumeId.1", &v), ("VolumeId.2", NOWHERE)],
-            "InvalidVolume.NotFound",
-            "The volume 'vol-0123456789abcdef0' does not exist.",
-        ),
-        (
-            "DescribeVolumes",
-            &[("VolumeId.1", &v), ("MaxResults", "5")],
-            "InvalidParameterCombination",
-            "The parameter volumeIdsSet cannot be used with the parameter maxResults",
-        ),
-        (
-            "DescribeVolumes",
-            &[("Filter.1.Name", "bad-filter"), ("Filter.1.Value.1", "x")],
-            "InvalidParameterValue",
-            "The filter 'bad-filter' is invalid",
-        ),
-        (
-            "DescribeVolumeStatus",
-            &[("VolumeId.1", "bad")],
-            "InvalidVolumeID.Malformed",
-            "Invalid id: \"bad\" (expecting \"vol-...\")",
-        ),
-        (
-            "ModifyVolume",
-            &[("VolumeId", "vol-bad"), ("Size", "9")],
-            "InvalidVolumeID.Malformed",
-            "Value ( vol-bad ) for parameter VOLUME is invalid. ",
-        ),
-        (
-            "ModifyVolume",
-            &[("VolumeId", &v)],
-            "InvalidParameterValue",
-            "Invalid input: Must specify at least one of size, type, iops, throughput or multi-attach.",
-        ),
-        (
-            "ModifyVolume",
-            &[("VolumeId", &v), ("Size", "3")],
-            "InvalidParameterValue",
-            "New size cannot be smaller than existing size",
-        ),
-        (
-            "DescribeVolumesModifications",
-            &[("VolumeId.1", &v)],
-            "InvalidVolumeModification.NotFound",
-            &format!("Modification for volume '{v}' does not exist."),
-        ),
-        (
-            "DescribeVolumesModifications",
-            &[
-                ("Filter.1.Name", "targetMultiAttachEnabled"),
-                ("Filter.1.Value.1", "x"),
-            ],
-            "InvalidParameterValue",
-            "The filter 'targetMultiAttachEnabled' is invalid",
-        ),
-        (
-            "CreateTags",
-            &[("ResourceId.1", "vol-1"), ("Tag.1.Key", "k")],
-            "InvalidID",
-            "The ID 'vol-1' is not valid",
-        ),
-    ];
-    for (action, parameters, code, message) in cases {
-        let expected = (400, (*code).to_owned(), (*message).to_owned());
-        assert_eq!(
-            w.error(action, parameters),
-            expected,
-            "{action} {parameters:?}"
-        );
+    let v = w.volume("");
+    let fill = |text: &str| {
+        let text = text
+            .replace("NOWHERE", NOWHERE)
+            .replace("=VOLUME", &format!("={v}"));
+        text.replace("'VOLUME'", &format!("'{v}'"))
+    };
+    for [action, parameters, code, message] in rows(INVALID_CALLS) {
+        let expected = (400, code.to_owned(), fill(message));
+        let answer = w.error(action, &fill(parameters));
+        assert_eq!(answer, expected, "{action} {parameters}");
     }
 }
 
 #[test]
 fn attach_and_detach_errors_match_recorded_messages() {
     let mut w = World::new();
-    let v = w.volume(&[]);
-    let other = w.volume(&[]);
-    fn attach<'a>(volume: &'a str, instance: &'a str, device: &'a str) -> [(&'a str, &'a str); 3] {
-        [
-            ("VolumeId", volume),
-            ("InstanceId", instance),
-            ("Device", device),
-        ]
-    }
+    let v = w.volume("");
+    let other = w.volume("");
     assert_eq!(
-        w.error("DetachVolume", &[("VolumeId", &v)]).2,
+        w.error("DetachVolume", &format!("VolumeId={v}")).2,
         format!("Volume '{v}' is in the 'available' state.")
     );
     w.ok("AttachVolume", &attach(&v, NODE_A, "/dev/xvdb"));
@@ -336,7 +197,7 @@ fn attach_and_detach_errors_match_recorded_messages() {
         assert_eq!(w.error("AttachVolume", &parameters), (400, code.to_owned(), message), "{parameters:?}");
     }
     assert_eq!(
-        w.error("DeleteVolume", &[("VolumeId", &v)]),
+        w.error("DeleteVolume", &format!("VolumeId={v}")),
         (
             400,
             "VolumeInUse".to_owned(),
@@ -344,7 +205,7 @@ fn attach_and_detach_errors_match_recorded_messages() {
         )
     );
     assert_eq!(
-        w.code("DetachVolume", &[("VolumeId", &v), ("InstanceId", NODE_B)]),
+        w.code("DetachVolume", &format!("VolumeId={v}&InstanceId={NODE_B}")),
         "InvalidAttachment.NotFound"
     );
     let root = w
@@ -357,7 +218,7 @@ fn attach_and_detach_errors_match_recorded_messages() {
         .id
         .clone();
     assert_eq!(
-        w.code("DetachVolume", &[("VolumeId", &root)]),
+        w.code("DetachVolume", &format!("VolumeId={root}")),
         "OperationNotPermitted"
     );
 }
@@ -367,17 +228,13 @@ fn attachment_limit_counts_root_volume() {
     let mut w = World::new();
     // m5.large: 27, of which the root volume takes one.
     for i in 0..27 {
-        let v = w.volume(&[]);
+        let v = w.volume("");
         let device = format!(
             "/dev/xvd{}{}",
             char::from(b'b' + i / 26),
             char::from(b'a' + i % 26)
         );
-        let parameters = [
-            ("VolumeId", v.as_str()),
-            ("InstanceId", NODE_A),
-            ("Device", device.as_str()),
-        ];
+        let parameters = attach(&v, NODE_A, &device);
         if i < 26 {
             w.ok("AttachVolume", &parameters);
         } else {
@@ -400,19 +257,13 @@ fn attachment_limit_counts_root_volume() {
 /// optimizing begins.
 #[test]
 fn modifications_are_serial_and_limited_to_4_daily() {
-    let mut scenario = ec2_sim::Scenario {
-        profile: "instant".to_owned(),
-        ..ec2_sim::Scenario::default()
-    };
-    scenario.latency =
-        serde_json::from_str(r#"{"modify":{"fixed_ms":10},"modify_complete":{"fixed_ms":10}}"#)
-            .expect("latency");
-    let mut w = World::of(scenario);
-    let v = w.volume(&[]);
+    let latency = json!({"modify": {"fixed_ms": 10}, "modify_complete": {"fixed_ms": 10}});
+    let mut w = World::with(json!({"latency": latency}));
+    let v = w.volume("");
     for size in ["5", "6", "7", "7"] {
-        w.ok("ModifyVolume", &[("VolumeId", &v), ("Size", size)]);
+        w.ok("ModifyVolume", &format!("VolumeId={v}&Size={size}"));
         assert_eq!(
-            w.error("ModifyVolume", &[("VolumeId", &v), ("Size", "9")]),
+            w.error("ModifyVolume", &format!("VolumeId={v}&Size=9")),
             (
                 400,
                 "IncorrectModificationState".to_owned(),
@@ -426,43 +277,38 @@ fn modifications_are_serial_and_limited_to_4_daily() {
             "the new size is in force at optimizing"
         );
         assert!(
-            w.error("ModifyVolume", &[("VolumeId", &v), ("Size", "9")])
+            w.error("ModifyVolume", &format!("VolumeId={v}&Size=9"))
                 .2
                 .ends_with("OPTIMIZING")
         );
         w.step(10);
     }
-    let (_, code, message) = w.error("ModifyVolume", &[("VolumeId", &v), ("Size", "9")]);
+    let (_, code, message) = w.error("ModifyVolume", &format!("VolumeId={v}&Size=9"));
     assert_eq!(code, "VolumeModificationRateExceeded");
     assert!(message.starts_with("You've reached the maximum modification rate per volume limit. Wait until 2026-01-02T00:00:00."), "{message}");
     w.step(24 * 3_600_000);
-    w.ok("ModifyVolume", &[("VolumeId", &v), ("Size", "9")]);
+    w.ok("ModifyVolume", &format!("VolumeId={v}&Size=9"));
 }
 
 #[test]
 fn snapshots_too_close_together_are_refused_as_recorded() {
-    let mut scenario = ec2_sim::Scenario {
-        profile: "instant".to_owned(),
-        ..ec2_sim::Scenario::default()
-    };
-    scenario.quotas.snapshot_interval_ms = Some(15_000);
-    let mut w = World::of(scenario);
-    let v = w.volume(&[]);
-    w.ok("CreateSnapshot", &[("VolumeId", &v)]);
+    let mut w = World::with(json!({"quotas": {"snapshot_interval_ms": 15_000}}));
+    let v = w.volume("");
+    w.ok("CreateSnapshot", &format!("VolumeId={v}"));
     w.step(14_999);
     assert_eq!(
-        w.error("CreateSnapshot", &[("VolumeId", &v)]),
+        w.error("CreateSnapshot", &format!("VolumeId={v}")),
         (400, "SnapshotCreationPerVolumeRateExceeded".to_owned(), "The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable sleep interval between requests.".to_owned())
     );
     w.step(1);
-    w.ok("CreateSnapshot", &[("VolumeId", &v)]);
+    w.ok("CreateSnapshot", &format!("VolumeId={v}"));
 }
 
 #[test]
 fn unknown_action_parameter_and_unsigned_request_are_refused() {
     let mut w = World::new();
     assert_eq!(
-        w.error("RunInstances", &[]),
+        w.error("RunInstances", ""),
         (
             400,
             "InvalidAction".to_owned(),
@@ -472,16 +318,7 @@ fn unknown_action_parameter_and_unsigned_request_are_refused() {
     for action in ec2_sim::actions::names() {
         let (_, code, message) = w.error(
             action,
-            &[
-                ("VolumeId", NOWHERE),
-                ("SourceVolumeId", NOWHERE),
-                ("SnapshotId", "snap-0123456789abcdef0"),
-                ("InstanceId", NODE_A),
-                ("Device", "/dev/xvdb"),
-                ("LockMode", "governance"),
-                ("LockDuration", "1"),
-                ("Nonsense", "1"),
-            ],
+            &format!("VolumeId={NOWHERE}&SourceVolumeId={NOWHERE}&SnapshotId=snap-0123456789abcdef0&InstanceId={NODE_A}&Device=/dev/xvdb&LockMode=governance&LockDuration=1&Nonsense=1"),
         );
         // Each action knows some of these parameters, but none knows `Nonsense`.
         assert_eq!(code, "UnknownParameter", "{action}: {message}");
@@ -491,7 +328,7 @@ fn unknown_action_parameter_and_unsigned_request_are_refused() {
         ..ec2_sim::Request::default()
     };
     assert_eq!(w.sim.handle(w.now, &unsigned).status, 401);
-    let elsewhere = world::request("AKID", "mars-1", "DescribeVolumes", &[]);
+    let elsewhere = world::request("AKID", "mars-1", "DescribeVolumes", "");
     assert_eq!(w.sim.handle(w.now, &elsewhere).status, 401);
     let empty = ec2_sim::Request::default();
     assert_eq!(w.sim.handle(w.now, &empty).status, 400);

@@ -94,30 +94,4 @@ mod tests {
         assert_eq!(open(&t, "DescribeVolumes", Millis(3_600_001)), None);
         assert_eq!(open("nonsense", "DescribeVolumes", Millis(5)), None);
     }
-
-    #[test]
-    fn bad_page_parameters_are_refused_with_recorded_messages() {
-        let parse = |q: &str, ids| {
-            Page::parse(
-                &Params::parse(q.as_bytes()),
-                "DescribeVolumes",
-                ("volumeIdsSet", ids),
-                (5, 500),
-                Millis(0),
-            )
-        };
-        assert_eq!(
-            parse("MaxResults=1", false).expect_err("small").message,
-            "Value ( 1 ) for parameter maxResults is invalid. Expecting a value greater than 5."
-        );
-        assert_eq!(
-            parse("MaxResults=5", true).expect_err("ids").message,
-            "The parameter volumeIdsSet cannot be used with the parameter maxResults"
-        );
-        assert_eq!(parse("MaxResults=500", false).expect("good").max, Some(500));
-        assert_eq!(
-            parse("NextToken=zz", false).expect_err("token").message,
-            "Unable to parse pagination token"
-        );
-    }
 }

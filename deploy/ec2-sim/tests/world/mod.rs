@@ -4,6 +4,7 @@
 
 use ec2_sim::time::Millis;
 use ec2_sim::{Reply, Request, Scenario, Sim};
+use serde_json::{Value, json};
 
 pub const NODE_A: &str = "i-0aaaaaaaaaaaaaaa1";
 pub const NODE_B: &str = "i-0bbbbbbbbbbbbbbb2";
@@ -11,21 +12,26 @@ pub const NODE_B: &str = "i-0bbbbbbbbbbbbbbb2";
 pub struct World {
     pub sim: Sim,
     pub now: Millis,
-    pub scenario: Scenario,
 }
 
 impl World {
     pub fn new() -> Self {
-        Self::of(Scenario {
-            profile: "instant".to_owned(),
-            ..Scenario::default()
-        })
+        Self::with(json!({}))
+    }
+
+    /// Starts a scenario without latency, overridden by these keys.
+    pub fn with(over: Value) -> Self {
+        let mut scenario = json!({"profile": "instant"});
+        if let (Value::Object(scenario), Value::Object(over)) = (&mut scenario, over) {
+            scenario.extend(over);
+        }
+        Self::of(serde_json::from_value(scenario).expect("scenario"))
     }
 
     pub fn of(scenario: Scenario) -> Self {
         let now = Millis::parse("2026-01-01T00:00:00Z").expect("time");
         let sim = Sim::new(&scenario, now).expect("sim");
-        Self { sim, now, scenario }
+        Self { sim, now }
     }
 
     pub fn step(&mut self, ms: u64) {
@@ -38,61 +44,66 @@ impl World {
         self.sim.faults.add(rule, self.now);
     }
 
-    pub fn reply(&mut self, action: &str, parameters: &[(&str, &str)]) -> Reply {
+    pub fn reply(&mut self, action: &str, parameters: &str) -> Reply {
         let request = request("AKID", "us-east-1", action, parameters);
         self.sim.handle(self.now, &request)
     }
 
     /// Makes a call and returns status and body.
-    pub fn call(&mut self, action: &str, parameters: &[(&str, &str)]) -> (u16, String) {
+    pub fn call(&mut self, action: &str, parameters: &str) -> (u16, String) {
         let reply = self.reply(action, parameters);
         (reply.status, String::from_utf8(reply.body).expect("text"))
     }
 
     /// Makes a call that must succeed and returns the body.
-    pub fn ok(&mut self, action: &str, parameters: &[(&str, &str)]) -> String {
+    pub fn ok(&mut self, action: &str, parameters: &str) -> String {
         let (status, body) = self.call(action, parameters);
-        assert_eq!(status, 200, "{action} {parameters:?}: {body}");
+        assert_eq!(status, 200, "{action} {parameters}: {body}");
         body
     }
 
     /// Makes a call that must fail and returns status, code and message.
-    pub fn error(&mut self, action: &str, parameters: &[(&str, &str)]) -> (u16, String, String) {
+    pub fn error(&mut self, action: &str, parameters: &str) -> (u16, String, String) {
         let (status, body) = self.call(action, parameters);
-        assert_ne!(status, 200, "{action} {parameters:?}: {body}");
+        assert_ne!(status, 200, "{action} {parameters}: {body}");
         (status, text(&body, "Code"), text(&body, "Message"))
     }
 
     /// Makes a call that must fail and returns the code.
-    pub fn code(&mut self, action: &str, parameters: &[(&str, &str)]) -> String {
+    pub fn code(&mut self, action: &str, parameters: &str) -> String {
         self.error(action, parameters).1
     }
 
-    /// Creates a volume and returns its id; the volume is available.
-    pub fn volume(&mut self, more: &[(&str, &str)]) -> String {
-        let mut parameters = vec![
-            ("AvailabilityZone", "us-east-1a"),
-            ("Size", "4"),
-            ("VolumeType", "gp3"),
-        ];
-        for (k, v) in more {
-            parameters.retain(|(name, _)| name != k);
-            parameters.push((k, v));
-        }
+    /// Creates a volume and returns its id; the volume is available. The parameters override the
+    /// usual ones.
+    pub fn volume(&mut self, more: &str) -> String {
+        let parameters = format!("AvailabilityZone=us-east-1a&Size=4&VolumeType=gp3&{more}");
         let body = self.ok("CreateVolume", &parameters);
         self.step(1);
         text(&body, "volumeId")
     }
 
+    /// Returns how many volumes there are, apart from those of the instances.
+    pub fn volumes(&self) -> usize {
+        let volumes = self.sim.realm().volumes().values();
+        volumes.filter(|v| !v.root).count()
+    }
+
     /// Returns the text of the first element of this name in the reply of DescribeVolumes for one
     /// volume.
     pub fn of_volume(&mut self, id: &str, element: &str) -> String {
-        let body = self.ok("DescribeVolumes", &[("VolumeId.1", id)]);
+        let body = self.ok("DescribeVolumes", &format!("VolumeId.1={id}"));
         text(&body, element)
     }
 }
 
-pub fn request(key: &str, region: &str, action: &str, parameters: &[(&str, &str)]) -> Request {
+/// Returns the parameters of AttachVolume.
+pub fn attach(volume: &str, instance: &str, device: &str) -> String {
+    format!("VolumeId={volume}&InstanceId={instance}&Device={device}")
+}
+
+/// Returns a signed request; `parameters` is a query string.
+pub fn request(key: &str, region: &str, action: &str, parameters: &str) -> Request {
     let service = if action == "GetCallerIdentity" {
         "sts"
     } else {
@@ -103,14 +114,8 @@ pub fn request(key: &str, region: &str, action: &str, parameters: &[(&str, &str)
     } else {
         "2016-11-15"
     };
-    let mut form = form_urlencoded::Serializer::new(String::new());
-    form.append_pair("Action", action)
-        .append_pair("Version", version);
-    for (k, v) in parameters {
-        form.append_pair(k, v);
-    }
     Request {
-        form: form.finish().into_bytes(),
+        form: format!("Action={action}&Version={version}&{parameters}").into_bytes(),
         authorization: Some(format!(
             "AWS4-HMAC-SHA256 Credential={key}/20260101/{region}/{service}/aws4_request, SignedHeaders=host, Signature=0"
         )),
