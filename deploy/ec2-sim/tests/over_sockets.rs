@@ -1,14 +1,14 @@
 //! The running server: lost and malformed replies on the wire, metadata, control.
 
+mod process;
+
 use ec2_sim::devices::Mode;
-use ec2_sim::time::Millis;
 use ec2_sim::{ControlClient, Scenario, Server, ServerOptions};
+use process::{NODE_A, signature, text};
 use serde_json::json;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
-
-const NODE_A: &str = "i-0aaaaaaaaaaaaaaa1";
 
 struct Running {
     server: Server,
@@ -17,7 +17,7 @@ struct Running {
     _dir: tempfile::TempDir,
 }
 
-fn start(scenario: Scenario) -> Running {
+fn instant() -> Running {
     let dir = tempfile::tempdir().expect("dir");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -27,7 +27,10 @@ fn start(scenario: Scenario) -> Running {
     let server = runtime
         .block_on(Server::start(ServerOptions {
             state_dir: dir.path().join("state"),
-            scenario,
+            scenario: Scenario {
+                profile: "instant".to_owned(),
+                ..Scenario::default()
+            },
             devices: Mode::None,
             listen: "127.0.0.1:0".parse().expect("address"),
         }))
@@ -41,34 +44,12 @@ fn start(scenario: Scenario) -> Running {
     }
 }
 
-fn instant() -> Running {
-    start(Scenario {
-        profile: "instant".to_owned(),
-        ..Scenario::default()
-    })
-}
-
 fn connect(url: &str) -> TcpStream {
     let stream = TcpStream::connect(url.trim_start_matches("http://")).expect("connect");
     stream
         .set_read_timeout(Some(Duration::from_secs(20)))
         .expect("timeout");
     stream
-}
-
-/// Returns the headers of a well-formed signature of this age.
-fn signature(age: Duration) -> String {
-    let signed = std::time::SystemTime::now() - age;
-    let since = signed
-        .duration_since(std::time::UNIX_EPOCH)
-        .expect("a time after 1970");
-    let iso = Millis(i64::try_from(since.as_millis()).expect("in range")).iso();
-    let date = format!("{}Z", iso[..19].replace(['-', ':'], ""));
-    format!(
-        "authorization: AWS4-HMAC-SHA256 Credential=AKID/{}/us-east-1/ec2/aws4_request, SignedHeaders=host;x-amz-date, Signature={}\r\nx-amz-date: {date}\r\n",
-        &date[..8],
-        "0".repeat(64)
-    )
 }
 
 /// Sends one EC2 request and reads until the connection ends. Returns the bytes and how the
@@ -250,16 +231,11 @@ fn metadata_needs_token_and_reports_credential_reads() {
     let header = format!("x-aws-ec2-metadata-token: {token}\r\n");
     for (path, body) in [
         ("/latest/meta-data/instance-id", NODE_A),
-        ("/latest/meta-data/instance-type", "m5.large"),
         (
             "/latest/meta-data/placement/availability-zone",
             "us-east-1a",
         ),
-        (
-            "/latest/meta-data/placement/availability-zone-id",
-            "use1-az6",
-        ),
-        ("/latest/meta-data/placement/region", "us-east-1"),
+        ("/latest/meta-data/block-device-mapping/", "ami\nroot"),
     ] {
         assert_eq!(
             metadata(&url, "GET", path, &header),
@@ -303,20 +279,11 @@ fn metadata_needs_token_and_reports_credential_reads() {
 
 #[test]
 fn control_socket_changes_instances_and_volume_states() {
-    let scenario: Scenario = serde_json::from_value(json!({
-        "profile": "instant",
-    }))
-    .expect("scenario");
-    let r = start(scenario);
+    let r = instant();
     let c = &r.control;
     let url = r.server.ec2();
     let (body, _) = raw(&url, CREATE);
-    let id = body
-        .split("<volumeId>")
-        .nth(1)
-        .and_then(|t| t.split('<').next())
-        .expect("id")
-        .to_owned();
+    let id = text(&body, "volumeId");
     let status = |c: &ControlClient| {
         let state = c.get("/v1/state").expect("state");
         let volumes = state["realms"][0]["volumes"]

@@ -41,27 +41,16 @@ pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
 
 /// The settings of all buckets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Whether the limits apply at all.
-    #[serde(default = "yes")]
     pub enabled: bool,
     /// The factor for capacity and refill.
-    #[serde(default = "one")]
     pub scale: f64,
     /// Rates that override the documented ones, by action.
-    #[serde(default)]
     pub actions: BTreeMap<String, Rate>,
     /// The requests per second that other users of the account make, by action.
-    #[serde(default)]
     pub foreign: BTreeMap<String, f64>,
-}
-
-fn yes() -> bool {
-    true
-}
-fn one() -> f64 {
-    1.0
 }
 
 impl Default for Limits {
@@ -132,14 +121,6 @@ impl Buckets {
             granted,
             level: *level,
         }
-    }
-
-    /// Returns the levels at the time of their last use.
-    pub fn levels(&self) -> BTreeMap<&str, f64> {
-        self.levels
-            .iter()
-            .map(|(k, (level, _))| (k.as_str(), *level))
-            .collect()
     }
 }
 

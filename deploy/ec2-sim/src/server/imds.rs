@@ -1,7 +1,7 @@
 //! Instance metadata, version 2: the data that an instance can read about itself.
 
 use crate::state::realm::Realm;
-use crate::state::resources::instance::{IMAGE, Instance, ROOT_DEVICE, mac};
+use crate::state::resources::instance::{IMAGE, Instance, mac};
 use crate::time::Millis;
 use serde_json::json;
 use std::collections::VecDeque;
@@ -100,34 +100,15 @@ pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
             })
             .to_string(),
         ),
-        "meta-data" | "meta-data/" => answer(
-            200,
-            "ami-id\nblock-device-mapping/\ninstance-id\ninstance-type\nmac\nnetwork/\nplacement/",
-        ),
-        "meta-data/ami-id" => answer(200, IMAGE),
         "meta-data/instance-id" => answer(200, &i.id),
-        "meta-data/instance-type" => answer(200, &i.instance_type),
-        "meta-data/mac" => answer(200, mac(&i.id)),
-        "meta-data/placement" | "meta-data/placement/" => {
-            answer(200, "availability-zone\navailability-zone-id\nregion")
-        }
         "meta-data/placement/availability-zone" => answer(200, &i.zone),
-        "meta-data/placement/availability-zone-id" => answer(200, realm.zone_id(&i.zone)),
-        "meta-data/placement/region" => answer(200, &realm.region),
         "meta-data/outpost-arn" => match &i.outpost {
             Some(arn) => answer(200, arn),
             None => missing(),
         },
-        "meta-data/network/interfaces/macs" | "meta-data/network/interfaces/macs/" => {
-            answer(200, format!("{}/", mac(&i.id)))
-        }
-        "meta-data/block-device-mapping" | "meta-data/block-device-mapping/" => {
-            // The list shows the devices at launch; later attachments do not appear.
-            answer(200, "ami\nroot")
-        }
-        "meta-data/block-device-mapping/ami" | "meta-data/block-device-mapping/root" => {
-            answer(200, ROOT_DEVICE)
-        }
+        "meta-data/network/interfaces/macs/" => answer(200, format!("{}/", mac(&i.id))),
+        // The list shows the devices at launch; later attachments do not appear.
+        "meta-data/block-device-mapping/" => answer(200, "ami\nroot"),
         _ => missing(),
     }
 }

@@ -189,7 +189,7 @@ fn realm_json(r: &Realm) -> Value {
     json!({
         "account": r.account, "region": r.region, "zones": r.zones, "instances": instances,
         "volumes": r.volumes().values().map(volume_json).collect::<Vec<_>>(),
-        "snapshots": snapshots, "tokens": r.tokens(), "buckets": r.buckets.levels(),
+        "snapshots": snapshots, "tokens": r.tokens(),
     })
 }
 

@@ -67,7 +67,6 @@ impl Sim {
         match event {
             Event::Created | Event::Failed => {}
             Event::Gone => {
-                self.realm.burn_token_of(id);
                 self.realm.remove_volume(id);
                 log(self.devices.delete(id), "the image of a volume stays", id);
             }

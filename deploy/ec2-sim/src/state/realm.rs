@@ -44,7 +44,6 @@ pub struct Realm {
     snapshots: BTreeMap<String, Snapshot>,
     instances: BTreeMap<String, Instance>,
     tokens: BTreeMap<String, TokenUse>,
-    token_of: HashMap<String, String>,
     /// The fast snapshot restores, by snapshot and zone with a slash between them.
     pub(crate) fast_restores: BTreeMap<String, FastRestore>,
     by_instance: HashMap<String, BTreeSet<String>>,
@@ -228,17 +227,7 @@ impl Realm {
 
     /// Records the use of a client token.
     pub fn spend(&mut self, token: &str, spent: TokenUse) {
-        self.token_of.insert(spent.volume.clone(), token.to_owned());
         self.tokens.insert(token.to_owned(), spent);
-    }
-
-    /// Marks the client token of a volume as one whose volume was deleted, so that a repeated call
-    /// is refused.
-    pub fn burn_token_of(&mut self, volume: &str) {
-        let token = self.token_of.get(volume);
-        if let Some(spent) = token.and_then(|token| self.tokens.get_mut(token)) {
-            spent.deleted = true;
-        }
     }
 
     /// Changes the tags of a volume, snapshot or instance. Returns `None` if the resource does not

@@ -72,7 +72,7 @@ impl Process {
         write!(
             stream,
             "POST / HTTP/1.1\r\nhost: ec2\r\nconnection: close\r\n{}content-length: {}\r\n\r\n{form}",
-            signature(),
+            signature(Duration::ZERO),
             form.len()
         )
         .expect("write");
@@ -122,9 +122,9 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Returns the headers of a well-formed signature with the current time.
-fn signature() -> String {
-    let since = std::time::SystemTime::now()
+/// Returns the headers of a well-formed signature of this age.
+pub fn signature(age: Duration) -> String {
+    let since = (std::time::SystemTime::now() - age)
         .duration_since(std::time::UNIX_EPOCH)
         .expect("a time after 1970");
     let now = ec2_sim::time::Millis(i64::try_from(since.as_millis()).expect("in range")).iso();

@@ -89,15 +89,10 @@ pub(super) fn replayed<'a>(
             "Client token must be less than or equal to 64 characters.",
         ));
     }
+    let gone = |id: &str| call.realm.volume(id).is_err();
     let spent = call.realm.token(token);
-    let Some(id) = client_token::judge(token, spent, fingerprint, call.now)? else {
-        return Ok(None);
-    };
-    // A volume that failed after the request was accepted is gone; its token stays used.
-    let volume = call.realm.volumes().get(id);
-    volume
-        .map(Some)
-        .ok_or_else(|| client_token::burnt(token, id))
+    let id = client_token::judge(token, spent, fingerprint, gone, call.now)?;
+    Ok(id.and_then(|id| call.realm.volumes().get(id)))
 }
 
 /// Adds a volume with its image, and notes its token.
@@ -116,7 +111,6 @@ pub(super) fn make(
             volume: volume.id.clone(),
             fingerprint,
             at: call.now,
-            deleted: false,
         };
         call.realm.spend(token, spent);
     }

@@ -40,6 +40,5 @@ pub(super) fn begin(call: &mut Call<'_>, id: &str) {
     let until = call.begin.plus(call.latency.sample("volume_delete"));
     call.realm
         .update_volume(id, |v| v.life = Life::Deleting { until });
-    call.realm.burn_token_of(id);
     call.effects.push(id.to_owned());
 }

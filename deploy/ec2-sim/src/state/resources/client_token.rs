@@ -14,8 +14,6 @@ pub struct TokenUse {
     pub fingerprint: String,
     /// The time at which the token was used.
     pub at: Millis,
-    /// Whether the volume was deleted since.
-    pub deleted: bool,
 }
 
 /// The maximum length of a token, in characters.
@@ -25,7 +23,7 @@ pub(crate) const MAX_LENGTH: usize = 64;
 const RETENTION_MS: u64 = 12 * 3600 * 1000;
 
 /// Checks a request's token. Returns the volume of the earlier request that this one repeats;
-/// `None`: the token is new or forgotten.
+/// `None`: the token is new or forgotten. `gone` tells whether a volume was deleted or has failed.
 ///
 /// # Errors
 /// `IdempotentParameterMismatch` in its two wordings.
@@ -33,13 +31,20 @@ pub(crate) fn judge<'a>(
     token: &str,
     spent: Option<&'a TokenUse>,
     fingerprint: &str,
+    gone: impl Fn(&str) -> bool,
     now: Millis,
 ) -> ApiResult<Option<&'a str>> {
     let Some(spent) = spent.filter(|s| now.since(s.at) < RETENTION_MS) else {
         return Ok(None);
     };
-    if spent.deleted {
-        return Err(burnt(token, &spent.volume));
+    if gone(&spent.volume) {
+        return Err(ApiError::client(
+            "IdempotentParameterMismatch",
+            format!(
+                "The client token '{token}' is associated with resource '{}' which has already been deleted. Please use a different client token.",
+                spent.volume
+            ),
+        ));
     }
     if spent.fingerprint != fingerprint {
         return Err(ApiError::client(
@@ -48,14 +53,4 @@ pub(crate) fn judge<'a>(
         ));
     }
     Ok(Some(&spent.volume))
-}
-
-/// Returns the error for a token whose volume is gone.
-pub(crate) fn burnt(token: &str, volume: &str) -> ApiError {
-    ApiError::client(
-        "IdempotentParameterMismatch",
-        format!(
-            "The client token '{token}' is associated with resource '{volume}' which has already been deleted. Please use a different client token."
-        ),
-    )
 }
