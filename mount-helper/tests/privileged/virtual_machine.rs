@@ -84,14 +84,17 @@ fn kernel() -> Result<PathBuf, &'static str> {
 }
 
 /// Copies a program to the path `at` beneath the root, and each library that the program needs to
-/// the library's own path.
+/// the library's own path. An emulated machine takes seconds to unpack symbols for debugging.
 fn install(root: &Path, program: &Path, at: &Path) {
     let put = |from: &Path, at: &Path| {
         let to = root.join(at.strip_prefix("/").expect("an absolute path"));
         fs::create_dir_all(to.parent().expect("a parent")).expect("mkdir");
-        fs::copy(from, to).expect("copy");
+        fs::copy(from, &to).expect("copy");
+        to
     };
-    put(program, at);
+    let copied = put(program, at);
+    // Where there is no strip, the machine starts later.
+    let _ = Command::new("strip").arg(&copied).status();
     let listed = Command::new("ldd").arg(program).output().expect("ldd");
     for word in String::from_utf8_lossy(&listed.stdout).split_whitespace() {
         if word.starts_with('/') {
