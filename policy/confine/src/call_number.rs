@@ -182,6 +182,12 @@ pub(crate) fn of(name: &str) -> Option<i64> {
         .map(|(_, number)| *number)
 }
 
+/// Returns every name that each machine knows.
+#[cfg(test)]
+pub(crate) fn everywhere() -> impl Iterator<Item = &'static str> {
+    EVERYWHERE.iter().map(|(name, _)| *name)
+}
+
 /// Returns every name that is known here.
 #[cfg(test)]
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {

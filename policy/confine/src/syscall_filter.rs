@@ -201,6 +201,14 @@ mod tests {
         }
     }
 
+    fn rules() -> impl Iterator<Item = (&'static str, &'static CallRule)> {
+        profile::ALL.into_iter().flat_map(|profile| {
+            let chosen = profile.choices.iter().flat_map(|choice| choice.calls);
+            let all = profile.calls.iter().chain(chosen);
+            all.map(|rule| (profile.name, rule))
+        })
+    }
+
     #[test]
     fn only_other_machine_lacks_number_of_call() {
         for profile in profile::ALL {
@@ -214,6 +222,46 @@ mod tests {
                     Err(fault) => panic!("{}: {fault}", profile.name),
                 }
             }
+        }
+    }
+
+    /// Without `only`, a call has to be in the table of other machines, too.
+    #[test]
+    fn calls_of_one_machine_alone_are_marked() {
+        for (profile, rule) in rules() {
+            let everywhere = call_number::everywhere().any(|name| name == rule.call);
+            assert!(everywhere || rule.only_x86_64, "{} of {profile}", rule.call);
+            let known = call_number::of(rule.call).is_some();
+            assert!(known || rule.only_x86_64, "{} of {profile}", rule.call);
+        }
+    }
+
+    /// On a machine without the older call, libc makes the newer one.
+    #[test]
+    fn older_calls_have_their_newer_form_beside_them() {
+        let newer = |call| match call {
+            "access" => "faccessat",
+            "chmod" => "fchmodat",
+            "dup2" => "dup3",
+            "epoll_wait" => "epoll_pwait",
+            "fork" | "vfork" => "clone",
+            "link" => "linkat",
+            "lstat" | "stat" => "newfstatat",
+            "mkdir" => "mkdirat",
+            "open" => "openat",
+            "poll" => "ppoll",
+            "readlink" => "readlinkat",
+            "rename" => "renameat",
+            "setrlimit" => "prlimit64",
+            "unlink" => "unlinkat",
+            // The thread pointer is set by an instruction elsewhere.
+            "arch_prctl" => "set_tid_address",
+            other => panic!("{other} has no newer form here"),
+        };
+        for (profile, rule) in rules().filter(|(_, rule)| rule.only_x86_64) {
+            let newer = newer(rule.call);
+            let has = rules().any(|(of, other)| of == profile && other.call == newer);
+            assert!(has, "{profile} has {} without {newer}", rule.call);
         }
     }
 
