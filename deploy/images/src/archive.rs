@@ -9,13 +9,15 @@ use flate2::{Compression, GzBuilder};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{Contents, Entry};
+use crate::{Contents, Entry, Platform};
 
 /// The name and the configuration of an image.
 #[derive(Debug, Clone, Default)]
 pub struct Image {
     /// The name under which a runtime finds the image, such as `example.com/driver:v1`.
     pub reference: String,
+    /// What the image's programs run on.
+    pub platform: Platform,
     /// The program that a container starts, and its first arguments.
     pub entrypoint: Vec<String>,
     /// Further arguments, which a pod's `args` replace.
@@ -38,12 +40,11 @@ pub struct Image {
 /// built it.
 const EPOCH: &str = "1970-01-01T00:00:00Z";
 
-/// An image as the blobs of an OCI layout.
+/// An image, or the images of one name for several platforms, as the blobs of an OCI layout.
 #[derive(Debug)]
 pub struct Packed {
-    config: Blob,
-    manifest: Blob,
-    layer: Blob,
+    /// The manifest or the index comes first.
+    blobs: Vec<Blob>,
     /// What an index says about the image.
     listed: Value,
 }
@@ -90,7 +91,7 @@ impl Packed {
 
         let created = image.created.as_deref().unwrap_or(EPOCH);
         let mut config = json!({
-            "architecture": architecture(),
+            "architecture": image.platform.architecture(),
             "os": "linux",
             "created": created,
             "config": {
@@ -117,29 +118,46 @@ impl Packed {
         }
         let manifest = Blob::new(bytes(&manifest));
         let mut listed = manifest.descriptor(MANIFEST);
-        listed["platform"] = json!({ "architecture": architecture(), "os": "linux" });
-        // containerd reads the image's name from its own annotation, other tools from the
-        // specification's.
-        listed["annotations"] = json!({
-            "io.containerd.image.name": image.reference,
-            "org.opencontainers.image.ref.name": image.reference,
-        });
+        let architecture = image.platform.architecture();
+        listed["platform"] = json!({ "architecture": architecture, "os": "linux" });
+        listed["annotations"] = named(&image.reference);
         Ok(Packed {
-            config,
-            manifest,
-            layer,
+            blobs: vec![manifest, config, layer],
             listed,
         })
     }
 
-    /// Returns the manifest's digest, such as `sha256:…`, by which a registry serves the image.
-    pub fn digest(&self) -> &str {
-        &self.manifest.digest
+    /// Puts the images of one name for several platforms into one index, from which a node takes
+    /// its own.
+    #[must_use]
+    pub fn of_platforms(reference: &str, images: Vec<Packed>) -> Packed {
+        let mut manifests = Vec::new();
+        let mut blobs = Vec::new();
+        for image in images {
+            let mut listed = image.listed;
+            // The name is that of the index.
+            if let Some(fields) = listed.as_object_mut() {
+                fields.remove("annotations");
+            }
+            manifests.push(listed);
+            blobs.extend(image.blobs);
+        }
+        let index = Blob::new(index(&manifests));
+        let mut listed = index.descriptor(INDEX);
+        listed["annotations"] = named(reference);
+        blobs.insert(0, index);
+        Packed { blobs, listed }
     }
 
-    /// Returns the bytes that a node downloads: layer, configuration and manifest.
+    /// Returns the digest, such as `sha256:…`, by which a registry serves the image.
+    pub fn digest(&self) -> &str {
+        self.blobs.first().map_or("", |blob| &blob.digest)
+    }
+
+    /// Returns the bytes of all blobs. For one platform, a node downloads them: layer,
+    /// configuration and manifest.
     pub fn size(&self) -> usize {
-        self.blobs().iter().map(|blob| blob.content.len()).sum()
+        self.blobs.iter().map(|blob| blob.content.len()).sum()
     }
 
     /// Writes the image as an OCI archive.
@@ -149,8 +167,12 @@ impl Packed {
     fn write_archive(&self, to: impl Write) -> io::Result<()> {
         let mut archive = tar::Builder::new(to);
         append(&mut archive, "oci-layout", &layout())?;
-        append(&mut archive, "index.json", &index(&[self]))?;
-        for blob in self.blobs() {
+        append(
+            &mut archive,
+            "index.json",
+            &index(std::slice::from_ref(&self.listed)),
+        )?;
+        for blob in &self.blobs {
             append(&mut archive, &blob.path(), &blob.content)?;
         }
         archive.into_inner()?.flush()
@@ -165,10 +187,6 @@ impl Packed {
         self.write_archive(BufWriter::new(File::create(&unfinished)?))?;
         std::fs::rename(&unfinished, archive)
     }
-
-    fn blobs(&self) -> [&Blob; 3] {
-        [&self.config, &self.manifest, &self.layer]
-    }
 }
 
 /// Writes images as one OCI layout. Takes the place of a directory of that name.
@@ -180,11 +198,11 @@ pub fn write_layout(directory: &Path, images: &[Packed]) -> io::Result<()> {
         std::fs::remove_dir_all(directory)?;
     }
     std::fs::create_dir_all(directory.join("blobs/sha256"))?;
-    for blob in images.iter().flat_map(Packed::blobs) {
+    for blob in images.iter().flat_map(|image| &image.blobs) {
         std::fs::write(directory.join(blob.path()), &blob.content)?;
     }
-    let images: Vec<&Packed> = images.iter().collect();
-    std::fs::write(directory.join("index.json"), index(&images))?;
+    let listed: Vec<Value> = images.iter().map(|image| image.listed.clone()).collect();
+    std::fs::write(directory.join("index.json"), index(&listed))?;
     std::fs::write(directory.join("oci-layout"), layout())
 }
 
@@ -192,25 +210,25 @@ fn layout() -> Vec<u8> {
     bytes(&json!({ "imageLayoutVersion": "1.0.0" }))
 }
 
-fn index(images: &[&Packed]) -> Vec<u8> {
-    let listed: Vec<&Value> = images.iter().map(|image| &image.listed).collect();
+fn index(manifests: &[Value]) -> Vec<u8> {
     bytes(&json!({
         "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": listed,
+        "mediaType": INDEX,
+        "manifests": manifests,
     }))
 }
 
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-
-/// Returns this machine's architecture by Go's name for it, which the specification uses.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
+/// Returns the annotations of a name. containerd reads an annotation of its own, other tools that
+/// of the specification.
+fn named(reference: &str) -> Value {
+    json!({
+        "io.containerd.image.name": reference,
+        "org.opencontainers.image.ref.name": reference,
+    })
 }
+
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 fn bytes(document: &Value) -> Vec<u8> {
     document.to_string().into_bytes()
@@ -348,11 +366,41 @@ mod tests {
     fn labels_are_in_configuration_and_manifest() {
         let (image, contents) = image();
         let packed = Packed::new(&image, &contents).unwrap();
-        let config: Value = serde_json::from_slice(&packed.config.content).unwrap();
+        let config: Value = serde_json::from_slice(&packed.blobs[1].content).unwrap();
         assert_eq!(config["config"]["Labels"], json!({ "a.b": "c" }));
         assert_eq!(config["created"], "2026-01-02T03:04:05Z");
-        let manifest: Value = serde_json::from_slice(&packed.manifest.content).unwrap();
+        let manifest: Value = serde_json::from_slice(&packed.blobs[0].content).unwrap();
         assert_eq!(manifest["annotations"], json!({ "a.b": "c" }));
+    }
+
+    #[test]
+    fn index_has_manifest_for_each_platform() {
+        let packed = |platform| {
+            let (image, contents) = image();
+            Packed::new(&Image { platform, ..image }, &contents).unwrap()
+        };
+        let images = vec![packed(Platform::Amd64), packed(Platform::Arm64)];
+        let joined = Packed::of_platforms("example.com/a:1", images);
+        let mut archive = Vec::new();
+        joined.write_archive(&mut archive).unwrap();
+        let archived = files(&archive);
+        let named: Value = serde_json::from_slice(&archived["index.json"]).unwrap();
+        let named = named["manifests"].as_array().unwrap();
+        assert_eq!(named.len(), 1);
+        assert_eq!(named[0]["digest"], joined.digest());
+        let name = &named[0]["annotations"]["org.opencontainers.image.ref.name"];
+        assert_eq!(name, "example.com/a:1");
+        let index: Value = serde_json::from_slice(blob(&archived, &named[0])).unwrap();
+        let mut found = Vec::new();
+        for listed in index["manifests"].as_array().unwrap() {
+            let manifest: Value = serde_json::from_slice(blob(&archived, listed)).unwrap();
+            let config = blob(&archived, &manifest["config"]);
+            let config: Value = serde_json::from_slice(config).unwrap();
+            assert_eq!(listed["platform"]["architecture"], config["architecture"]);
+            blob(&archived, &manifest["layers"][0]);
+            found.push(config["architecture"].as_str().unwrap().to_owned());
+        }
+        assert_eq!(found, ["amd64", "arm64"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::command::output;
 use crate::licence::Licence;
+use crate::platform::System;
 
 /// An installed package.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,27 +23,40 @@ pub(crate) struct Package {
 
 impl Package {
     /// Returns the path of the package's copyright file, which each Debian package has.
-    pub(crate) fn copyright_file(&self) -> PathBuf {
-        Path::new("/usr/share/doc")
+    pub(crate) fn copyright_file(&self, system: &System) -> PathBuf {
+        system
+            .file(Path::new("/usr/share/doc"))
             .join(&self.name)
             .join("copyright")
     }
 }
 
-/// Returns the package of each file.
+/// Returns dpkg or dpkg-query for a system.
+fn dpkg(program: &str, system: &System) -> Command {
+    let mut command = Command::new(program);
+    command.env("LC_ALL", "C.UTF-8");
+    command.arg("--admindir");
+    command.arg(system.file(Path::new("/var/lib/dpkg")));
+    command
+}
+
+/// Returns the package of each file of a system.
 ///
 /// # Errors
 /// Returns an error if dpkg cannot be asked, a file belongs to no package, or a file is not as its
 /// package has it.
-pub(crate) fn packages_of(files: &BTreeSet<PathBuf>) -> Result<BTreeMap<PathBuf, Package>, String> {
+pub(crate) fn packages_of(
+    system: &System,
+    files: &BTreeSet<PathBuf>,
+) -> Result<BTreeMap<PathBuf, Package>, String> {
     if files.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let owners = owners(files)?;
+    let owners = owners(system, files)?;
     let names: BTreeSet<&str> = owners.values().map(String::as_str).collect();
-    unchanged(files, &names)?;
+    unchanged(system, files, &names)?;
     let listed = output(
-        Command::new("dpkg-query")
+        dpkg("dpkg-query", system)
             .args(["--show", "--showformat"])
             .arg("${binary:Package}\t${Package}\t${Version}\t${Architecture}\t${source:Package}\n")
             .args(&names),
@@ -72,13 +86,12 @@ pub(crate) fn packages_of(files: &BTreeSet<PathBuf>) -> Result<BTreeMap<PathBuf,
 }
 
 /// Returns the name that dpkg has for the package of each file.
-fn owners(files: &BTreeSet<PathBuf>) -> Result<BTreeMap<PathBuf, String>, String> {
-    let mut search = Command::new("dpkg-query");
+fn owners(system: &System, files: &BTreeSet<PathBuf>) -> Result<BTreeMap<PathBuf, String>, String> {
+    let mut search = dpkg("dpkg-query", system);
     search.arg("--search");
     for file in files {
         search.args(names_of(file));
     }
-    search.env("LC_ALL", "C.UTF-8");
     // The status says that some path was not found, and of two names one always is not.
     let out = search
         .output()
@@ -118,11 +131,16 @@ fn found(listed: &str) -> BTreeMap<PathBuf, String> {
 }
 
 /// Compares files with the checksums of their packages.
-fn unchanged(files: &BTreeSet<PathBuf>, packages: &BTreeSet<&str>) -> Result<(), String> {
-    let verified = Command::new("dpkg")
+fn unchanged(
+    system: &System,
+    files: &BTreeSet<PathBuf>,
+    packages: &BTreeSet<&str>,
+) -> Result<(), String> {
+    let verified = dpkg("dpkg", system)
+        .arg("--instdir")
+        .arg(system.root())
         .arg("--verify")
         .args(packages)
-        .env("LC_ALL", "C.UTF-8")
         .output()
         .map_err(|error| format!("dpkg: {error}"))?;
     let changed = changed(&String::from_utf8_lossy(&verified.stdout));
@@ -148,7 +166,8 @@ fn changed(listed: &str) -> BTreeSet<PathBuf> {
 pub(crate) fn licences(package: &Package, copyright: &str) -> BTreeSet<Licence> {
     if !copyright.starts_with("Format:") {
         let expression = match package.source.as_str() {
-            "glibc" => Some("LGPL-2.1-or-later"),
+            // The latter has the C library for other architectures.
+            "glibc" | "cross-toolchain-base" => Some("LGPL-2.1-or-later"),
             gcc if gcc.starts_with("gcc-") => Some("GPL-3.0-or-later WITH GCC-exception-3.1"),
             _ => None,
         };

@@ -14,6 +14,7 @@ use crate::crates::{Linked, Workspace, add_texts};
 use crate::debian::{self, Package};
 use crate::licence::{Licence, Texts, all_of};
 use crate::linked;
+use crate::platform::{Platform, System};
 
 /// One image for each trust level.
 struct Role {
@@ -74,8 +75,13 @@ const TOOL_CONFIGURATION: &str = "/etc/mke2fs.conf";
 pub struct Settings {
     /// The checkout of this repository.
     pub checkout: PathBuf,
+    /// What the programs run on.
+    pub platform: Platform,
     /// The directory of the programs `ebs-csi-controller` and so on.
     pub programs: PathBuf,
+    /// The directory of unpacked Debian packages of the platform: e2fsprogs and xfsprogs with what
+    /// they need. Without it, the packages are this machine's.
+    pub packages: Option<PathBuf>,
     /// The images are named with this and `-controller` and so on.
     pub repository: String,
     /// The images' tag.
@@ -120,23 +126,16 @@ struct Tool {
 /// # Errors
 /// Returns what is missing on this machine, or cannot be read.
 pub fn build(settings: &Settings) -> Result<Vec<Built>, String> {
-    let target = host()?;
+    let target = settings.platform.target();
     let mut workspaces: BTreeMap<&str, Workspace> = BTreeMap::new();
     for role in &ROLES {
         if !workspaces.contains_key(role.manifest) {
-            let workspace = Workspace::read(&settings.checkout.join(role.manifest), &target)?;
+            let workspace = Workspace::read(&settings.checkout.join(role.manifest), target)?;
             workspaces.insert(role.manifest, workspace);
         }
     }
     let build = |role: &Role| image(role, settings, &workspaces[role.manifest]);
     ROLES.iter().map(build).collect()
-}
-
-/// Returns the target that cargo builds for on this machine.
-fn host() -> Result<String, String> {
-    let shown = output(Command::new("rustc").arg("-vV"))?;
-    let host = shown.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or(format!("rustc -vV: {shown}"))
 }
 
 fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Built, String> {
@@ -151,9 +150,14 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
             .map_err(|error| error.to_string())
     };
     add(&mut contents, &program, Path::new(&program_path))?;
-    let system = system_files(role, &program, &settings.checkout)?;
-    for file in &system {
-        add(&mut contents, file, file)?;
+    let machine = System::here();
+    let system = match &settings.packages {
+        Some(root) => System::below(settings.platform, root),
+        None => System::below(settings.platform, Path::new("/")),
+    };
+    let files = system_files(role, &system, &program, &settings.checkout)?;
+    for file in &files {
+        add(&mut contents, &system.file(file), file)?;
     }
     let certificates = if role.has_certificates {
         certificates()?
@@ -166,7 +170,7 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
     }
     // The distribution's links; the policy names the directories below /usr.
     for name in ["lib", "lib64", "sbin"] {
-        if system
+        if files
             .iter()
             .any(|file| file.starts_with(Path::new("/usr").join(name)))
         {
@@ -182,15 +186,17 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
     let mut parts = Parts::default();
     parts.add_crates(&crates, &program_path)?;
     parts.add_standard_library(&crates)?;
-    let mut packages = debian::packages_of(&system)?;
+    let mut packages = debian::packages_of(&system, &files)?;
     for (file, package) in &packages {
-        parts.add_package(package, file.display().to_string())?;
+        parts.add_package(&system, package, file.display().to_string())?;
     }
-    for package in debian::packages_of(&linked_in(&program)?)?.into_values() {
-        parts.add_package(&package, program_path.clone())?;
+    let libraries = linked_in(settings.platform, &program)?;
+    for package in debian::packages_of(&machine, &libraries)?.into_values() {
+        parts.add_package(&machine, &package, program_path.clone())?;
     }
-    for package in debian::packages_of(&certificates)?.into_values() {
-        parts.add_package(&package, BUNDLE.to_owned())?;
+    // They are the same on every architecture.
+    for package in debian::packages_of(&machine, &certificates)?.into_values() {
+        parts.add_package(&machine, &package, BUNDLE.to_owned())?;
         packages.insert(BUNDLE.into(), package);
     }
     let licences = parts.texts.document(&format!("the image {program_name}"));
@@ -201,6 +207,7 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
     let reference = format!("{name}:{}", settings.tag);
     let image = Image {
         reference: reference.clone(),
+        platform: settings.platform,
         entrypoint: vec![program_path],
         user: role.user.to_owned(),
         labels: labels(role, settings, &parts),
@@ -252,25 +259,28 @@ fn labels(role: &Role, settings: &Settings, parts: &Parts) -> BTreeMap<String, S
         .collect()
 }
 
-/// Returns the files of the distribution in an image, which stand at the same paths here: the
-/// tools, and the libraries of all programs.
-fn system_files(role: &Role, program: &Path, checkout: &Path) -> Result<BTreeSet<PathBuf>, String> {
+/// Returns the files of the distribution in an image, which stand at the same paths in the system:
+/// the tools, and the libraries of all programs.
+fn system_files(
+    role: &Role,
+    system: &System,
+    program: &Path,
+    checkout: &Path,
+) -> Result<BTreeSet<PathBuf>, String> {
     let mut programs = vec![program.to_owned()];
     let mut files = BTreeSet::new();
     if role.has_tools {
         for tool in tools(&checkout.join("policy/tools.toml"))? {
-            if !tool.exists() {
-                return Err(format!(
-                    "{}: install e2fsprogs and xfsprogs",
-                    tool.display()
-                ));
+            let at = system.file(&tool);
+            if !at.exists() {
+                return Err(format!("{}: install e2fsprogs and xfsprogs", at.display()));
             }
-            files.insert(tool.clone());
-            programs.push(tool);
+            files.insert(tool);
+            programs.push(at);
         }
         files.insert(TOOL_CONFIGURATION.into());
     }
-    files.extend(linked::libraries(&programs).map_err(|error| error.to_string())?);
+    files.extend(linked::libraries(system, &programs).map_err(|error| error.to_string())?);
     Ok(files)
 }
 
@@ -300,12 +310,13 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 /// Returns the C libraries that a static program holds.
-fn linked_in(program: &Path) -> Result<BTreeSet<PathBuf>, String> {
+fn linked_in(platform: Platform, program: &Path) -> Result<BTreeSet<PathBuf>, String> {
     if !linked::is_static(program).map_err(|error| error.to_string())? {
         return Ok(BTreeSet::new());
     }
     let library = |name: &&str| {
-        let path = output(Command::new("cc").arg(format!("-print-file-name={name}")))?;
+        let path =
+            output(Command::new(platform.compiler()).arg(format!("-print-file-name={name}")))?;
         let path = Path::new(path.trim_end());
         path.canonicalize()
             .map_err(|error| format!("{}: {error}", path.display()))
@@ -387,8 +398,13 @@ impl Parts {
         Ok(())
     }
 
-    fn add_package(&mut self, package: &Package, path: String) -> Result<(), String> {
-        let copyright = read(&package.copyright_file())?;
+    fn add_package(
+        &mut self,
+        system: &System,
+        package: &Package,
+        path: String,
+    ) -> Result<(), String> {
+        let copyright = read(&package.copyright_file(system))?;
         let mut part = Part {
             name: package.name.clone(),
             version: package.version.clone(),

@@ -14,9 +14,11 @@ mod debian;
 mod driver;
 mod licence;
 mod linked;
+mod platform;
 mod references;
 
 pub use archive::{Image, Packed, write_layout};
 pub use contents::{Contents, ContentsError, Entry};
 pub use driver::{Built, Settings, build};
+pub use platform::Platform;
 pub use references::{pinned, sidecars};

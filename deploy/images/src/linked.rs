@@ -8,12 +8,17 @@ use elf::ElfBytes;
 use elf::abi::{DT_NEEDED, EM_AARCH64, EM_X86_64, ET_DYN, ET_EXEC, PT_INTERP};
 use elf::endian::AnyEndian;
 
+use crate::platform::{Platform, System};
+
 /// The reason why a program's libraries are not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkedError {
     /// The file is no readable ELF file of a known architecture.
     #[error("{0} is no ELF program of a known architecture")]
     Elf(PathBuf),
+    /// The file is another architecture's.
+    #[error("{0} is a program for {1}")]
+    Other(PathBuf, &'static str),
     /// No directory has the library.
     #[error("{program} needs {library}, which is in none of the loader's directories")]
     Missing {
@@ -28,17 +33,20 @@ pub(crate) enum LinkedError {
 }
 
 /// Returns the loader and the libraries of these programs, and of the libraries themselves, at
-/// their real directories. A static program has neither.
+/// their real directories in the system. A static program has neither.
 ///
 /// # Errors
 /// Returns a [`LinkedError`].
-pub(crate) fn libraries(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>, LinkedError> {
+pub(crate) fn libraries(
+    system: &System,
+    programs: &[PathBuf],
+) -> Result<BTreeSet<PathBuf>, LinkedError> {
     let mut found = BTreeSet::new();
     let mut left: Vec<PathBuf> = programs.to_vec();
     while let Some(program) = left.pop() {
-        for library in needed(&program)? {
+        for library in needed(system, &program)? {
             if found.insert(library.clone()) {
-                left.push(library);
+                left.push(system.file(&library));
             }
         }
     }
@@ -50,51 +58,51 @@ pub(crate) fn libraries(programs: &[PathBuf]) -> Result<BTreeSet<PathBuf>, Linke
 /// # Errors
 /// Returns a [`LinkedError`].
 pub(crate) fn is_static(program: &Path) -> Result<bool, LinkedError> {
-    Ok(needed(program)?.is_empty())
+    let (_, interpreter, libraries) = read(program)?;
+    Ok(interpreter.is_none() && libraries.is_empty())
+}
+
+fn read(program: &Path) -> Result<(Platform, Option<String>, Vec<String>), LinkedError> {
+    let content =
+        std::fs::read(program).map_err(|error| LinkedError::Read(program.to_owned(), error))?;
+    names(&content).ok_or_else(|| LinkedError::Elf(program.to_owned()))
 }
 
 /// Returns what one file names.
-fn needed(program: &Path) -> Result<Vec<PathBuf>, LinkedError> {
-    let content =
-        std::fs::read(program).map_err(|error| LinkedError::Read(program.to_owned(), error))?;
-    let (directory, interpreter, libraries) =
-        names(&content).ok_or_else(|| LinkedError::Elf(program.to_owned()))?;
+fn needed(system: &System, program: &Path) -> Result<Vec<PathBuf>, LinkedError> {
+    let (platform, interpreter, libraries) = read(program)?;
+    if platform != system.platform {
+        let architecture = platform.architecture();
+        return Err(LinkedError::Other(program.to_owned(), architecture));
+    }
     let missing = |library: String| LinkedError::Missing {
         program: program.to_owned(),
         library,
     };
     let mut paths = Vec::new();
     if let Some(loader) = interpreter {
-        let path = at_real_directory(Path::new(&loader));
+        let path = system.at_real_directory(Path::new(&loader));
         paths.push(path.ok_or_else(|| missing(loader))?);
     }
     let directories = [
-        Path::new("/usr/lib").join(directory),
+        Path::new("/usr/lib").join(platform.libraries()),
         "/usr/lib64".into(),
         "/usr/lib".into(),
     ];
     for library in libraries {
         let mut candidates = directories.iter().map(|directory| directory.join(&library));
-        let path = candidates.find_map(|candidate| at_real_directory(&candidate));
+        let path = candidates.find_map(|candidate| system.at_real_directory(&candidate));
         paths.push(path.ok_or_else(|| missing(library))?);
     }
     Ok(paths)
 }
 
-/// Returns the path with its directory resolved and its name kept, if there is such a file: `/lib`
-/// is a link to `/usr/lib`, and an image gets the same link.
-fn at_real_directory(path: &Path) -> Option<PathBuf> {
-    let directory = path.parent()?.canonicalize().ok()?;
-    let path = directory.join(path.file_name()?);
-    path.exists().then_some(path)
-}
-
-/// Returns the architecture's directory of libraries, the loader's path and the libraries' names.
-fn names(content: &[u8]) -> Option<(&'static str, Option<String>, Vec<String>)> {
+/// Returns the platform, the loader's path and the libraries' names.
+fn names(content: &[u8]) -> Option<(Platform, Option<String>, Vec<String>)> {
     let file = ElfBytes::<AnyEndian>::minimal_parse(content).ok()?;
-    let directory = match (file.ehdr.e_type, file.ehdr.e_machine) {
-        (ET_EXEC | ET_DYN, EM_X86_64) => "x86_64-linux-gnu",
-        (ET_EXEC | ET_DYN, EM_AARCH64) => "aarch64-linux-gnu",
+    let platform = match (file.ehdr.e_type, file.ehdr.e_machine) {
+        (ET_EXEC | ET_DYN, EM_X86_64) => Platform::Amd64,
+        (ET_EXEC | ET_DYN, EM_AARCH64) => Platform::Arm64,
         _ => return None,
     };
     let interpreter = file.segments()?.iter().find(|s| s.p_type == PT_INTERP);
@@ -114,7 +122,7 @@ fn names(content: &[u8]) -> Option<(&'static str, Option<String>, Vec<String>)> 
             libraries.push(name.to_owned());
         }
     }
-    Some((directory, interpreter, libraries))
+    Some((platform, interpreter, libraries))
 }
 
 #[cfg(test)]
@@ -124,7 +132,7 @@ mod tests {
     #[test]
     fn dynamic_program_names_loader_and_c_library() {
         let program = std::env::current_exe().unwrap();
-        let found = libraries(std::slice::from_ref(&program)).unwrap();
+        let found = libraries(&System::here(), std::slice::from_ref(&program)).unwrap();
         let has = |prefix: &str| {
             let name = |path: &PathBuf| path.file_name().map(|n| n.to_string_lossy().into_owned());
             let mut names = found.iter().filter_map(name);
@@ -135,10 +143,21 @@ mod tests {
     }
 
     #[test]
+    fn program_of_other_architecture_is_refused() {
+        let other = match Platform::here() {
+            Platform::Amd64 => Platform::Arm64,
+            Platform::Arm64 => Platform::Amd64,
+        };
+        let system = System::below(other, Path::new("/"));
+        let found = libraries(&system, &[std::env::current_exe().unwrap()]);
+        assert!(matches!(found, Err(LinkedError::Other(..))), "{found:?}");
+    }
+
+    #[test]
     fn file_that_is_no_program_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "#!/bin/sh\n").unwrap();
-        let found = libraries(&[file.path().to_owned()]);
+        let found = libraries(&System::here(), &[file.path().to_owned()]);
         assert!(matches!(found, Err(LinkedError::Elf(_))), "{found:?}");
     }
 }

@@ -41,10 +41,13 @@ pub fn sidecars(values: &str) -> Result<Vec<String>, String> {
     Ok(references)
 }
 
-/// Returns a values file that pins the driver's images to digests. `images` are names as in
-/// `mount-helper` with their digests.
-pub fn pinned<'a>(images: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
-    let mut values = String::from("images:\n");
+/// Returns a values file that pins the driver's images to digests, and its pods to nodes of these
+/// architectures. `images` are names as in `mount-helper` with their digests.
+pub fn pinned<'a>(
+    architectures: &[&str],
+    images: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> String {
+    let mut values = format!("images:\n  architectures: [{}]\n", architectures.join(", "));
     for (name, digest) in images {
         let _ = writeln!(values, "  {}: {{digest: \"{digest}\"}}", key(name));
     }
@@ -76,8 +79,11 @@ mod tests {
 
     #[test]
     fn pinned_values_have_the_charts_keys() {
-        let values = pinned([("controller", "sha256:1"), ("mount-helper", "sha256:2")]);
-        let expected = "images:\n  controller: {digest: \"sha256:1\"}\n  \
+        let values = pinned(
+            &["amd64", "arm64"],
+            [("controller", "sha256:1"), ("mount-helper", "sha256:2")],
+        );
+        let expected = "images:\n  architectures: [amd64, arm64]\n  controller: {digest: \"sha256:1\"}\n  \
                         mountHelper: {digest: \"sha256:2\"}\n";
         assert_eq!(values, expected);
     }

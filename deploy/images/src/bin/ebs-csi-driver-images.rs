@@ -1,11 +1,12 @@
 //! `ebs-csi-driver-images`: packs the driver's programs into its four images.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use ebs_csi_images::{Built, Settings, build, pinned, sidecars, write_layout};
+use ebs_csi_images::{Built, Packed, Platform, Settings, build, pinned, sidecars, write_layout};
 
 /// Packs the driver's programs into its four images, and writes what belongs beside them.
 #[derive(Debug, Parser)]
@@ -14,9 +15,14 @@ struct CommandLine {
     /// The checkout whose programs these are.
     #[arg(long, default_value = ".")]
     checkout: PathBuf,
-    /// The directory of the programs.
-    #[arg(long)]
-    programs: PathBuf,
+    /// The directory of the programs, and what they run on unless that is this machine's platform;
+    /// given repeatedly: each image becomes an index of platforms.
+    #[arg(long, required = true, value_name = "[PLATFORM=]DIR", value_parser = of_platform)]
+    programs: Vec<(Platform, PathBuf)>,
+    /// The directory of a platform's Debian packages, as deploy/images/unpack-packages writes it;
+    /// without it they are this machine's.
+    #[arg(long, value_name = "[PLATFORM=]DIR", value_parser = of_platform)]
+    packages: Vec<(Platform, PathBuf)>,
     /// The directory to write to.
     #[arg(long)]
     output: PathBuf,
@@ -53,59 +59,106 @@ fn main() -> ExitCode {
     }
 }
 
+fn of_platform(value: &str) -> Result<(Platform, PathBuf), String> {
+    let Some((name, directory)) = value.split_once('=') else {
+        return Ok((Platform::here(), value.into()));
+    };
+    let platform =
+        Platform::named(name).ok_or_else(|| format!("{name}: linux/amd64 or linux/arm64"))?;
+    Ok((platform, directory.into()))
+}
+
 fn pack(line: CommandLine) -> Result<(), Box<dyn std::error::Error>> {
     let values = line.checkout.join("deploy/chart/values.yaml");
     let values = std::fs::read_to_string(&values)
         .map_err(|error| format!("{}: {error}", values.display()))?;
     let sidecars = sidecars(&values)?;
-    let images = build(&Settings {
-        checkout: line.checkout,
-        programs: line.programs,
-        repository: line.repository,
-        tag: line.tag,
-        version: line.release,
-        revision: line.revision,
-        created: line.created,
-        source: line.source,
-        compression: line.compression,
-    })?;
-    let write = |name: String, content: &str| std::fs::write(line.output.join(name), content);
-    for image in &images {
-        let archive = line.output.join(format!("{}.tar", image.name));
-        image.packed.save(&archive)?;
-        write(format!("{}.cdx.json", image.name), &image.bill)?;
-        write(format!("{}.files.tsv", image.name), &image.files)?;
-        write(format!("{}.licences.txt", image.name), &image.licences)?;
+    let packages: BTreeMap<_, _> = line.packages.into_iter().collect();
+    let programs: BTreeMap<_, _> = line.programs.into_iter().collect();
+    let architectures: Vec<&str> = programs.keys().map(|of| of.architecture()).collect();
+    let is_index = programs.len() > 1;
+    // The images of one name, one for each platform.
+    let mut images: BTreeMap<&'static str, (String, Vec<Packed>)> = BTreeMap::new();
+    for (platform, programs) in programs {
+        let built = build(&Settings {
+            checkout: line.checkout.clone(),
+            platform,
+            programs,
+            packages: packages.get(&platform).cloned(),
+            repository: line.repository.clone(),
+            tag: line.tag.clone(),
+            version: line.release.clone(),
+            revision: line.revision.clone(),
+            created: line.created.clone(),
+            source: line.source.clone(),
+            compression: line.compression,
+        })?;
+        let mut beside = line.output.clone();
+        if is_index {
+            beside.push(platform.architecture());
+            std::fs::create_dir_all(&beside)?;
+        }
+        print(platform, &built)?;
+        for image in built {
+            write_beside(&beside, &image)?;
+            let of_name = images.entry(image.name).or_default();
+            of_name.0 = image.reference;
+            of_name.1.push(image.packed);
+        }
     }
-    let mut references: Vec<&str> = images
+    let mut references = Vec::new();
+    let mut digests = BTreeMap::new();
+    let mut layout = Vec::new();
+    for (name, (reference, mut platforms)) in images {
+        let packed = match platforms.pop() {
+            Some(only) if platforms.is_empty() => only,
+            last => {
+                platforms.extend(last);
+                let joined = Packed::of_platforms(&reference, platforms);
+                writeln!(std::io::stdout(), "index  {reference}  {}", joined.digest())?;
+                joined
+            }
+        };
+        packed.save(&line.output.join(format!("{name}.tar")))?;
+        digests.insert(name, packed.digest().to_owned());
+        references.push(reference);
+        layout.push(packed);
+    }
+    references.extend(sidecars);
+    let references = format!("{}\n", references.join("\n"));
+    std::fs::write(line.output.join("images.txt"), references)?;
+    let digests = digests
         .iter()
-        .map(|image| image.reference.as_str())
-        .collect();
-    references.extend(sidecars.iter().map(String::as_str));
-    write(
-        "images.txt".to_owned(),
-        &format!("{}\n", references.join("\n")),
+        .map(|(name, digest)| (*name, digest.as_str()));
+    std::fs::write(
+        line.output.join("digests.yaml"),
+        pinned(&architectures, digests),
     )?;
-    let digests = images
-        .iter()
-        .map(|image| (image.name, image.packed.digest()));
-    write("digests.yaml".to_owned(), &pinned(digests))?;
-    print(&images)?;
-    let packed: Vec<_> = images.into_iter().map(|image| image.packed).collect();
-    write_layout(&line.output.join("layout"), &packed)?;
+    write_layout(&line.output.join("layout"), &layout)?;
     Ok(())
 }
 
+/// Writes what belongs beside the image of one platform.
+fn write_beside(directory: &Path, image: &Built) -> std::io::Result<()> {
+    let write = |suffix, content| {
+        std::fs::write(directory.join(format!("{}.{suffix}", image.name)), content)
+    };
+    write("cdx.json", &image.bill)?;
+    write("files.tsv", &image.files)?;
+    write("licences.txt", &image.licences)
+}
+
 /// Prints the names with what a node downloads for each image, compressed.
-fn print(images: &[Built]) -> std::io::Result<()> {
+fn print(platform: Platform, images: &[Built]) -> std::io::Result<()> {
+    let of = platform.architecture();
     let mut out = std::io::stdout().lock();
     for image in images {
         let (size, digest) = (image.packed.size(), image.packed.digest());
-        writeln!(out, "{:9} bytes  {}  {digest}", size, image.reference)?;
+        writeln!(out, "{size:9} bytes  {}  {of}  {digest}", image.reference)?;
     }
     let node = images
         .iter()
         .filter(|image| matches!(image.name, "node-agent" | "mount-helper"));
     let node: usize = node.map(|image| image.packed.size()).sum();
-    writeln!(out, "{node:9} bytes  both images of a node")
+    writeln!(out, "{node:9} bytes  both images of a node  {of}")
 }
