@@ -392,6 +392,7 @@ async fn pods_root_takes_given_directories_over() {
     give_directories(dir.path(), &registry);
     for left in [dir.path().join("csi.sock"), own.join(SOCKET)] {
         drop(std::os::unix::net::UnixListener::bind(&left).unwrap());
+        std::fs::set_permissions(&left, std::fs::Permissions::from_mode(0o660)).unwrap();
         let user = NODE_AGENT.identity;
         std::os::unix::fs::lchown(&left, Some(user.uid), Some(user.gid)).unwrap();
     }

@@ -187,7 +187,7 @@ fn unit_and_directories_match_chart_defaults() {
         "plugins/ebs.csi.aws.com",
         &format!("plugins_registry/{own}"),
     ]
-    .map(|path| format!("d {kubelet}/{path} 0755 {uid} {gid} -"))
+    .map(|path| format!("d {kubelet}/{path} 0775 {uid} {gid} -"))
     .into();
     let directories = read(&format!("{FOLDER}/ebs-csi.conf"));
     let lines = directories.lines().filter(|line| !line.starts_with('#'));

@@ -32,19 +32,21 @@ impl Connection {
     pub(super) async fn open(target: &Target, deadline: Deadline) -> Result<Self, HelperError> {
         let until = deadline.instant().min(Instant::now() + CONNECT);
         let address = &target.address;
+        let mut refused = None;
         let stream = loop {
             match timeout_at(until, address.connect()).await {
                 Ok(Ok(stream)) => break stream,
-                Ok(Err(error)) => {
-                    if Instant::now() + PAUSE >= until {
-                        return Err(HelperError::Down {
-                            address: address.to_string(),
-                            source: error,
-                        });
-                    }
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(_) => return Err(HelperError::Silent),
+                Ok(Err(error)) => refused = Some(error),
+                Err(_) if refused.is_none() => return Err(HelperError::Silent),
+                Err(_) => {}
+            }
+            if Instant::now() + PAUSE < until {
+                tokio::time::sleep(PAUSE).await;
+            } else if let Some(source) = refused {
+                return Err(HelperError::Down {
+                    address: address.to_string(),
+                    source,
+                });
             }
         };
         let mut connection = Self {
