@@ -1,14 +1,25 @@
 //! The decisions, row by row: what is allowed, and which refusal each single fact causes.
+use ebs_csi_policy::facts::Content::{Damaged, Foreign, Unknown};
+use ebs_csi_policy::facts::Owner::{Another, Gone, ThisVolume, Unproved};
+use ebs_csi_policy::facts::PathFacts::{Directory, File, Missing, Other};
 use ebs_csi_policy::facts::{
-    Content, DeviceNumber, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, Owner, PathFacts,
+    Content, DeviceNumber, DiskFacts, Evidence, ExtFacts, ExtLevel, MountFacts, PathFacts,
     VolumeMount, XfsFacts,
 };
 use ebs_csi_policy::judge::offline_growth;
-use ebs_csi_policy::judge::untrusted_images::UntrustedImages;
-use ebs_csi_policy::judge::{self, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw};
+use ebs_csi_policy::judge::untrusted_images::UntrustedImages::{Allow, Check, Deny};
+use ebs_csi_policy::judge::{
+    self, Authorized, Preparation, Publish, Shown, StageDisk, StagePlace, Withdraw,
+};
+use ebs_csi_wire::Refusal::{
+    CopyWithoutFilesystem, DeviceTooSmall, DeviceWithoutSerial, FilesystemErrors, ForeignContent,
+    MountedDifferently, NotStaged, OriginUntold, PartitionTable, ReadOnlyBlank, SizeOutOfRange,
+    StagedElsewhere, StillHeld, SuperblockAsks, TargetOccupied, TooManyPublications,
+    UnknownContent, Unsupported, UntrustedImage, UsedRaw, VolumeNotAtPath,
+};
 use ebs_csi_wire::{
     ContentState, Disk, Expand, FormatOptions, FsType, KubeletPath, Observation, Origin,
-    PublishBlock, PublishFilesystem, Refusal, Signature, Source, Stage, VolumeId,
+    PublishBlock, PublishFilesystem, Signature, Source, Stage, VolumeId,
 };
 use proptest::prelude::*;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -74,12 +85,23 @@ const MOUNT: MountFacts = MountFacts {
     whole: true,
     read_only: false,
 };
-
-fn mounted(change: impl FnOnce(&mut MountFacts)) -> PathFacts {
-    let mut mount = MOUNT;
-    change(&mut mount);
-    PathFacts::Mounted(mount)
-}
+const MOUNTED: PathFacts = PathFacts::Mounted(MOUNT);
+const READ_ONLY: PathFacts = PathFacts::Mounted(MountFacts {
+    read_only: true,
+    ..MOUNT
+});
+const PART: PathFacts = PathFacts::Mounted(MountFacts {
+    whole: false,
+    ..MOUNT
+});
+const RAW: PathFacts = PathFacts::Mounted(MountFacts {
+    block: true,
+    ..MOUNT
+});
+const OTHER_DEVICE: PathFacts = PathFacts::Mounted(MountFacts {
+    device: DeviceNumber(DEVICE.0 + 1),
+    ..MOUNT
+});
 
 fn mount_elsewhere() -> Vec<VolumeMount> {
     vec![VolumeMount {
@@ -134,7 +156,7 @@ fn disk_smaller_than_at_attach_is_refused() {
     for (size, expected) in [
         (DISK.bytes, Ok(())),
         (DISK.bytes - 1, Ok(())),
-        (DISK.bytes + 1, Err(Refusal::DeviceTooSmall)),
+        (DISK.bytes + 1, Err(DeviceTooSmall)),
     ] {
         let mut asked = asked_disk();
         asked.size_at_attach = NonZeroU64::new(size);
@@ -156,80 +178,25 @@ fn stage_needs_free_path_or_same_mount() {
     let reader = stage(|s| s.read_only = true);
     let fresh = |make| Ok(StagePlace::Fresh { make });
     for (asked, place, mounts, expected) in [
-        (&asked, PathFacts::Missing, vec![], fresh(true)),
-        (&asked, PathFacts::Directory, vec![], fresh(false)),
-        (&asked, mounted(|_| ()), vec![], Ok(StagePlace::Already)),
-        (
-            &reader,
-            mounted(|m| m.read_only = true),
-            vec![],
-            Ok(StagePlace::Already),
-        ),
+        (&asked, Missing, vec![], fresh(true)),
+        (&asked, Directory, vec![], fresh(false)),
+        (&asked, MOUNTED, vec![], Ok(StagePlace::Already)),
+        (&reader, READ_ONLY, vec![], Ok(StagePlace::Already)),
         // A publication of the volume is no second stage.
-        (
-            &asked,
-            mounted(|_| ()),
-            mount_elsewhere(),
-            Ok(StagePlace::Already),
-        ),
-        (
-            &asked,
-            PathFacts::File,
-            vec![],
-            Err(Refusal::TargetOccupied),
-        ),
-        (
-            &asked,
-            PathFacts::Other,
-            vec![],
-            Err(Refusal::TargetOccupied),
-        ),
-        (
-            &asked,
-            PathFacts::Missing,
-            mount_elsewhere(),
-            Err(Refusal::StagedElsewhere),
-        ),
-        (
-            &asked,
-            PathFacts::Directory,
-            mount_elsewhere(),
-            Err(Refusal::StagedElsewhere),
-        ),
-        (
-            &asked,
-            mounted(|m| m.device.0 += 1),
-            vec![],
-            Err(Refusal::MountedDifferently),
-        ),
-        (
-            &asked,
-            mounted(|m| m.whole = false),
-            vec![],
-            Err(Refusal::MountedDifferently),
-        ),
-        (
-            &asked,
-            mounted(|m| m.block = true),
-            vec![],
-            Err(Refusal::MountedDifferently),
-        ),
-        (
-            &asked,
-            mounted(|m| m.read_only = true),
-            vec![],
-            Err(Refusal::MountedDifferently),
-        ),
-        (
-            &reader,
-            mounted(|_| ()),
-            vec![],
-            Err(Refusal::MountedDifferently),
-        ),
+        (&asked, MOUNTED, mount_elsewhere(), Ok(StagePlace::Already)),
+        (&asked, File, vec![], Err(TargetOccupied)),
+        (&asked, Other, vec![], Err(TargetOccupied)),
+        (&asked, Missing, mount_elsewhere(), Err(StagedElsewhere)),
+        (&asked, Directory, mount_elsewhere(), Err(StagedElsewhere)),
+        (&asked, OTHER_DEVICE, vec![], Err(MountedDifferently)),
+        (&asked, PART, vec![], Err(MountedDifferently)),
+        (&asked, RAW, vec![], Err(MountedDifferently)),
+        (&asked, READ_ONLY, vec![], Err(MountedDifferently)),
+        (&reader, MOUNTED, vec![], Err(MountedDifferently)),
     ] {
         let judged = judge::stage_place(asked, &DISK, &place, &mounts, &[]);
         assert_eq!(
-            judged.map(judge::Authorized::into_act),
+            judged.map(Authorized::into_act),
             expected,
             "{place:?} {mounts:?}"
         );
@@ -242,14 +209,10 @@ fn stage_needs_free_path_or_same_mount() {
             }];
             let judged = judge::stage_place(asked, &DISK, &place, &mounts, &shown);
             let expected = match expected {
-                Ok(StagePlace::Fresh { .. }) => Err(Refusal::StillHeld),
+                Ok(StagePlace::Fresh { .. }) => Err(StillHeld),
                 other => other,
             };
-            assert_eq!(
-                judged.map(judge::Authorized::into_act),
-                expected,
-                "{place:?}"
-            );
+            assert_eq!(judged.map(Authorized::into_act), expected, "{place:?}");
         }
     }
 }
@@ -266,6 +229,33 @@ const AS_IT_IS: StageDisk = StageDisk {
 const FORMAT: StageDisk = StageDisk {
     preparation: Preparation::Format,
     ..AS_IT_IS
+};
+const CHECK: StageDisk = StageDisk {
+    preparation: Preparation::Check,
+    ..AS_IT_IS
+};
+const NO_REPLAY: StageDisk = StageDisk {
+    no_replay: true,
+    ..AS_IT_IS
+};
+const GROW: StageDisk = StageDisk {
+    grow: true,
+    ..AS_IT_IS
+};
+const CONTINUES: StageDisk = StageDisk {
+    continues: true,
+    ..AS_IT_IS
+};
+const CHECK_CUT_SHORT: StageDisk = StageDisk {
+    growth_cut_short: true,
+    ..CHECK
+};
+/// What is known of a disk of this volume that holds nothing unfinished.
+const EVIDENCE: Evidence = Evidence {
+    uuid: OURS,
+    unfinished: false,
+    examined: false,
+    used_raw: false,
 };
 
 #[test]
@@ -295,99 +285,50 @@ fn disk_content_decides_format_check_mount_or_refusal() {
         (&ext3_born_blank, Content::Blank, Ok(FORMAT)),
         (&xfs_born_blank, Content::Blank, Ok(FORMAT)),
         // Only a part of the disk was read, and its origin is untold.
-        (&ext4, Content::Blank, Err(Refusal::OriginUntold)),
-        (&ext3, Content::Blank, Err(Refusal::OriginUntold)),
-        (&xfs4, Content::Blank, Err(Refusal::OriginUntold)),
-        (&reader, Content::Blank, Err(Refusal::ReadOnlyBlank)),
-        (&copy, Content::Blank, Err(Refusal::CopyWithoutFilesystem)),
+        (&ext4, Content::Blank, Err(OriginUntold)),
+        (&ext3, Content::Blank, Err(OriginUntold)),
+        (&xfs4, Content::Blank, Err(OriginUntold)),
+        (&reader, Content::Blank, Err(ReadOnlyBlank)),
+        (&copy, Content::Blank, Err(CopyWithoutFilesystem)),
         (
             &ext4,
             Content::PartitionTable(Signature::Gpt),
-            Err(Refusal::PartitionTable),
+            Err(PartitionTable),
         ),
-        (
-            &ext4,
-            Content::Foreign(Signature::Luks),
-            Err(Refusal::ForeignContent),
-        ),
-        (
-            &ext4,
-            Content::Unknown { at: 3 },
-            Err(Refusal::UnknownContent),
-        ),
+        (&ext4, Foreign(Signature::Luks), Err(ForeignContent)),
+        (&ext4, Unknown { at: 3 }, Err(UnknownContent)),
         // The controller's report that the volume began blank does not make the disk blank.
-        (
-            &born_blank,
-            Content::Unknown { at: 3 },
-            Err(Refusal::UnknownContent),
-        ),
-        (
-            &born_blank,
-            Content::Foreign(Signature::Lvm2),
-            Err(Refusal::ForeignContent),
-        ),
+        (&born_blank, Unknown { at: 3 }, Err(UnknownContent)),
+        (&born_blank, Foreign(Signature::Lvm2), Err(ForeignContent)),
         // A damaged file system of the requested type has errors; one of another type is foreign.
-        (
-            &ext4,
-            Content::Damaged(Signature::Ext4),
-            Err(Refusal::FilesystemErrors),
-        ),
-        (
-            &xfs4,
-            Content::Damaged(Signature::Xfs),
-            Err(Refusal::FilesystemErrors),
-        ),
-        (
-            &ext3,
-            Content::Damaged(Signature::Xfs),
-            Err(Refusal::ForeignContent),
-        ),
-        (
-            &xfs4,
-            Content::Damaged(Signature::Ext2),
-            Err(Refusal::ForeignContent),
-        ),
+        (&ext4, Damaged(Signature::Ext4), Err(FilesystemErrors)),
+        (&xfs4, Damaged(Signature::Xfs), Err(FilesystemErrors)),
+        (&ext3, Damaged(Signature::Xfs), Err(ForeignContent)),
+        (&xfs4, Damaged(Signature::Ext2), Err(ForeignContent)),
         // ext
         (&ext4, ext(|_| ()), Ok(AS_IT_IS)),
         (&copy, ext(|_| ()), Ok(AS_IT_IS)),
         (&ext4, ext(|e| e.level = ExtLevel::Ext3), Ok(AS_IT_IS)),
         (&ext4, ext(|e| e.level = ExtLevel::Ext2), Ok(AS_IT_IS)),
         (&ext3, ext(|e| e.level = ExtLevel::Ext3), Ok(AS_IT_IS)),
-        (&ext3, ext(|_| ()), Err(Refusal::ForeignContent)),
-        (&xfs4, ext(|_| ()), Err(Refusal::ForeignContent)),
-        (
-            &ext4,
-            ext(|e| e.clean = false),
-            Ok(StageDisk {
-                preparation: Preparation::Check,
-                ..AS_IT_IS
-            }),
-        ),
+        (&ext3, ext(|_| ()), Err(ForeignContent)),
+        (&xfs4, ext(|_| ()), Err(ForeignContent)),
+        (&ext4, ext(|e| e.clean = false), Ok(CHECK)),
         (
             &reader,
             ext(|e| {
                 e.clean = false;
                 e.needs_recovery = true;
             }),
-            Ok(StageDisk {
-                no_replay: true,
-                ..AS_IT_IS
-            }),
+            Ok(NO_REPLAY),
         ),
         (&reader, ext(|_| ()), Ok(AS_IT_IS)),
         (
             &ext4,
             ext(|e| e.bytes = DISK.bytes + 1),
-            Err(Refusal::DeviceTooSmall),
+            Err(DeviceTooSmall),
         ),
-        (
-            &ext4,
-            ext(|e| e.bytes = DISK.bytes - group),
-            Ok(StageDisk {
-                grow: true,
-                ..AS_IT_IS
-            }),
-        ),
+        (&ext4, ext(|e| e.bytes = DISK.bytes - group), Ok(GROW)),
         (
             &ext4,
             ext(|e| e.bytes = DISK.bytes - group + 1),
@@ -396,62 +337,36 @@ fn disk_content_decides_format_check_mount_or_refusal() {
         (&reader, ext(|e| e.bytes = GIB), Ok(AS_IT_IS)),
         // A size of groups that no tool writes asks for no growth of a full disk.
         (&ext4, ext(|e| e.group_blocks = 0), Ok(AS_IT_IS)),
-        (
-            &ext4,
-            ext(|e| e.continues = true),
-            Ok(StageDisk {
-                continues: true,
-                ..AS_IT_IS
-            }),
-        ),
+        (&ext4, ext(|e| e.continues = true), Ok(CONTINUES)),
         (
             &ext4,
             ext(|e| e.outside_journal = true),
-            Err(Refusal::SuperblockAsks),
+            Err(SuperblockAsks),
         ),
         (
             &reader,
             ext(|e| e.default_words = "journal_dev=2065".to_owned()),
-            Err(Refusal::SuperblockAsks),
+            Err(SuperblockAsks),
         ),
         (
             &ext4,
             ext(|e| e.default_options = 0x80),
-            Err(Refusal::SuperblockAsks),
+            Err(SuperblockAsks),
         ),
         // A growth that did not finish.
-        (
-            &ext4,
-            ext(cut_short),
-            Ok(StageDisk {
-                preparation: Preparation::Check,
-                growth_cut_short: true,
-                ..AS_IT_IS
-            }),
-        ),
+        (&ext4, ext(cut_short), Ok(CHECK_CUT_SHORT)),
         (&reader, ext(cut_short), Ok(AS_IT_IS)),
         // xfs
         (&xfs4, xfs(|_| ()), Ok(AS_IT_IS)),
         (&xfs_copy, xfs(|_| ()), Ok(AS_IT_IS)),
-        (&ext4, xfs(|_| ()), Err(Refusal::ForeignContent)),
-        (
-            &xfs4,
-            xfs(|x| x.sound = false),
-            Err(Refusal::FilesystemErrors),
-        ),
+        (&ext4, xfs(|_| ()), Err(ForeignContent)),
+        (&xfs4, xfs(|x| x.sound = false), Err(FilesystemErrors)),
         (
             &xfs4,
             xfs(|x| x.bytes = DISK.bytes + 1),
-            Err(Refusal::DeviceTooSmall),
+            Err(DeviceTooSmall),
         ),
-        (
-            &xfs_reader,
-            xfs(|_| ()),
-            Ok(StageDisk {
-                no_replay: true,
-                ..AS_IT_IS
-            }),
-        ),
+        (&xfs_reader, xfs(|_| ()), Ok(NO_REPLAY)),
         // An interrupted format: of this volume, of another one, on a copy.
         (&xfs4, xfs(|x| x.in_progress = true), Ok(FORMAT)),
         (
@@ -460,34 +375,28 @@ fn disk_content_decides_format_check_mount_or_refusal() {
                 x.in_progress = true;
                 x.uuid = [0; 16];
             }),
-            Err(Refusal::UnknownContent),
+            Err(UnknownContent),
         ),
         (
             &xfs_copy,
             xfs(|x| x.in_progress = true),
-            Err(Refusal::CopyWithoutFilesystem),
+            Err(CopyWithoutFilesystem),
         ),
         (
             &xfs_reader,
             xfs(|x| x.in_progress = true),
-            Err(Refusal::ReadOnlyBlank),
+            Err(ReadOnlyBlank),
         ),
-        (
-            &ext4,
-            xfs(|x| x.in_progress = true),
-            Err(Refusal::ForeignContent),
-        ),
+        (&ext4, xfs(|x| x.in_progress = true), Err(ForeignContent)),
     ];
     for (asked, content, expected) in rows {
         let evidence = Evidence {
-            uuid: OURS,
             unfinished: matches!(&content, Content::Xfs(xfs) if xfs.in_progress),
-            examined: false,
-            used_raw: false,
+            ..EVIDENCE
         };
-        let judged = judge::stage_disk(asked, &DISK, &content, evidence, UntrustedImages::Check);
+        let judged = judge::stage_disk(asked, &DISK, &content, evidence, Check);
         assert_eq!(
-            judged.map(judge::Authorized::into_act),
+            judged.map(Authorized::into_act),
             expected,
             "{content:?} for {}",
             asked.fs
@@ -500,18 +409,16 @@ fn disk_published_raw_is_never_formatted() {
     let asked = stage(|s| s.disk.origin = Origin::Blank);
     for unfinished in [false, true] {
         let evidence = Evidence {
-            uuid: OURS,
             unfinished,
-            examined: false,
             used_raw: true,
+            ..EVIDENCE
         };
-        for content in [Content::Blank, Content::Unknown { at: 3 }] {
-            let judged =
-                judge::stage_disk(&asked, &DISK, &content, evidence, UntrustedImages::Check);
+        for content in [Content::Blank, Unknown { at: 3 }] {
+            let judged = judge::stage_disk(&asked, &DISK, &content, evidence, Check);
             let expected = if content == Content::Blank || unfinished {
-                Refusal::UsedRaw
+                UsedRaw
             } else {
-                Refusal::UnknownContent
+                UnknownContent
             };
             assert_eq!(judged, Err(expected), "{content:?}");
         }
@@ -524,11 +431,11 @@ fn disk_content_is_reported_with_its_state() {
     for (found, expected) in [
         (Content::Blank, None),
         (
-            Content::Unknown { at: 3000 },
+            Unknown { at: 3000 },
             Some(Observation::UnknownBytes { at: 3000 }),
         ),
         (
-            Content::Foreign(Signature::Luks),
+            Foreign(Signature::Luks),
             content(Signature::Luks, ContentState::Sound),
         ),
         (
@@ -536,7 +443,7 @@ fn disk_content_is_reported_with_its_state() {
             content(Signature::Gpt, ContentState::Sound),
         ),
         (
-            Content::Damaged(Signature::Ext3),
+            Damaged(Signature::Ext3),
             content(Signature::Ext3, ContentState::Damaged),
         ),
         (ext(|_| ()), content(Signature::Ext4, ContentState::Sound)),
@@ -566,35 +473,20 @@ fn disk_content_is_reported_with_its_state() {
 fn only_proven_unfinished_format_is_repeated() {
     let asked = stage(|_| ());
     let evidence = Evidence {
-        uuid: OURS,
         unfinished: true,
-        examined: false,
-        used_raw: false,
+        ..EVIDENCE
     };
     for (content, expected) in [
-        (Content::Unknown { at: 3 }, Ok(FORMAT)),
-        (Content::Damaged(Signature::Ext4), Ok(FORMAT)),
-        (
-            Content::Damaged(Signature::Xfs),
-            Err(Refusal::ForeignContent),
-        ),
+        (Unknown { at: 3 }, Ok(FORMAT)),
+        (Damaged(Signature::Ext4), Ok(FORMAT)),
+        (Damaged(Signature::Xfs), Err(ForeignContent)),
         (ext(|_| ()), Ok(AS_IT_IS)),
-        (
-            Content::Foreign(Signature::Luks),
-            Err(Refusal::ForeignContent),
-        ),
-        (
-            Content::PartitionTable(Signature::Gpt),
-            Err(Refusal::PartitionTable),
-        ),
-        (xfs(|_| ()), Err(Refusal::ForeignContent)),
+        (Foreign(Signature::Luks), Err(ForeignContent)),
+        (Content::PartitionTable(Signature::Gpt), Err(PartitionTable)),
+        (xfs(|_| ()), Err(ForeignContent)),
     ] {
-        let judged = judge::stage_disk(&asked, &DISK, &content, evidence, UntrustedImages::Check);
-        assert_eq!(
-            judged.map(judge::Authorized::into_act),
-            expected,
-            "{content:?}"
-        );
+        let judged = judge::stage_disk(&asked, &DISK, &content, evidence, Check);
+        assert_eq!(judged.map(Authorized::into_act), expected, "{content:?}");
     }
     // One byte differs from what the format writes.
     let beside = Evidence {
@@ -602,59 +494,29 @@ fn only_proven_unfinished_format_is_repeated() {
         ..evidence
     };
     for (content, expected) in [
-        (Content::Unknown { at: 3 }, Err(Refusal::UnknownContent)),
-        (
-            Content::Damaged(Signature::Ext4),
-            Err(Refusal::FilesystemErrors),
-        ),
+        (Unknown { at: 3 }, Err(UnknownContent)),
+        (Damaged(Signature::Ext4), Err(FilesystemErrors)),
     ] {
-        let judged = judge::stage_disk(&asked, &DISK, &content, beside, UntrustedImages::Check);
-        assert_eq!(
-            judged.map(judge::Authorized::into_act),
-            expected,
-            "{content:?}"
-        );
+        let judged = judge::stage_disk(&asked, &DISK, &content, beside, Check);
+        assert_eq!(judged.map(Authorized::into_act), expected, "{content:?}");
     }
     // The mark of mkfs.xfs and this volume's identifier are not enough when one byte is unexpected.
     let on_xfs = stage(|s| s.fs = FsType::Xfs);
     for (evidence, content, expected) in [
         (evidence, xfs(|x| x.in_progress = true), Ok(FORMAT)),
-        (evidence, Content::Damaged(Signature::Xfs), Ok(FORMAT)),
-        (evidence, Content::Unknown { at: 3 }, Ok(FORMAT)),
-        (
-            evidence,
-            Content::Damaged(Signature::Ext4),
-            Err(Refusal::ForeignContent),
-        ),
-        (
-            beside,
-            xfs(|x| x.in_progress = true),
-            Err(Refusal::UnknownContent),
-        ),
-        (
-            beside,
-            Content::Damaged(Signature::Xfs),
-            Err(Refusal::FilesystemErrors),
-        ),
+        (evidence, Damaged(Signature::Xfs), Ok(FORMAT)),
+        (evidence, Unknown { at: 3 }, Ok(FORMAT)),
+        (evidence, Damaged(Signature::Ext4), Err(ForeignContent)),
+        (beside, xfs(|x| x.in_progress = true), Err(UnknownContent)),
+        (beside, Damaged(Signature::Xfs), Err(FilesystemErrors)),
     ] {
-        let judged = judge::stage_disk(&on_xfs, &DISK, &content, evidence, UntrustedImages::Check);
-        assert_eq!(
-            judged.map(judge::Authorized::into_act),
-            expected,
-            "{content:?}"
-        );
+        let judged = judge::stage_disk(&on_xfs, &DISK, &content, evidence, Check);
+        assert_eq!(judged.map(Authorized::into_act), expected, "{content:?}");
     }
     let copy = stage(|s| s.disk.origin = Origin::Copy);
     assert_eq!(
-        judge::stage_disk(
-            &copy,
-            &DISK,
-            &Content::Unknown { at: 3 },
-            evidence,
-            UntrustedImages::Check
-        )
-        .err(),
-        Some(Refusal::CopyWithoutFilesystem)
+        judge::stage_disk(&copy, &DISK, &Unknown { at: 3 }, evidence, Check).err(),
+        Some(CopyWithoutFilesystem)
     );
 }
 
@@ -662,7 +524,6 @@ fn only_proven_unfinished_format_is_repeated() {
 /// origin mounts without the full check.
 #[test]
 fn file_system_made_elsewhere_follows_untrusted_images() {
-    use UntrustedImages::{Allow, Check, Deny};
     const ELSEWHERE: [u8; 16] = [9; 16];
     let foreign_ext = || ext(|e| e.uuid = ELSEWHERE);
     let foreign_xfs = || xfs(|x| x.uuid = ELSEWHERE);
@@ -703,7 +564,7 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         untold: true,
         ..theirs
     };
-    let refused = Err(Refusal::UntrustedImage);
+    let refused = Err(UntrustedImage);
     for (asked, content, examined, rule, expected) in [
         (&copy, foreign_ext(), false, Check, Ok(examine)),
         (&copy, dirty(), false, Check, Ok(examine)),
@@ -751,7 +612,7 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
             Content::Blank,
             false,
             Check,
-            Err(Refusal::CopyWithoutFilesystem),
+            Err(CopyWithoutFilesystem),
         ),
         (&on_xfs, foreign_xfs(), false, Check, Ok(examine)),
         (&on_xfs, foreign_xfs(), false, Deny, refused),
@@ -780,14 +641,12 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         ),
     ] {
         let evidence = Evidence {
-            uuid: OURS,
-            unfinished: false,
             examined,
-            used_raw: false,
+            ..EVIDENCE
         };
         let judged = judge::stage_disk(asked, &DISK, &content, evidence, rule);
         assert_eq!(
-            judged.map(judge::Authorized::into_act),
+            judged.map(Authorized::into_act),
             expected,
             "{content:?} {rule:?} examined: {examined}"
         );
@@ -798,112 +657,32 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
 fn publish_binds_only_staged_volume_to_free_target() {
     let bind = |make| Ok(Publish::Bind { make });
     let rows = [
-        (false, mounted(|_| ()), PathFacts::Missing, bind(true)),
-        (false, mounted(|_| ()), PathFacts::Directory, bind(false)),
-        (true, mounted(|_| ()), PathFacts::Directory, bind(false)),
-        (
-            true,
-            mounted(|m| m.read_only = true),
-            PathFacts::Directory,
-            bind(false),
-        ),
-        (
-            false,
-            mounted(|_| ()),
-            mounted(|_| ()),
-            Ok(Publish::Already),
-        ),
-        (
-            true,
-            mounted(|_| ()),
-            mounted(|m| m.read_only = true),
-            Ok(Publish::Already),
-        ),
-        (
-            false,
-            mounted(|m| m.read_only = true),
-            PathFacts::Missing,
-            Err(Refusal::MountedDifferently),
-        ),
-        (
-            false,
-            mounted(|_| ()),
-            mounted(|m| m.read_only = true),
-            Err(Refusal::MountedDifferently),
-        ),
-        (
-            true,
-            mounted(|_| ()),
-            mounted(|_| ()),
-            Err(Refusal::MountedDifferently),
-        ),
-        (
-            false,
-            mounted(|_| ()),
-            mounted(|m| m.device.0 += 1),
-            Err(Refusal::MountedDifferently),
-        ),
-        (
-            false,
-            mounted(|_| ()),
-            mounted(|m| m.whole = false),
-            Err(Refusal::MountedDifferently),
-        ),
-        (
-            false,
-            mounted(|_| ()),
-            mounted(|m| m.block = true),
-            Err(Refusal::MountedDifferently),
-        ),
-        (
-            false,
-            mounted(|_| ()),
-            PathFacts::File,
-            Err(Refusal::TargetOccupied),
-        ),
-        (
-            false,
-            mounted(|_| ()),
-            PathFacts::Other,
-            Err(Refusal::TargetOccupied),
-        ),
+        (false, MOUNTED, Missing, bind(true)),
+        (false, MOUNTED, Directory, bind(false)),
+        (true, MOUNTED, Directory, bind(false)),
+        (true, READ_ONLY, Directory, bind(false)),
+        (false, MOUNTED, MOUNTED, Ok(Publish::Already)),
+        (true, MOUNTED, READ_ONLY, Ok(Publish::Already)),
+        (false, READ_ONLY, Missing, Err(MountedDifferently)),
+        (false, MOUNTED, READ_ONLY, Err(MountedDifferently)),
+        (true, MOUNTED, MOUNTED, Err(MountedDifferently)),
+        (false, MOUNTED, OTHER_DEVICE, Err(MountedDifferently)),
+        (false, MOUNTED, PART, Err(MountedDifferently)),
+        (false, MOUNTED, RAW, Err(MountedDifferently)),
+        (false, MOUNTED, File, Err(TargetOccupied)),
+        (false, MOUNTED, Other, Err(TargetOccupied)),
         // The staging path is no mount of the volume: a pod's data would go to the node's root
         // disk.
-        (
-            false,
-            PathFacts::Missing,
-            PathFacts::Missing,
-            Err(Refusal::NotStaged),
-        ),
-        (
-            false,
-            PathFacts::Directory,
-            PathFacts::Missing,
-            Err(Refusal::NotStaged),
-        ),
-        (
-            false,
-            mounted(|m| m.device.0 += 1),
-            PathFacts::Missing,
-            Err(Refusal::NotStaged),
-        ),
-        (
-            false,
-            mounted(|m| m.whole = false),
-            PathFacts::Missing,
-            Err(Refusal::NotStaged),
-        ),
-        (
-            false,
-            mounted(|m| m.block = true),
-            PathFacts::Missing,
-            Err(Refusal::NotStaged),
-        ),
+        (false, Missing, Missing, Err(NotStaged)),
+        (false, Directory, Missing, Err(NotStaged)),
+        (false, OTHER_DEVICE, Missing, Err(NotStaged)),
+        (false, PART, Missing, Err(NotStaged)),
+        (false, RAW, Missing, Err(NotStaged)),
     ];
     for (read_only, staging, target, expected) in rows {
         let judged = judge::publish_filesystem(&publish(read_only), &DISK, &staging, &target);
         assert_eq!(
-            judged.map(judge::Authorized::into_act),
+            judged.map(Authorized::into_act),
             expected,
             "{staging:?} -> {target:?}"
         );
@@ -914,93 +693,66 @@ fn publish_binds_only_staged_volume_to_free_target() {
 /// read-only.
 #[test]
 fn block_publish_needs_disk_without_mounts() {
-    let raw = |read_only| {
-        mounted(|m| {
-            m.block = true;
-            m.read_only = read_only;
-        })
+    let changed = |change: fn(&mut MountFacts)| {
+        let mut mount = MountFacts {
+            block: true,
+            ..MOUNT
+        };
+        change(&mut mount);
+        PathFacts::Mounted(mount)
+    };
+    let raw = |read_only| match read_only {
+        true => changed(|m| m.read_only = true),
+        false => RAW,
     };
     for (read_only, target, mounts, expected) in [
-        (
-            false,
-            PathFacts::Missing,
-            vec![],
-            Ok(Publish::Bind { make: true }),
-        ),
-        (
-            false,
-            PathFacts::File,
-            vec![],
-            Ok(Publish::Bind { make: false }),
-        ),
+        (false, Missing, vec![], Ok(Publish::Bind { make: true })),
+        (false, File, vec![], Ok(Publish::Bind { make: false })),
         (false, raw(false), vec![], Ok(Publish::Already)),
         (true, raw(true), vec![], Ok(Publish::Already)),
-        (true, raw(false), vec![], Err(Refusal::MountedDifferently)),
-        (false, raw(true), vec![], Err(Refusal::MountedDifferently)),
+        (true, raw(false), vec![], Err(MountedDifferently)),
+        (false, raw(true), vec![], Err(MountedDifferently)),
+        (false, MOUNTED, vec![], Err(MountedDifferently)),
         (
             false,
-            mounted(|_| ()),
+            changed(|m| m.device.0 += 1),
             vec![],
-            Err(Refusal::MountedDifferently),
+            Err(MountedDifferently),
         ),
-        (
-            false,
-            mounted(|m| {
-                m.block = true;
-                m.device.0 += 1;
-            }),
-            vec![],
-            Err(Refusal::MountedDifferently),
-        ),
-        (
-            false,
-            PathFacts::Directory,
-            vec![],
-            Err(Refusal::TargetOccupied),
-        ),
-        (
-            false,
-            PathFacts::Other,
-            vec![],
-            Err(Refusal::TargetOccupied),
-        ),
-        (
-            false,
-            PathFacts::Missing,
-            mount_elsewhere(),
-            Err(Refusal::StillHeld),
-        ),
+        (false, Directory, vec![], Err(TargetOccupied)),
+        (false, Other, vec![], Err(TargetOccupied)),
+        (false, Missing, mount_elsewhere(), Err(StillHeld)),
     ] {
         let judged = judge::publish_block(&block(read_only), &DISK, &target, &mounts, &[]);
         assert_eq!(
-            judged.map(judge::Authorized::into_act),
+            judged.map(Authorized::into_act),
             expected,
             "{target:?} {mounts:?}"
         );
     }
     for (read_only, expected) in [
         (false, Ok(Publish::Bind { make: true })),
-        (true, Err(Refusal::Unsupported)),
+        (true, Err(Unsupported)),
     ] {
         let mut part = block(read_only);
         part.disk.partition = NonZeroU32::new(1);
-        let judged = judge::publish_block(&part, &DISK, &PathFacts::Missing, &[], &[]);
-        assert_eq!(judged.map(judge::Authorized::into_act), expected);
+        let judged = judge::publish_block(&part, &DISK, &Missing, &[], &[]);
+        assert_eq!(judged.map(Authorized::into_act), expected);
     }
     // The disk is already published at another target, so only the same mode is accepted.
     for (read_only, shown_read_only, expected) in [
         (false, false, Ok(Publish::Bind { make: true })),
         (true, true, Ok(Publish::Bind { make: true })),
-        (true, false, Err(Refusal::StillHeld)),
-        (false, true, Err(Refusal::StillHeld)),
+        (true, false, Err(StillHeld)),
+        (false, true, Err(StillHeld)),
     ] {
         let shown = [VolumeMount {
             path: Some("there".to_owned()),
             read_only: shown_read_only,
         }];
-        let missing = PathFacts::Missing;
+        let missing = Missing;
         let judged = judge::publish_block(&block(read_only), &DISK, &missing, &[], &shown);
-        assert_eq!(judged.map(judge::Authorized::into_act), expected);
+        assert_eq!(judged.map(Authorized::into_act), expected);
     }
 }
 
@@ -1008,72 +760,56 @@ fn block_publish_needs_disk_without_mounts() {
 /// raw targets in place.
 #[test]
 fn unstage_and_unpublish_refuse_another_volumes_mount() {
-    let raw = || mounted(|m| m.block = true);
     for (place, owner, unstage, unpublish) in [
         (
-            PathFacts::Missing,
-            Owner::ThisVolume,
+            Missing,
+            ThisVolume,
             Ok(Withdraw::Already),
             Ok(Withdraw::Already),
         ),
         (
-            PathFacts::Directory,
-            Owner::ThisVolume,
+            Directory,
+            ThisVolume,
             Ok(Withdraw::RemoveDirectory),
             Ok(Withdraw::RemoveDirectory),
         ),
         (
-            PathFacts::File,
-            Owner::ThisVolume,
-            Err(Refusal::TargetOccupied),
+            File,
+            ThisVolume,
+            Err(TargetOccupied),
             Ok(Withdraw::RemoveFile),
         ),
+        (Other, ThisVolume, Err(TargetOccupied), Err(TargetOccupied)),
         (
-            PathFacts::Other,
-            Owner::ThisVolume,
-            Err(Refusal::TargetOccupied),
-            Err(Refusal::TargetOccupied),
-        ),
-        (
-            mounted(|_| ()),
-            Owner::ThisVolume,
+            MOUNTED,
+            ThisVolume,
             Ok(Withdraw::Unmount { block: false }),
             Ok(Withdraw::Unmount { block: false }),
         ),
         (
-            mounted(|_| ()),
-            Owner::Gone,
+            MOUNTED,
+            Gone,
+            Ok(Withdraw::Unmount { block: false }),
+            Ok(Withdraw::Unmount { block: false }),
+        ),
+        (MOUNTED, Another, Err(VolumeNotAtPath), Err(VolumeNotAtPath)),
+        (
+            MOUNTED,
+            Unproved,
             Ok(Withdraw::Unmount { block: false }),
             Ok(Withdraw::Unmount { block: false }),
         ),
         (
-            mounted(|_| ()),
-            Owner::Another,
-            Err(Refusal::VolumeNotAtPath),
-            Err(Refusal::VolumeNotAtPath),
-        ),
-        (
-            mounted(|_| ()),
-            Owner::Unproved,
-            Ok(Withdraw::Unmount { block: false }),
-            Ok(Withdraw::Unmount { block: false }),
-        ),
-        (
-            raw(),
-            Owner::ThisVolume,
-            Err(Refusal::VolumeNotAtPath),
+            RAW,
+            ThisVolume,
+            Err(VolumeNotAtPath),
             Ok(Withdraw::Unmount { block: true }),
         ),
-        (
-            raw(),
-            Owner::Another,
-            Err(Refusal::VolumeNotAtPath),
-            Err(Refusal::VolumeNotAtPath),
-        ),
+        (RAW, Another, Err(VolumeNotAtPath), Err(VolumeNotAtPath)),
     ] {
-        let judged = judge::unstage(&place, owner).map(judge::Authorized::into_act);
+        let judged = judge::unstage(&place, owner).map(Authorized::into_act);
         assert_eq!(judged, unstage, "unstage {place:?} {owner:?}");
-        let judged = judge::unpublish(&place, owner).map(judge::Authorized::into_act);
+        let judged = judge::unpublish(&place, owner).map(Authorized::into_act);
         assert_eq!(judged, unpublish, "unpublish {place:?} {owner:?}");
     }
 }
@@ -1083,48 +819,24 @@ fn unstage_and_unpublish_refuse_another_volumes_mount() {
 fn stats_path_must_be_mount_of_requested_volume() {
     for (place, owner, expected) in [
         (
-            mounted(|_| ()),
-            Owner::ThisVolume,
+            MOUNTED,
+            ThisVolume,
             Ok(Shown::Filesystem { read_only: false }),
         ),
         (
-            mounted(|m| m.read_only = true),
-            Owner::ThisVolume,
+            READ_ONLY,
+            ThisVolume,
             Ok(Shown::Filesystem { read_only: true }),
         ),
-        (
-            mounted(|m| m.block = true),
-            Owner::ThisVolume,
-            Ok(Shown::Block),
-        ),
-        (
-            mounted(|_| ()),
-            Owner::Another,
-            Err(Refusal::VolumeNotAtPath),
-        ),
-        (mounted(|_| ()), Owner::Gone, Err(Refusal::VolumeNotAtPath)),
-        (
-            mounted(|_| ()),
-            Owner::Unproved,
-            Err(Refusal::DeviceWithoutSerial),
-        ),
-        (
-            PathFacts::Directory,
-            Owner::Unproved,
-            Err(Refusal::VolumeNotAtPath),
-        ),
-        (
-            PathFacts::Directory,
-            Owner::ThisVolume,
-            Err(Refusal::VolumeNotAtPath),
-        ),
-        (
-            PathFacts::Missing,
-            Owner::ThisVolume,
-            Err(Refusal::VolumeNotAtPath),
-        ),
+        (RAW, ThisVolume, Ok(Shown::Block)),
+        (MOUNTED, Another, Err(VolumeNotAtPath)),
+        (MOUNTED, Gone, Err(VolumeNotAtPath)),
+        (MOUNTED, Unproved, Err(DeviceWithoutSerial)),
+        (Directory, Unproved, Err(VolumeNotAtPath)),
+        (Directory, ThisVolume, Err(VolumeNotAtPath)),
+        (Missing, ThisVolume, Err(VolumeNotAtPath)),
     ] {
-        let judged = judge::shown(&place, owner).map(judge::Authorized::into_act);
+        let judged = judge::shown(&place, owner).map(Authorized::into_act);
         assert_eq!(judged, expected, "{place:?} {owner:?}");
     }
 }
@@ -1134,8 +846,8 @@ fn disk_size_outside_expand_range_is_refused() {
     for (required, limit, expected) in [
         (0, 0, Ok(())),
         (DISK.bytes, DISK.bytes, Ok(())),
-        (DISK.bytes + 1, 0, Err(Refusal::SizeOutOfRange)),
-        (0, DISK.bytes - 1, Err(Refusal::SizeOutOfRange)),
+        (DISK.bytes + 1, 0, Err(SizeOutOfRange)),
+        (0, DISK.bytes - 1, Err(SizeOutOfRange)),
     ] {
         let asked = Expand {
             volume: VolumeId::parse("vol-0123456789abcdef0").unwrap(),
@@ -1155,15 +867,15 @@ fn any_content() -> impl Strategy<Value = Content> {
     ];
     let uuid = prop_oneof![Just(OURS), any::<[u8; 16]>()];
     prop_oneof![
-        any::<u64>().prop_map(|at| Content::Unknown { at }),
+        any::<u64>().prop_map(|at| Unknown { at }),
         prop_oneof![
             Just(Signature::Ext2),
             Just(Signature::Ext4),
             Just(Signature::Xfs)
         ]
-        .prop_map(Content::Damaged),
+        .prop_map(Damaged),
         Just(Content::PartitionTable(Signature::Mbr)),
-        Just(Content::Foreign(Signature::Btrfs)),
+        Just(Foreign(Signature::Btrfs)),
         (level, any::<[bool; 2]>(), any::<[u64; 3]>(), uuid.clone()).prop_map(
             |(level, [clean, needs_recovery], [bytes, block_bytes, group_blocks], uuid)| {
                 Content::Ext(ExtFacts {
@@ -1217,19 +929,19 @@ proptest! {
             s.read_only = read_only;
             s.disk.origin = origin;
         });
-        let evidence = Evidence { uuid: OURS, unfinished, examined: false, used_raw };
+        let evidence = Evidence { unfinished, used_raw, ..EVIDENCE };
         let excused = match &content {
             Content::Xfs(x) => {
                 x.in_progress && x.uuid == OURS && fs == FsType::Xfs && evidence.unfinished
             }
-            Content::Unknown { .. } => evidence.unfinished,
-            Content::Damaged(signature) => {
+            Unknown { .. } => evidence.unfinished,
+            Damaged(signature) => {
                 evidence.unfinished && (*signature == Signature::Xfs) == (fs == FsType::Xfs)
             }
             _ => false,
         };
         let disk = DiskFacts { bytes, whole_bytes: bytes, device: DEVICE };
-        if let Ok(act) = judge::stage_disk(&asked, &disk, &content, evidence, UntrustedImages::Check) {
+        if let Ok(act) = judge::stage_disk(&asked, &disk, &content, evidence, Check) {
             if act.act().preparation == Preparation::Format {
                 prop_assert!(excused);
                 prop_assert!(origin != Origin::Copy && !read_only && !used_raw);
@@ -1252,8 +964,8 @@ fn publications_beyond_limit_are_refused() {
     for (shown, expected) in [
         (0, Ok(())),
         (most - 1, Ok(())),
-        (most, Err(Refusal::TooManyPublications)),
-        (most + 1, Err(Refusal::TooManyPublications)),
+        (most, Err(TooManyPublications)),
+        (most + 1, Err(TooManyPublications)),
     ] {
         assert_eq!(judge::one_more(shown), expected, "{shown}");
     }
