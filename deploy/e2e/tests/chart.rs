@@ -4,6 +4,8 @@
 //! `UPDATE_GENERATED=1 cargo test --workspace --test chart` writes
 //! `deploy/docs/configuration.md`, `deploy/chart/keys.json` and `chart/rendered`.
 
+#[path = "chart/configuration_page.rs"]
+mod configuration_page;
 #[path = "chart/go_driver.rs"]
 mod go_driver;
 #[path = "chart/keys.rs"]
@@ -16,9 +18,10 @@ mod network;
 mod privileges;
 #[path = "chart/rendered_sets.rs"]
 mod rendered_sets;
+#[path = "chart/values.rs"]
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -162,6 +165,16 @@ fn containers(pod: &Value) -> Vec<(&str, &Value)> {
         .chain(array(&pod["containers"]))
         .map(|it| (it["name"].as_str().expect("a name"), it))
         .collect()
+}
+
+/// Returns the arguments of one container of a pod.
+fn arguments<'a>(objects: &'a [Value], name: &str, container: &str) -> Vec<&'a str> {
+    let pods = pods(objects);
+    let (_, pod) = pods.iter().find(|(it, _)| *it == name).expect("a pod");
+    let all = containers(pod);
+    let (_, it) = all.iter().find(|(it, _)| *it == container).expect("it");
+    let words = array(&it["args"]).iter();
+    words.filter_map(Value::as_str).collect()
 }
 
 #[test]
@@ -415,22 +428,12 @@ fn pod_patches_are_granted_only_under_policy() {
             })
         });
         assert_eq!(patches.count(), usize::from(granted), "{values} {version}");
-        let pods = pods(&objects);
-        let (_, pod) = pods
-            .iter()
-            .find(|(it, _)| *it == "ebs-csi-controller")
-            .expect("it");
-        let all = containers(pod);
-        let (_, it) = all
-            .iter()
-            .find(|(it, _)| *it == "node-lifecycle")
-            .expect("it");
-        let flag = |flag: &str| {
-            let mut words = array(&it["args"]).iter().filter_map(Value::as_str);
+        let words = arguments(&objects, "ebs-csi-controller", "node-lifecycle");
+        let flag = |flag| {
             words
-                .find_map(|word| word.strip_prefix(flag))
-                .expect("the flag")
-                .to_owned()
+                .iter()
+                .find_map(|it| it.strip_prefix(flag))
+                .expect("it")
         };
         let both = format!("{} {}", flag("--node-facts="), flag("--drain-annotation="));
         assert_eq!(both, flags, "{values} {version}");
@@ -520,74 +523,6 @@ fn node_only_release_renders_only_own_namespaced_objects() {
 }
 
 #[test]
-fn zero_and_false_values_override_defaults() {
-    let Some(helm) = helm() else { return };
-    let argument = |set: &str, name: &str, container: &str, flag: &str| {
-        let objects = render(&helm, &["--set", set]);
-        let pods = pods(&objects);
-        let (_, pod) = pods.iter().find(|(it, _)| *it == name).expect("a pod");
-        let all = containers(pod);
-        let (_, it) = all.iter().find(|(it, _)| *it == container).expect("it");
-        array(&it["args"]).iter().any(|word| word == flag)
-    };
-    let node = |set: &str, flag: &str| argument(set, "ebs-csi-node", "ebs-plugin", flag);
-    assert!(node("node.volumeAttachLimit=0", "--volume-attach-limit=0"));
-    let reserved = "--reserved-volume-attachments=0";
-    assert!(node("node.reservedVolumeAttachments=0", reserved));
-    assert!(node("node.logLevel=0", "--v=0"));
-    assert!(node("node.agent.factsTimeout=0", "--node-facts-timeout=0"));
-    let helper = "--grace=0";
-    assert!(argument(
-        "node.helper.grace=0",
-        "ebs-csi-node",
-        "mount-helper",
-        helper
-    ));
-    let budget = |set: &str, key: &str| {
-        let objects = render(&helm, &["--set", set]);
-        let budget = find(&objects, "PodDisruptionBudget", "ebs-csi-controller");
-        budget.expect("a budget")["spec"][key].clone()
-    };
-    let of = "controller.podDisruptionBudget";
-    assert_eq!(
-        budget(&format!("{of}.maxUnavailable=0"), "maxUnavailable"),
-        0
-    );
-    assert_eq!(budget(&format!("{of}.minAvailable=0"), "minAvailable"), 0);
-    let period = "nodeAllocatableUpdatePeriodSeconds";
-    let objects = render(&helm, &["--set", &format!("{period}=0")]);
-    let driver = find(&objects, "CSIDriver", "ebs.csi.aws.com").expect("the driver");
-    assert!(driver["spec"][period].is_null());
-    for (set, word) in [
-        ("onboarding.enabled=true", "--onboarding=on"),
-        ("onboarding.enabled=false", "--onboarding=off"),
-        ("onboarding.taint=false", "--onboarding=off"),
-        (
-            "node.serviceAccount.disableMutation=true",
-            "--onboarding=off",
-        ),
-    ] {
-        let said = argument(set, "ebs-csi-controller", "node-lifecycle", word);
-        assert!(said, "{set}");
-    }
-    let none = render(&helm, &["--set", "node.enableLinux=false"]);
-    assert!(!none.iter().any(|it| it["kind"] == "DaemonSet"));
-    // An additional DaemonSet's own values override those of `node`.
-    let merged = render(
-        &helm,
-        &[
-            "--set",
-            "node.volumeAttachLimit=9,additionalDaemonSets.x.volumeAttachLimit=0",
-            "--set",
-            "node.helper.enabled=true,additionalDaemonSets.x.helper.enabled=false",
-        ],
-    );
-    let own = find(&merged, "DaemonSet", "ebs-csi-node-x").expect("a DaemonSet");
-    assert!(own.to_string().contains("--volume-attach-limit=0"));
-    assert!(own["spec"]["template"]["spec"]["initContainers"].is_null());
-}
-
-#[test]
 fn node_shutdown_steps_fit_in_termination_grace_period() {
     let Some(helm) = helm() else { return };
     each(&helm, |set, objects| {
@@ -621,231 +556,13 @@ fn node_shutdown_steps_fit_in_termination_grace_period() {
     });
 }
 
-#[test]
-fn each_refusal_names_its_key_and_next_step() {
-    let Some(helm) = helm() else { return };
-    // Values, and words of the error message.
-    let rows: &[(&str, &[&str])] = &[
-        (
-            "image.repository=x/aws-ebs-csi-driver",
-            &["image.repository", "image.mirrorOfThisDriver"],
-        ),
-        ("fips=true", &["fips", "fipsEndpointsOnly"]),
-        ("health=livenessprobe", &["health", "agent"]),
-        (
-            "node.registration=registrar",
-            &["node.registration", "agent"],
-        ),
-        (
-            "safeDetach.mode=enforce",
-            &["safeDetach.mode", "safeDetach.gate"],
-        ),
-        (
-            "safeDetach.failover=kep",
-            &["safeDetach.failover", "safeDetach.mode"],
-        ),
-        (
-            "safeDetach.gate=true,safeDetach.mode=ec2-only,safeDetach.failover=kep",
-            &["safeDetach.failover", "enforce"],
-        ),
-        (
-            "safeDetach.fence=stop",
-            &["safeDetach.fence", "safeDetach.failover"],
-        ),
-        (
-            "podSecurityLabels=true",
-            &["podSecurityLabels", "label the namespace"],
-        ),
-        (
-            "controller.securityContext.runAsUser=0",
-            &["controller.securityContext", "other user"],
-        ),
-        (
-            "controller.containerSecurityContext.runAsUser=0",
-            &["containerSecurityContext", "other user"],
-        ),
-        (
-            "controller.containerSecurityContext.privileged=true",
-            &["containerSecurityContext", "Leave"],
-        ),
-        (
-            "sidecars.attacher.securityContext.privileged=true",
-            &["sidecars.attacher", "Leave"],
-        ),
-        (
-            "node.agent.securityContext.privileged=true",
-            &["node.agent", "Leave"],
-        ),
-        (
-            "node.containerSecurityContext.privileged=false",
-            &["node.containerSecurityContext", "Leave"],
-        ),
-        (
-            "node.securityContext.runAsUser=1000",
-            &["node.securityContext", "Leave"],
-        ),
-        (
-            "node.securityContext.runAsNonRoot=true",
-            &["node.securityContext", "Leave"],
-        ),
-        (
-            "node.helper.securityContext.runAsUser=1",
-            &["node.helper.securityContext", "Leave"],
-        ),
-        (
-            "node.windowsHostProcess=true",
-            &["node.windowsHostProcess", "Keep the Go driver"],
-        ),
-        (
-            "node.volumeAttachLimit=1,node.reservedVolumeAttachments=0",
-            &["volumeAttachLimit", "Give one"],
-        ),
-        (
-            "node.envFrom[0].secretRef.name=s",
-            &["node.envFrom", "controller.envFrom"],
-        ),
-        (
-            "node.env[0].name=N,node.env[0].valueFrom.secretKeyRef.name=s",
-            &["node.env N", "controller.env"],
-        ),
-        (
-            "node.serviceAccount.annotations.eks\\.amazonaws\\.com/role-arn=r",
-            &["role-arn", "serviceAccount.foreign"],
-        ),
-        (
-            "node.podAnnotations.ebs\\.csi\\.aws\\.com/zone=z",
-            &["node.podAnnotations", "Remove it"],
-        ),
-        (
-            "node.volumeMounts[0].name=v,node.volumeMounts[0].mountPath=/dev/x",
-            &["/dev", "elsewhere"],
-        ),
-        (
-            "node.volumeMounts[0].name=v,node.volumeMounts[0].mountPath=/var/lib",
-            &["/var/lib/kubelet", "elsewhere"],
-        ),
-        (
-            "node.helper.volumeMounts[0].name=v,node.helper.volumeMounts[0].mountPath=/run/ebs-csi/",
-            &["/run/ebs-csi", "elsewhere"],
-        ),
-        (
-            "node.terminationGracePeriodSeconds=10",
-            &["terminationGracePeriodSeconds", "at least 13"],
-        ),
-        (
-            "node.agent.preStopTimeout=30",
-            &["node.agent.preStopTimeout", "at least 42"],
-        ),
-        (
-            "additionalDaemonSets.x.volumeAttachLimit=1,additionalDaemonSets.x.reservedVolumeAttachments=1",
-            &["additionalDaemonSets.x.volumeAttachLimit", "Give one"],
-        ),
-        (
-            "additionalDaemonSets.windows.logLevel=2",
-            &["additionalDaemonSets.windows", "lower-case"],
-        ),
-        (
-            "storageClasses[0].name=c,storageClasses[0].parameters.sype=gp3",
-            &["\"sype\"", "Known are"],
-        ),
-        ("node.noSuchKey=1", &["noSuchKey", "configuration.md"]),
-        // Refused by the schema.
-        ("admissionPolicies.nodePods=perhaps", &["nodePods"]),
-        ("networkPolicy.dnsPorts={0}", &["dnsPorts"]),
-        ("node.helper.untrustedImages=perhaps", &["untrustedImages"]),
-        ("node.metadataSources=guess", &["metadataSources"]),
-        ("node.agent.startAs=nobody", &["startAs"]),
-        ("node.volumeAttachLimit=-1", &["volumeAttachLimit"]),
-        ("safeDetach.mode=strict", &["safeDetach/mode"]),
-        ("controller.replicaCount=two", &["replicaCount"]),
-        (
-            "storageClasses[0].parameters.type=gp3",
-            &["storageClasses", "name"],
-        ),
-        ("images.nodeAgent.digest=latest", &["digest"]),
-    ];
-    for (values, words) in rows {
-        let said = text(&helm, &["--set", values]).expect_err(values);
-        for word in *words {
-            assert!(said.contains(word), "{values}: no {word:?} in: {said}");
-        }
-    }
-    // The values that the refusals ask for are accepted.
-    for values in [
-        "image.repository=x/aws-ebs-csi-driver,image.mirrorOfThisDriver=true",
-        "fips=true,fipsEndpointsOnly=true",
-        "node.serviceAccount.annotations.eks\\.amazonaws\\.com/role-arn=r,node.serviceAccount.foreign=true",
-        "node.terminationGracePeriodSeconds=13",
-        "node.agent.preStopTimeout=30,node.terminationGracePeriodSeconds=42",
-        "safeDetach.mode=false,node.helper.nodevNosuid=true",
-    ] {
-        text(&helm, &["--set", values]).unwrap_or_else(|why| panic!("{values}: {why}"));
-    }
-}
-
-#[test]
-fn values_without_effect_are_noted_in_output() {
-    let Some(helm) = helm() else { return };
-    let rows = [
-        ("fullnameOverride=x", "fullnameOverride"),
-        ("controller.batching=false", "controller.batching"),
-        (
-            "controller.env[0].name=LOST,controller.env[0].value=x",
-            "controller.env LOST",
-        ),
-        ("helmTester.image=x", "helmTester.image"),
-        ("node.hostNetwork=true", "hostNetwork"),
-        (
-            "node.hostNetwork=true,networkPolicy.enabled=true",
-            "networkPolicy",
-        ),
-        ("node.otelTracing.otelServiceName=x", "otelTracing"),
-        ("node.dnsConfig.nameservers[0]=192.0.2.1", "dnsConfig"),
-        (
-            "node.serviceAccount.disableMutation=true",
-            "disableMutation",
-        ),
-        ("node.probeDirVolume.hostPath.path=/x", "probeDirVolume"),
-        (
-            "sidecars.livenessProbe.image.tag=v1",
-            "sidecars.livenessProbe",
-        ),
-        (
-            "sidecars.metadataLabeler.enabled=true",
-            "sidecars.metadataLabeler",
-        ),
-        ("volumeSnapshotClasses[0].name=x", "volumeSnapshotClasses"),
-        ("nodeComponentOnly=true", "nodeComponentOnly"),
-        ("admissionPolicies.enabled=false", "onboarding.nodeFacts"),
-    ];
-    let quiet = text(&helm, &[]).expect("the defaults");
-    assert!(!quiet.contains("# Noted: "), "the defaults need no word");
-    for (values, word) in rows {
-        let rendered = text(&helm, &["--set", values]).expect(values);
-        let noted = rendered
-            .lines()
-            .any(|line| line.starts_with("# Noted: ") && line.contains(word));
-        assert!(noted, "{values}: no note about {word}");
-    }
-}
-
 /// A user's API rate also drops the chart's burst and worker-threads flags, which depend on it.
 #[test]
 fn additional_args_replace_chart_arguments() {
     let Some(helm) = helm() else { return };
     let set = "sidecars.provisioner.additionalArgs={--timeout=9s,--kube-api-qps=1}";
     let objects = render(&helm, &["--set", set]);
-    let pods = pods(&objects);
-    let (_, pod) = pods.first().expect("the controller's pod");
-    let all = containers(pod);
-    let (_, provisioner) = all
-        .iter()
-        .find(|(it, _)| *it == "csi-provisioner")
-        .expect("it");
-    let words: Vec<&str> = array(&provisioner["args"])
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
+    let words = arguments(&objects, "ebs-csi-controller", "csi-provisioner");
     let flags = |name: &str| words.iter().filter(|it| it.starts_with(name)).count();
     assert_eq!((flags("--timeout="), flags("--kube-api-qps=")), (1, 1));
     assert!(words.contains(&"--timeout=9s") && words.contains(&"--kube-api-qps=1"));
@@ -1017,152 +734,4 @@ fn sidecars_accept_all_chart_flags() {
     if tried.is_empty() {
         println!("skipped: no sidecar; ./deploy/kubernetes/rig/prepare builds them");
     }
-}
-
-/// The keys of the values: each path with its entry in the schema.
-type Keys = BTreeMap<String, Value>;
-
-/// Collects the leaves of the schema.
-fn leaves(at: &str, node: &Value, all: &mut Keys) {
-    for (name, child) in node["properties"].as_object().into_iter().flatten() {
-        let path = match at {
-            "" => name.clone(),
-            _ => format!("{at}.{name}"),
-        };
-        match child["properties"].is_object() {
-            true => leaves(&path, child, all),
-            false => {
-                all.insert(path, child.clone());
-            }
-        }
-    }
-}
-
-fn schema() -> Keys {
-    let text = read("deploy/chart/values.schema.json");
-    let schema: Value = serde_json::from_str(&text).expect("JSON");
-    let mut all = Keys::new();
-    leaves("", &schema, &mut all);
-    all
-}
-
-/// Returns the default of a key, by its path.
-fn default_of(values: &Value, path: &str) -> Option<Value> {
-    let mut at = values;
-    for name in path.split('.') {
-        at = at.get(name)?;
-    }
-    Some(at.clone())
-}
-
-#[test]
-fn chart_values_have_go_driver_class_and_description() {
-    let values: Value = serde_saphyr::from_str(&read("deploy/chart/values.yaml")).expect("YAML");
-    let schema = schema();
-    for (path, leaf) in &schema {
-        let class = leaf["x-go-driver"].as_str().unwrap_or_default();
-        assert!(
-            ["same", "changed", "none", "own"].contains(&class),
-            "{path}: {class:?}"
-        );
-        let reason = leaf["description"].as_str().unwrap_or_default();
-        assert!(reason.ends_with('.'), "{path}: {reason:?}");
-    }
-    // Every default belongs to a key in the schema.
-    let mut open = vec![(String::new(), values)];
-    while let Some((at, value)) = open.pop() {
-        if schema.contains_key(&at) {
-            continue;
-        }
-        let Some(map) = value.as_object() else {
-            panic!("{at} is not in the schema");
-        };
-        for (name, child) in map {
-            let path = match at.as_str() {
-                "" => name.clone(),
-                at => format!("{at}.{name}"),
-            };
-            open.push((path, child.clone()));
-        }
-    }
-    let counted = schema
-        .values()
-        .filter(|it| it["x-go-driver"] != "own")
-        .count();
-    assert!(counted >= 190, "{counted} keys of the Go driver's chart");
-}
-
-#[test]
-fn configuration_page_matches_values_and_schema() {
-    let file = root().join("deploy/docs/configuration.md");
-    let values: Value = serde_saphyr::from_str(&read("deploy/chart/values.yaml")).expect("YAML");
-    let made = page(&values);
-    if std::env::var_os("UPDATE_GENERATED").is_some() {
-        std::fs::write(&file, &made).expect("configuration.md is written");
-    }
-    let have = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(
-        have == made,
-        "configuration.md is stale: UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart"
-    );
-}
-
-fn page(values: &Value) -> String {
-    let schema = schema();
-    let mut out = String::from(
-        "# Values of the chart\n\n\
-         Beside each key stands what it is to the key of that name in the Go driver's chart 2.64.\n\n\
-         - *same*: name, meaning and default carry over.\n\
-         - *changed*: the key is taken, its effect differs as told.\n\
-         - *none*: it has no effect here. A value that matters is noted (in NOTES and as a comment of the\n  \
-         rendered objects) or refused.\n\
-         - *own*: the Go driver's chart does not have it.\n\n\
-         Generated from `deploy/chart/values.schema.json` and `values.yaml` by\n\
-         `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart`.\n",
-    );
-    let count = |class: &str| {
-        schema
-            .values()
-            .filter(|it| it["x-go-driver"] == class)
-            .count()
-    };
-    let _ = writeln!(
-        out,
-        "\nsame {}, changed {}, none {}, own {}.",
-        count("same"),
-        count("changed"),
-        count("none"),
-        count("own")
-    );
-    let part_of = |path: &str| match path.split('.').next() {
-        Some("controller") => "controller",
-        Some("node") => "node",
-        Some("sidecars") => "sidecars",
-        _ => "top level",
-    };
-    for part in ["top level", "controller", "node", "sidecars"] {
-        let _ = writeln!(
-            out,
-            "\n## {part}\n\n| Key | Default | Class | Meaning |\n|---|---|---|---|"
-        );
-        for (path, leaf) in schema.iter().filter(|(path, _)| part_of(path) == part) {
-            let _ = writeln!(out, "{}", row(values, path, leaf));
-        }
-    }
-    out
-}
-
-fn row(values: &Value, path: &str, leaf: &Value) -> String {
-    let default = match default_of(values, path) {
-        None => "unset".to_owned(),
-        Some(Value::Null) => "null".to_owned(),
-        Some(value @ (Value::Object(_) | Value::Array(_))) => match value.to_string() {
-            short if short.len() <= 40 => format!("`{short}`"),
-            _ => "see values.yaml".to_owned(),
-        },
-        Some(value) => format!("`{value}`"),
-    };
-    let class = leaf["x-go-driver"].as_str().unwrap_or_default();
-    let meaning = leaf["description"].as_str().unwrap_or_default();
-    format!("| `{path}` | {default} | {class} | {meaning} |")
 }

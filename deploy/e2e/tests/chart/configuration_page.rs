@@ -1,0 +1,156 @@
+//! The schema of the values, and `deploy/docs/configuration.md`, which is generated from it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::{read, root};
+
+/// The keys of the values: each path with its entry in the schema.
+pub(super) type Keys = BTreeMap<String, Value>;
+
+/// Collects the leaves of the schema.
+fn leaves(at: &str, node: &Value, all: &mut Keys) {
+    for (name, child) in node["properties"].as_object().into_iter().flatten() {
+        let path = match at {
+            "" => name.clone(),
+            _ => format!("{at}.{name}"),
+        };
+        match child["properties"].is_object() {
+            true => leaves(&path, child, all),
+            false => {
+                all.insert(path, child.clone());
+            }
+        }
+    }
+}
+
+pub(super) fn schema() -> Keys {
+    let text = read("deploy/chart/values.schema.json");
+    let schema: Value = serde_json::from_str(&text).expect("JSON");
+    let mut all = Keys::new();
+    leaves("", &schema, &mut all);
+    all
+}
+
+/// Returns the default of a key, by its path.
+pub(super) fn default_of(values: &Value, path: &str) -> Option<Value> {
+    let mut at = values;
+    for name in path.split('.') {
+        at = at.get(name)?;
+    }
+    Some(at.clone())
+}
+
+#[test]
+fn chart_values_have_go_driver_class_and_description() {
+    let values: Value = serde_saphyr::from_str(&read("deploy/chart/values.yaml")).expect("YAML");
+    let schema = schema();
+    for (path, leaf) in &schema {
+        let class = leaf["x-go-driver"].as_str().unwrap_or_default();
+        assert!(
+            ["same", "changed", "none", "own"].contains(&class),
+            "{path}: {class:?}"
+        );
+        let reason = leaf["description"].as_str().unwrap_or_default();
+        assert!(reason.ends_with('.'), "{path}: {reason:?}");
+    }
+    // Every default belongs to a key in the schema.
+    let mut open = vec![(String::new(), values)];
+    while let Some((at, value)) = open.pop() {
+        if schema.contains_key(&at) {
+            continue;
+        }
+        let Some(map) = value.as_object() else {
+            panic!("{at} is not in the schema");
+        };
+        for (name, child) in map {
+            let path = match at.as_str() {
+                "" => name.clone(),
+                at => format!("{at}.{name}"),
+            };
+            open.push((path, child.clone()));
+        }
+    }
+    let counted = schema
+        .values()
+        .filter(|it| it["x-go-driver"] != "own")
+        .count();
+    assert!(counted >= 190, "{counted} keys of the Go driver's chart");
+}
+
+#[test]
+fn configuration_page_matches_values_and_schema() {
+    let file = root().join("deploy/docs/configuration.md");
+    let values: Value = serde_saphyr::from_str(&read("deploy/chart/values.yaml")).expect("YAML");
+    let made = page(&values);
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        std::fs::write(&file, &made).expect("configuration.md is written");
+    }
+    let have = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        have == made,
+        "configuration.md is stale: UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart"
+    );
+}
+
+fn page(values: &Value) -> String {
+    let schema = schema();
+    let mut out = String::from(
+        "# Values of the chart\n\n\
+         Beside each key stands what it is to the key of that name in the Go driver's chart 2.64.\n\n\
+         - *same*: name, meaning and default carry over.\n\
+         - *changed*: the key is taken, its effect differs as told.\n\
+         - *none*: it has no effect here. A value that matters is noted (in NOTES and as a comment of the\n  \
+         rendered objects) or refused.\n\
+         - *own*: the Go driver's chart does not have it.\n\n\
+         Generated from `deploy/chart/values.schema.json` and `values.yaml` by\n\
+         `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart`.\n",
+    );
+    let count = |class: &str| {
+        schema
+            .values()
+            .filter(|it| it["x-go-driver"] == class)
+            .count()
+    };
+    let _ = writeln!(
+        out,
+        "\nsame {}, changed {}, none {}, own {}.",
+        count("same"),
+        count("changed"),
+        count("none"),
+        count("own")
+    );
+    let part_of = |path: &str| match path.split('.').next() {
+        Some("controller") => "controller",
+        Some("node") => "node",
+        Some("sidecars") => "sidecars",
+        _ => "top level",
+    };
+    for part in ["top level", "controller", "node", "sidecars"] {
+        let _ = writeln!(
+            out,
+            "\n## {part}\n\n| Key | Default | Class | Meaning |\n|---|---|---|---|"
+        );
+        for (path, leaf) in schema.iter().filter(|(path, _)| part_of(path) == part) {
+            let _ = writeln!(out, "{}", row(values, path, leaf));
+        }
+    }
+    out
+}
+
+fn row(values: &Value, path: &str, leaf: &Value) -> String {
+    let default = match default_of(values, path) {
+        None => "unset".to_owned(),
+        Some(Value::Null) => "null".to_owned(),
+        Some(value @ (Value::Object(_) | Value::Array(_))) => match value.to_string() {
+            short if short.len() <= 40 => format!("`{short}`"),
+            _ => "see values.yaml".to_owned(),
+        },
+        Some(value) => format!("`{value}`"),
+    };
+    let class = leaf["x-go-driver"].as_str().unwrap_or_default();
+    let meaning = leaf["description"].as_str().unwrap_or_default();
+    format!("| `{path}` | {default} | {class} | {meaning} |")
+}

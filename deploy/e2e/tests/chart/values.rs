@@ -1,0 +1,171 @@
+//! What single values change, what the chart refuses, and what it only notes.
+
+use crate::{arguments, find, helm, render, text};
+
+#[test]
+fn zero_and_false_values_override_defaults() {
+    let Some(helm) = helm() else { return };
+    let argument = |set: &str, name: &str, container: &str, flag: &str| {
+        let objects = render(&helm, &["--set", set]);
+        arguments(&objects, name, container).contains(&flag)
+    };
+    let node = |set: &str, flag: &str| argument(set, "ebs-csi-node", "ebs-plugin", flag);
+    assert!(node("node.volumeAttachLimit=0", "--volume-attach-limit=0"));
+    let reserved = "--reserved-volume-attachments=0";
+    assert!(node("node.reservedVolumeAttachments=0", reserved));
+    assert!(node("node.logLevel=0", "--v=0"));
+    assert!(node("node.agent.factsTimeout=0", "--node-facts-timeout=0"));
+    let helper = "--grace=0";
+    assert!(argument(
+        "node.helper.grace=0",
+        "ebs-csi-node",
+        "mount-helper",
+        helper
+    ));
+    let budget = |set: &str, key: &str| {
+        let objects = render(&helm, &["--set", set]);
+        let budget = find(&objects, "PodDisruptionBudget", "ebs-csi-controller");
+        budget.expect("a budget")["spec"][key].clone()
+    };
+    let of = "controller.podDisruptionBudget";
+    assert_eq!(
+        budget(&format!("{of}.maxUnavailable=0"), "maxUnavailable"),
+        0
+    );
+    assert_eq!(budget(&format!("{of}.minAvailable=0"), "minAvailable"), 0);
+    let period = "nodeAllocatableUpdatePeriodSeconds";
+    let objects = render(&helm, &["--set", &format!("{period}=0")]);
+    let driver = find(&objects, "CSIDriver", "ebs.csi.aws.com").expect("the driver");
+    assert!(driver["spec"][period].is_null());
+    for (set, word) in [
+        ("onboarding.enabled=true", "--onboarding=on"),
+        ("onboarding.enabled=false", "--onboarding=off"),
+        ("onboarding.taint=false", "--onboarding=off"),
+        (
+            "node.serviceAccount.disableMutation=true",
+            "--onboarding=off",
+        ),
+    ] {
+        let said = argument(set, "ebs-csi-controller", "node-lifecycle", word);
+        assert!(said, "{set}");
+    }
+    let none = render(&helm, &["--set", "node.enableLinux=false"]);
+    assert!(!none.iter().any(|it| it["kind"] == "DaemonSet"));
+    // An additional DaemonSet's own values override those of `node`.
+    let merged = render(
+        &helm,
+        &[
+            "--set",
+            "node.volumeAttachLimit=9,additionalDaemonSets.x.volumeAttachLimit=0",
+            "--set",
+            "node.helper.enabled=true,additionalDaemonSets.x.helper.enabled=false",
+        ],
+    );
+    let own = find(&merged, "DaemonSet", "ebs-csi-node-x").expect("a DaemonSet");
+    assert!(own.to_string().contains("--volume-attach-limit=0"));
+    assert!(own["spec"]["template"]["spec"]["initContainers"].is_null());
+}
+
+/// Values that the chart refuses, and words of the error message. The schema refuses the last ones.
+const REFUSED: &str = r#"
+image.repository=x/aws-ebs-csi-driver | image.repository | image.mirrorOfThisDriver
+fips=true | fips | fipsEndpointsOnly
+health=livenessprobe | health | agent
+node.registration=registrar | node.registration | agent
+safeDetach.mode=enforce | safeDetach.mode | safeDetach.gate
+safeDetach.failover=kep | safeDetach.failover | safeDetach.mode
+safeDetach.gate=true,safeDetach.mode=ec2-only,safeDetach.failover=kep | safeDetach.failover | enforce
+safeDetach.fence=stop | safeDetach.fence | safeDetach.failover
+podSecurityLabels=true | podSecurityLabels | label the namespace
+controller.securityContext.runAsUser=0 | controller.securityContext | other user
+controller.containerSecurityContext.runAsUser=0 | containerSecurityContext | other user
+controller.containerSecurityContext.privileged=true | containerSecurityContext | Leave
+sidecars.attacher.securityContext.privileged=true | sidecars.attacher | Leave
+node.agent.securityContext.privileged=true | node.agent | Leave
+node.containerSecurityContext.privileged=false | node.containerSecurityContext | Leave
+node.securityContext.runAsUser=1000 | node.securityContext | Leave
+node.securityContext.runAsNonRoot=true | node.securityContext | Leave
+node.helper.securityContext.runAsUser=1 | node.helper.securityContext | Leave
+node.windowsHostProcess=true | node.windowsHostProcess | Keep the Go driver
+node.volumeAttachLimit=1,node.reservedVolumeAttachments=0 | volumeAttachLimit | Give one
+node.envFrom[0].secretRef.name=s | node.envFrom | controller.envFrom
+node.env[0].name=N,node.env[0].valueFrom.secretKeyRef.name=s | node.env N | controller.env
+node.serviceAccount.annotations.eks\.amazonaws\.com/role-arn=r | role-arn | serviceAccount.foreign
+node.podAnnotations.ebs\.csi\.aws\.com/zone=z | node.podAnnotations | Remove it
+node.volumeMounts[0].name=v,node.volumeMounts[0].mountPath=/dev/x | /dev | elsewhere
+node.volumeMounts[0].name=v,node.volumeMounts[0].mountPath=/var/lib | /var/lib/kubelet | elsewhere
+node.helper.volumeMounts[0].name=v,node.helper.volumeMounts[0].mountPath=/run/ebs-csi/ | /run/ebs-csi | elsewhere
+node.terminationGracePeriodSeconds=10 | terminationGracePeriodSeconds | at least 13
+node.agent.preStopTimeout=30 | node.agent.preStopTimeout | at least 42
+additionalDaemonSets.x.volumeAttachLimit=1,additionalDaemonSets.x.reservedVolumeAttachments=1 | additionalDaemonSets.x.volumeAttachLimit | Give one
+additionalDaemonSets.windows.logLevel=2 | additionalDaemonSets.windows | lower-case
+storageClasses[0].name=c,storageClasses[0].parameters.sype=gp3 | "sype" | Known are
+node.noSuchKey=1 | noSuchKey | configuration.md
+admissionPolicies.nodePods=perhaps | nodePods
+networkPolicy.dnsPorts={0} | dnsPorts
+node.helper.untrustedImages=perhaps | untrustedImages
+node.metadataSources=guess | metadataSources
+node.agent.startAs=nobody | startAs
+node.volumeAttachLimit=-1 | volumeAttachLimit
+safeDetach.mode=strict | safeDetach/mode
+controller.replicaCount=two | replicaCount
+storageClasses[0].parameters.type=gp3 | storageClasses | name
+images.nodeAgent.digest=latest | digest
+"#;
+
+#[test]
+fn each_refusal_names_its_key_and_next_step() {
+    let Some(helm) = helm() else { return };
+    for line in REFUSED.lines().skip(1) {
+        let (values, words) = line.split_once(" | ").expect(line);
+        let said = text(&helm, &["--set", values]).expect_err(values);
+        for word in words.split(" | ") {
+            assert!(said.contains(word), "{values}: no {word:?} in: {said}");
+        }
+    }
+    // The values that the refusals ask for are accepted.
+    for values in [
+        "image.repository=x/aws-ebs-csi-driver,image.mirrorOfThisDriver=true",
+        "fips=true,fipsEndpointsOnly=true",
+        "node.serviceAccount.annotations.eks\\.amazonaws\\.com/role-arn=r,node.serviceAccount.foreign=true",
+        "node.terminationGracePeriodSeconds=13",
+        "node.agent.preStopTimeout=30,node.terminationGracePeriodSeconds=42",
+        "safeDetach.mode=false,node.helper.nodevNosuid=true",
+    ] {
+        text(&helm, &["--set", values]).unwrap_or_else(|why| panic!("{values}: {why}"));
+    }
+}
+
+/// Values without an effect, and a word of the note about them.
+const NOTED: &str = "
+fullnameOverride=x | fullnameOverride
+controller.batching=false | controller.batching
+controller.env[0].name=LOST,controller.env[0].value=x | controller.env LOST
+helmTester.image=x | helmTester.image
+node.hostNetwork=true | hostNetwork
+node.hostNetwork=true,networkPolicy.enabled=true | networkPolicy
+node.otelTracing.otelServiceName=x | otelTracing
+node.dnsConfig.nameservers[0]=192.0.2.1 | dnsConfig
+node.serviceAccount.disableMutation=true | disableMutation
+node.probeDirVolume.hostPath.path=/x | probeDirVolume
+sidecars.livenessProbe.image.tag=v1 | sidecars.livenessProbe
+sidecars.metadataLabeler.enabled=true | sidecars.metadataLabeler
+volumeSnapshotClasses[0].name=x | volumeSnapshotClasses
+nodeComponentOnly=true | nodeComponentOnly
+admissionPolicies.enabled=false | onboarding.nodeFacts
+";
+
+#[test]
+fn values_without_effect_are_noted_in_output() {
+    let Some(helm) = helm() else { return };
+    let quiet = text(&helm, &[]).expect("the defaults");
+    assert!(!quiet.contains("# Noted: "), "the defaults need no word");
+    for line in NOTED.lines().skip(1) {
+        let (values, word) = line.split_once(" | ").expect(line);
+        let rendered = text(&helm, &["--set", values]).expect(values);
+        let noted = rendered
+            .lines()
+            .any(|line| line.starts_with("# Noted: ") && line.contains(word));
+        assert!(noted, "{values}: no note about {word}");
+    }
+}
