@@ -26,299 +26,165 @@ enum Shows {
     Warning,
 }
 
-/// Policy, statement, action, the feature that breaks without the action, and the symptom.
-type Needed = (&'static str, &'static str, &'static str, Feature, Shows);
+/// Policy and statement, and for each of its actions the feature that breaks without it and the
+/// symptom.
+type Needed = (&'static str, &'static [Action]);
+type Action = (&'static str, Feature, Shows);
 
 /// One row for each action of each statement.
-const NEEDED: &[Needed] = &[
-    (
-        "base",
-        "ReadVolumesAndInstances",
-        "ec2:DescribeAvailabilityZones",
-        Feature::Create,
-        Shows::Refusal,
-    ),
-    (
-        "base",
-        "ReadVolumesAndInstances",
-        "ec2:DescribeInstances",
-        Feature::Publish,
-        Shows::Refusal,
-    ),
-    (
-        "base",
-        "ReadVolumesAndInstances",
-        "ec2:DescribeInstanceTypes",
-        Feature::PublishToNewType,
-        Shows::Warning,
-    ),
-    (
-        "base",
-        "ReadVolumesAndInstances",
-        "ec2:DescribeVolumes",
-        Feature::Create,
-        Shows::Pending,
-    ),
-    (
-        "base",
-        "CreateVolumes",
-        "ec2:CreateVolume",
-        Feature::Create,
-        Shows::Refusal,
-    ),
-    (
-        "base",
-        "TagNewVolumes",
-        "ec2:CreateTags",
-        Feature::Create,
-        Shows::Refusal,
-    ),
-    (
-        "base",
-        "UseOwnVolumes",
-        "ec2:AttachVolume",
-        Feature::Publish,
-        Shows::Refusal,
-    ),
-    (
-        "base",
-        "UseOwnVolumes",
-        "ec2:DetachVolume",
-        Feature::Unpublish,
-        Shows::Refusal,
-    ),
-    (
-        "base",
-        "UseOwnVolumes",
-        "ec2:DeleteVolume",
-        Feature::Delete,
-        Shows::Refusal,
-    ),
-    (
-        "base",
-        "UseMigratedVolumes",
-        "ec2:AttachVolume",
-        Feature::PublishMigrated,
-        Shows::Refusal,
-    ),
-    (
-        "base",
-        "UseMigratedVolumes",
-        "ec2:DetachVolume",
-        Feature::UnpublishMigrated,
-        Shows::Refusal,
-    ),
-    (
-        "base",
-        "UseMigratedVolumes",
-        "ec2:DeleteVolume",
-        Feature::DeleteMigrated,
-        Shows::Refusal,
-    ),
-    (
-        "base",
-        "UseInstances",
-        "ec2:AttachVolume",
-        Feature::Publish,
-        Shows::Refusal,
-    ),
-    (
-        "base",
-        "UseInstances",
-        "ec2:DetachVolume",
-        Feature::Unpublish,
-        Shows::Refusal,
-    ),
-    (
-        "modify",
-        "ReadModifications",
-        "ec2:DescribeVolumesModifications",
-        Feature::Expand,
-        Shows::Refusal,
-    ),
-    (
-        "modify",
-        "ModifyOwnVolumes",
-        "ec2:ModifyVolume",
-        Feature::Expand,
-        Shows::Refusal,
-    ),
-    (
-        "modify",
-        "ModifyMigratedVolumes",
-        "ec2:ModifyVolume",
-        Feature::ExpandMigrated,
-        Shows::Refusal,
-    ),
-    (
-        "modify",
-        "ChangeTagsOfOwnVolumes",
-        "ec2:CreateTags",
-        Feature::SetTag,
-        Shows::Refusal,
-    ),
-    (
-        "modify",
-        "ChangeTagsOfOwnVolumes",
-        "ec2:DeleteTags",
-        Feature::RemoveTag,
-        Shows::Refusal,
-    ),
-    (
-        "snapshots",
-        "ReadSnapshots",
-        "ec2:DescribeSnapshots",
-        Feature::Snapshot,
-        Shows::Pending,
-    ),
-    (
-        "snapshots",
-        "ReadSnapshots",
-        "ec2:DescribeVolumeStatus",
-        Feature::PublishWhenFilled,
-        Shows::Refusal,
-    ),
-    (
-        "snapshots",
-        "SnapshotOwnVolumes",
-        "ec2:CreateSnapshot",
-        Feature::Snapshot,
-        Shows::Refusal,
-    ),
-    (
-        "snapshots",
-        "SnapshotMigratedVolumes",
-        "ec2:CreateSnapshot",
-        Feature::SnapshotMigrated,
-        Shows::Refusal,
-    ),
-    (
-        "snapshots",
-        "CreateSnapshots",
-        "ec2:CreateSnapshot",
-        Feature::Snapshot,
-        Shows::Refusal,
-    ),
-    (
-        "snapshots",
-        "TagNewSnapshots",
-        "ec2:CreateTags",
-        Feature::Snapshot,
-        Shows::Refusal,
-    ),
-    (
-        "snapshots",
-        "RestoreAndDeleteOwnSnapshots",
-        "ec2:CreateVolume",
-        Feature::Restore,
-        Shows::Refusal,
-    ),
-    (
-        "snapshots",
-        "RestoreAndDeleteOwnSnapshots",
-        "ec2:DeleteSnapshot",
-        Feature::DeleteSnapshot,
-        Shows::Refusal,
-    ),
-    (
-        "clone",
-        "CopyOwnVolumes",
-        "ec2:CopyVolumes",
-        Feature::Clone,
-        Shows::Refusal,
-    ),
-    (
-        "clone",
-        "CopyMigratedVolumes",
-        "ec2:CopyVolumes",
-        Feature::CloneMigrated,
-        Shows::Refusal,
-    ),
-    (
-        "clone",
-        "CreateCopies",
-        "ec2:CopyVolumes",
-        Feature::Clone,
-        Shows::Refusal,
-    ),
-    (
-        "clone",
-        "TagCopies",
-        "ec2:CreateTags",
-        Feature::Clone,
-        Shows::Refusal,
-    ),
-    (
-        "fast-restore-and-lock",
-        "ReadWhatSnapshotsHave",
-        "ec2:DescribeFastSnapshotRestores",
-        Feature::FastRestoreTakenOver,
-        Shows::Warning,
-    ),
-    (
-        "fast-restore-and-lock",
-        "ReadWhatSnapshotsHave",
-        "ec2:DescribeLockedSnapshots",
-        Feature::LockTakenOver,
-        Shows::Warning,
-    ),
-    (
-        "fast-restore-and-lock",
-        "SpeedUpAndLockOwnSnapshots",
-        "ec2:EnableFastSnapshotRestores",
-        Feature::FastRestore,
-        Shows::Refusal,
-    ),
-    (
-        "fast-restore-and-lock",
-        "SpeedUpAndLockOwnSnapshots",
-        "ec2:LockSnapshot",
-        Feature::Lock,
-        Shows::Refusal,
-    ),
-    (
-        "fence",
-        "FenceTaggedInstances",
-        "ec2:StopInstances",
-        Feature::FenceByStop,
-        Shows::Refusal,
-    ),
-    (
-        "fence",
-        "FenceTaggedInstances",
-        "ec2:TerminateInstances",
-        Feature::FenceByTermination,
-        Shows::Refusal,
-    ),
-    (
-        "fence",
-        "ReadStatusChecks",
-        "ec2:DescribeInstanceStatus",
-        Feature::FenceOfTheImpaired,
-        Shows::Refusal,
-    ),
-    (
-        "kms",
-        "EncryptThroughEc2",
-        "kms:Decrypt",
-        Feature::RestoreEncrypted,
-        Shows::Words("encryption key"),
-    ),
-    (
-        "kms",
-        "EncryptThroughEc2",
-        "kms:GenerateDataKeyWithoutPlaintext",
-        Feature::Encrypt,
-        Shows::Words("encryption key"),
-    ),
-    (
-        "kms",
-        "LetEc2UseTheKey",
-        "kms:CreateGrant",
-        Feature::Encrypt,
-        Shows::Words("encryption key"),
-    ),
-];
+const NEEDED: &[Needed] = {
+    use Feature::*;
+    use Shows::{Pending, Refusal, Warning, Words};
+    const NO_KEY: Shows = Words("encryption key");
+    &[
+        (
+            "base/ReadVolumesAndInstances",
+            &[
+                ("ec2:DescribeAvailabilityZones", Create, Refusal),
+                ("ec2:DescribeInstances", Publish, Refusal),
+                ("ec2:DescribeInstanceTypes", PublishToNewType, Warning),
+                ("ec2:DescribeVolumes", Create, Pending),
+            ],
+        ),
+        (
+            "base/CreateVolumes",
+            &[("ec2:CreateVolume", Create, Refusal)],
+        ),
+        ("base/TagNewVolumes", &[("ec2:CreateTags", Create, Refusal)]),
+        (
+            "base/UseOwnVolumes",
+            &[
+                ("ec2:AttachVolume", Publish, Refusal),
+                ("ec2:DetachVolume", Unpublish, Refusal),
+                ("ec2:DeleteVolume", Delete, Refusal),
+            ],
+        ),
+        (
+            "base/UseMigratedVolumes",
+            &[
+                ("ec2:AttachVolume", PublishMigrated, Refusal),
+                ("ec2:DetachVolume", UnpublishMigrated, Refusal),
+                ("ec2:DeleteVolume", DeleteMigrated, Refusal),
+            ],
+        ),
+        (
+            "base/UseInstances",
+            &[
+                ("ec2:AttachVolume", Publish, Refusal),
+                ("ec2:DetachVolume", Unpublish, Refusal),
+            ],
+        ),
+        (
+            "modify/ReadModifications",
+            &[("ec2:DescribeVolumesModifications", Expand, Refusal)],
+        ),
+        (
+            "modify/ModifyOwnVolumes",
+            &[("ec2:ModifyVolume", Expand, Refusal)],
+        ),
+        (
+            "modify/ModifyMigratedVolumes",
+            &[("ec2:ModifyVolume", ExpandMigrated, Refusal)],
+        ),
+        (
+            "modify/ChangeTagsOfOwnVolumes",
+            &[
+                ("ec2:CreateTags", SetTag, Refusal),
+                ("ec2:DeleteTags", RemoveTag, Refusal),
+            ],
+        ),
+        (
+            "snapshots/ReadSnapshots",
+            &[
+                ("ec2:DescribeSnapshots", Snapshot, Pending),
+                ("ec2:DescribeVolumeStatus", PublishWhenFilled, Refusal),
+            ],
+        ),
+        (
+            "snapshots/SnapshotOwnVolumes",
+            &[("ec2:CreateSnapshot", Snapshot, Refusal)],
+        ),
+        (
+            "snapshots/SnapshotMigratedVolumes",
+            &[("ec2:CreateSnapshot", SnapshotMigrated, Refusal)],
+        ),
+        (
+            "snapshots/CreateSnapshots",
+            &[("ec2:CreateSnapshot", Snapshot, Refusal)],
+        ),
+        (
+            "snapshots/TagNewSnapshots",
+            &[("ec2:CreateTags", Snapshot, Refusal)],
+        ),
+        (
+            "snapshots/RestoreAndDeleteOwnSnapshots",
+            &[
+                ("ec2:CreateVolume", Restore, Refusal),
+                ("ec2:DeleteSnapshot", DeleteSnapshot, Refusal),
+            ],
+        ),
+        (
+            "clone/CopyOwnVolumes",
+            &[("ec2:CopyVolumes", Clone, Refusal)],
+        ),
+        (
+            "clone/CopyMigratedVolumes",
+            &[("ec2:CopyVolumes", CloneMigrated, Refusal)],
+        ),
+        ("clone/CreateCopies", &[("ec2:CopyVolumes", Clone, Refusal)]),
+        ("clone/TagCopies", &[("ec2:CreateTags", Clone, Refusal)]),
+        (
+            "fast-restore-and-lock/ReadWhatSnapshotsHave",
+            &[
+                (
+                    "ec2:DescribeFastSnapshotRestores",
+                    FastRestoreTakenOver,
+                    Warning,
+                ),
+                ("ec2:DescribeLockedSnapshots", LockTakenOver, Warning),
+            ],
+        ),
+        (
+            "fast-restore-and-lock/SpeedUpAndLockOwnSnapshots",
+            &[
+                ("ec2:EnableFastSnapshotRestores", FastRestore, Refusal),
+                ("ec2:LockSnapshot", Lock, Refusal),
+            ],
+        ),
+        (
+            "fence/FenceTaggedInstances",
+            &[
+                ("ec2:StopInstances", FenceByStop, Refusal),
+                ("ec2:TerminateInstances", FenceByTermination, Refusal),
+            ],
+        ),
+        (
+            "fence/ReadStatusChecks",
+            &[("ec2:DescribeInstanceStatus", FenceOfTheImpaired, Refusal)],
+        ),
+        (
+            "kms/EncryptThroughEc2",
+            &[
+                ("kms:Decrypt", RestoreEncrypted, NO_KEY),
+                ("kms:GenerateDataKeyWithoutPlaintext", Encrypt, NO_KEY),
+            ],
+        ),
+        (
+            "kms/LetEc2UseTheKey",
+            &[("kms:CreateGrant", Encrypt, NO_KEY)],
+        ),
+    ]
+};
+
+/// Policy, statement, and one of its actions.
+type Row = (&'static str, &'static str, Action);
+
+fn rows_of_needed() -> impl Iterator<Item = Row> {
+    NEEDED.iter().flat_map(|(name, actions)| {
+        let (policy, statement) = name.split_once('/').expect("policy/statement");
+        actions.iter().map(move |it| (policy, statement, *it))
+    })
+}
 
 /// The policies that are split by feature.
 const BY_FEATURE: [&str; 7] = [
@@ -398,11 +264,11 @@ fn documented() -> BTreeSet<String> {
 async fn missing_policy_action_shows_in_error_or_log() {
     let policies = read_policies(&BY_FEATURE);
     let elements: BTreeSet<(String, String, String)> = policies.elements().collect();
-    let rows: BTreeSet<(String, String, String)> = NEEDED
-        .iter()
-        .map(|(p, s, a, ..)| ((*p).to_owned(), (*s).to_owned(), (*a).to_owned()))
-        .collect();
-    assert_eq!(elements, rows, "each action of each statement has a row");
+    let listed = rows_of_needed().map(|(policy, statement, (action, ..))| {
+        (policy.to_owned(), statement.to_owned(), action.to_owned())
+    });
+    let listed: BTreeSet<(String, String, String)> = listed.collect();
+    assert_eq!(elements, listed, "each action of each statement has a row");
     let mut lanes = Vec::new();
     for lane in 0..LANES {
         let Some(world) = IamWorld::start(policies.clone()).await else {
@@ -410,8 +276,8 @@ async fn missing_policy_action_shows_in_error_or_log() {
         };
         lanes.push(tokio::spawn(async move {
             let mut wrong = Vec::new();
-            for row in NEEDED.iter().skip(lane).step_by(LANES) {
-                wrong.extend(breaks(&world, row).await);
+            for row in rows_of_needed().skip(lane).step_by(LANES) {
+                wrong.extend(breaks(&world, &row).await);
             }
             wrong
         }));
@@ -428,8 +294,8 @@ async fn missing_policy_action_shows_in_error_or_log() {
 const LANES: usize = 4;
 
 /// Runs a feature without one action. Returns a description when the result differs from the row.
-async fn breaks(world: &IamWorld, row: &Needed) -> Option<String> {
-    let (policy, statement, action, feature, shows) = row;
+async fn breaks(world: &IamWorld, row: &Row) -> Option<String> {
+    let (policy, statement, (action, feature, shows)) = row;
     world.plan_without(policy, statement, action);
     let result = world.run(*feature).await;
     world.restore();
@@ -504,108 +370,46 @@ enum Of {
 
 /// Action, owner of the volume, further parameters, whether the policies by feature allow the call,
 /// and whether the cluster-scoped policy does.
-type Asked = (
-    &'static str,
-    Of,
-    &'static [(&'static str, &'static str)],
-    bool,
-    bool,
-);
+type Asked = (&'static str, Of, Parameters, bool, bool);
+type Parameters = &'static [(&'static str, &'static str)];
+
+const TEAM: Parameters = &[("Tag.1.Key", "team")];
+const RED: Parameters = &[("Tag.1.Key", "team"), ("Tag.1.Value", "red")];
+const NAME: Parameters = &[("Tag.1.Key", "CSIVolumeName")];
+const TEAM_AND_CLUSTER: Parameters = &[
+    ("Tag.1.Key", "team"),
+    ("Tag.2.Key", "ebs.csi.aws.com/cluster"),
+];
+const CLUSTER: Parameters = &[
+    ("Tag.1.Key", "ebs.csi.aws.com/cluster"),
+    ("Tag.1.Value", "true"),
+];
+const CLUSTER_NAME: Parameters = &[
+    ("Tag.1.Key", "ebs.csi.aws.com/cluster-name"),
+    ("Tag.1.Value", "x"),
+];
+const TO_NODE: Parameters = &[("InstanceId", iam_world::NODE), ("Device", "/dev/xvdba")];
+const TO_FENCEABLE: Parameters = &[
+    ("InstanceId", iam_world::FENCEABLE),
+    ("Device", "/dev/xvdba"),
+];
 
 /// Calls that somebody with a stolen role could make, and calls of the driver itself, so that the
 /// policies do not simply refuse everything.
 const ASKED: &[Asked] = &[
-    (
-        "DeleteTags",
-        Of::Driver,
-        &[("Tag.1.Key", "team")],
-        true,
-        true,
-    ),
+    ("DeleteTags", Of::Driver, TEAM, true, true),
     ("DeleteTags", Of::Driver, &[], false, false),
-    (
-        "DeleteTags",
-        Of::Nobody,
-        &[("Tag.1.Key", "team")],
-        false,
-        false,
-    ),
-    (
-        "DeleteTags",
-        Of::Driver,
-        &[("Tag.1.Key", "CSIVolumeName")],
-        false,
-        false,
-    ),
-    (
-        "DeleteTags",
-        Of::Driver,
-        &[
-            ("Tag.1.Key", "team"),
-            ("Tag.2.Key", "ebs.csi.aws.com/cluster"),
-        ],
-        false,
-        false,
-    ),
-    (
-        "CreateTags",
-        Of::Driver,
-        &[("Tag.1.Key", "team"), ("Tag.1.Value", "red")],
-        true,
-        true,
-    ),
-    (
-        "CreateTags",
-        Of::Driver,
-        &[
-            ("Tag.1.Key", "ebs.csi.aws.com/cluster-name"),
-            ("Tag.1.Value", "x"),
-        ],
-        false,
-        false,
-    ),
-    (
-        "CreateTags",
-        Of::Nobody,
-        &[
-            ("Tag.1.Key", "ebs.csi.aws.com/cluster"),
-            ("Tag.1.Value", "true"),
-        ],
-        false,
-        false,
-    ),
-    (
-        "AttachVolume",
-        Of::Driver,
-        &[("InstanceId", iam_world::NODE), ("Device", "/dev/xvdba")],
-        true,
-        true,
-    ),
+    ("DeleteTags", Of::Nobody, TEAM, false, false),
+    ("DeleteTags", Of::Driver, NAME, false, false),
+    ("DeleteTags", Of::Driver, TEAM_AND_CLUSTER, false, false),
+    ("CreateTags", Of::Driver, RED, true, true),
+    ("CreateTags", Of::Driver, CLUSTER_NAME, false, false),
+    ("CreateTags", Of::Nobody, CLUSTER, false, false),
+    ("AttachVolume", Of::Driver, TO_NODE, true, true),
     // An instance that belongs to no cluster: only the cluster-scoped policy distinguishes it.
-    (
-        "AttachVolume",
-        Of::Driver,
-        &[
-            ("InstanceId", iam_world::FENCEABLE),
-            ("Device", "/dev/xvdba"),
-        ],
-        true,
-        false,
-    ),
-    (
-        "AttachVolume",
-        Of::AnotherCluster,
-        &[("InstanceId", iam_world::NODE), ("Device", "/dev/xvdba")],
-        true,
-        false,
-    ),
-    (
-        "AttachVolume",
-        Of::Nobody,
-        &[("InstanceId", iam_world::NODE), ("Device", "/dev/xvdba")],
-        false,
-        false,
-    ),
+    ("AttachVolume", Of::Driver, TO_FENCEABLE, true, false),
+    ("AttachVolume", Of::AnotherCluster, TO_NODE, true, false),
+    ("AttachVolume", Of::Nobody, TO_NODE, false, false),
     ("DeleteVolume", Of::Driver, &[], true, true),
     ("DeleteVolume", Of::Nobody, &[], false, false),
     ("DeleteVolume", Of::AnotherCluster, &[], true, false),
