@@ -121,6 +121,11 @@ pub fn disk(asked: &Disk, facts: &DiskFacts) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Returns whether the mount is the disk's file system from its root directory on.
+fn shows_all_of(mount: &MountFacts, disk: &DiskFacts) -> bool {
+    !mount.block && mount.device == disk.device && mount.whole
+}
+
 /// Decides where a volume is staged. `mounts` are all places where its file system is mounted now,
 /// `raw` those where the disk itself is shown.
 pub fn stage_place(
@@ -132,11 +137,7 @@ pub fn stage_place(
 ) -> Result<Authorized<StagePlace>, Refusal> {
     match place {
         PathFacts::Mounted(mount) => {
-            let same = !mount.block
-                && mount.device == disk.device
-                && mount.whole
-                && mount.read_only == asked.read_only;
-            if same {
+            if shows_all_of(mount, disk) && mount.read_only == asked.read_only {
                 Ok(Authorized(StagePlace::Already))
             } else {
                 Err(Refusal::MountedDifferently)
@@ -372,7 +373,7 @@ pub fn publish_filesystem(
     let PathFacts::Mounted(staged) = staging else {
         return Err(Refusal::NotStaged);
     };
-    if staged.block || staged.device != disk.device || !staged.whole {
+    if !shows_all_of(staged, disk) {
         return Err(Refusal::NotStaged);
     }
     // What is staged read-only cannot be shown writable.
@@ -381,11 +382,7 @@ pub fn publish_filesystem(
     }
     match target {
         PathFacts::Mounted(mount) => {
-            let same = !mount.block
-                && mount.device == disk.device
-                && mount.whole
-                && mount.read_only == asked.read_only;
-            if same {
+            if shows_all_of(mount, disk) && mount.read_only == asked.read_only {
                 Ok(Authorized(Publish::Already))
             } else {
                 Err(Refusal::MountedDifferently)
