@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::volume_content_source::Type as SourceType;
-use ec2_sim::state::resources::snapshot::Snapshot;
-use ec2_sim::state::resources::volume::{Origin, Volume};
+use ec2_sim::state::{Origin, Realm, Snapshot, Volume};
 use tonic::Status;
 
 use super::history::World;
@@ -15,7 +14,7 @@ const SNAPSHOT_NAME: &str = "CSIVolumeSnapshotName";
 const GIB: i64 = 1 << 30;
 
 impl World {
-    fn look<T>(&self, look: impl FnOnce(&ec2_sim::state::realm::Realm) -> T) -> T {
+    fn look<T>(&self, look: impl FnOnce(&Realm) -> T) -> T {
         self.ec2.act(|sim, _| look(sim.realm()))
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ebs_csi_controller::safe_detach::Mode as SafeDetach;
 use ec2_sim::faults::Rule;
-use ec2_sim::state::resources::zone::ZoneState::{Available, Unavailable};
+use ec2_sim::state::ZoneState::{Available, Unavailable};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

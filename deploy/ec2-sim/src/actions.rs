@@ -23,9 +23,11 @@ use crate::time::Millis;
 use crate::time::latency::Latency;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::query::Params;
+use describe_availability_zones::describe_availability_zones;
 use instance::{describe_instance_status, describe_instance_types, describe_instances, power};
 use snapshot::{
-    create_snapshot, delete_snapshot, describe_snapshots, fast_snapshot_restores, lock_snapshot,
+    create_snapshot, delete_snapshot, describe_locked_snapshots, describe_snapshots,
+    fast_snapshot_restores, lock_snapshot,
 };
 use volume::{
     attach_volume, copy_volumes, create_volume, delete_volume, describe_volume_status,
@@ -38,77 +40,53 @@ pub(crate) struct Call<'a> {
     pub now: Millis,
     /// The time at which the effect of the call begins, which is about when the reply is sent.
     pub begin: Millis,
-    /// The name of the action.
     pub action: &'a str,
-    /// The parameters of the action.
     pub params: &'a Params,
     /// The state of the account and Region that the call addresses.
     pub realm: &'a mut Realm,
-    /// The source of new ids.
     pub ids: &'a mut Ids,
-    /// The durations of EC2's operations.
     pub latency: &'a mut Latency,
-    /// The devices that appear on instances.
     pub devices: &'a mut dyn Devices,
-    /// The faults that apply to this call.
     pub faults: &'a [Fault],
-    /// The caller.
     pub caller: &'a Caller,
     /// The policies that decide what the caller may do.
     pub iam: &'a Iam,
-    /// The account's quotas.
     pub quotas: &'a Quotas,
     /// The ids of created or changed resources, for the journal.
     pub effects: Vec<String>,
 }
 
-/// A function that answers one action.
 type Handler = fn(&mut Call<'_>) -> ApiResult<String>;
 
 const ACTIONS: &[(&str, Handler)] = &[
-    ("AttachVolume", attach_volume::attach_volume),
-    ("CopyVolumes", copy_volumes::copy_volumes),
-    ("CreateSnapshot", create_snapshot::create_snapshot),
+    ("AttachVolume", attach_volume),
+    ("CopyVolumes", copy_volumes),
+    ("CreateSnapshot", create_snapshot),
     ("CreateTags", tagging::create_tags),
-    ("CreateVolume", create_volume::create_volume),
-    ("DeleteSnapshot", delete_snapshot::delete_snapshot),
+    ("CreateVolume", create_volume),
+    ("DeleteSnapshot", delete_snapshot),
     ("DeleteTags", tagging::delete_tags),
-    ("DeleteVolume", delete_volume::delete_volume),
-    (
-        "DescribeAvailabilityZones",
-        describe_availability_zones::describe_availability_zones,
-    ),
+    ("DeleteVolume", delete_volume),
+    ("DescribeAvailabilityZones", describe_availability_zones),
     (
         "DescribeFastSnapshotRestores",
         fast_snapshot_restores::describe,
     ),
-    (
-        "DescribeInstanceStatus",
-        describe_instance_status::describe_instance_status,
-    ),
-    (
-        "DescribeInstanceTypes",
-        describe_instance_types::describe_instance_types,
-    ),
-    ("DescribeInstances", describe_instances::describe_instances),
-    (
-        "DescribeLockedSnapshots",
-        lock_snapshot::describe_locked_snapshots,
-    ),
-    ("DescribeSnapshots", describe_snapshots::describe_snapshots),
-    (
-        "DescribeVolumeStatus",
-        describe_volume_status::describe_volume_status,
-    ),
-    ("DescribeVolumes", describe_volumes::describe_volumes),
+    ("DescribeInstanceStatus", describe_instance_status),
+    ("DescribeInstanceTypes", describe_instance_types),
+    ("DescribeInstances", describe_instances),
+    ("DescribeLockedSnapshots", describe_locked_snapshots),
+    ("DescribeSnapshots", describe_snapshots),
+    ("DescribeVolumeStatus", describe_volume_status),
+    ("DescribeVolumes", describe_volumes),
     (
         "DescribeVolumesModifications",
-        describe_volumes_modifications::describe_volumes_modifications,
+        describe_volumes_modifications,
     ),
-    ("DetachVolume", detach_volume::detach_volume),
+    ("DetachVolume", detach_volume),
     ("EnableFastSnapshotRestores", fast_snapshot_restores::enable),
-    ("LockSnapshot", lock_snapshot::lock_snapshot),
-    ("ModifyVolume", modify_volume::modify_volume),
+    ("LockSnapshot", lock_snapshot),
+    ("ModifyVolume", modify_volume),
     ("StartInstances", power::start_instances),
     ("StopInstances", power::stop_instances),
     ("TerminateInstances", power::terminate_instances),
@@ -121,18 +99,24 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Returns whether the simulator implements the action.
 pub(crate) fn known(action: &str) -> bool {
-    ACTIONS.binary_search_by(|(n, _)| (*n).cmp(action)).is_ok()
+    handler(action).is_some()
+}
+
+fn handler(action: &str) -> Option<Handler> {
+    ACTIONS
+        .iter()
+        .find(|(name, _)| *name == action)
+        .map(|row| row.1)
 }
 
 /// Answers a call with the members of the reply, or with an error.
 pub(crate) fn dispatch(call: &mut Call<'_>) -> ApiResult<String> {
-    match ACTIONS.binary_search_by(|(n, _)| (*n).cmp(call.action)) {
-        Ok(i) => ACTIONS[i].1(call),
-        Err(_) => Err(invalid_action(call.action)),
+    match handler(call.action) {
+        Some(answer) => answer(call),
+        None => Err(invalid_action(call.action)),
     }
 }
 
-/// Returns EC2's error for an unknown action.
 pub(crate) fn invalid_action(action: &str) -> ApiError {
     ApiError::client(
         "InvalidAction",
@@ -224,15 +208,5 @@ impl Call<'_> {
     fn internal(error: &std::io::Error) -> ApiError {
         tracing::error!(%error, "the simulated devices failed");
         ApiError::new(500, "InternalError", "An internal error has occurred")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn action_table_is_sorted_for_binary_search() {
-        assert!(ACTIONS.windows(2).all(|w| w[0].0 < w[1].0));
     }
 }

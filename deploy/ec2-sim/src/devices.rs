@@ -18,18 +18,14 @@ use std::path::{Path, PathBuf};
 /// The initial bytes of a new volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source<'a> {
-    /// Zeros.
     Blank,
-    /// The bytes of a snapshot.
     Snapshot(&'a str),
-    /// The current bytes of another volume.
     Volume(&'a str),
 }
 
 /// Whether an instance has released a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// The device is gone.
     Released,
     /// The instance holds the device: mounted, or open.
     Held,
@@ -38,22 +34,18 @@ pub(crate) enum Release {
 /// The simulated devices. Every method can be repeated: after an error the simulator calls the
 /// method again. The methods given here are those of volumes without data.
 pub(crate) trait Devices: Send {
-    /// Creates an instance's device directory.
     fn add_instance(&mut self, _instance: &str) -> io::Result<()> {
         Ok(())
     }
 
-    /// Returns an instance's device directory.
     fn dev_dir(&self, _instance: &str) -> Option<PathBuf> {
         None
     }
 
-    /// Creates a volume's image.
     fn create(&mut self, _volume: &str, _gib: u32, _source: Source<'_>) -> io::Result<()> {
         Ok(())
     }
 
-    /// Removes a volume's image.
     fn delete(&mut self, _volume: &str) -> io::Result<()> {
         Ok(())
     }
@@ -63,7 +55,6 @@ pub(crate) trait Devices: Send {
         Ok(0)
     }
 
-    /// Removes a snapshot's image.
     fn delete_snapshot(&mut self, _snapshot: &str) -> io::Result<()> {
         Ok(())
     }
@@ -101,7 +92,6 @@ pub(crate) trait Devices: Send {
         Ok(())
     }
 
-    /// Returns the loop devices in use.
     fn loops(&self) -> Vec<LoopRecord> {
         Vec::new()
     }

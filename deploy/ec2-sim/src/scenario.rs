@@ -43,20 +43,15 @@ pub struct Scenario {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InstanceSeed {
-    /// The instance's id, `i-…`.
     pub id: String,
-    /// The instance type.
     #[serde(rename = "type")]
     pub instance_type: String,
-    /// The name of the zone.
     pub zone: String,
     /// `running` or `stopped`.
     pub state: String,
     /// The device names of 1 GiB data volumes that come from the instance's launch template.
     pub launch_disks: Vec<String>,
-    /// The Outpost's ARN.
     pub outpost: Option<String>,
-    /// The instance's tags.
     pub tags: BTreeMap<String, String>,
     /// Device names that are in use though DescribeInstances does not list them.
     pub hidden_devices: Vec<String>,
@@ -144,16 +139,12 @@ impl Default for Scenario {
 /// An error in a scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// The file could not be read.
     #[error("cannot read the scenario {0}: {1}")]
     Read(String, std::io::Error),
-    /// The file is not a scenario.
     #[error("the scenario {0} is not valid: {1}")]
     Parse(String, String),
-    /// An instance is invalid.
     #[error("scenario: instance {0}: {1}")]
     Instance(String, String),
-    /// Something else is invalid.
     #[error("scenario: {0}")]
     Other(String),
 }

@@ -14,6 +14,13 @@ use crate::scenario::{InstanceSeed, Scenario};
 use crate::sim::{Sim, SimError};
 use crate::time::Millis;
 use crate::time::clock::Clock;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use reply_body::ReplyBody;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
@@ -22,6 +29,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
@@ -41,19 +49,18 @@ pub struct ServerOptions {
 /// The reason why the simulator cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The scenario or the state cannot be used.
     #[error(transparent)]
     Sim(#[from] SimError),
-    /// The address is not on loopback.
     #[error("--listen {0}: only loopback addresses are served, as 127.0.0.1:0")]
     NotLoopback(SocketAddr),
-    /// The state directory belongs to something else, or is in use.
     #[error("state directory {0}: {1}")]
     StateDir(PathBuf, String),
-    /// A socket could not be opened.
     #[error("{0}: {1}")]
     Socket(String, io::Error),
 }
+
+/// The maximum size of a request body, in bytes.
+const MAX_BODY: usize = 1 << 20;
 
 /// The maximum age of a statistics page.
 const STATISTICS_AGE: Duration = Duration::from_secs(1);
@@ -73,7 +80,6 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Returns the current simulated time.
     fn now(&self) -> Millis {
         self.clock.now()
     }
@@ -129,7 +135,7 @@ impl Server {
         let devices = devices::open(options.devices, &state_dir)
             .map_err(|e| dir_error(format!("--devices: {e}")))?;
         let clock = Clock::start();
-        let sim = Sim::with_devices(&options.scenario, devices, Some(&state_dir), clock.now())?;
+        let sim = Sim::with_devices(&options.scenario, devices, clock.now())?;
         let shared = Arc::new(Shared {
             sim: Mutex::new(sim),
             clock,
@@ -203,7 +209,6 @@ impl Drop for Server {
     }
 }
 
-/// Returns the ready line, with the current instances.
 fn ready(shared: &Shared) -> Value {
     let mut out = lock(&shared.ready).clone();
     let imds: BTreeMap<String, String> = lock(&shared.metadata)
@@ -220,7 +225,25 @@ fn ready(shared: &Shared) -> Value {
     out
 }
 
-/// Adds an instance and starts its metadata service.
+/// Serves one connection until it ends.
+async fn serve<F: Future<Output = io::Result<Response<ReplyBody>>>>(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    respond: impl Fn(Request<Incoming>) -> F,
+) {
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service_fn(respond));
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Reads a request's body.
+async fn read(body: Incoming) -> io::Result<Bytes> {
+    let body = Limited::new(body, MAX_BODY).collect().await;
+    Ok(body.map_err(io::Error::other)?.to_bytes())
+}
+
 async fn add_instance(shared: &Arc<Shared>, seed: &InstanceSeed) -> Result<Value, ServeError> {
     shared.with_sim(|sim, now| sim.add_instance(seed, now))?;
     imds_endpoint::listen(shared, &seed.id).await?;

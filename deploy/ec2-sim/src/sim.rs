@@ -30,7 +30,6 @@ use crate::state::realm::Realm;
 use crate::time::Millis;
 use crate::time::latency::{Latency, LatencyError};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 /// The relevant parts of a request.
 #[derive(Debug, Clone, Default)]
@@ -39,7 +38,7 @@ pub struct Request {
     pub form: Vec<u8>,
     /// The `Authorization` header, which names the signer and the Region.
     pub authorization: Option<String>,
-    /// `X-Amz-Date`, empty if the request has none; `None`: the signature's form is not checked.
+    /// `X-Amz-Date`, empty if the request has none; `None`: the time is not checked.
     pub date: Option<String>,
     /// `amz-sdk-invocation-id`.
     pub invocation: Option<String>,
@@ -114,13 +113,10 @@ impl std::fmt::Debug for Sim {
 /// The reason why the simulator cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// The scenario is invalid.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The scenario's latency model is invalid.
     #[error("scenario: {0}")]
     Latency(#[from] LatencyError),
-    /// The devices or the journal failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
@@ -131,20 +127,17 @@ impl Sim {
     /// # Errors
     /// Fails if the scenario contradicts itself.
     pub fn new(scenario: &Scenario, now: Millis) -> Result<Self, SimError> {
-        Self::with_devices(scenario, Box::new(NoDevices), None, now)
+        Self::with_devices(scenario, Box::new(NoDevices), now)
     }
 
-    /// Starts from a scenario. The journal is also written to a file in `state_dir`.
     pub(crate) fn with_devices(
         scenario: &Scenario,
         devices: Box<dyn Devices>,
-        state_dir: Option<&Path>,
         now: Millis,
     ) -> Result<Self, SimError> {
         scenario.check()?;
         let mut latency = Latency::new(&scenario.profile, scenario.seed)?;
         latency.change(&scenario.latency)?;
-        let journal = state_dir.map_or_else(|| Ok(Journal::default()), Journal::create)?;
         let mut sim = Self {
             realm: Realm::new(&scenario.account, &scenario.region, scenario.zones.clone()),
             ids: Ids::new(scenario.seed),
@@ -153,7 +146,7 @@ impl Sim {
             limits: scenario.limits.clone(),
             iam: Iam::new(scenario.iam.clone()),
             faults: Faults::new(scenario.seed),
-            journal,
+            journal: Journal::default(),
             statistics: Statistics::default(),
             invariants: Invariants::default(),
             devices,

@@ -3,5 +3,10 @@
 pub(crate) mod consistency;
 pub(crate) mod ids;
 pub(crate) mod invariants;
-pub mod realm;
-pub mod resources;
+pub(crate) mod realm;
+pub(crate) mod resources;
+
+pub use realm::Realm;
+pub use resources::snapshot::Snapshot;
+pub use resources::volume::{Origin, Volume};
+pub use resources::zone::ZoneState;

@@ -5,6 +5,5 @@ pub(crate) mod credential;
 pub(crate) mod filter;
 pub(crate) mod page;
 pub(crate) mod query;
-pub(crate) mod signature;
 pub(crate) mod wildcard;
 pub(crate) mod xml;

@@ -6,7 +6,8 @@ use process::{Process, binary, text};
 
 const CREATE: &str = "Action=CreateVolume&AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3";
 
-/// SIGTERM ends with 0, and `clean` then removes everything.
+/// SIGTERM ends with 0, and `clean` then removes everything. A simulator refuses a directory in use
+/// and what an earlier run with devices left.
 #[test]
 fn used_state_directory_is_refused_until_cleaned() {
     let dir = tempfile::tempdir().expect("dir");
@@ -14,13 +15,18 @@ fn used_state_directory_is_refused_until_cleaned() {
     let p = Process::serve(&state, &[]);
     let volume = text(&p.call(CREATE), "volumeId");
     p.wait_for(&volume, "<status>available</status>");
+    let refused = |wanted: &str| {
+        let mut again = binary();
+        let again = again.args(["serve", "--state-dir"]).arg(&state).output();
+        let again = again.expect("run");
+        let why = String::from_utf8_lossy(&again.stderr);
+        assert_eq!(again.status.code(), Some(1), "{why}");
+        assert!(why.contains(wanted), "{why}");
+    };
+    refused("in use");
     assert_eq!(p.terminate(), Some(0));
-    let mut again = binary();
-    again.args(["serve", "--state-dir"]).arg(&state);
-    let refused = again.output().expect("run");
-    let why = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{why}");
-    assert!(why.contains("ec2-sim clean"), "{why}");
+    std::fs::create_dir(state.join("volumes")).expect("mkdir");
+    refused("ec2-sim clean");
     let output = process::run(binary().args(["clean", "--state-dir"]).arg(&state));
     assert_eq!(
         String::from_utf8_lossy(&output.stdout).trim(),

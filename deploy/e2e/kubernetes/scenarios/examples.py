@@ -133,7 +133,7 @@ def _ec2(action, **parameters):
 
 
 def _ask(action, **parameters):
-    """Calls EC2 as an administrator would. The simulator looks only at a signature's form."""
+    """Calls EC2 as an administrator would. Of a signature the simulator looks only at Region and time."""
     now = time.gmtime()
     scope = f"{time.strftime('%Y%m%d', now)}/{ZONE[:-1]}/ec2/aws4_request"
     body = urllib.parse.urlencode({"Action": action, "Version": "2016-11-15", **parameters}).encode()

@@ -10,7 +10,7 @@ use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
 use crate::wire::page::{Page, seal};
 use crate::wire::xml::Xml;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 /// A filter's name, with the values that a resource has for the filter.
@@ -18,10 +18,8 @@ pub(super) type Field<T> = (&'static str, fn(&Call<'_>, &T) -> Vec<String>);
 
 /// A resource that a Describe call shows.
 pub(super) trait Row {
-    /// Returns the resource's id.
     fn id(&self) -> &str;
 
-    /// Returns the resource's tags.
     fn tags(&self) -> &Tags;
 }
 
@@ -49,7 +47,6 @@ rows! {
 /// The filters and the page of a Describe call.
 pub(super) struct Query<T: 'static> {
     fields: &'static [Field<T>],
-    /// The filters.
     pub(super) filters: Filters,
     page: Page,
     /// Whether the action shows a resource at all.
@@ -82,6 +79,26 @@ impl<T: Row> Query<T> {
     /// can answer.
     pub(super) fn unpaged(&self) -> bool {
         self.page.max.is_none() && self.page.after.is_none()
+    }
+
+    /// Returns the resources that the ids name or that the filter `by` names literally; `None`: all
+    /// resources have to be searched. `missing` makes the error for ids that do not exist.
+    pub(super) fn named<'a>(
+        &self,
+        call: &Call<'_>,
+        all: &'a BTreeMap<String, T>,
+        ids: &[&str],
+        by: &str,
+        missing: fn(&[&str]) -> ApiError,
+    ) -> ApiResult<Option<Vec<&'a T>>> {
+        if !ids.is_empty() {
+            return by_ids(call, all, ids, missing).map(Some);
+        }
+        let literal = self.filters.literal(by).filter(|_| self.unpaged());
+        Ok(literal.map(|ids| {
+            let ids: BTreeSet<&String> = ids.iter().collect();
+            ids.into_iter().filter_map(|id| all.get(id)).collect()
+        }))
     }
 
     /// Answers with a list of the selected resources and the token of the next page, if any.

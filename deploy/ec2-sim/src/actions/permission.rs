@@ -179,7 +179,6 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the ARN of a resource of this realm.
     pub(super) fn arn(&self, kind: &str, id: &str) -> String {
         // Snapshots have no account in their ARN.
         let account = if kind == "snapshot" {
@@ -192,7 +191,6 @@ impl Call<'_> {
 }
 
 impl Subject {
-    /// Adds condition keys to the subject.
     pub(super) fn with(mut self, more: impl FnOnce(&mut Context)) -> Self {
         more(&mut self.about);
         self

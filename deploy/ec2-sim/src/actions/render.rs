@@ -1,4 +1,4 @@
-//! The XML of resources.
+//! The XML of resources: each function writes the members of one.
 
 use crate::state::realm::Realm;
 use crate::state::resources::attachment::Attachment;
@@ -19,7 +19,6 @@ pub(super) enum View {
     Full,
 }
 
-/// Writes a volume's members.
 pub(super) fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
     x.text("volumeId", &v.id).value("size", v.shape.size);
     x.text(
@@ -72,7 +71,6 @@ pub(super) fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
     }
 }
 
-/// Writes an attachment's members.
 pub(super) fn attachment(x: &mut Xml, volume: &str, a: &Attachment) {
     x.text("volumeId", volume)
         .text("instanceId", &a.instance)
@@ -83,14 +81,12 @@ pub(super) fn attachment(x: &mut Xml, volume: &str, a: &Attachment) {
         .value("ebsCardIndex", a.card);
 }
 
-/// Writes `tagSet`.
 pub(super) fn tags(x: &mut Xml, tags: &Tags) {
     x.list("tagSet", tags, |x, (key, value)| {
         x.text("key", key).text("value", value);
     });
 }
 
-/// Writes a modification's members.
 pub(super) fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Millis) {
     x.text("volumeId", volume)
         .text("modificationState", m.status());
@@ -108,7 +104,6 @@ pub(super) fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Mil
     }
 }
 
-/// Writes a snapshot's members.
 pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
     x.text("snapshotId", &s.id)
         .text("volumeId", &s.volume)
@@ -129,7 +124,6 @@ pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
     tags(x, &s.tags);
 }
 
-/// Writes a lock's members.
 pub(super) fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {
     x.text("snapshotId", &s.id).text("lockState", l.state(now));
     if l.compliance {
@@ -142,7 +136,6 @@ pub(super) fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {
         .text("lockDurationStartTime", &l.created.iso());
 }
 
-/// Writes an instance's members.
 pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
     let kind = crate::state::resources::instance_type::find(&i.instance_type);
     let (code, name) = i.state();

@@ -54,7 +54,7 @@ pub(crate) fn clean(state_dir: &Path) -> io::Result<Cleaned> {
     if done.held.is_empty() {
         remove(&state_dir.join("loops.json"))?;
     }
-    for name in ["journal.jsonl", "control.sock", "lock", "loops.next"] {
+    for name in ["control.sock", "lock", "loops.next"] {
         remove(&state_dir.join(name))?;
     }
     // Fails, as it should, if the directory holds files that the simulator did not create.

@@ -7,10 +7,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The bytes in a GiB.
 const GIB: u64 = 1 << 30;
 
-/// The directories of the images.
 #[derive(Debug, Clone)]
 pub(super) struct Images {
     volumes: PathBuf,
@@ -27,7 +25,6 @@ pub(crate) struct Fingerprint {
 }
 
 impl Images {
-    /// Creates the directories.
     pub(super) fn new(state_dir: &Path) -> io::Result<Self> {
         let images = Self {
             volumes: state_dir.join("volumes"),
@@ -38,7 +35,6 @@ impl Images {
         Ok(images)
     }
 
-    /// Returns the path of a volume's image.
     pub(super) fn volume(&self, id: &str) -> PathBuf {
         self.volumes.join(format!("{id}.img"))
     }
@@ -69,12 +65,10 @@ impl Images {
         copy(&from, &create(&self.snapshot_path(snapshot))?)
     }
 
-    /// Removes a volume's image.
     pub(super) fn delete(&self, volume: &str) -> io::Result<()> {
         remove(&self.volume(volume))
     }
 
-    /// Removes a snapshot's image.
     pub(super) fn delete_snapshot(&self, snapshot: &str) -> io::Result<()> {
         remove(&self.snapshot_path(snapshot))
     }
@@ -89,7 +83,6 @@ impl Images {
         Ok(())
     }
 
-    /// Returns which file system a volume holds.
     pub(super) fn fingerprint(&self, volume: &str) -> Option<Fingerprint> {
         let file = File::open(self.volume(volume)).ok()?;
         let read = |offset: u64, n: usize| {

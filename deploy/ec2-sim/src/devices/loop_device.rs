@@ -317,7 +317,6 @@ fn make_node(path: &Path, number: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the device number that the kernel assigned.
 fn device_number(number: u32) -> io::Result<u64> {
     let path = format!("/sys/block/loop{number}/dev");
     let text = std::fs::read_to_string(&path)?;

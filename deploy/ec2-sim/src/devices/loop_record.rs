@@ -12,9 +12,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct LoopRecord {
     /// The N of `/dev/loopN`.
     pub number: u32,
-    /// The volume's id.
     pub volume: String,
-    /// The image's path.
     pub image: PathBuf,
     /// The instances that see the device, with the device name on each.
     pub instances: BTreeMap<String, String>,
@@ -24,7 +22,6 @@ pub(crate) struct LoopRecord {
     pub abandoned: bool,
 }
 
-/// The records on disk.
 #[derive(Debug)]
 pub(super) struct LoopRecords {
     path: PathBuf,
@@ -32,7 +29,6 @@ pub(super) struct LoopRecords {
 }
 
 impl LoopRecords {
-    /// Reads the records of a state directory.
     pub(super) fn open(state_dir: &Path) -> io::Result<Self> {
         let path = state_dir.join("loops.json");
         let records = match std::fs::read(&path) {
@@ -43,7 +39,6 @@ impl LoopRecords {
         Ok(Self { path, records })
     }
 
-    /// Returns all records.
     pub(super) fn all(&self) -> &[LoopRecord] {
         &self.records
     }
@@ -79,7 +74,6 @@ pub(super) fn backing_file(number: u32) -> Option<PathBuf> {
     ))
 }
 
-/// Returns whether the device is bound to the image of the record.
 pub(super) fn is_ours(record: &LoopRecord) -> bool {
     backing_file(record.number).is_some_and(|f| f == record.image)
 }

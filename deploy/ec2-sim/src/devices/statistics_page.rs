@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 /// The size of the page, in bytes.
 const PAGE: usize = 4096;
-/// The magic number at the start of the page.
 const MAGIC: u32 = 0x3c23_b510;
 /// The offsets of the counters and of the two histograms.
 const COUNTERS: usize = 8;

@@ -6,15 +6,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-/// `LOOP_CTL_GET_FREE`, linux/loop.h.
+// From linux/loop.h; `LOOP_CONFIGURE` needs Linux 5.8.
 const LOOP_CTL_GET_FREE: u64 = 0x4C82;
-/// `LOOP_CONFIGURE`, linux/loop.h (Linux 5.8).
 const LOOP_CONFIGURE: u64 = 0x4C0A;
-/// `LOOP_CLR_FD`, linux/loop.h.
 const LOOP_CLR_FD: u64 = 0x4C01;
-/// `LOOP_SET_CAPACITY`, linux/loop.h.
 const LOOP_SET_CAPACITY: u64 = 0x4C07;
-/// `LO_FLAGS_DIRECT_IO`, linux/loop.h.
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 /// `struct loop_info64`, linux/loop.h.

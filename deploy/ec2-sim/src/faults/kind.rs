@@ -10,9 +10,7 @@ use std::collections::BTreeMap;
 pub enum Loss {
     /// The connection stays open without a reply, then closes.
     Hang,
-    /// The connection closes.
     Close,
-    /// The connection is reset.
     Reset,
 }
 
@@ -20,11 +18,8 @@ pub enum Loss {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Garble {
-    /// The body is not XML.
     Unparsable,
-    /// The body is empty.
     Empty,
-    /// The body is XML with another root element.
     WrongRoot,
     /// The body is cut-off XML; `Content-Length` matches the cut body.
     Cut,
@@ -36,30 +31,22 @@ pub enum Garble {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Body {
-    /// EC2's error document.
     #[default]
     Xml,
     /// An HTML page as from a load balancer.
     Html,
-    /// An empty body.
     Empty,
 }
 
-/// A fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// Replies with an error.
     Error {
-        /// The EC2 error code.
         code: String,
-        /// The HTTP status.
         #[serde(default = "internal")]
         status: u16,
-        /// The message.
         #[serde(default)]
         message: String,
-        /// The form of the body.
         #[serde(default)]
         body: Body,
         /// Whether the change takes effect nevertheless.
@@ -72,11 +59,8 @@ pub enum Fault {
         #[serde(default)]
         retry_after_ms: Option<u64>,
     },
-    /// Sends no reply.
     LoseReply {
-        /// How the reply is lost.
         how: Loss,
-        /// Whether the change takes effect.
         #[serde(default)]
         effect: bool,
         /// How long the connection hangs before it closes, in milliseconds.
@@ -85,15 +69,11 @@ pub enum Fault {
     },
     /// Replies with status 200 and a malformed body.
     Garble {
-        /// How the reply is malformed.
         how: Garble,
-        /// Whether the change takes effect.
         #[serde(default = "yes")]
         effect: bool,
     },
-    /// Sends the reply slowly.
     Slow {
-        /// The delay before the first byte, in milliseconds.
         #[serde(default)]
         first_byte_ms: u64,
         /// The delay between bytes, in milliseconds.
@@ -101,10 +81,7 @@ pub enum Fault {
         byte_ms: u64,
     },
     /// The request takes effect a second time.
-    Duplicate {
-        /// How much later the second time is, in milliseconds.
-        after_ms: u64,
-    },
+    Duplicate { after_ms: u64 },
     /// AttachVolume: the attachment stays `attaching` for long.
     StuckAttach {
         /// How long, in milliseconds; absent: forever.
@@ -121,7 +98,6 @@ pub enum Fault {
         /// How long, in milliseconds; absent: forever.
         #[serde(default)]
         for_ms: Option<u64>,
-        /// Whether to show `busy`.
         #[serde(default)]
         busy: bool,
     },
@@ -133,10 +109,7 @@ pub enum Fault {
         ms: u64,
     },
     /// Describe calls do not show an existing resource.
-    Unseen {
-        /// The resource's id.
-        id: String,
-    },
+    Unseen { id: String },
     /// AttachVolume: the device name is in use, though no Describe call lists it.
     DeviceTaken {
         /// Whether the name stays in use on that instance.
@@ -147,7 +120,6 @@ pub enum Fault {
     DeviceRaced {},
     /// Another user of the account makes a call.
     Foreign {
-        /// The name of the action.
         action: String,
         /// The parameters of the action; `$VolumeId` stands for the client's parameter of that
         /// name, `$made` for the resource that the client's call created.
@@ -159,7 +131,6 @@ pub enum Fault {
     },
     /// CreateVolume and CopyVolumes are accepted and fail later.
     FailCreate {
-        /// The final result.
         outcome: Outcome,
         /// How long after the reply the creation fails, in milliseconds.
         #[serde(default = "half_second")]
@@ -167,21 +138,17 @@ pub enum Fault {
     },
     /// CreateSnapshot is accepted; the snapshot ends in `error`.
     FailSnapshot {
-        /// How long after the reply the snapshot fails, in milliseconds.
         #[serde(default = "half_second")]
         after_ms: u64,
     },
     /// ModifyVolume is accepted; the modification ends in `failed`.
     FailModify {
-        /// How long after the reply the modification fails, in milliseconds.
         #[serde(default = "half_second")]
         after_ms: u64,
     },
     /// EnableFastSnapshotRestores answers with status 200 and failures.
     Unsuccessful {
-        /// The item's code.
         code: String,
-        /// The item's message.
         #[serde(default)]
         message: String,
     },

@@ -14,11 +14,8 @@ pub(super) enum Test {
 /// The operators that the driver's policies use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operator {
-    /// `Null`.
     Null,
-    /// `StringEquals`, `StringLike` or `Bool`.
     Is(Test),
-    /// `ForAllValues:StringNotEquals`.
     NoneEquals,
 }
 

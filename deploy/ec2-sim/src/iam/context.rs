@@ -25,7 +25,6 @@ impl Context {
         self
     }
 
-    /// Sets a key if there is a value.
     pub fn option(&mut self, key: &str, value: Option<impl ToString>) -> &mut Self {
         if let Some(v) = value {
             self.set(key, v.to_string());
@@ -45,7 +44,6 @@ impl Context {
         self
     }
 
-    /// Copies the keys of another context.
     pub fn extend(&mut self, other: &Self) -> &mut Self {
         for (k, v) in &other.values {
             self.values.insert(k.clone(), v.clone());
@@ -60,7 +58,6 @@ impl Context {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Returns whether the request has the key.
     pub fn has(&self, key: &str) -> bool {
         self.values.contains_key(&key.to_ascii_lowercase())
     }

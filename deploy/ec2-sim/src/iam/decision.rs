@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 /// The statement that decided, and the statement's element that named the action.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DecidingElement {
-    /// The policy's name.
     pub policy: String,
-    /// The statement's name.
     pub statement: String,
     /// The matching `Action` element of the statement.
     pub element: String,
@@ -22,7 +20,6 @@ pub(crate) enum Decision {
     Allowed(DecidingElement),
     /// Denied by this statement; a denial overrides every `Allow`.
     Denied(DecidingElement),
-    /// No statement allows the action.
     NotAllowed,
 }
 

@@ -10,19 +10,16 @@ use std::collections::BTreeMap;
 pub struct Principal {
     /// `arn:aws:iam::111122223333:role/NAME` or `…:user/NAME`.
     pub arn: String,
-    /// The long-lived access keys of the principal.
     #[serde(default)]
     pub access_keys: Vec<String>,
     /// The principal's tags: `aws:PrincipalTag/KEY`.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
-    /// The principal's policies, by name.
     #[serde(default)]
     pub policies: BTreeMap<String, Document>,
 }
 
 impl Principal {
-    /// Returns the account in the principal's ARN.
     pub fn account(&self) -> &str {
         self.arn.split(':').nth(4).unwrap_or("")
     }

@@ -19,7 +19,6 @@ struct Count {
 }
 
 impl Report {
-    /// Counts one decision.
     pub(super) fn add(
         &mut self,
         principal: &str,

@@ -43,7 +43,6 @@ pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Whether the limits apply at all.
     pub enabled: bool,
     /// The factor for capacity and refill.
     pub scale: f64,
@@ -70,17 +69,13 @@ pub struct Buckets {
     levels: BTreeMap<String, (f64, Millis)>,
 }
 
-/// The result of taking a token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Taken {
-    /// Whether a token was available.
     pub granted: bool,
-    /// The number of tokens left.
     pub level: f64,
 }
 
 impl Buckets {
-    /// Takes one token for a call.
     pub fn take(&mut self, limits: &Limits, action: &str, unfiltered: bool, now: Millis) -> Taken {
         let base = limits
             .actions

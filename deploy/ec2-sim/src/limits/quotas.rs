@@ -25,7 +25,6 @@ pub struct Quotas {
     /// Whether CreateVolume checks the limits before the client token. A replay can then be refused
     /// although its volume exists.
     pub before_token: bool,
-    /// The capacity of zones.
     pub capacity: Vec<Capacity>,
 }
 
@@ -33,9 +32,7 @@ pub struct Quotas {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capacity {
-    /// The zone's name.
     pub zone: String,
-    /// The capacity, in GiB.
     pub gib: u64,
     /// The HTTP status of the error when the capacity is used up. EC2 does not publish its status;
     /// the default is a server error.

@@ -18,21 +18,15 @@ use std::time::Duration;
 
 /// A request on the control socket.
 pub(super) struct ControlRequest {
-    /// The HTTP method.
     pub method: String,
-    /// The segments of the path.
     pub path: Vec<String>,
-    /// The query parameters.
     pub query: BTreeMap<String, String>,
-    /// The body.
     pub body: Vec<u8>,
 }
 
 /// An error reply to a control request.
 pub(super) struct ControlError {
-    /// The HTTP status.
     pub status: u16,
-    /// The reason.
     pub why: String,
 }
 
@@ -99,7 +93,6 @@ struct Foreign {
     parameters: BTreeMap<String, String>,
 }
 
-/// Answers a request.
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     asked: &ControlRequest,

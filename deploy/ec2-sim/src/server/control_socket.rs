@@ -2,22 +2,16 @@
 
 use super::control_routes::{self, ControlRequest};
 use super::reply_body::ReplyBody;
-use super::{ServeError, Shared, lock};
+use super::{ServeError, Shared, lock, read, serve};
 use bytes::Bytes;
 use http::{Response, header};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixListener;
-
-/// The maximum size of a request body, in bytes.
-const MAX_BODY: usize = 1 << 20;
 
 /// Opens the socket and serves it in the background.
 pub(super) fn listen(shared: &Arc<Shared>, path: &Path) -> Result<(), ServeError> {
@@ -37,15 +31,7 @@ pub(super) fn listen(shared: &Arc<Shared>, path: &Path) -> Result<(), ServeError
                 continue;
             };
             let shared = Arc::clone(&accepting);
-            tokio::spawn(async move {
-                let service = service_fn(|r| respond(&shared, r));
-                let ended = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a control connection ended early");
-                }
-            });
+            tokio::spawn(async move { serve(stream, |r| respond(&shared, r)).await });
         }
     });
     lock(&shared.tasks).push(task);
@@ -57,11 +43,7 @@ async fn respond(
     request: hyper::Request<Incoming>,
 ) -> io::Result<Response<ReplyBody>> {
     let (head, body) = request.into_parts();
-    let body = Limited::new(body, MAX_BODY)
-        .collect()
-        .await
-        .map_err(io::Error::other)?
-        .to_bytes();
+    let body = read(body).await?;
     let query = form_urlencoded::parse(head.uri.query().unwrap_or("").as_bytes())
         .into_owned()
         .collect();

@@ -1,15 +1,12 @@
 //! The EC2 and STS endpoint.
 
 use super::reply_body::ReplyBody;
-use super::{ServeError, Shared, lock};
+use super::{ServeError, Shared, lock, read, serve};
 use crate::sim::delivery::Delivery;
 use crate::sim::{Reply, Request};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,9 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-
-/// The maximum size of a request body, in bytes.
-const MAX_BODY: usize = 1 << 20;
 
 /// Opens the endpoint and serves it in the background.
 pub(super) async fn listen(
@@ -87,20 +81,8 @@ async fn connection(
     let Ok(socket) = stream.as_fd().try_clone_to_owned() else {
         return;
     };
-    let socket = Arc::new(socket);
-    let service = service_fn(move |request| {
-        let (shared, socket) = (Arc::clone(&shared), Arc::clone(&socket));
-        async move { respond(&shared, &socket, request).await }
-    });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        ended = connection => {
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection ended early");
-            }
-        }
+        () = serve(stream, |request| respond(&shared, &socket, request)) => {}
         _ = outage.changed() => {}
     }
 }
@@ -115,11 +97,7 @@ async fn respond(
     let form = match head.method {
         Method::GET => query.to_vec(),
         Method::POST => {
-            let body = Limited::new(body, MAX_BODY)
-                .collect()
-                .await
-                .map_err(io::Error::other)?
-                .to_bytes();
+            let body = read(body).await?;
             if query.is_empty() {
                 body.to_vec()
             } else {

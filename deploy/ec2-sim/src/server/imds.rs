@@ -12,19 +12,15 @@ const MAX_TTL: u64 = 21_600;
 /// The maximum number of tokens; beyond that, a new token replaces the oldest.
 const MAX_TOKENS: usize = 1_000;
 
-/// The session tokens of one instance's metadata service.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     /// Each token with its end, the oldest first.
     tokens: VecDeque<(String, Millis)>,
 }
 
-/// A reply: status and body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MetadataReply {
-    /// The HTTP status.
     pub status: u16,
-    /// The body.
     pub body: String,
 }
 

@@ -2,19 +2,16 @@
 
 use super::imds::{self, MetadataReply, Sessions};
 use super::reply_body::ReplyBody;
-use super::{ServeError, Shared, lock};
+use super::{ServeError, Shared, lock, serve};
 use crate::random::Random;
 use bytes::Bytes;
 use http::{Method, Response, header};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// The state of one endpoint.
 struct Endpoint {
     instance: String,
     sessions: Mutex<(Sessions, Random)>,
@@ -41,15 +38,7 @@ pub(super) async fn listen(shared: &Arc<Shared>, instance: &str) -> Result<(), S
                 continue;
             };
             let (shared, endpoint) = (Arc::clone(&accepting), Arc::clone(&endpoint));
-            tokio::spawn(async move {
-                let service = service_fn(|r| respond(&shared, &endpoint, r));
-                let ended = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "a metadata connection ended early");
-                }
-            });
+            tokio::spawn(async move { serve(stream, |r| respond(&shared, &endpoint, r)).await });
         }
     });
     lock(&shared.tasks).push(task);

@@ -9,20 +9,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// The body of a reply.
 pub(super) enum ReplyBody {
-    /// The whole body at once.
     Whole(Option<Bytes>),
     /// The available bytes, after which the connection breaks.
     Short {
-        /// The available bytes.
         bytes: Option<Bytes>,
         /// The time until the break, so that the bytes leave first.
         sleep: Pin<Box<Sleep>>,
     },
     /// The body, one byte at a time.
     Slow {
-        /// The remaining bytes.
         rest: Bytes,
         /// The delay between bytes.
         between: Duration,

@@ -12,15 +12,12 @@ pub(super) struct FaultEffects {
     pub suppressed: bool,
     /// The error to reply with instead.
     pub instead: Option<(ApiError, Body)>,
-    /// How to malform the reply.
     pub garble: Option<Garble>,
-    /// How the transport delivers the reply.
     pub delivery: Delivery,
     /// The header `x-amz-retry-after`, in milliseconds.
     pub retry_after_ms: Option<u64>,
     /// How much later the request takes effect again, in milliseconds.
     pub duplicate_ms: Option<u64>,
-    /// Whether the call counts as throttled.
     pub throttled: bool,
     /// The minimum age of the state that a read shows, in milliseconds.
     pub stale_ms: u64,

@@ -4,7 +4,7 @@
 use super::Sim;
 use crate::devices::Release;
 use crate::state::realm::Key;
-use crate::state::resources::attachment::Phase;
+use crate::state::resources::attachment::{AttachmentEvent, Phase};
 use crate::state::resources::instance::{Event as InstanceEvent, Life as InstanceLife};
 use crate::state::resources::volume::{Event, Life};
 use crate::time::Millis;
@@ -65,15 +65,14 @@ impl Sim {
 
     fn volume_event(&mut self, id: &str, event: Event, now: Millis) {
         match event {
-            Event::Created | Event::Failed => {}
             Event::Gone => {
                 self.realm.remove_volume(id);
                 log(self.devices.delete(id), "the image of a volume stays", id);
             }
-            Event::Attached(instance) | Event::Appear(instance) => {
+            Event::Attachment(instance, AttachmentEvent::Appear) => {
                 self.appear(id, &instance, now);
             }
-            Event::Release { instance, force } => {
+            Event::Attachment(instance, AttachmentEvent::Release { force }) => {
                 // A stopped guest holds no device.
                 let stopped = self
                     .realm
@@ -122,14 +121,10 @@ impl Sim {
         if let Some(name) = self.device_of(volume, instance) {
             match self.devices.release(volume, instance, &name, force) {
                 Ok(Release::Released) => {}
-                Ok(Release::Held) => {
-                    self.hold(volume, instance, now);
-                    return;
-                }
+                Ok(Release::Held) => return self.hold(volume, instance, now),
                 Err(error) => {
                     tracing::error!(%error, volume, instance, "a device could not be taken away; it is tried again");
-                    self.hold(volume, instance, now);
-                    return;
+                    return self.hold(volume, instance, now);
                 }
             }
             let holds = self.devices.fingerprint(volume);
@@ -161,7 +156,6 @@ impl Sim {
             })
             .collect();
         match event {
-            InstanceEvent::Running => {}
             InstanceEvent::Stopped => {
                 // A stopped guest holds no device.
                 for (volume, _, leaving) in volumes {

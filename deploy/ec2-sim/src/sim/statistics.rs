@@ -41,7 +41,6 @@ impl Histogram {
     }
 }
 
-/// The statistics of one action.
 #[derive(Debug, Clone, Default)]
 struct Action {
     calls: u64,
@@ -52,20 +51,16 @@ struct Action {
     server_ms: Histogram,
 }
 
-/// The result of a request, for the statistics.
 #[derive(Debug, Clone, Serialize)]
 pub struct Ended<'a> {
     /// The error code; `None`: success.
     pub code: Option<&'a str>,
-    /// Whether a token bucket was empty.
     pub throttled: bool,
-    /// Whether a fault rule applied.
     pub faulted: bool,
     /// The milliseconds until the reply: the latency model's delay plus the simulator's own work.
     pub server_ms: f64,
 }
 
-/// The statistics of all actions.
 #[derive(Debug, Default)]
 pub struct Statistics {
     actions: BTreeMap<String, Action>,
@@ -73,7 +68,6 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Counts a request.
     pub fn add(&mut self, action: &str, ended: &Ended<'_>) {
         let a = self.actions.entry(action.to_owned()).or_default();
         a.calls += 1;
@@ -86,7 +80,6 @@ impl Statistics {
         a.server_ms.add(ended.server_ms);
     }
 
-    /// Counts a read of instance metadata.
     pub fn add_imds(&mut self, credentials: bool) {
         self.imds_credential_reads += u64::from(credentials);
     }

@@ -36,7 +36,6 @@ impl Default for Setting {
 /// The chooser of each read's view.
 #[derive(Debug)]
 pub struct Consistency {
-    /// The current setting.
     pub setting: Setting,
     seed: u64,
     random: Random,
@@ -53,7 +52,6 @@ pub struct View {
 }
 
 impl Consistency {
-    /// Creates the chooser with the scenario's setting.
     pub fn new(setting: Setting, seed: u64) -> Self {
         Self {
             setting,

@@ -2,7 +2,6 @@
 
 use crate::random::Random;
 
-/// The issuer of ids.
 #[derive(Debug, Clone)]
 pub(crate) struct Ids {
     seed: u64,
@@ -10,7 +9,6 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Creates an issuer for a seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             seed,

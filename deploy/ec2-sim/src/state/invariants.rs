@@ -2,7 +2,7 @@
 
 use super::realm::{Key, Realm};
 use super::resources::attachment::Phase;
-use super::resources::volume::Volume;
+use super::resources::volume::{MAX_MULTI_ATTACH, Volume};
 use super::resources::{device_name, instance_type};
 use crate::devices::Fingerprint;
 use crate::time::Millis;
@@ -10,14 +10,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A violation of an invariant.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Violation {
-    /// The time at which the violation was found.
     pub at: String,
-    /// The violated rule.
     pub rule: &'static str,
-    /// The details.
     pub detail: String,
 }
 
@@ -38,9 +34,6 @@ const NAMES: [(&str, &str); 2] = [
 
 /// The tag of the resources that a cluster's driver created.
 const CLUSTER: &str = "ebs.csi.aws.com/cluster";
-
-/// The maximum number of instances to which a Multi-Attach volume can be attached at once.
-const MAX_MULTI_ATTACH: usize = 16;
 
 impl Invariants {
     /// Checks the resources that a step changed.
@@ -188,7 +181,6 @@ impl Invariants {
         }
     }
 
-    /// Returns the violations found so far.
     pub fn found(&self) -> &[Violation] {
         &self.found
     }

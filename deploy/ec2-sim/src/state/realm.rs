@@ -4,8 +4,6 @@ mod history;
 pub(crate) mod usage;
 mod zone_outage;
 
-pub use history::Displaced;
-
 use super::resources::client_token::TokenUse;
 use super::resources::fast_restore::FastRestore;
 use super::resources::instance::Instance;
@@ -18,14 +16,10 @@ use crate::time::Millis;
 use crate::wire::api_error::{ApiError, ApiResult};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The key of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// A volume id.
     Volume(String),
-    /// A snapshot id.
     Snapshot(String),
-    /// An instance id.
     Instance(String),
 }
 
@@ -54,8 +48,7 @@ pub struct Realm {
 }
 
 impl Realm {
-    /// Creates an empty realm.
-    pub fn new(account: &str, region: &str, zones: Vec<Zone>) -> Self {
+    pub(crate) fn new(account: &str, region: &str, zones: Vec<Zone>) -> Self {
         Self {
             account: account.to_owned(),
             region: region.to_owned(),
@@ -64,13 +57,12 @@ impl Realm {
         }
     }
 
-    /// Returns the zone of this name.
-    pub fn zone(&self, name: &str) -> Option<&Zone> {
+    pub(crate) fn zone(&self, name: &str) -> Option<&Zone> {
         self.zones.iter().find(|z| z.name == name)
     }
 
     /// Returns the id of the zone of this name, or an empty string.
-    pub fn zone_id(&self, name: &str) -> &str {
+    pub(crate) fn zone_id(&self, name: &str) -> &str {
         self.zone(name).map_or("", |z| &z.id)
     }
 
@@ -107,18 +99,16 @@ impl Realm {
         instance.ok_or_else(|| ApiError::no_instance(id))
     }
 
-    /// Returns the use of a client token.
-    pub fn token(&self, token: &str) -> Option<&TokenUse> {
+    pub(crate) fn token(&self, token: &str) -> Option<&TokenUse> {
         self.tokens.get(token)
     }
 
-    /// Returns the uses of all client tokens.
-    pub fn tokens(&self) -> &BTreeMap<String, TokenUse> {
+    pub(crate) fn tokens(&self) -> &BTreeMap<String, TokenUse> {
         &self.tokens
     }
 
     /// Returns the volumes with an attachment to an instance, in any phase.
-    pub fn volumes_of(&self, instance: &str) -> impl Iterator<Item = &Volume> {
+    pub(crate) fn volumes_of(&self, instance: &str) -> impl Iterator<Item = &Volume> {
         self.by_instance
             .get(instance)
             .into_iter()
@@ -134,8 +124,7 @@ impl Realm {
             .flatten()
     }
 
-    /// Adds or replaces a volume.
-    pub fn put_volume(&mut self, volume: Volume) {
+    pub(crate) fn put_volume(&mut self, volume: Volume) {
         let id = volume.id.clone();
         self.touch(Key::Volume(id.clone()), volume.due());
         self.swap_volume(&id, Some(volume));
@@ -143,7 +132,11 @@ impl Realm {
 
     /// Changes a volume; returns `None` if the volume does not exist. Change tags with
     /// [`Realm::retag`] instead.
-    pub fn update_volume<T>(&mut self, id: &str, f: impl FnOnce(&mut Volume) -> T) -> Option<T> {
+    pub(crate) fn update_volume<T>(
+        &mut self,
+        id: &str,
+        f: impl FnOnce(&mut Volume) -> T,
+    ) -> Option<T> {
         let volume = self.volumes.get_mut(id)?;
         let before: Vec<String> = volume
             .attachments
@@ -166,21 +159,20 @@ impl Realm {
     }
 
     /// Removes a volume. The volume's client token stays used.
-    pub fn remove_volume(&mut self, id: &str) -> Option<Volume> {
+    pub(crate) fn remove_volume(&mut self, id: &str) -> Option<Volume> {
         let volume = self.swap_volume(id, None)?;
         self.touch(Key::Volume(id.to_owned()), None);
         Some(volume)
     }
 
-    /// Adds or replaces a snapshot.
-    pub fn put_snapshot(&mut self, snapshot: Snapshot) {
+    pub(crate) fn put_snapshot(&mut self, snapshot: Snapshot) {
         let id = snapshot.id.clone();
         self.touch(Key::Snapshot(id.clone()), snapshot.due());
         self.swap_snapshot(&id, Some(snapshot));
     }
 
     /// Changes a snapshot; returns `None` if the snapshot does not exist.
-    pub fn update_snapshot<T>(
+    pub(crate) fn update_snapshot<T>(
         &mut self,
         id: &str,
         f: impl FnOnce(&mut Snapshot) -> T,
@@ -192,21 +184,19 @@ impl Realm {
         Some(out)
     }
 
-    /// Removes a snapshot.
-    pub fn remove_snapshot(&mut self, id: &str) -> Option<Snapshot> {
+    pub(crate) fn remove_snapshot(&mut self, id: &str) -> Option<Snapshot> {
         let snapshot = self.swap_snapshot(id, None)?;
         self.touch(Key::Snapshot(id.to_owned()), None);
         Some(snapshot)
     }
 
-    /// Adds or replaces an instance.
-    pub fn put_instance(&mut self, instance: Instance) {
+    pub(crate) fn put_instance(&mut self, instance: Instance) {
         self.touch(Key::Instance(instance.id.clone()), instance.due());
         self.instances.insert(instance.id.clone(), instance);
     }
 
     /// Changes an instance; returns `None` if the instance does not exist.
-    pub fn update_instance<T>(
+    pub(crate) fn update_instance<T>(
         &mut self,
         id: &str,
         f: impl FnOnce(&mut Instance) -> T,
@@ -218,21 +208,19 @@ impl Realm {
         Some(out)
     }
 
-    /// Removes an instance.
-    pub fn remove_instance(&mut self, id: &str) -> Option<Instance> {
+    pub(crate) fn remove_instance(&mut self, id: &str) -> Option<Instance> {
         let instance = self.instances.remove(id)?;
         self.touch(Key::Instance(id.to_owned()), None);
         Some(instance)
     }
 
-    /// Records the use of a client token.
-    pub fn spend(&mut self, token: &str, spent: TokenUse) {
+    pub(crate) fn spend(&mut self, token: &str, spent: TokenUse) {
         self.tokens.insert(token.to_owned(), spent);
     }
 
     /// Changes the tags of a volume, snapshot or instance. Returns `None` if the resource does not
     /// exist.
-    pub fn retag<T>(&mut self, id: &str, f: impl FnOnce(&mut Tags) -> T) -> Option<T> {
+    pub(crate) fn retag<T>(&mut self, id: &str, f: impl FnOnce(&mut Tags) -> T) -> Option<T> {
         let (tags, key) = if let Some(v) = self.volumes.get_mut(id) {
             (&mut v.tags, Key::Volume(id.to_owned()))
         } else if let Some(s) = self.snapshots.get_mut(id) {
@@ -280,18 +268,18 @@ impl Realm {
     }
 
     /// Returns the resources that changed since the last call.
-    pub fn take_changes(&mut self) -> BTreeSet<Key> {
+    pub(crate) fn take_changes(&mut self) -> BTreeSet<Key> {
         std::mem::take(&mut self.changed)
     }
 
     /// Returns the time of the next due event.
-    pub fn next_due(&self) -> Option<Millis> {
+    pub(crate) fn next_due(&self) -> Option<Millis> {
         self.due.first().map(|(at, _)| *at)
     }
 
     /// Takes the next event that is due at `now` from the queue. The entry may be outdated; only
     /// the resource itself knows what is due.
-    pub fn pop_due(&mut self, now: Millis) -> Option<(Millis, Key)> {
+    pub(crate) fn pop_due(&mut self, now: Millis) -> Option<(Millis, Key)> {
         if self.next_due()? > now {
             return None;
         }

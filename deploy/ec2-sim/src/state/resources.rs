@@ -1,5 +1,6 @@
 //! The resources and their state machines. Each transition is computed from the time that was
-//! stored in the resource when the transition began, so no task has to run in between.
+//! stored in the resource when the transition began, so no task has to run in between: `due`
+//! returns when the next transition is due, and `advance` performs it.
 
 pub(crate) mod attachment;
 pub(crate) mod client_token;
@@ -9,9 +10,9 @@ pub(crate) mod instance;
 pub(crate) mod instance_checks;
 pub(crate) mod instance_type;
 pub(crate) mod modification;
-pub mod snapshot;
+pub(crate) mod snapshot;
 pub(crate) mod tags;
-pub mod volume;
+pub(crate) mod volume;
 pub(crate) mod volume_checks;
 pub(crate) mod volume_type;
-pub mod zone;
+pub(crate) mod zone;

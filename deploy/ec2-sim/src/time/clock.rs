@@ -4,7 +4,6 @@
 use super::Millis;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// A running clock.
 #[derive(Debug)]
 pub(crate) struct Clock {
     base: Millis,
@@ -12,7 +11,6 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts a clock.
     pub(crate) fn start() -> Self {
         let machine = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -23,7 +21,6 @@ impl Clock {
         }
     }
 
-    /// Returns the current time.
     pub(crate) fn now(&self) -> Millis {
         let passed = self.since.elapsed().as_millis();
         self.base.plus(u64::try_from(passed).unwrap_or(u64::MAX))

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum Distribution {
-    /// The same duration each time.
     Fixed {
-        /// The duration, in milliseconds.
         fixed_ms: u64,
     },
     /// A uniform distribution between two values.
@@ -40,7 +38,6 @@ impl Distribution {
         }
     }
 
-    /// Draws a duration, in milliseconds.
     pub fn sample(&self, random: &mut Random) -> u64 {
         match *self {
             Self::Fixed { fixed_ms } => fixed_ms,
@@ -126,7 +123,6 @@ pub struct Change {
     pub items: BTreeMap<String, Distribution>,
 }
 
-/// The current model.
 #[derive(Debug, Clone, Serialize)]
 pub struct Latency {
     profile: String,
@@ -140,10 +136,8 @@ pub struct Latency {
 /// The reason why a change is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum LatencyError {
-    /// The profile does not exist.
     #[error("there is no latency profile {0:?}; the profiles are instant, fast and real")]
     Profile(String),
-    /// The item does not exist.
     #[error(
         "there is no latency item {0:?}; the items are listed in README.md, as api_read or attach"
     )]

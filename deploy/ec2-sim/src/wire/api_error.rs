@@ -6,11 +6,9 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code} ({status}): {message}")]
 pub struct ApiError {
-    /// The EC2 error code.
     pub code: String,
     /// The HTTP status, which is 400 for almost every error.
     pub status: u16,
-    /// The message.
     pub message: String,
 }
 
@@ -32,12 +30,10 @@ impl ApiError {
         Self::new(400, code, message)
     }
 
-    /// Creates an `InvalidParameterValue`.
     pub fn value(message: impl Into<String>) -> Self {
         Self::client("InvalidParameterValue", message)
     }
 
-    /// Creates an `InvalidParameterCombination`.
     pub fn combination(message: impl Into<String>) -> Self {
         Self::client("InvalidParameterCombination", message)
     }
@@ -78,7 +74,6 @@ impl ApiError {
         Self::client("RequestExpired", "Request has expired.")
     }
 
-    /// Returns `InvalidVolume.NotFound` for one id.
     pub fn no_volume(id: &str) -> Self {
         Self::no_volumes(&[id])
     }
@@ -97,7 +92,6 @@ impl ApiError {
         Self::no_snapshot(ids.first().unwrap_or(&""))
     }
 
-    /// Returns `InvalidSnapshot.NotFound` for one id.
     pub fn no_snapshot(id: &str) -> Self {
         Self::client(
             "InvalidSnapshot.NotFound",
@@ -105,7 +99,6 @@ impl ApiError {
         )
     }
 
-    /// Returns `InvalidInstanceID.NotFound` for one id.
     pub fn no_instance(id: &str) -> Self {
         Self::no_instances(&[id])
     }

@@ -1,5 +1,11 @@
-//! The caller and the Region, from the credential scope of the signature. The signature itself is
-//! not verified.
+//! The caller and the Region, from the credential scope of the signature, and the time of the
+//! request. The signature itself is not verified, because that needs the secret key.
+
+use super::api_error::{ApiError, ApiResult};
+use crate::time::Millis;
+
+/// How far the time of a request may be from EC2's time, in either direction, in milliseconds.
+const WINDOW_MS: u64 = 5 * 60 * 1000;
 
 /// The credential scope of an AWS signature, version 4: `KEY/20260925/us-east-1/ec2/aws4_request`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,9 +43,57 @@ impl Credential {
     }
 }
 
+/// Checks `X-Amz-Date`, the time of a request, of the form `20260101T000000Z`.
+///
+/// # Errors
+/// `IncompleteSignature`, wording unverified; `RequestExpired`.
+pub(crate) fn check_time(date: &str, now: Millis) -> ApiResult<()> {
+    let Some(time) = time_of(date) else {
+        return Err(ApiError::client(
+            "IncompleteSignature",
+            "Authorization header requires existence of either a 'X-Amz-Date' or a 'Date' header, of the form 20260101T000000Z",
+        ));
+    };
+    if now.since(time).max(time.since(now)) > WINDOW_MS {
+        return Err(ApiError::expired_credentials());
+    }
+    Ok(())
+}
+
+fn time_of(date: &str) -> Option<Millis> {
+    let cut = |from: usize, to: usize| date.get(from..to);
+    Millis::parse(&format!(
+        "{}-{}-{}T{}:{}:{}",
+        cut(0, 4)?,
+        cut(4, 6)?,
+        cut(6, 8)?,
+        cut(9, 11)?,
+        cut(11, 13)?,
+        date.get(13..)?
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn request_time_is_within_5_minutes() {
+        let now = Millis::parse("2026-01-01T12:00:00Z").expect("a time");
+        for (date, code) in [
+            ("20260101T115501Z", None),
+            ("20260101T120459Z", None),
+            ("20260101T115459Z", Some("RequestExpired")),
+            ("20260101T120501Z", Some("RequestExpired")),
+            ("", Some("IncompleteSignature")),
+            ("yesterday", Some("IncompleteSignature")),
+            ("2026-01-01T12:00:00Z", Some("IncompleteSignature")),
+            ("20260101T1200", Some("IncompleteSignature")),
+        ] {
+            let refused = check_time(date, now).err().map(|error| error.code);
+            assert_eq!(refused.as_deref(), code, "{date}");
+        }
+    }
 
     #[test]
     fn scope_parses_from_header_or_query_else_none() {

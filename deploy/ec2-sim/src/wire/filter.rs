@@ -6,10 +6,8 @@ use super::query::Params;
 use super::wildcard::{self, Piece};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One filter.
 #[derive(Debug, Clone)]
 pub(crate) struct Filter {
-    /// The name, as EC2 documents it.
     pub name: String,
     /// The accepted values or patterns.
     pub values: Vec<String>,
@@ -19,11 +17,9 @@ pub(crate) struct Filter {
     patterns: Vec<Vec<Piece>>,
 }
 
-/// All filters of a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Filters(pub Vec<Filter>);
 
-/// The maximum number of values of one filter.
 const MAX_VALUES: usize = 200;
 
 impl Filters {

@@ -4,7 +4,6 @@ use super::api_error::{ApiError, ApiResult};
 use super::query::Params;
 use crate::time::Millis;
 
-/// The requested page.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Page {
     /// The maximum number of rows to consider; `None`: all.

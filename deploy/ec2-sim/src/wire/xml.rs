@@ -10,7 +10,6 @@ pub(crate) struct Xml {
 }
 
 impl Xml {
-    /// Creates an empty fragment.
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -81,7 +80,6 @@ impl Xml {
         self
     }
 
-    /// Returns the written XML.
     pub(crate) fn finish(self) -> String {
         self.out
     }
@@ -103,14 +101,12 @@ pub(crate) fn ec2_error(code: &str, message: &str, request_id: &str) -> String {
     )
 }
 
-/// Returns a whole STS reply.
 pub(crate) fn sts_response(action: &str, request_id: &str, members: &str) -> String {
     format!(
         "<{action}Response xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><{action}Result>{members}</{action}Result><ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{action}Response>"
     )
 }
 
-/// Returns an STS error body.
 pub(crate) fn sts_error(code: &str, message: &str, request_id: &str) -> String {
     format!(
         "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>Sender</Type><Code>{}</Code><Message>{}</Message></Error><RequestId>{request_id}</RequestId></ErrorResponse>",

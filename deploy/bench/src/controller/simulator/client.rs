@@ -41,7 +41,7 @@ impl<'w> Client<'w> {
         let date = jiff::Timestamp::now()
             .strftime("%Y%m%dT%H%M%SZ")
             .to_string();
-        // The simulator accepts any well-formed signature; it is valid for minutes, longer than a
+        // The simulator accepts any signature; its date is valid for minutes, longer than a
         // run.
         let head = format!(
             "POST / HTTP/1.1\r\nhost: ec2\r\ncontent-type: application/x-www-form-urlencoded\r\n\

@@ -1,6 +1,5 @@
 //! DescribeInstanceStatus.
 
-use super::describe_instances::named;
 use crate::actions::Call;
 use crate::actions::describe_query::{Field, Query};
 use crate::state::resources::instance::{Instance, Life};
@@ -35,7 +34,11 @@ pub(crate) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String>
         )));
     }
     let all = call.realm.instances();
-    let candidates = named(call, &ids)?;
+    for id in &ids {
+        Call::check_instance_id(id)?;
+    }
+    // Instances cannot be filtered by id here.
+    let candidates = query.named(call, all, &ids, "", ApiError::no_instances)?;
     let set = "instanceStatusSet";
     Ok(query.answer(call, set, all, candidates, |x, i| member(call, x, i)))
 }

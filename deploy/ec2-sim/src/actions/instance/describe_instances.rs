@@ -1,7 +1,7 @@
 //! DescribeInstances.
 
 use crate::actions::Call;
-use crate::actions::describe_query::{Field, Query, by_ids};
+use crate::actions::describe_query::{Field, Query};
 use crate::actions::render;
 use crate::state::resources::instance::Instance;
 use crate::wire::api_error::{ApiError, ApiResult};
@@ -23,13 +23,10 @@ pub(crate) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
     let query = Query::parse(call, FIELDS, ("instancesSet", &ids), (5, 1000))?;
     let realm = &*call.realm;
     let all = realm.instances();
-    let mut candidates = named(call, &ids)?;
-    if candidates.is_none()
-        && query.unpaged()
-        && let Some(wanted) = query.filters.literal("instance-id")
-    {
-        candidates = Some(wanted.iter().filter_map(|id| all.get(id)).collect());
+    for id in &ids {
+        Call::check_instance_id(id)?;
     }
+    let candidates = query.named(call, all, &ids, "instance-id", ApiError::no_instances)?;
     let set = "reservationSet";
     Ok(query.answer(call, set, all, candidates, |x, i| {
         x.text("reservationId", &i.id.replacen("i-", "r-", 1))
@@ -39,16 +36,4 @@ pub(crate) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
                 render::instance(x, realm, i, call.now);
             });
     }))
-}
-
-/// Returns the instances of a list of ids, or `None` if the list is empty. A missing instance fails
-/// the whole call.
-pub(super) fn named<'a>(call: &'a Call<'_>, ids: &[&str]) -> ApiResult<Option<Vec<&'a Instance>>> {
-    if ids.is_empty() {
-        return Ok(None);
-    }
-    for id in ids {
-        Call::check_instance_id(id)?;
-    }
-    by_ids(call, call.realm.instances(), ids, ApiError::no_instances).map(Some)
 }

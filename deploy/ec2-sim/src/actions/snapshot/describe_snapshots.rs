@@ -1,7 +1,7 @@
 //! DescribeSnapshots.
 
 use crate::actions::Call;
-use crate::actions::describe_query::{Field, Query, by_ids};
+use crate::actions::describe_query::{Field, Query};
 use crate::actions::render;
 use crate::state::resources::snapshot::Snapshot;
 use crate::wire::api_error::{ApiError, ApiResult};
@@ -28,15 +28,13 @@ pub(crate) fn describe_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
     // All simulated snapshots belong to this account, so a query for another owner finds none.
     let mine = owners.is_empty() || owners.iter().any(|o| *o == "self" || *o == realm.account);
     let all = realm.snapshots();
-    let mut candidates = None;
-    if !mine {
-        candidates = Some(Vec::new());
-    } else if !ids.is_empty() {
-        candidates = Some(by_ids(call, all, &ids, ApiError::no_snapshots)?);
-    } else if query.unpaged() {
-        if let Some(wanted) = query.filters.literal("snapshot-id") {
-            candidates = Some(wanted.iter().filter_map(|id| all.get(id)).collect());
-        } else if let Some((key, values)) = query.filters.literal_tag() {
+    let mut candidates = Some(Vec::new());
+    if mine {
+        candidates = query.named(call, all, &ids, "snapshot-id", ApiError::no_snapshots)?;
+        if candidates.is_none()
+            && query.unpaged()
+            && let Some((key, values)) = query.filters.literal_tag()
+        {
             let tagged = values.iter().flat_map(|v| realm.tagged(key, v));
             candidates = Some(tagged.filter_map(|id| all.get(id)).collect());
         }

@@ -4,13 +4,10 @@ use crate::actions::Call;
 use crate::actions::render;
 use crate::faults::kind::Fault;
 use crate::state::resources::attachment::{Attachment, Phase};
-use crate::state::resources::volume::{Life, Volume};
+use crate::state::resources::volume::{Life, MAX_MULTI_ATTACH, Volume};
 use crate::state::resources::{device_name, instance_type};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
-
-/// The maximum number of instances to which a Multi-Attach volume can be attached at once.
-const MAX_MULTI_ATTACH: usize = 16;
 
 /// Answers AttachVolume. The order of the checks is unverified.
 pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {

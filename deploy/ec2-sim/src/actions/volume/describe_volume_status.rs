@@ -1,7 +1,7 @@
 //! DescribeVolumeStatus.
 
 use crate::actions::Call;
-use crate::actions::describe_query::{Field, Query, by_ids};
+use crate::actions::describe_query::{Field, Query};
 use crate::state::ids::well_formed;
 use crate::state::resources::volume::{Life, Volume};
 use crate::wire::api_error::{ApiError, ApiResult};
@@ -27,10 +27,8 @@ pub(crate) fn describe_volume_status(call: &mut Call<'_>) -> ApiResult<String> {
         }
     }
     let all = call.realm.volumes();
-    let candidates = match ids.is_empty() {
-        true => None,
-        false => Some(by_ids(call, all, &ids, ApiError::no_volumes)?),
-    };
+    // Volumes cannot be filtered by id here.
+    let candidates = query.named(call, all, &ids, "", ApiError::no_volumes)?;
     let set = "volumeStatusSet";
     Ok(query.answer(call, set, all, candidates, |x, v| member(call, x, v)))
 }

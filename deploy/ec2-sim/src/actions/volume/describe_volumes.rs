@@ -1,7 +1,7 @@
 //! DescribeVolumes.
 
 use crate::actions::Call;
-use crate::actions::describe_query::{Field, Query, by_ids};
+use crate::actions::describe_query::{Field, Query};
 use crate::actions::render::{self, View};
 use crate::state::ids::well_formed;
 use crate::state::resources::attachment::Attachment;
@@ -46,11 +46,8 @@ pub(crate) fn describe_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     }
     let realm = &*call.realm;
     let all = realm.volumes();
-    let candidates = if ids.is_empty() {
-        indexed(call, &query)
-    } else {
-        Some(by_ids(call, all, &ids, ApiError::no_volumes)?)
-    };
+    let named = query.named(call, all, &ids, "volume-id", ApiError::no_volumes)?;
+    let candidates = named.or_else(|| indexed(call, &query));
     Ok(query.answer(call, "volumeSet", all, candidates, |x, v| {
         render::volume(x, realm, v, View::Full);
     }))
@@ -64,9 +61,7 @@ fn indexed<'a>(call: &'a Call<'_>, query: &Query<Volume>) -> Option<Vec<&'a Volu
     let filters = &query.filters;
     let volumes = call.realm.volumes();
     let mut ids: Vec<&str> = Vec::new();
-    if let Some(wanted) = filters.literal("volume-id") {
-        ids.extend(wanted.iter().map(String::as_str));
-    } else if let Some((key, values)) = filters.literal_tag() {
+    if let Some((key, values)) = filters.literal_tag() {
         for value in values {
             ids.extend(call.realm.tagged(key, value).map(String::as_str));
         }

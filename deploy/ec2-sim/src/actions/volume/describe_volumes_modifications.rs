@@ -1,7 +1,7 @@
 //! DescribeVolumesModifications: the latest modification of each volume.
 
 use crate::actions::Call;
-use crate::actions::describe_query::{Field, Query, by_ids};
+use crate::actions::describe_query::{Field, Query};
 use crate::actions::render;
 use crate::state::ids::well_formed;
 use crate::state::resources::modification::Modification;
@@ -30,20 +30,13 @@ pub(crate) fn describe_volumes_modifications(call: &mut Call<'_>) -> ApiResult<S
         }
     }
     let volumes = call.realm.volumes();
-    let mut candidates = None;
-    if !ids.is_empty() {
-        let named = by_ids(call, volumes, &ids, ApiError::no_volumes)?;
-        if let Some(v) = named.iter().find(|v| v.modification.is_none()) {
-            return Err(ApiError::client(
-                "InvalidVolumeModification.NotFound",
-                format!("Modification for volume '{}' does not exist.", v.id),
-            ));
-        }
-        candidates = Some(named);
-    } else if let Some(wanted) = query.filters.literal("volume-id")
-        && query.unpaged()
-    {
-        candidates = Some(wanted.iter().filter_map(|id| volumes.get(id)).collect());
+    let candidates = query.named(call, volumes, &ids, "volume-id", ApiError::no_volumes)?;
+    let mut named = candidates.iter().flatten().filter(|_| !ids.is_empty());
+    if let Some(v) = named.find(|v| v.modification.is_none()) {
+        return Err(ApiError::client(
+            "InvalidVolumeModification.NotFound",
+            format!("Modification for volume '{}' does not exist.", v.id),
+        ));
     }
     let set = "volumeModificationSet";
     Ok(query.answer(call, set, volumes, candidates, |x, v| {

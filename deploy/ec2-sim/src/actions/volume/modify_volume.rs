@@ -11,7 +11,6 @@ use crate::time::DAY_MS;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-/// The requested changes.
 struct Change<'a> {
     size: Option<u32>,
     kind: Option<&'a str>,

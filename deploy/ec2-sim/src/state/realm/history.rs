@@ -95,7 +95,7 @@ impl<T: Clone> Versions<T> {
 /// The current versions that a view has replaced.
 #[derive(Debug)]
 #[must_use = "the truth must be put back"]
-pub struct Displaced {
+pub(crate) struct Displaced {
     volumes: Vec<(String, Option<Volume>)>,
     snapshots: Vec<(String, Option<Snapshot>)>,
     instances: Vec<(String, Option<Instance>)>,
@@ -155,7 +155,6 @@ impl Realm {
         })
     }
 
-    /// Restores the current state.
     pub(crate) fn put_back(&mut self, truth: Displaced) {
         drop(self.exchange(truth));
     }

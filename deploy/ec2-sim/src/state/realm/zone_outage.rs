@@ -7,7 +7,7 @@ use crate::wire::query::Params;
 
 impl Realm {
     /// Changes a zone's state. Returns false if the zone does not exist.
-    pub fn set_zone_state(&mut self, name: &str, state: ZoneState) -> bool {
+    pub(crate) fn set_zone_state(&mut self, name: &str, state: ZoneState) -> bool {
         match self.zones.iter_mut().find(|z| z.name == name) {
             Some(z) => {
                 z.state = state;

@@ -10,15 +10,12 @@ use serde::Serialize;
 pub enum Phase {
     /// AttachVolume was accepted; the device does not exist yet.
     Attaching {
-        /// When the attachment becomes attached.
         until: Option<Millis>,
         /// When DescribeInstances already shows `attached`, if that is earlier than
         /// DescribeVolumes.
         mapped: Option<Millis>,
     },
-    /// The instance has the device.
     Attached,
-    /// DetachVolume was accepted.
     Detaching {
         /// When the simulator asks the device to go.
         until: Option<Millis>,
@@ -35,13 +32,11 @@ pub enum Phase {
 /// The attachment of one volume to one instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Attachment {
-    /// The instance's id.
     pub instance: String,
     /// The device name as requested.
     pub device: String,
     /// When AttachVolume was accepted.
     pub since: Millis,
-    /// The phase of the attachment.
     pub phase: Phase,
     /// Whether the volume is deleted with the instance.
     pub delete_on_termination: bool,
@@ -51,14 +46,10 @@ pub struct Attachment {
     pub appears: Option<Millis>,
 }
 
-/// The result of a due transition of an attachment.
+/// What a transition of an attachment demands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachmentEvent {
-    /// Nothing is due.
-    None,
-    /// The attachment is complete: the device must appear.
-    Attached,
-    /// The device is late and must appear now.
+    /// The device must appear.
     Appear,
     /// The device must be removed, unless the guest holds it.
     Release {
@@ -106,7 +97,6 @@ impl Attachment {
         }
     }
 
-    /// Returns when the next transition is due.
     pub fn due(&self) -> Option<Millis> {
         match self.phase {
             Phase::Attaching { until, .. } | Phase::Detaching { until, .. } => until,
@@ -126,23 +116,17 @@ impl Attachment {
         begins || force
     }
 
-    /// Performs the transition that is due.
-    pub fn advance(&mut self, now: Millis) -> AttachmentEvent {
-        if self.due().is_none_or(|d| d > now) {
-            return AttachmentEvent::None;
-        }
-        match self.phase {
-            Phase::Attaching { .. } => {
+    pub fn advance(&mut self, now: Millis) -> Option<AttachmentEvent> {
+        self.due().filter(|due| *due <= now)?;
+        Some(match self.phase {
+            Phase::Attaching { .. } | Phase::Attached => {
                 self.phase = Phase::Attached;
-                AttachmentEvent::Attached
-            }
-            Phase::Detaching { force, .. } => AttachmentEvent::Release { force },
-            Phase::Busy { .. } => AttachmentEvent::Release { force: false },
-            Phase::Attached => {
                 self.appears = None;
                 AttachmentEvent::Appear
             }
-        }
+            Phase::Detaching { force, .. } => AttachmentEvent::Release { force },
+            Phase::Busy { .. } => AttachmentEvent::Release { force: false },
+        })
     }
 }
 
@@ -157,7 +141,7 @@ mod tests {
         a.appears = Some(Millis(15));
         assert_eq!(
             (a.advance(Millis(14)), a.advance(Millis(15))),
-            (AttachmentEvent::None, AttachmentEvent::Appear)
+            (None, Some(AttachmentEvent::Appear))
         );
         assert_eq!(a.due(), None);
     }

@@ -6,13 +6,11 @@ use serde::Serialize;
 
 /// The use of a token. A token stays used when creation fails later or the volume is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TokenUse {
-    /// The id of the created volume.
+pub(crate) struct TokenUse {
     pub volume: String,
     /// The parameters, in a form that depends neither on the order of tags nor on how the request
     /// named the zone.
     pub fingerprint: String,
-    /// The time at which the token was used.
     pub at: Millis,
 }
 

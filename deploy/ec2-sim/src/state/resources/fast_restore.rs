@@ -2,12 +2,9 @@
 
 use crate::time::Millis;
 
-/// Fast snapshot restore of one snapshot in one zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FastRestore {
-    /// The snapshot's id.
     pub snapshot: String,
-    /// The name of the zone.
     pub zone: String,
     /// When the restore was requested.
     pub enabling: Millis,
@@ -18,7 +15,6 @@ pub(crate) struct FastRestore {
 }
 
 impl FastRestore {
-    /// Returns the state at `now`.
     pub(crate) fn state(&self, now: Millis) -> &'static str {
         if self.enabled <= now {
             "enabled"

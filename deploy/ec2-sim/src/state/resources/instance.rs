@@ -5,32 +5,23 @@ use super::tags::Tags;
 use crate::time::Millis;
 use serde::Serialize;
 
-/// The state of an instance.
+/// The state of an instance; `until` is when a passing state ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum Life {
-    /// Starting.
     Pending {
-        /// When the instance is running.
         until: Millis,
     },
-    /// Running.
     Running,
-    /// Shutting down to stop.
     Stopping {
-        /// When the instance is stopped.
         until: Millis,
     },
-    /// Stopped.
     Stopped,
-    /// Shutting down to terminate.
     ShuttingDown {
-        /// When the instance is terminated.
         until: Millis,
     },
     /// Terminated; listed for another hour.
     Terminated {
-        /// When the instance was terminated.
         since: Millis,
     },
 }
@@ -44,11 +35,9 @@ pub(crate) const ROOT_DEVICE: &str = "/dev/xvda";
 /// The id of the image of every instance.
 pub(crate) const IMAGE: &str = "ami-0123456789abcdef0";
 
-/// The result of a due transition of an instance.
+/// What a transition of an instance means for its volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The instance is running.
-    Running,
     /// The instance has stopped: the guest holds no device any longer.
     Stopped,
     /// The instance is terminated: its volumes are free.
@@ -57,18 +46,12 @@ pub enum Event {
     Gone,
 }
 
-/// An instance.
 #[derive(Debug, Clone, Serialize)]
 pub struct Instance {
-    /// The instance's id, `i-…`.
     pub id: String,
-    /// The name of the instance type.
     pub instance_type: String,
-    /// The name of the zone.
     pub zone: String,
-    /// The state of the instance.
     pub life: Life,
-    /// The ARN of the instance's Outpost.
     pub outpost: Option<String>,
     /// Device names that are in use though DescribeInstances does not list them.
     pub hidden_devices: Vec<String>,
@@ -76,11 +59,8 @@ pub struct Instance {
     pub hibernation: bool,
     /// Whether the last stop saved the instance's memory.
     pub hibernated: bool,
-    /// The results of EC2's status checks while the instance runs.
     pub checks: Checks,
-    /// The time at which the instance was launched.
     pub launched: Millis,
-    /// The instance's tags.
     pub tags: Tags,
 }
 
@@ -109,7 +89,6 @@ impl Instance {
         }
     }
 
-    /// Returns when the next transition is due.
     pub fn due(&self) -> Option<Millis> {
         match self.life {
             Life::Pending { until } | Life::Stopping { until } | Life::ShuttingDown { until } => {
@@ -120,18 +99,17 @@ impl Instance {
         }
     }
 
-    /// Performs the transition that is due.
     pub fn advance(&mut self, now: Millis) -> Option<Event> {
         let due = self.due().filter(|d| *d <= now)?;
         let (life, event) = match self.life {
-            Life::Pending { .. } => (Life::Running, Event::Running),
-            Life::Stopping { .. } => (Life::Stopped, Event::Stopped),
-            Life::ShuttingDown { .. } => (Life::Terminated { since: due }, Event::Terminated),
+            Life::Pending { .. } => (Life::Running, None),
+            Life::Stopping { .. } => (Life::Stopped, Some(Event::Stopped)),
+            Life::ShuttingDown { .. } => (Life::Terminated { since: due }, Some(Event::Terminated)),
             Life::Terminated { .. } => return Some(Event::Gone),
             Life::Running | Life::Stopped => return None,
         };
         self.life = life;
-        Some(event)
+        event
     }
 
     /// Returns whether a volume can be attached in this state.

@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// The check passes.
     #[default]
     Ok,
-    /// The check fails.
     Impaired,
     /// The check was not made yet.
     Initializing,
@@ -43,14 +41,11 @@ impl Outcome {
 /// One check: its result, and the time since which it fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// The result.
     pub outcome: Outcome,
-    /// The time since which the check fails.
     pub impaired_since: Option<Millis>,
 }
 
 impl Check {
-    /// Sets the result of the check.
     pub fn becomes(&mut self, outcome: Outcome, now: Millis) {
         let since = self.impaired_since.unwrap_or(now);
         *self = Self {
@@ -75,16 +70,12 @@ pub struct Checks {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Findings {
-    /// The result for the host.
     pub system: Option<Outcome>,
-    /// The result for the guest.
     pub instance: Option<Outcome>,
-    /// The result for the attached volumes.
     pub attached_ebs: Option<Outcome>,
 }
 
 impl Checks {
-    /// Sets the given results.
     pub fn find(&mut self, findings: Findings, now: Millis) {
         let each = [
             (&mut self.system, findings.system),

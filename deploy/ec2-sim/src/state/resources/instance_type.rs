@@ -3,13 +3,11 @@
 /// The attributes of an instance type that matter to volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InstanceType {
-    /// The name.
     pub name: &'static str,
     /// `nitro` or `xen`; empty for bare metal.
     pub hypervisor: &'static str,
     /// The maximum number of volumes, including the root volume.
     pub maximum_attachments: u32,
-    /// The number of EBS cards.
     pub cards: u32,
     /// `x86_64` or `arm64`.
     pub architecture: &'static str,
@@ -69,7 +67,6 @@ pub(crate) const TYPES: &[InstanceType] = &[
     xen("t2.micro"),
 ];
 
-/// Returns the type of this name.
 pub(crate) fn find(name: &str) -> Option<&'static InstanceType> {
     TYPES.iter().find(|t| t.name == name)
 }

@@ -39,7 +39,6 @@ pub enum State {
     Modifying,
     /// Size and settings are in force; EC2 still moves the data.
     Optimizing,
-    /// The modification is complete.
     Completed,
     /// The modification failed; the volume is unchanged.
     Failed,
@@ -48,19 +47,14 @@ pub enum State {
 /// The latest modification of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Modification {
-    /// The shape before the modification.
     pub original: Shape,
-    /// The shape after the modification.
     pub target: Shape,
     /// When the modification was accepted.
     pub started: Millis,
-    /// When `optimizing` begins.
     pub optimizing_at: Millis,
-    /// When `completed` begins.
     pub completed_at: Millis,
     /// Whether the modification fails at `optimizing_at`.
     pub fails: bool,
-    /// The state of the modification.
     pub state: State,
 }
 
@@ -87,7 +81,6 @@ impl Modification {
         }
     }
 
-    /// Returns when the next transition is due.
     pub fn due(&self) -> Option<Millis> {
         match self.state {
             State::Modifying => Some(self.optimizing_at),

@@ -79,7 +79,7 @@ impl Snapshot {
     }
 
     /// Returns the progress: empty at first, then a percentage.
-    pub fn progress(&self, now: Millis) -> String {
+    pub(crate) fn progress(&self, now: Millis) -> String {
         match self.life {
             Life::Completed { .. } => "100%".to_owned(),
             Life::Failed => String::new(),
@@ -94,7 +94,7 @@ impl Snapshot {
     }
 
     /// Returns when the next transition is due.
-    pub fn due(&self) -> Option<Millis> {
+    pub(crate) fn due(&self) -> Option<Millis> {
         match self.life {
             Life::Pending { until, .. } => Some(until),
             Life::Completed { .. } | Life::Failed => None,
@@ -102,7 +102,7 @@ impl Snapshot {
     }
 
     /// Performs the transition that is due. Returns whether there was one.
-    pub fn advance(&mut self, now: Millis) -> bool {
+    pub(crate) fn advance(&mut self, now: Millis) -> bool {
         match self.life {
             Life::Pending { until, fails } if until <= now => {
                 self.life = if fails {
@@ -117,7 +117,7 @@ impl Snapshot {
     }
 
     /// Returns the lock that is in force, if any.
-    pub fn locked(&self, now: Millis) -> Option<&Lock> {
+    pub(crate) fn locked(&self, now: Millis) -> Option<&Lock> {
         self.lock.as_ref().filter(|l| l.expires > now)
     }
 }

@@ -8,11 +8,13 @@ use super::volume_checks::Checks;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
+/// The maximum number of instances to which a Multi-Attach volume can be attached at once.
+pub(crate) const MAX_MULTI_ATTACH: usize = 16;
+
 /// The result of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The volume becomes usable.
     Available,
     /// The volume is kept in state `error`.
     Error,
@@ -24,20 +26,15 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum Life {
-    /// The creation was accepted.
     Creating {
-        /// When the creation ends.
         until: Millis,
-        /// The result of the creation.
         outcome: Outcome,
     },
     /// `available`, or `in-use` if the volume is attached.
     Ready,
-    /// `error`.
     Failed,
     /// Deleted, but still shown for a moment.
     Deleting {
-        /// When the volume is no longer shown.
         until: Millis,
     },
 }
@@ -59,9 +56,7 @@ pub enum Origin {
 pub struct Initialization {
     /// `default`, `provisioned-rate` or `volume-copy`.
     pub kind: String,
-    /// When the initialization began.
     pub from: Millis,
-    /// When the initialization is complete.
     pub until: Millis,
 }
 
@@ -109,33 +104,20 @@ pub struct Volume {
     pub checks: Checks,
 }
 
-/// The result of a due transition of a volume.
+/// What a transition of a volume demands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// The volume became available.
-    Created,
-    /// The creation failed; the volume stays in state `error`.
-    Failed,
+pub(crate) enum Event {
     /// The volume no longer exists.
     Gone,
-    /// The attachment to this instance is complete.
-    Attached(String),
-    /// The late device must appear on this instance now.
-    Appear(String),
-    /// The instance must release the volume.
-    Release {
-        /// The instance's id.
-        instance: String,
-        /// Whether to remove the device without asking the guest.
-        force: bool,
-    },
+    /// What the attachment to this instance demands.
+    Attachment(String, AttachmentEvent),
     /// The new shape is in force.
     Reshaped,
 }
 
 impl Volume {
     /// Creates an available gp3 volume that comes from no request and has neither image nor device.
-    pub fn plain(id: String, size: u32, zone: &str, now: Millis) -> Self {
+    pub(crate) fn plain(id: String, size: u32, zone: &str, now: Millis) -> Self {
         Self {
             id,
             shape: Shape::gp3(size),
@@ -181,13 +163,12 @@ impl Volume {
         self.attachments.iter().find(|a| a.instance == instance)
     }
 
-    /// Returns the attachment to an instance, for changing.
-    pub fn attachment_mut(&mut self, instance: &str) -> Option<&mut Attachment> {
+    pub(crate) fn attachment_mut(&mut self, instance: &str) -> Option<&mut Attachment> {
         self.attachments.iter_mut().find(|a| a.instance == instance)
     }
 
     /// Returns the progress of the initialization, from 0 to 100.
-    pub fn initialized_percent(&self, now: Millis) -> u64 {
+    pub(crate) fn initialized_percent(&self, now: Millis) -> u64 {
         match &self.initialization {
             None => 100,
             Some(i) if i.until <= now => 100,
@@ -197,8 +178,7 @@ impl Volume {
         }
     }
 
-    /// Returns when the next transition is due.
-    pub fn due(&self) -> Option<Millis> {
+    pub(crate) fn due(&self) -> Option<Millis> {
         let life = match self.life {
             Life::Creating { until, .. } | Life::Deleting { until } => Some(until),
             Life::Ready | Life::Failed => None,
@@ -214,18 +194,12 @@ impl Volume {
 
     /// Performs the transitions that are due, at most one for each part. The caller repeats the
     /// call until nothing is due.
-    pub fn advance(&mut self, now: Millis) -> Vec<Event> {
+    pub(crate) fn advance(&mut self, now: Millis) -> Vec<Event> {
         let mut events = Vec::new();
         match self.life {
             Life::Creating { until, outcome } if until <= now => match outcome {
-                Outcome::Available => {
-                    self.life = Life::Ready;
-                    events.push(Event::Created);
-                }
-                Outcome::Error => {
-                    self.life = Life::Failed;
-                    events.push(Event::Failed);
-                }
+                Outcome::Available => self.life = Life::Ready,
+                Outcome::Error => self.life = Life::Failed,
                 Outcome::Vanish => events.push(Event::Gone),
             },
             Life::Deleting { until } if until <= now => events.push(Event::Gone),
@@ -238,15 +212,8 @@ impl Volume {
             events.push(Event::Reshaped);
         }
         for a in &mut self.attachments {
-            match a.advance(now) {
-                AttachmentEvent::None => {}
-                AttachmentEvent::Attached => events.push(Event::Attached(a.instance.clone())),
-                AttachmentEvent::Appear => events.push(Event::Appear(a.instance.clone())),
-                AttachmentEvent::Release { force } => events.push(Event::Release {
-                    instance: a.instance.clone(),
-                    force,
-                }),
-            }
+            let event = a.advance(now);
+            events.extend(event.map(|event| Event::Attachment(a.instance.clone(), event)));
         }
         events
     }

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct Checks {
     /// Whether EC2 has disabled I/O because the data may be inconsistent.
     pub io_disabled: bool,
-    /// The performance of the volume.
     pub performance: Performance,
 }
 

@@ -34,7 +34,6 @@ const fn plain(name: &'static str, min_size: u32, max_size: u32) -> VolumeType {
     }
 }
 
-/// All types.
 pub(crate) const TYPES: &[VolumeType] = &[
     VolumeType {
         iops: Some((80_000, 500)),
@@ -82,10 +81,8 @@ pub(crate) fn find(name: &str) -> ApiResult<&'static VolumeType> {
         })
 }
 
-/// The requested performance.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wanted {
-    /// The operations per second.
     pub iops: Option<u32>,
     /// The throughput, in MiB per second.
     pub throughput: Option<u32>,
