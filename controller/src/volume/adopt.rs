@@ -143,7 +143,7 @@ pub(super) async fn delete_failed(ec2: &Ec2, volume: &Volume) -> Result<(), Fail
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use ebs_csi_proto::GiB;
     use ebs_csi_proto::csi;
@@ -165,7 +165,8 @@ mod tests {
         }
     }
 
-    fn request(size: i64) -> CreateVolume {
+    /// Returns a request for a volume of at least `size` GiB.
+    pub(in crate::volume) fn request(size: i64) -> CreateVolume {
         use csi::volume_capability::access_mode::Mode;
         use csi::volume_capability::{AccessMode, AccessType, MountVolume};
         CreateVolume::parse(&csi::CreateVolumeRequest {

@@ -6,7 +6,8 @@ use ebs_csi_wire::{SnapshotId, VolumeId};
 use super::Volumes;
 use super::create_failure::create_failure;
 use crate::ec2::csi_failure::failure_as;
-use crate::ec2::{self, Ec2, Ec2Error, IopsQuestion, Volume, VolumeState, ZoneKind};
+use crate::ec2::{self, Ec2, Ec2Error, IopsQuestion, Snapshot, Volume, VolumeState};
+use crate::ec2::{Zone, ZoneKind};
 use crate::request::topology::{self, Placement};
 use crate::request::{CreateVolume, Source};
 use crate::volume::client_token::{Attempt, ClientToken};
@@ -139,17 +140,7 @@ impl Volumes {
             source.zone_id.as_deref(),
             source.outpost_arn.as_deref(),
         )?;
-        if let Some(key) = &request.class.kms_key
-            && source.kms_key_id.as_ref() != Some(key)
-        {
-            return Err(Failure::invalid(
-                "parameters.kmsKeyId",
-                format!(
-                    "a copy has the key of its source, {}; give that ARN or leave it out",
-                    source.kms_key_id.as_deref().unwrap_or("none")
-                ),
-            ));
-        }
+        check_copied_key(request, source.kms_key_id.as_deref())?;
         Ok(source)
     }
 
@@ -162,7 +153,7 @@ impl Volumes {
             .map_err(|e| create_failure(&e))?;
         let zones: Vec<&str> = zones
             .iter()
-            .filter(|zone| zone.kind == ZoneKind::AvailabilityZone && zone.available)
+            .filter(|zone| holds_volumes(zone))
             .map(|zone| zone.name.as_str())
             .collect();
         match topology::pick(&zones, name) {
@@ -256,16 +247,19 @@ fn encryption(request: &CreateVolume) -> Option<bool> {
 /// Refuses a restore that EC2 would silently make larger than the limit, or refuse with a less
 /// helpful error.
 async fn check_snapshot(ec2: &Ec2, request: &CreateVolume, id: &SnapshotId) -> Result<(), Failure> {
-    let limit = request.range.limit;
-    let unencrypted = request.class.encrypted == Some(false) && request.class.kms_key.is_none();
-    if limit.is_none() && !unencrypted {
+    if request.range.limit.is_none() && encryption(request) != Some(false) {
         return Ok(());
     }
     let found = ec2.look_snapshot(id).await.known();
-    let Some(found) = found.map_err(|e| create_failure(&e))? else {
-        return Ok(());
-    };
-    if unencrypted && found.encrypted {
+    match found.map_err(|e| create_failure(&e))? {
+        Some(found) => check_restore(request, &found),
+        None => Ok(()),
+    }
+}
+
+fn check_restore(request: &CreateVolume, snapshot: &Snapshot) -> Result<(), Failure> {
+    let (id, size) = (&snapshot.id, snapshot.size);
+    if snapshot.encrypted && encryption(request) == Some(false) {
         return Err(Failure::invalid(
             "parameters.encrypted",
             format!(
@@ -274,16 +268,33 @@ async fn check_snapshot(ec2: &Ec2, request: &CreateVolume, id: &SnapshotId) -> R
             ),
         ));
     }
-    match limit {
-        Some(limit) if found.size.to_bytes() > limit => Err(Failure::new(
+    match request.range.limit {
+        Some(limit) if size.to_bytes() > limit => Err(Failure::new(
             Condition::CapacityOutOfRange,
             format!(
-                "snapshot {id} has {}, which is more than limit_bytes {}",
-                found.size, limit.0
+                "snapshot {id} has {size}, which is more than limit_bytes {}",
+                limit.0
             ),
         )),
         _ => Ok(()),
     }
+}
+
+fn check_copied_key(request: &CreateVolume, source_key: Option<&str>) -> Result<(), Failure> {
+    match request.class.kms_key.as_deref() {
+        Some(key) if source_key != Some(key) => Err(Failure::invalid(
+            "parameters.kmsKeyId",
+            format!(
+                "a copy has the key of its source, {}; give that ARN or leave it out",
+                source_key.unwrap_or("none")
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn holds_volumes(zone: &Zone) -> bool {
+    zone.kind == ZoneKind::AvailabilityZone && zone.available
 }
 
 /// Returns the size of a copy, which is at least its source's. A request without a size takes the
@@ -328,3 +339,6 @@ pub(crate) fn wanted_iops(
         (None, None) => Ok(None),
     }
 }
+
+#[cfg(test)]
+mod tests;
