@@ -101,14 +101,8 @@ fn vanished_volume_spends_token_unlike_dry_run() {
 fn repeated_create_snapshot_makes_second_snapshot() {
     let mut w = World::new();
     let v = w.volume("");
-    let a = text(
-        &w.ok("CreateSnapshot", &format!("VolumeId={v}")),
-        "snapshotId",
-    );
-    let b = text(
-        &w.ok("CreateSnapshot", &format!("VolumeId={v}")),
-        "snapshotId",
-    );
+    let a = w.snapshot(&v);
+    let b = w.snapshot(&v);
     assert_ne!(a, b);
 }
 

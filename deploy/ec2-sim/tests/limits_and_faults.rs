@@ -144,12 +144,3 @@ fn journal_records_faults_and_effects_without_credentials() {
         "{text}"
     );
 }
-
-#[test]
-fn two_volumes_of_one_name_violate_an_invariant() {
-    let mut w = World::new();
-    for _ in 0..2 {
-        w.volume("TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=CSIVolumeName&TagSpecification.1.Tag.1.Value=pvc-1");
-    }
-    assert_eq!(w.sim.invariants.found()[0].rule, "named_once");
-}

@@ -78,11 +78,7 @@ fn lagging_read_misses_new_and_shows_deleted_volumes() {
     );
     w.step(10_000);
     assert_eq!(w.code("DescribeVolumes", &by_id), "InvalidVolume.NotFound");
-    assert!(
-        w.sim.invariants.found().is_empty(),
-        "{:?}",
-        w.sim.invariants.found()
-    );
+    w.check_invariants();
 }
 
 #[test]
@@ -200,11 +196,7 @@ fn modification_stays_within_quotas_and_zone_capacity() {
         "InsufficientVolumeCapacity"
     );
     assert_eq!(change(&mut w, &grow(&third, 6)), "");
-    assert!(
-        w.sim.invariants.found().is_empty(),
-        "{:?}",
-        w.sim.invariants.found()
-    );
+    w.check_invariants();
 }
 
 #[test]
@@ -330,7 +322,7 @@ fn device_name_can_be_taken_unlisted_or_raced() {
         "the other one is listed"
     );
     w.ok("AttachVolume", &attach(&id, "/dev/xvdbb"));
-    assert!(w.sim.invariants.found().is_empty());
+    w.check_invariants();
 }
 
 #[test]

@@ -59,10 +59,7 @@ fn create(more: &str) -> String {
 fn each_action_needs_its_own_permission() {
     let mut w = world();
     let id = w.volume("");
-    let snapshot = text(
-        &w.ok("CreateSnapshot", &format!("VolumeId={id}")),
-        "snapshotId",
-    );
+    let snapshot = w.snapshot(&id);
     w.step(1);
     let (v, s) = (id.as_str(), snapshot.as_str());
     let on_volume = format!("VolumeId={v}");
@@ -209,10 +206,7 @@ fn conditions_see_requested_and_existing_tags() {
 fn every_resource_of_a_call_must_be_allowed() {
     let mut w = world();
     let id = w.volume("");
-    let snapshot = text(
-        &w.ok("CreateSnapshot", &format!("VolumeId={id}")),
-        "snapshotId",
-    );
+    let snapshot = w.snapshot(&id);
     w.step(1);
     let on = |action: &str, resources: &[&str]| json!([{"Effect": "Allow", "Action": action, "Resource": resources}]);
     let volume = "arn:aws:ec2:us-east-1:111122223333:volume/*";

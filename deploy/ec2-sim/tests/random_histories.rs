@@ -49,7 +49,8 @@ impl History {
         self.pick(&ids)
     }
 
-    fn next(&mut self) -> (&'static str, Vec<(&'static str, String)>) {
+    /// Returns an action with its parameters.
+    fn next(&mut self) -> (&'static str, String) {
         let action = self.pick(&[
             "CreateVolume",
             "CreateVolume",
@@ -70,61 +71,41 @@ impl History {
             "DescribeVolumes",
             "DescribeInstances",
         ]);
-        let zone = self
-            .pick(&["us-east-1a", "us-east-1a", "us-east-1b"])
-            .to_owned();
-        let (volume, node) = (self.volume(), self.pick(&NODES).to_owned());
+        let zone = self.pick(&["us-east-1a", "us-east-1a", "us-east-1b"]);
+        let (volume, node) = (self.volume(), self.pick(&NODES));
         let letter = char::from(b'a' + u8::try_from(self.random.bits() % 26).expect("letter"));
-        let small = (4 + self.random.bits() % 3).to_string();
+        let small = 4 + self.random.bits() % 3;
         let mut snapshots = self.snapshots.clone();
         snapshots.push("snap-0123456789abcdef0".to_owned());
         let snapshot = self.pick(&snapshots);
         let mut p = match action {
             "CreateVolume" => {
-                let mut p = vec![
-                    ("AvailabilityZone", zone),
-                    ("ClientToken", format!("t{}", self.random.bits() % 40)),
-                ];
-                match self.random.bits() % 3 {
-                    0 => p.extend([("SnapshotId", snapshot), ("VolumeType", "gp3".to_owned())]),
-                    1 => p.extend([
-                        ("Size", small),
-                        ("VolumeType", "io2".to_owned()),
-                        ("Iops", "100".to_owned()),
-                        ("MultiAttachEnabled", "true".to_owned()),
-                    ]),
-                    _ => p.push(("Size", small)),
-                }
-                p
+                let token = self.random.bits() % 40;
+                let more = match self.random.bits() % 3 {
+                    0 => format!("SnapshotId={snapshot}&VolumeType=gp3"),
+                    1 => format!("Size={small}&VolumeType=io2&Iops=100&MultiAttachEnabled=true"),
+                    _ => format!("Size={small}"),
+                };
+                format!("AvailabilityZone={zone}&ClientToken=t{token}&{more}")
             }
-            "AttachVolume" => vec![
-                ("VolumeId", volume),
-                ("InstanceId", node),
-                ("Device", format!("/dev/xvdb{letter}")),
-            ],
-            "DetachVolume" => {
-                let mut p = vec![("VolumeId", volume)];
-                match self.random.bits() % 4 {
-                    0 => p.push(("Force", "true".to_owned())),
-                    1 => {}
-                    _ => p.push(("InstanceId", node)),
-                }
-                p
+            "AttachVolume" => {
+                format!("VolumeId={volume}&InstanceId={node}&Device=/dev/xvdb{letter}")
             }
-            "ModifyVolume" => vec![("VolumeId", volume), ("Size", small)],
-            "DeleteVolume" | "CreateSnapshot" => vec![("VolumeId", volume)],
-            "CopyVolumes" => vec![("SourceVolumeId", volume)],
-            "DeleteSnapshot" => vec![("SnapshotId", snapshot)],
-            "CreateTags" => vec![
-                ("ResourceId.1", volume),
-                ("Tag.1.Key", "k".to_owned()),
-                ("Tag.1.Value", small),
-            ],
-            "StopInstances" | "StartInstances" => vec![("InstanceId.1", node)],
-            _ => Vec::new(),
+            "DetachVolume" => match self.random.bits() % 4 {
+                0 => format!("VolumeId={volume}&Force=true"),
+                1 => format!("VolumeId={volume}"),
+                _ => format!("VolumeId={volume}&InstanceId={node}"),
+            },
+            "ModifyVolume" => format!("VolumeId={volume}&Size={small}"),
+            "DeleteVolume" | "CreateSnapshot" => format!("VolumeId={volume}"),
+            "CopyVolumes" => format!("SourceVolumeId={volume}"),
+            "DeleteSnapshot" => format!("SnapshotId={snapshot}"),
+            "CreateTags" => format!("ResourceId.1={volume}&Tag.1.Key=k&Tag.1.Value={small}"),
+            "StopInstances" | "StartInstances" => format!("InstanceId.1={node}"),
+            _ => String::new(),
         };
         if self.random.bits().is_multiple_of(20) {
-            p.push(("DryRun", "true".to_owned()));
+            p += "&DryRun=true";
         }
         (action, p)
     }
@@ -143,14 +124,9 @@ fn random_histories_keep_every_invariant() {
         let mut good = 0;
         for step in 0..400 {
             let (action, parameters) = h.next();
-            let mut form = form_urlencoded::Serializer::new(String::new());
-            form.append_pair("Action", action)
-                .append_pair("Version", "2016-11-15");
-            for (k, v) in &parameters {
-                form.append_pair(k, v);
-            }
+            let form = format!("Action={action}&Version=2016-11-15&{parameters}");
             let request = Request {
-                form: form.finish().into_bytes(),
+                form: form.into_bytes(),
                 authorization: Some("Credential=K/20260101/us-east-1/ec2/aws4_request".to_owned()),
                 ..Request::default()
             };

@@ -208,15 +208,8 @@ fn attach_and_detach_errors_match_recorded_messages() {
         w.code("DetachVolume", &format!("VolumeId={v}&InstanceId={NODE_B}")),
         "InvalidAttachment.NotFound"
     );
-    let root = w
-        .sim
-        .realm()
-        .volumes()
-        .values()
-        .find(|v| v.root)
-        .expect("root")
-        .id
-        .clone();
+    let root = w.sim.realm().volumes().values().find(|v| v.root);
+    let root = root.expect("root").id.clone();
     assert_eq!(
         w.code("DetachVolume", &format!("VolumeId={root}")),
         "OperationNotPermitted"
@@ -246,11 +239,7 @@ fn attachment_limit_counts_root_volume() {
             );
         }
     }
-    assert!(
-        w.sim.invariants.found().is_empty(),
-        "{:?}",
-        w.sim.invariants.found()
-    );
+    w.check_invariants();
 }
 
 /// A modification is refused until the previous one completes; the new size is in force once
@@ -329,7 +318,11 @@ fn unknown_action_parameter_and_unsigned_request_are_refused() {
     };
     assert_eq!(w.sim.handle(w.now, &unsigned).status, 401);
     let elsewhere = world::request("AKID", "mars-1", "DescribeVolumes", "");
-    assert_eq!(w.sim.handle(w.now, &elsewhere).status, 401);
+    let refused = w.sim.handle(w.now, &elsewhere);
+    assert_eq!(refused.status, 401);
+    let body = String::from_utf8_lossy(&refused.body).into_owned();
+    assert_eq!(text(&body, "Code"), "AuthFailure");
+    assert!(body.contains("account 111122223333 has no such region"));
     let empty = ec2_sim::Request::default();
     assert_eq!(w.sim.handle(w.now, &empty).status, 400);
 }

@@ -2,44 +2,10 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-/// A histogram with eight buckets per doubling: exact enough for a median, and without memory per
-/// value.
-#[derive(Debug, Clone, Default)]
-struct Histogram {
-    counts: BTreeMap<u32, u64>,
-    total: u64,
-}
-
-/// The number of buckets per doubling.
-const STEPS: f64 = 8.0;
-
-impl Histogram {
-    fn add(&mut self, value: f64) {
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a float to integer cast saturates, and the value is not negative"
-        )]
-        let bucket = ((value.max(0.0) + 1.0).log2() * STEPS).round() as u32;
-        *self.counts.entry(bucket).or_default() += 1;
-        self.total += 1;
-    }
-
-    fn median(&self) -> f64 {
-        let wanted = self.total.div_ceil(2);
-        let mut seen = 0;
-        for (bucket, count) in &self.counts {
-            seen += count;
-            if seen >= wanted {
-                let value = (f64::from(*bucket) / STEPS).exp2() - 1.0;
-                return (value * 100.0).round() / 100.0;
-            }
-        }
-        0.0
-    }
-}
+/// How many durations of an action are kept for the median.
+const KEPT: usize = 10_000;
 
 #[derive(Debug, Clone, Default)]
 struct Action {
@@ -48,7 +14,8 @@ struct Action {
     throttled: u64,
     faulted: u64,
     errors: BTreeMap<String, u64>,
-    server_ms: Histogram,
+    /// The durations of the last calls, in milliseconds.
+    server_ms: VecDeque<f64>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -77,7 +44,10 @@ impl Statistics {
             None => a.ok += 1,
             Some(code) => *a.errors.entry(code.to_owned()).or_default() += 1,
         }
-        a.server_ms.add(ended.server_ms);
+        if a.server_ms.len() == KEPT {
+            a.server_ms.pop_front();
+        }
+        a.server_ms.push_back(ended.server_ms);
     }
 
     pub fn add_imds(&mut self, credentials: bool) {
@@ -92,7 +62,7 @@ impl Statistics {
             .map(|(name, a)| {
                 let v = json!({
                     "calls": a.calls, "ok": a.ok, "throttled": a.throttled, "faulted": a.faulted,
-                    "errors": a.errors, "server_ms": {"p50": a.server_ms.median()},
+                    "errors": a.errors, "server_ms": {"p50": median(&a.server_ms)},
                 });
                 (name.as_str(), v)
             })
@@ -109,19 +79,36 @@ impl Statistics {
     }
 }
 
+/// Returns the median, rounded to hundredths.
+fn median(values: &VecDeque<f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.iter().copied().collect();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let middle = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
+    (middle * 100.0).round() / 100.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn histogram_median_is_within_12_percent() {
-        let mut h = Histogram::default();
-        for v in 1..=1000 {
-            h.add(f64::from(v));
+    fn median_is_of_the_last_10000() {
+        let mut s = Statistics::default();
+        for server_ms in [5.0, 1.0, 3.0]
+            .repeat(KEPT)
+            .into_iter()
+            .chain([7.126; KEPT / 2 + 1])
+        {
+            let ended = Ended {
+                code: None,
+                throttled: false,
+                faulted: false,
+                server_ms,
+            };
+            s.add("CreateVolume", &ended);
         }
-        let median = h.median();
-        assert!((450.0..560.0).contains(&median), "{median}");
-        assert!(Histogram::default().median().abs() < f64::EPSILON);
+        let shown = s.json()["actions"]["CreateVolume"]["server_ms"]["p50"].clone();
+        assert_eq!(shown, 7.13);
     }
 
     #[test]

@@ -130,31 +130,15 @@ impl Realm {
         self.swap_volume(&id, Some(volume));
     }
 
-    /// Changes a volume; returns `None` if the volume does not exist. Change tags with
-    /// [`Realm::retag`] instead.
+    /// Changes a volume; returns `None` if the volume does not exist.
     pub(crate) fn update_volume<T>(
         &mut self,
         id: &str,
         f: impl FnOnce(&mut Volume) -> T,
     ) -> Option<T> {
-        let volume = self.volumes.get_mut(id)?;
-        let before: Vec<String> = volume
-            .attachments
-            .iter()
-            .map(|a| a.instance.clone())
-            .collect();
-        let out = f(volume);
-        for instance in before {
-            if let Some(set) = self.by_instance.get_mut(&instance) {
-                set.remove(id);
-            }
-        }
-        for a in &volume.attachments {
-            let set = self.by_instance.entry(a.instance.clone()).or_default();
-            set.insert(id.to_owned());
-        }
-        let due = volume.due();
-        self.touch(Key::Volume(id.to_owned()), due);
+        let mut volume = self.swap_volume(id, None)?;
+        let out = f(&mut volume);
+        self.put_volume(volume);
         Some(out)
     }
 
@@ -177,10 +161,9 @@ impl Realm {
         id: &str,
         f: impl FnOnce(&mut Snapshot) -> T,
     ) -> Option<T> {
-        let snapshot = self.snapshots.get_mut(id)?;
-        let out = f(snapshot);
-        let due = snapshot.due();
-        self.touch(Key::Snapshot(id.to_owned()), due);
+        let mut snapshot = self.swap_snapshot(id, None)?;
+        let out = f(&mut snapshot);
+        self.put_snapshot(snapshot);
         Some(out)
     }
 
@@ -201,10 +184,9 @@ impl Realm {
         id: &str,
         f: impl FnOnce(&mut Instance) -> T,
     ) -> Option<T> {
-        let instance = self.instances.get_mut(id)?;
-        let out = f(instance);
-        let due = instance.due();
-        self.touch(Key::Instance(id.to_owned()), due);
+        let mut instance = self.instances.remove(id)?;
+        let out = f(&mut instance);
+        self.put_instance(instance);
         Some(out)
     }
 
@@ -218,44 +200,32 @@ impl Realm {
         self.tokens.insert(token.to_owned(), spent);
     }
 
-    /// Changes the tags of a volume, snapshot or instance. Returns `None` if the resource does not
-    /// exist.
-    pub(crate) fn retag<T>(&mut self, id: &str, f: impl FnOnce(&mut Tags) -> T) -> Option<T> {
-        let (tags, key) = if let Some(v) = self.volumes.get_mut(id) {
-            (&mut v.tags, Key::Volume(id.to_owned()))
-        } else if let Some(s) = self.snapshots.get_mut(id) {
-            (&mut s.tags, Key::Snapshot(id.to_owned()))
-        } else if let Some(i) = self.instances.get_mut(id) {
-            (&mut i.tags, Key::Instance(id.to_owned()))
+    /// Changes the tags of a volume, snapshot or instance.
+    pub(crate) fn retag(&mut self, id: &str, f: impl FnOnce(&mut Tags)) {
+        if id.starts_with("vol-") {
+            self.update_volume(id, |v| f(&mut v.tags));
+        } else if id.starts_with("snap-") {
+            self.update_snapshot(id, |s| f(&mut s.tags));
         } else {
-            return None;
-        };
-        let before = tags.clone();
-        let out = f(tags);
-        let after = tags.clone();
-        if !matches!(key, Key::Instance(_)) {
-            self.index_tags(id, &before, &after);
+            self.update_instance(id, |i| f(&mut i.tags));
         }
-        self.touch(key, None);
-        Some(out)
     }
 
-    fn index_tags(&mut self, id: &str, before: &Tags, after: &Tags) {
-        for (k, v) in before {
-            if after.get(k) != Some(v) {
-                let entry = (k.clone(), v.clone());
-                if let Some(set) = self.by_tag.get_mut(&entry) {
-                    set.remove(id);
-                    if set.is_empty() {
-                        self.by_tag.remove(&entry);
-                    }
-                }
-            }
+    fn index_tags(&mut self, id: &str, tags: &Tags) {
+        for (k, v) in tags {
+            let set = self.by_tag.entry((k.clone(), v.clone())).or_default();
+            set.insert(id.to_owned());
         }
-        for (k, v) in after {
-            if before.get(k) != Some(v) {
-                let set = self.by_tag.entry((k.clone(), v.clone())).or_default();
-                set.insert(id.to_owned());
+    }
+
+    fn forget_tags(&mut self, id: &str, tags: &Tags) {
+        for (k, v) in tags {
+            let entry = (k.clone(), v.clone());
+            if let Some(set) = self.by_tag.get_mut(&entry) {
+                set.remove(id);
+                if set.is_empty() {
+                    self.by_tag.remove(&entry);
+                }
             }
         }
     }
@@ -308,9 +278,9 @@ mod tests {
                 .push(Attachment::new("i-1", "/dev/xvdba", Millis(0), None))
         });
         assert_eq!(r.volumes_of("i-1").count(), 1);
-        r.retag(&id, |t| t.insert("a".to_owned(), "b".to_owned()));
+        r.retag(&id, |t| drop(t.insert("a".to_owned(), "b".to_owned())));
         assert_eq!(r.tagged("a", "b").collect::<Vec<_>>(), [&id]);
-        r.retag(&id, |t| t.insert("a".to_owned(), "c".to_owned()));
+        r.retag(&id, |t| drop(t.insert("a".to_owned(), "c".to_owned())));
         assert_eq!(
             (r.tagged("a", "b").count(), r.tagged("a", "c").count()),
             (0, 1)

@@ -83,6 +83,18 @@ impl World {
         text(&body, "volumeId")
     }
 
+    /// Takes a snapshot of a volume and returns its id.
+    pub fn snapshot(&mut self, volume: &str) -> String {
+        let body = self.ok("CreateSnapshot", &format!("VolumeId={volume}"));
+        text(&body, "snapshotId")
+    }
+
+    /// Checks that no invariant is violated.
+    pub fn check_invariants(&self) {
+        let found = self.sim.invariants.found();
+        assert!(found.is_empty(), "{found:?}");
+    }
+
     /// Returns how many volumes there are, apart from those of the instances.
     pub fn volumes(&self) -> usize {
         let volumes = self.sim.realm().volumes().values();

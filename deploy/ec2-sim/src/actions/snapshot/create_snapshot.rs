@@ -39,10 +39,7 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     call.dry_run()?;
     let v = call.realm.volume(volume)?;
     if v.life != VolumeLife::Ready {
-        return Err(ApiError::client(
-            "IncorrectState",
-            format!("Volume '{volume}' is in the '{}' state.", v.status()),
-        ));
+        return Err(v.incorrect_state());
     }
     if v.last_snapshot
         .is_some_and(|t| call.now.since(t) < call.quotas.snapshot_interval_ms.unwrap_or(0))

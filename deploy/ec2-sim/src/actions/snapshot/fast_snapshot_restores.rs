@@ -9,52 +9,46 @@ use crate::time::Millis;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-/// The result for one snapshot in one zone.
-struct Outcome {
-    snapshot: String,
-    zone: String,
-    result: Result<FastRestore, (String, String)>,
-}
-
 pub(crate) fn enable(call: &mut Call<'_>) -> ApiResult<String> {
     let (snapshots, zones) = parse(call)?;
-    let mut outcomes = Vec::new();
-    for (snapshot, zone) in pairs(&snapshots, &zones) {
-        let result = enable_one(call, &snapshot, &zone);
-        if let Ok(f) = &result {
-            let key = format!("{snapshot}/{zone}");
-            call.effects.push(key.clone());
-            call.realm.fast_restores.insert(key, f.clone());
+    let (mut enabled, mut refused) = (Vec::new(), Vec::new());
+    for snapshot in snapshots {
+        for zone in &zones {
+            match enable_one(call, snapshot, zone) {
+                Ok(f) => {
+                    let key = format!("{snapshot}/{zone}");
+                    call.effects.push(key.clone());
+                    call.realm.fast_restores.insert(key, f.clone());
+                    enabled.push(f);
+                }
+                Err(error) => refused.push((snapshot, zone, error)),
+            }
         }
-        outcomes.push(Outcome {
-            snapshot,
-            zone,
-            result,
-        });
     }
-    Ok(answer(call, &outcomes))
+    let mut x = Xml::new();
+    x.list("successful", &enabled, |x, f| member(call, x, f));
+    x.list("unsuccessful", &refused, |x, (snapshot, zone, error)| {
+        let set = "fastSnapshotRestoreStateErrorSet";
+        x.text("snapshotId", snapshot).list(set, [()], |x, ()| {
+            x.text("availabilityZone", zone)
+                .text("availabilityZoneId", call.realm.zone_id(zone))
+                .nest("error", |x| {
+                    x.text("code", &error.code).text("message", &error.message);
+                });
+        });
+    });
+    Ok(x.finish())
 }
 
-fn enable_one(
-    call: &mut Call<'_>,
-    snapshot: &str,
-    zone: &str,
-) -> Result<FastRestore, (String, String)> {
+/// Enables one snapshot in one zone. The codes of the errors are unverified.
+fn enable_one(call: &mut Call<'_>, snapshot: &str, zone: &str) -> ApiResult<FastRestore> {
     for fault in call.faults {
         if let Fault::Unsuccessful { code, message } = fault {
-            return Err((code.clone(), message.clone()));
+            return Err(ApiError::client(code, message.as_str()));
         }
     }
-    // The items' error codes are unverified.
-    let s = call.realm.snapshot(snapshot);
-    let s = s.map_err(|e| (e.code, e.message))?;
-    if call.realm.zone(zone).is_none() {
-        return Err((
-            "InvalidZone.NotFound".to_owned(),
-            format!("The zone '{zone}' does not exist."),
-        ));
-    }
-    let size = s.size;
+    let size = call.realm.snapshot(snapshot)?.size;
+    call.zone(Some(zone), None)?;
     let existing = call.realm.fast_restores.get(&format!("{snapshot}/{zone}"));
     if let Some(f) = existing {
         return Ok(f.clone());
@@ -70,7 +64,7 @@ fn enable_one(
     })
 }
 
-fn parse(call: &Call<'_>) -> ApiResult<(Vec<String>, Vec<String>)> {
+fn parse<'a>(call: &Call<'a>) -> ApiResult<(Vec<&'a str>, Vec<String>)> {
     let p = call.params;
     let names = p.list("AvailabilityZone");
     let ids = p.list("AvailabilityZoneId");
@@ -93,43 +87,7 @@ fn parse(call: &Call<'_>) -> ApiResult<(Vec<String>, Vec<String>)> {
     }
     call.permit(|c| snapshots.iter().map(|id| c.existing(id)).collect())?;
     call.dry_run()?;
-    Ok((snapshots.iter().map(|s| (*s).to_owned()).collect(), zones))
-}
-
-fn pairs(snapshots: &[String], zones: &[String]) -> Vec<(String, String)> {
-    snapshots
-        .iter()
-        .flat_map(|s| zones.iter().map(|z| (s.clone(), z.clone())))
-        .collect()
-}
-
-fn answer(call: &Call<'_>, outcomes: &[Outcome]) -> String {
-    let mut x = Xml::new();
-    x.list(
-        "successful",
-        outcomes.iter().filter_map(|o| o.result.as_ref().ok()),
-        |x, f| member(call, x, f),
-    );
-    x.list(
-        "unsuccessful",
-        outcomes
-            .iter()
-            .filter_map(|o| Some((o, o.result.as_ref().err()?))),
-        |x, (o, (code, message))| {
-            x.text("snapshotId", &o.snapshot).list(
-                "fastSnapshotRestoreStateErrorSet",
-                [()],
-                |x, ()| {
-                    x.text("availabilityZone", &o.zone)
-                        .text("availabilityZoneId", call.realm.zone_id(&o.zone))
-                        .nest("error", |x| {
-                            x.text("code", code).text("message", message);
-                        });
-                },
-            );
-        },
-    );
-    x.finish()
+    Ok((snapshots, zones))
 }
 
 fn member(call: &Call<'_>, x: &mut Xml, f: &FastRestore) {

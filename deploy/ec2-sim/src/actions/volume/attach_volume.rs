@@ -4,6 +4,7 @@ use crate::actions::Call;
 use crate::actions::render;
 use crate::faults::kind::Fault;
 use crate::state::resources::attachment::{Attachment, Phase};
+use crate::state::resources::instance::Instance;
 use crate::state::resources::volume::{Life, MAX_MULTI_ATTACH, Volume};
 use crate::state::resources::{device_name, instance_type};
 use crate::wire::api_error::{ApiError, ApiResult};
@@ -24,11 +25,12 @@ pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     foreign_device(call, instance, device);
     let attachment = {
         let v = call.realm.volume(volume)?;
-        check_instance(call, v, instance)?;
+        let i = call.realm.instance(instance)?;
+        check_instance(v, i)?;
         check_volume(v, instance)?;
-        check_device(call, instance, device)?;
-        check_limit(call, instance)?;
-        let card = check_card(call, instance, card)?;
+        check_device(call, i, device)?;
+        check_limit(call, i)?;
+        let card = check_card(i, card)?;
         Attachment {
             card,
             ..attachment(call, instance, device)
@@ -93,8 +95,8 @@ fn attachment(call: &mut Call<'_>, instance: &str, device: &str) -> Attachment {
     a
 }
 
-fn check_instance(call: &Call<'_>, v: &Volume, instance: &str) -> ApiResult<()> {
-    let i = call.realm.instance(instance)?;
+fn check_instance(v: &Volume, i: &Instance) -> ApiResult<()> {
+    let instance = &i.id;
     if i.zone != v.zone {
         return Err(ApiError::client(
             "InvalidVolume.ZoneMismatch",
@@ -134,10 +136,7 @@ fn check_volume(v: &Volume, instance: &str) -> ApiResult<()> {
         ));
     }
     if v.life != Life::Ready {
-        return Err(ApiError::client(
-            "IncorrectState",
-            format!("Volume '{}' is in the '{}' state.", v.id, v.status()),
-        ));
+        return Err(v.incorrect_state());
     }
     if v.attachments.len() >= MAX_MULTI_ATTACH {
         // unverified code.
@@ -151,23 +150,19 @@ fn check_volume(v: &Volume, instance: &str) -> ApiResult<()> {
     Ok(())
 }
 
-fn check_device(call: &Call<'_>, instance: &str, device: &str) -> ApiResult<()> {
+fn check_device(call: &Call<'_>, i: &Instance, device: &str) -> ApiResult<()> {
     if !device_name::valid(device) {
         return Err(ApiError::value(format!(
             "Value ({device}) for parameter device is invalid. {device} is not a valid EBS device name."
         )));
     }
     let slot = device_name::slot(device);
-    let hidden = call.realm.instances().get(instance).is_some_and(|i| {
-        i.hidden_devices
-            .iter()
-            .any(|d| device_name::slot(d) == slot)
-    });
+    let mut hidden = i.hidden_devices.iter().map(|d| device_name::slot(d));
     let once = call
         .faults
         .iter()
         .any(|f| matches!(f, Fault::DeviceTaken { .. }));
-    if listed(call, instance, device) || hidden || once {
+    if listed(call, &i.id, device) || hidden.any(|d| d == slot) || once {
         return Err(ApiError::value(format!(
             "Invalid value '{device}' for unixDevice. Attachment point {device} is already in use"
         )));
@@ -185,12 +180,9 @@ fn listed(call: &Call<'_>, instance: &str, device: &str) -> bool {
     attachments.any(|a| device_name::slot(&a.device) == slot)
 }
 
-fn check_limit(call: &Call<'_>, instance: &str) -> ApiResult<()> {
-    let Some(i) = call.realm.instances().get(instance) else {
-        return Ok(());
-    };
+fn check_limit(call: &Call<'_>, i: &Instance) -> ApiResult<()> {
     let limit = instance_type::attachment_limit(&i.instance_type);
-    let have = call.realm.volumes_of(instance).count();
+    let have = call.realm.volumes_of(&i.id).count();
     if have >= usize::try_from(limit).unwrap_or(usize::MAX) {
         return Err(ApiError::client(
             "AttachmentLimitExceeded",
@@ -204,13 +196,8 @@ fn check_limit(call: &Call<'_>, instance: &str) -> ApiResult<()> {
 
 /// Returns the card's number, if the instance type has that many cards. Code and wording
 /// unverified.
-fn check_card(call: &Call<'_>, instance: &str, card: i64) -> ApiResult<u32> {
-    let cards = call
-        .realm
-        .instances()
-        .get(instance)
-        .and_then(|i| instance_type::find(&i.instance_type))
-        .map_or(1, |t| t.cards);
+fn check_card(i: &Instance, card: i64) -> ApiResult<u32> {
+    let cards = instance_type::find(&i.instance_type).map_or(1, |t| t.cards);
     match u32::try_from(card) {
         Ok(card) if card < cards => Ok(card),
         _ => Err(ApiError::value(format!(

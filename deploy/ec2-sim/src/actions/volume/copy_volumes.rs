@@ -96,11 +96,7 @@ fn answer(call: &Call<'_>, v: &Volume) -> String {
 fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
     let state = |what: String| Err(ApiError::client("IncorrectState", what));
     if from.life != Life::Ready {
-        return state(format!(
-            "Volume '{}' is in the '{}' state.",
-            from.id,
-            from.status()
-        ));
+        return Err(from.incorrect_state());
     }
     if from
         .modification

@@ -77,10 +77,7 @@ fn check(
         return Err(ApiError::no_instance(i));
     }
     if v.attachments.is_empty() {
-        return Err(ApiError::client(
-            "IncorrectState",
-            format!("Volume '{}' is in the '{}' state.", v.id, v.status()),
-        ));
+        return Err(v.incorrect_state());
     }
     let attachment = match instance {
         Some(i) => v.attachment(i).ok_or_else(|| {

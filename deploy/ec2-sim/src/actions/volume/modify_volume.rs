@@ -76,10 +76,7 @@ pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
 fn check_state(v: &Volume) -> ApiResult<()> {
     if v.life != Life::Ready {
         // unverified wording.
-        return Err(ApiError::client(
-            "IncorrectState",
-            format!("Volume '{}' is in the '{}' state.", v.id, v.status()),
-        ));
+        return Err(v.incorrect_state());
     }
     match &v.modification {
         Some(m) if matches!(m.state, State::Modifying | State::Optimizing) => {

@@ -4,7 +4,6 @@ use super::{Key, Realm};
 use crate::state::consistency::View;
 use crate::state::resources::instance::Instance;
 use crate::state::resources::snapshot::Snapshot;
-use crate::state::resources::tags::NO_TAGS;
 use crate::state::resources::volume::Volume;
 use crate::time::Millis;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -185,7 +184,7 @@ impl Realm {
     pub(super) fn swap_volume(&mut self, id: &str, new: Option<Volume>) -> Option<Volume> {
         let old = self.volumes.remove(id);
         if let Some(v) = &old {
-            self.index_tags(id, &v.tags, &NO_TAGS);
+            self.forget_tags(id, &v.tags);
             for a in &v.attachments {
                 if let Some(set) = self.by_instance.get_mut(&a.instance) {
                     set.remove(id);
@@ -193,7 +192,7 @@ impl Realm {
             }
         }
         if let Some(v) = new {
-            self.index_tags(id, &NO_TAGS, &v.tags);
+            self.index_tags(id, &v.tags);
             for a in &v.attachments {
                 let set = self.by_instance.entry(a.instance.clone()).or_default();
                 set.insert(id.to_owned());
@@ -207,10 +206,10 @@ impl Realm {
     pub(super) fn swap_snapshot(&mut self, id: &str, new: Option<Snapshot>) -> Option<Snapshot> {
         let old = self.snapshots.remove(id);
         if let Some(s) = &old {
-            self.index_tags(id, &s.tags, &NO_TAGS);
+            self.forget_tags(id, &s.tags);
         }
         if let Some(s) = new {
-            self.index_tags(id, &NO_TAGS, &s.tags);
+            self.index_tags(id, &s.tags);
             self.snapshots.insert(id.to_owned(), s);
         }
         old

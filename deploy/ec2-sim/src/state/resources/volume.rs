@@ -6,6 +6,7 @@ use super::modification::{Modification, Shape, State};
 use super::tags::Tags;
 use super::volume_checks::Checks;
 use crate::time::Millis;
+use crate::wire::api_error::ApiError;
 use serde::{Deserialize, Serialize};
 
 /// The maximum number of instances to which a Multi-Attach volume can be attached at once.
@@ -150,6 +151,12 @@ impl Volume {
             Life::Failed => "error",
             Life::Deleting { .. } => "deleting",
         }
+    }
+
+    /// Returns EC2's refusal of a call for which the volume is in a wrong state.
+    pub(crate) fn incorrect_state(&self) -> ApiError {
+        let message = format!("Volume '{}' is in the '{}' state.", self.id, self.status());
+        ApiError::client("IncorrectState", message)
     }
 
     /// Returns whether the volume is being deleted. Calls that name the volume, such as
