@@ -247,7 +247,7 @@ fn encryption(request: &CreateVolume) -> Option<bool> {
 /// Refuses a restore that EC2 would silently make larger than the limit, or refuse with a less
 /// helpful error.
 async fn check_snapshot(ec2: &Ec2, request: &CreateVolume, id: &SnapshotId) -> Result<(), Failure> {
-    if request.range.limit.is_none() && encryption(request) != Some(false) {
+    if !restricts_restore(request) {
         return Ok(());
     }
     let found = ec2.look_snapshot(id).await.known();
@@ -255,6 +255,11 @@ async fn check_snapshot(ec2: &Ec2, request: &CreateVolume, id: &SnapshotId) -> R
         Some(found) => check_restore(request, &found),
         None => Ok(()),
     }
+}
+
+/// Returns whether the request can contradict its snapshot, so that the snapshot has to be read.
+fn restricts_restore(request: &CreateVolume) -> bool {
+    request.range.limit.is_some() || encryption(request) == Some(false)
 }
 
 fn check_restore(request: &CreateVolume, snapshot: &Snapshot) -> Result<(), Failure> {

@@ -80,9 +80,18 @@ fn restore_is_refused_beyond_limit_or_unencrypted() {
             outpost_arn: None,
             tags: Default::default(),
         };
+        assert!(condition.is_none() || restricts_restore(&request));
         let refused = check_restore(&request, &snapshot).err();
         assert_eq!(refused.map(|f| f.condition()), condition, "{request:?}");
     }
+}
+
+#[test]
+fn restore_without_restriction_needs_no_snapshot() {
+    assert!(!restricts_restore(&restore()));
+    let mut encrypted = restore();
+    encrypted.class.encrypted = Some(true);
+    assert!(!restricts_restore(&encrypted));
 }
 
 #[test]
