@@ -178,25 +178,19 @@ async fn unresponsive_disk_does_not_block_other_statistics() {
     use ebs_csi_node_agent::helper::Helper;
     use ebs_csi_node_agent::http_endpoint::Collector;
     use ebs_csi_node_agent::metrics::Metrics;
-    use ebs_csi_wire::{HeldVolume, KubeletPath, VolumeId};
+    use ebs_csi_wire::{HeldVolume, VolumeId};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("helper.sock");
     let scripted = ScriptedHelper::start(&path, Greeting::Usual);
     let held = |id: &str| HeldVolume {
         volume: VolumeId::parse(id).unwrap(),
-        path: KubeletPath::parse(world::STAGING).unwrap(),
-        read_only: false,
-        staged: true,
-        by_name: false,
+        ..world::held(world::STAGING, true)
     };
     let (silent, well) = ("vol-0123456789abcdef0", "vol-0123456789abcdef1");
     let mut page = vec![0; 4096];
     page[..4].copy_from_slice(&0x3c23_b510_u32.to_le_bytes());
     scripted.then([
-        Act::Answer(Outcome::Inventory(Inventory {
-            volumes: vec![held(silent), held(well)],
-            ..Inventory::default()
-        })),
+        Act::holds([held(silent), held(well)]),
         Act::Hang,
         Act::Answer(Outcome::LogPage(LogPage { page })),
     ]);

@@ -7,14 +7,13 @@ mod world;
 
 use std::time::Duration;
 
+use ebs_csi_proto::csi::node_client::NodeClient;
 use ebs_csi_proto::csi::{self, volume_usage::Unit};
-use ebs_csi_wire::{
-    Done, Failed, HeldVolume, Inventory, KubeletPath, Operation, Outcome, Refusal, Staged, Step,
-    Usage, VolumeId,
-};
+use ebs_csi_wire::{Done, Failed, Operation, Outcome, Refusal, Staged, Step, Usage};
 use scripted_helper::{Act, Greeting, ScriptedHelper};
 use tonic::Code;
-use world::{STAGING, TARGET, VOLUME, World, block, publish, single_writer, stage, timed};
+use tonic::transport::Channel;
+use world::{STAGING, TARGET, VOLUME, World, block, held, publish, single_writer, stage, timed};
 
 /// The helper gets stage, publish, stats, expand, unpublish and unstage over 1 connection.
 #[tokio::test]
@@ -24,11 +23,7 @@ async fn volume_lifecycle_calls_reach_helper_in_order() {
     node.node_stage_volume(stage()).await.unwrap();
     node.node_publish_volume(publish()).await.unwrap();
     let usage = node
-        .node_get_volume_stats(csi::NodeGetVolumeStatsRequest {
-            volume_id: VOLUME.to_owned(),
-            volume_path: TARGET.to_owned(),
-            ..Default::default()
-        })
+        .node_get_volume_stats(stats_asked())
         .await
         .unwrap()
         .into_inner()
@@ -322,31 +317,16 @@ async fn same_volume_requests_wait_other_volumes_proceed() {
 async fn single_writer_publish_at_second_target_is_refused() {
     let world = World::start().await;
     let mut node = world.node();
-    let held = |path: &str, staged| HeldVolume {
-        volume: VolumeId::parse(VOLUME).unwrap(),
-        path: KubeletPath::parse(path).unwrap(),
-        read_only: false,
-        staged,
-        by_name: false,
-    };
-    let inventory = |volumes: Vec<HeldVolume>| {
-        Act::Answer(Outcome::Inventory(Inventory {
-            volumes,
-            operations: Vec::new(),
-            more: false,
-        }))
-    };
     let mut request = publish();
     request.volume_capability = Some(single_writer());
     // The volume is staged, and published at the requested target: a retry.
     world
         .helper
-        .then([inventory(vec![held(STAGING, true), held(TARGET, false)])]);
+        .then([Act::holds([held(STAGING, true), held(TARGET, false)])]);
     node.node_publish_volume(request.clone()).await.unwrap();
-    world.helper.then([inventory(vec![
-        held(STAGING, true),
-        held("/k/other", false),
-    ])]);
+    world
+        .helper
+        .then([Act::holds([held(STAGING, true), held("/k/other", false)])]);
     let status = node.node_publish_volume(request).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     assert!(status.message().contains("/k/other"), "{status}");
@@ -369,20 +349,7 @@ async fn single_writer_publish_at_second_target_is_refused() {
 #[tokio::test]
 async fn node_local_unstage_finds_volume_by_staging_path() {
     let world = World::start().await;
-    let held = HeldVolume {
-        volume: VolumeId::parse(VOLUME).unwrap(),
-        path: KubeletPath::parse(STAGING).unwrap(),
-        read_only: false,
-        staged: true,
-        by_name: false,
-    };
-    world
-        .helper
-        .then([Act::Answer(Outcome::Inventory(Inventory {
-            volumes: vec![held],
-            operations: Vec::new(),
-            more: false,
-        }))]);
+    world.helper.then([Act::holds([held(STAGING, true)])]);
     let mut request = world::unstage();
     request.volume_id = "local-ebs://dev/xvdbz".to_owned();
     let mut node = world.node();
@@ -447,6 +414,14 @@ fn health_asked() -> csi::NodeGetVolumeHealthRequest {
     }
 }
 
+/// Returns what is wrong with the volume.
+async fn health(node: &mut NodeClient<Channel>) -> Vec<csi::volume_health::VolumeHealthEntry> {
+    let answer = node.node_get_volume_health(health_asked()).await.unwrap();
+    let health = answer.into_inner().volume_health.unwrap();
+    assert_eq!(health.volume_id, VOLUME);
+    health.health_statuses
+}
+
 fn stats_asked() -> csi::NodeGetVolumeStatsRequest {
     csi::NodeGetVolumeStatsRequest {
         volume_id: VOLUME.to_owned(),
@@ -469,12 +444,7 @@ async fn hung_filesystem_serves_cached_stats_and_reports_inaccessible() {
     assert_eq!(unknown.code(), Code::DeadlineExceeded);
 
     let before = node.node_get_volume_stats(stats_asked()).await.unwrap();
-    let well = node.node_get_volume_health(health_asked()).await.unwrap();
-    let well = well.into_inner().volume_health.unwrap();
-    assert_eq!(
-        (well.volume_id.as_str(), well.health_statuses.len()),
-        (VOLUME, 0)
-    );
+    assert!(health(&mut node).await.is_empty());
 
     world.helper.then([pending()]);
     let cached = node.node_get_volume_stats(stats_asked()).await.unwrap();
@@ -486,8 +456,7 @@ async fn hung_filesystem_serves_cached_stats_and_reports_inaccessible() {
     );
 
     world.helper.then([pending()]);
-    let sick = node.node_get_volume_health(health_asked()).await.unwrap();
-    let sick = sick.into_inner().volume_health.unwrap().health_statuses;
+    let sick = health(&mut node).await;
     assert_eq!(sick.len(), 1);
     assert_eq!(sick[0].status(), csi::VolumeHealthErrorType::Inaccessible);
     assert_eq!(sick[0].reason, "FilesystemHangs");
@@ -513,8 +482,7 @@ async fn volume_health_reports_file_system_faults_by_reason() {
     let elsewhere = || Act::Answer(Outcome::Refused(Refusal::VolumeNotAtPath.into()));
 
     world.helper.then([Act::Answer(failed)]);
-    let answer = node.node_get_volume_health(health_asked()).await.unwrap();
-    let entries = answer.into_inner().volume_health.unwrap().health_statuses;
+    let entries = health(&mut node).await;
     assert_eq!(entries[0].reason, "FilesystemFails");
     assert!(entries[0].message.contains("os error 5"), "{entries:?}");
 
@@ -546,8 +514,7 @@ async fn volume_health_reports_file_system_faults_by_reason() {
         ),
     ] {
         world.helper.then([Act::Answer(Outcome::Usage(usage))]);
-        let answer = node.node_get_volume_health(health_asked()).await.unwrap();
-        let entries = answer.into_inner().volume_health.unwrap().health_statuses;
+        let entries = health(&mut node).await;
         assert_eq!(entries.len(), 1);
         assert_eq!(entries[0].status, status as i32);
         assert_eq!(entries[0].reason, reason);
@@ -556,9 +523,7 @@ async fn volume_health_reports_file_system_faults_by_reason() {
     // First the volume is not published, but staged and healthy; then it is not staged either.
     for acts in [vec![elsewhere()], vec![elsewhere(), elsewhere()]] {
         world.helper.then(acts);
-        let answer = node.node_get_volume_health(health_asked()).await.unwrap();
-        let health = answer.into_inner().volume_health.unwrap();
-        assert!(health.health_statuses.is_empty());
+        assert!(health(&mut node).await.is_empty());
     }
 
     for (request, code) in [
@@ -614,18 +579,7 @@ async fn node_get_info_recounts_attachments_on_each_call() {
     };
     nvme(0, "vol0123456789abcdef0");
     // A disk that was attached since then and that the helper holds belongs to the driver.
-    world
-        .helper
-        .then([Act::Answer(Outcome::Inventory(Inventory {
-            volumes: vec![HeldVolume {
-                volume: VolumeId::parse(VOLUME).unwrap(),
-                path: KubeletPath::parse(STAGING).unwrap(),
-                read_only: false,
-                staged: true,
-                by_name: false,
-            }],
-            ..Inventory::default()
-        }))]);
+    world.helper.then([Act::holds([held(STAGING, true)])]);
     assert_eq!(max().await, 32);
 }
 

@@ -11,10 +11,10 @@ mod world;
 
 use std::time::Duration;
 
-use agent::{Agent, directory, helper, is_root, program};
+use agent::{Host, is_root, program};
 use ebs_csi_policy::profile::NODE_AGENT;
 use ebs_csi_proto::csi;
-use ebs_csi_wire::{HeldVolume, Inventory, KubeletPath, LogPage, Outcome, Staged, VolumeId};
+use ebs_csi_wire::{HeldVolume, LogPage, Outcome, Staged};
 use metadata_service::{Behaviour, MetadataService};
 use rustix::process::Signal;
 use scripted_helper::Act;
@@ -25,14 +25,8 @@ use world::{publish, stage};
 /// even when the helper restarts.
 #[tokio::test]
 async fn agent_started_as_root_drops_all_privileges() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let metadata = MetadataService::usual();
-    let mut scripted = helper(dir.path());
-    let mut agent = Agent::start(dir.path(), &metadata, &["--http-endpoint=127.0.0.1:0"]);
-    agent.answers().await;
+    let Some(mut host) = Host::new() else { return };
+    let mut agent = host.serve(&["--http-endpoint=127.0.0.1:0"]).await;
 
     let status = agent.status();
     let field = |name: &str| {
@@ -56,10 +50,9 @@ async fn agent_started_as_root_drops_all_privileges() {
     // The agent works under this confinement, also after the helper restarted as another process.
     let mut node = world::node(&agent.socket);
     node.node_stage_volume(stage()).await.unwrap();
-    drop(scripted);
-    scripted = helper(dir.path());
+    host.restart_helper();
     node.node_publish_volume(publish()).await.unwrap();
-    assert_eq!(scripted.asked().len(), 1);
+    assert_eq!(host.helper().asked().len(), 1);
     let info = node
         .node_get_info(csi::NodeGetInfoRequest {})
         .await
@@ -71,7 +64,7 @@ async fn agent_started_as_root_drops_all_privileges() {
 
     agent.tell(Signal::TERM);
     assert!(agent.end().await.success());
-    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    let log = agent.log();
     assert!(
         log.contains("confined") && log.contains("draining"),
         "{log}"
@@ -81,21 +74,15 @@ async fn agent_started_as_root_drops_all_privileges() {
 
 #[tokio::test]
 async fn agent_started_under_own_user_needs_no_root() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let scripted = helper(dir.path());
-    let own = NODE_AGENT.identity;
-    std::os::unix::fs::chown(dir.path(), Some(own.uid), Some(own.gid)).unwrap();
-    let metadata = MetadataService::usual();
-    let mut agent = Agent::start_as(Some(own.uid), dir.path(), &metadata, &[]);
+    let Some(host) = Host::new() else { return };
+    host.give_directory();
+    let mut agent = host.start_as(NODE_AGENT.identity.uid, &[]);
     agent.answers().await;
     world::node(&agent.socket)
         .node_stage_volume(stage())
         .await
         .unwrap();
-    assert_eq!(scripted.asked().len(), 1);
+    assert_eq!(host.helper().asked().len(), 1);
     assert!(agent.status().contains("Seccomp:\t2"));
     agent.tell(Signal::INT);
     assert!(agent.end().await.success());
@@ -105,15 +92,11 @@ async fn agent_started_under_own_user_needs_no_root() {
 /// The agent cannot confine itself under a user that is not its own; the log names the right one.
 #[tokio::test]
 async fn agent_started_under_other_user_exits_with_77() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    std::os::unix::fs::chown(dir.path(), Some(12345), Some(12345)).unwrap();
-    let metadata = MetadataService::usual();
-    let mut agent = Agent::start_as(Some(12345), dir.path(), &metadata, &[]);
+    let Some(host) = Host::new() else { return };
+    std::os::unix::fs::chown(host.path(), Some(12345), Some(12345)).unwrap();
+    let mut agent = host.start_as(12345, &[]);
     assert_eq!(agent.end().await.code(), Some(77));
-    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    let log = agent.log();
     assert!(
         log.contains(&NODE_AGENT.identity.uid.to_string()),
         "it says which user it should be: {log}"
@@ -122,52 +105,40 @@ async fn agent_started_under_other_user_exits_with_77() {
 
 #[tokio::test]
 async fn stage_retry_after_agent_kill_repeats_same_request() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let scripted = helper(dir.path());
-    let metadata = MetadataService::usual();
-    let mut first = Agent::start(dir.path(), &metadata, &[]);
-    first.answers().await;
-    scripted.then([Act::Hang, Act::Answer(Outcome::Staged(Staged::default()))]);
+    let Some(host) = Host::new() else { return };
+    let mut first = host.serve(&[]).await;
+    host.helper()
+        .then([Act::Hang, Act::Answer(Outcome::Staged(Staged::default()))]);
     let mut node = world::node(&first.socket);
     let cut_off = tokio::spawn(async move { node.node_stage_volume(stage()).await });
-    while scripted.asked().is_empty() {
+    while host.helper().asked().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     first.tell(Signal::KILL);
     assert!(!first.end().await.success());
     assert!(cut_off.await.unwrap().is_err());
 
-    let mut second = Agent::start(dir.path(), &metadata, &[]);
-    second.answers().await;
+    let second = host.serve(&[]).await;
     world::node(&second.socket)
         .node_stage_volume(stage())
         .await
         .unwrap();
-    let asked = scripted.asked();
+    let asked = host.helper().asked();
     assert_eq!(asked.len(), 2);
     assert_eq!(asked[0], asked[1]);
 }
 
 #[tokio::test]
 async fn sigterm_lets_running_call_finish() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let scripted = helper(dir.path());
-    let metadata = MetadataService::usual();
-    let mut agent = Agent::start(dir.path(), &metadata, &[]);
-    agent.answers().await;
-    scripted.then([Act::Slowly(
+    let Some(host) = Host::new() else { return };
+    let mut agent = host.serve(&[]).await;
+    host.helper().then([Act::Slowly(
         Duration::from_millis(500),
         Outcome::Staged(Staged::default()),
     )]);
     let mut node = world::node(&agent.socket);
     let running = tokio::spawn(async move { node.node_stage_volume(stage()).await });
-    while scripted.asked().is_empty() {
+    while host.helper().asked().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     agent.tell(Signal::TERM);
@@ -178,20 +149,14 @@ async fn sigterm_lets_running_call_finish() {
 /// Any other path is 404, and /readyz is 503 once the helper is gone.
 #[tokio::test]
 async fn confined_agent_serves_metrics_and_health_pages() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let metadata = MetadataService::usual();
-    let scripted = helper(dir.path());
+    let Some(mut host) = Host::new() else { return };
     let port = {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         free.local_addr().unwrap().port()
     };
     let address = format!("127.0.0.1:{port}");
     let flag = format!("--http-endpoint={address}");
-    let mut agent = Agent::start(dir.path(), &metadata, &[&flag, "--logging-format=json"]);
-    agent.answers().await;
+    let agent = host.serve(&[&flag, "--logging-format=json"]).await;
     world::node(&agent.socket)
         .node_stage_volume(stage())
         .await
@@ -200,7 +165,7 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     let mut statistics = vec![0; 4096];
     statistics[..4].copy_from_slice(&0x3c23_b510_u32.to_le_bytes());
     statistics[8] = 42;
-    scripted.then([
+    host.helper().then([
         staged_volume(),
         Act::Answer(Outcome::LogPage(LogPage { page: statistics })),
     ]);
@@ -221,9 +186,9 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     assert!(get("/healthz").contains("200 OK"));
     assert!(get("/readyz").contains("200 OK"));
     assert!(get("/etc/passwd").contains("404 Not Found"));
-    drop(scripted);
+    host.helper = None;
     assert!(get("/readyz").contains("503"), "the helper is gone");
-    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    let log = agent.log();
     for line in log.lines() {
         assert!(line.starts_with('{') && line.ends_with('}'), "{line}");
     }
@@ -231,17 +196,10 @@ async fn confined_agent_serves_metrics_and_health_pages() {
 
 /// Returns the helper's answer while the helper holds one volume.
 fn staged_volume() -> Act {
-    Act::Answer(Outcome::Inventory(Inventory {
-        volumes: vec![HeldVolume {
-            volume: VolumeId::parse(world::VOLUME).unwrap(),
-            path: KubeletPath::parse(world::STAGING).unwrap(),
-            read_only: false,
-            staged: true,
-            by_name: true,
-        }],
-        operations: Vec::new(),
-        more: false,
-    }))
+    Act::holds([HeldVolume {
+        by_name: true,
+        ..world::held(world::STAGING, true)
+    }])
 }
 
 /// The agent is confined before kubelet has written the file, which kubelet does by switching a
@@ -251,10 +209,8 @@ async fn node_info_is_unavailable_until_facts_appear() {
     if !is_root() {
         return;
     }
-    let dir = directory();
-    let metadata = MetadataService::start(Behaviour::NoToken, &[]);
-    let _scripted = helper(dir.path());
-    let facts = dir.path().join("facts");
+    let host = Host::with(MetadataService::start(Behaviour::NoToken, &[]));
+    let facts = host.path().join("facts");
     let tell = |version: &str, text: &str| {
         let (data, link) = (facts.join(version), facts.join("..data"));
         std::fs::create_dir_all(&data).unwrap();
@@ -269,8 +225,7 @@ async fn node_info_is_unavailable_until_facts_appear() {
     let file = format!("--node-facts-file={}", file.display());
     let sources = "--metadata-sources=kubernetes,imds";
     let arguments = [sources, "--node-facts-timeout=0", &file];
-    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
-    agent.answers().await;
+    let agent = host.serve(&arguments).await;
     let mut node = world::node(&agent.socket);
     let asked = || world::timed(csi::NodeGetInfoRequest {}, Duration::from_secs(2));
     let missing = node.node_get_info(asked()).await.unwrap_err();
@@ -300,18 +255,11 @@ async fn node_info_is_unavailable_until_facts_appear() {
 /// The log names --node-facts-file and the hop limit, and no CSI socket remains.
 #[tokio::test]
 async fn missing_node_identity_exits_1_with_reason() {
-    let dir = directory();
-    let metadata = MetadataService::start(Behaviour::NoToken, &[]);
-    let mut agent = Agent::start(
-        dir.path(),
-        &metadata,
-        &[
-            "--metadata-sources=imds,kubernetes",
-            "--node-facts-timeout=0",
-        ],
-    );
+    let host = Host::with(MetadataService::start(Behaviour::NoToken, &[]));
+    let sources = "--metadata-sources=imds,kubernetes";
+    let mut agent = host.start(&[sources, "--node-facts-timeout=0"]);
     assert_eq!(agent.end().await.code(), Some(1));
-    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    let log = agent.log();
     assert!(
         log.contains("--node-facts-file") && log.contains("hop limit"),
         "{log}"
@@ -358,17 +306,14 @@ fn help_and_version_are_printed_to_stdout() {
 /// Without the draining annotation the hook exits with 0 at once; at its timeout it exits with 1.
 #[tokio::test]
 async fn pre_stop_hook_waits_for_volumes_while_draining() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let facts = dir.path().join("annotations");
+    let Some(host) = Host::new() else { return };
+    let facts = host.path().join("annotations");
     let hook = |timeout: &str| {
         program()
             .arg("pre-stop-hook")
             .args([
                 "--helper",
-                &format!("unix://{}", dir.path().join("helper.sock").display()),
+                &format!("unix://{}", host.path().join("helper.sock").display()),
             ])
             .args([
                 "--node-facts-file",
@@ -383,11 +328,12 @@ async fn pre_stop_hook_waits_for_volumes_while_draining() {
     };
     // Without the draining annotation the hook does not even ask the helper.
     assert_eq!(hook("1"), Some(0));
+    assert!(host.helper().asked().is_empty());
     std::fs::write(&facts, "ebs.csi.aws.com/draining=\"true\"\n").unwrap();
-    let scripted = helper(dir.path());
-    scripted.then([staged_volume(), staged_volume()]);
+    host.helper().then([staged_volume(), staged_volume()]);
     assert_eq!(hook("30"), Some(0), "it waits until the volume is gone");
-    assert_eq!(scripted.asked().len(), 3);
-    scripted.then(std::iter::repeat_with(staged_volume).take(50));
+    assert_eq!(host.helper().asked().len(), 3);
+    host.helper()
+        .then(std::iter::repeat_with(staged_volume).take(50));
     assert_eq!(hook("1"), Some(1), "and no longer than it may");
 }

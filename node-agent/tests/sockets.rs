@@ -14,31 +14,39 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use agent::{Agent, directory, helper, is_root, refused, registered_soon};
+use agent::{Host, refused, registered_soon};
 use ebs_csi_node_agent::registration::{FORMER_SOCKET, SOCKET, own_directories};
 use ebs_csi_policy::profile::NODE_AGENT;
-use metadata_service::MetadataService;
 use rustix::process::Signal;
+
+/// Creates kubelet's registration directory as kubelet does.
+fn registry(dir: &Path) -> std::path::PathBuf {
+    let registry = dir.join("plugins_registry");
+    std::fs::create_dir(&registry).unwrap();
+    std::fs::set_permissions(&registry, std::fs::Permissions::from_mode(0o750)).unwrap();
+    registry
+}
+
+/// Returns the flags of an agent that registers there.
+fn registering(registry: &Path) -> [String; 2] {
+    [
+        "--kubelet-registration-path=/csi.sock".to_owned(),
+        format!("--plugin-registration-path={}", registry.display()),
+    ]
+}
 
 /// The agent owns the registry directory here, so it can create a removed socket again.
 #[tokio::test]
 async fn agent_registers_again_after_socket_removal() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let registry = dir.path().join("plugins_registry");
-    std::fs::create_dir(&registry).unwrap();
-    let own = NODE_AGENT.identity;
-    std::os::unix::fs::chown(&registry, Some(own.uid), Some(own.gid)).unwrap();
+    let Some(host) = Host::new() else { return };
+    let registry = registry(host.path());
+    agent::own(&registry);
     let socket = registry.join(SOCKET);
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
     let arguments = [
         "--kubelet-registration-path=/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock",
         &format!("--plugin-registration-path={}", registry.display()),
     ];
-    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
+    let mut agent = host.start(&arguments);
     let info = registered_soon(&socket).await;
     assert_eq!(info.r#type, "CSIPlugin");
     assert_eq!(info.name, "ebs.csi.aws.com");
@@ -62,68 +70,37 @@ async fn agent_registers_again_after_socket_removal() {
 /// restarts it.
 #[tokio::test]
 async fn removed_registration_in_root_directory_ends_agent() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    // The directory has the owner and the mode that kubelet gives it.
-    let registry = dir.path().join("plugins_registry");
-    std::fs::create_dir(&registry).unwrap();
-    std::fs::set_permissions(&registry, std::fs::Permissions::from_mode(0o750)).unwrap();
+    let Some(host) = Host::new() else { return };
+    let registry = registry(host.path());
     let socket = registry.join(SOCKET);
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
-    let arguments = [
-        "--kubelet-registration-path=/csi.sock",
-        &format!("--plugin-registration-path={}", registry.display()),
-    ];
-    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
+    let arguments = registering(&registry);
+    let arguments = arguments.each_ref().map(String::as_str);
+    let mut agent = host.start(&arguments);
     registered_soon(&socket).await;
     std::fs::remove_file(&socket).unwrap();
     assert_eq!(agent.end().await.code(), Some(1));
-    let log = std::fs::read_to_string(dir.path().join("log")).unwrap();
+    let log = agent.log();
     assert!(
         log.contains("was removed and cannot be made again"),
         "{log}"
     );
     // Kubelet restarts the agent; what an earlier process left behind does not matter.
-    let _agent = Agent::start(dir.path(), &metadata, &arguments);
+    let _agent = host.start(&arguments);
     registered_soon(&socket).await;
 }
 
 /// A stock node-driver-registrar beside the agent still serves that socket.
 #[tokio::test]
 async fn agent_without_registration_path_keeps_registrar_socket() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let socket = dir.path().join(FORMER_SOCKET);
+    let Some(host) = Host::new() else { return };
+    let socket = host.path().join(FORMER_SOCKET);
     let _stock = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let before = std::fs::metadata(&socket).unwrap().ino();
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
-    let directory = format!("--plugin-registration-path={}", dir.path().display());
-    let mut agent = Agent::start(dir.path(), &metadata, &[&directory]);
-    agent.answers().await;
+    let directory = format!("--plugin-registration-path={}", host.path().display());
+    let mut agent = host.serve(&[&directory]).await;
     agent.tell(Signal::TERM);
     assert!(agent.end().await.success());
     assert_eq!(std::fs::metadata(&socket).unwrap().ino(), before);
-}
-
-/// Creates kubelet's registration directory as kubelet does.
-fn registry(dir: &Path) -> std::path::PathBuf {
-    let registry = dir.join("plugins_registry");
-    std::fs::create_dir(&registry).unwrap();
-    std::fs::set_permissions(&registry, std::fs::Permissions::from_mode(0o750)).unwrap();
-    registry
-}
-
-fn registering(registry: &Path) -> [String; 2] {
-    [
-        "--kubelet-registration-path=/csi.sock".to_owned(),
-        format!("--plugin-registration-path={}", registry.display()),
-    ]
 }
 
 fn inode(path: &Path) -> u64 {
@@ -139,16 +116,10 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[tokio::test]
 async fn failed_agent_start_takes_no_existing_socket() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let registry = registry(dir.path());
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
+    let Some(host) = Host::new() else { return };
+    let registry = registry(host.path());
     let [endpoint, directory] = registering(&registry);
-    let mut living = Agent::start(dir.path(), &metadata, &[&endpoint, &directory]);
-    living.answers().await;
+    let mut living = host.serve(&[&endpoint, &directory]).await;
     registered_soon(&registry.join(SOCKET)).await;
     let sockets = [living.socket.clone(), registry.join(SOCKET)];
     let before = sockets.each_ref().map(|path| inode(path));
@@ -161,13 +132,13 @@ async fn failed_agent_start_takes_no_existing_socket() {
         if !more.contains("plugin-registration-path") {
             arguments.push(&directory);
         }
-        let mut second = Agent::start(dir.path(), &metadata, &arguments);
+        let mut second = host.start(&arguments);
         assert_eq!(second.end().await.code(), Some(1), "{}", second.log());
         assert_eq!(sockets.each_ref().map(|path| inode(path)), before, "{more}");
         second.forget_log();
     }
     // Without the capability to change its user, the agent cannot confine itself.
-    let mut second = Agent::start_without_setuid(dir.path(), &metadata, &[&endpoint, &directory]);
+    let mut second = host.start_without_setuid(&[&endpoint, &directory]);
     assert_eq!(second.end().await.code(), Some(77), "{}", second.log());
     assert!(
         second.log().contains("cannot become user"),
@@ -183,22 +154,16 @@ async fn failed_agent_start_takes_no_existing_socket() {
 
 #[tokio::test]
 async fn a_successor_takes_both_sockets_and_keeps_them() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let registry = registry(dir.path());
+    let Some(host) = Host::new() else { return };
+    let registry = registry(host.path());
     let socket = registry.join(SOCKET);
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
     let arguments = registering(&registry);
     let arguments = arguments.each_ref().map(String::as_str);
-    let mut first = Agent::start(dir.path(), &metadata, &arguments);
-    first.answers().await;
+    let mut first = host.serve(&arguments).await;
     registered_soon(&socket).await;
     let before = [inode(&first.socket), inode(&socket)];
 
-    let mut second = Agent::start(dir.path(), &metadata, &arguments);
+    let mut second = host.start(&arguments);
     while inode(&socket) == before[1] {
         assert!(
             second.child.try_wait().unwrap().is_none(),
@@ -226,22 +191,15 @@ async fn a_successor_takes_both_sockets_and_keeps_them() {
 
 #[tokio::test]
 async fn an_agent_ends_when_its_successor_is_gone() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let registry = registry(dir.path());
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
+    let Some(host) = Host::new() else { return };
+    let registry = registry(host.path());
     // Gives the directory to the agent, so that the agent may remove its socket there.
-    let own = NODE_AGENT.identity;
-    std::os::unix::fs::chown(dir.path(), Some(own.uid), Some(own.gid)).unwrap();
+    host.give_directory();
     let arguments = registering(&registry);
     let arguments = arguments.each_ref().map(String::as_str);
-    let mut first = Agent::start(dir.path(), &metadata, &arguments);
-    first.answers().await;
+    let mut first = host.serve(&arguments).await;
     let before = inode(&first.socket);
-    let mut second = Agent::start(dir.path(), &metadata, &arguments);
+    let mut second = host.start(&arguments);
     while inode(&first.socket) == before {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -255,20 +213,14 @@ async fn an_agent_ends_when_its_successor_is_gone() {
 
 #[tokio::test]
 async fn an_unregistered_node_shows_in_metric_and_readiness() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let registry = registry(dir.path());
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
+    let Some(host) = Host::new() else { return };
+    let registry = registry(host.path());
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
     let http = format!("--http-endpoint={address}");
     let [endpoint, directory] = registering(&registry);
-    let mut agent = Agent::start(dir.path(), &metadata, &[&endpoint, &directory, &http]);
-    agent.answers().await;
+    let _agent = host.serve(&[&endpoint, &directory, &http]).await;
     let get = |path: &str| agent::get(&address.to_string(), path);
     let registered = "ebs_csi_node_agent_kubelet_registered";
     assert!(get("/metrics").contains(&format!("{registered} 0\n")));
@@ -291,24 +243,18 @@ async fn an_unregistered_node_shows_in_metric_and_readiness() {
 /// Nothing else remains in the registry: the stock registrar's leftover socket is removed.
 #[tokio::test]
 async fn restart_after_kill_creates_new_registration_socket() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let registry = registry(dir.path());
+    let Some(host) = Host::new() else { return };
+    let registry = registry(host.path());
     let socket = registry.join(SOCKET);
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
     drop(std::os::unix::net::UnixListener::bind(registry.join(FORMER_SOCKET)).unwrap());
     let arguments = registering(&registry);
     let arguments = arguments.each_ref().map(String::as_str);
-    let mut first = Agent::start(dir.path(), &metadata, &arguments);
+    let mut first = host.start(&arguments);
     registered_soon(&socket).await;
     first.tell(Signal::KILL);
     assert!(!first.end().await.success());
     let before = inode(&socket);
-    let mut second = Agent::start(dir.path(), &metadata, &arguments);
-    second.answers().await;
+    let _second = host.serve(&arguments).await;
     registered_soon(&socket).await;
     assert_ne!(inode(&socket), before, "kubelet sees a new socket");
     assert_eq!(names(&registry), [SOCKET], "nothing else is left there");
@@ -331,19 +277,14 @@ fn give_directories(socket_directory: &Path, registry: &Path) {
 /// make another socket there.
 #[tokio::test]
 async fn agent_starts_as_own_user_in_given_directories() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let registry = registry(dir.path());
+    let Some(host) = Host::new() else { return };
+    let registry = registry(host.path());
     let own = registry.join(own_directories::DIRECTORY);
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
     // Left by an agent that started as root, and by a stock registrar.
     for left in [SOCKET, FORMER_SOCKET] {
         drop(std::os::unix::net::UnixListener::bind(registry.join(left)).unwrap());
     }
-    give_directories(dir.path(), &registry);
+    give_directories(host.path(), &registry);
     assert_eq!(names(&registry), [own_directories::DIRECTORY]);
     // In a pod, the agent's own directory is a mount.
     std::fs::set_permissions(&registry, std::fs::Permissions::from_mode(0o711)).unwrap();
@@ -351,18 +292,18 @@ async fn agent_starts_as_own_user_in_given_directories() {
     let user = NODE_AGENT.identity.uid;
     let arguments = registering(&own);
     let arguments = arguments.each_ref().map(String::as_str);
-    let mut first = Agent::start_as(Some(user), dir.path(), &metadata, &arguments);
+    let mut first = host.start_as(user, &arguments);
     registered_soon(&own.join(SOCKET)).await;
     first.answers().await;
     // A pod that starts beside a serving agent keeps the agent's socket.
-    give_directories(dir.path(), &registry);
+    give_directories(host.path(), &registry);
     assert_eq!(names(&own), [SOCKET]);
     first.tell(Signal::TERM);
     assert!(first.end().await.success(), "{}", first.log());
     assert!(names(&own).is_empty(), "it removes its own socket");
     first.forget_log();
 
-    let mut second = Agent::start_as(Some(user), dir.path(), &metadata, &arguments);
+    let mut second = host.start_as(user, &arguments);
     registered_soon(&own.join(SOCKET)).await;
     if second.log().contains("landlock missing") {
         println!("skipped: this kernel has no Landlock, which forbids another socket");
@@ -381,16 +322,11 @@ async fn agent_starts_as_own_user_in_given_directories() {
 /// have left their sockets.
 #[tokio::test]
 async fn pods_root_takes_given_directories_over() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let registry = registry(dir.path());
+    let Some(host) = Host::new() else { return };
+    let registry = registry(host.path());
     let own = registry.join(own_directories::DIRECTORY);
-    let metadata = MetadataService::usual();
-    let _helper = helper(dir.path());
-    give_directories(dir.path(), &registry);
-    for left in [dir.path().join("csi.sock"), own.join(SOCKET)] {
+    give_directories(host.path(), &registry);
+    for left in [host.path().join("csi.sock"), own.join(SOCKET)] {
         drop(std::os::unix::net::UnixListener::bind(&left).unwrap());
         std::fs::set_permissions(&left, std::fs::Permissions::from_mode(0o660)).unwrap();
         let user = NODE_AGENT.identity;
@@ -399,7 +335,7 @@ async fn pods_root_takes_given_directories_over() {
 
     let arguments = registering(&registry);
     let arguments = arguments.each_ref().map(String::as_str);
-    let mut agent = Agent::start_as_pod(dir.path(), &metadata, &arguments);
+    let mut agent = host.start_as_pod(&arguments);
     registered_soon(&registry.join(SOCKET)).await;
     agent.answers().await;
     assert!(
@@ -410,12 +346,9 @@ async fn pods_root_takes_given_directories_over() {
 
 #[test]
 fn link_is_not_given_to_agent() {
-    if !is_root() {
-        return;
-    }
-    let dir = directory();
-    let registry = registry(dir.path());
-    std::os::unix::fs::symlink("/", dir.path().join("link")).unwrap();
-    let refused = own_directories::give(&dir.path().join("link"), &registry);
+    let Some(host) = Host::new() else { return };
+    let registry = registry(host.path());
+    std::os::unix::fs::symlink("/", host.path().join("link")).unwrap();
+    let refused = own_directories::give(&host.path().join("link"), &registry);
     assert!(refused.unwrap_err().to_string().contains("link"));
 }

@@ -15,7 +15,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use agent::Agent;
+use agent::Host;
 use ebs_csi_proto::csi::{self, volume_usage::Unit};
 use metadata_service::MetadataService;
 use tonic::{Code, Status};
@@ -58,11 +58,9 @@ where
 async fn volume_lives_grows_and_leaves_over_vsock() {
     let [helper, key] = ["EBS_CSI_VM_HELPER", "EBS_CSI_VM_KEY_FILE"]
         .map(|name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set")));
-    let dir = agent::directory();
-    let metadata = MetadataService::usual();
+    let host = Host::with(MetadataService::usual());
     let arguments = ["--helper", &helper, "--helper-key-file", &key];
-    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
-    agent.answers().await;
+    let agent = host.serve(&arguments).await;
     let socket = agent.socket.clone();
     let node = || world::node(&socket);
 
@@ -148,16 +146,14 @@ async fn volume_lives_grows_and_leaves_over_vsock() {
 #[ignore = "deploy/e2e/vm starts the virtual machine"]
 async fn agent_with_other_key_stages_nothing() {
     let helper = std::env::var("EBS_CSI_VM_HELPER").expect("EBS_CSI_VM_HELPER is not set");
-    let dir = agent::directory();
-    let key = dir.path().join("other-key");
+    let host = Host::with(MetadataService::usual());
+    let key = host.path().join("other-key");
     std::fs::write(&key, [0x55; 32]).unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o400);
     std::fs::set_permissions(&key, mode).unwrap();
-    let metadata = MetadataService::usual();
     let key = key.to_str().unwrap();
     let arguments = ["--helper", &helper, "--helper-key-file", key];
-    let mut agent = Agent::start(dir.path(), &metadata, &arguments);
-    agent.answers().await;
+    let agent = host.serve(&arguments).await;
     // Until the machine has booted, nobody listens.
     let started = Instant::now();
     loop {

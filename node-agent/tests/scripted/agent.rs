@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -39,56 +40,96 @@ pub(crate) fn program() -> Command {
     command
 }
 
-/// Creates a directory that the program's own user may enter.
-pub(crate) fn directory() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    dir
+/// What the program finds around it: a directory for sockets, an instance metadata service and a
+/// mount-helper.
+pub(crate) struct Host {
+    pub(crate) metadata: MetadataService,
+    pub(crate) helper: Option<ScriptedHelper>,
+    dir: tempfile::TempDir,
 }
 
-pub(crate) fn helper(dir: &Path) -> ScriptedHelper {
-    let path = dir.join("helper.sock");
-    let helper = ScriptedHelper::start(&path, Greeting::Usual);
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
-    helper
-}
-
-impl Agent {
-    pub(crate) fn start(dir: &Path, metadata: &MetadataService, arguments: &[&str]) -> Self {
-        Self::start_as(None, dir, metadata, arguments)
+impl Host {
+    /// Returns `None`, and prints the reason, where the program cannot give up root.
+    pub(crate) fn new() -> Option<Self> {
+        is_root().then(|| Self::with(MetadataService::usual()))
     }
 
-    pub(crate) fn start_as(
-        user: Option<u32>,
-        dir: &Path,
-        metadata: &MetadataService,
-        arguments: &[&str],
-    ) -> Self {
-        use std::os::unix::process::CommandExt;
-        let command = match user {
-            None => program(),
-            Some(user) => {
-                // The other user may not be allowed to enter the directory where the program was
-                // built.
-                let reachable = dir.join("ebs-csi-node-agent");
-                // By another process: a child that another test starts meanwhile would inherit the
-                // descriptor of a copy made here, and the kernel runs no file that is open for
-                // writing.
-                let copied = Command::new("cp")
-                    .arg(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
-                    .arg(&reachable)
-                    .status();
-                assert!(copied.unwrap().success());
-                let mut command = Command::new(reachable);
-                command.env_clear().stdin(Stdio::null()).uid(user).gid(user);
-                command
-            }
+    pub(crate) fn with(metadata: MetadataService) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        // The program's own user enters the directory.
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let mut host = Self {
+            metadata,
+            helper: None,
+            dir,
         };
-        Self::run(command, dir, metadata, arguments)
+        host.restart_helper();
+        host
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Gives the directory to the program's own user.
+    pub(crate) fn give_directory(&self) {
+        own(self.path());
+    }
+
+    pub(crate) fn helper(&self) -> &ScriptedHelper {
+        self.helper.as_ref().expect("a running helper")
+    }
+
+    /// Ends the mount-helper and starts another one.
+    pub(crate) fn restart_helper(&mut self) {
+        self.helper = None;
+        let path = self.path().join("helper.sock");
+        self.helper = Some(ScriptedHelper::start(&path, Greeting::Usual));
+        std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    }
+
+    /// Starts the program as root.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Agent {
+        Agent::run(program(), self, arguments)
+    }
+
+    /// Starts the program as root, and waits until it answers.
+    pub(crate) async fn serve(&self, arguments: &[&str]) -> Agent {
+        let mut agent = self.start(arguments);
+        agent.answers().await;
+        agent
+    }
+
+    pub(crate) fn start_as(&self, user: u32, arguments: &[&str]) -> Agent {
+        use std::os::unix::process::CommandExt;
+        // The other user may not be allowed to enter the directory where the program was built.
+        let reachable = self.path().join("ebs-csi-node-agent");
+        // By another process: a child that another test starts meanwhile would inherit the
+        // descriptor of a copy made here, and the kernel runs no file that is open for writing.
+        let copied = Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
+            .arg(&reachable)
+            .status();
+        assert!(copied.unwrap().success());
+        let mut command = Command::new(reachable);
+        command.env_clear().stdin(Stdio::null()).uid(user).gid(user);
+        Agent::run(command, self, arguments)
+    }
+
+    /// Starts the program as root, but without the capability to become another user.
+    pub(crate) fn start_without_setuid(&self, arguments: &[&str]) -> Agent {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--bounding-set=-setuid", "--inh-caps=-setuid", "--"])
+            .arg(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .stdin(Stdio::null());
+        Agent::run(command, self, arguments)
     }
 
     /// As user 0 with the group and capabilities of the agent's container.
-    pub(crate) fn start_as_pod(dir: &Path, metadata: &MetadataService, arguments: &[&str]) -> Self {
+    pub(crate) fn start_as_pod(&self, arguments: &[&str]) -> Agent {
         let mut command = Command::new("setpriv");
         command
             .env_clear()
@@ -96,15 +137,19 @@ impl Agent {
             .arg("--bounding-set=-all,+setuid,+setgid,+setpcap")
             .arg(format!("--regid={}", NODE_AGENT.identity.gid))
             .args(["--clear-groups", env!("CARGO_BIN_EXE_ebs-csi-node-agent")]);
-        Self::run(command, dir, metadata, arguments)
+        Agent::run(command, self, arguments)
     }
+}
 
-    fn run(
-        mut command: Command,
-        dir: &Path,
-        metadata: &MetadataService,
-        arguments: &[&str],
-    ) -> Self {
+/// Gives a file to the program's own user.
+pub(crate) fn own(path: &Path) {
+    let own = NODE_AGENT.identity;
+    std::os::unix::fs::chown(path, Some(own.uid), Some(own.gid)).unwrap();
+}
+
+impl Agent {
+    fn run(mut command: Command, host: &Host, arguments: &[&str]) -> Self {
+        let dir = host.path();
         let socket = dir.join("csi.sock");
         let log = ["log", "log-2"].map(|name| dir.join(name));
         let log = log.into_iter().find(|path| !path.exists()).unwrap();
@@ -115,28 +160,12 @@ impl Agent {
         let child = command
             .args(["--endpoint", &format!("unix://{}", socket.display())])
             .args(arguments)
-            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.url())
+            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", host.metadata.url())
             .env("AWS_SECRET_ACCESS_KEY", "must-not-stay")
             .stderr(std::fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
         Self { child, socket, log }
-    }
-
-    /// Starts the program as root, but without the capability to become another user.
-    pub(crate) fn start_without_setuid(
-        dir: &Path,
-        metadata: &MetadataService,
-        arguments: &[&str],
-    ) -> Self {
-        let mut command = Command::new("setpriv");
-        command
-            .args(["--bounding-set=-setuid", "--inh-caps=-setuid", "--"])
-            .arg(env!("CARGO_BIN_EXE_ebs-csi-node-agent"))
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .stdin(Stdio::null());
-        Self::run(command, dir, metadata, arguments)
     }
 
     /// Waits until the program answers. Panics with the program's log when the program ends first.

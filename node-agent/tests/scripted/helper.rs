@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, frame};
+use ebs_csi_wire::{
+    HeldVolume, Hello, Inventory, Operation, Outcome, Refusal, Reply, Request, Welcome, frame,
+};
 
 /// What the helper does with one request.
 #[derive(Clone, Debug)]
@@ -31,6 +33,16 @@ pub(crate) enum Act {
     Bytes(Vec<u8>),
     /// Sends the answer with the id of another request.
     WrongId(Outcome),
+}
+
+impl Act {
+    /// Answers that the helper holds these volumes and does nothing.
+    pub(crate) fn holds(volumes: impl Into<Vec<HeldVolume>>) -> Self {
+        Self::Answer(Outcome::Inventory(Inventory {
+            volumes: volumes.into(),
+            ..Inventory::default()
+        }))
+    }
 }
 
 /// How the helper answers the greeting.
@@ -186,7 +198,7 @@ fn greet(greeting: Greeting, theirs: Hello) -> Act {
 
 /// Returns the answer of a helper without faults.
 fn good_day(operation: &Operation) -> Outcome {
-    use ebs_csi_wire::{Done, Expanded, Inventory, LogPage, Staged, Usage};
+    use ebs_csi_wire::{Done, Expanded, LogPage, Staged, Usage};
     match operation {
         Operation::Stage(_) => Outcome::Staged(Staged {
             formatted: true,

@@ -20,7 +20,7 @@ use ebs_csi_proto::csi::node_client::NodeClient;
 use ebs_csi_proto::csi::volume_capability::{
     AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode,
 };
-use ebs_csi_wire::InstanceId;
+use ebs_csi_wire::{HeldVolume, InstanceId, KubeletPath, VolumeId};
 use tonic::transport::Channel;
 
 use crate::scripted_helper::{Greeting, ScriptedHelper};
@@ -186,5 +186,16 @@ pub(crate) fn unpublish() -> csi::NodeUnpublishVolumeRequest {
     csi::NodeUnpublishVolumeRequest {
         volume_id: VOLUME.to_owned(),
         target_path: TARGET.to_owned(),
+    }
+}
+
+/// Returns the volume as the helper's inventory shows it at a path.
+pub(crate) fn held(path: &str, staged: bool) -> HeldVolume {
+    HeldVolume {
+        volume: VolumeId::parse(VOLUME).unwrap(),
+        path: KubeletPath::parse(path).unwrap(),
+        read_only: false,
+        staged,
+        by_name: false,
     }
 }
