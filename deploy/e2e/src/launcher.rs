@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebs_csi_policy::SANDBOX;
 use ebs_csi_policy::audit::Process;
@@ -104,9 +104,22 @@ impl Launcher {
         &self.socket
     }
 
-    /// Returns the deviations of the launcher's processes from their profiles in the policy.
+    /// Returns the deviations of the launcher's processes from their profiles in the policy that
+    /// remain after 20 s. The socket can answer before the helper is confined.
+    ///
     /// The helper was started with `--sandbox`.
-    pub fn deviations(&self) -> Vec<String> {
+    pub async fn deviations(&self) -> Vec<String> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let found = self.current_deviations();
+            if found.is_empty() || Instant::now() > deadline {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn current_deviations(&self) -> Vec<String> {
         let Some(root) = self.child.id() else {
             return vec!["the launcher does not run".to_owned()];
         };

@@ -237,7 +237,7 @@ async fn csi_sanity_passes_on_single_mode_all_socket() {
         ],
     )
     .await;
-    let deviations = launcher.deviations();
+    let deviations = launcher.deviations().await;
     assert!(deviations.is_empty(), "{}", deviations.join("\n"));
     let passed = Run {
         program: &program,
