@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kube::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Returns the objects of a file.
 pub(crate) fn read(name: &str) -> Vec<Value> {
@@ -62,6 +62,8 @@ fn collection(object: &Value) -> String {
         "VolumeAttributesClass" => ("apis/storage.k8s.io/v1", "volumeattributesclasses"),
         "CustomResourceDefinition" => ("apis/apiextensions.k8s.io/v1", "customresourcedefinitions"),
         "VolumeSnapshotClass" => ("apis/snapshot.storage.k8s.io/v1", "volumesnapshotclasses"),
+        "ServiceMonitor" => ("apis/monitoring.coreos.com/v1", "servicemonitors"),
+        "PrometheusRule" => ("apis/monitoring.coreos.com/v1", "prometheusrules"),
         "ValidatingAdmissionPolicy" => (
             "apis/admissionregistration.k8s.io/v1",
             "validatingadmissionpolicies",
@@ -102,6 +104,16 @@ pub(crate) async fn would_apply(client: &Client, object: &Value) -> Result<(), S
     taken
         .map(drop)
         .map_err(|e| format!("{} {name}: {e}", object["kind"]))
+}
+
+/// Returns whether the API server serves objects of this kind.
+pub(crate) async fn is_served(client: &Client, kind: &str) -> Result<bool, String> {
+    let path = collection(&json!({"kind": kind}));
+    let request = http::Request::get(path)
+        .body(Vec::new())
+        .map_err(|e| e.to_string())?;
+    let listed: Result<Value, kube::Error> = client.request(request).await;
+    listed.map(|_| true).map_err(|e| format!("{kind}: {e}"))
 }
 
 async fn post(client: &Client, object: &Value, how: &str) -> Result<(), String> {

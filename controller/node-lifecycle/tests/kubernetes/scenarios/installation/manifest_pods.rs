@@ -1,7 +1,7 @@
 //! Checks that the API server accepts the pods of the manifests, and that the programs know the
 //! flags in them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use k8s_openapi::api::core::v1::Pod;
@@ -46,37 +46,61 @@ async fn taken(world: &World<'_>) -> Outcome {
     must(taken.is_err(), "a field that does not exist is refused")
 }
 
-/// Adds the definition of VolumeSnapshotClass to the API server, from the Go module that the rig
-/// uses. Without Go, prints why its objects are skipped and returns false.
-async fn define_snapshot_classes(world: &World<'_>, rig: PathBuf) -> Result<bool, String> {
-    let module = "github.com/kubernetes-csi/external-snapshotter/client/v8";
-    let found = Command::new("go")
-        .args(["list", "-m", "-f", "{{.Dir}}", module])
-        .current_dir(rig)
-        .output();
+/// Kinds of the chart's objects whose definitions Kubernetes does not have.
+struct ForeignKinds {
+    /// The Go module with the definitions; without a version, the one that the rig uses.
+    module: &'static str,
+    definitions: &'static [&'static str],
+    api_version: &'static str,
+    kinds: &'static [&'static str],
+}
+
+const FOREIGN_KINDS: [ForeignKinds; 2] = [
+    ForeignKinds {
+        module: "github.com/kubernetes-csi/external-snapshotter/client/v8",
+        definitions: &["config/crd/snapshot.storage.k8s.io_volumesnapshotclasses.yaml"],
+        api_version: "snapshot.storage.k8s.io/v1",
+        kinds: &["VolumeSnapshotClass"],
+    },
+    ForeignKinds {
+        module: "github.com/prometheus-operator/prometheus-operator@v0.85.0",
+        definitions: &[
+            "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+            "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+        ],
+        api_version: "monitoring.coreos.com/v1",
+        kinds: &["ServiceMonitor", "PrometheusRule"],
+    },
+];
+
+/// Adds the definitions to the API server and waits until it serves them. Without Go or the module,
+/// prints why the objects are skipped and returns false.
+async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Result<bool, String> {
+    let mut command = Command::new("go");
+    command
+        .args(["mod", "download", "-json", foreign.module])
+        .current_dir(rig);
+    // On another thread, because the other scenarios continue meanwhile.
+    let found = tokio::task::spawn_blocking(move || command.output()).await;
+    let found = found.map_err(|e| e.to_string())?;
     let Some(found) = found.ok().filter(|it| it.status.success()) else {
-        println!("skipped: no Go module with the definition of VolumeSnapshotClass");
+        println!("skipped: no Go module with {}", foreign.kinds.join(", "));
         return Ok(false);
     };
-    let file = "config/crd/snapshot.storage.k8s.io_volumesnapshotclasses.yaml";
-    let path = PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()).join(file);
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    for definition in manifests::objects(&text) {
-        manifests::create(&world.admin, &definition).await?;
+    let found: Value = serde_json::from_slice(&found.stdout).map_err(|e| e.to_string())?;
+    let directory = PathBuf::from(found["Dir"].as_str().unwrap_or_default());
+    for (file, kind) in foreign.definitions.iter().zip(foreign.kinds) {
+        let path = directory.join(file);
+        let text =
+            std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        for definition in manifests::objects(&text) {
+            manifests::create(&world.admin, &definition).await?;
+        }
+        until(&format!("{kind} is served"), || async {
+            manifests::is_served(&world.admin, kind).await
+        })
+        .await?;
     }
-    let class = json!({
-        "apiVersion": "snapshot.storage.k8s.io/v1",
-        "kind": "VolumeSnapshotClass",
-        "metadata": {"name": "first"},
-        "driver": "ebs.csi.aws.com",
-        "deletionPolicy": "Delete",
-    });
-    until("snapshot classes are served", || async {
-        manifests::would_create(&world.admin, &class)
-            .await
-            .map(|()| true)
-    })
-    .await?;
     Ok(true)
 }
 
@@ -99,14 +123,21 @@ async fn rendered(world: &World<'_>) -> Outcome {
     for entry in std::fs::read_dir(chart.join("ci")).map_err(|e| e.to_string())? {
         sets.push(Some(entry.map_err(|e| e.to_string())?.path()));
     }
-    let snapshots = define_snapshot_classes(world, chart.join("../kubernetes/rig")).await?;
-    let (mut shown, mut classes) = (0, 0);
+    let (mut defined, mut undefined) = (Vec::new(), Vec::new());
+    for foreign in &FOREIGN_KINDS {
+        if define(world, foreign, &chart.join("../kubernetes/rig")).await? {
+            defined.push(foreign);
+        } else {
+            undefined.extend(foreign.kinds);
+        }
+    }
+    let mut shown = Vec::new();
     for set in sets {
         let mut command = Command::new(&helm);
         command.args(["template", "release"]).arg(&chart);
         command.args(["--namespace", "kube-system", "--kube-version", "1.36.0"]);
-        if snapshots {
-            command.args(["--api-versions", "snapshot.storage.k8s.io/v1"]);
+        for foreign in &defined {
+            command.args(["--api-versions", foreign.api_version]);
         }
         if let Some(set) = &set {
             command.arg("--values").arg(set);
@@ -119,18 +150,23 @@ async fn rendered(world: &World<'_>) -> Outcome {
         let said = String::from_utf8_lossy(&out.stderr);
         must(out.status.success(), &format!("{set:?}: {said}"))?;
         for object in manifests::objects(&String::from_utf8_lossy(&out.stdout)) {
-            // The cluster has no definition of this kind.
-            if object["kind"] == "ServiceMonitor" {
+            let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+            if undefined.contains(&kind.as_str()) {
                 continue;
             }
             let taken = manifests::would_apply(&world.admin, &object).await;
             taken.map_err(|why| format!("{set:?}: {why}"))?;
-            shown += 1;
-            classes += u32::from(object["kind"] == "VolumeSnapshotClass");
+            shown.push(kind);
         }
     }
-    must(classes > 0 || !snapshots, "a VolumeSnapshotClass was shown")?;
-    must(shown > 200, &format!("{shown} objects were shown"))
+    for kind in defined.iter().flat_map(|foreign| foreign.kinds) {
+        let was_shown = shown.iter().any(|it| it == kind);
+        must(was_shown, &format!("a {kind} was shown"))?;
+    }
+    must(
+        shown.len() > 200,
+        &format!("{} objects were shown", shown.len()),
+    )
 }
 
 type Change = fn(&mut Value);
