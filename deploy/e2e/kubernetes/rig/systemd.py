@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -32,15 +33,21 @@ class Systemd:
                            for name in _HIERARCHIES)
         started = rig.state.start(f"systemd-{node.name}", [
             "bash", "-ec", f'for one in {cgroups}; do mkdir -p $one; echo $$ >$one/cgroup.procs; done;'
-            f'exec nsenter -t {node.first_process()} --mount unshare --mount --propagation unchanged '
-            f'--pid --cgroup --fork --kill-child {script}',
+            # Of the node's process id namespace as well: it ends when the node loses its power.
+            f'exec nsenter -t {node.first_process()} --mount --pid unshare --mount '
+            f'--propagation unchanged --pid --cgroup --fork --kill-child {script}',
         ], node.name)
         if not until(lambda: self._runs(started.pid), 20):
             raise RuntimeError(f"systemd does not start on {node.name}")
 
     def _runs(self, outer):
-        self._first = next(iter(children(outer)), None)
+        unshare = next(iter(children(outer)), None)
+        self._first = unshare and next(iter(children(unshare)), None)
         return self._first and self.control("is-system-running") == "running"
+
+    def end(self):
+        """Ends systemd at once. Its copies of the node's mounts would keep volumes in use."""
+        os.kill(self._first, signal.SIGKILL)
 
     def give_directories(self):
         """Has systemd-tmpfiles make the directories of the agent's sockets."""

@@ -216,7 +216,8 @@ def _drain(rig, space):
     time.sleep(3)
     expect(rig.api.get("Pod", name, NAMESPACE), "the node's pod waits for the volume")
     space.delete_pod("drain")
-    expect(not rig.node("n1").volume_mounts(), "the volume was unmounted")
+    # kubelet unmounts the staging path after the Pod object is gone.
+    rig.api.wait("volume unmounted", lambda: not rig.node("n1").volume_mounts(), 30)
     rig.api.wait("node's pod gone", lambda: not rig.api.get("Pod", name, NAMESPACE), 60)
     rig.api.patch("Node", "n1", None, {"spec": {"unschedulable": None}})
     _node_pod_recovers(rig)

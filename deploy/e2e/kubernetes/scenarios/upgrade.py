@@ -312,7 +312,8 @@ def _counted(space):
 # Helm takes roles away before the pods that had them end: the Go driver's preStop hook may not ask
 # for its node any more, and node-lifecycle and the sidecars not renew their leases.
 _REFUSED = (r":ebs-csi-node-sa: get /api/v1/nodes/n[12]$",
-            r":ebs-csi-controller-sa: \w+ .*/leases/(ebs-csi-node-lifecycle|external-\w+-leader-)")
+            r":ebs-csi-controller-sa: \w+ .*/leases/(ebs-csi-node-lifecycle|(external-\w+-(leader-)?)?"
+            r"ebs-csi-aws-com)$")
 
 
 def _refused_requests(rig, space):

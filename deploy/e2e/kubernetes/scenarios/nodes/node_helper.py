@@ -50,6 +50,7 @@ def play(rig):
         service.control("stop", UNIT)
         found = service.properties("ActiveState", "Result")
         expect(found == {"ActiveState": "inactive", "Result": "success"}, f"the helper ended: {found}")
+        service.end()
     rig.wait_installed()
     space.delete_pod("second")
     space.pod("third", "n2", "later", SLEEPER)
