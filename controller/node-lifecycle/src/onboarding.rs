@@ -21,8 +21,9 @@ use crate::metrics::Metrics;
 pub mod agent_annotations;
 mod pod_difference;
 
-/// Pause between two looks, which ask the API server for nothing.
-const EVERY: Duration = Duration::from_secs(1);
+/// Pause between two looks, which ask the API server for nothing: a node that is ready loses its
+/// taint within a second.
+const EVERY: Duration = Duration::from_millis(500);
 /// Pause after a patch, successful or not: the watch may lag, or the API server may refuse.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Longest time for which one object delays the others.

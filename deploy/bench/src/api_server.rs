@@ -3,8 +3,9 @@
 //!
 //! It holds the objects of a cluster of thousands of nodes, so that a program that watches such a
 //! cluster can be measured on a small machine. It implements pages, resource versions,
-//! preconditions, merge patches and the field selector `spec.nodeName`. It has no authentication,
-//! no admission, no schema, no etcd and no controllers, and answers faster than a real API server.
+//! preconditions, merge patches, JSON patches and the field selector `spec.nodeName`. It has no
+//! authentication, no admission, no schema, no etcd and no controllers, and answers faster than a
+//! real API server.
 
 mod kind;
 mod objects;
@@ -13,6 +14,6 @@ mod serve;
 mod store;
 
 pub(crate) use kind::Kind;
-pub(crate) use objects::{attachment, claim_volume, lease, node, pod};
+pub(crate) use objects::{attachment, claim_volume, csi_node, lease, node, pod};
 pub(crate) use serve::{Changed, Requests, serve};
 pub(crate) use store::Store;

@@ -7,6 +7,7 @@
 mod calls;
 mod churn;
 mod decision;
+mod joining;
 mod memory;
 mod testbed;
 
@@ -47,8 +48,8 @@ pub async fn measure(
     Ok(())
 }
 
-/// Measures one cluster while all nodes are healthy, while many nodes are suspect, and while nodes
-/// die.
+/// Measures one cluster while all nodes are healthy, while nodes join, while many nodes are
+/// suspect, and while nodes die.
 async fn steady(binaries: &Binaries, extent: Extent) -> Result<Vec<Figure>, BenchError> {
     let size = Size {
         nodes: extent.of(60, 5_000, 5_000),
@@ -63,6 +64,7 @@ async fn steady(binaries: &Binaries, extent: Extent) -> Result<Vec<Figure>, Benc
         "memory of node-lifecycle, failover on",
     );
     let mut figures = vec![memory.await?.target(memory::target())];
+    figures.push(joining::measure(&testbed, extent).await?);
     figures.push(calls::measure(&mut testbed, extent).await?);
     figures.push(decision::measure(&mut testbed, extent).await?);
     testbed.end().await?;

@@ -130,7 +130,7 @@ fn F48_failover_is_measured_in_a_small_cluster() {
     let Some(results) = run("failover", directory.path()) else {
         return;
     };
-    assert_eq!(results.figures.len(), 7);
+    assert_eq!(results.figures.len(), 8);
     // Every node that died was tainted, emptied and admitted again, and no other node was touched;
     // otherwise the bench fails.
     let died = &results

@@ -101,6 +101,15 @@ pub(crate) fn attachment(name: &str, volume: &str, node: &str, instance: &str) -
     })
 }
 
+/// Returns the CSINode that a kubelet writes when this driver is registered.
+pub(crate) fn csi_node(node: &str, uid: &Value, instance: &str) -> Value {
+    json!({
+        "metadata": {"name": node, "creationTimestamp": THEN, "managedFields": managed("kubelet", 300),
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]},
+        "spec": {"drivers": [{"name": DRIVER_NAME, "nodeID": instance, "topologyKeys": ["topology.ebs.csi.aws.com/zone"], "allocatable": {"count": 25}}]},
+    })
+}
+
 /// Returns the Lease that a kubelet renews.
 pub(crate) fn lease(node: &str, renewed: jiff::Timestamp) -> Value {
     json!({

@@ -166,6 +166,13 @@ fn change(
         }
         "patch" => match store.get(named.kind, &key) {
             None => Err(Refused::NotFound),
+            Some(mut object) if sent.is_array() => {
+                let expected = version(&object);
+                if !apply(&mut object, &sent) {
+                    return status(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
+                }
+                store.change(named.kind, expected, object)
+            }
             Some(mut object) => {
                 let uid = &sent["metadata"]["uid"];
                 if !uid.is_null() && *uid != object["metadata"]["uid"] {
@@ -201,6 +208,26 @@ fn change(
 /// Returns the resource version on which the client based its write.
 fn version(sent: &Value) -> Option<u64> {
     sent["metadata"]["resourceVersion"].as_str()?.parse().ok()
+}
+
+/// Applies a JSON patch (RFC 6902) of the operations `test` and `replace`, which are all that this
+/// server's clients send. Returns false when one of them fails.
+fn apply(object: &mut Value, patch: &Value) -> bool {
+    let mut steps = patch.as_array().into_iter().flatten();
+    steps.all(|step| {
+        let path = step["path"].as_str();
+        let Some(value) = path.and_then(|path| object.pointer_mut(path)) else {
+            return false;
+        };
+        match step["op"].as_str() {
+            Some("test") => *value == step["value"],
+            Some("replace") => {
+                *value = step["value"].clone();
+                true
+            }
+            _ => false,
+        }
+    })
 }
 
 /// Applies a merge patch (RFC 7396). Strategic merge patches are treated as merge patches: this
@@ -326,5 +353,21 @@ mod tests {
             json!({"a": {"b": null, "e": {"f": 3}}, "d": [2]}),
         );
         assert_eq!(object, json!({"a": {"c": 2, "e": {"f": 3}}, "d": [2]}));
+    }
+
+    #[test]
+    fn a_json_patch_replaces_only_what_it_tests() {
+        let mut object = json!({"a": [1, 2]});
+        let patch = |tested: i32| {
+            json!([
+                {"op": "test", "path": "/a/1", "value": tested},
+                {"op": "replace", "path": "/a", "value": [3]},
+            ])
+        };
+        assert!(!apply(&mut object, &patch(1)));
+        assert_eq!(object, json!({"a": [1, 2]}));
+        assert!(apply(&mut object, &patch(2)));
+        assert_eq!(object, json!({"a": [3]}));
+        assert!(!apply(&mut object, &patch(2)), "the path is gone");
     }
 }

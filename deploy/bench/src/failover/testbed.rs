@@ -170,7 +170,13 @@ impl Testbed {
 
     async fn settle(&mut self) -> Result<(), BenchError> {
         let begun = Instant::now();
-        let kinds = ["nodes", "pods", "persistentvolumes", "volumeattachments"];
+        let kinds = [
+            "nodes",
+            "pods",
+            "persistentvolumes",
+            "volumeattachments",
+            "csinodes",
+        ];
         loop {
             if let Some(status) = self.lifecycle.try_wait()? {
                 let log = self.world()?.state_dir().join("node-lifecycle/log");
@@ -379,6 +385,7 @@ fn fill(store: &Store, size: Size) {
             api_server::node(&name, &instance(node), "boot-1", true),
         );
         store.put(Kind::Leases, api_server::lease(&name, now));
+        register(store, node);
         for volume in 0..size.volumes_per_node {
             let names = names(node, volume);
             let handle = handle(node, volume);
@@ -396,6 +403,17 @@ fn fill(store: &Store, size: Size) {
     }
     // No watcher receives the events of the initial objects.
     store.expire();
+}
+
+/// Writes the CSINode of a node, as its kubelet does once the driver is registered there.
+pub(super) fn register(store: &Store, node: usize) {
+    let name = node_name(node);
+    let object = store.get(Kind::Nodes, &name).unwrap_or_default();
+    let uid = &object["metadata"]["uid"];
+    store.put(
+        Kind::CsiNodes,
+        api_server::csi_node(&name, uid, &instance(node)),
+    );
 }
 
 /// Puts the pod of a volume on a node, and the volume's VolumeAttachment.
