@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
 use program::{Controller, KEYS, probe};
-use scripted::{Answer, Server, aws, certificate, keys};
+use scripted::{ScriptedResponse, Server, aws, certificate, keys};
 use tonic::transport::Channel;
 
 /// Makes an RPC that is one call to EC2.
@@ -97,11 +97,11 @@ async fn expired_session_is_renewed_within_call() {
     let refused = Arc::new(AtomicU32::new(0));
     let script = {
         let refused = Arc::clone(&refused);
-        move |asked: &scripted::Asked| {
+        move |asked: &scripted::RecordedRequest| {
             let first = asked.key().as_deref() == Some("ASIAone1");
             if asked.parameter("Action").as_deref() == Some("DescribeSnapshots") && first {
                 refused.fetch_add(1, Ordering::Relaxed);
-                return Answer::ec2_error(400, "RequestExpired");
+                return ScriptedResponse::ec2_error(400, "RequestExpired");
             }
             aws(asked, 3600)
         }
@@ -131,7 +131,7 @@ async fn container_credentials_use_token_from_file() {
         "/v1/credentials" if asked.header("authorization") == Some("pod-token") => {
             keys("pod", 3600)
         }
-        "/v1/credentials" => Answer::ec2_error(401, "no"),
+        "/v1/credentials" => ScriptedResponse::ec2_error(401, "no"),
         _ => aws(asked, 3600),
     })
     .await;
@@ -157,13 +157,13 @@ async fn container_credentials_use_token_from_file() {
 async fn instance_metadata_credentials_are_last_resort() {
     let metadata = || {
         Server::start(|asked| match asked.uri.as_str() {
-            "/latest/api/token" => Answer {
+            "/latest/api/token" => ScriptedResponse {
                 headers: vec![("x-aws-ec2-metadata-token-ttl-seconds", "21600".to_owned())],
-                ..Answer::ok("session")
+                ..ScriptedResponse::ok("session")
             },
             uri if uri.ends_with("/node-role") => keys("node", 3600),
-            uri if uri.contains("security-credentials") => Answer::ok("node-role"),
-            _ => Answer::ec2_error(404, "no"),
+            uri if uri.contains("security-credentials") => ScriptedResponse::ok("node-role"),
+            _ => ScriptedResponse::ec2_error(404, "no"),
         })
     };
     let server = Server::start(|asked| aws(asked, 3600)).await;
@@ -235,7 +235,7 @@ async fn endpoints_follow_region_and_fips_setting() {
         // The node's label applies where nothing else names a Region.
         ("", "false", "ec2.eu-west-1.amazonaws.com:443"),
     ] {
-        let proxy = Server::start(|_| Answer::ec2_error(502, "no")).await;
+        let proxy = Server::start(|_| ScriptedResponse::ec2_error(502, "no")).await;
         let environment = [
             KEYS[0],
             KEYS[1],
@@ -293,16 +293,16 @@ async fn server_outside_aws_ca_bundle_is_not_trusted() {
 async fn auth_refusal_names_cause_and_next_step() {
     type Case = (
         &'static str,
-        fn(&scripted::Asked) -> Answer,
+        fn(&scripted::RecordedRequest) -> ScriptedResponse,
         &'static [&'static str],
     );
     const CASES: &[Case] = &[
         (
             "a clock that is wrong",
             |asked| match asked.parameter("Action").as_deref() {
-                Some("DescribeAvailabilityZones") => Answer {
+                Some("DescribeAvailabilityZones") => ScriptedResponse {
                     headers: vec![("date", "Sun, 09 Sep 2001 01:46:40 GMT".to_owned())],
-                    ..Answer::ec2_error(400, "RequestExpired")
+                    ..ScriptedResponse::ec2_error(400, "RequestExpired")
                 },
                 _ => aws(asked, 3600),
             },
@@ -316,7 +316,9 @@ async fn auth_refusal_names_cause_and_next_step() {
         (
             "a wrong key",
             |asked| match asked.parameter("Action").as_deref() {
-                Some("DescribeAvailabilityZones") => Answer::ec2_error(401, "AuthFailure"),
+                Some("DescribeAvailabilityZones") => {
+                    ScriptedResponse::ec2_error(401, "AuthFailure")
+                }
                 _ => aws(asked, 3600),
             },
             &["AuthFailure", "access key", "request-2"],
@@ -325,7 +327,7 @@ async fn auth_refusal_names_cause_and_next_step() {
             "a wrong secret",
             |asked| match asked.parameter("Action").as_deref() {
                 Some("DescribeAvailabilityZones") => {
-                    Answer::ec2_error(403, "SignatureDoesNotMatch")
+                    ScriptedResponse::ec2_error(403, "SignatureDoesNotMatch")
                 }
                 _ => aws(asked, 3600),
             },
@@ -353,7 +355,7 @@ async fn auth_refusal_names_cause_and_next_step() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn untrusted_role_is_named_with_sts_reason() {
     let server = Server::start(|asked| match asked.parameter("Action").as_deref() {
-        Some("AssumeRoleWithWebIdentity") => Answer {
+        Some("AssumeRoleWithWebIdentity") => ScriptedResponse {
             status: 403,
             headers: Vec::new(),
             body: "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>Not authorized to perform sts:AssumeRoleWithWebIdentity</Message></Error><RequestId>request-3</RequestId></ErrorResponse>".to_owned(),

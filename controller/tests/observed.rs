@@ -20,7 +20,7 @@ use program::{Controller, KEYS, probe, run, volume};
 use prost::Message;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
-use scripted::{Answer, Server, certificate};
+use scripted::{ScriptedResponse, Server, certificate};
 use serde_json::json;
 use tonic::Code;
 use world::World;
@@ -368,12 +368,12 @@ async fn traces_reach_a_collector_by_either_protocol() {
         ),
     ] {
         let world = World::new().await;
-        let collector = Server::start(|_| Answer {
+        let collector = Server::start(|_| ScriptedResponse {
             headers: vec![
                 ("grpc-status", "0".to_owned()),
                 ("content-type", "application/grpc".to_owned()),
             ],
-            ..Answer::ok("")
+            ..ScriptedResponse::ok("")
         })
         .await;
         let environment = [

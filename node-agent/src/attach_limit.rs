@@ -53,7 +53,7 @@ pub(crate) fn slots(instance_type: &str) -> Slots {
         }
     };
     match find(instance_type).or_else(of_family) {
-        Some(Row {
+        Some(LimitRow {
             limit: Limit::Number(limit),
             shared,
             ..
@@ -97,7 +97,7 @@ pub(crate) fn max_volumes(facts: &NodeFacts, wishes: SlotSettings, taken: &Taken
 
 /// One line of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row {
+struct LimitRow {
     /// `TYPE`, `FAMILY.*` or `*.SIZE`.
     pattern: &'static str,
     limit: Limit,
@@ -111,14 +111,14 @@ enum Limit {
     BySize,
 }
 
-fn rows() -> impl Iterator<Item = Row> {
+fn rows() -> impl Iterator<Item = LimitRow> {
     TABLE
         .lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(row)
 }
 
-fn row(line: &'static str) -> Option<Row> {
+fn row(line: &'static str) -> Option<LimitRow> {
     let mut words = line.split_whitespace();
     let (pattern, limit, kind) = (words.next()?, words.next()?, words.next()?);
     let shared = match kind {
@@ -130,7 +130,7 @@ fn row(line: &'static str) -> Option<Row> {
         "by-size" => Limit::BySize,
         number => Limit::Number(number.parse().ok()?),
     };
-    words.next().is_none().then_some(Row {
+    words.next().is_none().then_some(LimitRow {
         pattern,
         limit,
         shared,

@@ -119,8 +119,10 @@ fn preflight_reports_serving_and_stale_registration_sockets() {
         row(node.path(), "registration"),
         ("ok".into(), "nobody has this driver's name".into())
     );
+    std::fs::create_dir(registry.join("ebs-csi")).unwrap();
     for (name, level) in [
         (SOCKET, "ok"),
+        (&format!("ebs-csi/{SOCKET}"), "ok"),
         (FORMER_SOCKET, "warn"),
         ("ebs.csi.aws.com-other.sock", "warn"),
     ] {

@@ -19,7 +19,7 @@ fn crate_directory() -> PathBuf {
 
 const SPEC_MODULE: &str = "github.com/container-storage-interface/spec@v1.13.0";
 
-struct Row {
+struct ExpectedStatus {
     rpc: String,
     condition: String,
     spec_code: String,
@@ -40,13 +40,13 @@ fn fields(line: &str) -> Vec<String> {
     out
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<ExpectedStatus> {
     let path = crate_directory().join("csi/error-tables.csv");
     let text = std::fs::read_to_string(path).expect("error-tables.csv");
     text.lines()
         .skip(1)
         .map(|line| match &fields(line)[..] {
-            [rpc, condition, spec_code, failure, deviation] => Row {
+            [rpc, condition, spec_code, failure, deviation] => ExpectedStatus {
                 rpc: rpc.clone(),
                 condition: condition.clone(),
                 spec_code: spec_code.clone(),

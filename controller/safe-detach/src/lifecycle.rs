@@ -16,7 +16,7 @@ pub use fence::{FenceWhen, fence, left_alone, may_be_fenced};
 pub use node::{
     Attachment, Evidence, InstanceEvidence, Node, NodeFacts, OutOfService, Readiness, Return,
 };
-pub use step::{FailoverMode, Intent, Phase, Step, step};
+pub use step::{FailoverMode, Intent, Phase, Transition, step};
 
 #[cfg(test)]
 mod properties;

@@ -27,14 +27,14 @@ pub(crate) fn certificate(name: &str) -> PathBuf {
 
 /// One request.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RecordedRequest {
     pub(crate) method: String,
     pub(crate) uri: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-impl Asked {
+impl RecordedRequest {
     /// Returns a parameter of the AWS Query protocol.
     pub(crate) fn parameter(&self, name: &str) -> Option<String> {
         let body = String::from_utf8_lossy(&self.body);
@@ -56,13 +56,13 @@ impl Asked {
 }
 
 /// One answer.
-pub(crate) struct Answer {
+pub(crate) struct ScriptedResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl ScriptedResponse {
     pub(crate) fn ok(body: impl Into<String>) -> Self {
         Self {
             status: 200,
@@ -83,16 +83,18 @@ impl Answer {
     }
 }
 
-type Script = dyn Fn(&Asked) -> Answer + Send + Sync;
+type Script = dyn Fn(&RecordedRequest) -> ScriptedResponse + Send + Sync;
 
 /// The server, whose tasks end with the test's runtime.
 pub(crate) struct Server {
     address: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 impl Server {
-    pub(crate) async fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        script: impl Fn(&RecordedRequest) -> ScriptedResponse + Send + Sync + 'static,
+    ) -> Self {
         Self::listen(Arc::new(script), None).await
     }
 
@@ -100,7 +102,7 @@ impl Server {
     /// of `name`.test.
     pub(crate) async fn behind_a_proxy(
         name: &str,
-        script: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+        script: impl Fn(&RecordedRequest) -> ScriptedResponse + Send + Sync + 'static,
     ) -> Self {
         let chain = CertificateDer::pem_file_iter(certificate(&format!("{name}.crt")))
             .and_then(Iterator::collect)
@@ -119,7 +121,7 @@ impl Server {
             .await
             .expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("an address"));
-        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+        let asked: Arc<Mutex<Vec<RecordedRequest>>> = Arc::default();
         let kept = Arc::clone(&asked);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -146,12 +148,12 @@ impl Server {
     }
 
     /// Returns the requests so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<RecordedRequest> {
         self.asked.lock().expect("no panic").clone()
     }
 
     /// Returns the requests of one AWS action.
-    pub(crate) fn of(&self, action: &str) -> Vec<Asked> {
+    pub(crate) fn of(&self, action: &str) -> Vec<RecordedRequest> {
         let mut asked = self.asked();
         asked.retain(|asked| asked.parameter("Action").as_deref() == Some(action));
         asked
@@ -161,7 +163,7 @@ impl Server {
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     script: Arc<Script>,
-    kept: Arc<Mutex<Vec<Asked>>>,
+    kept: Arc<Mutex<Vec<RecordedRequest>>>,
 ) {
     let service =
         service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&kept)));
@@ -186,11 +188,11 @@ async fn tunnel(
 async fn answer(
     request: Request<Incoming>,
     script: Arc<Script>,
-    kept: Arc<Mutex<Vec<Asked>>>,
+    kept: Arc<Mutex<Vec<RecordedRequest>>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes().to_vec());
-    let asked = Asked {
+    let asked = RecordedRequest {
         method: head.method.to_string(),
         uri: head.uri.to_string(),
         headers: head.headers,
@@ -210,13 +212,13 @@ async fn answer(
 /// Returns the answers of a working EC2 and STS: to the check behind Probe, an empty list of
 /// snapshots, the caller's identity, and role credentials. The role's access key is `ASIA` followed
 /// by what the token says; its credentials are valid for `seconds` from now.
-pub(crate) fn aws(asked: &Asked, seconds: u64) -> Answer {
+pub(crate) fn aws(asked: &RecordedRequest, seconds: u64) -> ScriptedResponse {
     match asked.parameter("Action").as_deref() {
-        Some("DescribeAvailabilityZones") => Answer::ec2_error(412, "DryRunOperation"),
-        Some("DescribeSnapshots") => Answer::ok(
+        Some("DescribeAvailabilityZones") => ScriptedResponse::ec2_error(412, "DryRunOperation"),
+        Some("DescribeSnapshots") => ScriptedResponse::ok(
             "<DescribeSnapshotsResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>r</requestId><snapshotSet/></DescribeSnapshotsResponse>",
         ),
-        Some("GetCallerIdentity") => Answer::ok(
+        Some("GetCallerIdentity") => ScriptedResponse::ok(
             "<GetCallerIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><GetCallerIdentityResult><Arn>arn:aws:sts::444455556666:assumed-role/ebs/session</Arn><UserId>AROA:session</UserId><Account>444455556666</Account></GetCallerIdentityResult></GetCallerIdentityResponse>",
         ),
         Some(action @ ("AssumeRoleWithWebIdentity" | "AssumeRole")) => {
@@ -224,11 +226,13 @@ pub(crate) fn aws(asked: &Asked, seconds: u64) -> Answer {
                 .parameter("WebIdentityToken")
                 .unwrap_or_else(|| "assumed".to_owned());
             let expiration = time(seconds);
-            Answer::ok(format!(
+            ScriptedResponse::ok(format!(
                 "<{action}Response xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><{action}Result><Credentials><AccessKeyId>ASIA{who}</AccessKeyId><SecretAccessKey>do-not-print-me</SecretAccessKey><SessionToken>do-not-print-me-either</SessionToken><Expiration>{expiration}</Expiration></Credentials><AssumedRoleUser><Arn>arn:aws:sts::444455556666:assumed-role/ebs/session</Arn><AssumedRoleId>AROA:session</AssumedRoleId></AssumedRoleUser></{action}Result></{action}Response>"
             ))
         }
-        other => Answer::ec2_error(400, &format!("NotScripted.{}", other.unwrap_or("nothing"))),
+        other => {
+            ScriptedResponse::ec2_error(400, &format!("NotScripted.{}", other.unwrap_or("nothing")))
+        }
     }
 }
 
@@ -241,10 +245,10 @@ pub(crate) fn time(seconds: u64) -> String {
 }
 
 /// Returns credentials as a container endpoint or instance metadata serves them.
-pub(crate) fn keys(name: &str, seconds: u64) -> Answer {
-    Answer {
+pub(crate) fn keys(name: &str, seconds: u64) -> ScriptedResponse {
+    ScriptedResponse {
         headers: vec![("content-type", "application/json".to_owned())],
-        ..Answer::ok(
+        ..ScriptedResponse::ok(
             serde_json::json!({
                 "Code": "Success", "Type": "AWS-HMAC", "LastUpdated": time(0),
                 "AccessKeyId": format!("ASIA{name}"), "SecretAccessKey": "do-not-print-me",

@@ -16,4 +16,4 @@ pub mod workload;
 
 pub use requests::Requests;
 pub use setting::Setting;
-pub use volume_lifecycle::{Life, Step};
+pub use volume_lifecycle::{Life, LifecycleStep};

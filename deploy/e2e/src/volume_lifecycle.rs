@@ -11,9 +11,9 @@ use crate::bytes;
 /// Bytes in a GiB.
 pub const GIB: i64 = 1 << 30;
 
-/// One step of a life cycle. [`Step::ALL`] in order is a whole life cycle.
+/// One step of a life cycle. [`LifecycleStep::ALL`] in order is a whole life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Step {
+pub enum LifecycleStep {
     /// CreateVolume.
     Create,
     /// ControllerPublishVolume to the first node.
@@ -55,7 +55,7 @@ pub enum Step {
     Delete,
 }
 
-impl Step {
+impl LifecycleStep {
     /// All steps in order.
     pub const ALL: [Self; 18] = [
         Self::Create,
@@ -157,12 +157,12 @@ impl Life {
     ///
     /// # Errors
     /// Returns the driver's last answer, or the effect that is missing.
-    pub async fn step(&mut self, step: Step) -> Result<(), LifeError> {
+    pub async fn step(&mut self, step: LifecycleStep) -> Result<(), LifeError> {
         match step {
-            Step::Create => self.create().await,
-            Step::Attach => self.attach(0).await,
-            Step::Stage => self.stage(0).await,
-            Step::Publish => {
+            LifecycleStep::Create => self.create().await,
+            LifecycleStep::Attach => self.attach(0).await,
+            LifecycleStep::Stage => self.stage(0).await,
+            LifecycleStep::Publish => {
                 self.publish(0).await?;
                 bytes::write(
                     &self.path()?,
@@ -171,33 +171,33 @@ impl Life {
                 );
                 Ok(())
             }
-            Step::Unpublish => self.unpublish(0).await,
-            Step::Unstage => self.unstage(0).await,
-            Step::Detach => self.detach(0).await,
-            Step::AttachElsewhere => self.attach(1).await,
-            Step::StageElsewhere => self.stage(1).await,
-            Step::PublishElsewhere => {
+            LifecycleStep::Unpublish => self.unpublish(0).await,
+            LifecycleStep::Unstage => self.unstage(0).await,
+            LifecycleStep::Detach => self.detach(0).await,
+            LifecycleStep::AttachElsewhere => self.attach(1).await,
+            LifecycleStep::StageElsewhere => self.stage(1).await,
+            LifecycleStep::PublishElsewhere => {
                 self.publish(1).await?;
                 self.prove_bytes()
             }
-            Step::ExpandAndModify => self.expand_and_modify().await,
-            Step::NodeExpand => self.node_expand().await,
-            Step::Snapshot => self.take_snapshot().await,
-            Step::Restore => {
+            LifecycleStep::ExpandAndModify => self.expand_and_modify().await,
+            LifecycleStep::NodeExpand => self.node_expand().await,
+            LifecycleStep::Snapshot => self.take_snapshot().await,
+            LifecycleStep::Restore => {
                 let id = happened(self.snapshot.as_ref(), "the snapshot")?.id;
                 self.copy(Source::Snapshot(id), "restored").await
             }
-            Step::Clone => {
+            LifecycleStep::Clone => {
                 let id = happened(self.volume.as_ref(), "the creation")?.id;
                 self.copy(Source::Volume(id), "cloned").await
             }
-            Step::LeaveElsewhere => {
+            LifecycleStep::LeaveElsewhere => {
                 self.prove_bytes()?;
                 self.unpublish(1).await?;
                 self.unstage(1).await
             }
-            Step::DetachElsewhere => self.detach(1).await,
-            Step::Delete => self.delete().await,
+            LifecycleStep::DetachElsewhere => self.detach(1).await,
+            LifecycleStep::Delete => self.delete().await,
         }
     }
 

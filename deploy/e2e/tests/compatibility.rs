@@ -23,12 +23,12 @@ struct Page {
 #[serde(deny_unknown_fields)]
 struct Part {
     title: String,
-    row: Vec<Row>,
+    row: Vec<Promise>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct Promise {
     /// What a user can rely on.
     promise: String,
     /// `same`, `better` (a defect of the Go driver that is fixed here), `left out` (refused on

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ebs_csi_e2e::{Life, Setting, Step, bytes, tool_at_work};
+use ebs_csi_e2e::{Life, LifecycleStep, Setting, bytes, tool_at_work};
 use ebs_csi_sandbox::co::Claim;
 use serde_json::json;
 
@@ -79,7 +79,7 @@ fn pids(setting: &Setting, victim: Victim) -> Vec<i32> {
 async fn life_with_kills(setting: &mut Setting, victim: Victim, claim: Claim) -> Vec<String> {
     let mut life = Life::of(setting, claim.clone());
     let mut failed = Vec::new();
-    for step in Step::ALL {
+    for step in LifecycleStep::ALL {
         let ((), outcome) = tokio::join!(strike(setting, victim), async {
             // The process is dead when the first attempt is made.
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -104,7 +104,7 @@ async fn killed_before_every_step(victim: Victim, claims: [Claim; 2]) {
         assert!(failed.is_empty(), "{failed:?}\n{}", setting.logs());
         println!(
             "{victim:?} killed before each of {} steps of {name}: converged",
-            Step::ALL.len()
+            LifecycleStep::ALL.len()
         );
         let effective = setting.requests().effective(mark).await;
         for (action, times) in [
@@ -167,16 +167,16 @@ async fn controller_killed_during_ec2_call_duplicates_nothing() {
     let claim = Claim::filesystem("pvc-mid", "ext4", 10);
     let mut life = Life::of(&setting, claim);
     let mark = setting.requests().mark().await;
-    for step in Step::ALL {
+    for step in LifecycleStep::ALL {
         let action = match step {
-            Step::Create => Some("CreateVolume"),
-            Step::Attach | Step::AttachElsewhere => Some("AttachVolume"),
-            Step::Detach | Step::DetachElsewhere => Some("DetachVolume"),
-            Step::ExpandAndModify => Some("ModifyVolume"),
-            Step::Snapshot => Some("CreateSnapshot"),
-            Step::Restore => Some("CreateVolume"),
-            Step::Clone => Some("CopyVolumes"),
-            Step::Delete => Some("DeleteVolume"),
+            LifecycleStep::Create => Some("CreateVolume"),
+            LifecycleStep::Attach | LifecycleStep::AttachElsewhere => Some("AttachVolume"),
+            LifecycleStep::Detach | LifecycleStep::DetachElsewhere => Some("DetachVolume"),
+            LifecycleStep::ExpandAndModify => Some("ModifyVolume"),
+            LifecycleStep::Snapshot => Some("CreateSnapshot"),
+            LifecycleStep::Restore => Some("CreateVolume"),
+            LifecycleStep::Clone => Some("CopyVolumes"),
+            LifecycleStep::Delete => Some("DeleteVolume"),
             _ => None,
         };
         let before = setting.requests().mark().await;

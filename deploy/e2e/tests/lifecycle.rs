@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ebs_csi_e2e::volume_lifecycle::GIB;
-use ebs_csi_e2e::{Life, Setting, Step};
+use ebs_csi_e2e::{Life, LifecycleStep, Setting};
 use ebs_csi_sandbox::co::{Claim, Content, Source};
 
 async fn live(claim: Claim) {
@@ -12,17 +12,17 @@ async fn live(claim: Claim) {
     };
     let mark = setting.requests().mark().await;
     let mut life = Life::of(&setting, claim.clone());
-    for step in Step::ALL {
+    for step in LifecycleStep::ALL {
         setting
             .must(&format!("{step:?} of {}", claim.name), life.step(step))
             .await;
         match step {
-            Step::AttachElsewhere => {
+            LifecycleStep::AttachElsewhere => {
                 let id = &life.volume().unwrap().id;
                 let shown = setting.requests().volume(id).await.unwrap();
                 assert_eq!(shown.instances, [setting.instance(1)], "{shown:?}");
             }
-            Step::NodeExpand => {
+            LifecycleStep::NodeExpand => {
                 let volume = life.volume().unwrap();
                 let shown = setting.requests().volume(&volume.id).await.unwrap();
                 assert_eq!(
@@ -86,12 +86,12 @@ async fn larger_restore_grows_file_system_and_keeps_data() {
         let name = format!("pvc-small-{kind}");
         let mut life = Life::of(&setting, Claim::filesystem(&name, kind, 1));
         for step in [
-            Step::Create,
-            Step::Attach,
-            Step::Stage,
-            Step::Publish,
-            Step::Unpublish,
-            Step::Unstage,
+            LifecycleStep::Create,
+            LifecycleStep::Attach,
+            LifecycleStep::Stage,
+            LifecycleStep::Publish,
+            LifecycleStep::Unpublish,
+            LifecycleStep::Unstage,
         ] {
             setting
                 .must(&format!("{step:?} {kind}"), life.step(step))
@@ -154,7 +154,12 @@ async fn read_only_publish_shares_volume_with_writing_pod() {
         return;
     };
     let mut life = Life::of(&setting, Claim::filesystem("pvc-shared", "ext4", 1));
-    for step in [Step::Create, Step::Attach, Step::Stage, Step::Publish] {
+    for step in [
+        LifecycleStep::Create,
+        LifecycleStep::Attach,
+        LifecycleStep::Stage,
+        LifecycleStep::Publish,
+    ] {
         setting.must(&format!("{step:?}"), life.step(step)).await;
     }
     let volume = life.volume().unwrap().clone();

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ebs_csi_e2e::{Life, Setting, Step, setting, tool_at_work};
+use ebs_csi_e2e::{Life, LifecycleStep, Setting, setting, tool_at_work};
 use ebs_csi_sandbox::audit;
 use ebs_csi_sandbox::co::Claim;
 use ebs_csi_sandbox::tier::Tier;
@@ -63,7 +63,7 @@ async fn each_process_has_exactly_its_documented_rights() {
         return;
     };
     let mut life = Life::of(&setting, Claim::filesystem("pvc-privilege", "ext4", 10));
-    for step in [Step::Create, Step::Attach] {
+    for step in [LifecycleStep::Create, LifecycleStep::Attach] {
         setting.must(&format!("{step:?}"), life.step(step)).await;
     }
     // The runner and the tool are checked while a disk is formatted.
@@ -73,11 +73,16 @@ async fn each_process_has_exactly_its_documented_rights() {
             look(&setting, true).await;
             drop(tool);
         },
-        life.step(Step::Stage)
+        life.step(LifecycleStep::Stage)
     );
     let () = tool;
     setting.must("stage", async { staged }).await;
-    for step in [Step::Publish, Step::Unpublish, Step::Unstage, Step::Detach] {
+    for step in [
+        LifecycleStep::Publish,
+        LifecycleStep::Unpublish,
+        LifecycleStep::Unstage,
+        LifecycleStep::Detach,
+    ] {
         setting.must(&format!("{step:?}"), life.step(step)).await;
     }
     look(&setting, false).await;

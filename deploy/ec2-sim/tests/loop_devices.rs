@@ -329,6 +329,6 @@ fn forced_detach_or_stopped_instance_ignores_mounted_device() {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert!(bound(&w.state).is_empty(), "and lets go of it then");
+        assert!(bound(&w.state).is_empty(), "and releases it then");
     }
 }

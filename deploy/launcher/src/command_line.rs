@@ -16,7 +16,7 @@ pub struct UsageError(String);
 
 /// The action that a command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum Invocation {
     /// `--help`.
     Help,
     /// `--version`, unless the mode executes a program that answers `--version` itself.
@@ -65,17 +65,17 @@ const DEFAULT_ENDPOINT: &str = "unix://tmp/csi.sock";
 ///
 /// # Errors
 /// Returns one line that names the argument and the next step.
-pub fn read(words: &[String]) -> Result<Asked, UsageError> {
+pub fn read(words: &[String]) -> Result<Invocation, UsageError> {
     let (mode, rest) = mode(words)?;
     match mode {
-        Some(Mode::Controller) => Ok(Asked::Become {
+        Some(Mode::Controller) => Ok(Invocation::Become {
             program: "ebs-csi-controller",
             arguments: rest,
         }),
         Some(Mode::PreStopHook) => {
             let mut arguments = vec!["pre-stop-hook".to_owned()];
             arguments.extend(rest);
-            Ok(Asked::Become {
+            Ok(Invocation::Become {
                 program: "ebs-csi-node-agent",
                 arguments,
             })
@@ -124,7 +124,7 @@ fn name_and_value(word: &str) -> Option<(&str, Option<&str>)> {
     })
 }
 
-fn split(words: &[String], all: bool) -> Result<Asked, UsageError> {
+fn split(words: &[String], all: bool) -> Result<Invocation, UsageError> {
     let mut run = Run {
         all,
         endpoint: endpoint(DEFAULT_ENDPOINT)?,
@@ -167,8 +167,8 @@ fn split(words: &[String], all: bool) -> Result<Asked, UsageError> {
                 Process::NodeAgent => run.agent.push(argument.clone()),
                 Process::MountHelper => run.helper.push(argument.clone()),
                 Process::Launcher => match name {
-                    "help" => return Ok(Asked::Help),
-                    "version" => return Ok(Asked::Version),
+                    "help" => return Ok(Invocation::Help),
+                    "version" => return Ok(Invocation::Version),
                     "endpoint" => run.endpoint = endpoint(&text)?,
                     "runtime-dir" if text.starts_with('/') => {
                         run.runtime_directory = Some(PathBuf::from(&text))
@@ -184,31 +184,31 @@ fn split(words: &[String], all: bool) -> Result<Asked, UsageError> {
             }
         }
     }
-    Ok(Asked::Run(run))
+    Ok(Invocation::Run(run))
 }
 
-fn router(words: &[String]) -> Result<Asked, UsageError> {
+fn router(words: &[String]) -> Result<Invocation, UsageError> {
     match split(words, true)? {
-        Asked::Run(Run {
+        Invocation::Run(Run {
             endpoint,
             runtime_directory: Some(runtime_directory),
             ..
-        }) => Ok(Asked::Route {
+        }) => Ok(Invocation::Route {
             endpoint,
             runtime_directory,
         }),
-        Asked::Run(_) => Err(UsageError(
+        Invocation::Run(_) => Err(UsageError(
             "mode router needs --runtime-dir; mode all starts it".to_owned(),
         )),
         other => Ok(other),
     }
 }
 
-fn supervised(words: &[String]) -> Result<Asked, UsageError> {
+fn supervised(words: &[String]) -> Result<Invocation, UsageError> {
     let bad = || UsageError("mode supervise needs NAME:PID; modes node and all use it".to_owned());
     let running: Result<Vec<Running>, ()> = words.iter().map(|word| word.parse()).collect();
     match running {
-        Ok(running) if !running.is_empty() => Ok(Asked::Supervise(running)),
+        Ok(running) if !running.is_empty() => Ok(Invocation::Supervise(running)),
         _ => Err(bad()),
     }
 }
@@ -228,7 +228,7 @@ mod tests {
 
     fn run(text: &str) -> Run {
         match read(&words(text)) {
-            Ok(Asked::Run(run)) => run,
+            Ok(Invocation::Run(run)) => run,
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -248,14 +248,14 @@ mod tests {
         let become_controller = read(&words("controller --endpoint unix:///c --whatever")).unwrap();
         assert_eq!(
             become_controller,
-            Asked::Become {
+            Invocation::Become {
                 program: "ebs-csi-controller",
                 arguments: words("--endpoint unix:///c --whatever")
             }
         );
         assert_eq!(
             read(&words("pre-stop-hook")).unwrap(),
-            Asked::Become {
+            Invocation::Become {
                 program: "ebs-csi-node-agent",
                 arguments: words("pre-stop-hook")
             }
@@ -308,12 +308,12 @@ mod tests {
     /// program.
     #[test]
     fn launcher_answers_help_and_version_unless_mode_execs() {
-        assert_eq!(read(&words("--help")).unwrap(), Asked::Help);
-        assert_eq!(read(&words("--version")).unwrap(), Asked::Version);
-        assert_eq!(read(&words("node --version")).unwrap(), Asked::Version);
+        assert_eq!(read(&words("--help")).unwrap(), Invocation::Help);
+        assert_eq!(read(&words("--version")).unwrap(), Invocation::Version);
+        assert_eq!(read(&words("node --version")).unwrap(), Invocation::Version);
         assert!(matches!(
             read(&words("controller --version")).unwrap(),
-            Asked::Become { .. }
+            Invocation::Become { .. }
         ));
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use aws_ebs_csi_driver::children::{self, Environment, Started};
-use aws_ebs_csi_driver::command_line::{self, Asked, Run};
+use aws_ebs_csi_driver::command_line::{self, Invocation, Run};
 use aws_ebs_csi_driver::route::Backend;
 use aws_ebs_csi_driver::router;
 use aws_ebs_csi_driver::runtime_directory::RuntimeDirectory;
@@ -51,21 +51,21 @@ fn main() -> ExitCode {
         Err(e) => return fail(64, &e.to_string()),
     };
     let result = match asked {
-        Asked::Help => {
+        Invocation::Help => {
             print!("{HELP}");
             return ExitCode::SUCCESS;
         }
-        Asked::Version => {
+        Invocation::Version => {
             println!("{{\"driverVersion\":\"v{}\"}}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
-        Asked::Become { program, arguments } => replace(program, &arguments),
-        Asked::Run(run) => run_all(&run),
-        Asked::Route {
+        Invocation::Become { program, arguments } => replace(program, &arguments),
+        Invocation::Run(run) => run_all(&run),
+        Invocation::Route {
             endpoint,
             runtime_directory,
         } => route(&endpoint, &runtime_directory),
-        Asked::Supervise(running) => supervise(running),
+        Invocation::Supervise(running) => supervise(running),
     };
     match result {
         Ok(code) => ExitCode::from(code),

@@ -147,7 +147,7 @@ fn proved_peer_stages_as_unix_peer_does() {
 
 /// What a peer without the key does.
 #[derive(Clone, Copy, Debug)]
-enum Row {
+enum KeylessPeer {
     RequestFirst,
     HelloWithoutKey,
     ProofFirst,
@@ -164,56 +164,56 @@ enum Row {
 }
 
 /// Does what the row says, and returns the helper's reason to cut the peer off.
-fn attack(row: Row, earlier: Proof) -> Option<&'static str> {
+fn attack(row: KeylessPeer, earlier: Proof) -> Option<&'static str> {
     let mut client = connect();
     let inspect = || Operation::Inspect(Inspect::default());
     let why = match row {
-        Row::RequestFirst => {
+        KeylessPeer::RequestFirst => {
             client.send(inspect(), LONG);
             "a request before hello"
         }
-        Row::HelloWithoutKey => {
+        KeylessPeer::HelloWithoutKey => {
             client.send(Operation::Hello(Hello::OURS), LONG);
             "a hello of a version without a key"
         }
-        Row::ProofFirst => {
+        KeylessPeer::ProofFirst => {
             prove(&mut client, earlier);
             "a proof of the key before a nonce"
         }
-        Row::WrongProof => {
+        KeylessPeer::WrongProof => {
             challenged(&mut client);
             prove(&mut client, Proof([0; 32]));
             "a wrong proof of the key"
         }
-        Row::OtherKey => {
+        KeylessPeer::OtherKey => {
             let (said, _) = challenged(&mut client);
             let other = Key::new(&[8; 32]).expect("a key");
             prove(&mut client, other.prove(Side::Agent, &said));
             "a wrong proof of the key"
         }
-        Row::Replayed => {
+        KeylessPeer::Replayed => {
             challenged(&mut client);
             prove(&mut client, earlier);
             "a wrong proof of the key"
         }
-        Row::Reflected => {
+        KeylessPeer::Reflected => {
             let (_, helpers) = challenged(&mut client);
             prove(&mut client, helpers);
             "a wrong proof of the key"
         }
-        Row::SecondNonce => {
+        KeylessPeer::SecondNonce => {
             challenged(&mut client);
             let hello = Hello::with_key(KeyStep::Nonce(AGENT));
             client.send(Operation::Hello(hello), LONG);
             "a second nonce"
         }
-        Row::RequestAfterNonce => {
+        KeylessPeer::RequestAfterNonce => {
             challenged(&mut client);
             client.send(inspect(), LONG);
             "a request before hello"
         }
-        Row::Silent => "no proof of the key in time",
-        Row::HalfFrame => {
+        KeylessPeer::Silent => "no proof of the key in time",
+        KeylessPeer::HalfFrame => {
             let hello = Operation::Hello(Hello::with_key(KeyStep::Nonce(AGENT)));
             let request = Request {
                 id: 1,
@@ -224,11 +224,11 @@ fn attack(row: Row, earlier: Proof) -> Option<&'static str> {
             client.stream.write_all(&whole[..9]).expect("write");
             "no proof of the key in time"
         }
-        Row::NoFrame => {
+        KeylessPeer::NoFrame => {
             let _ = client.stream.write_all(&[0xff; 65536]);
             "a frame of"
         }
-        Row::Leaves => return None,
+        KeylessPeer::Leaves => return None,
     };
     is_cut_off(&mut client);
     Some(why)
@@ -242,19 +242,19 @@ fn unproved_peer_is_cut_off_and_journalled() {
     let (rig, _directory) = rig("1,2");
     let (mut steady, earlier) = greeted();
     for row in [
-        Row::RequestFirst,
-        Row::HelloWithoutKey,
-        Row::ProofFirst,
-        Row::WrongProof,
-        Row::OtherKey,
-        Row::Replayed,
-        Row::Reflected,
-        Row::SecondNonce,
-        Row::RequestAfterNonce,
-        Row::Silent,
-        Row::HalfFrame,
-        Row::NoFrame,
-        Row::Leaves,
+        KeylessPeer::RequestFirst,
+        KeylessPeer::HelloWithoutKey,
+        KeylessPeer::ProofFirst,
+        KeylessPeer::WrongProof,
+        KeylessPeer::OtherKey,
+        KeylessPeer::Replayed,
+        KeylessPeer::Reflected,
+        KeylessPeer::SecondNonce,
+        KeylessPeer::RequestAfterNonce,
+        KeylessPeer::Silent,
+        KeylessPeer::HalfFrame,
+        KeylessPeer::NoFrame,
+        KeylessPeer::Leaves,
     ] {
         let before = |why: &str| rig.journal().matches(why).count();
         let all = [

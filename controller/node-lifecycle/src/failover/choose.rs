@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use ebs_csi_safe_detach::lifecycle::brake::{Admitted, NodeState, admit};
-use ebs_csi_safe_detach::lifecycle::{Intent, Step};
+use ebs_csi_safe_detach::lifecycle::{Intent, Transition};
 use jiff::Timestamp;
 
 use super::Failover;
@@ -28,8 +28,12 @@ pub(super) struct Chosen<'a> {
 
 impl Failover {
     /// Chooses the nodes, and reports the reason for those that are held.
-    pub(super) async fn choose<'a>(&self, suspects: &'a [Suspect], steps: &[Step]) -> Chosen<'a> {
-        let takes = |suspect: &Suspect, step: &Step| {
+    pub(super) async fn choose<'a>(
+        &self,
+        suspects: &'a [Suspect],
+        steps: &[Transition],
+    ) -> Chosen<'a> {
+        let takes = |suspect: &Suspect, step: &Transition| {
             step.intents.iter().any(Intent::is_braked)
                 || self.fencing.due(&suspect.facts, step).is_some()
         };

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ebs_csi_proto::safe_detach::fence_request::Mode;
 use ebs_csi_safe_detach::lifecycle::{
-    FenceWhen, Intent, NodeFacts, Step, fence, left_alone, may_be_fenced,
+    FenceWhen, Intent, NodeFacts, Transition, fence, left_alone, may_be_fenced,
 };
 
 use super::Failover;
@@ -32,7 +32,11 @@ impl Fencing {
     }
 
     /// Returns the instance to fence, and how.
-    pub(super) fn due<'a>(self, facts: &'a NodeFacts, step: &Step) -> Option<(&'a str, Mode)> {
+    pub(super) fn due<'a>(
+        self,
+        facts: &'a NodeFacts,
+        step: &Transition,
+    ) -> Option<(&'a str, Mode)> {
         let mode = self.mode()?;
         // Acts that follow from a proof come first.
         if step.intents.iter().any(Intent::is_braked) {

@@ -166,7 +166,7 @@ fn pod_of<'a>(facts: &'a NodeFacts, uid: &str) -> &'a Pod {
 }
 
 /// The intents that only proof allows.
-fn acts(step: &Step) -> BTreeSet<String> {
+fn acts(step: &Transition) -> BTreeSet<String> {
     step.intents
         .iter()
         .filter(|intent| intent.is_braked())

@@ -112,14 +112,14 @@ impl Intent {
 
 /// The result of [`step`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct Transition {
     /// The phase of the node.
     pub phase: Phase,
     /// The intents, in the order in which they should be carried out.
     pub intents: Vec<Intent>,
 }
 
-impl Step {
+impl Transition {
     const fn nothing(phase: Phase) -> Self {
         Self {
             phase,
@@ -129,11 +129,11 @@ impl Step {
 }
 
 /// Returns the phase of a node and the intents for it.
-pub fn step(facts: &NodeFacts, mode: FailoverMode) -> Step {
+pub fn step(facts: &NodeFacts, mode: FailoverMode) -> Transition {
     match &facts.object {
-        Fact::Unknown => Step::nothing(Phase::Suspect),
-        Fact::Absent if facts.attachments.is_empty() => Step::nothing(Phase::Healthy),
-        Fact::Absent => Step {
+        Fact::Unknown => Transition::nothing(Phase::Suspect),
+        Fact::Absent if facts.attachments.is_empty() => Transition::nothing(Phase::Healthy),
+        Fact::Absent => Transition {
             phase: of_evidence(facts),
             intents: volume_by_volume(facts, mode),
         },
@@ -141,7 +141,7 @@ pub fn step(facts: &NodeFacts, mode: FailoverMode) -> Step {
     }
 }
 
-fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Step {
+fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transition {
     match (&node.out_of_service, node.ready) {
         (OutOfService::Ours(about), ready) => {
             let back = ready == Readiness::Ready && about.boot != node.boot;
@@ -155,13 +155,13 @@ fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Step {
             } else {
                 Phase::Acting
             };
-            Step { phase, intents }
+            Transition { phase, intents }
         }
-        (OutOfService::None | OutOfService::Foreign, Readiness::Ready) => Step {
+        (OutOfService::None | OutOfService::Foreign, Readiness::Ready) => Transition {
             phase: Phase::Healthy,
             intents: Vec::new(),
         },
-        (OutOfService::Foreign, Readiness::NotReady) => Step {
+        (OutOfService::Foreign, Readiness::NotReady) => Transition {
             // Kubernetes takes everything from the node because of that taint; the controller
             // decides each detach.
             phase: of_evidence(facts),
@@ -180,7 +180,7 @@ fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Step {
                 }
                 _ => volume_by_volume(facts, mode),
             };
-            Step { phase, intents }
+            Transition { phase, intents }
         }
     }
 }

@@ -407,7 +407,7 @@ async fn unpublish_succeeds_only_when_ec2_shows_detached() {
         };
         assert!(is_attached());
         driver.unpublish(&id, NODE_1).await.unwrap();
-        assert!(!is_attached(), "{mode}: OK came before EC2 let go");
+        assert!(!is_attached(), "{mode}: OK came before EC2 had detached");
         // Nothing is remembered: each call reads again.
         let looks = || driver.world.calls("DescribeVolumes");
         let before = looks();

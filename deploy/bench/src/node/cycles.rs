@@ -13,17 +13,17 @@ use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
 /// The steps of a cycle, in order.
-const STEPS: [Step; 6] = [
-    Step::Fresh,
-    Step::Clean,
-    Step::Publish,
-    Step::Stats,
-    Step::Unpublish,
-    Step::Unstage,
+const STEPS: [CycleStep; 6] = [
+    CycleStep::Fresh,
+    CycleStep::Clean,
+    CycleStep::Publish,
+    CycleStep::Stats,
+    CycleStep::Unpublish,
+    CycleStep::Unstage,
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum CycleStep {
     /// Stage and publish of a blank volume.
     Fresh,
     /// Stage of a volume with a clean file system.
@@ -42,7 +42,7 @@ struct Samples {
 }
 
 impl Samples {
-    fn add(&mut self, step: Step, took: Duration) {
+    fn add(&mut self, step: CycleStep, took: Duration) {
         if let Some(at) = STEPS.iter().position(|known| *known == step) {
             self.steps[at].push(took.as_secs_f64() * 1e3);
         }
@@ -170,7 +170,7 @@ async fn through_driver(
     kubelet.publish(volume, attachment, pod, false).await?;
     let staged = testbed.took("NodeStageVolume");
     if let Some((stage, publish)) = staged.zip(testbed.took("NodePublishVolume")) {
-        samples.add(Step::Fresh, stage + publish);
+        samples.add(CycleStep::Fresh, stage + publish);
         samples.part.push(stage.as_secs_f64() * 1e3);
     }
     kubelet.unpublish(volume, pod).await?;
@@ -181,11 +181,11 @@ async fn through_driver(
     kubelet.unpublish(volume, pod).await?;
     kubelet.unstage(volume).await?;
     for (step, rpc) in [
-        (Step::Clean, "NodeStageVolume"),
-        (Step::Publish, "NodePublishVolume"),
-        (Step::Stats, "NodeGetVolumeStats"),
-        (Step::Unpublish, "NodeUnpublishVolume"),
-        (Step::Unstage, "NodeUnstageVolume"),
+        (CycleStep::Clean, "NodeStageVolume"),
+        (CycleStep::Publish, "NodePublishVolume"),
+        (CycleStep::Stats, "NodeGetVolumeStats"),
+        (CycleStep::Unpublish, "NodeUnpublishVolume"),
+        (CycleStep::Unstage, "NodeUnstageVolume"),
     ] {
         if let Some(took) = testbed.took(rpc) {
             samples.add(step, took);
@@ -198,14 +198,17 @@ fn by_hand(device: &LoopDevice, kind: FsType, samples: &mut Samples) -> Result<(
     device.blank()?;
     let format = device.format(kind)?;
     samples.part.push(format.as_secs_f64() * 1e3);
-    samples.add(Step::Fresh, format + device.mount(kind)? + device.bind()?);
+    samples.add(
+        CycleStep::Fresh,
+        format + device.mount(kind)? + device.bind()?,
+    );
     device.unbind()?;
     device.unmount()?;
-    samples.add(Step::Clean, device.mount(kind)?);
-    samples.add(Step::Publish, device.bind()?);
-    samples.add(Step::Stats, device.space()?);
-    samples.add(Step::Unpublish, device.unbind()?);
-    samples.add(Step::Unstage, device.unmount()?);
+    samples.add(CycleStep::Clean, device.mount(kind)?);
+    samples.add(CycleStep::Publish, device.bind()?);
+    samples.add(CycleStep::Stats, device.space()?);
+    samples.add(CycleStep::Unpublish, device.unbind()?);
+    samples.add(CycleStep::Unstage, device.unmount()?);
     Ok(())
 }
 
@@ -224,7 +227,7 @@ fn figures(kind: FsType, mut measured: Vec<Measured>) -> Vec<Figure> {
                     _ => figure.row(one.role, one.name, samples),
                 };
             }
-            if step == Step::Fresh {
+            if step == CycleStep::Fresh {
                 for one in &mut measured {
                     let part = std::mem::take(&mut one.samples.part);
                     let label = match one.role {
@@ -238,27 +241,27 @@ fn figures(kind: FsType, mut measured: Vec<Measured>) -> Vec<Figure> {
                 );
             }
             match (step, kind) {
-                (Step::Fresh, FsType::Ext4) => figure
+                (CycleStep::Fresh, FsType::Ext4) => figure
                     .target(Target::at_most(Statistic::Median, 1.05).times_the_bound())
                     .target(Target::at_most(Statistic::Least, 1.05).times_the_bound()),
-                (Step::Clean, FsType::Ext4) => figure.target(Target::at_most(Statistic::P99, 2.0)),
+                (CycleStep::Clean, FsType::Ext4) => figure.target(Target::at_most(Statistic::P99, 2.0)),
                 _ => figure,
             }
         })
         .collect()
 }
 
-fn words(step: Step) -> (&'static str, &'static str, &'static str) {
+fn words(step: CycleStep) -> (&'static str, &'static str, &'static str) {
     match step {
-        Step::Fresh => (
+        CycleStep::Fresh => (
             "fresh",
             "stage and publish of a fresh volume",
             "mkfs, mount(2), mkdir(2), bind",
         ),
-        Step::Clean => ("clean", "stage of a clean volume", "mount(2)"),
-        Step::Publish => ("publish", "publish of a staged volume", "mkdir(2), bind"),
-        Step::Stats => ("stats", "statistics of a published volume", "statvfs(3)"),
-        Step::Unpublish => ("unpublish", "unpublish", "umount2(2), rmdir(2)"),
-        Step::Unstage => ("unstage", "unstage", "umount2(2)"),
+        CycleStep::Clean => ("clean", "stage of a clean volume", "mount(2)"),
+        CycleStep::Publish => ("publish", "publish of a staged volume", "mkdir(2), bind"),
+        CycleStep::Stats => ("stats", "statistics of a published volume", "statvfs(3)"),
+        CycleStep::Unpublish => ("unpublish", "unpublish", "umount2(2), rmdir(2)"),
+        CycleStep::Unstage => ("unstage", "unstage", "umount2(2)"),
     }
 }

@@ -15,7 +15,7 @@ const PORT: u32 = 5000;
 
 /// What the hypervisor and the helper behind it do with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Row {
+enum PeerBehaviour {
     /// Everything as it should be.
     Good,
     /// The hypervisor closes the connection: nobody listens at the port.
@@ -87,17 +87,17 @@ fn welcome() -> Outcome {
     })
 }
 
-async fn converse(mut stream: UnixStream, row: Row) {
+async fn converse(mut stream: UnixStream, row: PeerBehaviour) {
     let asked_line = line(&mut stream).await;
     assert_eq!(asked_line, "CONNECT 5000\n");
     match row {
-        Row::NobodyListens => return,
-        Row::OtherAnswer => return stream.write_all(b"HTTP/1.1 400\n").await.unwrap(),
-        Row::EndlessLine => {
+        PeerBehaviour::NobodyListens => return,
+        PeerBehaviour::OtherAnswer => return stream.write_all(b"HTTP/1.1 400\n").await.unwrap(),
+        PeerBehaviour::EndlessLine => {
             stream.write_all(&[b'O'; 64]).await.unwrap();
             return std::future::pending().await;
         }
-        Row::SilentHypervisor => return std::future::pending().await,
+        PeerBehaviour::SilentHypervisor => return std::future::pending().await,
         _ => stream.write_all(b"OK 1073741824\n").await.unwrap(),
     }
     let Some(Hello {
@@ -119,28 +119,28 @@ async fn converse(mut stream: UnixStream, row: Row) {
     };
     let good = key(7).prove(Side::Helper, &said);
     let sent = match row {
-        Row::Good | Row::Distrustful => challenge(good),
-        Row::WrongKey => challenge(key(8).prove(Side::Helper, &said)),
-        Row::ReplayedProof => {
+        PeerBehaviour::Good | PeerBehaviour::Distrustful => challenge(good),
+        PeerBehaviour::WrongKey => challenge(key(8).prove(Side::Helper, &said)),
+        PeerBehaviour::ReplayedProof => {
             let agent = Nonce([1; 32]);
             challenge(key(7).prove(Side::Helper, &Transcript { agent, ..said }))
         }
         // The agent never proves first, so that such a proof cannot be had from it; it must not
         // count either.
-        Row::ReflectedProof => challenge(key(7).prove(Side::Agent, &said)),
-        Row::OtherPort => {
+        PeerBehaviour::ReflectedProof => challenge(key(7).prove(Side::Agent, &said)),
+        PeerBehaviour::OtherPort => {
             let port = PORT + 1;
             challenge(key(7).prove(Side::Helper, &Transcript { port, ..said }))
         }
-        Row::MissingProof => return answer(&mut stream, welcome()).await,
-        Row::OtherVersion => return answer(&mut stream, Refusal::Version.into()).await,
-        Row::Closes => return,
-        Row::SilentHelper => return std::future::pending().await,
-        Row::HalfFrame | Row::HalfFrameAndCloses => {
+        PeerBehaviour::MissingProof => return answer(&mut stream, welcome()).await,
+        PeerBehaviour::OtherVersion => return answer(&mut stream, Refusal::Version.into()).await,
+        PeerBehaviour::Closes => return,
+        PeerBehaviour::SilentHelper => return std::future::pending().await,
+        PeerBehaviour::HalfFrame | PeerBehaviour::HalfFrameAndCloses => {
             let outcome = Outcome::Challenge(challenge(good));
             let whole = frame::framed(&Reply { id: 0, outcome }.encode()).unwrap();
             stream.write_all(&whole[..whole.len() / 2]).await.unwrap();
-            if row == Row::HalfFrame {
+            if row == PeerBehaviour::HalfFrame {
                 std::future::pending::<()>().await;
             }
             return;
@@ -154,18 +154,21 @@ async fn converse(mut stream: UnixStream, row: Row) {
             ..
         }) => {
             assert!(
-                matches!(row, Row::Good | Row::Distrustful),
+                matches!(row, PeerBehaviour::Good | PeerBehaviour::Distrustful),
                 "{row:?}: the agent proved itself to a program without the key"
             );
             assert!(key(7).verifies(Side::Agent, &said, &proof));
             assert_ne!(proof, Proof([0; 32]));
-            if row == Row::Good {
+            if row == PeerBehaviour::Good {
                 answer(&mut stream, welcome()).await;
                 std::future::pending::<()>().await;
             }
         }
         Some(other) => panic!("{other:?}"),
-        None => assert!(!matches!(row, Row::Good | Row::Distrustful), "{row:?}"),
+        None => assert!(
+            !matches!(row, PeerBehaviour::Good | PeerBehaviour::Distrustful),
+            "{row:?}"
+        ),
     }
 }
 
@@ -176,7 +179,7 @@ struct Hypervisor {
 }
 
 impl Hypervisor {
-    fn start(row: Row) -> Self {
+    fn start(row: PeerBehaviour) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join("vm.sock")).unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -187,9 +190,15 @@ impl Hypervisor {
                 let first = counted.fetch_add(1, Ordering::Relaxed) == 0;
                 let again = matches!(
                     row,
-                    Row::NobodyListens | Row::OtherAnswer | Row::EndlessLine
+                    PeerBehaviour::NobodyListens
+                        | PeerBehaviour::OtherAnswer
+                        | PeerBehaviour::EndlessLine
                 );
-                let row = if first || again { row } else { Row::Good };
+                let row = if first || again {
+                    row
+                } else {
+                    PeerBehaviour::Good
+                };
                 tokio::spawn(converse(stream, row));
             }
         });
@@ -221,18 +230,18 @@ fn soon() -> Deadline {
 #[tokio::test]
 async fn unproved_helper_is_left_and_next_greeting_works() {
     let rows = [
-        (Row::SilentHypervisor, "silent"),
-        (Row::SilentHelper, "silent"),
-        (Row::Closes, "lost"),
-        (Row::HalfFrame, "silent"),
-        (Row::HalfFrameAndCloses, "foreign"),
-        (Row::WrongKey, "unproved"),
-        (Row::MissingProof, "foreign"),
-        (Row::ReplayedProof, "unproved"),
-        (Row::ReflectedProof, "unproved"),
-        (Row::OtherPort, "unproved"),
-        (Row::Distrustful, "lost"),
-        (Row::OtherVersion, "refused"),
+        (PeerBehaviour::SilentHypervisor, "silent"),
+        (PeerBehaviour::SilentHelper, "silent"),
+        (PeerBehaviour::Closes, "lost"),
+        (PeerBehaviour::HalfFrame, "silent"),
+        (PeerBehaviour::HalfFrameAndCloses, "foreign"),
+        (PeerBehaviour::WrongKey, "unproved"),
+        (PeerBehaviour::MissingProof, "foreign"),
+        (PeerBehaviour::ReplayedProof, "unproved"),
+        (PeerBehaviour::ReflectedProof, "unproved"),
+        (PeerBehaviour::OtherPort, "unproved"),
+        (PeerBehaviour::Distrustful, "lost"),
+        (PeerBehaviour::OtherVersion, "refused"),
     ];
     let tried = rows.map(|(row, label)| {
         tokio::spawn(async move {
@@ -252,7 +261,11 @@ async fn unproved_helper_is_left_and_next_greeting_works() {
 
 #[tokio::test]
 async fn refused_or_foreign_hypervisor_counts_as_no_listener() {
-    let rows = [Row::NobodyListens, Row::OtherAnswer, Row::EndlessLine];
+    let rows = [
+        PeerBehaviour::NobodyListens,
+        PeerBehaviour::OtherAnswer,
+        PeerBehaviour::EndlessLine,
+    ];
     let tried = rows.map(|row| {
         tokio::spawn(async move {
             let hypervisor = Hypervisor::start(row);

@@ -123,8 +123,8 @@ impl World<'_> {
 
     /// Waits until the volume is detached and the attachment is gone. Meanwhile, makes
     /// external-attacher retry: by itself it would wait for a minute after a refusal.
-    pub(crate) async fn lets_go(&self, claim: &str, node: &str) -> Outcome {
-        until(&format!("{claim} is let go by {node}"), || async {
+    pub(crate) async fn until_detached(&self, claim: &str, node: &str) -> Outcome {
+        until(&format!("{claim} is detached from {node}"), || async {
             self.touch_attachment(claim, node).await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
             Ok(self.attachment(claim, node).await?.is_none())
@@ -134,8 +134,8 @@ impl World<'_> {
 
     /// Waits until the attachment is gone after a refusal: either node-lifecycle causes a retry, or
     /// external-attacher retries after its back-off, whichever is first.
-    pub(crate) async fn is_tried_again(&self, claim: &str, node: &str) -> Outcome {
-        until(&format!("{claim} is let go by {node}"), || async {
+    pub(crate) async fn until_detached_unprompted(&self, claim: &str, node: &str) -> Outcome {
+        until(&format!("{claim} is detached from {node}"), || async {
             Ok(self.attachment(claim, node).await?.is_none())
         })
         .await

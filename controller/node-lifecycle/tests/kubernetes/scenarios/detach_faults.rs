@@ -14,13 +14,10 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
             forgotten(world),
         ),
         Scenario::new(
-            "F27_forced_off_and_its_device_name_not_used_again",
+            "F27_device_name_of_forced_detach_stays_unused",
             forced(world),
         ),
-        Scenario::new(
-            "F28_a_late_detach_after_another_attach_to_the_same_node",
-            late(world),
-        ),
+        Scenario::new("F28_late_detach_spares_later_attachment", late(world)),
     ]
 }
 
@@ -70,7 +67,7 @@ async fn forgotten(world: &World<'_>) -> Outcome {
     world
         .driver
         .ec2("POST", &path, &json!({"detached": instance}))?;
-    world.lets_go("f21", from).await?;
+    world.until_detached("f21", from).await?;
     world.left_once(&handle, &instance)?;
     world.begin_pod("f21-1", to, &["f21"]).await?;
     must(
@@ -103,7 +100,7 @@ async fn forced(world: &World<'_>) -> Outcome {
     .await?;
     let order = format!("{instance} {since}");
     world.break_glass("f27-x", from, &order).await?;
-    world.lets_go("f27-x", from).await?;
+    world.until_detached("f27-x", from).await?;
     let asked = world.driver.detaches(&handle)?;
     must(
         asked == [(instance.clone(), false), (instance.clone(), true)],
@@ -143,7 +140,7 @@ async fn late(world: &World<'_>) -> Outcome {
         }
         world.end_pod("f28-0").await?;
         world.nodes.in_use(node, &[]).await?;
-        world.lets_go("f28", node).await?;
+        world.until_detached("f28", node).await?;
         world.run_pod("f28-0", node, &["f28"]).await?;
         let again = world.driver.attached_since(&handle)?;
         must(again != since, "it is another attachment")?;

@@ -11,11 +11,11 @@ use crate::scenarios::Scenario;
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new(
-            "F10_F11_the_controller_is_cut_off_from_EC2_and_a_node_from_kubernetes",
+            "F10_F11_controller_without_EC2_and_node_without_kubernetes",
             cut_off_from_ec2(world),
         ),
         Scenario::new("F29_a_storm_of_throttling", throttled(world)),
-        Scenario::new("F30_EC2_does_not_know_the_instance_at_times", unseen(world)),
+        Scenario::new("F30_EC2_sometimes_does_not_know_instance", unseen(world)),
     ]
 }
 
@@ -47,7 +47,7 @@ async fn cut_off_from_ec2(world: &World<'_>) -> Outcome {
     world.is_untouched(silent, &left, &off_instance).await?;
 
     world.driver.mend("f10")?;
-    world.lets_go("f10", well).await?;
+    world.until_detached("f10", well).await?;
     world.left_once(&kept, &well_instance)?;
     is_failed_over(world, silent, "f11", &left, &off_instance).await?;
     world.run_pod("f11-0", well, &["f11"]).await?;
@@ -103,7 +103,7 @@ async fn unseen(world: &World<'_>) -> Outcome {
     // gone. Then either no taint is needed, or Kubernetes attaches the volume once more, because a
     // pod still needs it.
     world.pod_is_gone("f30-0").await?;
-    world.lets_go("f30", node).await?;
+    world.until_detached("f30", node).await?;
     world.left_without_force(&handle, &instance)?;
     world.driver.mend("f30")
 }
@@ -121,6 +121,6 @@ async fn is_failed_over(
     })
     .await?;
     world.pod_is_gone(&format!("{claim}-0")).await?;
-    world.lets_go(claim, node).await?;
+    world.until_detached(claim, node).await?;
     world.left_once(handle, instance)
 }

@@ -8,7 +8,7 @@ use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new(
-        "fenced_by_opt_in_once_its_status_checks_fail_and_the_pod_moves",
+        "opted_in_node_is_fenced_when_checks_fail",
         fenced(world),
     )]
 }

@@ -8,7 +8,7 @@ use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new(
-        "F14_F15_the_leader_is_killed_while_all_this_goes_on",
+        "F14_F15_leader_killed_during_failover",
         leader_killed(world),
     )]
 }

@@ -15,7 +15,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
             object_deleted(world),
         ),
         Scenario::new(
-            "F33_attachment_deleted_by_hand_under_a_running_pod",
+            "F33_attachment_of_running_pod_deleted_by_hand",
             deleted_by_hand(world),
         ),
         Scenario::new(
@@ -23,14 +23,14 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
             persons_taint(world),
         ),
         Scenario::new(
-            "F35_an_out_of_service_taint_on_a_ready_node",
+            "F35_out_of_service_taint_on_ready_node",
             left_tainted(world),
         ),
         Scenario::new(
             "break_glass_detaches_named_attachment_alone",
             break_glass(world),
         ),
-        Scenario::new("a_node_that_is_opted_out_is_left_alone", opted_out(world)),
+        Scenario::new("opted_out_node_does_not_fail_over", opted_out(world)),
     ]
 }
 
@@ -78,7 +78,7 @@ async fn deleted_by_hand(world: &World<'_>) -> Outcome {
     )?;
     world.end_pod("f33-0").await?;
     world.nodes.in_use("node-11", &[]).await?;
-    world.is_tried_again("f33", "node-11").await?;
+    world.until_detached_unprompted("f33", "node-11").await?;
     must(
         !world.driver.is_attached(&handle, &instance(11))?,
         "the volume is free",
@@ -148,7 +148,7 @@ async fn left_tainted(world: &World<'_>) -> Outcome {
         "the volume stays until it is unmounted",
     )?;
     world.nodes.in_use(node, &[]).await?;
-    world.lets_go("f35", node).await?;
+    world.until_detached("f35", node).await?;
     world.left_once(&handle, &instance)?;
     must(
         world.taints(node).await? == ["nodeshutdown"],
@@ -188,7 +188,7 @@ async fn break_glass(world: &World<'_>) -> Outcome {
     world.break_glass("glass", "node-14", &order).await?;
     // The pod still needs the volume: Kubernetes may have it attached again before the next check,
     // as another attachment.
-    until("the attachment is let go", || async {
+    until("the attachment is gone", || async {
         world.touch_attachment("glass", "node-14").await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(world.driver.attached_since(&handle).ok().as_ref() != Some(&since))

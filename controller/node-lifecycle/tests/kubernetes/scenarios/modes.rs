@@ -12,11 +12,11 @@ use crate::scenarios::Scenario;
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new(
-            "kep_pods_go_when_asked_to_and_the_detach_waits_for_proof",
+            "kep_mode_deletes_pods_and_detaches_with_proof",
             as_proposed(world),
         ),
         Scenario::new(
-            "F43_F44_fences_that_EC2_refuses_one_node_recovers_the_other_is_ended",
+            "F43_F44_fence_refused_by_EC2_detaches_nothing",
             refused_fences(world),
         ),
     ]

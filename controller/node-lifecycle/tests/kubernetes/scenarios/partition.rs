@@ -7,14 +7,8 @@ use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
-        Scenario::new(
-            "F9_cut_off_while_the_instance_runs_and_healed",
-            cut_off(world),
-        ),
-        Scenario::new(
-            "refused_detach_is_tried_again_when_the_node_is_back",
-            back(world),
-        ),
+        Scenario::new("F9_partition_of_running_instance_heals", cut_off(world)),
+        Scenario::new("refused_detach_is_retried_when_node_returns", back(world)),
     ]
 }
 
@@ -61,6 +55,6 @@ async fn back(world: &World<'_>) -> Outcome {
     world.end_pod("back-0").await?;
     world.nodes.in_use(node, &[]).await?;
     world.nodes.boot(node, "boot-1").await?;
-    world.is_tried_again("back", node).await?;
+    world.until_detached_unprompted("back", node).await?;
     world.left_once(&handle, &instance)
 }

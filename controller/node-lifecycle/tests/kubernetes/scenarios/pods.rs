@@ -16,7 +16,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
             not_eligible(world),
         ),
         Scenario::new(
-            "volumes_proved_one_by_one_free_the_pod_then_the_attachment",
+            "pod_moves_after_all_volumes_are_proved_free",
             one_by_one(world),
         ),
     ]

@@ -8,7 +8,7 @@ use crate::scenarios::{Scenario, instance};
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new(
-            "F1_powered_off_pods_move_and_the_taint_is_lifted_by_the_return",
+            "F1_powered_off_node_fails_over_and_returns",
             powered_off(world),
         ),
         Scenario::new(

@@ -42,7 +42,7 @@ async fn hibernated(world: &World<'_>) -> Outcome {
     world.is_untouched(from, &handle, &instance).await?;
     world.end_pod("f5-0").await?;
     world.nodes.in_use(from, &[]).await?;
-    world.lets_go("f5", from).await?;
+    world.until_detached("f5", from).await?;
     world.left_once(&handle, &instance)?;
     world.run_pod("f5-0", to, &["f5"]).await?;
     must(
@@ -72,7 +72,7 @@ async fn rebooted(world: &World<'_>) -> Outcome {
     world.is_untouched(node, &handle, &instance).await?;
     world.nodes.in_use(node, &[]).await?;
     world.end_pod("f6-0").await?;
-    world.lets_go("f6", node).await?;
+    world.until_detached("f6", node).await?;
     world.left_once(&handle, &instance)?;
     world.run_pod("f6-0", node, &["f6"]).await?;
     must(
@@ -101,7 +101,7 @@ async fn rebooted_cut_off(world: &World<'_>) -> Outcome {
     world.nodes.in_use(from, &[]).await?;
     world.is_untouched(from, &handle, &instance).await?;
     world.nodes.boot(from, "boot-2").await?;
-    world.lets_go("f7", from).await?;
+    world.until_detached("f7", from).await?;
     world.left_once(&handle, &instance)?;
     world.run_pod("f7-0", to, &["f7"]).await?;
     must(
@@ -138,6 +138,6 @@ async fn restarted_cut_off(world: &World<'_>) -> Outcome {
     world.is_untouched(node, &handle, &instance).await?;
     world.end_pod("f8-0").await?;
     world.nodes.in_use(node, &[]).await?;
-    world.lets_go("f8", node).await?;
+    world.until_detached("f8", node).await?;
     world.left_once(&handle, &instance)
 }

@@ -26,7 +26,7 @@ async fn replaced(world: &World<'_>) -> Outcome {
     // external-attacher reads the CSINode of that name, which names the second instance: there is
     // no such attachment.
     world.end_pod("f32-0").await?;
-    world.lets_go("f32", node).await?;
+    world.until_detached("f32", node).await?;
     world.is_untouched(node, &handle, &first).await?;
 
     world.add_pod("f32-1", to, &["f32"]).await?;

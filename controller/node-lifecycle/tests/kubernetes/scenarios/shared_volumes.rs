@@ -11,7 +11,7 @@ use crate::scenarios::Scenario;
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new(
-            "F39_one_of_three_nodes_of_a_shared_volume_dies",
+            "F39_one_of_three_nodes_of_shared_volume_dies",
             one_of_three(world),
         ),
         Scenario::new("F50_a_static_volume_attached_by_hand", by_hand(world)),

@@ -8,7 +8,7 @@ use crate::scenarios::Scenario;
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new(
-            "a_node_without_provider_id_speaks_by_its_csinode",
+            "node_without_provider_id_is_known_by_csinode",
             by_its_csi_node(world),
         ),
         Scenario::new(
@@ -37,7 +37,7 @@ async fn by_its_csi_node(world: &World<'_>) -> Outcome {
     world.is_untouched(node, &handle, &instance).await?;
     world.end_pod("nameless-0").await?;
     world.nodes.in_use(node, &[]).await?;
-    world.is_tried_again(node, node).await?;
+    world.until_detached_unprompted(node, node).await?;
     world.left_once(&handle, &instance)
 }
 
@@ -68,6 +68,6 @@ async fn without_identity(world: &World<'_>) -> Outcome {
         "the log names it",
     )?;
     world.nodes.register(node, Some(&instance)).await?;
-    world.is_tried_again(node, node).await?;
+    world.until_detached_unprompted(node, node).await?;
     world.left_once(&handle, &instance)
 }

@@ -96,7 +96,7 @@ fn losses(facts: &Facts) -> Vec<Facts> {
     ]
 }
 
-fn lets_go(verdict: Verdict) -> bool {
+fn permits_detach(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Safe(_) | Verdict::Done)
 }
 
@@ -106,9 +106,9 @@ proptest! {
     /// Losing a fact never makes a detach safe.
     #[test]
     fn losing_fact_never_permits_detach(facts in any_facts()) {
-        if !lets_go(decide(&facts)) {
+        if !permits_detach(decide(&facts)) {
             for less in losses(&facts) {
-                prop_assert!(!lets_go(decide(&less)), "{less:?}");
+                prop_assert!(!permits_detach(decide(&less)), "{less:?}");
             }
         }
     }
@@ -155,7 +155,7 @@ proptest! {
     /// ordered.
     #[test]
     fn stricter_mode_permits_no_additional_detach(facts in any_facts()) {
-        let under = |mode| lets_go(decide(&Facts { mode, ..facts.clone() }));
+        let under = |mode| permits_detach(decide(&Facts { mode, ..facts.clone() }));
         prop_assert!(!under(Mode::Enforce) || under(Mode::Ec2Only));
         prop_assert!(!under(Mode::Ec2Only) || under(Mode::Off));
     }

@@ -32,7 +32,7 @@ fn at(attach: u8) -> AttachTime {
     }
 }
 
-fn lets_go(verdict: Verdict) -> bool {
+fn permits_detach(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Safe(_) | Verdict::Done)
 }
 
@@ -245,10 +245,10 @@ impl World {
             _ if rules.fault == Fault::None && less_is_safer(&facts, verdict) => {
                 Err("S17: losing a fact made it safe")
             }
-            _ if lets_go(verdict) && facts.attachment == Fact::Unknown => {
-                Err("S6: let go without knowing the attachment")
+            _ if permits_detach(verdict) && facts.attachment == Fact::Unknown => {
+                Err("S6: detached without knowing the attachment")
             }
-            _ if lets_go(verdict) && !call.fresh => {
+            _ if permits_detach(verdict) && !call.fresh => {
                 Err("S7: decided on what was read before the call began")
             }
             Verdict::Done if call.attachment != Fact::Absent => {
@@ -325,5 +325,5 @@ fn less_is_safer(facts: &Facts, verdict: Verdict) -> bool {
             ..facts.clone()
         },
     ];
-    !lets_go(verdict) && less.iter().any(|facts| lets_go(decide(facts)))
+    !permits_detach(verdict) && less.iter().any(|facts| permits_detach(decide(facts)))
 }

@@ -96,9 +96,9 @@ impl World {
     /// Caches the plan of each question.
     fn plan(&self, rules: Rules, look: Look, ear: Ear) -> Plan {
         thread_local! {
-            static PLANS: RefCell<HashMap<Asked, Plan, BuildHasherDefault<Mix>>> = RefCell::default();
+            static PLANS: RefCell<HashMap<PlanFacts, Plan, BuildHasherDefault<Mix>>> = RefCell::default();
         }
-        let asked = Asked {
+        let asked = PlanFacts {
             rules,
             look,
             ear,
@@ -303,7 +303,7 @@ impl World {
 
 /// Everything that a plan depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Asked {
+struct PlanFacts {
     rules: Rules,
     look: Look,
     ear: Ear,

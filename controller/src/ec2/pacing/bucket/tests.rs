@@ -231,7 +231,7 @@ async fn few_calls_exceed_estimate_and_none_after_throttle() {
 }
 
 /// EC2's bucket and the expected result for calls that all wait from the beginning.
-struct Row {
+struct Burst {
     name: &'static str,
     ec2: Option<Rate>,
     start: Rate,
@@ -246,7 +246,7 @@ struct Row {
 #[tokio::test(start_paused = true)]
 async fn burst_uses_account_rate_with_few_throttles() {
     let (create, attach) = (rate(100.0, 5.0), ATTACH);
-    let row = |name, ec2, start, calls, times, seconds_more, throttled| Row {
+    let row = |name, ec2, start, calls, times, seconds_more, throttled| Burst {
         name,
         ec2,
         start,

@@ -17,7 +17,7 @@ const VIEWER: &str = "preflight-viewer";
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new(
-        "preflight_names_what_is_refused_and_its_status_says_so",
+        "preflight_names_refusals_and_exits_with_failure",
         judged(world),
     )]
 }
