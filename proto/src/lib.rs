@@ -10,6 +10,7 @@ pub mod exit;
 pub mod exposition;
 pub mod failure;
 pub mod health;
+pub mod http_endpoint;
 pub mod identity;
 pub mod observe;
 pub mod serve;

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use ebs_csi_proto::http_endpoint;
 use ebs_csi_proto::serve::stop_signal;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config as ApiConfig};
@@ -22,7 +23,8 @@ use crate::events::EventSender;
 use crate::failover::{FRESH, Failover, Fencing, Lost};
 use crate::flags::{Config, Switch, VERSION};
 use crate::leader::Leader;
-use crate::metrics::{Metrics, http_endpoint};
+use crate::metrics::Metrics;
+use crate::metrics::http_endpoint::PageSources;
 use crate::onboarding::Onboarding;
 use crate::onboarding::agent_annotations::{AgentAnnotations, Kept};
 use crate::unidentified_nodes;
@@ -214,7 +216,9 @@ pub async fn run(
         always(
             "metrics",
             Box::pin(async move {
-                if let Err(error) = http_endpoint::serve(listener, metrics, ready).await {
+                if let Err(error) =
+                    http_endpoint::serve(listener, PageSources { metrics, ready }).await
+                {
                     tracing::error!(%error, "metrics are not served");
                 }
             }),
