@@ -97,6 +97,36 @@ impl Api {
         );
     }
 
+    /// Gives that node the driver's taint, and a pod with the node's volume that Kubernetes has
+    /// asked to end.
+    pub(crate) fn evict(&mut self, number: usize) {
+        let (node, volume) = (format!("node-{number:04}"), format!("pv-{number:04}"));
+        let about = json!({"instance": instance(number), "launched": "t", "boot": "boot-1"});
+        if let Some(object) = self.objects.get_mut(&format!("/api/v1/nodes/{node}")) {
+            object["metadata"]["annotations"] =
+                json!({"ebs.csi.aws.com/out-of-service": about.to_string()});
+            object["spec"]["taints"] = json!([{"key": "node.kubernetes.io/out-of-service",
+                "value": "ebs-safe-detach", "effect": "NoExecute"}]);
+        }
+        if let Some(object) = self
+            .objects
+            .get_mut(&format!("/api/v1/persistentvolumes/{volume}"))
+        {
+            object["spec"]["claimRef"] = json!({"namespace": "default", "name": "data"});
+            object["status"] = json!({"phase": "Bound"});
+        }
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "db-0", "namespace": "default", "uid": "pod-db-0", "resourceVersion": "5",
+                "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"nodeName": node, "containers": [],
+                "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+            "status": {"phase": "Running"},
+        });
+        self.put("/api/v1/pods", pod.clone());
+        self.put("/api/v1/namespaces/default/pods", pod);
+    }
+
     /// Adds the node-agent's pod on that node, with the zone that Kubernetes copies or without it.
     pub(crate) fn agent_pod(&mut self, number: usize, copied: bool) {
         let labels = match copied {
@@ -138,6 +168,7 @@ impl Api {
     }
 
     fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
+        let path = path.strip_suffix("/status").unwrap_or(path);
         let is_collection = [
             "nodes",
             "csinodes",
@@ -177,7 +208,9 @@ impl Api {
             return (403, failure(403, "Forbidden"));
         }
         match (method, self.objects.get(path)) {
-            (&Method::GET | &Method::PATCH, Some(object)) => (200, object.clone()),
+            (&Method::GET | &Method::PATCH | &Method::DELETE, Some(object)) => {
+                (200, object.clone())
+            }
             (&Method::GET | &Method::PATCH, None) => (404, failure(404, "NotFound")),
             _ => (404, failure(404, "NotFound")),
         }

@@ -121,6 +121,20 @@ async fn round_with_200_proofs_queries_twice_records_once() {
     assert_eq!(next, EVERY, "nothing is left to hurry for");
 }
 
+/// Kubernetes' own pod garbage collector looks every 20 s only.
+#[tokio::test]
+async fn round_deletes_evicted_pod_of_tainted_node() {
+    let api = Api::of(40, 1);
+    lock(&api).evict(0);
+    let world = world_of(api, LONG).await;
+    world.failover.round().await;
+    let api = lock(&world.api);
+    assert_eq!(api.asked("PATCH nodes"), 0, "the taint is there already");
+    assert_eq!(api.asked("PATCH pods"), 1, "its phase becomes Failed");
+    assert_eq!(api.asked("DELETE pods"), 1);
+    assert_eq!(api.asked("DELETE volumeattachments"), 0, "Kubernetes' task");
+}
+
 #[tokio::test]
 async fn stale_answer_adds_no_taint_and_retries_immediately() {
     let world = world(40, 2, Duration::ZERO).await;

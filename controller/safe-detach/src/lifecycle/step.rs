@@ -146,7 +146,11 @@ fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transition {
         (OutOfService::Ours(about), ready) => {
             let back = ready == Readiness::Ready && about.boot != node.boot;
             let left = !facts.attachments.is_empty() || facts.pods.iter().any(|pod| pod.deleting);
-            let mut intents = nudges(facts);
+            let mut intents = match ready {
+                Readiness::NotReady => deletions_of_evicted_pods(facts),
+                Readiness::Ready => Vec::new(),
+            };
+            intents.extend(nudges(facts));
             if back && !left {
                 intents.push(Intent::RemoveTaint);
             }
@@ -230,16 +234,9 @@ fn of_evidence(facts: &NodeFacts) -> Phase {
     }
 }
 
-/// Returns the deletions of pods first, then of the attachments that no pod needs any more. In the
-/// opposite order, Kubernetes would attach the volumes again.
-fn volume_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
-    let here = facts.instance();
-    let all_proven = |pod: &Pod| pod.volumes().all(|volume| facts.is_proven(here, volume));
-    let may_go = |pod: &Pod| match mode {
-        FailoverMode::ProveFirst => all_proven(pod),
-        FailoverMode::Kep => pod.deleting || all_proven(pod),
-    };
-    let pods = facts
+/// Returns the deletions of the pods that may go, apart from those that this driver never deletes.
+fn pod_deletions(facts: &NodeFacts, may_go: impl Fn(&Pod) -> bool) -> Vec<Intent> {
+    facts
         .pods
         .iter()
         .filter(|pod| !pod.ended || pod.deleting)
@@ -249,7 +246,29 @@ fn volume_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
             name: pod.name.clone(),
             uid: pod.uid.clone(),
             version: pod.version.clone(),
-        });
+        })
+        .collect()
+}
+
+fn is_proven_free(facts: &NodeFacts, pod: &Pod) -> bool {
+    let here = facts.instance();
+    pod.volumes().all(|volume| facts.is_proven(here, volume))
+}
+
+/// Returns the deletions of the pods that Kubernetes has asked to end because of this driver's
+/// taint. Kubernetes deletes them as well, but its pod garbage collector looks every 20 s
+/// (`gcCheckPeriod` in `pkg/controller/podgc/gc_controller.go`).
+fn deletions_of_evicted_pods(facts: &NodeFacts) -> Vec<Intent> {
+    pod_deletions(facts, |pod| pod.deleting && is_proven_free(facts, pod))
+}
+
+/// Returns the deletions of pods first, then of the attachments that no pod needs any more. In the
+/// opposite order, Kubernetes would attach the volumes again.
+fn volume_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
+    let mut intents = pod_deletions(facts, |pod| match mode {
+        FailoverMode::ProveFirst => is_proven_free(facts, pod),
+        FailoverMode::Kep => pod.deleting || is_proven_free(facts, pod),
+    });
     let needed = |a: &Attachment| {
         let mut pods = facts.pods.iter().filter(|pod| !pod.ended || pod.deleting);
         pods.any(|pod| pod.volumes().any(|volume| volume == a.volume))
@@ -264,7 +283,9 @@ fn volume_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
             uid: a.uid.clone(),
             version: a.version.clone(),
         });
-    pods.chain(attachments).chain(nudges(facts)).collect()
+    intents.extend(attachments);
+    intents.extend(nudges(facts));
+    intents
 }
 
 /// Returns whether a detach by this attachment would be sent to the instance that it was made for:

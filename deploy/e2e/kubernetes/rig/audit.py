@@ -31,7 +31,8 @@ def account(event):
 
 def forbidden(rig, accounts):
     """The requests of these service accounts that the API server refused."""
-    return [f"{account(event)}: {event['verb']} {event['requestURI']}"
+    # node-lifecycle's client ends a path without parameters with a question mark.
+    return [f"{account(event)}: {event['verb']} {event['requestURI'].removesuffix('?')}"
             for event in events(rig, rig.audited_from)
             if event.get("responseStatus", {}).get("code") == 403 and account(event) in accounts]
 

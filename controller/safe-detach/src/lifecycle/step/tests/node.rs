@@ -177,6 +177,61 @@ fn foreign_taint_is_neither_duplicated_nor_removed() {
     );
 }
 
+/// Kubernetes evicts because of the taint; what it has not asked to end stays.
+#[test]
+fn evicted_pod_is_deleted_while_instance_is_off() {
+    let rows: [Row; 5] = [
+        (
+            "the pod was asked to end",
+            |f| f.pods[0].deleting = true,
+            Phase::Acting,
+            &["pod db-0"],
+        ),
+        ("the pod was not asked to end", |_| (), Phase::Acting, &[]),
+        (
+            "the pod may not be deleted by force",
+            |f| {
+                f.pods[0].deleting = true;
+                f.pods[0].opted_out = true;
+            },
+            Phase::Acting,
+            &[],
+        ),
+        (
+            "one of its volumes is not proved free",
+            |f| {
+                f.pods[0].deleting = true;
+                answer(f, "vol-2", Evidence::Unproven);
+            },
+            Phase::Acting,
+            &[],
+        ),
+        (
+            "the node is Ready",
+            |f| {
+                f.pods[0].deleting = true;
+                node(f).ready = Readiness::Ready;
+            },
+            Phase::Acting,
+            &[],
+        ),
+    ];
+    for mode in [FailoverMode::ProveFirst, FailoverMode::Kep] {
+        for (name, change, phase, want) in &rows {
+            let mut facts = dead();
+            node(&mut facts).out_of_service = tainted("boot-1");
+            is_off(&mut facts, HERE);
+            answer(&mut facts, "vol-1", Evidence::Proven);
+            answer(&mut facts, "vol-2", Evidence::Proven);
+            change(&mut facts);
+            let step = step(&facts, mode);
+            let got: Vec<String> = step.intents.iter().map(word).collect();
+            assert_eq!(step.phase, *phase, "{name}");
+            assert_eq!(got, *want, "{name}");
+        }
+    }
+}
+
 /// The node must be Ready under another boot, with no attachment left and no pod still ending.
 #[test]
 fn driver_taint_is_removed_after_clean_new_boot() {
