@@ -5,9 +5,11 @@ same id later is left alone. `end` removes everything that the rig made and work
 directory alone: the keeper calls it when the rig was killed.
 """
 
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -16,6 +18,9 @@ from pathlib import Path
 NODES = (1, 2, 3, 4, 5)
 NAMESPACES = {"control": "ebs-csi-kcp", **{f"n{number}": f"ebs-csi-kn{number}" for number in NODES}}
 CGROUP_PREFIX = "ebs-csi-rig"
+# ioctls of loop devices (linux/loop.h).
+_LOOP_CLR_FD = 0x4C01
+_LOOP_GET_STATUS64 = 0x4C05
 
 
 def start_time(pid):
@@ -102,6 +107,7 @@ class State:
             self.stop(name, first=signal.SIGKILL)
         for name in reversed(list(self.processes())):
             self.stop(name, patience=3.0)
+        detach_stacked_loops(self.directory)
         simulator = self.directory / "simulator"
         if simulator.exists():
             subprocess.run([str(simulator), "clean", "--state-dir", str(self.directory / "ec2")],
@@ -115,6 +121,30 @@ class State:
         if restore.exists():
             for path, value in json.loads(restore.read_text()).items():
                 Path(path).write_text(value)
+
+
+def detach_stacked_loops(directory):
+    """Detaches the loop devices that kubelets put on raw volumes, which a kubelet that was killed
+    leaves. A volume's own loop device stays as long as one of them has it open."""
+    own, others = set(), []
+    for entry in Path("/sys/block").glob("loop*/loop/backing_file"):
+        device = Path("/dev") / entry.parts[3]
+        try:
+            is_own = entry.read_text().startswith(f"{directory}/")
+            own.update({device.stat().st_rdev} if is_own else ())
+        except OSError:
+            continue  # It was detached meanwhile.
+        if not is_own:
+            others.append(device)
+    for device in others:
+        try:
+            with open(device, "rb") as file:
+                status = fcntl.ioctl(file, _LOOP_GET_STATUS64, bytes(232))
+                # struct loop_info64 begins with lo_device, lo_inode and lo_rdevice.
+                if struct.unpack_from("QQQ", status)[2] in own:
+                    fcntl.ioctl(file, _LOOP_CLR_FD)
+        except OSError:
+            continue
 
 
 def cgroup_roots(node):
