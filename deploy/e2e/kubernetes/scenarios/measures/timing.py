@@ -94,14 +94,18 @@ def _next(rig, node, former):
 
 
 def spent(rig, app, node, methods, names):
-    """Seconds of each of the driver's own calls about these volumes, from its logs."""
-    found = []
+    """Seconds of the driver's first call of each method about each of these volumes, from its logs.
+    No pod waits for the later ones: external-attacher repeats ControllerPublishVolume when it has
+    not seen its own update yet."""
+    found = {}
     for pod in rig.driver_pods(app, node):
         for line in rig.log(pod["metadata"]["name"], "ebs-plugin", "--since=10m").splitlines():
-            if any(name in line for name in names) and any(f"/{method}" in line for method in methods):
-                duration = re.search(r'milliseconds"?[=:]"?([0-9.]+)', line)
-                found += [float(duration.group(1)) / 1000] if duration else []
-    return found
+            method = next((one for one in methods if f"/{one}" in line), None)
+            about = re.search(r"vol-[0-9a-f]+", line) or re.search(r"pvc-[0-9a-f-]+", line)
+            duration = re.search(r'milliseconds"?[=:]"?([0-9.]+)', line)
+            if method and about and duration and any(name in line for name in names):
+                found.setdefault((method, about.group()), float(duration.group(1)) / 1000)
+    return list(found.values())
 
 
 def ec2_seconds(rig):
