@@ -106,12 +106,17 @@ fn word(intent: &Intent) -> String {
 
 type Change = fn(&mut NodeFacts);
 
-/// The name of a case, its difference from [`dead`], and the expected phase and intents.
+/// The name of a case, its difference from the start, and the expected phase and intents.
 type Row = (&'static str, Change, Phase, &'static [&'static str]);
 
+/// Checks rows that start from [`dead`].
 fn check(mode: FailoverMode, rows: &[Row]) {
+    check_from(&dead(), mode, rows);
+}
+
+fn check_from(start: &NodeFacts, mode: FailoverMode, rows: &[Row]) {
     for (name, change, phase, want) in rows {
-        let mut facts = dead();
+        let mut facts = start.clone();
         change(&mut facts);
         let step = step(&facts, mode);
         let got: Vec<String> = step.intents.iter().map(word).collect();

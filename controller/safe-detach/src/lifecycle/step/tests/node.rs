@@ -216,19 +216,13 @@ fn evicted_pod_is_deleted_while_instance_is_off() {
             &[],
         ),
     ];
+    let mut start = dead();
+    node(&mut start).out_of_service = tainted("boot-1");
+    is_off(&mut start, HERE);
+    answer(&mut start, "vol-1", Evidence::Proven);
+    answer(&mut start, "vol-2", Evidence::Proven);
     for mode in [FailoverMode::ProveFirst, FailoverMode::Kep] {
-        for (name, change, phase, want) in &rows {
-            let mut facts = dead();
-            node(&mut facts).out_of_service = tainted("boot-1");
-            is_off(&mut facts, HERE);
-            answer(&mut facts, "vol-1", Evidence::Proven);
-            answer(&mut facts, "vol-2", Evidence::Proven);
-            change(&mut facts);
-            let step = step(&facts, mode);
-            let got: Vec<String> = step.intents.iter().map(word).collect();
-            assert_eq!(step.phase, *phase, "{name}");
-            assert_eq!(got, *want, "{name}");
-        }
+        check_from(&start, mode, &rows);
     }
 }
 
