@@ -118,12 +118,9 @@ impl Attachments {
         let key = Key(request.pair.volume.clone(), request.pair.node.clone());
         let attached = self
             .running
-            .run(
-                key,
-                Intent::Attach(request.clone()),
-                patience,
-                move |mandate| async move { this.attach_now(&request, &mandate).await.map(Some) },
-            )
+            .run(key, Intent::Attach(request.clone()), patience, move |mandate| async move {
+                this.attach_now(&request, &mandate).await.map(Some)
+            })
             .await?;
         attached.ok_or_else(|| Failure::new(Condition::Bug, "an attach ended as a detach"))
     }

@@ -94,12 +94,7 @@ fn begin() -> Result<(), Exit> {
     let runtime = runtime()?;
     let ended = runtime.block_on(process::run(
         config,
-        Sockets {
-            csi,
-            safe_detach,
-            http,
-            traces: exporter,
-        },
+        Sockets { csi, safe_detach, http, traces: exporter },
         sys::give_back_memory,
     ));
     // The remaining tasks belong to calls whose grace period has ended; their callers retry.
@@ -110,9 +105,9 @@ fn begin() -> Result<(), Exit> {
 /// Prints help or version, or returns the error of a wrong command line, one line.
 fn before_the_start(stop: Stop) -> Result<(), Exit> {
     match stop {
-        Stop::Say(text) => std::io::stdout()
-            .write_all(text.as_bytes())
-            .map_err(|error| Exit::new(1, error)),
+        Stop::Say(text) => {
+            std::io::stdout().write_all(text.as_bytes()).map_err(|error| Exit::new(1, error))
+        }
         Stop::Usage(line) => Err(Exit::new(64, format!("{line}; see --help"))),
     }
 }

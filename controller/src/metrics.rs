@@ -25,9 +25,7 @@ pub use lane_level::LaneLevel;
 use safe_detach::SafeDetach;
 
 /// The default buckets of Prometheus' client libraries, in seconds.
-const SECONDS: [f64; 11] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-];
+const SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 type Seconds = fn() -> Histogram;
 
@@ -84,12 +82,8 @@ impl Metrics {
             "Duration of CSI calls, by method and gRPC code, in seconds",
             rpc_seconds.clone(),
         );
-        let (tokens, refill, waiting, under_way) = (
-            Family::default(),
-            Family::default(),
-            Family::default(),
-            Family::default(),
-        );
+        let (tokens, refill, waiting, under_way) =
+            (Family::default(), Family::default(), Family::default(), Family::default());
         registry.register(
             "aws_ebs_csi_ec2_bucket_tokens",
             "Calls that the driver's estimate of EC2's request bucket allows now, by action",
@@ -134,10 +128,8 @@ impl Metrics {
             "1 when the last check of the AWS credentials and permissions succeeded",
             usable.clone(),
         );
-        let (scrapes, scrape_seconds) = (
-            Counter::default(),
-            Histogram::new([0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0]),
-        );
+        let (scrapes, scrape_seconds) =
+            (Counter::default(), Histogram::new([0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0]));
         registry.register(
             "aws_ebs_csi_ec2_collector_scrapes",
             "How often pending detaches were collected",
@@ -205,36 +197,27 @@ impl Metrics {
     pub(crate) fn cache(&self, cache: &str, hit: bool) {
         let result = if hit { "hit" } else { "miss" };
         self.cache
-            .get_or_create(&ByCache {
-                cache: cache.to_owned(),
-                result: result.to_owned(),
-            })
+            .get_or_create(&ByCache { cache: cache.to_owned(), result: result.to_owned() })
             .inc();
     }
 
     /// Notes how many resources one call of a poller asks for.
     pub(crate) fn poll_batch(&self, action: &str, size: usize) {
         self.poll_batch
-            .get_or_create(&ByRequest {
-                request: action.to_owned(),
-            })
+            .get_or_create(&ByRequest { request: action.to_owned() })
             .observe(size as f64);
     }
 
     /// Counts a CSI call that ended.
     pub(crate) fn rpc(&self, method: &str, code: &str, seconds: f64) {
         self.rpc_seconds
-            .get_or_create(&ByRpc {
-                method: method.to_owned(),
-                code: code.to_owned(),
-            })
+            .get_or_create(&ByRpc { method: method.to_owned(), code: code.to_owned() })
             .observe(seconds);
     }
 
     /// Sets the number of running operations.
     pub fn operations(&self, running: usize) {
-        self.operations
-            .set(i64::try_from(running).unwrap_or(i64::MAX));
+        self.operations.set(i64::try_from(running).unwrap_or(i64::MAX));
     }
 
     /// Sets the mode of safe detach that is in force.
@@ -292,17 +275,13 @@ impl Metrics {
     pub fn encode(&self, lanes: &[(&str, LaneLevel)]) -> Result<String, fmt::Error> {
         let started = Instant::now();
         for (action, level) in lanes {
-            let request = ByRequest {
-                request: (*action).to_owned(),
-            };
+            let request = ByRequest { request: (*action).to_owned() };
             self.tokens.get_or_create(&request).set(level.tokens);
             self.refill.get_or_create(&request).set(level.refill);
             self.waiting
                 .get_or_create(&request)
                 .set(i64::try_from(level.waiting).unwrap_or(i64::MAX));
-            self.oldest
-                .get_or_create(&request)
-                .set(level.oldest.as_secs_f64());
+            self.oldest.get_or_create(&request).set(level.oldest.as_secs_f64());
             self.under_way
                 .get_or_create(&request)
                 .set(i64::try_from(level.under_way).unwrap_or(i64::MAX));

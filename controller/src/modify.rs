@@ -76,10 +76,7 @@ struct Results {
 
 impl Results {
     fn both(result: Result<Volume, Failure>) -> Self {
-        Self {
-            expand: result.clone(),
-            modify: result,
-        }
+        Self { expand: result.clone(), modify: result }
     }
 }
 
@@ -93,14 +90,7 @@ impl Modifications {
         window: Duration,
         tally: OperationCount,
     ) -> Self {
-        Self {
-            ec2,
-            tags,
-            ceilings,
-            window,
-            tally,
-            slots: Arc::default(),
-        }
+        Self { ec2, tags, ceilings, window, tally, slots: Arc::default() }
     }
 
     /// Grows the volume to at least this size, and waits until the new size is effective. Leaves a
@@ -114,8 +104,7 @@ impl Modifications {
         size: GiB,
         patience: Option<Duration>,
     ) -> Result<Volume, Failure> {
-        self.request(volume, Part::Expand, Change::to_size(size), patience)
-            .await
+        self.request(volume, Part::Expand, Change::to_size(size), patience).await
     }
 
     /// Changes type, performance and tags, and waits until the performance change is under way.
@@ -220,10 +209,7 @@ impl Modifications {
             let _counted = counted;
             let _ = tokio::time::timeout(this.window, complete.notified()).await;
             let _turn = turn.lock().await;
-            let leave = LeaveOnDrop {
-                modifications: this.clone(),
-                volume: volume.clone(),
-            };
+            let leave = LeaveOnDrop { modifications: this.clone(), volume: volume.clone() };
             let Some(batch) = this.start(&volume) else {
                 return;
             };
@@ -258,14 +244,11 @@ impl Modifications {
             // EC2 may refuse only one of the two parts, which must not keep the other from its own
             // result.
             Err(failure) if batch.expands && batch.modifies && wrong(&failure) => {
-                let expand = self
-                    .apply(volume, &batch.change.size_alone(), &batch.callers)
-                    .await;
+                let expand = self.apply(volume, &batch.change.size_alone(), &batch.callers).await;
                 let modify = match &expand {
                     Ok(_) => Err(failure),
                     Err(_) => {
-                        self.apply(volume, &batch.change.without_size(), &batch.callers)
-                            .await
+                        self.apply(volume, &batch.change.without_size(), &batch.callers).await
                     }
                 };
                 Results { expand, modify }

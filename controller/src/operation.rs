@@ -44,11 +44,7 @@ pub(crate) struct Operations<K, I, T> {
 
 impl<K, I, T> Clone for Operations<K, I, T> {
     fn clone(&self) -> Self {
-        Self {
-            conflict: self.conflict,
-            tally: self.tally.clone(),
-            table: Arc::clone(&self.table),
-        }
+        Self { conflict: self.conflict, tally: self.tally.clone(), table: Arc::clone(&self.table) }
     }
 }
 
@@ -169,11 +165,7 @@ struct LeaveOnDrop<K: Eq + Hash, I, T> {
 impl<K: Eq + Hash, I, T> Drop for LeaveOnDrop<K, I, T> {
     fn drop(&mut self) {
         let mut table = lock(&self.table);
-        if table
-            .running
-            .get(&self.key)
-            .is_some_and(|running| running.number == self.number)
-        {
+        if table.running.get(&self.key).is_some_and(|running| running.number == self.number) {
             table.running.remove(&self.key);
         }
     }
@@ -196,10 +188,7 @@ where
         Self {
             conflict,
             tally,
-            table: Arc::new(Mutex::new(Table {
-                running: HashMap::new(),
-                started: 0,
-            })),
+            table: Arc::new(Mutex::new(Table { running: HashMap::new(), started: 0 })),
         }
     }
 
@@ -262,10 +251,7 @@ where
         table.started += 1;
         let number = table.started;
         let (ended, result) = outcome();
-        let mandate = Mandate {
-            superseded: Arc::default(),
-            callers: Callers::default(),
-        };
+        let mandate = Mandate { superseded: Arc::default(), callers: Callers::default() };
         let begun = Running {
             number,
             intent: intent.clone(),

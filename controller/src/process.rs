@@ -97,10 +97,7 @@ impl From<ServeError> for Ended {
 /// [`Ended`].
 pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), Ended> {
     let metrics = Arc::new(Metrics::new(config.deprecated_metrics));
-    let surroundings = Surroundings {
-        metrics: Arc::clone(&metrics),
-        ..Surroundings::default()
-    };
+    let surroundings = Surroundings { metrics: Arc::clone(&metrics), ..Surroundings::default() };
     let ec2 = Ec2::connect(settings::of_ec2(&config), surroundings)
         .await
         .map_err(Ended::Configuration)?;

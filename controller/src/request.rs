@@ -31,12 +31,10 @@ impl Source {
         use csi::volume_content_source::{SnapshotSource, VolumeSource};
         csi::VolumeContentSource {
             r#type: Some(match self {
-                Self::Snapshot(id) => SourceType::Snapshot(SnapshotSource {
-                    snapshot_id: id.to_string(),
-                }),
-                Self::Volume(id) => SourceType::Volume(VolumeSource {
-                    volume_id: id.to_string(),
-                }),
+                Self::Snapshot(id) => {
+                    SourceType::Snapshot(SnapshotSource { snapshot_id: id.to_string() })
+                }
+                Self::Volume(id) => SourceType::Volume(VolumeSource { volume_id: id.to_string() }),
             }),
         }
     }
@@ -78,11 +76,7 @@ impl CreateVolume {
         let class = VolumeParameters::parse(&wire.parameters)?;
         let attributes = VolumeAttributes::parse(&wire.mutable_parameters)?;
         class.format.check(&capabilities)?;
-        let source = match wire
-            .volume_content_source
-            .as_ref()
-            .map(|s| s.r#type.as_ref())
-        {
+        let source = match wire.volume_content_source.as_ref().map(|s| s.r#type.as_ref()) {
             None => None,
             Some(None) => return Err(Failure::missing("volume_content_source.type")),
             Some(Some(SourceType::Snapshot(snapshot))) => Some(Source::Snapshot(snapshot_id(
@@ -177,14 +171,10 @@ impl Publish {
     pub(crate) fn parse(wire: &csi::ControllerPublishVolumeRequest) -> Result<Self, Failure> {
         let volume = present("volume_id", &wire.volume_id)?;
         let node = present("node_id", &wire.node_id)?;
-        let capability = wire
-            .volume_capability
-            .as_ref()
-            .ok_or_else(|| Failure::missing("volume_capability"))?;
-        let options = PublishOptions {
-            capability: Capability::parse(capability)?,
-            read_only: wire.readonly,
-        };
+        let capability =
+            wire.volume_capability.as_ref().ok_or_else(|| Failure::missing("volume_capability"))?;
+        let options =
+            PublishOptions { capability: Capability::parse(capability)?, read_only: wire.readonly };
         Ok(Self {
             options,
             pair: Pair {
@@ -259,10 +249,8 @@ impl Expand {
     /// A failure that names the field.
     pub(crate) fn parse(wire: &csi::ControllerExpandVolumeRequest) -> Result<Self, Failure> {
         let volume = present("volume_id", &wire.volume_id)?;
-        let range = wire
-            .capacity_range
-            .as_ref()
-            .ok_or_else(|| Failure::missing("capacity_range"))?;
+        let range =
+            wire.capacity_range.as_ref().ok_or_else(|| Failure::missing("capacity_range"))?;
         node_local_handle::refuse("volume_id", volume, "be expanded")?;
         let range = CapacityRange::parse(range)?;
         let block = match &wire.volume_capability {
@@ -275,11 +263,7 @@ impl Expand {
             0 => None,
             _ => Some(within_ebs(range.size_or(GiB::DEFAULT)?)?),
         };
-        Ok(Self {
-            volume: volume_id("volume_id", volume)?,
-            size,
-            block,
-        })
+        Ok(Self { volume: volume_id("volume_id", volume)?, size, block })
     }
 }
 

@@ -118,11 +118,7 @@ impl Snapshots {
         let (ec2, shown) = (self.ec2.clone(), self.shown.clone());
         self.deleting
             .run(id.clone(), (), patience, move |_| async move {
-                match ec2
-                    .by(Instant::now() + DELETE_TIME)
-                    .delete_snapshot(&id)
-                    .await
-                {
+                match ec2.by(Instant::now() + DELETE_TIME).delete_snapshot(&id).await {
                     Ok(()) => {
                         shown.forget_where(|other| *other == id);
                         Ok(())
@@ -147,12 +143,7 @@ impl Snapshots {
     /// EC2's errors. A snapshot that EC2 could not create is an error too, because it never becomes
     /// ready.
     pub(crate) async fn get(&self, id: &SnapshotId) -> Result<Option<Snapshot>, Failure> {
-        let found = self
-            .ec2
-            .look_snapshot(id)
-            .await
-            .known()
-            .map_err(|error| failure(&error))?;
+        let found = self.ec2.look_snapshot(id).await.known().map_err(|error| failure(&error))?;
         match found {
             Some(snapshot) if snapshot.state == SnapshotState::Error => Err(failed(&snapshot)),
             found => Ok(found),
@@ -171,11 +162,7 @@ impl Snapshots {
     ) -> Result<(Vec<Snapshot>, String), Failure> {
         wanted
             .read(|max, token| {
-                self.ec2.list_snapshots(ListPage {
-                    max,
-                    token,
-                    volume: volume.clone(),
-                })
+                self.ec2.list_snapshots(ListPage { max, token, volume: volume.clone() })
             })
             .await
     }

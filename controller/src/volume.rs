@@ -85,12 +85,9 @@ impl Volumes {
     ) -> Result<Volume, Failure> {
         let this = self.clone();
         self.creating
-            .run(
-                request.name.clone(),
-                request.clone(),
-                patience,
-                move |mandate| this.make(request, mandate),
-            )
+            .run(request.name.clone(), request.clone(), patience, move |mandate| {
+                this.make(request, mandate)
+            })
             .await
     }
 
@@ -105,9 +102,7 @@ impl Volumes {
     ) -> Result<(), Failure> {
         let this = self.clone();
         self.deleting
-            .run(id.clone(), (), patience, move |_| async move {
-                this.unmake(&id).await
-            })
+            .run(id.clone(), (), patience, move |_| async move { this.unmake(&id).await })
             .await
     }
 
@@ -137,11 +132,8 @@ impl Volumes {
 
 /// Returns the holders of a volume, for an error text.
 pub(crate) fn holders(volume: &Volume) -> String {
-    let holders: Vec<_> = volume
-        .attachments
-        .iter()
-        .map(|attachment| attachment.holder.as_str())
-        .collect();
+    let holders: Vec<_> =
+        volume.attachments.iter().map(|attachment| attachment.holder.as_str()).collect();
     match holders[..] {
         [] => "nothing that EC2 shows".to_owned(),
         _ => holders.join(", "),

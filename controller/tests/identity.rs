@@ -28,17 +28,10 @@ async fn called_with(server: &Server, channel: &Channel, key: &str) {
     let begun = Instant::now();
     loop {
         list(channel).await.expect("EC2 answers");
-        if server
-            .of("DescribeSnapshots")
-            .iter()
-            .any(|asked| asked.key().as_deref() == Some(key))
-        {
+        if server.of("DescribeSnapshots").iter().any(|asked| asked.key().as_deref() == Some(key)) {
             return;
         }
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "EC2 was never called with {key}"
-        );
+        assert!(begun.elapsed() < Duration::from_secs(20), "EC2 was never called with {key}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -67,10 +60,8 @@ async fn rotated_web_identity_token_is_read_again() {
     rotate(volume.path(), "..1", "one1");
     let file = volume.path().join("token");
     let role = "arn:aws:iam::444455556666:role/ebs";
-    let environment = [
-        ("AWS_WEB_IDENTITY_TOKEN_FILE", file.to_str().expect("text")),
-        ("AWS_ROLE_ARN", role),
-    ];
+    let environment =
+        [("AWS_WEB_IDENTITY_TOKEN_FILE", file.to_str().expect("text")), ("AWS_ROLE_ARN", role)];
     let controller = Controller::with(server.address(), false, &["--v=5"], &environment);
     let channel = controller.channel().await;
     assert!(probe(&channel).await.expect("ready"));
@@ -78,11 +69,7 @@ async fn rotated_web_identity_token_is_read_again() {
     rotate(volume.path(), "..2", "two2");
     called_with(&server, &channel, "ASIAtwo2").await;
     let sessions = server.of("AssumeRoleWithWebIdentity");
-    assert!(
-        sessions
-            .iter()
-            .all(|asked| asked.parameter("RoleArn").as_deref() == Some(role))
-    );
+    assert!(sessions.iter().all(|asked| asked.parameter("RoleArn").as_deref() == Some(role)));
     let (_, log) = controller.stop();
     for word in ["444455556666", "assumed-role/ebs", "web identity token"] {
         assert!(log.contains(word), "{word}\n{log}");
@@ -141,10 +128,7 @@ async fn container_credentials_use_token_from_file() {
     let uri = format!("{}/v1/credentials", server.address());
     let environment = [
         ("AWS_CONTAINER_CREDENTIALS_FULL_URI", uri.as_str()),
-        (
-            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-            file.to_str().expect("text"),
-        ),
+        ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", file.to_str().expect("text")),
     ];
     let controller = Controller::with(server.address(), false, &[], &environment);
     let channel = controller.channel().await;
@@ -171,11 +155,8 @@ async fn instance_metadata_credentials_are_last_resort() {
     let environment = [("AWS_EC2_METADATA_SERVICE_ENDPOINT", asked.address())];
     let controller = Controller::with(server.address(), false, &[], &environment);
     called_with(&server, &controller.channel().await, "ASIAnode").await;
-    let environment = [
-        KEYS[0],
-        KEYS[1],
-        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", not_asked.address()),
-    ];
+    let environment =
+        [KEYS[0], KEYS[1], ("AWS_EC2_METADATA_SERVICE_ENDPOINT", not_asked.address())];
     let controller = Controller::with(server.address(), false, &[], &environment);
     called_with(&server, &controller.channel().await, "AKIATEST").await;
     assert!(not_asked.asked().is_empty(), "{:?}", not_asked.asked());
@@ -191,10 +172,7 @@ async fn profile_assumes_role_of_another_account() {
         "[profile other]\nrole_arn = arn:aws:iam::444455556666:role/ebs\nexternal_id = x1\nsource_profile = base\n[profile base]\naws_access_key_id = AKIABASE\naws_secret_access_key = do-not-print-me\n",
     )
     .expect("a file");
-    let environment = [
-        ("AWS_CONFIG_FILE", file.to_str().expect("text")),
-        ("AWS_PROFILE", "other"),
-    ];
+    let environment = [("AWS_CONFIG_FILE", file.to_str().expect("text")), ("AWS_PROFILE", "other")];
     let controller = Controller::with(server.address(), false, &[], &environment);
     called_with(&server, &controller.channel().await, "ASIAassumed").await;
     let assumed = &server.of("AssumeRole")[0];
@@ -207,16 +185,10 @@ async fn each_request_user_agent_names_driver_version() {
     let server = Server::start(|asked| aws(asked, 3600)).await;
     let controller = Controller::start(server.address(), false, &["--user-agent-extra=helm"]);
     assert!(probe(&controller.channel().await).await.expect("ready"));
-    let name = format!(
-        "exec-env/aws-ebs-csi-driver-v{}-helm",
-        env!("CARGO_PKG_VERSION")
-    );
+    let name = format!("exec-env/aws-ebs-csi-driver-v{}-helm", env!("CARGO_PKG_VERSION"));
     let begun = Instant::now();
     while server.of("GetCallerIdentity").is_empty() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "STS was not asked"
-        );
+        assert!(begun.elapsed() < Duration::from_secs(20), "STS was not asked");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for asked in server.asked() {
@@ -246,21 +218,14 @@ async fn endpoints_follow_region_and_fips_setting() {
             ("HTTPS_PROXY", proxy.address()),
         ];
         let controller = Controller::with("", false, &[], &environment);
-        let refused = probe(&controller.channel().await)
-            .await
-            .expect_err("no AWS here");
+        let refused = probe(&controller.channel().await).await.expect_err("no AWS here");
         let asked = proxy.asked();
         assert!(
-            asked
-                .iter()
-                .any(|asked| asked.method == "CONNECT" && asked.uri == host),
+            asked.iter().any(|asked| asked.method == "CONNECT" && asked.uri == host),
             "{region} {fips}: {asked:?}"
         );
         // The message names the host to which the request was sent.
-        assert!(
-            refused.message().contains(host.trim_end_matches(":443")),
-            "{refused}"
-        );
+        assert!(refused.message().contains(host.trim_end_matches(":443")), "{refused}");
     }
 }
 
@@ -291,11 +256,8 @@ async fn server_outside_aws_ca_bundle_is_not_trusted() {
 /// contains the secret.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_refusal_names_cause_and_next_step() {
-    type Case = (
-        &'static str,
-        fn(&scripted::RecordedRequest) -> ScriptedResponse,
-        &'static [&'static str],
-    );
+    type Case =
+        (&'static str, fn(&scripted::RecordedRequest) -> ScriptedResponse, &'static [&'static str]);
     const CASES: &[Case] = &[
         (
             "a clock that is wrong",
@@ -306,12 +268,7 @@ async fn auth_refusal_names_cause_and_next_step() {
                 },
                 _ => aws(asked, 3600),
             },
-            &[
-                "RequestExpired",
-                "minutes ahead of AWS's",
-                "NTP",
-                "request-2",
-            ],
+            &["RequestExpired", "minutes ahead of AWS's", "NTP", "request-2"],
         ),
         (
             "a wrong key",
@@ -331,11 +288,7 @@ async fn auth_refusal_names_cause_and_next_step() {
                 }
                 _ => aws(asked, 3600),
             },
-            &[
-                "SignatureDoesNotMatch",
-                "secret access key belongs",
-                "request-2",
-            ],
+            &["SignatureDoesNotMatch", "secret access key belongs", "request-2"],
         ),
     ];
     for (what, script, words) in CASES {
@@ -343,10 +296,7 @@ async fn auth_refusal_names_cause_and_next_step() {
         let controller = Controller::start(server.address(), false, &[]);
         let refused = probe(&controller.channel().await).await.expect_err(what);
         for word in *words {
-            assert!(
-                refused.message().contains(word),
-                "{what}: {word}: {refused}"
-            );
+            assert!(refused.message().contains(word), "{what}: {word}: {refused}");
         }
         assert!(!refused.message().contains("do-not-print-me"), "{refused}");
     }
@@ -371,15 +321,8 @@ async fn untrusted_role_is_named_with_sts_reason() {
         ("AWS_ROLE_ARN", "arn:aws:iam::444455556666:role/ebs"),
     ];
     let controller = Controller::with(server.address(), false, &[], &environment);
-    let refused = probe(&controller.channel().await)
-        .await
-        .expect_err("not trusted");
-    for word in [
-        "web identity token",
-        "role/ebs",
-        "AccessDenied",
-        "Not authorized to perform",
-    ] {
+    let refused = probe(&controller.channel().await).await.expect_err("not trusted");
+    for word in ["web identity token", "role/ebs", "AccessDenied", "Not authorized to perform"] {
         assert!(refused.message().contains(word), "{word}: {refused}");
     }
 }

@@ -66,32 +66,19 @@ async fn all_metrics_are_served_deprecated_only_on_request() {
         let controller = Controller::start(&world.server.ec2(), true, &[&flag]);
         let channel = controller.channel().await;
         let mut csi = ControllerClient::new(channel);
-        csi.create_volume(volume("pvc-1", 4))
-            .await
-            .expect("a volume");
+        csi.create_volume(volume("pvc-1", 4)).await.expect("a volume");
         let mut wrong = volume("pvc-2", 4);
-        wrong
-            .parameters
-            .insert("throughput".to_owned(), "999999".to_owned());
+        wrong.parameters.insert("throughput".to_owned(), "999999".to_owned());
         csi.create_volume(wrong).await.expect_err("refused by EC2");
-        csi.list_snapshots(csi::ListSnapshotsRequest::default())
-            .await
-            .expect("throttled once");
+        csi.list_snapshots(csi::ListSnapshotsRequest::default()).await.expect("throttled once");
         // The first scrape counts itself only after the page was written.
         controller.get("/metrics");
         let (_, page) = controller.get("/metrics");
         for name in METRICS {
-            assert!(
-                page.lines().any(|line| line.starts_with(name)),
-                "{name}\n{page}"
-            );
+            assert!(page.lines().any(|line| line.starts_with(name)), "{name}\n{page}");
         }
         for name in OLDER {
-            assert_eq!(
-                page.lines().any(|line| line.starts_with(name)),
-                older,
-                "{name}\n{page}"
-            );
+            assert_eq!(page.lines().any(|line| line.starts_with(name)), older, "{name}\n{page}");
         }
     }
 }
@@ -111,18 +98,10 @@ fn orphans(aws: &str, arguments: &[&str], handles: &str) -> (Option<i32>, String
         .spawn()
         .expect("the program starts");
     // The program may refuse its command line without reading its input.
-    let _ = child
-        .stdin
-        .take()
-        .expect("piped")
-        .write_all(handles.as_bytes());
+    let _ = child.stdin.take().expect("piped").write_all(handles.as_bytes());
     let output = child.wait_with_output().expect("it ends");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (
-        output.status.code(),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 /// The list holds only old enough objects of the named cluster. Input that could make a used volume
@@ -154,12 +133,9 @@ async fn orphans_command_lists_leftovers_and_deletes_nothing() {
         let answer = csi.create_snapshot(request).await.expect("a snapshot");
         snapshots.push(answer.into_inner().snapshot.expect("one").snapshot_id);
     }
-    csi.delete_volume(csi::DeleteVolumeRequest {
-        volume_id: own[2].clone(),
-        ..Default::default()
-    })
-    .await
-    .expect("deleted");
+    csi.delete_volume(csi::DeleteVolumeRequest { volume_id: own[2].clone(), ..Default::default() })
+        .await
+        .expect("deleted");
 
     let aws = world.server.ec2();
     let (kept, left) = (&own[0], &own[1]);
@@ -169,15 +145,9 @@ async fn orphans_command_lists_leftovers_and_deletes_nothing() {
     assert_eq!(code, Some(0), "{told}");
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 2, "{out}");
-    assert!(
-        lines[0].starts_with(&format!("{left}\tpvc-left\t4 GiB\t20")),
-        "{out}"
-    );
+    assert!(lines[0].starts_with(&format!("{left}\tpvc-left\t4 GiB\t20")), "{out}");
     assert!(lines[0].ends_with("\t-"), "{out}");
-    assert!(
-        lines[1].starts_with(&format!("{}\tsnapshot-left\t", snapshots[1])),
-        "{out}"
-    );
+    assert!(lines[1].starts_with(&format!("{}\tsnapshot-left\t", snapshots[1])), "{out}");
     assert!(told.contains("2 orphans of cluster prod"), "{told}");
     assert!(!out.contains(&other[0]), "{out}");
 
@@ -193,16 +163,8 @@ async fn orphans_command_lists_leftovers_and_deletes_nothing() {
     for (arguments, handles, word) in [
         (&all[..], "", "no volume's handle"),
         (&all[..], "NAME", "line 1"),
-        (
-            &["--older-than=0"][..],
-            kept.as_str(),
-            "--k8s-tag-cluster-id",
-        ),
-        (
-            &["--k8s-tag-cluster-id="][..],
-            kept.as_str(),
-            "--k8s-tag-cluster-id",
-        ),
+        (&["--older-than=0"][..], kept.as_str(), "--k8s-tag-cluster-id"),
+        (&["--k8s-tag-cluster-id="][..], kept.as_str(), "--k8s-tag-cluster-id"),
     ] {
         let (code, out, told) = orphans(&aws, arguments, handles);
         assert_eq!((code, out.as_str()), (Some(64), ""), "{told}");
@@ -232,12 +194,9 @@ async fn get_by_tls(address: SocketAddr, name: &str) -> std::io::Result<String> 
         .with_no_client_auth();
     let stream = tokio::net::TcpStream::connect(address).await?;
     let host = ServerName::try_from(format!("{name}.test")).map_err(std::io::Error::other)?;
-    let mut stream = tokio_rustls::TlsConnector::from(Arc::new(config))
-        .connect(host, stream)
-        .await?;
-    stream
-        .write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        .await?;
+    let mut stream =
+        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(host, stream).await?;
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     Ok(answer)
@@ -262,10 +221,7 @@ fn open(directory: &Path) {
 async fn metrics_tls_follows_certificate_rotation() {
     let world = World::new().await;
     let directory = tempfile::tempdir().expect("a directory");
-    let (chain, key) = (
-        directory.path().join("tls.crt"),
-        directory.path().join("tls.key"),
-    );
+    let (chain, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
     put("one.crt", &chain);
     put("one.key", &key);
     open(directory.path());
@@ -303,16 +259,10 @@ fn unusable_metrics_certificate_exits_78() {
     for (file, word) in [
         (dir.path().join("README.md"), "holds no certificate"),
         (dir.path().join("two.crt"), "two.crt"),
-        (
-            PathBuf::from("/nonexistent/tls.crt"),
-            "/nonexistent/tls.crt",
-        ),
+        (PathBuf::from("/nonexistent/tls.crt"), "/nonexistent/tls.crt"),
     ] {
         let chain = format!("--metrics-cert-file={}", file.display());
-        let (code, _, err) = run(
-            &[&endpoint, &http, &chain, &key],
-            &[("AWS_REGION", "us-east-1")],
-        );
+        let (code, _, err) = run(&[&endpoint, &http, &chain, &key], &[("AWS_REGION", "us-east-1")]);
         assert_eq!(code, Some(78), "{err}");
         assert!(err.contains(word), "{word}: {err}");
     }
@@ -327,9 +277,7 @@ async fn grpc_health_tells_readiness_from_liveness() {
     let check = async |service: &str| {
         let mut grpc = tonic::client::Grpc::new(channel.clone());
         grpc.ready().await.expect("connected");
-        let asked = HealthCheckRequest {
-            service: service.to_owned(),
-        };
+        let asked = HealthCheckRequest { service: service.to_owned() };
         let codec: tonic_prost::ProstCodec<HealthCheckRequest, HealthCheckResponse> =
             tonic_prost::ProstCodec::default();
         let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
@@ -338,34 +286,22 @@ async fn grpc_health_tells_readiness_from_liveness() {
             .map(|answer| answer.into_inner().status())
     };
     assert_eq!(check("").await.expect("alive"), ServingStatus::Serving);
-    assert_eq!(
-        check("readiness").await.expect("an answer"),
-        ServingStatus::NotServing
-    );
+    assert_eq!(check("readiness").await.expect("an answer"), ServingStatus::NotServing);
     world.no_faults();
     let begun = Instant::now();
     while check("readiness").await.expect("an answer") != ServingStatus::Serving {
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "it did not recover"
-        );
+        assert!(begun.elapsed() < Duration::from_secs(30), "it did not recover");
         let _ = probe(&channel).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(
-        check("nonsense").await.expect_err("unknown").code(),
-        Code::NotFound
-    );
+    assert_eq!(check("nonsense").await.expect_err("unknown").code(), Code::NotFound);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traces_reach_a_collector_by_either_protocol() {
     for (protocol, path) in [
         ("http/protobuf", "/v1/traces"),
-        (
-            "grpc",
-            "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
-        ),
+        ("grpc", "/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
     ] {
         let world = World::new().await;
         let collector = Server::start(|_| ScriptedResponse {
@@ -405,12 +341,7 @@ async fn traces_reach_a_collector_by_either_protocol() {
             for resource in export.resource_spans {
                 let of = resource.resource.expect("a resource").attributes;
                 assert_eq!(attribute(&of, "service.name"), Some("ebs-of-this-test"));
-                spans.extend(
-                    resource
-                        .scope_spans
-                        .into_iter()
-                        .flat_map(|scope| scope.spans),
-                );
+                spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));
             }
         }
         assert!(spans.iter().all(|span| {
@@ -420,17 +351,12 @@ async fn traces_reach_a_collector_by_either_protocol() {
         }));
         let named = |name: &str, kind: SpanKind| {
             let mut found = spans.iter().filter(|span| span.name == name);
-            let found = found
-                .next()
-                .unwrap_or_else(|| panic!("{protocol}: no {name}\n{log}"));
+            let found = found.next().unwrap_or_else(|| panic!("{protocol}: no {name}\n{log}"));
             assert_eq!(found.kind(), kind, "{name}");
             found
         };
         let rpc = named("csi.v1.Controller/CreateVolume", SpanKind::Server);
-        assert_eq!(
-            attribute(&rpc.attributes, "request.name"),
-            Some("pvc-traced")
-        );
+        assert_eq!(attribute(&rpc.attributes, "request.name"), Some("pvc-traced"));
         assert!(rpc.parent_span_id.is_empty());
         let created = named("CreateVolume", SpanKind::Client);
         assert_eq!(created.trace_id, rpc.trace_id);
@@ -467,10 +393,5 @@ async fn rpc_log_line_has_ec2_request_id() {
     assert_eq!(line["request.name"], "pvc-logged");
     assert!(line["ts"].is_f64() && line["v"] == 0, "{line}");
     assert!(line["id"].is_u64(), "{line}");
-    assert!(
-        line["ec2.request_id"]
-            .as_str()
-            .is_some_and(|id| id.len() >= 8),
-        "{line}"
-    );
+    assert!(line["ec2.request_id"].as_str().is_some_and(|id| id.len() >= 8), "{line}");
 }

@@ -23,12 +23,9 @@ use world::World;
 
 #[test]
 fn bad_command_line_exits_64_with_1_line() {
-    for arguments in [
-        vec!["--no-such"],
-        vec!["--endpoint=x"],
-        vec!["--volume-attach-limit=5"],
-        vec!["--v=high"],
-    ] {
+    for arguments in
+        [vec!["--no-such"], vec!["--endpoint=x"], vec!["--volume-attach-limit=5"], vec!["--v=high"]]
+    {
         let (code, out, err) = run(&arguments, &[]);
         assert_eq!((code, out.as_str()), (Some(64), ""), "{arguments:?}");
         assert_eq!(err.lines().count(), 1, "{err}");
@@ -40,10 +37,7 @@ fn help_and_version_exit_0() {
     let (code, out, _) = run(&["--version"], &[]);
     assert_eq!(code, Some(0));
     let version: serde_json::Value = serde_json::from_str(&out).expect("JSON");
-    assert_eq!(
-        version["driverVersion"],
-        format!("v{}", env!("CARGO_PKG_VERSION"))
-    );
+    assert_eq!(version["driverVersion"], format!("v{}", env!("CARGO_PKG_VERSION")));
     let (code, out, _) = run(&["--help"], &[]);
     assert!(code == Some(0) && out.contains("AWS_REGION"), "{out}");
 }
@@ -56,16 +50,8 @@ fn missing_region_or_bad_endpoint_exits_78() {
     let nowhere = [("AWS_EC2_METADATA_DISABLED", "true")];
     let (code, _, err) = run(&[&endpoint], &nowhere);
     assert_eq!(code, Some(78), "{err}");
-    assert!(
-        err.lines()
-            .last()
-            .is_some_and(|line| line.contains("AWS_REGION")),
-        "{err}"
-    );
-    let bad = [
-        ("AWS_REGION", "us-east-1"),
-        ("AWS_EC2_ENDPOINT", "nonsense"),
-    ];
+    assert!(err.lines().last().is_some_and(|line| line.contains("AWS_REGION")), "{err}");
+    let bad = [("AWS_REGION", "us-east-1"), ("AWS_EC2_ENDPOINT", "nonsense")];
     let (code, _, err) = run(&[&endpoint], &bad);
     assert_eq!(code, Some(78), "{err}");
     assert!(err.contains("AWS_EC2_ENDPOINT"), "{err}");
@@ -91,19 +77,14 @@ fn unusable_ca_bundle_exits_78() {
         let environment = [("AWS_REGION", "us-east-1"), ("AWS_CA_BUNDLE", &bundle)];
         let (code, _, err) = run(&[&endpoint], &environment);
         assert_eq!(code, Some(78), "{err}");
-        assert!(
-            err.contains("AWS_CA_BUNDLE") && err.contains(&bundle),
-            "{err}"
-        );
+        assert!(err.contains("AWS_CA_BUNDLE") && err.contains(&bundle), "{err}");
     }
 }
 
 #[test]
 fn unbindable_socket_exits_1_and_is_named() {
-    let (code, _, err) = run(
-        &["--endpoint=unix:///nonexistent/csi.sock"],
-        &[("AWS_REGION", "us-east-1")],
-    );
+    let (code, _, err) =
+        run(&["--endpoint=unix:///nonexistent/csi.sock"], &[("AWS_REGION", "us-east-1")]);
     assert_eq!(code, Some(1));
     assert!(err.contains("/nonexistent/csi.sock"), "{err}");
 }
@@ -118,22 +99,13 @@ async fn confined_controller_serves_metrics_and_exits_on_sigterm() {
     let status = std::fs::read_to_string(format!("/proc/{}/status", controller.child.id()))
         .expect("its status");
     let field = |name: &str| {
-        let line = status
-            .lines()
-            .find(|line| line.starts_with(name))
-            .unwrap_or_default();
-        line.split_whitespace()
-            .nth(1)
-            .unwrap_or_default()
-            .to_owned()
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_whitespace().nth(1).unwrap_or_default().to_owned()
     };
     for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
         assert_eq!(field(set), "0000000000000000", "{set}");
     }
-    assert_eq!(
-        (field("NoNewPrivs:").as_str(), field("Seccomp:").as_str()),
-        ("1", "2")
-    );
+    assert_eq!((field("NoNewPrivs:").as_str(), field("Seccomp:").as_str()), ("1", "2"));
     assert_ne!(field("Uid:"), "0");
 
     assert_eq!(controller.get("/healthz").0, 200);
@@ -153,10 +125,7 @@ async fn confined_controller_serves_metrics_and_exits_on_sigterm() {
 
     let (ended, log) = controller.stop();
     assert_eq!(ended.code(), Some(0), "{log}");
-    assert!(
-        log.contains("SIGTERM") && log.contains("--batching has no meaning here"),
-        "{log}"
-    );
+    assert!(log.contains("SIGTERM") && log.contains("--batching has no meaning here"), "{log}");
     assert!(!log.contains("do-not-print-me"), "{log}");
 }
 
@@ -174,10 +143,7 @@ async fn controller_starts_unready_without_ec2_then_recovers() {
     world.no_faults();
     let begun = Instant::now();
     while probe(&channel).await.is_err() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "it did not recover"
-        );
+        assert!(begun.elapsed() < Duration::from_secs(30), "it did not recover");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(controller.get("/readyz").0, 200);
@@ -189,15 +155,10 @@ async fn probe_names_missing_iam_permission() {
     world.fault(json!({ "match": { "action": "DescribeAvailabilityZones" },
                         "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "No." } }));
     let controller = Controller::start(&world.server.ec2(), false, &[]);
-    let refused = probe(&controller.channel().await)
-        .await
-        .expect_err("not allowed");
+    let refused = probe(&controller.channel().await).await.expect_err("not allowed");
     assert_eq!(refused.code(), Code::FailedPrecondition);
     let text = refused.message();
-    assert!(
-        text.contains("ec2:DescribeAvailabilityZones") && text.contains("IAM"),
-        "{text}"
-    );
+    assert!(text.contains("ec2:DescribeAvailabilityZones") && text.contains("IAM"), "{text}");
 }
 
 /// A killed process leaves its socket file behind.
@@ -215,10 +176,7 @@ fn stale_socket_is_taken_over() {
         .spawn()
         .expect("the program starts");
     let log = BufReader::new(child.stderr.take().expect("piped"));
-    let serving = log
-        .lines()
-        .map_while(Result::ok)
-        .any(|line| line.contains("serving CSI"));
+    let serving = log.lines().map_while(Result::ok).any(|line| line.contains("serving CSI"));
     child.kill().expect("killed");
     child.wait().expect("ended");
     assert!(serving);
@@ -279,11 +237,7 @@ async fn call_beyond_drain_timeout_is_cut_off() {
     assert!(call.await.expect("no panic").is_err(), "it was cut off");
     let ended = controller.child.wait().expect("it ends");
     assert_eq!(ended.code(), Some(0), "{}", controller.log());
-    assert!(
-        controller.log().contains("grace period"),
-        "{}",
-        controller.log()
-    );
+    assert!(controller.log().contains("grace period"), "{}", controller.log());
 }
 
 /// Waits until the controller has a call of this action in progress.
@@ -291,10 +245,7 @@ async fn under_way(controller: &Controller, action: &str) {
     let line = format!("aws_ebs_csi_ec2_lane_under_way{{request=\"{action}\"}} 1");
     let begun = Instant::now();
     while !controller.get("/metrics").1.contains(&line) {
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "{action} was not called"
-        );
+        assert!(begun.elapsed() < Duration::from_secs(20), "{action} was not called");
         // The endpoint answers five requests a second.
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
@@ -352,9 +303,8 @@ async fn a_panic_in_one_call_harms_no_other() {
     };
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("csi.sock");
-    let endpoint: ebs_csi_proto::Endpoint = format!("unix://{}", socket.display())
-        .parse()
-        .expect("an endpoint");
+    let endpoint: ebs_csi_proto::Endpoint =
+        format!("unix://{}", socket.display()).parse().expect("an endpoint");
     let routes = tonic::service::Routes::new(IdentityServer::new(Identity::new("v0", readiness)));
     let routes = ebs_csi_controller::csi::rpc::guarded(routes, Arc::default());
     let serving = tokio::spawn(ebs_csi_proto::serve::serve(
@@ -379,9 +329,7 @@ async fn a_panic_in_one_call_harms_no_other() {
     assert_eq!(fault.code(), Code::Aborted, "{fault}");
     assert!(fault.message().contains("fault of the driver"), "{fault}");
     assert!(probe(&channel).await.expect("the next one is answered"));
-    let info = IdentityClient::new(channel)
-        .get_plugin_info(csi::GetPluginInfoRequest {})
-        .await;
+    let info = IdentityClient::new(channel).get_plugin_info(csi::GetPluginInfoRequest {}).await;
     assert!(info.is_ok());
     go_on.notify_one();
     assert!(waiting.await.expect("no panic").expect("answered at last"));
@@ -406,19 +354,12 @@ async fn safe_detach_socket_serves_only_listed_peers() {
         ("off", own, None),
     ];
     for (mode, peer, want) in rows {
-        let (mode_flag, peers) = (
-            format!("--safe-detach={mode}"),
-            format!("--safe-detach-peers={peer}"),
-        );
-        let controller = Controller::start(
-            &world.server.ec2(),
-            false,
-            &[gate, &mode_flag, &serve, &peers],
-        );
+        let (mode_flag, peers) =
+            (format!("--safe-detach={mode}"), format!("--safe-detach-peers={peer}"));
+        let controller =
+            Controller::start(&world.server.ec2(), false, &[gate, &mode_flag, &serve, &peers]);
         let channel = controller.channel().await;
-        let info = IdentityClient::new(channel)
-            .get_plugin_info(csi::GetPluginInfoRequest {})
-            .await;
+        let info = IdentityClient::new(channel).get_plugin_info(csi::GetPluginInfoRequest {}).await;
         let manifest = info.expect("it answers").into_inner().manifest;
         let advertised = manifest.get("safe-detach").map(String::as_str);
         assert_eq!(advertised, want.map(|_| "v1"), "{mode}");
@@ -430,10 +371,8 @@ async fn safe_detach_socket_serves_only_listed_peers() {
                     instance_ids: vec!["i-0eeeeeeeeeeeeeee5".to_owned()],
                     ..QueryInstancesRequest::default()
                 };
-                let code = client
-                    .query_instances(request)
-                    .await
-                    .map_or_else(|s| s.code(), |_| Code::Ok);
+                let code =
+                    client.query_instances(request).await.map_or_else(|s| s.code(), |_| Code::Ok);
                 assert_eq!(code, want, "{mode}");
             }
             (connected, want) => {

@@ -43,38 +43,24 @@ async fn life(ec2: Ec2, n: usize) -> Result<(), Ec2Error> {
         })
         .await?;
     let far = Instant::now() + Duration::from_secs(600);
-    ec2.watch_volume(
-        &volume.id,
-        WatchedChange::Creation,
-        far,
-        |seen| match seen {
-            LookResult::Present(v) if v.state == VolumeState::Available => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        },
-    )
+    ec2.watch_volume(&volume.id, WatchedChange::Creation, far, |seen| match seen {
+        LookResult::Present(v) if v.state == VolumeState::Available => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    })
     .await;
     ec2.attach_volume(&volume.id, &node, &device, None).await?;
-    ec2.watch_volume(
-        &volume.id,
-        WatchedChange::Attachment,
-        far,
-        |seen| match seen.present().and_then(|v| v.attachment(&node)) {
+    ec2.watch_volume(&volume.id, WatchedChange::Attachment, far, |seen| {
+        match seen.present().and_then(|v| v.attachment(&node)) {
             Some(a) if a.state == AttachmentState::Attached => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
-        },
-    )
+        }
+    })
     .await;
-    ec2.detach_volume(&volume.id, &node, Force::No, Instant::now())
-        .await?;
-    ec2.watch_volume(
-        &volume.id,
-        WatchedChange::Detachment,
-        far,
-        |seen| match seen.present() {
-            Some(v) if v.attachments.is_empty() => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        },
-    )
+    ec2.detach_volume(&volume.id, &node, Force::No, Instant::now()).await?;
+    ec2.watch_volume(&volume.id, WatchedChange::Detachment, far, |seen| match seen.present() {
+        Some(v) if v.attachments.is_empty() => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    })
     .await;
     ec2.delete_volume(&volume.id).await
 }
@@ -115,11 +101,7 @@ fn history(seed: u64) -> (Vec<String>, Vec<String>) {
 fn a_seed_replays_its_history_exactly() {
     for seed in [1, 2] {
         let (first, second) = (history(seed), history(seed));
-        assert!(
-            first.0.len() > 80 && first.1.iter().any(|end| end == "ok"),
-            "{:?}",
-            first.1
-        );
+        assert!(first.0.len() > 80 && first.1.iter().any(|end| end == "ok"), "{:?}", first.1);
         for (n, (a, b)) in first.0.iter().zip(&second.0).enumerate() {
             assert_eq!(a, b, "seed {seed}, request {n}");
         }
@@ -134,9 +116,7 @@ fn volume(name: &str) -> csi::CreateVolumeRequest {
     csi::CreateVolumeRequest {
         name: name.to_owned(),
         volume_capabilities: vec![csi::VolumeCapability {
-            access_mode: Some(AccessMode {
-                mode: Mode::SingleNodeWriter.into(),
-            }),
+            access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
             access_type: Some(AccessType::Mount(MountVolume::default())),
         }],
         ..Default::default()
@@ -160,16 +140,10 @@ async fn caller(controller: Controller, n: usize) {
         mutable_parameters: HashMap::from([("iops".to_owned(), "4000".to_owned())]),
         ..Default::default()
     };
-    controller
-        .controller_modify_volume(Request::new(change))
-        .await
-        .unwrap();
+    controller.controller_modify_volume(Request::new(change)).await.unwrap();
     let own = volume(&format!("pvc-after-modify-{n}"));
     controller.create_volume(Request::new(own)).await.unwrap();
-    let gone = csi::DeleteVolumeRequest {
-        volume_id: shared.volume_id,
-        ..Default::default()
-    };
+    let gone = csi::DeleteVolumeRequest { volume_id: shared.volume_id, ..Default::default() };
     controller.delete_volume(Request::new(gone)).await.unwrap();
 }
 
@@ -184,9 +158,8 @@ fn many_callers_of_one_key() -> Vec<String> {
         let world = InProcess::new(json!({ "seed": 1, "profile": "fast" }));
         let controller =
             Controller::new(world.access(1).await, Settings::default(), Arc::default());
-        let callers: Vec<_> = (0..12)
-            .map(|n| tokio::spawn(caller(controller.clone(), n)))
-            .collect();
+        let callers: Vec<_> =
+            (0..12).map(|n| tokio::spawn(caller(controller.clone(), n))).collect();
         for caller in callers {
             caller.await.unwrap();
         }

@@ -13,12 +13,7 @@ pub const MAX: usize = 4096;
 
 /// Makes two connected sockets, both closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?)
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Sends one datagram with at most four descriptors.
@@ -29,12 +24,7 @@ pub fn send(socket: impl AsFd, data: &[u8], descriptors: &[BorrowedFd<'_>]) -> i
         return Err(io::ErrorKind::InvalidInput.into());
     }
     loop {
-        match sendmsg(
-            socket.as_fd(),
-            &[IoSlice::new(data)],
-            &mut control,
-            SendFlags::NOSIGNAL,
-        ) {
+        match sendmsg(socket.as_fd(), &[IoSlice::new(data)], &mut control, SendFlags::NOSIGNAL) {
             Ok(_) => return Ok(()),
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),

@@ -112,12 +112,7 @@ fn buckets() -> MutexGuard<'static, Vec<Bucket>> {
 fn bucket<'b>(buckets: &'b mut Vec<Bucket>, event: &'static str) -> &'b mut Bucket {
     let known = buckets.iter().position(|bucket| bucket.event == event);
     let index = known.unwrap_or_else(|| {
-        let mut bucket = Bucket {
-            event,
-            left: 0,
-            filled: Instant::now(),
-            suppressed: 0,
-        };
+        let mut bucket = Bucket { event, left: 0, filled: Instant::now(), suppressed: 0 };
         bucket.left = bucket.rate().0;
         buckets.push(bucket);
         buckets.len() - 1
@@ -148,9 +143,7 @@ fn put_suppressed(event: &str, lines: u64) {
 }
 
 fn put(level: &str, event: &str, fields: &[(&str, &str)]) {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     let role = ROLE.get().copied().unwrap_or("start");
     let line = if JSON.load(Ordering::Relaxed) {
         json(now, level, role, event, fields)
@@ -165,15 +158,10 @@ fn text(now: u128, level: &str, role: &str, event: &str, fields: &[(&str, &str)]
     let mut line = format!("{} {level} {role} {event}", timestamp(now));
     for (key, value) in fields {
         let plain = !value.is_empty()
-            && value
-                .bytes()
-                .all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\' && b != b'=');
+            && value.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\' && b != b'=');
         // Debug escapes quotes, backslashes and everything that does not print.
-        let _ = if plain {
-            write!(line, " {key}={value}")
-        } else {
-            write!(line, " {key}={value:?}")
-        };
+        let _ =
+            if plain { write!(line, " {key}={value}") } else { write!(line, " {key}={value:?}") };
     }
     line.push('\n');
     line
@@ -231,11 +219,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 

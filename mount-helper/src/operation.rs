@@ -29,10 +29,7 @@ pub(crate) fn run(context: &OperationContext, operation: &Operation) -> Option<O
     if let Err(reason) = place::check(operation, context.root.path(), context.rules.places()) {
         return Some(reason.into());
     }
-    let Ok(_reservation) = context
-        .path_reservations
-        .enter(properties(operation).changes)
-    else {
+    let Ok(_reservation) = context.path_reservations.enter(properties(operation).changes) else {
         return Some(Refusal::Busy.into());
     };
     let outcome: Done<Outcome> = match operation {
@@ -69,13 +66,8 @@ pub(crate) enum Class {
 
 impl Class {
     /// All classes, those that block the least first.
-    pub(crate) const ALL: [Self; 5] = [
-        Self::Mount,
-        Self::Look,
-        Self::Inspect,
-        Self::Release,
-        Self::Disk,
-    ];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Mount, Self::Look, Self::Inspect, Self::Release, Self::Disk];
 
     /// Returns the number of workers of the class.
     pub(crate) const fn workers(self) -> usize {
@@ -132,10 +124,9 @@ pub(crate) fn properties(operation: &Operation) -> Properties<'_> {
         frequent: true,
     };
     match operation {
-        Operation::Stage(asked) => Properties {
-            long: true,
-            ..change(Class::Disk, OperationKind::Stage, &asked.staging)
-        },
+        Operation::Stage(asked) => {
+            Properties { long: true, ..change(Class::Disk, OperationKind::Stage, &asked.staging) }
+        }
         Operation::Unstage(asked) => change(Class::Release, OperationKind::Unstage, &asked.staging),
         Operation::PublishFilesystem(asked) => {
             change(Class::Mount, OperationKind::Publish, &asked.target)
@@ -167,10 +158,8 @@ mod tests {
     fn unpublish_changes_its_target_stats_changes_nothing() {
         let volume = VolumeId::parse("vol-00000000000000001").expect("id");
         let path = KubeletPath::parse("/k/pods/a").expect("path");
-        let unpublish = Operation::Unpublish(Unpublish {
-            volume: volume.clone(),
-            target: path.clone(),
-        });
+        let unpublish =
+            Operation::Unpublish(Unpublish { volume: volume.clone(), target: path.clone() });
         assert_eq!(properties(&unpublish).changes, Some(&path));
         let stats = Operation::Stats(Stats { volume, path });
         assert_eq!(properties(&stats).changes, None);

@@ -54,22 +54,12 @@ pub(crate) fn failed(step: Step, errno: Errno) -> Stop {
 
 /// Builds the failure of a tool at this step.
 pub(crate) fn tool_failed(step: Step, end: ToolEnd) -> Stop {
-    Stop::Failed(Failed {
-        step,
-        errno: None,
-        tool: Some(end),
-        node: None,
-    })
+    Stop::Failed(Failed { step, errno: None, tool: Some(end), node: None })
 }
 
 /// Builds a failure at this step without an errno.
 pub(crate) fn broken(step: Step) -> Stop {
-    Stop::Failed(Failed {
-        step,
-        errno: None,
-        tool: None,
-        node: None,
-    })
+    Stop::Failed(Failed { step, errno: None, tool: None, node: None })
 }
 
 /// Converts the error of a system call into a failure at a step.

@@ -13,13 +13,7 @@ fn how() -> ResolveFlags {
 /// `flags` must not contain O_NOFOLLOW: together with O_PATH it would open a final link itself.
 pub(crate) fn open(root: impl AsFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     loop {
-        match openat2(
-            root.as_fd(),
-            path,
-            flags | OFlags::CLOEXEC,
-            Mode::empty(),
-            how(),
-        ) {
+        match openat2(root.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), how()) {
             // A rename elsewhere in the tree raced with the look-up, and the kernel asks for a
             // retry.
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -60,12 +54,8 @@ mod tests {
     use super::*;
 
     fn root(directory: &tempfile::TempDir) -> OwnedFd {
-        rustix::fs::open(
-            directory.path(),
-            OFlags::PATH | OFlags::DIRECTORY,
-            Mode::empty(),
-        )
-        .expect("root")
+        rustix::fs::open(directory.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
+            .expect("root")
     }
 
     #[test]

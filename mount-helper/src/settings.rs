@@ -73,9 +73,7 @@ impl CopiedMounts {
 
     /// Parses the name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
-        [Self::Release, Self::Refuse]
-            .into_iter()
-            .find(|one| one.as_str() == name)
+        [Self::Release, Self::Refuse].into_iter().find(|one| one.as_str() == name)
     }
 }
 
@@ -209,9 +207,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
             "--listen" => settings.listen.push(Listen::parse(&value)?),
             "--vsock-key-file" => {
                 if !value.starts_with('/') {
-                    return Err(format!(
-                        "--vsock-key-file {value:?} must be an absolute path"
-                    ));
+                    return Err(format!("--vsock-key-file {value:?} must be an absolute path"));
                 }
                 settings.key_file = Some(value.into());
             }

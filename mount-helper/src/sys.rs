@@ -9,19 +9,11 @@ use std::ffi::{CString, c_int, c_void};
 use std::io;
 
 fn checked(result: c_int) -> io::Result<c_int> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 fn checked_long(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// The side of a fork that this process is.
@@ -56,11 +48,7 @@ pub fn leave_namespaces() -> io::Result<()> {
 /// Returns the user id of the process at the other end of a unix socket (`SO_PEERCRED`, unix(7)). A
 /// peer in another pid namespace has pid 0 there, so only the ids are an identity.
 pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
-    let mut credentials = libc::ucred {
-        pid: 0,
-        uid: u32::MAX,
-        gid: u32::MAX,
-    };
+    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: `credentials` and `length` live across the call, and `length` states the size of the
     // buffer behind the pointer.
@@ -194,11 +182,7 @@ pub fn xfs_geometry(root: impl AsFd) -> io::Result<(u32, u64, u32)> {
     // SAFETY: the command writes the 112 bytes of struct xfs_fsop_geom_v1, which is the size of
     // `words`.
     checked(unsafe {
-        libc::ioctl(
-            root.as_fd().as_raw_fd(),
-            XFS_IOC_FSGEOMETRY_V1 as _,
-            words.as_mut_ptr(),
-        )
+        libc::ioctl(root.as_fd().as_raw_fd(), XFS_IOC_FSGEOMETRY_V1 as _, words.as_mut_ptr())
     })?;
     let half = |index: usize| {
         let bytes = words[index / 2].to_ne_bytes();
@@ -216,18 +200,10 @@ pub fn xfs_grow(root: impl AsFd, blocks: u64, inode_percent: u32) -> io::Result<
         imaxpct: u32,
         padding: u32,
     }
-    let wanted = GrowData {
-        newblocks: blocks,
-        imaxpct: inode_percent,
-        padding: 0,
-    };
+    let wanted = GrowData { newblocks: blocks, imaxpct: inode_percent, padding: 0 };
     // SAFETY: the command reads the 16 bytes of struct xfs_growfs_data behind the pointer.
     checked(unsafe {
-        libc::ioctl(
-            root.as_fd().as_raw_fd(),
-            XFS_IOC_FSGROWFSDATA as _,
-            &raw const wanted,
-        )
+        libc::ioctl(root.as_fd().as_raw_fd(), XFS_IOC_FSGROWFSDATA as _, &raw const wanted)
     })?;
     Ok(())
 }
@@ -236,11 +212,7 @@ pub fn xfs_grow(root: impl AsFd, blocks: u64, inode_percent: u32) -> io::Result<
 pub fn ext4_grow(root: impl AsFd, blocks: u64) -> io::Result<()> {
     // SAFETY: the command reads one u64 behind the pointer.
     checked(unsafe {
-        libc::ioctl(
-            root.as_fd().as_raw_fd(),
-            EXT4_IOC_RESIZE_FS as _,
-            &raw const blocks,
-        )
+        libc::ioctl(root.as_fd().as_raw_fd(), EXT4_IOC_RESIZE_FS as _, &raw const blocks)
     })?;
     Ok(())
 }
@@ -296,11 +268,7 @@ pub fn nvme_statistics_page(disk: impl AsFd) -> io::Result<Vec<u8>> {
     // SAFETY: the command is a whole struct nvme_admin_cmd; the kernel writes at most `data_length`
     // bytes to `address`, which is the start of a page of that size that lives across the call.
     let status = checked(unsafe {
-        libc::ioctl(
-            disk.as_fd().as_raw_fd(),
-            NVME_IOCTL_ADMIN_CMD as _,
-            &raw mut command,
-        )
+        libc::ioctl(disk.as_fd().as_raw_fd(), NVME_IOCTL_ADMIN_CMD as _, &raw mut command)
     })?;
     // A positive number is the controller's own status code.
     if status != 0 {
@@ -311,12 +279,8 @@ pub fn nvme_statistics_page(disk: impl AsFd) -> io::Result<Vec<u8>> {
 
 /// Sets and clears attributes of one mount in one step (mount_setattr(2)).
 pub fn set_mount_attributes(mount: impl AsFd, set: u64, clear: u64) -> io::Result<()> {
-    let attributes = libc::mount_attr {
-        attr_set: set,
-        attr_clr: clear,
-        propagation: 0,
-        userns_fd: 0,
-    };
+    let attributes =
+        libc::mount_attr { attr_set: set, attr_clr: clear, propagation: 0, userns_fd: 0 };
     // SAFETY: the path is an empty C string and the kernel reads size_of(mount_attr) bytes behind
     // the pointer.
     checked_long(unsafe {
@@ -382,16 +346,9 @@ pub fn signal_descriptor() -> io::Result<OwnedFd> {
         for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGCHLD] {
             libc::sigaddset(&raw mut set, signal);
         }
-        checked(libc::sigprocmask(
-            libc::SIG_BLOCK,
-            &raw const set,
-            std::ptr::null_mut(),
-        ))?;
-        let fd = checked(libc::signalfd(
-            -1,
-            &raw const set,
-            libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
-        ))?;
+        checked(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()))?;
+        let fd =
+            checked(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK))?;
         // The descriptor is new and nobody else has it.
         Ok(OwnedFd::from_raw_fd(fd))
     }
@@ -451,11 +408,7 @@ pub fn place_descriptor(from: impl AsFd, to: RawFd) -> io::Result<()> {
 pub fn copy_above(fd: impl AsFd, floor: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: fcntl returns a new descriptor that nobody else has.
     unsafe {
-        let copy = checked(libc::fcntl(
-            fd.as_fd().as_raw_fd(),
-            libc::F_DUPFD_CLOEXEC,
-            floor,
-        ))?;
+        let copy = checked(libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, floor))?;
         Ok(OwnedFd::from_raw_fd(copy))
     }
 }
@@ -464,12 +417,7 @@ pub fn copy_above(fd: impl AsFd, floor: RawFd) -> io::Result<OwnedFd> {
 pub fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: close_range with CLOEXEC closes nothing now, it changes a flag only.
     checked_long(unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            first,
-            u32::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
+        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
     })?;
     Ok(())
 }
@@ -477,11 +425,7 @@ pub fn close_on_exec_from(first: u32) -> io::Result<()> {
 /// Replaces this process by a program. Returns only on failure.
 pub fn exec(program: &CString, arguments: &[CString], environment: &[CString]) -> io::Error {
     let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
-        strings
-            .iter()
-            .map(|s| s.as_ptr())
-            .chain(std::iter::once(std::ptr::null()))
-            .collect()
+        strings.iter().map(|s| s.as_ptr()).chain(std::iter::once(std::ptr::null())).collect()
     };
     let argv = pointers(arguments);
     let envp = pointers(environment);
@@ -528,10 +472,7 @@ pub fn listen_for_opens() -> io::Result<OwnedFd> {
         step(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let mut program = program;
-    let description = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
+    let description = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: `description` and the instructions it points to live across the call; the kernel
     // copies them.
     let fd = checked_long(unsafe {
@@ -564,11 +505,7 @@ pub fn next_open(listener: impl AsFd) -> io::Result<Option<OpenAsked>> {
     let mut question: libc::seccomp_notif = unsafe { std::mem::zeroed() };
     // SAFETY: the command writes one seccomp_notif behind the pointer.
     let result = unsafe {
-        libc::ioctl(
-            listener.as_fd().as_raw_fd(),
-            libc::SECCOMP_IOCTL_NOTIF_RECV,
-            &raw mut question,
-        )
+        libc::ioctl(listener.as_fd().as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut question)
     };
     if result < 0 {
         let e = io::Error::last_os_error();
@@ -578,11 +515,7 @@ pub fn next_open(listener: impl AsFd) -> io::Result<Option<OpenAsked>> {
         };
     }
     #[cfg(target_arch = "x86_64")]
-    let path_argument = if i64::from(question.data.nr) == libc::SYS_open {
-        0
-    } else {
-        1
-    };
+    let path_argument = if i64::from(question.data.nr) == libc::SYS_open { 0 } else { 1 };
     #[cfg(not(target_arch = "x86_64"))]
     let path_argument = 1;
     Ok(Some(OpenAsked {
@@ -600,11 +533,7 @@ pub fn wake_in_step(listener: impl AsFd) {
     const SYNC_WAKE_UP: libc::c_ulong = 1;
     // SAFETY: the command takes the flags by value and touches no memory of ours.
     unsafe {
-        libc::ioctl(
-            listener.as_fd().as_raw_fd(),
-            SECCOMP_IOCTL_NOTIF_SET_FLAGS as _,
-            SYNC_WAKE_UP,
-        )
+        libc::ioctl(listener.as_fd().as_raw_fd(), SECCOMP_IOCTL_NOTIF_SET_FLAGS as _, SYNC_WAKE_UP)
     };
 }
 
@@ -619,11 +548,7 @@ pub fn let_open_go_on(listener: impl AsFd, id: u64) -> io::Result<()> {
     };
     // SAFETY: the command reads one seccomp_notif_resp behind the pointer.
     forgive_vanished(checked(unsafe {
-        libc::ioctl(
-            listener.as_fd().as_raw_fd(),
-            libc::SECCOMP_IOCTL_NOTIF_SEND,
-            &raw const answer,
-        )
+        libc::ioctl(listener.as_fd().as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer)
     }))
 }
 
@@ -664,22 +589,12 @@ fn forgive_vanished(result: io::Result<c_int>) -> io::Result<()> {
 /// Copies up to `into.len()` bytes from another process of the same uid (process_vm_readv(2));
 /// returns the number of bytes.
 pub fn read_memory(pid: i32, address: u64, into: &mut [u8]) -> io::Result<usize> {
-    let local = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: into.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: address as *mut c_void,
-        iov_len: into.len(),
-    };
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: into.len() };
     // SAFETY: `local` describes `into`, which is writable for its whole length; the remote address
     // is only read by the kernel, which checks it.
     let n = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
-    if n < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(n as usize)
-    }
+    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) }
 }
 
 #[cfg(test)]

@@ -11,10 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("a clock after 1970")
-        .as_secs()
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs()
 }
 
 /// Returns the first bytes of an image that a real tool made. Returns `None` when the tool is not
@@ -22,10 +19,7 @@ fn now() -> u64 {
 fn image(megabytes: u64, tool: &str, arguments: &[&str]) -> Option<Vec<u8>> {
     let directory = tempfile::tempdir().expect("tempdir");
     let path: PathBuf = directory.path().join("image");
-    fs::File::create(&path)
-        .expect("create")
-        .set_len(megabytes << 20)
-        .expect("set_len");
+    fs::File::create(&path).expect("create").set_len(megabytes << 20).expect("set_len");
     let made = Command::new(tool)
         .args(arguments)
         .arg(&path)
@@ -38,10 +32,7 @@ fn image(megabytes: u64, tool: &str, arguments: &[&str]) -> Option<Vec<u8>> {
     };
     assert!(made.status.success(), "{tool} {arguments:?}: {made:?}");
     let mut head = vec![0; HEAD];
-    fs::File::open(&path)
-        .expect("open")
-        .read_exact(&mut head)
-        .expect("read");
+    fs::File::open(&path).expect("open").read_exact(&mut head).expect("read");
     Some(head)
 }
 
@@ -51,11 +42,9 @@ fn ext4() -> Option<Vec<u8>> {
 
 #[test]
 fn ext2_ext3_and_ext4_are_distinguished() {
-    for (kind, level) in [
-        ("ext2", ExtLevel::Ext2),
-        ("ext3", ExtLevel::Ext3),
-        ("ext4", ExtLevel::Ext4),
-    ] {
+    for (kind, level) in
+        [("ext2", ExtLevel::Ext2), ("ext3", ExtLevel::Ext3), ("ext4", ExtLevel::Ext4)]
+    {
         let Some(head) = image(64, "mke2fs", &["-q", "-F", "-t", kind]) else {
             return;
         };
@@ -101,11 +90,7 @@ fn other_formats_are_foreign() {
         ("mkfs.vfat", &[][..], 64, Signature::Vfat),
     ] {
         if let Some(head) = image(megabytes, tool, arguments) {
-            assert_eq!(
-                recognise(&head, now()),
-                Some(Content::Foreign(kind)),
-                "{tool}"
-            );
+            assert_eq!(recognise(&head, now()), Some(Content::Foreign(kind)), "{tool}");
         }
     }
 }
@@ -115,23 +100,14 @@ fn partially_overwritten_superblock_is_damaged_not_foreign() {
     let Some(mut head) = ext4() else { return };
     // Overwrites everything after the block size, except the magic.
     head[ext::AT + 8..ext::AT + 0x38].fill(0xff);
-    assert_eq!(
-        recognise(&head, now()),
-        Some(Content::Damaged(Signature::Ext4))
-    );
+    assert_eq!(recognise(&head, now()), Some(Content::Damaged(Signature::Ext4)));
     // A signature that explains the disk better comes first.
     head[..6].copy_from_slice(b"LUKS\xba\xbe");
-    assert_eq!(
-        recognise(&head, now()),
-        Some(Content::Foreign(Signature::Luks))
-    );
+    assert_eq!(recognise(&head, now()), Some(Content::Foreign(Signature::Luks)));
     let Some(journal) = image(64, "mke2fs", &["-q", "-F", "-O", "journal_dev"]) else {
         return;
     };
-    assert_eq!(
-        recognise(&journal, now()),
-        Some(Content::Foreign(Signature::ExtJournal))
-    );
+    assert_eq!(recognise(&journal, now()), Some(Content::Foreign(Signature::ExtJournal)));
 }
 
 #[test]
@@ -178,39 +154,29 @@ fn ext4_needing_e2fsck_is_not_clean() {
 /// nothing.
 #[test]
 fn signature_in_boot_area_wins_over_ext_superblock() {
-    for (tool, arguments, megabytes) in [
-        ("mke2fs", &["-q", "-F", "-t", "ext4"][..], 64),
-        ("mkfs.xfs", &["-q"][..], 400),
-    ] {
+    for (tool, arguments, megabytes) in
+        [("mke2fs", &["-q", "-F", "-t", "ext4"][..], 64), ("mkfs.xfs", &["-q"][..], 400)]
+    {
         let Some(head) = image(megabytes, tool, arguments) else {
             continue;
         };
         let mut luks = head.clone();
         if tool == "mke2fs" {
             luks[..6].copy_from_slice(b"LUKS\xba\xbe");
-            assert_eq!(
-                recognise(&luks, now()),
-                Some(Content::Foreign(Signature::Luks))
-            );
+            assert_eq!(recognise(&luks, now()), Some(Content::Foreign(Signature::Luks)));
         }
         let mut table = head.clone();
         table[446 + 4] = 0x83;
         table[510..512].copy_from_slice(&[0x55, 0xaa]);
         if tool == "mke2fs" {
-            assert_eq!(
-                recognise(&table, now()),
-                Some(Content::PartitionTable(Signature::Mbr))
-            );
+            assert_eq!(recognise(&table, now()), Some(Content::PartitionTable(Signature::Mbr)));
         }
         // An image inside a file of the volume is the user's data.
         let mut within = head.clone();
         within[32769..32774].copy_from_slice(b"CD001");
         within[0x1_0040..0x1_0048].copy_from_slice(b"_BHRfS_M");
         assert!(
-            matches!(
-                recognise(&within, now()),
-                Some(Content::Ext(_) | Content::Xfs(_))
-            ),
+            matches!(recognise(&within, now()), Some(Content::Ext(_) | Content::Xfs(_))),
             "{tool}"
         );
     }
@@ -222,10 +188,7 @@ fn mbr_without_valid_partition_entry_is_not_recognised() {
     head[510..512].copy_from_slice(&[0x55, 0xaa]);
     assert_eq!(recognise(&head, 0), None);
     head[446 + 4] = 7;
-    assert_eq!(
-        recognise(&head, 0),
-        Some(Content::PartitionTable(Signature::Mbr))
-    );
+    assert_eq!(recognise(&head, 0), Some(Content::PartitionTable(Signature::Mbr)));
     // The boot indicator is invalid, so these bytes are no partition entries.
     head[446] = 0x12;
     assert_eq!(recognise(&head, 0), None);

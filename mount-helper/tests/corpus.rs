@@ -60,10 +60,7 @@ fn every_corpus_disk_matches_kind_in_its_name() {
         words.insert(found);
         replayed += 1;
     }
-    assert!(
-        replayed >= 25 && words.len() == 11,
-        "{replayed} disks of the kinds {words:?}"
-    );
+    assert!(replayed >= 25 && words.len() == 11, "{replayed} disks of the kinds {words:?}");
 }
 
 /// A disk in memory, which can be described in the form that the fuzz target reads.
@@ -161,14 +158,8 @@ fn make() {
         ("ext4-plain", head(ext(64, "ext4", &[]))),
         ("ext4-small-blocks", head(ext(16, "ext4", &["-b", "1024"]))),
         ("ext4-bigalloc", head(ext(64, "ext4", &["-O", "bigalloc"]))),
-        (
-            "ext4-without-checksum",
-            head(ext(16, "ext4", &["-O", "^metadata_csum"])),
-        ),
-        (
-            "ext4-journal-to-replay",
-            head(ext(16, "ext4", &[]).with(superblock + 0x60, &[0xc6])),
-        ),
+        ("ext4-without-checksum", head(ext(16, "ext4", &["-O", "^metadata_csum"]))),
+        ("ext4-journal-to-replay", head(ext(16, "ext4", &[]).with(superblock + 0x60, &[0xc6]))),
         (
             "ext4-larger-than-its-disk",
             head(ext(64, "ext4", &["-b", "4096"]).with(superblock + 4, &[0xff, 0xff, 0xff, 0x7f])),
@@ -183,74 +174,36 @@ fn make() {
         // A volume whose first superblock was overwritten is not blank.
         (
             "damaged-ext4-backup-left",
-            ext(64, "ext4", &["-b", "1024"])
-                .without_head(64 * KIB)
-                .only(&[64 * KIB, 8 * MIB]),
+            ext(64, "ext4", &["-b", "1024"]).without_head(64 * KIB).only(&[64 * KIB, 8 * MIB]),
         ),
-        (
-            "foreign-ext-journal",
-            head(ext(64, "ext4", &["-O", "journal_dev"])),
-        ),
+        ("foreign-ext-journal", head(ext(64, "ext4", &["-O", "journal_dev"]))),
         ("xfs-plain", head(xfs())),
         ("unfinished-xfs", head(xfs().with(126, &[1]))),
         ("unsound-xfs-of-no-size", head(xfs().with(4, &[0; 4]))),
-        (
-            "damaged-xfs-backup-left",
-            xfs().without_head(4 * KIB).only(&[4 * KIB, 80 * MIB]),
-        ),
-        (
-            "foreign-ext-and-xfs",
-            head(ext(320, "ext4", &[]).with(0, &xfs().0[..512])),
-        ),
+        ("damaged-xfs-backup-left", xfs().without_head(4 * KIB).only(&[4 * KIB, 80 * MIB])),
+        ("foreign-ext-and-xfs", head(ext(320, "ext4", &[]).with(0, &xfs().0[..512]))),
         ("foreign-luks", small().with(0, b"LUKS\xba\xbe\0\x02")),
         ("foreign-lvm", small().with(512, b"LABELONE")),
-        (
-            "foreign-swap",
-            head(Image::made(1, "mkswap", &["-q", "-U", UUID])),
-        ),
+        ("foreign-swap", head(Image::made(1, "mkswap", &["-q", "-U", UUID]))),
         ("foreign-btrfs", small().with(0x1_0040, b"_BHRfS_M")),
-        (
-            "foreign-zfs",
-            small().with(200 * KIB, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0]),
-        ),
-        (
-            "foreign-md-at-the-end",
-            small().with(MIB - 64 * KIB, b"\xfc\x4e\x2b\xa9"),
-        ),
-        (
-            "foreign-ext4-behind-luks",
-            head(ext(16, "ext4", &[]).with(0, b"LUKS\xba\xbe")),
-        ),
+        ("foreign-zfs", small().with(200 * KIB, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0])),
+        ("foreign-md-at-the-end", small().with(MIB - 64 * KIB, b"\xfc\x4e\x2b\xa9")),
+        ("foreign-ext4-behind-luks", head(ext(16, "ext4", &[]).with(0, b"LUKS\xba\xbe"))),
         ("table-mbr", boot(small())),
         ("table-gpt", boot(small()).with(512, b"EFI PART")),
-        (
-            "table-gpt-backup-only",
-            small().with(MIB - 512, b"EFI PART"),
-        ),
-        (
-            "unknown-boot-signature-alone",
-            small().with(510, &[0x55, 0xaa]),
-        ),
+        ("table-gpt-backup-only", small().with(MIB - 512, b"EFI PART")),
+        ("unknown-boot-signature-alone", small().with(510, &[0x55, 0xaa])),
         ("unknown-one-bit-at-the-start", small().with(3000, &[1])),
         ("unknown-one-bit-at-the-end", small().with(MIB - 1, &[0x80])),
-        (
-            "unknown-one-bit-in-the-middle",
-            Image::zeros(64 * MIB).with(32 * MIB, &[0x10]),
-        ),
+        ("unknown-one-bit-in-the-middle", Image::zeros(64 * MIB).with(32 * MIB, &[0x10])),
     ] {
         fs::write(corpus().join(name), image.described()).expect("write");
     }
     // Inputs that only a fuzzer would write.
     for (name, bytes) in [
         ("blank-nothing-at-all", &b""[..]),
-        (
-            "blank-piece-without-content",
-            &[0xff, 0xff, 0, 0, 1, 2, 3, 4, 9, 9][..],
-        ),
-        (
-            "unknown-piece-beyond-the-end",
-            &[7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 1, 0, 5][..],
-        ),
+        ("blank-piece-without-content", &[0xff, 0xff, 0, 0, 1, 2, 3, 4, 9, 9][..]),
+        ("unknown-piece-beyond-the-end", &[7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 1, 0, 5][..]),
     ] {
         fs::write(corpus().join(name), bytes).expect("write");
     }

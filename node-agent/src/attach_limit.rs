@@ -10,11 +10,7 @@ pub(crate) use taken_slots::{SYSFS, TakenSlots};
 /// Rows of `PATTERN LIMIT KIND`.
 const TABLE: &str = include_str!("../data/attach-limits.txt");
 /// The slots of most Nitro types.
-const USUAL: Slots = Slots {
-    limit: 27,
-    shared: true,
-    listed: false,
-};
+const USUAL: Slots = Slots { limit: 27, shared: true, listed: false };
 
 /// The attachment slots of an instance type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,15 +49,9 @@ pub(crate) fn slots(instance_type: &str) -> Slots {
         }
     };
     match find(instance_type).or_else(of_family) {
-        Some(LimitRow {
-            limit: Limit::Number(limit),
-            shared,
-            ..
-        }) => Slots {
-            limit,
-            shared,
-            listed: true,
-        },
+        Some(LimitRow { limit: Limit::Number(limit), shared, .. }) => {
+            Slots { limit, shared, listed: true }
+        }
         _ => USUAL,
     }
 }
@@ -81,18 +71,9 @@ pub(crate) fn max_volumes(facts: &NodeFacts, wishes: SlotSettings, taken: &Taken
         .or(taken.foreign_volumes)
         .unwrap_or_else(|| facts.other_volumes.saturating_add(1));
     let interfaces = taken.network_interfaces.unwrap_or(facts.network_interfaces);
-    let sharing = if slots.shared {
-        interfaces.saturating_sub(1)
-    } else {
-        0
-    };
+    let sharing = if slots.shared { interfaces.saturating_sub(1) } else { 0 };
     let own = if slots.listed { 0 } else { taken.local_devices };
-    slots
-        .limit
-        .saturating_sub(reserved)
-        .saturating_sub(sharing)
-        .saturating_sub(own)
-        .max(1)
+    slots.limit.saturating_sub(reserved).saturating_sub(sharing).saturating_sub(own).max(1)
 }
 
 /// One line of the table.
@@ -112,10 +93,7 @@ enum Limit {
 }
 
 fn rows() -> impl Iterator<Item = LimitRow> {
-    TABLE
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(row)
+    TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(row)
 }
 
 fn row(line: &'static str) -> Option<LimitRow> {
@@ -130,11 +108,7 @@ fn row(line: &'static str) -> Option<LimitRow> {
         "by-size" => Limit::BySize,
         number => Limit::Number(number.parse().ok()?),
     };
-    words.next().is_none().then_some(LimitRow {
-        pattern,
-        limit,
-        shared,
-    })
+    words.next().is_none().then_some(LimitRow { pattern, limit, shared })
 }
 
 #[cfg(test)]
@@ -173,14 +147,8 @@ mod tests {
     #[test]
     fn attach_limit_follows_instance_type_attachments_and_flags() {
         let none = SlotSettings::default();
-        let reserved = |reserved| SlotSettings {
-            reserved: Some(reserved),
-            ..none
-        };
-        let limit = |limit| SlotSettings {
-            limit: Some(limit),
-            ..none
-        };
+        let reserved = |reserved| SlotSettings { reserved: Some(reserved), ..none };
+        let limit = |limit| SlotSettings { limit: Some(limit), ..none };
         let rows = [
             ("m5.large", 1, 0, none, 26),
             ("m5.large", 3, 0, none, 24),
@@ -228,10 +196,7 @@ mod tests {
     #[test]
     fn current_counts_override_counts_at_start() {
         let none = SlotSettings::default();
-        let reserved = SlotSettings {
-            reserved: Some(1),
-            ..none
-        };
+        let reserved = SlotSettings { reserved: Some(1), ..none };
         let seen = |foreign_volumes, network_interfaces, local_devices| TakenSlots {
             foreign_volumes,
             network_interfaces,

@@ -23,10 +23,9 @@ impl Deadline {
     #[must_use]
     pub fn of(metadata: &MetadataMap) -> Self {
         match caller_timeout::of(metadata) {
-            Some(timeout) => Self {
-                at: Instant::now() + timeout.min(LONGEST),
-                chosen_by_caller: true,
-            },
+            Some(timeout) => {
+                Self { at: Instant::now() + timeout.min(LONGEST), chosen_by_caller: true }
+            }
             None => Self::after(WITHOUT_LIMIT),
         }
     }
@@ -34,19 +33,13 @@ impl Deadline {
     /// Returns a deadline this span from now, not chosen by a caller.
     #[must_use]
     pub fn after(span: Duration) -> Self {
-        Self {
-            at: Instant::now() + span,
-            chosen_by_caller: false,
-        }
+        Self { at: Instant::now() + span, chosen_by_caller: false }
     }
 
     /// Returns the same deadline, or this span from now when that is sooner.
     #[must_use]
     pub fn at_most(self, span: Duration) -> Self {
-        Self {
-            at: self.at.min(Instant::now() + span),
-            ..self
-        }
+        Self { at: self.at.min(Instant::now() + span), ..self }
     }
 
     /// Returns the remaining time; zero when the deadline has passed.

@@ -73,9 +73,7 @@ impl Outpost {
         let id = resource.strip_prefix("outpost/")?;
         let filled = [partition, region, account, id].iter().all(|part| {
             !part.is_empty()
-                && part
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+                && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         });
         (scheme == "arn" && service == "outposts" && filled).then(|| Self {
             partition: partition.to_owned(),
@@ -140,10 +138,7 @@ pub struct Unknown {
 /// # Errors
 /// [`Unknown`], with what each source lacks.
 pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
-    let mut unknown = Unknown {
-        lacks: Vec::new(),
-        awaited: false,
-    };
+    let mut unknown = Unknown { lacks: Vec::new(), awaited: false };
     for source in &sources.order {
         let found = match source {
             Source::Imds => match &sources.imds {
@@ -228,11 +223,7 @@ mod tests {
         })
         .unwrap_err()
         .to_string();
-        for words in [
-            "imds: AWS_EC2_METADATA_DISABLED",
-            "kubernetes: ",
-            "--node-facts-file",
-        ] {
+        for words in ["imds: AWS_EC2_METADATA_DISABLED", "kubernetes: ", "--node-facts-file"] {
             assert!(error.contains(words), "{error}");
         }
     }

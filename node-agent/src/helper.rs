@@ -137,9 +137,7 @@ impl Helper {
         volume: &VolumeId,
         deadline: Deadline,
     ) -> Result<Vec<u8>, HelperError> {
-        let ask = Operation::NvmeStatistics(wire::NvmeStatistics {
-            volume: volume.clone(),
-        });
+        let ask = Operation::NvmeStatistics(wire::NvmeStatistics { volume: volume.clone() });
         match self.ask(ask, deadline).await? {
             Outcome::LogPage(answer) => Ok(answer.page),
             _ => Err(HelperError::Foreign("another answer than a page")),
@@ -182,10 +180,7 @@ impl Helper {
         deadline: Deadline,
     ) -> Result<Option<VolumeId>, HelperError> {
         let held = self.held(deadline).await?;
-        Ok(held
-            .into_iter()
-            .find(|entry| entry.path == *path)
-            .map(|entry| entry.volume))
+        Ok(held.into_iter().find(|entry| entry.path == *path).map(|entry| entry.volume))
     }
 
     /// Checks that the helper answers, and returns its greeting.
@@ -285,10 +280,7 @@ impl Helper {
     }
 
     fn take(&self) -> Option<Connection> {
-        self.idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop()
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     fn keep(&self, connection: Connection) {

@@ -16,12 +16,7 @@ use ebs_csi_node_agent::settings::{self, Settings};
 use ebs_csi_proto::observe::{LogFormat, init_log};
 
 /// The environment variables that are used; no credential is among them.
-const ENVIRONMENT: &[&str] = &[
-    "CSI_NODE_NAME",
-    "AWS_EC2_METADATA_",
-    "RUST_LOG",
-    "RUST_BACKTRACE",
-];
+const ENVIRONMENT: &[&str] = &["CSI_NODE_NAME", "AWS_EC2_METADATA_", "RUST_LOG", "RUST_BACKTRACE"];
 
 fn main() -> ExitCode {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -94,9 +89,7 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
     if let Err(fault) = confinement::enter(None, None, files, helper.is_vsock()) {
         return ended(Fault::EXIT, format_args!("{fault}"));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return ended(1, format_args!("the runtime cannot be started: {error}")),
@@ -122,9 +115,7 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
 /// Removes the registration socket before the agent ends. While a node is drained the socket stays,
 /// so that kubelet goes on asking this driver to unmount.
 fn withdraw(directory: &Path) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     let withdrawn = runtime.and_then(|runtime| {
         let _entered = runtime.enter();
         registration::withdraw(directory)

@@ -57,11 +57,7 @@ impl Metrics {
 
     /// Counts an answer of the helper.
     pub fn helper_answered(&self, operation: &'static str, outcome: &'static str) {
-        *self
-            .counted()
-            .helper
-            .entry((operation, outcome))
-            .or_default() += 1;
+        *self.counted().helper.entry((operation, outcome)).or_default() += 1;
     }
 
     /// Sets whether kubelet has registered the driver.
@@ -85,11 +81,7 @@ impl Metrics {
     /// state changed.
     pub fn filesystem_damaged(&self, volume: &str, damaged: bool) -> bool {
         let known = &mut self.counted().damaged;
-        if damaged {
-            known.insert(volume.to_owned())
-        } else {
-            known.remove(volume)
-        }
+        if damaged { known.insert(volume.to_owned()) } else { known.remove(volume) }
     }
 
     /// Records, from the helper's present inventory, the volumes whose disks have no serial and
@@ -160,26 +152,17 @@ impl Counted {
         let name = "ebs_csi_node_agent_rpcs_total";
         head(page, name, "counter", "CSI calls answered.")?;
         for ((method, code), count) in &self.calls {
-            writeln!(
-                page,
-                "{name}{{method=\"{method}\",code=\"{code}\"}} {count}"
-            )?;
+            writeln!(page, "{name}{{method=\"{method}\",code=\"{code}\"}} {count}")?;
         }
 
         let name = "ebs_csi_node_agent_rpc_seconds";
         head(page, name, "histogram", "Time to answer a CSI call.")?;
         for (method, latency) in &self.latencies {
             for (bound, within) in BOUNDS.iter().zip(latency.within) {
-                writeln!(
-                    page,
-                    "{name}_bucket{{method=\"{method}\",le=\"{bound}\"}} {within}"
-                )?;
+                writeln!(page, "{name}_bucket{{method=\"{method}\",le=\"{bound}\"}} {within}")?;
             }
             let (count, seconds) = (latency.count, latency.seconds);
-            writeln!(
-                page,
-                "{name}_bucket{{method=\"{method}\",le=\"+Inf\"}} {count}"
-            )?;
+            writeln!(page, "{name}_bucket{{method=\"{method}\",le=\"+Inf\"}} {count}")?;
             writeln!(page, "{name}_sum{{method=\"{method}\"}} {seconds}")?;
             writeln!(page, "{name}_count{{method=\"{method}\"}} {count}")?;
         }
@@ -230,20 +213,14 @@ impl Counted {
         let name = "ebs_csi_node_agent_helper_requests_total";
         head(page, name, "counter", "Questions to the mount-helper.")?;
         for ((operation, outcome), count) in &self.helper {
-            writeln!(
-                page,
-                "{name}{{operation=\"{operation}\",outcome=\"{outcome}\"}} {count}"
-            )?;
+            writeln!(page, "{name}{{operation=\"{operation}\",outcome=\"{outcome}\"}} {count}")?;
         }
         Ok(())
     }
 }
 
 fn escaped(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

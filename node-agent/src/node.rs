@@ -107,8 +107,7 @@ impl Node {
             Ok(_) => Code::Ok,
             Err(failure) => failure.condition().code(),
         };
-        self.metrics
-            .rpc_answered(method, code_name(code), started.elapsed());
+        self.metrics.rpc_answered(method, code_name(code), started.elapsed());
         Ok(Response::new(result?))
     }
 }
@@ -145,8 +144,7 @@ impl csi::node_server::Node for Node {
         let request = request.into_inner();
         note("volume.id", &request.volume_id);
         tracing::debug!(?request, "asked");
-        self.answer("NodeStageVolume", self.calls.stage(&request, deadline))
-            .await
+        self.answer("NodeStageVolume", self.calls.stage(&request, deadline)).await
     }
 
     async fn node_unstage_volume(
@@ -157,8 +155,7 @@ impl csi::node_server::Node for Node {
         let request = request.into_inner();
         note("volume.id", &request.volume_id);
         tracing::debug!(?request, "asked");
-        self.answer("NodeUnstageVolume", self.calls.unstage(&request, deadline))
-            .await
+        self.answer("NodeUnstageVolume", self.calls.unstage(&request, deadline)).await
     }
 
     async fn node_publish_volume(
@@ -169,8 +166,7 @@ impl csi::node_server::Node for Node {
         let request = request.into_inner();
         note("volume.id", &request.volume_id);
         tracing::debug!(?request, "asked");
-        self.answer("NodePublishVolume", self.calls.publish(&request, deadline))
-            .await
+        self.answer("NodePublishVolume", self.calls.publish(&request, deadline)).await
     }
 
     async fn node_unpublish_volume(
@@ -181,11 +177,7 @@ impl csi::node_server::Node for Node {
         let request = request.into_inner();
         note("volume.id", &request.volume_id);
         tracing::debug!(?request, "asked");
-        self.answer(
-            "NodeUnpublishVolume",
-            self.calls.unpublish(&request, deadline),
-        )
-        .await
+        self.answer("NodeUnpublishVolume", self.calls.unpublish(&request, deadline)).await
     }
 
     async fn node_get_volume_stats(
@@ -195,8 +187,7 @@ impl csi::node_server::Node for Node {
         let deadline = Deadline::of(request.metadata());
         let request = request.into_inner();
         note("volume.id", &request.volume_id);
-        self.answer("NodeGetVolumeStats", self.calls.stats(&request, deadline))
-            .await
+        self.answer("NodeGetVolumeStats", self.calls.stats(&request, deadline)).await
     }
 
     async fn node_expand_volume(
@@ -207,8 +198,7 @@ impl csi::node_server::Node for Node {
         let request = request.into_inner();
         note("volume.id", &request.volume_id);
         tracing::debug!(?request, "asked");
-        self.answer("NodeExpandVolume", self.calls.expand(&request, deadline))
-            .await
+        self.answer("NodeExpandVolume", self.calls.expand(&request, deadline)).await
     }
 
     async fn node_get_capabilities(
@@ -226,13 +216,9 @@ impl csi::node_server::Node for Node {
             kinds.extend([Type::GetVolumeHealth, Type::GetStorageHealth]);
         }
         let capabilities = kinds.into_iter().map(|kind| csi::NodeServiceCapability {
-            r#type: Some(offered::Type::Rpc(offered::Rpc {
-                r#type: kind as i32,
-            })),
+            r#type: Some(offered::Type::Rpc(offered::Rpc { r#type: kind as i32 })),
         });
-        Ok(Response::new(csi::NodeGetCapabilitiesResponse {
-            capabilities: capabilities.collect(),
-        }))
+        Ok(Response::new(csi::NodeGetCapabilitiesResponse { capabilities: capabilities.collect() }))
     }
 
     async fn node_get_info(
@@ -248,9 +234,7 @@ impl csi::node_server::Node for Node {
             Ok(csi::NodeGetInfoResponse {
                 node_id: facts.instance.to_string(),
                 max_volumes_per_node: max.into(),
-                accessible_topology: Some(csi::Topology {
-                    segments: topology::segments(facts),
-                }),
+                accessible_topology: Some(csi::Topology { segments: topology::segments(facts) }),
             })
         })
         .await

@@ -65,12 +65,7 @@ impl Check {
     }
 
     fn new(level: Level, what: impl Into<String>, finding: impl Into<String>, next: &str) -> Self {
-        Self {
-            level,
-            what: what.into(),
-            finding: finding.into(),
-            next: next.to_owned(),
-        }
+        Self { level, what: what.into(), finding: finding.into(), next: next.to_owned() }
     }
 }
 
@@ -91,11 +86,7 @@ impl Host {
     /// Returns the path of a directory of kubelet's.
     fn kubelet(&self, name: &str) -> PathBuf {
         let root = self.path(&self.kubelet);
-        if name.is_empty() {
-            root
-        } else {
-            root.join(name)
-        }
+        if name.is_empty() { root } else { root.join(name) }
     }
 
     /// Returns the text of a short file.
@@ -107,10 +98,7 @@ impl Host {
 /// Runs all checks.
 #[must_use]
 pub fn look(host_root: PathBuf, kubelet_root: PathBuf) -> Vec<Check> {
-    let host = Host {
-        root: host_root,
-        kubelet: kubelet_root,
-    };
+    let host = Host { root: host_root, kubelet: kubelet_root };
     let mut checks = kernel::checks(&host, ebs_csi_confine::landlock_abi());
     checks.push(disks::check(&host));
     checks.extend(kubelet::checks(&host));

@@ -155,10 +155,7 @@ pub struct Lost {
 
 impl Lost {
     pub(crate) fn new(path: &Path, source: io::Error) -> Self {
-        Self {
-            path: path.display().to_string(),
-            source,
-        }
+        Self { path: path.display().to_string(), source }
     }
 }
 
@@ -170,11 +167,7 @@ impl Registration {
     /// As rename(2).
     pub fn take_over(prepared: Prepared, wish: &RegistrationTarget) -> io::Result<Self> {
         let (listener, file) = prepared.take_over()?;
-        Ok(Self {
-            listener,
-            file,
-            endpoint: wish.endpoint.display().to_string(),
-        })
+        Ok(Self { listener, file, endpoint: wish.endpoint.display().to_string() })
     }
 
     /// Answers kubelet while the socket file exists, and makes another one when the file was
@@ -186,10 +179,8 @@ impl Registration {
         standing: Arc<RegistrationState>,
     ) -> Lost {
         loop {
-            let answers = Answers {
-                endpoint: self.endpoint.clone(),
-                standing: Arc::clone(&standing),
-            };
+            let answers =
+                Answers { endpoint: self.endpoint.clone(), standing: Arc::clone(&standing) };
             if let Err(source) = self.answer(answers).await {
                 return Lost::new(self.file.path(), source);
             }
@@ -268,10 +259,7 @@ mod tests {
     use super::*;
 
     fn wish(directory: &Path) -> RegistrationTarget {
-        RegistrationTarget {
-            directory: directory.to_owned(),
-            endpoint: "/csi.sock".into(),
-        }
+        RegistrationTarget { directory: directory.to_owned(), endpoint: "/csi.sock".into() }
     }
 
     #[test]

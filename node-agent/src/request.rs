@@ -78,9 +78,7 @@ pub(crate) fn stage(
     let partition = disk::partition(&request.volume_context)?;
     let staging = path("staging_target_path", &request.staging_target_path)?;
     let AccessType::Mount { fs_type, flags } = &capability.kind else {
-        return Ok(Staging::Nothing(
-            handle.volume(&request.volume_id, &request.publish_context)?,
-        ));
+        return Ok(Staging::Nothing(handle.volume(&request.volume_id, &request.publish_context)?));
     };
     let fs = file_system(fs_type)?;
     let format = format::options(&request.volume_context, fs, legacy_xfs)?;
@@ -142,12 +140,7 @@ pub(crate) fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publish
         wire::Operation::PublishFilesystem(ask) => ask.disk.volume.clone(),
         _ => return Err(Failure::new(Condition::Bug, "a publish of neither kind")),
     };
-    Ok(Publishing {
-        operation,
-        volume,
-        target,
-        single,
-    })
+    Ok(Publishing { operation, volume, target, single })
 }
 
 /// Parses NodeUnstageVolume.
@@ -155,11 +148,7 @@ pub(crate) fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publish
 /// # Errors
 /// As [`stage`], but an unknown volume is not an error.
 pub(crate) fn unstage(request: &csi::NodeUnstageVolumeRequest) -> Result<VolumeAtPath, Failure> {
-    place(
-        &request.volume_id,
-        "staging_target_path",
-        &request.staging_target_path,
-    )
+    place(&request.volume_id, "staging_target_path", &request.staging_target_path)
 }
 
 /// Parses NodeUnpublishVolume.
@@ -199,12 +188,7 @@ pub(crate) fn health(
     ]
     .into_iter()
     .filter(|(_, text)| !text.is_empty())
-    .map(|(field, text)| {
-        Ok(VolumeAtPath {
-            handle: handle.clone(),
-            path: path(field, text)?,
-        })
-    })
+    .map(|(field, text)| Ok(VolumeAtPath { handle: handle.clone(), path: path(field, text)? }))
     .collect()
 }
 
@@ -232,10 +216,7 @@ pub(crate) fn expand(request: &csi::NodeExpandVolumeRequest) -> Result<Growing, 
 fn place(id: &str, field: &str, text: &str) -> Result<VolumeAtPath, Failure> {
     given("volume_id", id)?;
     given(field, text)?;
-    Ok(VolumeAtPath {
-        handle: Handle::read(id),
-        path: path(field, text)?,
-    })
+    Ok(VolumeAtPath { handle: Handle::read(id), path: path(field, text)? })
 }
 
 fn look_up(id: &str, text: &str) -> Result<VolumeAtPath, Failure> {
@@ -249,10 +230,7 @@ fn look_up(id: &str, text: &str) -> Result<VolumeAtPath, Failure> {
         Ok(path) => Ok(VolumeAtPath { handle, path }),
         Err(error) if error.problem() == PathProblem::NotAbsolute => Err(Failure::new(
             Condition::NotFound,
-            format!(
-                "volume_path: volume {} is not at {text:?}: {error}",
-                shortened(id)
-            ),
+            format!("volume_path: volume {} is not at {text:?}: {error}", shortened(id)),
         )),
         Err(error) => Err(Failure::invalid("volume_path", error)),
     }
@@ -274,15 +252,13 @@ fn capability(
     handle: &Handle,
 ) -> Result<Capability, Failure> {
     let wire = given.ok_or_else(|| Failure::missing("volume_capability"))?;
-    let several_nodes = wire
-        .access_mode
-        .is_some_and(|mode| mode.mode() == Mode::MultiNodeMultiWriter);
+    let several_nodes =
+        wire.access_mode.is_some_and(|mode| mode.mode() == Mode::MultiNodeMultiWriter);
     if *handle == Handle::NodeLocal && several_nodes {
         // The handle stands for another volume on each node, so the nodes share nothing.
         let mut here = wire.clone();
-        here.access_mode = Some(csi::volume_capability::AccessMode {
-            mode: Mode::SingleNodeMultiWriter as i32,
-        });
+        here.access_mode =
+            Some(csi::volume_capability::AccessMode { mode: Mode::SingleNodeMultiWriter as i32 });
         return Capability::parse(&here);
     }
     Capability::parse(wire)

@@ -153,13 +153,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     });
     let helper = Arc::new(Helper::new(settings.helper, Arc::clone(&metrics)));
     let collector = Arc::new(Collector::new(Arc::clone(&helper), Arc::clone(&facts)));
-    let node = Node::new(
-        facts,
-        settings.options,
-        attachments,
-        Arc::clone(&helper),
-        Arc::clone(&metrics),
-    );
+    let node =
+        Node::new(facts, settings.options, attachments, Arc::clone(&helper), Arc::clone(&metrics));
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -167,12 +162,8 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         .block_on(async {
             let stop = serve::stop_signal().map_err(ServiceError::Runtime)?;
             if let Some(http) = http {
-                let asked = PageSources {
-                    metrics,
-                    helper,
-                    collector,
-                    standing: Arc::clone(&standing),
-                };
+                let asked =
+                    PageSources { metrics, helper, collector, standing: Arc::clone(&standing) };
                 tokio::spawn(http_endpoint::serve(http, asked));
             }
             let (tell, lost) = tokio::sync::oneshot::channel();
@@ -259,10 +250,7 @@ impl Csi {
 
 /// Adds the address to a bind error.
 fn bind_error(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> ServiceError {
-    move |source| ServiceError::Bind {
-        address: address.to_string(),
-        source,
-    }
+    move |source| ServiceError::Bind { address: address.to_string(), source }
 }
 
 /// Serves Identity, Node and gRPC health on a bound listener. Readiness depends on the mount-helper

@@ -134,10 +134,7 @@ impl Settings {
         }
         let wishes = wishes(flags.volume_attach_limit, flags.reserved_volume_attachments)?;
         let node_name = environment("CSI_NODE_NAME").filter(|name| !name.is_empty());
-        if node_name
-            .as_deref()
-            .is_some_and(|name| name.starts_with(HYPERPOD))
-        {
+        if node_name.as_deref().is_some_and(|name| name.starts_with(HYPERPOD)) {
             return Err(not_offered(
                 "CSI_NODE_NAME",
                 "SageMaker HyperPod nodes are not supported: their volumes are attached by another service; keep their present driver",
@@ -182,10 +179,9 @@ fn registration(
         return Ok(None);
     }
     let endpoint = PathBuf::from(endpoint);
-    for (flag, path) in [
-        ("--kubelet-registration-path", &endpoint),
-        ("--plugin-registration-path", &directory),
-    ] {
+    for (flag, path) in
+        [("--kubelet-registration-path", &endpoint), ("--plugin-registration-path", &directory)]
+    {
         if !path.is_absolute() {
             return Err(SettingsError::Flag {
                 flag,
@@ -193,10 +189,7 @@ fn registration(
             });
         }
     }
-    Ok(Some(registration::RegistrationTarget {
-        directory,
-        endpoint,
-    }))
+    Ok(Some(registration::RegistrationTarget { directory, endpoint }))
 }
 
 fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
@@ -226,14 +219,14 @@ fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
 fn wishes(limit: i64, reserved: i64) -> Result<SlotSettings, SettingsError> {
     let read = |flag, value: i64| match value {
         -1 => Ok(None),
-        value => u32::try_from(value)
-            .ok()
-            .filter(|number| *number <= 1000)
-            .map(Some)
-            .ok_or_else(|| SettingsError::Flag {
-                flag,
-                why: format!("{value} is not a number from 0 to 1000, nor -1"),
-            }),
+        value => {
+            u32::try_from(value).ok().filter(|number| *number <= 1000).map(Some).ok_or_else(|| {
+                SettingsError::Flag {
+                    flag,
+                    why: format!("{value} is not a number from 0 to 1000, nor -1"),
+                }
+            })
+        }
     };
     let wishes = SlotSettings {
         limit: read("--volume-attach-limit", limit)?,

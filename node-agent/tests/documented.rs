@@ -69,10 +69,8 @@ fn documented_metrics_match_served_metrics_exactly() {
     metrics.filesystem_hangs("vol-1");
     metrics.helper_landlock(Some(7));
     let served = metrics.page();
-    let served: BTreeSet<_> = served
-        .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
-        .collect();
+    let served: BTreeSet<_> =
+        served.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     let page = page();
     assert_eq!(words(&page, "ebs_csi_node_agent_"), served);
 }

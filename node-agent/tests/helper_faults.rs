@@ -33,11 +33,7 @@ async fn missing_helper_returns_unavailable_with_address() {
 async fn hung_helper_fails_stage_without_connection_reuse() {
     let world = World::start().await;
     world.helper.then([Act::Hang]);
-    let status = world
-        .node()
-        .node_stage_volume(timed(stage(), WAIT))
-        .await
-        .unwrap_err();
+    let status = world.node().node_stage_volume(timed(stage(), WAIT)).await.unwrap_err();
     let codes = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled];
     assert!(codes.contains(&status.code()), "{status}");
     // The agent does not use the hung connection again.
@@ -74,11 +70,7 @@ async fn invalid_helper_answers_return_unavailable_then_recover() {
         let shown = format!("{lie:?}");
         world.helper.then([lie]);
         let status = world.node().node_stage_volume(stage()).await.unwrap_err();
-        assert_eq!(
-            status.code(),
-            Code::Unavailable,
-            "{index} {shown}: {status}"
-        );
+        assert_eq!(status.code(), Code::Unavailable, "{index} {shown}: {status}");
     }
     world.node().node_stage_volume(stage()).await.unwrap();
 }
@@ -86,13 +78,11 @@ async fn invalid_helper_answers_return_unavailable_then_recover() {
 #[tokio::test]
 async fn empty_inventory_page_with_more_returns_unavailable() {
     let world = World::start().await;
-    world
-        .helper
-        .then([Act::Answer(Outcome::Inventory(Inventory {
-            volumes: Vec::new(),
-            operations: Vec::new(),
-            more: true,
-        }))]);
+    world.helper.then([Act::Answer(Outcome::Inventory(Inventory {
+        volumes: Vec::new(),
+        operations: Vec::new(),
+        more: true,
+    }))]);
     let mut request = publish();
     request.volume_capability = Some(world::single_writer());
     let status = world.node().node_publish_volume(request).await.unwrap_err();
@@ -101,12 +91,7 @@ async fn empty_inventory_page_with_more_returns_unavailable() {
 
 #[tokio::test]
 async fn restarted_helper_is_reconnected_without_error() {
-    let World {
-        dir,
-        helper,
-        socket,
-        ..
-    } = World::start().await;
+    let World { dir, helper, socket, .. } = World::start().await;
     let mut node = world::node(&socket);
     node.node_stage_volume(stage()).await.unwrap();
     drop(helper);
@@ -149,9 +134,7 @@ async fn all_60_parallel_publishes_are_answered() {
 async fn publish_succeeds_while_60_stages_hang() {
     const SLOW: usize = 60;
     let world = World::start().await;
-    world
-        .helper
-        .then(std::iter::repeat_with(|| Act::Hang).take(SLOW));
+    world.helper.then(std::iter::repeat_with(|| Act::Hang).take(SLOW));
     let mut slow = tokio::task::JoinSet::new();
     for index in 0..SLOW {
         let mut node = world.node();
@@ -198,17 +181,9 @@ async fn unresponsive_disk_does_not_block_other_statistics() {
     let helper = Arc::new(Helper::new(address, Arc::new(Metrics::default())));
     let collector = Collector::new(helper, Arc::new(world::facts().into()));
     let page = collector.page().await;
-    assert!(
-        page.contains(&format!("volume_id=\"{well}\"}} 0")),
-        "{page}"
-    );
+    assert!(page.contains(&format!("volume_id=\"{well}\"}} 0")), "{page}");
     assert!(!page.contains(silent), "{page}");
     assert!(page.contains("nvme_collector_errors_total{instance_id=\"i-0123456789abcdef0\"} 1"));
     let waits = scripted.waits();
-    assert!(
-        waits[1..]
-            .iter()
-            .all(|wait| *wait <= Duration::from_millis(500)),
-        "{waits:?}"
-    );
+    assert!(waits[1..].iter().all(|wait| *wait <= Duration::from_millis(500)), "{waits:?}");
 }

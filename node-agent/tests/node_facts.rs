@@ -59,10 +59,7 @@ fn missing_imds_token_error_names_hop_limit() {
         assert!(matches!(error, ImdsError::Session(_)), "{error:?}");
         assert!(error.to_string().contains("hop limit"), "{error}");
         assert!(
-            service
-                .asked()
-                .iter()
-                .all(|request| request.starts_with("PUT ")),
+            service.asked().iter().all(|request| request.starts_with("PUT ")),
             "version 1 is never tried"
         );
     }
@@ -76,10 +73,7 @@ fn imds_server_errors_are_retried() {
 #[test]
 fn hanging_imds_page_error_names_page() {
     let error = read(&MetadataService::start(Behaviour::HangingPage, &pages())).unwrap_err();
-    assert!(
-        error.to_string().contains("instance-identity/document"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("instance-identity/document"), "{error}");
 }
 
 #[test]

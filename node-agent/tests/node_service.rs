@@ -22,20 +22,10 @@ async fn volume_lifecycle_calls_reach_helper_in_order() {
     let mut node = world.node();
     node.node_stage_volume(stage()).await.unwrap();
     node.node_publish_volume(publish()).await.unwrap();
-    let usage = node
-        .node_get_volume_stats(stats_asked())
-        .await
-        .unwrap()
-        .into_inner()
-        .usage;
+    let usage = node.node_get_volume_stats(stats_asked()).await.unwrap().into_inner().usage;
     assert_eq!(usage.len(), 2);
     assert_eq!(
-        (
-            usage[0].unit,
-            usage[0].total,
-            usage[0].used,
-            usage[0].available
-        ),
+        (usage[0].unit, usage[0].total, usage[0].used, usage[0].available),
         (Unit::Bytes as i32, 1000, 300, 650)
     );
     assert_eq!((usage[1].unit, usage[1].total), (Unit::Inodes as i32, 100));
@@ -48,27 +38,11 @@ async fn volume_lifecycle_calls_reach_helper_in_order() {
         .await
         .unwrap();
     assert_eq!(expanded.into_inner().capacity_bytes, 2 << 30);
-    node.node_unpublish_volume(world::unpublish())
-        .await
-        .unwrap();
+    node.node_unpublish_volume(world::unpublish()).await.unwrap();
     node.node_unstage_volume(world::unstage()).await.unwrap();
     let asked: Vec<&str> = world.helper.asked().iter().map(Operation::name).collect();
-    assert_eq!(
-        asked,
-        [
-            "stage",
-            "publish-filesystem",
-            "stats",
-            "expand",
-            "unpublish",
-            "unstage"
-        ]
-    );
-    assert_eq!(
-        world.helper.connections(),
-        1,
-        "one connection serves them one by one"
-    );
+    assert_eq!(asked, ["stage", "publish-filesystem", "stats", "expand", "unpublish", "unstage"]);
+    assert_eq!(world.helper.connections(), 1, "one connection serves them one by one");
 }
 
 /// The node reports its instance ID, zone, volume limit and 4 capabilities; the driver reports its
@@ -77,32 +51,20 @@ async fn volume_lifecycle_calls_reach_helper_in_order() {
 async fn identity_and_node_info_need_no_helper_request() {
     let world = World::start().await;
     let mut node = world.node();
-    let info = node
-        .node_get_info(csi::NodeGetInfoRequest {})
-        .await
-        .unwrap()
-        .into_inner();
+    let info = node.node_get_info(csi::NodeGetInfoRequest {}).await.unwrap().into_inner();
     assert_eq!(info.node_id, world::INSTANCE);
     assert_eq!(info.max_volumes_per_node, 31);
     let segments = info.accessible_topology.unwrap().segments;
     assert_eq!(segments["topology.ebs.csi.aws.com/zone"], "us-east-1a");
-    let capabilities = node
-        .node_get_capabilities(csi::NodeGetCapabilitiesRequest {})
-        .await
-        .unwrap();
+    let capabilities =
+        node.node_get_capabilities(csi::NodeGetCapabilitiesRequest {}).await.unwrap();
     assert_eq!(capabilities.into_inner().capabilities.len(), 4);
     let mut identity = world.identity();
-    let plugin = identity
-        .get_plugin_info(csi::GetPluginInfoRequest {})
-        .await
-        .unwrap();
+    let plugin = identity.get_plugin_info(csi::GetPluginInfoRequest {}).await.unwrap();
     assert_eq!(plugin.into_inner().name, "ebs.csi.aws.com");
     let probe = identity.probe(csi::ProbeRequest {}).await.unwrap();
     assert_eq!(probe.into_inner().ready, Some(true));
-    assert!(
-        world.helper.asked().is_empty(),
-        "none of it needs the helper"
-    );
+    assert!(world.helper.asked().is_empty(), "none of it needs the helper");
 }
 
 #[tokio::test]
@@ -132,10 +94,7 @@ async fn a_raw_block_volume_is_published_without_staging() {
     let mut request = publish();
     request.volume_capability = Some(block());
     node.node_publish_volume(request).await.unwrap();
-    assert!(matches!(
-        world.helper.asked()[..],
-        [Operation::PublishBlock(_)]
-    ));
+    assert!(matches!(world.helper.asked()[..], [Operation::PublishBlock(_)]));
 }
 
 #[tokio::test]
@@ -145,10 +104,7 @@ async fn stage_refusal_status_explains_reason_and_names_volume() {
     for refusal in Refusal::ALL.iter().filter(|r| **r != Refusal::Busy) {
         world.helper.then([Act::Answer(Outcome::from(*refusal))]);
         let status = node.node_stage_volume(stage()).await.unwrap_err();
-        assert!(
-            status.message().contains(refusal.explain()),
-            "{refusal:?}: {status}"
-        );
+        assert!(status.message().contains(refusal.explain()), "{refusal:?}: {status}");
         assert!(status.message().contains(VOLUME), "{refusal:?}: {status}");
         assert_ne!(status.code(), Code::Internal, "{refusal:?}");
     }
@@ -178,27 +134,17 @@ async fn stage_retry_after_deadline_repeats_same_helper_request() {
     let world = World::start().await;
     let mut node = world.node();
     world.helper.then([Act::Answer(Outcome::Pending)]);
-    let status = node
-        .node_stage_volume(timed(stage(), Duration::from_secs(20)))
-        .await
-        .unwrap_err();
+    let status = node.node_stage_volume(timed(stage(), Duration::from_secs(20))).await.unwrap_err();
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     assert!(status.message().contains("joins"), "{status}");
-    world
-        .helper
-        .then([Act::Answer(Outcome::Staged(Staged::default()))]);
-    node.node_stage_volume(timed(stage(), Duration::from_secs(20)))
-        .await
-        .unwrap();
+    world.helper.then([Act::Answer(Outcome::Staged(Staged::default()))]);
+    node.node_stage_volume(timed(stage(), Duration::from_secs(20))).await.unwrap();
     let asked = world.helper.asked();
     assert_eq!(asked.len(), 2);
     assert_eq!(asked[0], asked[1], "the retry asks the very same");
     let longest = Duration::from_secs(20);
     for wait in world.helper.waits() {
-        assert!(
-            wait < longest,
-            "the helper answers before the caller gives up: {wait:?}"
-        );
+        assert!(wait < longest, "the helper answers before the caller gives up: {wait:?}");
     }
 }
 
@@ -215,9 +161,7 @@ async fn pending_without_caller_deadline_returns_aborted() {
 async fn busy_volume_is_retried_until_deadline_then_aborted() {
     let world = World::start().await;
     let busy = || Act::Answer(Refusal::Busy.into());
-    world
-        .helper
-        .then([busy(), busy(), Act::Answer(Outcome::Done(Done::default()))]);
+    world.helper.then([busy(), busy(), Act::Answer(Outcome::Done(Done::default()))]);
     world.node().node_publish_volume(publish()).await.unwrap();
     assert_eq!(world.helper.asked().len(), 3);
     world.helper.then(std::iter::repeat_with(busy).take(1000));
@@ -234,18 +178,9 @@ async fn busy_volume_is_retried_until_deadline_then_aborted() {
 #[tokio::test]
 async fn unusual_helper_outcomes_are_counted_in_metrics() {
     let world = World::start().await;
-    let untold = Staged {
-        untold: true,
-        ..Staged::default()
-    };
-    let copied = Done {
-        copied: true,
-        ..Done::default()
-    };
-    world.helper.then([
-        Act::Answer(Outcome::Staged(untold)),
-        Act::Answer(Outcome::Done(copied)),
-    ]);
+    let untold = Staged { untold: true, ..Staged::default() };
+    let copied = Done { copied: true, ..Done::default() };
+    world.helper.then([Act::Answer(Outcome::Staged(untold)), Act::Answer(Outcome::Done(copied))]);
     let mut node = world.node();
     // Each call once with the unusual outcome and once with the usual one.
     for _ in 0..2 {
@@ -267,10 +202,9 @@ async fn unusual_helper_outcomes_are_counted_in_metrics() {
 #[tokio::test]
 async fn stage_after_cancelled_call_uses_new_connection() {
     let world = World::start().await;
-    world.helper.then([Act::Slowly(
-        Duration::from_millis(300),
-        Outcome::Staged(Staged::default()),
-    )]);
+    world
+        .helper
+        .then([Act::Slowly(Duration::from_millis(300), Outcome::Staged(Staged::default()))]);
     let mut node = world.node();
     let given_up = tokio::spawn(async move { node.node_stage_volume(stage()).await });
     while world.helper.asked().is_empty() {
@@ -300,11 +234,7 @@ async fn same_volume_requests_wait_other_volumes_proceed() {
         .await
         .unwrap_err();
     assert_eq!(status.code(), Code::Aborted, "{status}");
-    assert_eq!(
-        world.helper.asked().len(),
-        1,
-        "the second request never reached the helper"
-    );
+    assert_eq!(world.helper.asked().len(), 1, "the second request never reached the helper");
     let mut other = world::unstage();
     other.volume_id = "vol-0fedcba9876543210".to_owned();
     world.node().node_unstage_volume(other).await.unwrap();
@@ -320,28 +250,16 @@ async fn single_writer_publish_at_second_target_is_refused() {
     let mut request = publish();
     request.volume_capability = Some(single_writer());
     // The volume is staged, and published at the requested target: a retry.
-    world
-        .helper
-        .then([Act::holds([held(STAGING, true), held(TARGET, false)])]);
+    world.helper.then([Act::holds([held(STAGING, true), held(TARGET, false)])]);
     node.node_publish_volume(request.clone()).await.unwrap();
-    world
-        .helper
-        .then([Act::holds([held(STAGING, true), held("/k/other", false)])]);
+    world.helper.then([Act::holds([held(STAGING, true), held("/k/other", false)])]);
     let status = node.node_publish_volume(request).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     assert!(status.message().contains("/k/other"), "{status}");
     // Without that access mode the agent does not ask where else the volume is published.
     node.node_publish_volume(publish()).await.unwrap();
     let asked: Vec<&str> = world.helper.asked().iter().map(Operation::name).collect();
-    assert_eq!(
-        asked,
-        [
-            "inspect",
-            "publish-filesystem",
-            "inspect",
-            "publish-filesystem"
-        ]
-    );
+    assert_eq!(asked, ["inspect", "publish-filesystem", "inspect", "publish-filesystem"]);
 }
 
 /// A retry after the volume is gone succeeds, and so does the unpublish of an ID that EC2 never
@@ -387,16 +305,12 @@ async fn grpc_readiness_follows_helper_while_liveness_keeps_serving() {
     let check = async |service: &str| -> Result<ServingStatus, Code> {
         let mut client = tonic::client::Grpc::new(world::channel(&world.socket));
         client.ready().await.unwrap();
-        let request = tonic::Request::new(HealthCheckRequest {
-            service: service.to_owned(),
-        });
+        let request = tonic::Request::new(HealthCheckRequest { service: service.to_owned() });
         let path = "/grpc.health.v1.Health/Check".parse().unwrap();
         let codec = tonic_prost::ProstCodec::default();
         let answer: Result<tonic::Response<HealthCheckResponse>, _> =
             client.unary(request, path, codec).await;
-        answer
-            .map(|answer| answer.into_inner().status())
-            .map_err(|status| status.code())
+        answer.map(|answer| answer.into_inner().status()).map_err(|status| status.code())
     };
     assert_eq!(check("").await, Ok(ServingStatus::Serving));
     assert_eq!(check("readiness").await, Ok(ServingStatus::Serving));
@@ -488,27 +402,17 @@ async fn volume_health_reports_file_system_faults_by_reason() {
 
     for (usage, status, reason) in [
         (
-            Usage {
-                turned_read_only: true,
-                errors: 2,
-                ..Usage::default()
-            },
+            Usage { turned_read_only: true, errors: 2, ..Usage::default() },
             csi::VolumeHealthErrorType::Degraded,
             "FilesystemReadOnly",
         ),
         (
-            Usage {
-                shut_down: true,
-                ..Usage::default()
-            },
+            Usage { shut_down: true, ..Usage::default() },
             csi::VolumeHealthErrorType::Inaccessible,
             "FilesystemShutDown",
         ),
         (
-            Usage {
-                errors: 1,
-                ..Usage::default()
-            },
+            Usage { errors: 1, ..Usage::default() },
             csi::VolumeHealthErrorType::Degraded,
             "FilesystemErrors",
         ),
@@ -527,15 +431,9 @@ async fn volume_health_reports_file_system_faults_by_reason() {
     }
 
     for (request, code) in [
+        (csi::NodeGetVolumeHealthRequest::default(), Code::InvalidArgument),
         (
-            csi::NodeGetVolumeHealthRequest::default(),
-            Code::InvalidArgument,
-        ),
-        (
-            csi::NodeGetVolumeHealthRequest {
-                volume_id: "none".to_owned(),
-                ..health_asked()
-            },
+            csi::NodeGetVolumeHealthRequest { volume_id: "none".to_owned(), ..health_asked() },
             Code::NotFound,
         ),
         (
@@ -553,10 +451,7 @@ async fn volume_health_reports_file_system_faults_by_reason() {
     let asked = csi::NodeGetStorageHealthRequest::default();
     drop(world.helper);
     let answer = node.node_get_storage_health(asked).await.unwrap();
-    assert_eq!(
-        answer.into_inner().backend_health[0].reason,
-        "MountHelperDown"
-    );
+    assert_eq!(answer.into_inner().backend_health[0].reason, "MountHelperDown");
 }
 
 #[tokio::test]
@@ -569,10 +464,7 @@ async fn node_get_info_recounts_attachments_on_each_call() {
     };
     assert_eq!(max().await, 31, "32 of an m7i.large, less the root volume");
     let nvme = |number: u8, serial: &str| {
-        let controller = world
-            .dir
-            .path()
-            .join(format!("sys/class/nvme/nvme{number}"));
+        let controller = world.dir.path().join(format!("sys/class/nvme/nvme{number}"));
         std::fs::create_dir_all(&controller).unwrap();
         std::fs::write(controller.join("model"), "Amazon Elastic Block Store\n").unwrap();
         std::fs::write(controller.join("serial"), serial).unwrap();
@@ -588,11 +480,7 @@ async fn node_get_info_recounts_attachments_on_each_call() {
 async fn alpha_health_rpcs_require_their_flag() {
     use csi::node_service_capability::{Type, rpc};
     for offered in [false, true] {
-        let world = if offered {
-            World::with_health().await
-        } else {
-            World::start().await
-        };
+        let world = if offered { World::with_health().await } else { World::start().await };
         let mut node = world.node();
         let capabilities = node
             .node_get_capabilities(csi::NodeGetCapabilitiesRequest {})
@@ -612,11 +500,7 @@ async fn alpha_health_rpcs_require_their_flag() {
             node.node_get_storage_health(asked).await.map(drop),
         ]
         .map(|answer| answer.map_err(|status| status.code()));
-        let want = if offered {
-            Ok(())
-        } else {
-            Err(Code::Unimplemented)
-        };
+        let want = if offered { Ok(()) } else { Err(Code::Unimplemented) };
         assert_eq!(codes, [want, want]);
     }
 }

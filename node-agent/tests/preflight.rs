@@ -23,16 +23,9 @@ fn node() -> tempfile::TempDir {
         "kill_process kill_thread trap errno user_notif trace log allow\n",
     );
     write("proc/sys/kernel/yama/ptrace_scope", "1\n");
-    write(
-        "sys/devices/virtual/dmi/id/board_asset_tag",
-        "i-0123456789abcdef0\n",
-    );
+    write("sys/devices/virtual/dmi/id/board_asset_tag", "i-0123456789abcdef0\n");
     write("sys/devices/virtual/dmi/id/product_name", "m7i.large\n");
-    for made in [
-        "dev",
-        "var/lib/kubelet/plugins",
-        "var/lib/kubelet/plugins_registry",
-    ] {
+    for made in ["dev", "var/lib/kubelet/plugins", "var/lib/kubelet/plugins_registry"] {
         std::fs::create_dir_all(dir.path().join(made)).unwrap();
     }
     let open = std::fs::Permissions::from_mode(0o755);
@@ -47,15 +40,9 @@ fn program() -> Command {
 }
 
 fn look(mut command: Command, root: &Path) -> (Option<i32>, String) {
-    let output = command
-        .arg(format!("--host-root={}", root.display()))
-        .output()
-        .unwrap();
+    let output = command.arg(format!("--host-root={}", root.display())).output().unwrap();
     assert!(output.stderr.is_empty(), "{output:?}");
-    (
-        output.status.code(),
-        String::from_utf8(output.stdout).unwrap(),
-    )
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }
 
 /// Returns the level and the finding of a check.
@@ -83,10 +70,7 @@ fn preflight_of_suitable_node_exits_with_0() {
     let lines: Vec<&str> = report.lines().collect();
     assert_eq!(lines.len(), 14, "{report}");
     for line in lines {
-        assert!(
-            line.starts_with("ok    ") || line.starts_with("warn  "),
-            "{line}"
-        );
+        assert!(line.starts_with("ok    ") || line.starts_with("warn  "), "{line}");
     }
     assert!(report.contains("i-0123456789abcdef0"), "{report}");
 }
@@ -100,10 +84,7 @@ fn preflight_of_unsuitable_node_exits_with_1() {
     assert_eq!(status, Some(1), "{report}");
     let failed = report.lines().filter(|line| line.starts_with("fail  "));
     assert_eq!(failed.count(), 2, "{report}");
-    assert!(
-        report.contains("use a node image with kernel 5.15"),
-        "{report}"
-    );
+    assert!(report.contains("use a node image with kernel 5.15"), "{report}");
     let elsewhere = node.path().join("var/lib/elsewhere");
     symlink(node.path().join("var/lib/kubelet"), elsewhere).unwrap();
     let mut command = program();

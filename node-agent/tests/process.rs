@@ -53,10 +53,7 @@ async fn agent_started_as_root_drops_all_privileges() {
     host.restart_helper();
     node.node_publish_volume(publish()).await.unwrap();
     assert_eq!(host.helper().asked().len(), 1);
-    let info = node
-        .node_get_info(csi::NodeGetInfoRequest {})
-        .await
-        .unwrap();
+    let info = node.node_get_info(csi::NodeGetInfoRequest {}).await.unwrap();
     assert_eq!(info.into_inner().max_volumes_per_node, 23);
     let bad = csi::NodeStageVolumeRequest::default();
     let refused = node.node_stage_volume(bad).await.unwrap_err();
@@ -65,10 +62,7 @@ async fn agent_started_as_root_drops_all_privileges() {
     agent.tell(Signal::TERM);
     assert!(agent.end().await.success());
     let log = agent.log();
-    assert!(
-        log.contains("confined") && log.contains("draining"),
-        "{log}"
-    );
+    assert!(log.contains("confined") && log.contains("draining"), "{log}");
     assert!(!log.contains("must-not-stay"));
 }
 
@@ -78,10 +72,7 @@ async fn agent_started_under_own_user_needs_no_root() {
     host.give_directory();
     let mut agent = host.start_as(NODE_AGENT.identity.uid, &[]);
     agent.answers().await;
-    world::node(&agent.socket)
-        .node_stage_volume(stage())
-        .await
-        .unwrap();
+    world::node(&agent.socket).node_stage_volume(stage()).await.unwrap();
     assert_eq!(host.helper().asked().len(), 1);
     assert!(agent.status().contains("Seccomp:\t2"));
     agent.tell(Signal::INT);
@@ -107,8 +98,7 @@ async fn agent_started_under_other_user_exits_with_77() {
 async fn stage_retry_after_agent_kill_repeats_same_request() {
     let Some(host) = Host::new() else { return };
     let mut first = host.serve(&[]).await;
-    host.helper()
-        .then([Act::Hang, Act::Answer(Outcome::Staged(Staged::default()))]);
+    host.helper().then([Act::Hang, Act::Answer(Outcome::Staged(Staged::default()))]);
     let mut node = world::node(&first.socket);
     let cut_off = tokio::spawn(async move { node.node_stage_volume(stage()).await });
     while host.helper().asked().is_empty() {
@@ -119,10 +109,7 @@ async fn stage_retry_after_agent_kill_repeats_same_request() {
     assert!(cut_off.await.unwrap().is_err());
 
     let second = host.serve(&[]).await;
-    world::node(&second.socket)
-        .node_stage_volume(stage())
-        .await
-        .unwrap();
+    world::node(&second.socket).node_stage_volume(stage()).await.unwrap();
     let asked = host.helper().asked();
     assert_eq!(asked.len(), 2);
     assert_eq!(asked[0], asked[1]);
@@ -132,10 +119,8 @@ async fn stage_retry_after_agent_kill_repeats_same_request() {
 async fn sigterm_lets_running_call_finish() {
     let Some(host) = Host::new() else { return };
     let mut agent = host.serve(&[]).await;
-    host.helper().then([Act::Slowly(
-        Duration::from_millis(500),
-        Outcome::Staged(Staged::default()),
-    )]);
+    host.helper()
+        .then([Act::Slowly(Duration::from_millis(500), Outcome::Staged(Staged::default()))]);
     let mut node = world::node(&agent.socket);
     let running = tokio::spawn(async move { node.node_stage_volume(stage()).await });
     while host.helper().asked().is_empty() {
@@ -157,18 +142,13 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     let address = format!("127.0.0.1:{port}");
     let flag = format!("--http-endpoint={address}");
     let agent = host.serve(&[&flag, "--logging-format=json"]).await;
-    world::node(&agent.socket)
-        .node_stage_volume(stage())
-        .await
-        .unwrap();
+    world::node(&agent.socket).node_stage_volume(stage()).await.unwrap();
     let get = |path: &str| agent::get(&address, path);
     let mut statistics = vec![0; 4096];
     statistics[..4].copy_from_slice(&0x3c23_b510_u32.to_le_bytes());
     statistics[8] = 42;
-    host.helper().then([
-        staged_volume(),
-        Act::Answer(Outcome::LogPage(LogPage { page: statistics })),
-    ]);
+    host.helper()
+        .then([staged_volume(), Act::Answer(Outcome::LogPage(LogPage { page: statistics }))]);
     let page = get("/metrics");
     assert!(page.starts_with("HTTP/1.1 200 OK"), "{page}");
     for line in [
@@ -179,10 +159,7 @@ async fn confined_agent_serves_metrics_and_health_pages() {
     ] {
         assert!(page.contains(line), "{line}\n{page}");
     }
-    assert!(
-        page.contains("method=\"NodeStageVolume\",code=\"OK\"} 1"),
-        "{page}"
-    );
+    assert!(page.contains("method=\"NodeStageVolume\",code=\"OK\"} 1"), "{page}");
     assert!(get("/healthz").contains("200 OK"));
     assert!(get("/readyz").contains("200 OK"));
     assert!(get("/etc/passwd").contains("404 Not Found"));
@@ -196,10 +173,7 @@ async fn confined_agent_serves_metrics_and_health_pages() {
 
 /// Returns the helper's answer while the helper holds one volume.
 fn staged_volume() -> Act {
-    Act::holds([HeldVolume {
-        by_name: true,
-        ..world::held(world::STAGING, true)
-    }])
+    Act::holds([HeldVolume { by_name: true, ..world::held(world::STAGING, true) }])
 }
 
 /// The agent is confined before kubelet has written the file, which kubelet does by switching a
@@ -242,10 +216,7 @@ async fn node_info_is_unavailable_until_facts_appear() {
     let info = info.unwrap().into_inner();
     assert_eq!(info.node_id, world::INSTANCE);
     let topology = info.accessible_topology.unwrap();
-    assert_eq!(
-        topology.segments["topology.kubernetes.io/zone"],
-        "eu-west-1a"
-    );
+    assert_eq!(topology.segments["topology.kubernetes.io/zone"], "eu-west-1a");
     assert!(agent.status().contains("Seccomp:\t2"));
     let log = agent.log();
     assert!(log.contains("NodeGetInfo is UNAVAILABLE until"), "{log}");
@@ -260,10 +231,7 @@ async fn missing_node_identity_exits_1_with_reason() {
     let mut agent = host.start(&[sources, "--node-facts-timeout=0"]);
     assert_eq!(agent.end().await.code(), Some(1));
     let log = agent.log();
-    assert!(
-        log.contains("--node-facts-file") && log.contains("hop limit"),
-        "{log}"
-    );
+    assert!(log.contains("--node-facts-file") && log.contains("hop limit"), "{log}");
     assert!(!agent.socket.exists(), "no socket that nobody serves");
 }
 
@@ -272,10 +240,7 @@ async fn missing_node_identity_exits_1_with_reason() {
 fn bad_flags_exit_64_with_1_error_line() {
     for (arguments, says) in [
         (&["--no-such-flag"][..], "--no-such-flag"),
-        (
-            &["--volume-attach-limit=1", "--reserved-volume-attachments=1"],
-            "--volume-attach-limit",
-        ),
+        (&["--volume-attach-limit=1", "--reserved-volume-attachments=1"], "--volume-attach-limit"),
         (&["--endpoint=ftp://x"], "--endpoint"),
         (&["controller"], "controller"),
         (&["pre-stop-hook", "--helper=nowhere"], "--helper"),
@@ -292,10 +257,7 @@ fn bad_flags_exit_64_with_1_error_line() {
 
 #[test]
 fn help_and_version_are_printed_to_stdout() {
-    for (flag, says) in [
-        ("--help", "--endpoint"),
-        ("--version", env!("CARGO_PKG_VERSION")),
-    ] {
+    for (flag, says) in [("--help", "--endpoint"), ("--version", env!("CARGO_PKG_VERSION"))] {
         let output = program().arg(flag).output().unwrap();
         assert!(output.status.success());
         let text = String::from_utf8(output.stdout).unwrap();
@@ -311,16 +273,8 @@ async fn pre_stop_hook_waits_for_volumes_while_draining() {
     let hook = |timeout: &str| {
         program()
             .arg("pre-stop-hook")
-            .args([
-                "--helper",
-                &format!("unix://{}", host.path().join("helper.sock").display()),
-            ])
-            .args([
-                "--node-facts-file",
-                facts.to_str().unwrap(),
-                "--timeout",
-                timeout,
-            ])
+            .args(["--helper", &format!("unix://{}", host.path().join("helper.sock").display())])
+            .args(["--node-facts-file", facts.to_str().unwrap(), "--timeout", timeout])
             .output()
             .unwrap()
             .status
@@ -333,7 +287,6 @@ async fn pre_stop_hook_waits_for_volumes_while_draining() {
     host.helper().then([staged_volume(), staged_volume()]);
     assert_eq!(hook("30"), Some(0), "it waits until the volume is gone");
     assert_eq!(host.helper().asked().len(), 3);
-    host.helper()
-        .then(std::iter::repeat_with(staged_volume).take(50));
+    host.helper().then(std::iter::repeat_with(staged_volume).take(50));
     assert_eq!(hook("1"), Some(1), "and no longer than it may");
 }

@@ -50,10 +50,7 @@ async fn agent_registers_again_after_socket_removal() {
     let info = registered_soon(&socket).await;
     assert_eq!(info.r#type, "CSIPlugin");
     assert_eq!(info.name, "ebs.csi.aws.com");
-    assert_eq!(
-        info.endpoint,
-        "/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock"
-    );
+    assert_eq!(info.endpoint, "/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock");
     assert_eq!(info.supported_versions, ["1.0.0"]);
     agent.answers().await;
 
@@ -80,10 +77,7 @@ async fn removed_registration_in_root_directory_ends_agent() {
     std::fs::remove_file(&socket).unwrap();
     assert_eq!(agent.end().await.code(), Some(1));
     let log = agent.log();
-    assert!(
-        log.contains("was removed and cannot be made again"),
-        "{log}"
-    );
+    assert!(log.contains("was removed and cannot be made again"), "{log}");
     // Kubelet restarts the agent; what an earlier process left behind does not matter.
     let _agent = host.start(&arguments);
     registered_soon(&socket).await;
@@ -109,9 +103,7 @@ fn inode(path: &Path) -> u64 {
 
 fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
-    entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect()
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
 #[tokio::test]
@@ -140,11 +132,7 @@ async fn failed_agent_start_takes_no_existing_socket() {
     // Without the capability to change its user, the agent cannot confine itself.
     let mut second = host.start_without_setuid(&[&endpoint, &directory]);
     assert_eq!(second.end().await.code(), Some(77), "{}", second.log());
-    assert!(
-        second.log().contains("cannot become user"),
-        "{}",
-        second.log()
-    );
+    assert!(second.log().contains("cannot become user"), "{}", second.log());
 
     assert_eq!(sockets.each_ref().map(|path| inode(path)), before);
     living.answers().await;
@@ -165,11 +153,7 @@ async fn a_successor_takes_both_sockets_and_keeps_them() {
 
     let mut second = host.start(&arguments);
     while inode(&socket) == before[1] {
-        assert!(
-            second.child.try_wait().unwrap().is_none(),
-            "{}",
-            second.log()
-        );
+        assert!(second.child.try_wait().unwrap().is_none(), "{}", second.log());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let taken = [inode(&second.socket), inode(&socket)];
@@ -230,10 +214,7 @@ async fn an_unregistered_node_shows_in_metric_and_readiness() {
     let socket = registry.join(SOCKET);
     refused(&socket, "the API server is away").await;
     let page = get("/readyz");
-    assert!(
-        page.contains("503") && page.contains("the API server is away"),
-        "{page}"
-    );
+    assert!(page.contains("503") && page.contains("the API server is away"), "{page}");
     assert!(get("/healthz").contains("200 OK"));
     registered_soon(&socket).await;
     assert!(get("/readyz").contains("200 OK"));
@@ -311,11 +292,7 @@ async fn agent_starts_as_own_user_in_given_directories() {
     }
     std::fs::remove_file(own.join(SOCKET)).unwrap();
     assert_eq!(second.end().await.code(), Some(1), "{}", second.log());
-    assert!(
-        second.log().contains("cannot be made again"),
-        "{}",
-        second.log()
-    );
+    assert!(second.log().contains("cannot be made again"), "{}", second.log());
 }
 
 /// The change back: the directory of the CSI socket belongs to the agent's user, and killed agents
@@ -338,10 +315,7 @@ async fn pods_root_takes_given_directories_over() {
     let mut agent = host.start_as_pod(&arguments);
     registered_soon(&registry.join(SOCKET)).await;
     agent.answers().await;
-    assert!(
-        names(&own).is_empty(),
-        "kubelet would refuse a second socket"
-    );
+    assert!(names(&own).is_empty(), "kubelet would refuse a second socket");
 }
 
 #[test]

@@ -64,17 +64,11 @@ async fn volume_lives_grows_and_leaves_over_vsock() {
     let socket = agent.socket.clone();
     let node = || world::node(&socket);
 
-    soon("staged", || async {
-        node().node_stage_volume(stage()).await
-    })
-    .await;
+    soon("staged", || async { node().node_stage_volume(stage()).await }).await;
     let again = Instant::now();
     node().node_stage_volume(stage()).await.unwrap();
     println!("staged again: in {:?}", again.elapsed());
-    soon("published", || async {
-        node().node_publish_volume(world::publish()).await
-    })
-    .await;
+    soon("published", || async { node().node_publish_volume(world::publish()).await }).await;
     let stats = || async {
         node()
             .node_get_volume_stats(csi::NodeGetVolumeStatsRequest {
@@ -128,14 +122,8 @@ async fn volume_lives_grows_and_leaves_over_vsock() {
     println!("found again: after {:?}", started.elapsed());
     assert_eq!(after > before, grows, "{before} {after}");
 
-    soon("unpublished", || async {
-        node().node_unpublish_volume(world::unpublish()).await
-    })
-    .await;
-    soon("unstaged", || async {
-        node().node_unstage_volume(world::unstage()).await
-    })
-    .await;
+    soon("unpublished", || async { node().node_unpublish_volume(world::unpublish()).await }).await;
+    soon("unstaged", || async { node().node_unstage_volume(world::unstage()).await }).await;
     let log = agent.log();
     let chosen = log.contains("chosen=vsock");
     assert_eq!(chosen, helper.starts_with("vsock://"), "{log}");
@@ -160,10 +148,7 @@ async fn agent_with_other_key_stages_nothing() {
         let mut node = world::node(&agent.socket);
         let status = node.node_stage_volume(stage()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unavailable, "{status}");
-        if status
-            .message()
-            .contains("does not have this node-agent's key")
-        {
+        if status.message().contains("does not have this node-agent's key") {
             break;
         }
         assert!(started.elapsed() < LONG, "{status}");

@@ -105,12 +105,8 @@ const MOUNT_ATTRIBUTES: &[(&str, u64)] = &[
 ];
 
 /// linux/capability.h
-const CAPABILITIES: &[(&str, u8)] = &[
-    ("DAC_READ_SEARCH", 2),
-    ("KILL", 5),
-    ("SYS_ADMIN", 21),
-    ("SYS_RESOURCE", 24),
-];
+const CAPABILITIES: &[(&str, u8)] =
+    &[("DAC_READ_SEARCH", 2), ("KILL", 5), ("SYS_ADMIN", 21), ("SYS_RESOURCE", 24)];
 
 fn find<T: Copy>(table: &[(&str, T)], name: &str, what: &str) -> Result<T, String> {
     table

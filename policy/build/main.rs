@@ -48,9 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map_err(|e| format!("sandbox/groups.toml: {e}"))?;
     let mut profiles = sandbox::Profiles::new(groups);
     for name in &FILES[3..] {
-        profiles
-            .add(text(name))
-            .map_err(|e| format!("{name}: {e}"))?;
+        profiles.add(text(name)).map_err(|e| format!("{name}: {e}"))?;
     }
 
     fs::write(Path::new(&out).join("places.rs"), mounts.places)?;

@@ -76,10 +76,7 @@ pub(crate) fn compile(text: &str) -> Result<Compiled, String> {
         .iter()
         .map(|row| {
             let why = literal::reason(&row.why, &row.name)?;
-            Ok(format!(
-                "RefusedFlag {{ name: {:?}, why: {why} }}",
-                row.name
-            ))
+            Ok(format!("RefusedFlag {{ name: {:?}, why: {why} }}", row.name))
         })
         .collect();
     let areas: Result<Vec<_>, _> = mounts.blank.iter().map(area).collect();
@@ -99,19 +96,13 @@ pub(crate) fn compile(text: &str) -> Result<Compiled, String> {
         }
     }
     Ok(Compiled {
-        places: format!(
-            "pub(crate) const PLACES: &[Place] = {};\n",
-            literal::slice(places?)
-        ),
+        places: format!("pub(crate) const PLACES: &[Place] = {};\n", literal::slice(places?)),
         flags: format!(
             "pub(crate) const FLAGS: &[FlagRule] = {};\npub(crate) const REFUSED: &[RefusedFlag] = {};\n",
             literal::slice(flags?),
             literal::slice(refused?),
         ),
-        blank: format!(
-            "pub(crate) const AREAS: &[Area] = {};\n",
-            literal::slice(areas?)
-        ),
+        blank: format!("pub(crate) const AREAS: &[Area] = {};\n", literal::slice(areas?)),
     })
 }
 
@@ -144,10 +135,7 @@ fn place(row: &Place) -> Result<String, String> {
         .collect();
     let open_end = pattern.iter().position(|part| part == "Part::Rest");
     if open_end.is_some_and(|at| at + 1 != pattern.len()) || row.pattern.contains("//") {
-        return Err(format!(
-            "pattern {:?}: ** may only stand at the end",
-            row.pattern
-        ));
+        return Err(format!("pattern {:?}: ** may only stand at the end", row.pattern));
     }
     Ok(format!(
         "Place {{ class: PlaceClass::{class}, pattern: {}, parts: {}, operations: {}, why: {} }}",
@@ -190,11 +178,8 @@ fn flag(row: &Flag) -> Result<String, String> {
         (None, None, Some(true)) => "ValueRule::SelinuxLabel".to_owned(),
         _ => return Err("one kind of value, and a range that is not empty".to_owned()),
     };
-    let file_systems: Result<Vec<_>, _> = row
-        .file_systems
-        .iter()
-        .map(|name| file_system(name))
-        .collect();
+    let file_systems: Result<Vec<_>, _> =
+        row.file_systems.iter().map(|name| file_system(name)).collect();
     Ok(format!(
         "FlagRule {{ name: {:?}, file_systems: {}, value: {value}, effect: {effect}, why: {} }}",
         row.name,
@@ -210,16 +195,11 @@ fn area(row: &Area) -> Result<String, String> {
         ("quarter", None) => "Quarter".to_owned(),
         ("part", Some(parts @ 1..=1024)) => format!("Part({parts})"),
         (other, parts) => {
-            return Err(format!(
-                "{other:?} with parts {parts:?} is not where an area begins"
-            ));
+            return Err(format!("{other:?} with parts {parts:?} is not where an area begins"));
         }
     };
     if row.length == 0 || !row.length.is_multiple_of(4096) || !row.offset.is_multiple_of(4096) {
-        return Err(format!(
-            "area at {}: offset and length must be multiples of 4096",
-            row.offset
-        ));
+        return Err(format!("area at {}: offset and length must be multiples of 4096", row.offset));
     }
     Ok(format!(
         "Area {{ from: AreaStart::{from}, offset: {}, length: {}, why: {} }}",

@@ -124,10 +124,7 @@ pub(crate) struct Profiles {
 
 impl Profiles {
     pub(crate) fn new(groups: BTreeMap<String, Group>) -> Self {
-        Self {
-            groups,
-            profiles: BTreeMap::new(),
-        }
+        Self { groups, profiles: BTreeMap::new() }
     }
 
     pub(crate) fn add(&mut self, text: &str) -> Result<(), String> {
@@ -143,9 +140,7 @@ impl Profiles {
         }
         let mut out = String::new();
         for (name, profile) in &self.profiles {
-            let entry = self
-                .profile(name, profile)
-                .map_err(|e| format!("[{name}] {e}"))?;
+            let entry = self.profile(name, profile).map_err(|e| format!("[{name}] {e}"))?;
             let constant = name.to_uppercase().replace('-', "_");
             out += &format!("pub(crate) const {constant}: Profile = {entry};\n");
         }
@@ -154,12 +149,8 @@ impl Profiles {
 
     fn profile(&self, name: &str, profile: &Profile) -> Result<String, String> {
         let identity = &profile.identity;
-        let capabilities: Result<Vec<_>, _> = profile
-            .capabilities
-            .permitted
-            .iter()
-            .map(capability)
-            .collect();
+        let capabilities: Result<Vec<_>, _> =
+            profile.capabilities.permitted.iter().map(capability).collect();
         let limits: Result<Vec<_>, String> = profile
             .limits
             .iter()
@@ -208,10 +199,8 @@ impl Profiles {
         };
         let mut names = BTreeSet::new();
         for name in &profile.groups {
-            let group = self
-                .groups
-                .get(name)
-                .ok_or_else(|| format!("there is no group {name:?}"))?;
+            let group =
+                self.groups.get(name).ok_or_else(|| format!("there is no group {name:?}"))?;
             for call in &group.calls {
                 let why = literal::reason(&group.why, call)?;
                 if !names.insert(call.clone()) {
@@ -231,10 +220,7 @@ impl Profiles {
                 return Err(format!("{} is listed twice", row.call));
             }
             if row.argument.is_some() && names.contains(&row.call) {
-                return Err(format!(
-                    "{} is allowed without a condition elsewhere",
-                    row.call
-                ));
+                return Err(format!("{} is allowed without a condition elsewhere", row.call));
             }
             rows.extend(rule(row)?);
         }
@@ -280,12 +266,7 @@ fn rule(row: &Rule) -> Result<Vec<String>, String> {
             };
             let values: Result<Vec<_>, String> = names
                 .iter()
-                .map(|name| {
-                    Ok(format!(
-                        "Value {{ name: {name:?}, number: {} }}",
-                        value(name)?
-                    ))
-                })
+                .map(|name| Ok(format!("Value {{ name: {name:?}, number: {} }}", value(name)?)))
                 .collect();
             format!(
                 "Condition::OneOf {{ argument: {argument}, mask: {mask}, values: {} }}",
@@ -321,14 +302,10 @@ fn rule(row: &Rule) -> Result<Vec<String>, String> {
     };
     let mut entries = vec![entry(&condition, &answer)];
     if let Some(name) = &row.otherwise {
-        let Some(rest) = condition
-            .strip_prefix("Condition::OneOf")
-            .filter(|_| row.masked.is_none())
+        let Some(rest) =
+            condition.strip_prefix("Condition::OneOf").filter(|_| row.masked.is_none())
         else {
-            return Err(format!(
-                "{}: otherwise needs one_of, without a mask",
-                row.call
-            ));
+            return Err(format!("{}: otherwise needs one_of, without a mask", row.call));
         };
         entries.push(entry(&format!("Condition::NoneOf{rest}"), &errno(name)?));
     }

@@ -46,9 +46,7 @@ struct Exit {
 /// refuses a variant that does not exist.
 fn format_option(name: &str) -> String {
     let words = name.split('-').filter_map(|word| word.split_at_checked(1));
-    words
-        .map(|(first, rest)| first.to_ascii_uppercase() + rest)
-        .collect()
+    words.map(|(first, rest)| first.to_ascii_uppercase() + rest).collect()
 }
 
 pub(crate) fn file_system(name: &str) -> Result<&'static str, String> {
@@ -66,10 +64,7 @@ pub(crate) fn compile(text: &str) -> Result<String, String> {
     for (key, tool) in &tools {
         entries.push(entry(key, tool).map_err(|e| format!("[{key}] {e}"))?);
     }
-    Ok(format!(
-        "pub(crate) const TOOLS: &[Tool] = {};\n",
-        literal::slice(entries)
-    ))
+    Ok(format!("pub(crate) const TOOLS: &[Tool] = {};\n", literal::slice(entries)))
 }
 
 fn entry(key: &str, tool: &Tool) -> Result<String, String> {
@@ -79,11 +74,8 @@ fn entry(key: &str, tool: &Tool) -> Result<String, String> {
     if tool.tail.last().map(String::as_str) != Some("{disk}") {
         return Err("the last argument must be {disk}".to_owned());
     }
-    let file_systems: Result<Vec<_>, _> = tool
-        .file_systems
-        .iter()
-        .map(|name| file_system(name))
-        .collect();
+    let file_systems: Result<Vec<_>, _> =
+        tool.file_systems.iter().map(|name| file_system(name)).collect();
     let purpose = match tool.purpose.as_str() {
         "format" => "Purpose::Format",
         "check" => "Purpose::Check",
@@ -98,12 +90,7 @@ fn entry(key: &str, tool: &Tool) -> Result<String, String> {
     let pretend: Result<Vec<_>, String> = tool
         .pretend_ioctls
         .iter()
-        .map(|name| {
-            Ok(format!(
-                "Value {{ name: {name:?}, number: {} }}",
-                constants::value(name)?
-            ))
-        })
+        .map(|name| Ok(format!("Value {{ name: {name:?}, number: {} }}", constants::value(name)?)))
         .collect();
     let options = tool
         .options
@@ -127,10 +114,7 @@ fn entry(key: &str, tool: &Tool) -> Result<String, String> {
                 "uncorrectable" => "Uncorrectable",
                 other => return Err(format!("{other:?} is not a known meaning")),
             };
-            Ok(format!(
-                "Exit {{ status: {}, meaning: Meaning::{meaning} }}",
-                exit.status
-            ))
+            Ok(format!("Exit {{ status: {}, meaning: Meaning::{meaning} }}", exit.status))
         })
         .collect();
     Ok(format!(

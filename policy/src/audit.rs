@@ -71,11 +71,7 @@ impl Process {
             .unwrap_or(0);
         let program = fs::read_link(directory.join("exe"))?
             .file_name()
-            .map(|name| {
-                name.to_string_lossy()
-                    .trim_end_matches(" (deleted)")
-                    .to_owned()
-            })
+            .map(|name| name.to_string_lossy().trim_end_matches(" (deleted)").to_owned())
             .unwrap_or_default();
         let arguments = words("cmdline")?;
         let disks = match program.as_str() {
@@ -175,11 +171,8 @@ impl Process {
                 Resource::Core => "Max core file size",
                 Resource::Descriptors => "Max open files",
             };
-            let actual = self
-                .limits
-                .iter()
-                .find(|(known, _)| known == name)
-                .and_then(|(_, value)| *value);
+            let actual =
+                self.limits.iter().find(|(known, _)| known == name).and_then(|(_, value)| *value);
             if actual.is_none_or(|actual| actual > limit.value) {
                 found.push(Deviation {
                     what: match limit.resource {
@@ -250,13 +243,8 @@ fn parse_limits(text: &str) -> Vec<(String, Option<u64>)> {
 /// # Errors
 /// An I/O error when `/proc` cannot be listed.
 pub fn running() -> io::Result<Vec<u32>> {
-    let programs = [
-        "ebs-csi-controller",
-        "ebs-csi-node-lifecycle",
-        "ebs-csi-node-agent",
-        HELPER,
-        LAUNCHER,
-    ];
+    let programs =
+        ["ebs-csi-controller", "ebs-csi-node-lifecycle", "ebs-csi-node-agent", HELPER, LAUNCHER];
     let mut found: Vec<u32> = fs::read_dir("/proc")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|pid: &u32| {
@@ -331,21 +319,11 @@ Max open files            1024                 4096                 files
     #[test]
     fn opener_group_must_match_disk_group() {
         let disk = |gid| BlockNodes {
-            nodes: vec![(
-                "nvme0n1".to_owned(),
-                NodeOwner {
-                    uid: 0,
-                    gid,
-                    mode: 0o660,
-                },
-            )],
+            nodes: vec![("nvme0n1".to_owned(), NodeOwner { uid: 0, gid, mode: 0o660 })],
         };
         let mut process = confined(profile::OPENER);
         process.disks = disk(485);
-        assert_eq!(
-            process.deviations(profile::OPENER, PRODUCTION)[0].what,
-            "supplementary groups"
-        );
+        assert_eq!(process.deviations(profile::OPENER, PRODUCTION)[0].what, "supplementary groups");
         process.status.groups = vec![485];
         assert_eq!(process.deviations(profile::OPENER, PRODUCTION), []);
         process.disks = disk(6);
@@ -359,10 +337,7 @@ Max open files            1024                 4096                 files
         process.status.uids = [0; 4];
         assert_eq!(process.deviations(profile::OPENER, PRODUCTION), []);
         process.disks = disk(6);
-        assert_eq!(
-            process.deviations(profile::OPENER, PRODUCTION)[0].what,
-            "user"
-        );
+        assert_eq!(process.deviations(profile::OPENER, PRODUCTION)[0].what, "user");
     }
 
     #[test]
@@ -399,10 +374,7 @@ Max open files            1024                 4096                 files
     fn too_high_or_missing_limit_is_deviation() {
         let mut process = confined(profile::BROKER);
         process.limits = parse_limits(LIMITS);
-        assert_eq!(
-            process.deviations(profile::BROKER, PRODUCTION)[0].what,
-            "descriptor limit"
-        );
+        assert_eq!(process.deviations(profile::BROKER, PRODUCTION)[0].what, "descriptor limit");
         process.limits.clear();
         assert_eq!(process.deviations(profile::BROKER, PRODUCTION).len(), 2);
     }
@@ -414,18 +386,11 @@ Max open files            1024                 4096                 files
             pid,
             parent,
             program: HELPER.to_owned(),
-            status: Status {
-                uids: [uid; 4],
-                ..Status::default()
-            },
+            status: Status { uids: [uid; 4], ..Status::default() },
             ..Process::default()
         };
-        let tool = Process {
-            pid: 14,
-            parent: 13,
-            program: "mke2fs".to_owned(),
-            ..Process::default()
-        };
+        let tool =
+            Process { pid: 14, parent: 13, program: "mke2fs".to_owned(), ..Process::default() };
         let mut opener = helper(15, 10, 0);
         opener.status.gids = [profile::OPENER.identity.gid; 4];
         let tree = [
@@ -436,10 +401,8 @@ Max open files            1024                 4096                 files
             tool,
             opener,
         ];
-        let names: Vec<_> = tree
-            .iter()
-            .map(|one| one.expected(&tree).map(|profile| profile.name))
-            .collect();
+        let names: Vec<_> =
+            tree.iter().map(|one| one.expected(&tree).map(|profile| profile.name)).collect();
         assert_eq!(
             names,
             [
@@ -451,10 +414,7 @@ Max open files            1024                 4096                 files
                 Some("opener")
             ]
         );
-        let stranger = Process {
-            program: "sh".to_owned(),
-            ..Process::default()
-        };
+        let stranger = Process { program: "sh".to_owned(), ..Process::default() };
         assert!(stranger.expected(&tree).is_none());
     }
 
@@ -462,10 +422,6 @@ Max open files            1024                 4096                 files
     fn own_process_is_read_and_shows_deviations() {
         let process = Process::read(std::process::id()).unwrap();
         assert!(!process.program.is_empty() && !process.limits.is_empty());
-        assert!(
-            !process
-                .deviations(profile::NODE_AGENT, PRODUCTION)
-                .is_empty()
-        );
+        assert!(!process.deviations(profile::NODE_AGENT, PRODUCTION).is_empty());
     }
 }

@@ -46,9 +46,9 @@ pub fn ranges(size: u64) -> Vec<(u64, u64)> {
             let starts = match area.from {
                 AreaStart::Start => vec![area.offset],
                 AreaStart::End => vec![size.saturating_sub(area.offset)],
-                AreaStart::Quarter => (1..4)
-                    .map(|quarter| (size / 4 * quarter).saturating_sub(area.offset))
-                    .collect(),
+                AreaStart::Quarter => {
+                    (1..4).map(|quarter| (size / 4 * quarter).saturating_sub(area.offset)).collect()
+                }
                 AreaStart::Part(parts) => (0..u64::from(parts))
                     .map(|part| size / (2 * u64::from(parts)) * (2 * part + 1))
                     .map(|middle| middle.saturating_sub(area.offset))
@@ -71,8 +71,5 @@ pub fn ranges(size: u64) -> Vec<(u64, u64)> {
             _ => merged.push((start, end)),
         }
     }
-    merged
-        .into_iter()
-        .map(|(start, end)| (start, end - start))
-        .collect()
+    merged.into_iter().map(|(start, end)| (start, end - start)).collect()
 }

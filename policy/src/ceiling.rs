@@ -125,8 +125,7 @@ impl Ceiling {
     /// Returns how long a tool may run.
     #[must_use]
     pub fn deadline(&self, tool: &Tool) -> Duration {
-        self.tool_deadline
-            .map_or(tool.deadline, |limit| limit.min(tool.deadline))
+        self.tool_deadline.map_or(tool.deadline, |limit| limit.min(tool.deadline))
     }
 
     /// Returns where volumes may be mounted.

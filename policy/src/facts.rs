@@ -30,11 +30,7 @@ impl Content {
     #[must_use]
     pub fn seen(&self, disk_bytes: u64) -> Option<Observation> {
         let whole = |bytes: u64| {
-            if bytes > disk_bytes {
-                ContentState::CutOff
-            } else {
-                ContentState::Sound
-            }
+            if bytes > disk_bytes { ContentState::CutOff } else { ContentState::Sound }
         };
         let (signature, state) = match self {
             Self::Blank => return None,

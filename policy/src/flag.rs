@@ -104,9 +104,7 @@ impl FlagRule {
                 (ValueRule::None, None) => true,
                 (ValueRule::Number { low, high }, Some(value)) => {
                     value.bytes().all(|b| b.is_ascii_digit())
-                        && value
-                            .parse()
-                            .is_ok_and(|number| (low..=high).contains(&number))
+                        && value.parse().is_ok_and(|number| (low..=high).contains(&number))
                 }
                 (ValueRule::OneOf(words), Some(value)) => words.contains(&value),
                 (ValueRule::SelinuxLabel, Some(value)) => value.bytes().all(|b| {
@@ -122,10 +120,7 @@ impl FlagRule {
 /// # Errors
 /// [`Refusal::MountFlag`] when there is none.
 pub fn rule(flag: &MountFlag, fs: FsType) -> Result<&'static FlagRule, Refusal> {
-    FLAGS
-        .iter()
-        .find(|rule| rule.admits(flag, fs))
-        .ok_or(Refusal::MountFlag)
+    FLAGS.iter().find(|rule| rule.admits(flag, fs)).ok_or(Refusal::MountFlag)
 }
 
 /// Combines all flags of a request; a later flag overrides an earlier one, as in mount(8).
@@ -134,10 +129,7 @@ pub fn rule(flag: &MountFlag, fs: FsType) -> Result<&'static FlagRule, Refusal> 
 /// [`Refusal::MountFlag`] for a flag that is not allowed on the file system, or for `rw` on a
 /// read-only request.
 pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPlan, Refusal> {
-    let mut plan = MountPlan {
-        read_only,
-        ..MountPlan::default()
-    };
+    let mut plan = MountPlan { read_only, ..MountPlan::default() };
     for flag in flags {
         let rule = rule(flag, fs)?;
         match rule.effect {
@@ -147,8 +139,7 @@ pub fn plan(flags: &[MountFlag], fs: FsType, read_only: bool) -> Result<MountPla
             }
             Effect::Context => {
                 plan.context.retain(|(name, _)| *name != rule.name);
-                plan.context
-                    .push((rule.name, flag.value().map(str::to_owned)));
+                plan.context.push((rule.name, flag.value().map(str::to_owned)));
             }
             Effect::ReadOnly => plan.read_only = true,
             Effect::ReadWrite if read_only => return Err(Refusal::MountFlag),

@@ -112,10 +112,7 @@ pub enum Withdraw {
 
 /// Checks that the identified disk is not smaller than it was when it was attached.
 pub fn disk(asked: &Disk, facts: &DiskFacts) -> Result<(), Refusal> {
-    if asked
-        .size_at_attach
-        .is_some_and(|size| facts.whole_bytes < size.get())
-    {
+    if asked.size_at_attach.is_some_and(|size| facts.whole_bytes < size.get()) {
         return Err(Refusal::DeviceTooSmall);
     }
     Ok(())
@@ -272,10 +269,7 @@ fn by_content(
 }
 
 fn is_ext(signature: Signature) -> bool {
-    matches!(
-        signature,
-        Signature::Ext2 | Signature::Ext3 | Signature::Ext4
-    )
+    matches!(signature, Signature::Ext2 | Signature::Ext3 | Signature::Ext4)
 }
 
 fn stage_ext(asked: &Stage, disk: &DiskFacts, facts: &ExtFacts) -> Result<StageDisk, Refusal> {
@@ -356,11 +350,7 @@ pub const PUBLICATIONS: usize = 512;
 
 /// Checks that a volume with `shown` targets may get one more.
 pub fn one_more(shown: usize) -> Result<(), Refusal> {
-    if shown < PUBLICATIONS {
-        Ok(())
-    } else {
-        Err(Refusal::TooManyPublications)
-    }
+    if shown < PUBLICATIONS { Ok(()) } else { Err(Refusal::TooManyPublications) }
 }
 
 /// Decides how a staged file system is shown at a target.
@@ -413,21 +403,14 @@ pub fn publish_block(
     }
     // Only the disk as a whole can be made read-only, so either all its targets are writable or
     // none is.
-    if others
-        .iter()
-        .any(|other| other.read_only != asked.read_only)
-    {
+    if others.iter().any(|other| other.read_only != asked.read_only) {
         return Err(Refusal::StillHeld);
     }
     match target {
         PathFacts::Mounted(mount) => {
             let same =
                 mount.block && mount.device == disk.device && mount.read_only == asked.read_only;
-            if same {
-                Ok(Authorized(Publish::Already))
-            } else {
-                Err(Refusal::MountedDifferently)
-            }
+            if same { Ok(Authorized(Publish::Already)) } else { Err(Refusal::MountedDifferently) }
         }
         PathFacts::Missing => Ok(Authorized(Publish::Bind { make: true })),
         PathFacts::File => Ok(Authorized(Publish::Bind { make: false })),
@@ -453,9 +436,7 @@ pub fn shown(place: &PathFacts, owner: Owner) -> Result<Authorized<Shown>, Refus
         (PathFacts::Mounted(mount), Owner::ThisVolume) => Ok(Authorized(if mount.block {
             Shown::Block
         } else {
-            Shown::Filesystem {
-                read_only: mount.read_only,
-            }
+            Shown::Filesystem { read_only: mount.read_only }
         })),
         (PathFacts::Mounted(_), Owner::Unproved) => Err(Refusal::DeviceWithoutSerial),
         _ => Err(Refusal::VolumeNotAtPath),
@@ -464,15 +445,7 @@ pub fn shown(place: &PathFacts, owner: Owner) -> Result<Authorized<Shown>, Refus
 
 /// Checks that the disk's size is within the range of the request.
 pub fn expand(asked: &Expand, disk_bytes: u64) -> Result<(), Refusal> {
-    let too_small = asked
-        .required_bytes
-        .is_some_and(|required| disk_bytes < required.get());
-    let too_large = asked
-        .limit_bytes
-        .is_some_and(|limit| disk_bytes > limit.get());
-    if too_small || too_large {
-        Err(Refusal::SizeOutOfRange)
-    } else {
-        Ok(())
-    }
+    let too_small = asked.required_bytes.is_some_and(|required| disk_bytes < required.get());
+    let too_large = asked.limit_bytes.is_some_and(|limit| disk_bytes > limit.get());
+    if too_small || too_large { Err(Refusal::SizeOutOfRange) } else { Ok(()) }
 }

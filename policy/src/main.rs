@@ -89,10 +89,7 @@ fn run(words: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
 }
 
 fn unknown(words: &[&str]) -> Failure {
-    Failure::Usage(format!(
-        "{:?} is not understood, see --help",
-        words.join(" ")
-    ))
+    Failure::Usage(format!("{:?} is not understood, see --help", words.join(" ")))
 }
 
 /// Compares the processes that the words name with their profiles.
@@ -129,15 +126,11 @@ fn audit(words: &[&str], policy: Policy, out: &mut impl Write) -> Result<u8, Fai
 }
 
 fn number(text: &str) -> Result<u32, Failure> {
-    text.parse()
-        .map_err(|_| Failure::Usage(format!("{text:?} is not a process number")))
+    text.parse().map_err(|_| Failure::Usage(format!("{text:?} is not a process number")))
 }
 
 fn unreadable(pid: u32, error: &io::Error) -> Failure {
-    Failure::Io(io::Error::new(
-        error.kind(),
-        format!("process {pid} cannot be read: {error}"),
-    ))
+    Failure::Io(io::Error::new(error.kind(), format!("process {pid} cannot be read: {error}")))
 }
 
 fn read(pid: u32) -> Result<Process, Failure> {
@@ -183,21 +176,14 @@ fn report(
         )?;
         let enforced = process.policy();
         if profile.is_some() && enforced != PRODUCTION {
-            writeln!(
-                out,
-                "{:>8} policy {} {}",
-                "", enforced.name, enforced.digest
-            )?;
+            writeln!(out, "{:>8} policy {} {}", "", enforced.name, enforced.digest)?;
         }
         for deviation in deviations.into_iter().flatten() {
             deviating = true;
             writeln!(out, "{:>8} {deviation}", "")?;
         }
     }
-    writeln!(
-        out,
-        "Landlock is not visible in /proc: each process logs it when it starts."
-    )?;
+    writeln!(out, "Landlock is not visible in /proc: each process logs it when it starts.")?;
     Ok(u8::from(deviating || rows.is_empty()))
 }
 
@@ -284,23 +270,11 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         identity.uid, identity.gid, identity.groups, identity.why
     )?;
     for held in profile.capabilities {
-        let how = if held.effective {
-            "effective"
-        } else {
-            "raised when needed"
-        };
-        writeln!(
-            out,
-            "capability {} ({how}): {}",
-            held.capability.name, held.why
-        )?;
+        let how = if held.effective { "effective" } else { "raised when needed" };
+        writeln!(out, "capability {} ({how}): {}", held.capability.name, held.why)?;
     }
     for limit in profile.limits {
-        writeln!(
-            out,
-            "limit {:?} {}: {}",
-            limit.resource, limit.value, limit.why
-        )?;
+        writeln!(out, "limit {:?} {}: {}", limit.resource, limit.value, limit.why)?;
     }
     let landlock = &profile.landlock;
     writeln!(
@@ -329,9 +303,7 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     for (rule, when) in always.chain(chosen) {
         let condition = match rule.condition {
             Condition::Always => String::new(),
-            Condition::OneOf {
-                argument, values, ..
-            } => {
+            Condition::OneOf { argument, values, .. } => {
                 let names: Vec<_> = values.iter().map(|value| value.name).collect();
                 format!(" argument {argument} one of {}", names.join(" "))
             }
@@ -348,11 +320,7 @@ fn show_profile(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             CallAnswer::Allow => String::new(),
             CallAnswer::Errno(errno) => format!(" answered with {}", errno.name),
         };
-        writeln!(
-            out,
-            "call {}{condition}{answer}{when}: {}",
-            rule.call, rule.why
-        )?;
+        writeln!(out, "call {}{condition}{answer}{when}: {}", rule.call, rule.why)?;
     }
     Ok(())
 }

@@ -26,9 +26,7 @@ impl PlaceClass {
     /// Parses the name in a setting.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Kubernetes, Self::Any]
-            .into_iter()
-            .find(|class| class.as_str() == name)
+        [Self::Kubernetes, Self::Any].into_iter().find(|class| class.as_str() == name)
     }
 }
 
@@ -103,10 +101,7 @@ impl Place {
 pub fn allowed(class: PlaceClass, uses: &[PlaceFor], path: RelativePath<'_>) -> bool {
     PLACES.iter().any(|place| {
         place.class <= class
-            && place
-                .operations
-                .iter()
-                .any(|operation| uses.contains(operation))
+            && place.operations.iter().any(|operation| uses.contains(operation))
             && place.matches(path)
     })
 }
@@ -121,12 +116,8 @@ pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Re
     const SHOW: &[PlaceFor] = &[PlaceFor::PublishFilesystem];
     const BLOCK: &[PlaceFor] = &[PlaceFor::PublishBlock];
     const EITHER: &[PlaceFor] = &[PlaceFor::PublishFilesystem, PlaceFor::PublishBlock];
-    const ALL: &[PlaceFor] = &[
-        PlaceFor::Stage,
-        PlaceFor::Unstage,
-        PlaceFor::PublishFilesystem,
-        PlaceFor::PublishBlock,
-    ];
+    const ALL: &[PlaceFor] =
+        &[PlaceFor::Stage, PlaceFor::Unstage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock];
     const STATS: &[PlaceFor] = &[
         PlaceFor::Stage,
         PlaceFor::Unstage,

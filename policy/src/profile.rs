@@ -336,8 +336,5 @@ pub struct ToolProfile {
 /// which a test excludes.
 #[must_use]
 pub fn tool(id: ToolId) -> Option<ToolProfile> {
-    id.tool().map(|tool| ToolProfile {
-        profile: TOOL,
-        tool,
-    })
+    id.tool().map(|tool| ToolProfile { profile: TOOL, tool })
 }

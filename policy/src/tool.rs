@@ -215,11 +215,7 @@ impl ToolId {
     /// Returns the program that checks an XFS with this number of allocation groups.
     #[must_use]
     pub const fn looks_at_xfs(groups: u32) -> Self {
-        if groups <= 64 {
-            Self::XfsRepair
-        } else {
-            Self::XfsRepairMany
-        }
+        if groups <= 64 { Self::XfsRepair } else { Self::XfsRepairMany }
     }
 
     /// Returns the row. Returns `None` only when the enum and `tools.toml` disagree, which a test
@@ -235,10 +231,7 @@ impl Tool {
     /// known about the disk.
     #[must_use]
     pub fn meaning(&self, status: u8) -> Option<Meaning> {
-        self.exits
-            .iter()
-            .find(|exit| exit.status == status)
-            .map(|exit| exit.meaning)
+        self.exits.iter().find(|exit| exit.status == status).map(|exit| exit.meaning)
     }
 
     /// Returns the program's path and its arguments.
@@ -285,17 +278,12 @@ fn filled(argument: &str, given: &Arguments<'_>) -> String {
         ("{inode-size}", &|| number(format.inode_size())),
         ("{bytes-per-inode}", &|| number(format.bytes_per_inode())),
         ("{number-of-inodes}", &|| number(format.number_of_inodes())),
-        ("{ext4-cluster-size}", &|| {
-            number(format.ext4_cluster_size())
-        }),
+        ("{ext4-cluster-size}", &|| number(format.ext4_cluster_size())),
     ];
     values
         .iter()
         .find(|(name, _)| argument.contains(name))
-        .map_or_else(
-            || argument.to_owned(),
-            |(name, value)| argument.replace(name, &value()),
-        )
+        .map_or_else(|| argument.to_owned(), |(name, value)| argument.replace(name, &value()))
 }
 
 /// Returns the usual form with four hyphens.

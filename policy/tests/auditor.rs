@@ -51,10 +51,7 @@ fn an_unconfined_process_deviates_from_every_profile() {
         let output = auditor(&["audit", "--pid", &pid, "--as", profile]);
         assert_eq!(output.status.code(), Some(1), "{profile}");
         let table = text(&output.stdout);
-        assert!(
-            table.contains("seccomp: expected 2 (filter), found"),
-            "{table}"
-        );
+        assert!(table.contains("seccomp: expected 2 (filter), found"), "{table}");
     }
 }
 

@@ -7,9 +7,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 fn covers(size: u64, at: u64) -> bool {
-    ranges(size)
-        .iter()
-        .any(|(start, length)| (*start..start + length).contains(&at))
+    ranges(size).iter().any(|(start, length)| (*start..start + length).contains(&at))
 }
 
 #[test]
@@ -22,9 +20,7 @@ fn every_area_is_read_on_512_gib_disk() {
             AreaStart::Quarter => (1..4).map(|n| size / 4 * n - area.offset).collect(),
             AreaStart::Part(parts) => {
                 let part = size / u64::from(parts);
-                (0..u64::from(parts))
-                    .map(|n| part * n + part / 2 - area.offset)
-                    .collect()
+                (0..u64::from(parts)).map(|n| part * n + part / 2 - area.offset).collect()
             }
         };
         for start in starts {

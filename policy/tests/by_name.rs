@@ -6,12 +6,8 @@ use ebs_csi_policy::judge::disk_by_name::{
 use ebs_csi_wire::{Disk, Origin, Refusal, Source, VolumeId};
 
 /// Facts of a disk about which nothing is known and which nobody uses.
-const FRESH: NameFacts = NameFacts {
-    before: Before::Nothing,
-    other_disk: false,
-    mark: Mark::None,
-    used: Use::Nobody,
-};
+const FRESH: NameFacts =
+    NameFacts { before: Before::Nothing, other_disk: false, mark: Mark::None, used: Use::Nobody };
 
 fn asked(origin: Origin) -> Disk {
     Disk {
@@ -32,63 +28,14 @@ fn device_name_is_accepted_unless_facts_contradict() {
     let mismatch = Err(Refusal::DeviceMismatch);
     for (facts, origins, expected) in [
         (FRESH, &[Unknown, Blank, Copy][..], Ok(())),
-        (
-            NameFacts {
-                mark: Mark::ThisVolume,
-                ..FRESH
-            },
-            &[Unknown, Blank, Copy][..],
-            Ok(()),
-        ),
-        (
-            NameFacts {
-                mark: Mark::Another,
-                ..FRESH
-            },
-            &[Unknown, Blank][..],
-            mismatch,
-        ),
+        (NameFacts { mark: Mark::ThisVolume, ..FRESH }, &[Unknown, Blank, Copy][..], Ok(())),
+        (NameFacts { mark: Mark::Another, ..FRESH }, &[Unknown, Blank][..], mismatch),
         // The snapshot was taken from that other volume.
-        (
-            NameFacts {
-                mark: Mark::Another,
-                ..FRESH
-            },
-            &[Copy][..],
-            Ok(()),
-        ),
-        (
-            NameFacts {
-                used: Use::Kubelet,
-                ..FRESH
-            },
-            &[Unknown][..],
-            Ok(()),
-        ),
-        (
-            NameFacts {
-                used: Use::Elsewhere,
-                ..FRESH
-            },
-            &[Unknown][..],
-            Err(Refusal::StillHeld),
-        ),
-        (
-            NameFacts {
-                used: Use::Former,
-                ..FRESH
-            },
-            &[Unknown][..],
-            mismatch,
-        ),
-        (
-            NameFacts {
-                other_disk: true,
-                ..FRESH
-            },
-            &[Unknown][..],
-            Err(Refusal::DeviceAmbiguous),
-        ),
+        (NameFacts { mark: Mark::Another, ..FRESH }, &[Copy][..], Ok(())),
+        (NameFacts { used: Use::Kubelet, ..FRESH }, &[Unknown][..], Ok(())),
+        (NameFacts { used: Use::Elsewhere, ..FRESH }, &[Unknown][..], Err(Refusal::StillHeld)),
+        (NameFacts { used: Use::Former, ..FRESH }, &[Unknown][..], mismatch),
+        (NameFacts { other_disk: true, ..FRESH }, &[Unknown][..], Err(Refusal::DeviceAmbiguous)),
     ] {
         for origin in origins {
             assert_eq!(judge(&asked(*origin), &facts), expected, "{facts:?}");
@@ -103,16 +50,10 @@ fn earlier_identification_outweighs_all_other_facts() {
     for mark in [Mark::None, Mark::ThisVolume, Mark::Another] {
         for used in [Use::Nobody, Use::Kubelet, Use::Elsewhere, Use::Former] {
             for other_disk in [false, true] {
-                for (before, expected) in [
-                    (Before::ThisVolume, Ok(())),
-                    (Before::Another, Err(Refusal::DeviceMismatch)),
-                ] {
-                    let facts = NameFacts {
-                        before,
-                        other_disk,
-                        mark,
-                        used,
-                    };
+                for (before, expected) in
+                    [(Before::ThisVolume, Ok(())), (Before::Another, Err(Refusal::DeviceMismatch))]
+                {
+                    let facts = NameFacts { before, other_disk, mark, used };
                     assert_eq!(judge(&asked(Origin::Copy), &facts), expected, "{facts:?}");
                 }
             }

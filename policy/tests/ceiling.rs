@@ -14,16 +14,9 @@ use ebs_csi_wire::FsType;
 fn default_settings_keep_compiled_ceiling() {
     let ceiling = Ceiling::of(PRODUCTION);
     assert!(FsType::ALL.iter().all(|fs| ceiling.offers(*fs)));
-    assert!(
-        TOOLS
-            .iter()
-            .all(|tool| ceiling.deadline(tool) == tool.deadline)
-    );
+    assert!(TOOLS.iter().all(|tool| ceiling.deadline(tool) == tool.deadline));
     assert_eq!(ceiling.places(), PlaceClass::Kubernetes);
-    assert_eq!(
-        Ceiling::narrowed(PRODUCTION, &Settings::default()),
-        Ok(ceiling)
-    );
+    assert_eq!(Ceiling::narrowed(PRODUCTION, &Settings::default()), Ok(ceiling));
     assert_eq!(Ceiling::of(SANDBOX).places(), PlaceClass::Any);
 }
 
@@ -39,48 +32,29 @@ fn settings_narrow_file_systems_deadlines_and_places() {
     };
     let ceiling = Ceiling::narrowed(SANDBOX, &settings).unwrap();
     assert!(ceiling.offers(FsType::Xfs) && !ceiling.offers(FsType::Ext4));
-    assert!(
-        TOOLS
-            .iter()
-            .all(|tool| ceiling.deadline(tool) == Duration::from_secs(60))
-    );
+    assert!(TOOLS.iter().all(|tool| ceiling.deadline(tool) == Duration::from_secs(60)));
     assert_eq!(ceiling.places(), PlaceClass::Kubernetes);
     assert_eq!(ceiling.disks_without_serial(), DisksWithoutSerial::Refuse);
 }
 
 #[test]
 fn deadline_longer_than_compiled_has_no_effect() {
-    let settings = Settings {
-        tool_deadline: Some(Duration::from_secs(1_000_000)),
-        ..Settings::default()
-    };
+    let settings =
+        Settings { tool_deadline: Some(Duration::from_secs(1_000_000)), ..Settings::default() };
     let ceiling = Ceiling::narrowed(PRODUCTION, &settings).unwrap();
-    assert!(
-        TOOLS
-            .iter()
-            .all(|tool| ceiling.deadline(tool) == tool.deadline)
-    );
+    assert!(TOOLS.iter().all(|tool| ceiling.deadline(tool) == tool.deadline));
 }
 
 #[test]
 fn no_file_system_or_short_deadline_is_error() {
-    let none = Settings {
-        file_systems: Some(Vec::new()),
-        ..Settings::default()
-    };
-    assert_eq!(
-        Ceiling::narrowed(PRODUCTION, &none),
-        Err(CeilingError::NoFileSystem)
-    );
+    let none = Settings { file_systems: Some(Vec::new()), ..Settings::default() };
+    assert_eq!(Ceiling::narrowed(PRODUCTION, &none), Err(CeilingError::NoFileSystem));
     for (deadline, error) in [
         (Duration::ZERO, Some(CeilingError::NoTime)),
         (Duration::from_millis(999), Some(CeilingError::NoTime)),
         (Duration::from_secs(1), None),
     ] {
-        let short = Settings {
-            tool_deadline: Some(deadline),
-            ..Settings::default()
-        };
+        let short = Settings { tool_deadline: Some(deadline), ..Settings::default() };
         let found = Ceiling::narrowed(PRODUCTION, &short);
         assert_eq!(found.err(), error, "{deadline:?}");
     }

@@ -41,15 +41,9 @@ fn flag_is_denied_on_unlisted_file_systems() {
         let (good, _) = values(rule);
         let good = flag(rule.name, good.as_deref());
         for fs in FsType::ALL {
-            if !FLAGS
-                .iter()
-                .any(|other| other.name == rule.name && other.file_systems.contains(fs))
+            if !FLAGS.iter().any(|other| other.name == rule.name && other.file_systems.contains(fs))
             {
-                assert_eq!(
-                    flag::rule(&good, *fs),
-                    Err(Refusal::MountFlag),
-                    "{good} on {fs}"
-                );
+                assert_eq!(flag::rule(&good, *fs), Err(Refusal::MountFlag), "{good} on {fs}");
             }
         }
     }
@@ -68,12 +62,7 @@ fn refused_flags_are_denied_on_every_file_system() {
         }
         if !row.name.contains('=') {
             let valued = flag(row.name, Some("1"));
-            assert!(
-                FsType::ALL
-                    .iter()
-                    .all(|fs| flag::rule(&valued, *fs).is_err()),
-                "{valued}"
-            );
+            assert!(FsType::ALL.iter().all(|fs| flag::rule(&valued, *fs).is_err()), "{valued}");
         }
     }
 }
@@ -106,29 +95,18 @@ fn numeric_mount_flag_accepts_only_its_range() {
 }
 
 fn plan(text: &str, fs: FsType, read_only: bool) -> Result<flag::MountPlan, Refusal> {
-    flag::plan(
-        &MountFlag::parse_all(text).expect("spelled as flags"),
-        fs,
-        read_only,
-    )
+    flag::plan(&MountFlag::parse_all(text).expect("spelled as flags"), fs, read_only)
 }
 
 #[test]
 fn mount_flags_split_into_attributes_and_parameters() {
-    let plan = plan(
-        "noatime,nosuid,commit=30,_netdev,defaults,discard",
-        FsType::Ext4,
-        false,
-    )
-    .unwrap();
+    let plan =
+        plan("noatime,nosuid,commit=30,_netdev,defaults,discard", FsType::Ext4, false).unwrap();
     assert_eq!(plan.set, 0x10 | 0x2);
     // mount_setattr(2) requires the whole field of access times to be cleared before a value is
     // set.
     assert_eq!(plan.clear & 0x70, 0x70);
-    assert_eq!(
-        plan.context,
-        [("commit", Some("30".to_owned())), ("discard", None)]
-    );
+    assert_eq!(plan.context, [("commit", Some("30".to_owned())), ("discard", None)]);
     assert!(!plan.read_only);
 }
 
@@ -139,9 +117,7 @@ fn a_later_flag_overrides_an_earlier_one() {
     assert_eq!(plan("nosuid,nosuid", FsType::Xfs, false).unwrap().set, 0x2);
     assert_eq!(plan("suid,suid", FsType::Xfs, false).unwrap().clear, 0x2);
     assert_eq!(
-        plan("commit=1,commit=2", FsType::Ext3, false)
-            .unwrap()
-            .context,
+        plan("commit=1,commit=2", FsType::Ext3, false).unwrap().context,
         [("commit", Some("2".to_owned()))]
     );
     assert!(!plan("ro,rw", FsType::Ext4, false).unwrap().read_only);
@@ -159,12 +135,12 @@ fn a_read_only_request_stays_read_only() {
 fn no_allowed_flag_names_another_file() {
     for rule in FLAGS {
         assert!(
-            !["dev", "path", "offset", "loop", "subvol", "helper"]
-                .iter()
-                .any(|word| rule.name.ends_with(word)
-                    && rule.name != "dev"
-                    && rule.name != "nodev"
-                    && rule.name != "_netdev"),
+            !["dev", "path", "offset", "loop", "subvol", "helper"].iter().any(|word| rule
+                .name
+                .ends_with(word)
+                && rule.name != "dev"
+                && rule.name != "nodev"
+                && rule.name != "_netdev"),
             "{}",
             rule.name
         );

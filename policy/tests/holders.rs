@@ -12,43 +12,19 @@ const FREE: PartFacts = PartFacts {
     claimed: false,
     claimed_next: false,
 };
-const CLAIMED: PartFacts = PartFacts {
-    claimed: true,
-    ..FREE
-};
+const CLAIMED: PartFacts = PartFacts { claimed: true, ..FREE };
 
 /// The check covers the whole disk, its partitions and loop devices on it. A pod may use a disk
 /// that is published to it.
 #[test]
 fn disk_held_outside_driver_is_refused() {
-    let mounted = PartFacts {
-        mounted: true,
-        ..CLAIMED
-    };
-    let was_mounted = PartFacts {
-        was_mounted: true,
-        ..CLAIMED
-    };
-    let shown = PartFacts {
-        shown: true,
-        ..CLAIMED
-    };
-    let next = PartFacts {
-        claimed_next: true,
-        ..CLAIMED
-    };
-    let elsewhere = PartFacts {
-        mounted_elsewhere: true,
-        ..CLAIMED
-    };
-    let layered = PartFacts {
-        layered: true,
-        ..CLAIMED
-    };
-    let layered_and_shown = PartFacts {
-        layered: true,
-        ..shown
-    };
+    let mounted = PartFacts { mounted: true, ..CLAIMED };
+    let was_mounted = PartFacts { was_mounted: true, ..CLAIMED };
+    let shown = PartFacts { shown: true, ..CLAIMED };
+    let next = PartFacts { claimed_next: true, ..CLAIMED };
+    let elsewhere = PartFacts { mounted_elsewhere: true, ..CLAIMED };
+    let layered = PartFacts { layered: true, ..CLAIMED };
+    let layered_and_shown = PartFacts { layered: true, ..shown };
     for (parts, wanted) in [
         (&[FREE][..], Ok(())),
         (&[FREE, FREE, FREE], Ok(())),

@@ -27,11 +27,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 const DEVICE: DeviceNumber = DeviceNumber(77);
 const GIB: u64 = 1 << 30;
 const OURS: [u8; 16] = [0xeb; 16];
-const DISK: DiskFacts = DiskFacts {
-    bytes: 4 * GIB,
-    whole_bytes: 4 * GIB,
-    device: DEVICE,
-};
+const DISK: DiskFacts = DiskFacts { bytes: 4 * GIB, whole_bytes: 4 * GIB, device: DEVICE };
 
 fn kubelet(path: &str) -> KubeletPath {
     KubeletPath::parse(path).unwrap()
@@ -72,42 +68,20 @@ fn publish(read_only: bool) -> PublishFilesystem {
 }
 
 fn block(read_only: bool) -> PublishBlock {
-    PublishBlock {
-        disk: asked_disk(),
-        target: kubelet("/k/plugins/b"),
-        read_only,
-    }
+    PublishBlock { disk: asked_disk(), target: kubelet("/k/plugins/b"), read_only }
 }
 
-const MOUNT: MountFacts = MountFacts {
-    device: DEVICE,
-    block: false,
-    whole: true,
-    read_only: false,
-};
+const MOUNT: MountFacts =
+    MountFacts { device: DEVICE, block: false, whole: true, read_only: false };
 const MOUNTED: PathFacts = PathFacts::Mounted(MOUNT);
-const READ_ONLY: PathFacts = PathFacts::Mounted(MountFacts {
-    read_only: true,
-    ..MOUNT
-});
-const PART: PathFacts = PathFacts::Mounted(MountFacts {
-    whole: false,
-    ..MOUNT
-});
-const RAW: PathFacts = PathFacts::Mounted(MountFacts {
-    block: true,
-    ..MOUNT
-});
-const OTHER_DEVICE: PathFacts = PathFacts::Mounted(MountFacts {
-    device: DeviceNumber(DEVICE.0 + 1),
-    ..MOUNT
-});
+const READ_ONLY: PathFacts = PathFacts::Mounted(MountFacts { read_only: true, ..MOUNT });
+const PART: PathFacts = PathFacts::Mounted(MountFacts { whole: false, ..MOUNT });
+const RAW: PathFacts = PathFacts::Mounted(MountFacts { block: true, ..MOUNT });
+const OTHER_DEVICE: PathFacts =
+    PathFacts::Mounted(MountFacts { device: DeviceNumber(DEVICE.0 + 1), ..MOUNT });
 
 fn mount_elsewhere() -> Vec<VolumeMount> {
-    vec![VolumeMount {
-        path: Some("plugins/other".to_owned()),
-        read_only: false,
-    }]
+    vec![VolumeMount { path: Some("plugins/other".to_owned()), read_only: false }]
 }
 
 fn ext(change: impl FnOnce(&mut ExtFacts)) -> Content {
@@ -153,11 +127,9 @@ fn xfs(change: impl FnOnce(&mut XfsFacts)) -> Content {
 #[test]
 fn disk_smaller_than_at_attach_is_refused() {
     assert_eq!(judge::disk(&asked_disk(), &DISK), Ok(()));
-    for (size, expected) in [
-        (DISK.bytes, Ok(())),
-        (DISK.bytes - 1, Ok(())),
-        (DISK.bytes + 1, Err(DeviceTooSmall)),
-    ] {
+    for (size, expected) in
+        [(DISK.bytes, Ok(())), (DISK.bytes - 1, Ok(())), (DISK.bytes + 1, Err(DeviceTooSmall))]
+    {
         let mut asked = asked_disk();
         asked.size_at_attach = NonZeroU64::new(size);
         assert_eq!(judge::disk(&asked, &DISK), expected);
@@ -195,18 +167,12 @@ fn stage_needs_free_path_or_same_mount() {
         (&reader, MOUNTED, vec![], Err(MountedDifferently)),
     ] {
         let judged = judge::stage_place(asked, &DISK, &place, &mounts, &[]);
-        assert_eq!(
-            judged.map(Authorized::into_act),
-            expected,
-            "{place:?} {mounts:?}"
-        );
+        assert_eq!(judged.map(Authorized::into_act), expected, "{place:?} {mounts:?}");
         // A disk that is published raw, even read-only, gets no new mount; an existing mount is
         // unaffected.
         for read_only in [false, true] {
-            let shown = [VolumeMount {
-                path: Some("pods/p/volumeDevices/x".to_owned()),
-                read_only,
-            }];
+            let shown =
+                [VolumeMount { path: Some("pods/p/volumeDevices/x".to_owned()), read_only }];
             let judged = judge::stage_place(asked, &DISK, &place, &mounts, &shown);
             let expected = match expected {
                 Ok(StagePlace::Fresh { .. }) => Err(StillHeld),
@@ -226,37 +192,15 @@ const AS_IT_IS: StageDisk = StageDisk {
     untold: false,
     continues: false,
 };
-const FORMAT: StageDisk = StageDisk {
-    preparation: Preparation::Format,
-    ..AS_IT_IS
-};
-const CHECK: StageDisk = StageDisk {
-    preparation: Preparation::Check,
-    ..AS_IT_IS
-};
-const NO_REPLAY: StageDisk = StageDisk {
-    no_replay: true,
-    ..AS_IT_IS
-};
-const GROW: StageDisk = StageDisk {
-    grow: true,
-    ..AS_IT_IS
-};
-const CONTINUES: StageDisk = StageDisk {
-    continues: true,
-    ..AS_IT_IS
-};
-const CHECK_CUT_SHORT: StageDisk = StageDisk {
-    growth_cut_short: true,
-    ..CHECK
-};
+const FORMAT: StageDisk = StageDisk { preparation: Preparation::Format, ..AS_IT_IS };
+const CHECK: StageDisk = StageDisk { preparation: Preparation::Check, ..AS_IT_IS };
+const NO_REPLAY: StageDisk = StageDisk { no_replay: true, ..AS_IT_IS };
+const GROW: StageDisk = StageDisk { grow: true, ..AS_IT_IS };
+const CONTINUES: StageDisk = StageDisk { continues: true, ..AS_IT_IS };
+const CHECK_CUT_SHORT: StageDisk = StageDisk { growth_cut_short: true, ..CHECK };
 /// What is known of a disk of this volume that holds nothing unfinished.
-const EVIDENCE: Evidence = Evidence {
-    uuid: OURS,
-    unfinished: false,
-    examined: false,
-    used_raw: false,
-};
+const EVIDENCE: Evidence =
+    Evidence { uuid: OURS, unfinished: false, examined: false, used_raw: false };
 
 #[test]
 fn disk_content_decides_format_check_mount_or_refusal() {
@@ -274,10 +218,7 @@ fn disk_content_decides_format_check_mount_or_refusal() {
         s.disk.origin = Origin::Copy;
     });
     let born_blank = stage(|s| s.disk.origin = Origin::Blank);
-    let of_fs = |fs| Stage {
-        fs,
-        ..born_blank.clone()
-    };
+    let of_fs = |fs| Stage { fs, ..born_blank.clone() };
     let (ext3_born_blank, xfs_born_blank) = (of_fs(FsType::Ext3), of_fs(FsType::Xfs));
     let group = 32768 * 4096;
     let rows = [
@@ -290,11 +231,7 @@ fn disk_content_decides_format_check_mount_or_refusal() {
         (&xfs4, Content::Blank, Err(OriginUntold)),
         (&reader, Content::Blank, Err(ReadOnlyBlank)),
         (&copy, Content::Blank, Err(CopyWithoutFilesystem)),
-        (
-            &ext4,
-            Content::PartitionTable(Signature::Gpt),
-            Err(PartitionTable),
-        ),
+        (&ext4, Content::PartitionTable(Signature::Gpt), Err(PartitionTable)),
         (&ext4, Foreign(Signature::Luks), Err(ForeignContent)),
         (&ext4, Unknown { at: 3 }, Err(UnknownContent)),
         // The controller's report that the volume began blank does not make the disk blank.
@@ -323,36 +260,16 @@ fn disk_content_decides_format_check_mount_or_refusal() {
             Ok(NO_REPLAY),
         ),
         (&reader, ext(|_| ()), Ok(AS_IT_IS)),
-        (
-            &ext4,
-            ext(|e| e.bytes = DISK.bytes + 1),
-            Err(DeviceTooSmall),
-        ),
+        (&ext4, ext(|e| e.bytes = DISK.bytes + 1), Err(DeviceTooSmall)),
         (&ext4, ext(|e| e.bytes = DISK.bytes - group), Ok(GROW)),
-        (
-            &ext4,
-            ext(|e| e.bytes = DISK.bytes - group + 1),
-            Ok(AS_IT_IS),
-        ),
+        (&ext4, ext(|e| e.bytes = DISK.bytes - group + 1), Ok(AS_IT_IS)),
         (&reader, ext(|e| e.bytes = GIB), Ok(AS_IT_IS)),
         // A size of groups that no tool writes asks for no growth of a full disk.
         (&ext4, ext(|e| e.group_blocks = 0), Ok(AS_IT_IS)),
         (&ext4, ext(|e| e.continues = true), Ok(CONTINUES)),
-        (
-            &ext4,
-            ext(|e| e.outside_journal = true),
-            Err(SuperblockAsks),
-        ),
-        (
-            &reader,
-            ext(|e| e.default_words = "journal_dev=2065".to_owned()),
-            Err(SuperblockAsks),
-        ),
-        (
-            &ext4,
-            ext(|e| e.default_options = 0x80),
-            Err(SuperblockAsks),
-        ),
+        (&ext4, ext(|e| e.outside_journal = true), Err(SuperblockAsks)),
+        (&reader, ext(|e| e.default_words = "journal_dev=2065".to_owned()), Err(SuperblockAsks)),
+        (&ext4, ext(|e| e.default_options = 0x80), Err(SuperblockAsks)),
         // A growth that did not finish.
         (&ext4, ext(cut_short), Ok(CHECK_CUT_SHORT)),
         (&reader, ext(cut_short), Ok(AS_IT_IS)),
@@ -361,11 +278,7 @@ fn disk_content_decides_format_check_mount_or_refusal() {
         (&xfs_copy, xfs(|_| ()), Ok(AS_IT_IS)),
         (&ext4, xfs(|_| ()), Err(ForeignContent)),
         (&xfs4, xfs(|x| x.sound = false), Err(FilesystemErrors)),
-        (
-            &xfs4,
-            xfs(|x| x.bytes = DISK.bytes + 1),
-            Err(DeviceTooSmall),
-        ),
+        (&xfs4, xfs(|x| x.bytes = DISK.bytes + 1), Err(DeviceTooSmall)),
         (&xfs_reader, xfs(|_| ()), Ok(NO_REPLAY)),
         // An interrupted format: of this volume, of another one, on a copy.
         (&xfs4, xfs(|x| x.in_progress = true), Ok(FORMAT)),
@@ -377,16 +290,8 @@ fn disk_content_decides_format_check_mount_or_refusal() {
             }),
             Err(UnknownContent),
         ),
-        (
-            &xfs_copy,
-            xfs(|x| x.in_progress = true),
-            Err(CopyWithoutFilesystem),
-        ),
-        (
-            &xfs_reader,
-            xfs(|x| x.in_progress = true),
-            Err(ReadOnlyBlank),
-        ),
+        (&xfs_copy, xfs(|x| x.in_progress = true), Err(CopyWithoutFilesystem)),
+        (&xfs_reader, xfs(|x| x.in_progress = true), Err(ReadOnlyBlank)),
         (&ext4, xfs(|x| x.in_progress = true), Err(ForeignContent)),
     ];
     for (asked, content, expected) in rows {
@@ -395,12 +300,7 @@ fn disk_content_decides_format_check_mount_or_refusal() {
             ..EVIDENCE
         };
         let judged = judge::stage_disk(asked, &DISK, &content, evidence, Check);
-        assert_eq!(
-            judged.map(Authorized::into_act),
-            expected,
-            "{content:?} for {}",
-            asked.fs
-        );
+        assert_eq!(judged.map(Authorized::into_act), expected, "{content:?} for {}", asked.fs);
     }
 }
 
@@ -408,18 +308,11 @@ fn disk_content_decides_format_check_mount_or_refusal() {
 fn disk_published_raw_is_never_formatted() {
     let asked = stage(|s| s.disk.origin = Origin::Blank);
     for unfinished in [false, true] {
-        let evidence = Evidence {
-            unfinished,
-            used_raw: true,
-            ..EVIDENCE
-        };
+        let evidence = Evidence { unfinished, used_raw: true, ..EVIDENCE };
         for content in [Content::Blank, Unknown { at: 3 }] {
             let judged = judge::stage_disk(&asked, &DISK, &content, evidence, Check);
-            let expected = if content == Content::Blank || unfinished {
-                UsedRaw
-            } else {
-                UnknownContent
-            };
+            let expected =
+                if content == Content::Blank || unfinished { UsedRaw } else { UnknownContent };
             assert_eq!(judged, Err(expected), "{content:?}");
         }
     }
@@ -430,40 +323,16 @@ fn disk_content_is_reported_with_its_state() {
     let content = |signature, state| Some(Observation::Content { signature, state });
     for (found, expected) in [
         (Content::Blank, None),
-        (
-            Unknown { at: 3000 },
-            Some(Observation::UnknownBytes { at: 3000 }),
-        ),
-        (
-            Foreign(Signature::Luks),
-            content(Signature::Luks, ContentState::Sound),
-        ),
-        (
-            Content::PartitionTable(Signature::Gpt),
-            content(Signature::Gpt, ContentState::Sound),
-        ),
-        (
-            Damaged(Signature::Ext3),
-            content(Signature::Ext3, ContentState::Damaged),
-        ),
+        (Unknown { at: 3000 }, Some(Observation::UnknownBytes { at: 3000 })),
+        (Foreign(Signature::Luks), content(Signature::Luks, ContentState::Sound)),
+        (Content::PartitionTable(Signature::Gpt), content(Signature::Gpt, ContentState::Sound)),
+        (Damaged(Signature::Ext3), content(Signature::Ext3, ContentState::Damaged)),
         (ext(|_| ()), content(Signature::Ext4, ContentState::Sound)),
-        (
-            ext(|e| e.bytes = DISK.bytes + 1),
-            content(Signature::Ext4, ContentState::CutOff),
-        ),
+        (ext(|e| e.bytes = DISK.bytes + 1), content(Signature::Ext4, ContentState::CutOff)),
         (xfs(|_| ()), content(Signature::Xfs, ContentState::Sound)),
-        (
-            xfs(|x| x.sound = false),
-            content(Signature::Xfs, ContentState::Damaged),
-        ),
-        (
-            xfs(|x| x.in_progress = true),
-            content(Signature::Xfs, ContentState::Unfinished),
-        ),
-        (
-            xfs(|x| x.bytes = DISK.bytes + 1),
-            content(Signature::Xfs, ContentState::CutOff),
-        ),
+        (xfs(|x| x.sound = false), content(Signature::Xfs, ContentState::Damaged)),
+        (xfs(|x| x.in_progress = true), content(Signature::Xfs, ContentState::Unfinished)),
+        (xfs(|x| x.bytes = DISK.bytes + 1), content(Signature::Xfs, ContentState::CutOff)),
     ] {
         assert_eq!(found.seen(DISK.bytes), expected, "{found:?}");
     }
@@ -472,10 +341,7 @@ fn disk_content_is_reported_with_its_state() {
 #[test]
 fn only_proven_unfinished_format_is_repeated() {
     let asked = stage(|_| ());
-    let evidence = Evidence {
-        unfinished: true,
-        ..EVIDENCE
-    };
+    let evidence = Evidence { unfinished: true, ..EVIDENCE };
     for (content, expected) in [
         (Unknown { at: 3 }, Ok(FORMAT)),
         (Damaged(Signature::Ext4), Ok(FORMAT)),
@@ -489,10 +355,7 @@ fn only_proven_unfinished_format_is_repeated() {
         assert_eq!(judged.map(Authorized::into_act), expected, "{content:?}");
     }
     // One byte differs from what the format writes.
-    let beside = Evidence {
-        unfinished: false,
-        ..evidence
-    };
+    let beside = Evidence { unfinished: false, ..evidence };
     for (content, expected) in [
         (Unknown { at: 3 }, Err(UnknownContent)),
         (Damaged(Signature::Ext4), Err(FilesystemErrors)),
@@ -552,18 +415,9 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
     let own_copy = copied(&|s| s.disk.source = Source::Own);
     let untold_copy = copied(&|s| s.disk.source = Source::Untold);
     let untold_reader = stage(|s| s.read_only = true);
-    let theirs = StageDisk {
-        ours: false,
-        ..AS_IT_IS
-    };
-    let examine = StageDisk {
-        preparation: Preparation::Examine,
-        ..theirs
-    };
-    let untold = StageDisk {
-        untold: true,
-        ..theirs
-    };
+    let theirs = StageDisk { ours: false, ..AS_IT_IS };
+    let examine = StageDisk { preparation: Preparation::Examine, ..theirs };
+    let untold = StageDisk { untold: true, ..theirs };
     let refused = Err(UntrustedImage);
     for (asked, content, examined, rule, expected) in [
         (&copy, foreign_ext(), false, Check, Ok(examine)),
@@ -574,27 +428,9 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         (&copy, foreign_ext(), true, Deny, refused),
         // The origin is untold: the decision is the Go driver's.
         (&ext4, foreign_ext(), false, Check, Ok(untold)),
-        (
-            &ext4,
-            dirty(),
-            false,
-            Check,
-            Ok(StageDisk {
-                preparation: Preparation::Check,
-                ..untold
-            }),
-        ),
+        (&ext4, dirty(), false, Check, Ok(StageDisk { preparation: Preparation::Check, ..untold })),
         (&untold_copy, foreign_ext(), false, Check, Ok(untold)),
-        (
-            &untold_reader,
-            dirty(),
-            false,
-            Check,
-            Ok(StageDisk {
-                no_replay: true,
-                ..untold
-            }),
-        ),
+        (&untold_reader, dirty(), false, Check, Ok(StageDisk { no_replay: true, ..untold })),
         (&ext4, ext(|_| ()), false, Check, Ok(AS_IT_IS)),
         (&ext4, foreign_ext(), false, Allow, Ok(theirs)),
         (&ext4, foreign_ext(), false, Deny, refused),
@@ -607,43 +443,16 @@ fn file_system_made_elsewhere_follows_untrusted_images() {
         (&blank, foreign_ext(), false, Check, Ok(AS_IT_IS)),
         (&blank, foreign_ext(), false, Deny, Ok(AS_IT_IS)),
         (&blank, Content::Blank, false, Deny, Ok(FORMAT)),
-        (
-            &own_copy,
-            Content::Blank,
-            false,
-            Check,
-            Err(CopyWithoutFilesystem),
-        ),
+        (&own_copy, Content::Blank, false, Check, Err(CopyWithoutFilesystem)),
         (&on_xfs, foreign_xfs(), false, Check, Ok(examine)),
         (&on_xfs, foreign_xfs(), false, Deny, refused),
         // A read-only stage examines the file system when the check needs no replay.
         (&reader, foreign_ext(), false, Check, Ok(examine)),
         (&reader, dirty(), false, Check, refused),
-        (
-            &reader,
-            dirty(),
-            false,
-            Allow,
-            Ok(StageDisk {
-                no_replay: true,
-                ..theirs
-            }),
-        ),
-        (
-            &xfs_reader,
-            foreign_xfs(),
-            false,
-            Check,
-            Ok(StageDisk {
-                no_replay: true,
-                ..examine
-            }),
-        ),
+        (&reader, dirty(), false, Allow, Ok(StageDisk { no_replay: true, ..theirs })),
+        (&xfs_reader, foreign_xfs(), false, Check, Ok(StageDisk { no_replay: true, ..examine })),
     ] {
-        let evidence = Evidence {
-            examined,
-            ..EVIDENCE
-        };
+        let evidence = Evidence { examined, ..EVIDENCE };
         let judged = judge::stage_disk(asked, &DISK, &content, evidence, rule);
         assert_eq!(
             judged.map(Authorized::into_act),
@@ -681,11 +490,7 @@ fn publish_binds_only_staged_volume_to_free_target() {
     ];
     for (read_only, staging, target, expected) in rows {
         let judged = judge::publish_filesystem(&publish(read_only), &DISK, &staging, &target);
-        assert_eq!(
-            judged.map(Authorized::into_act),
-            expected,
-            "{staging:?} -> {target:?}"
-        );
+        assert_eq!(judged.map(Authorized::into_act), expected, "{staging:?} -> {target:?}");
     }
 }
 
@@ -694,10 +499,7 @@ fn publish_binds_only_staged_volume_to_free_target() {
 #[test]
 fn block_publish_needs_disk_without_mounts() {
     let changed = |change: fn(&mut MountFacts)| {
-        let mut mount = MountFacts {
-            block: true,
-            ..MOUNT
-        };
+        let mut mount = MountFacts { block: true, ..MOUNT };
         change(&mut mount);
         PathFacts::Mounted(mount)
     };
@@ -713,27 +515,17 @@ fn block_publish_needs_disk_without_mounts() {
         (true, raw(false), vec![], Err(MountedDifferently)),
         (false, raw(true), vec![], Err(MountedDifferently)),
         (false, MOUNTED, vec![], Err(MountedDifferently)),
-        (
-            false,
-            changed(|m| m.device.0 += 1),
-            vec![],
-            Err(MountedDifferently),
-        ),
+        (false, changed(|m| m.device.0 += 1), vec![], Err(MountedDifferently)),
         (false, Directory, vec![], Err(TargetOccupied)),
         (false, Other, vec![], Err(TargetOccupied)),
         (false, Missing, mount_elsewhere(), Err(StillHeld)),
     ] {
         let judged = judge::publish_block(&block(read_only), &DISK, &target, &mounts, &[]);
-        assert_eq!(
-            judged.map(Authorized::into_act),
-            expected,
-            "{target:?} {mounts:?}"
-        );
+        assert_eq!(judged.map(Authorized::into_act), expected, "{target:?} {mounts:?}");
     }
-    for (read_only, expected) in [
-        (false, Ok(Publish::Bind { make: true })),
-        (true, Err(Unsupported)),
-    ] {
+    for (read_only, expected) in
+        [(false, Ok(Publish::Bind { make: true })), (true, Err(Unsupported))]
+    {
         let mut part = block(read_only);
         part.disk.partition = NonZeroU32::new(1);
         let judged = judge::publish_block(&part, &DISK, &Missing, &[], &[]);
@@ -746,10 +538,7 @@ fn block_publish_needs_disk_without_mounts() {
         (true, false, Err(StillHeld)),
         (false, true, Err(StillHeld)),
     ] {
-        let shown = [VolumeMount {
-            path: Some("there".to_owned()),
-            read_only: shown_read_only,
-        }];
+        let shown = [VolumeMount { path: Some("there".to_owned()), read_only: shown_read_only }];
         let missing = Missing;
         let judged = judge::publish_block(&block(read_only), &DISK, &missing, &[], &shown);
         assert_eq!(judged.map(Authorized::into_act), expected);
@@ -761,24 +550,9 @@ fn block_publish_needs_disk_without_mounts() {
 #[test]
 fn unstage_and_unpublish_refuse_another_volumes_mount() {
     for (place, owner, unstage, unpublish) in [
-        (
-            Missing,
-            ThisVolume,
-            Ok(Withdraw::Already),
-            Ok(Withdraw::Already),
-        ),
-        (
-            Directory,
-            ThisVolume,
-            Ok(Withdraw::RemoveDirectory),
-            Ok(Withdraw::RemoveDirectory),
-        ),
-        (
-            File,
-            ThisVolume,
-            Err(TargetOccupied),
-            Ok(Withdraw::RemoveFile),
-        ),
+        (Missing, ThisVolume, Ok(Withdraw::Already), Ok(Withdraw::Already)),
+        (Directory, ThisVolume, Ok(Withdraw::RemoveDirectory), Ok(Withdraw::RemoveDirectory)),
+        (File, ThisVolume, Err(TargetOccupied), Ok(Withdraw::RemoveFile)),
         (Other, ThisVolume, Err(TargetOccupied), Err(TargetOccupied)),
         (
             MOUNTED,
@@ -799,12 +573,7 @@ fn unstage_and_unpublish_refuse_another_volumes_mount() {
             Ok(Withdraw::Unmount { block: false }),
             Ok(Withdraw::Unmount { block: false }),
         ),
-        (
-            RAW,
-            ThisVolume,
-            Err(VolumeNotAtPath),
-            Ok(Withdraw::Unmount { block: true }),
-        ),
+        (RAW, ThisVolume, Err(VolumeNotAtPath), Ok(Withdraw::Unmount { block: true })),
         (RAW, Another, Err(VolumeNotAtPath), Err(VolumeNotAtPath)),
     ] {
         let judged = judge::unstage(&place, owner).map(Authorized::into_act);
@@ -818,16 +587,8 @@ fn unstage_and_unpublish_refuse_another_volumes_mount() {
 #[test]
 fn stats_path_must_be_mount_of_requested_volume() {
     for (place, owner, expected) in [
-        (
-            MOUNTED,
-            ThisVolume,
-            Ok(Shown::Filesystem { read_only: false }),
-        ),
-        (
-            READ_ONLY,
-            ThisVolume,
-            Ok(Shown::Filesystem { read_only: true }),
-        ),
+        (MOUNTED, ThisVolume, Ok(Shown::Filesystem { read_only: false })),
+        (READ_ONLY, ThisVolume, Ok(Shown::Filesystem { read_only: true })),
         (RAW, ThisVolume, Ok(Shown::Block)),
         (MOUNTED, Another, Err(VolumeNotAtPath)),
         (MOUNTED, Gone, Err(VolumeNotAtPath)),
@@ -860,20 +621,12 @@ fn disk_size_outside_expand_range_is_refused() {
 }
 
 fn any_content() -> impl Strategy<Value = Content> {
-    let level = prop_oneof![
-        Just(ExtLevel::Ext2),
-        Just(ExtLevel::Ext3),
-        Just(ExtLevel::Ext4)
-    ];
+    let level = prop_oneof![Just(ExtLevel::Ext2), Just(ExtLevel::Ext3), Just(ExtLevel::Ext4)];
     let uuid = prop_oneof![Just(OURS), any::<[u8; 16]>()];
     prop_oneof![
         any::<u64>().prop_map(|at| Unknown { at }),
-        prop_oneof![
-            Just(Signature::Ext2),
-            Just(Signature::Ext4),
-            Just(Signature::Xfs)
-        ]
-        .prop_map(Damaged),
+        prop_oneof![Just(Signature::Ext2), Just(Signature::Ext4), Just(Signature::Xfs)]
+            .prop_map(Damaged),
         Just(Content::PartitionTable(Signature::Mbr)),
         Just(Foreign(Signature::Btrfs)),
         (level, any::<[bool; 2]>(), any::<[u64; 3]>(), uuid.clone()).prop_map(
@@ -897,14 +650,7 @@ fn any_content() -> impl Strategy<Value = Content> {
         ),
         (any::<[bool; 2]>(), any::<[u64; 2]>(), uuid).prop_map(
             |([sound, in_progress], [bytes, block_bytes], uuid)| {
-                Content::Xfs(XfsFacts {
-                    sound,
-                    in_progress,
-                    bytes,
-                    block_bytes,
-                    groups: 4,
-                    uuid,
-                })
+                Content::Xfs(XfsFacts { sound, in_progress, bytes, block_bytes, groups: 4, uuid })
             }
         ),
     ]

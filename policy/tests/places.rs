@@ -23,11 +23,7 @@ fn beneath(path: &str) -> KubeletPath {
 
 fn is_allowed(class: PlaceClass, operation: PlaceFor, path: &str) -> bool {
     let path = beneath(path);
-    allowed(
-        class,
-        &[operation],
-        path.strip_root(&root()).expect("beneath the root"),
-    )
+    allowed(class, &[operation], path.strip_root(&root()).expect("beneath the root"))
 }
 
 /// Returns a path that the row matches and a path that it does not match.
@@ -67,10 +63,7 @@ fn each_place_row_allows_only_matching_paths() {
         let (above, _) = good.rsplit_once('/').expect("more than one component");
         let path = beneath(above);
         let above = path.strip_root(&root()).expect("beneath the root");
-        assert!(
-            row.parts.last() == Some(&Part::Rest) || !row.matches(above),
-            "{above}"
-        );
+        assert!(row.parts.last() == Some(&Part::Rest) || !row.matches(above), "{above}");
     }
 }
 
@@ -78,22 +71,13 @@ fn each_place_row_allows_only_matching_paths() {
 fn kubelet_paths_are_allowed_only_for_their_operation() {
     for (path, operation) in [
         (STAGING, PlaceFor::Stage),
-        (
-            "plugins/kubernetes.io/csi/pv/pvc-1/globalmount",
-            PlaceFor::Unstage,
-        ),
-        (
-            "plugins/kubernetes.io/csi/volumeDevices/staging/pvc-1",
-            PlaceFor::Unstage,
-        ),
+        ("plugins/kubernetes.io/csi/pv/pvc-1/globalmount", PlaceFor::Unstage),
+        ("plugins/kubernetes.io/csi/volumeDevices/staging/pvc-1", PlaceFor::Unstage),
         (TARGET, PlaceFor::PublishFilesystem),
         (BLOCK, PlaceFor::PublishBlock),
         (KUBELETS_OWN, PlaceFor::Stats),
     ] {
-        assert!(
-            is_allowed(PlaceClass::Kubernetes, operation, path),
-            "{path}"
-        );
+        assert!(is_allowed(PlaceClass::Kubernetes, operation, path), "{path}");
     }
     for (path, operation) in [
         (TARGET, PlaceFor::Stage),
@@ -103,53 +87,23 @@ fn kubelet_paths_are_allowed_only_for_their_operation() {
         // Nothing is published or unpublished at kubelet's own bind of a raw volume.
         (KUBELETS_OWN, PlaceFor::PublishBlock),
         (KUBELETS_OWN, PlaceFor::Stage),
-        (
-            "plugins/kubernetes.io/csi/volumeDevices/pvc-1/data/5f0b",
-            PlaceFor::Stats,
-        ),
-        (
-            "pods/5f0b/volumes/kubernetes.io~empty-dir/x/mount",
-            PlaceFor::PublishFilesystem,
-        ),
-        (
-            "pods/5f0b/volumes/kubernetes.io~csi/pvc-1/mount/deeper",
-            PlaceFor::PublishFilesystem,
-        ),
-        (
-            "pods/5f0b/volumes/kubernetes.io~csi/pvc-1",
-            PlaceFor::PublishFilesystem,
-        ),
+        ("plugins/kubernetes.io/csi/volumeDevices/pvc-1/data/5f0b", PlaceFor::Stats),
+        ("pods/5f0b/volumes/kubernetes.io~empty-dir/x/mount", PlaceFor::PublishFilesystem),
+        ("pods/5f0b/volumes/kubernetes.io~csi/pvc-1/mount/deeper", PlaceFor::PublishFilesystem),
+        ("pods/5f0b/volumes/kubernetes.io~csi/pvc-1", PlaceFor::PublishFilesystem),
         ("plugins/kubernetes.io/csi", PlaceFor::Stage),
         // Nothing is staged in the directories of other drivers, in the directories above a
         // volume's, or where kubelet writes.
-        (
-            "plugins/kubernetes.io/csi/other.csi.example.com/0a1b2c/globalmount",
-            PlaceFor::Stage,
-        ),
+        ("plugins/kubernetes.io/csi/other.csi.example.com/0a1b2c/globalmount", PlaceFor::Stage),
         ("plugins/kubernetes.io/csi/ebs.csi.aws.com", PlaceFor::Stage),
-        (
-            "plugins/kubernetes.io/csi/ebs.csi.aws.com/0a1b2c",
-            PlaceFor::Stage,
-        ),
-        (
-            "plugins/kubernetes.io/csi/ebs.csi.aws.com/0a1b2c/globalmount/x",
-            PlaceFor::Stage,
-        ),
-        (
-            "plugins/kubernetes.io/csi/pv/pvc-1/globalmount",
-            PlaceFor::Stage,
-        ),
-        (
-            "plugins/kubernetes.io/csi/volumeDevices/staging/pvc-1",
-            PlaceFor::Stage,
-        ),
+        ("plugins/kubernetes.io/csi/ebs.csi.aws.com/0a1b2c", PlaceFor::Stage),
+        ("plugins/kubernetes.io/csi/ebs.csi.aws.com/0a1b2c/globalmount/x", PlaceFor::Stage),
+        ("plugins/kubernetes.io/csi/pv/pvc-1/globalmount", PlaceFor::Stage),
+        ("plugins/kubernetes.io/csi/volumeDevices/staging/pvc-1", PlaceFor::Stage),
         ("plugins/other/socket", PlaceFor::Stage),
         ("pki/kubelet-client", PlaceFor::Stage),
     ] {
-        assert!(
-            !is_allowed(PlaceClass::Kubernetes, operation, path),
-            "{path}"
-        );
+        assert!(!is_allowed(PlaceClass::Kubernetes, operation, path), "{path}");
     }
 }
 
@@ -157,28 +111,15 @@ fn kubelet_paths_are_allowed_only_for_their_operation() {
 #[test]
 fn any_class_is_limited_to_plugins_and_pods() {
     for path in ["plugins/sanity/staging", "pods/x"] {
-        for operation in [
-            PlaceFor::Stage,
-            PlaceFor::PublishFilesystem,
-            PlaceFor::PublishBlock,
-        ] {
+        for operation in [PlaceFor::Stage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock] {
             assert!(is_allowed(PlaceClass::Any, operation, path));
             assert!(!is_allowed(PlaceClass::Kubernetes, operation, path));
         }
     }
-    for path in [
-        "plugins",
-        "pods",
-        "pki/x",
-        "config.yaml",
-        "plugins_registry/x",
-        "device-plugins/x",
-    ] {
-        for operation in [
-            PlaceFor::Stage,
-            PlaceFor::PublishFilesystem,
-            PlaceFor::PublishBlock,
-        ] {
+    for path in
+        ["plugins", "pods", "pki/x", "config.yaml", "plugins_registry/x", "device-plugins/x"]
+    {
+        for operation in [PlaceFor::Stage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock] {
             assert!(!is_allowed(PlaceClass::Any, operation, path), "{path}");
         }
     }
@@ -210,10 +151,7 @@ fn operations(staging: &KubeletPath, target: &KubeletPath, block: &KubeletPath) 
             flags: Vec::new(),
             format: FormatOptions::default(),
         }),
-        Operation::Unstage(Unstage {
-            volume: volume(),
-            staging: staging.clone(),
-        }),
+        Operation::Unstage(Unstage { volume: volume(), staging: staging.clone() }),
         Operation::PublishFilesystem(PublishFilesystem {
             disk: disk(),
             staging: staging.clone(),
@@ -226,24 +164,15 @@ fn operations(staging: &KubeletPath, target: &KubeletPath, block: &KubeletPath) 
             target: block.clone(),
             read_only: false,
         }),
-        Operation::Unpublish(Unpublish {
-            volume: volume(),
-            target: target.clone(),
-        }),
-        Operation::Unpublish(Unpublish {
-            volume: volume(),
-            target: block.clone(),
-        }),
+        Operation::Unpublish(Unpublish { volume: volume(), target: target.clone() }),
+        Operation::Unpublish(Unpublish { volume: volume(), target: block.clone() }),
         Operation::Expand(Expand {
             volume: volume(),
             path: staging.clone(),
             required_bytes: None,
             limit_bytes: None,
         }),
-        Operation::Stats(Stats {
-            volume: volume(),
-            path: target.clone(),
-        }),
+        Operation::Stats(Stats { volume: volume(), path: target.clone() }),
     ]
 }
 
@@ -258,12 +187,9 @@ fn operation_path_outside_allowed_places_is_refused() {
             "{operation:?}"
         );
     }
-    for elsewhere in [
-        "/etc/passwd",
-        "/var/lib/kubelet",
-        "/var/lib/kubelet-2/pods/x",
-        "/var/lib/kubelet/pki/x",
-    ] {
+    for elsewhere in
+        ["/etc/passwd", "/var/lib/kubelet", "/var/lib/kubelet-2/pods/x", "/var/lib/kubelet/pki/x"]
+    {
         let elsewhere = KubeletPath::parse(elsewhere).expect("a path");
         for operation in operations(&elsewhere, &elsewhere, &elsewhere) {
             assert_eq!(

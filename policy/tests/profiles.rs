@@ -11,10 +11,7 @@ use ebs_csi_policy::profile::{
 use ebs_csi_policy::tool::ToolId;
 
 fn allows(profile: &Profile, call: &str) -> bool {
-    profile
-        .calls
-        .iter()
-        .any(|rule| rule.call == call && rule.answer == CallAnswer::Allow)
+    profile.calls.iter().any(|rule| rule.call == call && rule.answer == CallAnswer::Allow)
 }
 
 /// Returns the status of a process that matches its profile exactly.
@@ -46,39 +43,23 @@ fn exact(profile: &Profile) -> Status {
 #[test]
 fn only_broker_and_launcher_hold_capabilities() {
     for profile in ALL {
-        let names: Vec<_> = profile
-            .capabilities
-            .iter()
-            .map(|held| held.capability.name)
-            .collect();
+        let names: Vec<_> = profile.capabilities.iter().map(|held| held.capability.name).collect();
         if profile.name == "broker" {
-            assert_eq!(
-                names,
-                ["CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"]
-            );
+            assert_eq!(names, ["CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_DAC_READ_SEARCH"]);
         } else if profile.name == "launcher" {
             assert_eq!(names, ["CAP_KILL"]);
         } else {
             assert!(names.is_empty(), "{}", profile.name);
         }
     }
-    let effective: Vec<_> = BROKER
-        .capabilities
-        .iter()
-        .filter(|held| held.effective)
-        .collect();
+    let effective: Vec<_> = BROKER.capabilities.iter().filter(|held| held.effective).collect();
     assert_eq!(effective.len(), 1);
 }
 
 #[test]
 fn only_the_directories_process_is_user_0() {
     for profile in ALL {
-        assert_eq!(
-            profile.identity.uid == 0,
-            profile.name == "directories",
-            "{}",
-            profile.name
-        );
+        assert_eq!(profile.identity.uid == 0, profile.name == "directories", "{}", profile.name);
     }
     let users: BTreeSet<u32> = [
         CONTROLLER,
@@ -93,11 +74,7 @@ fn only_the_directories_process_is_user_0() {
     ]
     .map(|p| p.identity.uid)
     .into();
-    assert_eq!(
-        users.len(),
-        9,
-        "processes that trust each other differently share no user"
-    );
+    assert_eq!(users.len(), 9, "processes that trust each other differently share no user");
 }
 
 #[test]
@@ -148,37 +125,16 @@ fn tool_profile_denies_calls_targeting_other_processes() {
         let allowed = rules.filter(|rule| rule.answer == CallAnswer::Allow);
         allowed.map(|rule| rule.condition).collect::<Vec<_>>()
     };
-    assert!(matches!(
-        conditions("tgkill")[..],
-        [Condition::Itself { argument: 0 }]
-    ));
-    let [
-        Condition::OneOf {
-            argument: 0,
-            values,
-            ..
-        },
-    ] = conditions("prlimit64")[..]
-    else {
+    assert!(matches!(conditions("tgkill")[..], [Condition::Itself { argument: 0 }]));
+    let [Condition::OneOf { argument: 0, values, .. }] = conditions("prlimit64")[..] else {
         panic!("{:?}", conditions("prlimit64"));
     };
     assert_eq!(values.iter().map(|value| value.number).sum::<u64>(), 0);
     // F_SETSIG, F_GETSIG, F_SETOWN, F_SETLEASE, F_NOTIFY and similar commands are refused.
-    let [
-        Condition::OneOf {
-            argument: 1,
-            values,
-            ..
-        },
-    ] = conditions("fcntl")[..]
-    else {
+    let [Condition::OneOf { argument: 1, values, .. }] = conditions("fcntl")[..] else {
         panic!("{:?}", conditions("fcntl"));
     };
-    assert!(
-        values
-            .iter()
-            .all(|value| value.number <= 4 || value.number == 1030)
-    );
+    assert!(values.iter().all(|value| value.number <= 4 || value.number == 1030));
     const CALLS: &str = "kill tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal process_vm_readv \
         setpgid sched_setaffinity sched_setscheduler setpriority";
     for call in CALLS.split(' ') {
@@ -197,11 +153,7 @@ fn only_supervisor_and_runner_fork() {
         for rule in profile.calls.iter().filter(|rule| rule.call == "clone") {
             match rule.condition {
                 _ if rule.answer != CallAnswer::Allow => {}
-                Condition::OneOf {
-                    argument: 0,
-                    mask: 0xffff_ffff,
-                    values,
-                } => {
+                Condition::OneOf { argument: 0, mask: 0xffff_ffff, values } => {
                     for value in values {
                         assert_eq!(value.number & (NAMESPACES | PARENT), 0, "{}", value.name);
                         forks |= value.number & 0x1_0000 == 0;
@@ -216,12 +168,7 @@ fn only_supervisor_and_runner_fork() {
                 condition => panic!("{condition:?} in {}", profile.name),
             }
         }
-        assert_eq!(
-            forks,
-            ["supervisor", "runner"].contains(&profile.name),
-            "{}",
-            profile.name
-        );
+        assert_eq!(forks, ["supervisor", "runner"].contains(&profile.name), "{}", profile.name);
         let clone3 = profile.calls.iter().find(|rule| rule.call == "clone3");
         assert!(
             clone3.is_none_or(
@@ -324,10 +271,7 @@ fn landlock_file_writes_are_limited_to_devices() {
         let Files::Listed(rules) = profile.landlock.files else {
             continue;
         };
-        for rule in rules
-            .iter()
-            .filter(|rule| rule.rights.contains(&FileRight::WriteFile))
-        {
+        for rule in rules.iter().filter(|rule| rule.rights.contains(&FileRight::WriteFile)) {
             let place = match rule.place {
                 FilePlace::Path(path) => path,
                 FilePlace::Named(name) => name,
@@ -340,10 +284,7 @@ fn landlock_file_writes_are_limited_to_devices() {
         }
         for rule in rules.iter().filter(|rule| {
             rule.rights.iter().any(|right| {
-                matches!(
-                    right,
-                    FileRight::MakeDir | FileRight::MakeReg | FileRight::MakeSock
-                )
+                matches!(right, FileRight::MakeDir | FileRight::MakeReg | FileRight::MakeSock)
             })
         }) {
             // The node-agent makes its registration socket again where kubelet looks for it.
@@ -377,22 +318,11 @@ fn landlock_scopes_block_signals_and_abstract_sockets() {
 /// The runner's filter also holds in its tool, so the tool's calls and ioctl commands are a subset.
 #[test]
 fn runner_and_supervisor_profiles_have_same_calls() {
-    let calls = |profile: &Profile| {
-        profile
-            .calls
-            .iter()
-            .map(|rule| rule.call)
-            .collect::<BTreeSet<_>>()
-    };
+    let calls =
+        |profile: &Profile| profile.calls.iter().map(|rule| rule.call).collect::<BTreeSet<_>>();
     assert_eq!(calls(RUNNER), calls(SUPERVISOR));
-    let beyond: Vec<_> = calls(TOOL)
-        .difference(&calls(SUPERVISOR))
-        .copied()
-        .collect();
-    assert!(
-        beyond.is_empty(),
-        "the runner's filter holds in its tool, too: {beyond:?}"
-    );
+    let beyond: Vec<_> = calls(TOOL).difference(&calls(SUPERVISOR)).copied().collect();
+    assert!(beyond.is_empty(), "the runner's filter holds in its tool, too: {beyond:?}");
     let commands = |profile: &Profile| {
         profile
             .calls
@@ -433,11 +363,7 @@ fn every_system_call_rule_has_reason() {
 #[test]
 fn process_matching_its_profile_has_no_deviation() {
     for profile in ALL {
-        assert!(
-            profile.deviations(&exact(profile)).is_empty(),
-            "{}",
-            profile.name
-        );
+        assert!(profile.deviations(&exact(profile)).is_empty(), "{}", profile.name);
     }
 }
 
@@ -527,12 +453,7 @@ fn only_profiles_started_unprivileged_accept_extra_groups() {
         let mut status = exact(profile);
         status.groups.extend([profile.identity.gid, 2000]);
         let free = ["controller", "node-lifecycle", "launcher", "router"].contains(&profile.name);
-        assert_eq!(
-            profile.deviations(&status).is_empty(),
-            free,
-            "{}",
-            profile.name
-        );
+        assert_eq!(profile.deviations(&status).is_empty(), free, "{}", profile.name);
         assert_eq!(profile.identity.extra_groups(&status.groups), [2000]);
     }
 }
@@ -547,11 +468,7 @@ fn profile_ids_avoid_allocated_user_ranges() {
         for id in [profile.identity.uid, profile.identity.gid] {
             // Exceptions: the process that makes directories is root, and group 0 gives access to
             // kubelet's directories.
-            assert!(
-                id == 0 || (65520..=65531).contains(&id),
-                "{id} of {}",
-                profile.name
-            );
+            assert!(id == 0 || (65520..=65531).contains(&id), "{id} of {}", profile.name);
         }
     }
 }

@@ -16,11 +16,7 @@ fn line(id: ToolId, fs: FsType, set: impl Fn(&mut UncheckedFormatOptions)) -> Ve
     set(&mut given);
     let format = FormatOptions::check(given).expect("within the ranges");
     let tool = id.tool().expect("a row");
-    tool.command_line(&Arguments {
-        fs,
-        format: &format,
-        uuid: UUID,
-    })
+    tool.command_line(&Arguments { fs, format: &format, uuid: UUID })
 }
 
 fn words(line: &[String]) -> Vec<&str> {
@@ -61,20 +57,9 @@ fn format_without_options_uses_tool_defaults() {
     );
     assert_eq!(
         words(&line(ToolId::MkfsXfs, FsType::Xfs, |_| {})),
-        [
-            "/usr/sbin/mkfs.xfs",
-            "-m",
-            &format!("uuid={UUID_TEXT}"),
-            "-K",
-            "-f",
-            "-q",
-            DISK
-        ]
+        ["/usr/sbin/mkfs.xfs", "-m", &format!("uuid={UUID_TEXT}"), "-K", "-f", "-q", DISK]
     );
-    assert_eq!(
-        words(&line(ToolId::Mke2fs, FsType::Ext3, |_| {}))[2],
-        "ext3"
-    );
+    assert_eq!(words(&line(ToolId::Mke2fs, FsType::Ext3, |_| {}))[2], "ext3");
 }
 
 #[test]
@@ -121,10 +106,7 @@ fn tool_arguments_fill_placeholders_and_end_with_disk() {
         for fs in id.tool().expect("a row").file_systems {
             let line = line(id, *fs, |_| {});
             assert_eq!(line.last().map(String::as_str), Some(DISK));
-            assert!(
-                line.iter().all(|word| !word.contains(['{', '}'])),
-                "{line:?}"
-            );
+            assert!(line.iter().all(|word| !word.contains(['{', '}'])), "{line:?}");
         }
     }
 }
@@ -155,31 +137,16 @@ fn exit_status_unlisted_in_row_means_failure() {
         assert_eq!(meaning(id, 2), None);
     }
     assert_eq!(meaning(ToolId::E2fsckLook, 1), None);
-    assert_eq!(
-        meaning(ToolId::E2fsckLook, 12),
-        Some(Meaning::Uncorrectable)
-    );
+    assert_eq!(meaning(ToolId::E2fsckLook, 12), Some(Meaning::Uncorrectable));
 }
 
 #[test]
 fn every_tool_has_deadline_and_memory_limits() {
     for tool in TOOLS {
-        assert!(
-            tool.deadline.as_secs() >= 60 && tool.deadline.as_secs() <= 3600,
-            "{}",
-            tool.key
-        );
-        assert!(
-            tool.data > 0 && tool.data <= tool.address_space,
-            "{}",
-            tool.key
-        );
+        assert!(tool.deadline.as_secs() >= 60 && tool.deadline.as_secs() <= 3600, "{}", tool.key);
+        assert!(tool.data > 0 && tool.data <= tool.address_space, "{}", tool.key);
         // One thread for each of 192 processors, and the read-ahead threads.
-        assert!(
-            tool.stack >= 1 << 20 && 192 * tool.stack <= tool.data,
-            "{}",
-            tool.key
-        );
+        assert!(tool.stack >= 1 << 20 && 192 * tool.stack <= tool.data, "{}", tool.key);
         assert!(tool.path.starts_with("/usr/sbin/"), "{}", tool.key);
         assert!(tool.why.len() > 10);
         // Only mkfs.xfs has ioctl commands that are answered without being executed; it fails
@@ -205,10 +172,7 @@ fn xfs_above_64_groups_is_checked_without_prefetch() {
 /// Each tool with read-only access is a check with the argument -n.
 #[test]
 fn read_only_tools_run_in_no_modify_mode() {
-    for tool in TOOLS
-        .iter()
-        .filter(|tool| tool.device == DeviceAccess::ReadOnly)
-    {
+    for tool in TOOLS.iter().filter(|tool| tool.device == DeviceAccess::ReadOnly) {
         assert!(tool.tail.contains(&"-n"), "{}", tool.key);
         assert_eq!(tool.purpose, Purpose::Check);
     }

@@ -141,16 +141,8 @@ mod tests {
             (Mode::Unknown, false, false),
         ];
         for (mode, block, mount) in rows {
-            assert_eq!(
-                Capability::parse(&wire(mode, true)).is_ok(),
-                block,
-                "{mode:?} block"
-            );
-            assert_eq!(
-                Capability::parse(&wire(mode, false)).is_ok(),
-                mount,
-                "{mode:?} mount"
-            );
+            assert_eq!(Capability::parse(&wire(mode, true)).is_ok(), block, "{mode:?} block");
+            assert_eq!(Capability::parse(&wire(mode, false)).is_ok(), mount, "{mode:?} mount");
         }
     }
 

@@ -133,34 +133,24 @@ mod tests {
             (1 << 30, 0, Ok(1)),
             ((1 << 30) + 1, 0, Ok(2)),
             ((1 << 30) + 1, 1 << 31, Ok(2)),
-            (
-                (1 << 30) + 1,
-                (1 << 30) + 2,
-                Err(Condition::CapacityOutOfRange),
-            ),
+            ((1 << 30) + 1, (1 << 30) + 2, Err(Condition::CapacityOutOfRange)),
             (0, 1 << 33, Ok(8)),
             (0, 1, Err(Condition::CapacityOutOfRange)),
             (i64::MAX, 0, Err(Condition::CapacityOutOfRange)),
             (-1, 0, Err(Condition::InvalidField)),
         ];
         for (required_bytes, limit_bytes, want) in rows {
-            let got = CapacityRange::parse(&csi::CapacityRange {
-                required_bytes,
-                limit_bytes,
-            })
-            .and_then(|range| range.size_or(GiB::DEFAULT))
-            .map(|gib| gib.0)
-            .map_err(|failure| failure.condition());
+            let got = CapacityRange::parse(&csi::CapacityRange { required_bytes, limit_bytes })
+                .and_then(|range| range.size_or(GiB::DEFAULT))
+                .map(|gib| gib.0)
+                .map_err(|failure| failure.condition());
             assert_eq!(got, want, "required {required_bytes} limit {limit_bytes}");
         }
     }
 
     #[test]
     fn limit_below_required_bytes_is_out_of_range() {
-        let wire = csi::CapacityRange {
-            required_bytes: 2,
-            limit_bytes: 1,
-        };
+        let wire = csi::CapacityRange { required_bytes: 2, limit_bytes: 1 };
         assert_eq!(
             CapacityRange::parse(&wire).unwrap_err().condition(),
             Condition::CapacityOutOfRange

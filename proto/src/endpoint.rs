@@ -122,10 +122,7 @@ mod tests {
             ("unix:/csi/csi.sock", unix("/csi/csi.sock")),
             ("unix://tmp/csi.sock", unix("/tmp/csi.sock")),
             ("UNIX:///a", unix("/a")),
-            (
-                "tcp://127.0.0.1:80",
-                Some(Endpoint::Tcp("127.0.0.1:80".parse().unwrap())),
-            ),
+            ("tcp://127.0.0.1:80", Some(Endpoint::Tcp("127.0.0.1:80".parse().unwrap()))),
             ("tcp://localhost", None),
             ("http://x", None),
             ("/csi/csi.sock", None),
@@ -146,9 +143,6 @@ mod tests {
         drop(endpoint.bind().unwrap());
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "data").unwrap();
-        assert_eq!(
-            endpoint.bind().unwrap_err().kind(),
-            io::ErrorKind::AlreadyExists
-        );
+        assert_eq!(endpoint.bind().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     }
 }

@@ -17,10 +17,7 @@ pub struct Exit {
 impl Exit {
     /// Creates the reason, with the exit status and the line to print.
     pub fn new(status: u8, line: impl ToString) -> Self {
-        Self {
-            status,
-            line: line.to_string(),
-        }
+        Self { status, line: line.to_string() }
     }
 }
 

@@ -107,18 +107,12 @@ pub struct Failure {
 impl Failure {
     /// Creates a failure with its own text.
     pub fn new(condition: Condition, text: impl Into<String>) -> Self {
-        Self {
-            condition,
-            text: text.into(),
-        }
+        Self { condition, text: text.into() }
     }
 
     /// Creates a failure for a required field that is empty.
     pub fn missing(field: &str) -> Self {
-        Self::new(
-            Condition::MissingField,
-            format!("{field} is required and was empty"),
-        )
+        Self::new(Condition::MissingField, format!("{field} is required and was empty"))
     }
 
     /// Creates a failure for a field with a value that can never be valid; `reason` names the limit
@@ -134,10 +128,7 @@ impl Failure {
 
     /// Creates a failure for an RPC that this process does not offer.
     pub fn unimplemented(rpc: &str) -> Self {
-        Self::new(
-            Condition::Unimplemented,
-            format!("{rpc} is not offered by this process"),
-        )
+        Self::new(Condition::Unimplemented, format!("{rpc} is not offered by this process"))
     }
 
     /// Returns the condition.

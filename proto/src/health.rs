@@ -96,9 +96,7 @@ impl UnaryService<HealthCheckRequest> for Check {
         let health = self.0.clone();
         Box::pin(async move {
             let status = health.check(&request.get_ref().service).await?;
-            Ok(Response::new(HealthCheckResponse {
-                status: status.into(),
-            }))
+            Ok(Response::new(HealthCheckResponse { status: status.into() }))
         })
     }
 }
@@ -146,10 +144,8 @@ mod tests {
             (true, "csi.v1.Nothing", Err(Code::NotFound)),
         ] {
             let health = Health::new(Arc::new(move || ready));
-            let answer = health
-                .check(service)
-                .await
-                .map_err(|failure| Status::from(failure).code());
+            let answer =
+                health.check(service).await.map_err(|failure| Status::from(failure).code());
             assert_eq!(answer, want, "{ready} {service:?}");
         }
     }

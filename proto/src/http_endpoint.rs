@@ -77,10 +77,9 @@ async fn answer(mut stream: TcpStream, pages: &impl Pages) -> io::Result<()> {
             Ok(()) => ("200 OK", "ok\n".to_owned()),
             Err(reason) => ("503 Service Unavailable", format!("{reason}\n")),
         },
-        ("GET" | "HEAD", _) => (
-            "404 Not Found",
-            "/metrics, /healthz and /readyz are here\n".to_owned(),
-        ),
+        ("GET" | "HEAD", _) => {
+            ("404 Not Found", "/metrics, /healthz and /readyz are here\n".to_owned())
+        }
         _ => ("405 Method Not Allowed", "GET only\n".to_owned()),
     };
     let mut reply = format!(
@@ -136,21 +135,13 @@ mod tests {
             ("GET /healthz", &ready, "200", "ok\n"),
             ("GET /readyz", &ready, "200", "ok\n"),
             ("GET /readyz", &Fixed(Err("not yet")), "503", "not yet\n"),
-            (
-                "GET /other",
-                &ready,
-                "404",
-                "/metrics, /healthz and /readyz are here\n",
-            ),
+            ("GET /other", &ready, "404", "/metrics, /healthz and /readyz are here\n"),
             ("POST /metrics", &ready, "405", "GET only\n"),
         ] {
             let request = format!("{line} HTTP/1.1\r\nHost: x\r\n\r\n");
             let text = reply(&request, pages.clone()).await;
             let (head, found) = text.split_once("\r\n\r\n").expect("a head");
-            assert!(
-                head.starts_with(&format!("HTTP/1.1 {status} ")),
-                "{line}: {text}"
-            );
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{line}: {text}");
             assert_eq!(found, body, "{line}");
         }
     }

@@ -25,9 +25,7 @@ pub struct Identity {
 
 impl std::fmt::Debug for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Identity")
-            .field("version", &self.version)
-            .finish_non_exhaustive()
+        f.debug_struct("Identity").field("version", &self.version).finish_non_exhaustive()
     }
 }
 
@@ -35,11 +33,7 @@ impl Identity {
     /// Creates the service with the version that `GetPluginInfo` reports and a readiness check for
     /// `Probe`, which must be cheap.
     pub fn new(version: impl Into<String>, readiness: Readiness) -> Self {
-        Self {
-            version: version.into(),
-            manifest: HashMap::new(),
-            readiness,
-        }
+        Self { version: version.into(), manifest: HashMap::new(), readiness }
     }
 
     /// Sets the vendor's manifest, which `GetPluginInfo` reports.
@@ -73,9 +67,7 @@ impl csi::identity_server::Identity for Identity {
     ) -> Result<Response<csi::GetPluginCapabilitiesResponse>, Status> {
         use csi::plugin_capability::{Service, Type, service};
         let offer = |kind: service::Type| csi::PluginCapability {
-            r#type: Some(Type::Service(Service {
-                r#type: kind as i32,
-            })),
+            r#type: Some(Type::Service(Service { r#type: kind as i32 })),
         };
         // The answer is the same in every mode, as in the Go driver: the node's sidecars read
         // nothing else.
@@ -129,10 +121,7 @@ mod tests {
             .collect();
         assert_eq!(
             services,
-            [
-                service::Type::ControllerService,
-                service::Type::VolumeAccessibilityConstraints
-            ]
+            [service::Type::ControllerService, service::Type::VolumeAccessibilityConstraints]
         );
         let ready = identity.probe(Request::new(csi::ProbeRequest {})).await;
         assert_eq!(ready.unwrap().into_inner().ready, Some(true));

@@ -70,21 +70,13 @@ pub type Beside = Box<dyn tracing_subscriber::Layer<tracing_subscriber::Registry
 pub fn init_log_beside(format: LogFormat, verbosity: u8, levels: &str, beside: Option<Beside>) {
     let asked = std::env::var("RUST_LOG").ok();
     let filter = filter(asked.as_deref(), verbosity, levels);
-    let log = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_target(false);
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     let all = tracing_subscriber::registry().with(beside);
     let _ = match format {
-        LogFormat::Text => all
-            .with(log.with_ansi(false).with_filter(filter))
-            .try_init(),
-        LogFormat::Json => all
-            .with(
-                log.json()
-                    .event_format(json::KubernetesJson)
-                    .with_filter(filter),
-            )
-            .try_init(),
+        LogFormat::Text => all.with(log.with_ansi(false).with_filter(filter)).try_init(),
+        LogFormat::Json => {
+            all.with(log.json().event_format(json::KubernetesJson).with_filter(filter)).try_init()
+        }
     };
 }
 
@@ -226,25 +218,11 @@ mod tests {
             (None, 7, "", ours, Level::TRACE, true),
             (None, 7, "", "h2::codec", Level::DEBUG, false),
             (None, 7, "", "h2::codec", Level::INFO, true),
-            (
-                None,
-                2,
-                "aws_config=debug",
-                "aws_config",
-                Level::DEBUG,
-                true,
-            ),
+            (None, 2, "aws_config=debug", "aws_config", Level::DEBUG, true),
             (None, 2, "aws_config=debug", ours, Level::INFO, true),
             (Some(""), 2, "", ours, Level::INFO, true),
             (Some("warn"), 7, "", ours, Level::INFO, false),
-            (
-                Some("warn,h2=trace"),
-                2,
-                "",
-                "h2::codec",
-                Level::TRACE,
-                true,
-            ),
+            (Some("warn,h2=trace"), 2, "", "h2::codec", Level::TRACE, true),
             (Some("h2=loud"), 2, "", ours, Level::INFO, true),
         ] {
             assert_eq!(
@@ -274,16 +252,9 @@ mod tests {
         let secrets = [("key".to_owned(), "hunter2".to_owned())].into();
         let printed = format!(
             "{:?}",
-            csi::CreateVolumeRequest {
-                name: "pvc-1".to_owned(),
-                secrets,
-                ..Default::default()
-            }
+            csi::CreateVolumeRequest { name: "pvc-1".to_owned(), secrets, ..Default::default() }
         );
-        assert!(
-            printed.contains("pvc-1") && printed.contains("{1 stripped}"),
-            "{printed}"
-        );
+        assert!(printed.contains("pvc-1") && printed.contains("{1 stripped}"), "{printed}");
         assert!(!printed.contains("hunter2"), "{printed}");
     }
 }

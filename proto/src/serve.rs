@@ -82,18 +82,12 @@ fn until(listener: Listener, routes: Routes, signal: Boxed<()>) -> Boxed<Result<
         Listener::Unix(listener) => Box::pin(async move {
             let listener = tokio::net::UnixListener::from_std(listener).map_err(|e| fail(&e))?;
             let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
-            router
-                .serve_with_incoming_shutdown(incoming, signal)
-                .await
-                .map_err(|e| fail(&e))
+            router.serve_with_incoming_shutdown(incoming, signal).await.map_err(|e| fail(&e))
         }),
         Listener::Tcp(listener) => Box::pin(async move {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(|e| fail(&e))?;
             let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
-            router
-                .serve_with_incoming_shutdown(incoming, signal)
-                .await
-                .map_err(|e| fail(&e))
+            router.serve_with_incoming_shutdown(incoming, signal).await.map_err(|e| fail(&e))
         }),
     }
 }

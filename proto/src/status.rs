@@ -49,10 +49,7 @@ impl Condition {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place that chooses a code"
-)]
+#[expect(clippy::disallowed_methods, reason = "the one place that chooses a code")]
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         Self::new(failure.condition().code(), failure.text())

@@ -10,25 +10,19 @@ use protox::prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor, 
 /// Returns this crate's directory as cargo names it when the test runs. `env!` would not do: in a
 /// target directory that several checkouts share, it may name another checkout's directory.
 fn crate_directory() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR")
-        .expect("tests are run by cargo")
-        .into()
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
 }
 
 /// Returns the fields that csi.proto marks `csi_secret`, by message.
 fn secrets(pool: &DescriptorPool) -> Vec<(MessageDescriptor, Vec<FieldDescriptor>)> {
-    let mark = pool
-        .get_extension_by_name("csi.v1.csi_secret")
-        .expect("csi.proto declares csi_secret");
+    let mark =
+        pool.get_extension_by_name("csi.v1.csi_secret").expect("csi.proto declares csi_secret");
     pool.all_messages()
         .filter_map(|message| {
             let marked: Vec<_> = message
                 .fields()
                 .filter(|field| {
-                    matches!(
-                        field.options().get_extension(&mark).as_ref(),
-                        Value::Bool(true)
-                    )
+                    matches!(field.options().get_extension(&mark).as_ref(), Value::Bool(true))
                 })
                 .collect();
             (!marked.is_empty()).then_some((message, marked))
@@ -85,9 +79,7 @@ fn compiled(folder: &str, file: &str) -> protox::Compiler {
     let mut compiler =
         protox::Compiler::new([crate_directory().join(folder)]).expect("include path");
     compiler.include_imports(true);
-    compiler
-        .open_file(file)
-        .unwrap_or_else(|e| panic!("{file}: {e}"));
+    compiler.open_file(file).unwrap_or_else(|e| panic!("{file}: {e}"));
     compiler
 }
 
@@ -138,20 +130,14 @@ fn generated_code_matches_csi_proto() {
 fn generated_code_matches_modify_proto() {
     let compiler = compiled("modify", "modify.proto");
     let config = prost_build::Config::new();
-    compare(
-        "modify.v1.rs",
-        &generated(&compiler, config, "modify.v1.rs"),
-    );
+    compare("modify.v1.rs", &generated(&compiler, config, "modify.v1.rs"));
 }
 
 #[test]
 fn generated_code_matches_safe_detach_proto() {
     let compiler = compiled("safe_detach", "safe_detach.proto");
     let config = prost_build::Config::new();
-    compare(
-        "safe_detach.v1.rs",
-        &generated(&compiler, config, "safe_detach.v1.rs"),
-    );
+    compare("safe_detach.v1.rs", &generated(&compiler, config, "safe_detach.v1.rs"));
 }
 
 #[test]

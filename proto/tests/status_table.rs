@@ -12,9 +12,7 @@ use ebs_csi_proto::Condition;
 /// Returns this crate's directory as cargo names it when the test runs. `env!` would not do: in a
 /// target directory that several checkouts share, it may name another checkout's directory.
 fn crate_directory() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR")
-        .expect("tests are run by cargo")
-        .into()
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
 }
 
 const SPEC_MODULE: &str = "github.com/container-storage-interface/spec@v1.13.0";
@@ -75,10 +73,7 @@ fn status_codes_match_spec_or_state_reason() {
     for row in rows() {
         let what = format!("{}: {}", row.rpc, row.condition);
         if row.failure == "-" {
-            assert!(
-                !row.deviation.is_empty(),
-                "{what}: not answered, and no reason"
-            );
+            assert!(!row.deviation.is_empty(), "{what}: not answered, and no reason");
             continue;
         }
         let ours = Condition::ALL
@@ -105,11 +100,7 @@ fn status_table_matches_csi_spec_error_rows() {
         .output();
     let dir = fetched.ok().filter(|o| o.status.success()).and_then(|o| {
         String::from_utf8_lossy(&o.stdout).lines().find_map(|l| {
-            l.trim()
-                .strip_prefix("\"Dir\": \"")?
-                .split('"')
-                .next()
-                .map(str::to_owned)
+            l.trim().strip_prefix("\"Dir\": \"")?.split('"').next().map(str::to_owned)
         })
     });
     let Some(dir) = dir else {
@@ -117,16 +108,10 @@ fn status_table_matches_csi_spec_error_rows() {
         return;
     };
     let spec = std::fs::read_to_string(Path::new(&dir).join("spec.md")).expect("spec.md");
-    let have: BTreeSet<_> = rows()
-        .into_iter()
-        .map(|row| (row.rpc, row.condition, row.spec_code))
-        .collect();
+    let have: BTreeSet<_> =
+        rows().into_iter().map(|row| (row.rpc, row.condition, row.spec_code)).collect();
     let want = spec_rows(&spec);
-    assert!(
-        want.len() > 60,
-        "spec.md was not understood: {} rows",
-        want.len()
-    );
+    assert!(want.len() > 60, "spec.md was not understood: {} rows", want.len());
     assert_eq!(have, want);
 }
 
@@ -158,10 +143,7 @@ fn spec_rows(spec: &str) -> BTreeSet<(String, String, String)> {
 /// that the call had no effect.
 #[test]
 fn exactly_10_conditions_may_be_in_progress() {
-    let may: Vec<_> = Condition::ALL
-        .into_iter()
-        .filter(|c| c.may_be_in_progress())
-        .collect();
+    let may: Vec<_> = Condition::ALL.into_iter().filter(|c| c.may_be_in_progress()).collect();
     use Condition::*;
     assert_eq!(
         may,

@@ -60,23 +60,15 @@ pub(crate) async fn act(
         (Intent::RemoveTaint, Some(node)) => taint(client, node, None, Value::Null).await,
         // A step never has these intents for a node that is gone.
         (Intent::AddTaint(_) | Intent::RemoveTaint, None) => return Ok(Done::Overtaken),
-        (
-            Intent::DeletePod {
-                namespace,
-                name,
-                uid,
-                version,
-            },
-            _,
-        ) => delete_pod(client, namespace, name, uid, version).await,
+        (Intent::DeletePod { namespace, name, uid, version }, _) => {
+            delete_pod(client, namespace, name, uid, version).await
+        }
         (Intent::DeleteAttachment { name, uid, version }, _) => {
             let api: Api<VolumeAttachment> = Api::all(client.clone());
             // An attachment that was not attached when it was read, and is by now, is in use by its
             // new user.
-            let exactly = Preconditions {
-                uid: Some(uid.clone()),
-                resource_version: Some(version.clone()),
-            };
+            let exactly =
+                Preconditions { uid: Some(uid.clone()), resource_version: Some(version.clone()) };
             let how = DeleteParams::default().preconditions(exactly);
             api.delete(name, &how).await.map(drop)
         }
@@ -87,9 +79,7 @@ pub(crate) async fn act(
             let now = jiff::Timestamp::now().to_string();
             let patch = json!({"metadata": {"uid": uid, "annotations": {NUDGE: now}}});
             let how = PatchParams::default();
-            api.patch_metadata(name, &how, &Patch::Merge(patch))
-                .await
-                .map(drop)
+            api.patch_metadata(name, &how, &Patch::Merge(patch)).await.map(drop)
         }
     };
     match outcome {
@@ -128,9 +118,7 @@ async fn taint(
     });
     let api: Api<core::Node> = Api::all(client.clone());
     let how = PatchParams::default();
-    api.patch(&node.name_any(), &how, &Patch::Merge(patch))
-        .await
-        .map(drop)
+    api.patch(&node.name_any(), &how, &Patch::Merge(patch)).await.map(drop)
 }
 
 /// Deletes a pod as Kubernetes' own pod garbage collector does: first sets the phase Failed, so
@@ -157,15 +145,9 @@ async fn delete_pod(
         },
     });
     let how = PatchParams::default();
-    let failed = api
-        .patch_status(name, &how, &Patch::Strategic(patch))
-        .await?;
-    let exactly = Preconditions {
-        uid: Some(uid.to_owned()),
-        resource_version: failed.resource_version(),
-    };
-    let how = DeleteParams::default()
-        .grace_period(0)
-        .preconditions(exactly);
+    let failed = api.patch_status(name, &how, &Patch::Strategic(patch)).await?;
+    let exactly =
+        Preconditions { uid: Some(uid.to_owned()), resource_version: failed.resource_version() };
+    let how = DeleteParams::default().grace_period(0).preconditions(exactly);
     api.delete(name, &how).await.map(drop)
 }

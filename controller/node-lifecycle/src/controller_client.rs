@@ -51,9 +51,7 @@ impl Controller {
             let socket = socket.clone();
             async move { UnixStream::connect(socket).await.map(TokioIo::new) }
         });
-        Self {
-            channel: endpoint.connect_with_connector_lazy(connector),
-        }
+        Self { channel: endpoint.connect_with_connector_lazy(connector) }
     }
 
     /// A client of the service.
@@ -99,9 +97,7 @@ impl Controller {
             volume_id: volume.clone(),
             instance_id: instance.clone(),
         });
-        let of_volumes = timed(QueryRequest {
-            subjects: subjects.collect(),
-        });
+        let of_volumes = timed(QueryRequest { subjects: subjects.collect() });
         let of_instances = timed(QueryInstancesRequest {
             instance_ids: instances.into_iter().cloned().collect(),
             status_checks_of: checks.iter().cloned().collect(),
@@ -127,9 +123,7 @@ impl Controller {
                 answers.checks.extend([checks]);
             }
             let evidence = InstanceEvidence::new(verdict(said), answer.launch_time, impaired);
-            answers
-                .instances
-                .insert(answer.instance_id.clone(), evidence);
+            answers.instances.insert(answer.instance_id.clone(), evidence);
             answers.texts.insert(answer.instance_id, text);
         }
         Ok(answers)
@@ -180,54 +174,23 @@ mod tests {
 
     #[test]
     fn unknown_or_missing_verdict_is_unproven() {
-        let off = InstanceEvidence::Off {
-            launched: String::new(),
-        };
+        let off = InstanceEvidence::Off { launched: String::new() };
         let rows = [
-            (
-                Outcome::Done as i32,
-                "no-attachment",
-                Evidence::Proven,
-                false,
-            ),
+            (Outcome::Done as i32, "no-attachment", Evidence::Proven, false),
             (Outcome::Safe as i32, "stopped", Evidence::Proven, true),
             (Outcome::Safe as i32, "terminated", Evidence::Proven, true),
             (Outcome::Safe as i32, "fenced", Evidence::Proven, true),
-            (
-                Outcome::Safe as i32,
-                "kubelet-report",
-                Evidence::Proven,
-                false,
-            ),
+            (Outcome::Safe as i32, "kubelet-report", Evidence::Proven, false),
             (Outcome::Safe as i32, "trusted", Evidence::Unproven, false),
-            (
-                Outcome::Safe as i32,
-                "a-rung-of-later",
-                Evidence::Unproven,
-                false,
-            ),
+            (Outcome::Safe as i32, "a-rung-of-later", Evidence::Unproven, false),
             (Outcome::Safe as i32, "", Evidence::Unproven, false),
             (Outcome::Wait as i32, "transition", Evidence::Waiting, false),
-            (
-                Outcome::Refuse as i32,
-                "no-report",
-                Evidence::Unproven,
-                false,
-            ),
-            (
-                Outcome::Unspecified as i32,
-                "stopped",
-                Evidence::Unproven,
-                false,
-            ),
+            (Outcome::Refuse as i32, "no-report", Evidence::Unproven, false),
+            (Outcome::Unspecified as i32, "stopped", Evidence::Unproven, false),
             (77, "stopped", Evidence::Unproven, false),
         ];
         for (outcome, token, evidence, is_off) in rows {
-            let said = Said {
-                outcome,
-                token: token.to_owned(),
-                ..Said::default()
-            };
+            let said = Said { outcome, token: token.to_owned(), ..Said::default() };
             let verdict = verdict(Some(&said));
             assert_eq!(Evidence::from(verdict), evidence, "{outcome} {token}");
             let instance = InstanceEvidence::new(verdict, String::new(), Fact::Unknown);
@@ -238,17 +201,10 @@ mod tests {
 
     #[test]
     fn only_failed_status_checks_count_as_impaired() {
-        let rows = [
-            (0, Fact::Unknown),
-            (1, Fact::Absent),
-            (2, Fact::Present(())),
-            (77, Fact::Unknown),
-        ];
+        let rows =
+            [(0, Fact::Unknown), (1, Fact::Absent), (2, Fact::Present(())), (77, Fact::Unknown)];
         for (status_checks, want) in rows {
-            let answer = Answer {
-                status_checks,
-                ..Answer::default()
-            };
+            let answer = Answer { status_checks, ..Answer::default() };
             assert_eq!(impaired(answer.status_checks()), want, "{status_checks}");
         }
     }

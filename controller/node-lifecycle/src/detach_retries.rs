@@ -115,10 +115,7 @@ impl Retries {
             if !self.tables.is_identified(&refused.name) {
                 note.push_str("; its Node has neither a providerID nor an entry of this driver in its CSINode, so nobody can say which instance it is");
             }
-            let about = EventSubject::Attachment {
-                name: refused.name,
-                uid: refused.uid,
-            };
+            let about = EventSubject::Attachment { name: refused.name, uid: refused.uid };
             self.teller.tell(about, EventReason::Refused, &note);
         }
     }
@@ -129,8 +126,7 @@ impl Retries {
         self.tell();
         let now = Instant::now();
         let mut refused = self.tables.refusals();
-        self.known
-            .retain(|uid, _| refused.iter().any(|attachment| attachment.uid == *uid));
+        self.known.retain(|uid, _| refused.iter().any(|attachment| attachment.uid == *uid));
         let known = |attachment: &Attachment| self.known.get(&attachment.uid).copied();
         refused.retain(|attachment| {
             let nudged = known(attachment).and_then(|known| known.nudged);
@@ -218,10 +214,7 @@ impl Retries {
     }
 
     async fn nudge(&mut self, attachment: Attachment) -> bool {
-        let intent = Intent::Nudge {
-            name: attachment.name,
-            uid: attachment.uid.clone(),
-        };
+        let intent = Intent::Nudge { name: attachment.name, uid: attachment.uid.clone() };
         let label = act::label(&intent);
         match act(&self.client, None, &intent).await {
             Ok(done) => {

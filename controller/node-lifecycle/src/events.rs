@@ -178,11 +178,7 @@ impl EventSender {
         };
         let (events, said) = mpsc::channel(WAITING);
         let last = Mutex::default();
-        let telling = EventWriter {
-            client,
-            reporter,
-            events: said,
-        };
+        let telling = EventWriter { client, reporter, events: said };
         (Self { events, last }, telling)
     }
 

@@ -112,8 +112,7 @@ impl Failover {
         });
         let now = Instant::now();
         let lost = suspects.iter().filter(|suspect| suspect.is_lost());
-        self.lost
-            .note(lost.map(|suspect| suspect.name.as_str()), now);
+        self.lost.note(lost.map(|suspect| suspect.name.as_str()), now);
         for suspect in &mut suspects {
             self.judge_absence(suspect);
         }
@@ -126,10 +125,8 @@ impl Failover {
             steps.push(step);
         }
         self.metrics.nodes(&phases);
-        let left_alone: Vec<_> = suspects
-            .iter()
-            .filter_map(|suspect| self.fencing.left_alone(&suspect.facts))
-            .collect();
+        let left_alone: Vec<_> =
+            suspects.iter().filter_map(|suspect| self.fencing.left_alone(&suspect.facts)).collect();
         self.metrics.left_alone(&left_alone);
         self.note_ends(&suspects, &phases);
         let chosen = self.choose(&suspects, &steps).await;
@@ -238,9 +235,7 @@ impl Failover {
 
 /// Returns the questions about all suspects.
 fn questions<'a>(suspects: impl Iterator<Item = &'a Suspect>) -> Vec<Question> {
-    let mut questions: Vec<_> = suspects
-        .flat_map(|suspect| suspect.facts.questions())
-        .collect();
+    let mut questions: Vec<_> = suspects.flat_map(|suspect| suspect.facts.questions()).collect();
     questions.sort();
     questions.dedup();
     questions

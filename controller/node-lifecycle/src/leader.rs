@@ -190,10 +190,7 @@ impl Leader {
     }
 
     async fn replace(&self, seen: &mut ObservedLease, lease: Lease) -> Result<(), kube::Error> {
-        let written = self
-            .api
-            .replace(LEASE, &PostParams::default(), &lease)
-            .await?;
+        let written = self.api.replace(LEASE, &PostParams::default(), &lease).await?;
         seen.note(written);
         Ok(())
     }

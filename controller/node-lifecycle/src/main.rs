@@ -16,9 +16,7 @@ use ebs_csi_proto::observe;
 use kube::config::Kubeconfig;
 
 fn main() -> ExitCode {
-    exit::status_of("ebs-csi-node-lifecycle", || {
-        main_of(std::env::args_os().skip(1))
-    })
+    exit::status_of("ebs-csi-node-lifecycle", || main_of(std::env::args_os().skip(1)))
 }
 
 fn main_of(mut arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Exit> {
@@ -53,9 +51,7 @@ fn said(stopped: Stop) -> Result<(), Exit> {
     match stopped {
         Stop::Say(text) => {
             let mut stdout = std::io::stdout();
-            stdout
-                .write_all(text.as_bytes())
-                .map_err(|e| Exit::new(1, e))
+            stdout.write_all(text.as_bytes()).map_err(|e| Exit::new(1, e))
         }
         Stop::Usage(line) => Err(Exit::new(64, format!("{line}; see --help"))),
     }

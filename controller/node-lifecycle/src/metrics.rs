@@ -46,9 +46,7 @@ pub struct Metrics {
 }
 
 /// Bounds in seconds: the targets are 5 s from the evidence and 120 s to the end.
-const SECONDS: [f64; 11] = [
-    1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
-];
+const SECONDS: [f64; 11] = [1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
 
 impl Default for Metrics {
     fn default() -> Self {
@@ -98,11 +96,7 @@ impl Default for Metrics {
             metrics.pods_behind.clone(),
         );
         let registry = all.sub_registry_with_prefix("aws_ebs_csi_safe_detach");
-        registry.register(
-            "failover_leader",
-            "1 while this replica may act",
-            metrics.leads.clone(),
-        );
+        registry.register("failover_leader", "1 while this replica may act", metrics.leads.clone());
         registry.register(
             "failover_nodes",
             "Nodes that are not healthy, by what they are; of the leader",
@@ -184,10 +178,7 @@ impl Default for Metrics {
         metrics.refused(&[], Timestamp::UNIX_EPOCH);
         // A missing series cannot be distinguished from one that does not grow.
         let patched = ["done", "overtaken", "failed"];
-        for (act, result) in ACTS
-            .iter()
-            .flat_map(|act| patched.map(|result| (*act, result)))
-        {
+        for (act, result) in ACTS.iter().flat_map(|act| patched.map(|result| (*act, result))) {
             let _ = metrics.acts.get_or_create(&Acted { act, result });
         }
         let others: [(&Family<Outcome, Counter>, &[&'static str]); 4] = [
@@ -227,9 +218,7 @@ impl Metrics {
     pub fn nodes(&self, phases: &[Phase]) {
         for phase in Phase::ALL.into_iter().filter(|p| *p != Phase::Healthy) {
             let count = phases.iter().filter(|p| **p == phase).count();
-            let label = OfPhase {
-                phase: phase.label(),
-            };
+            let label = OfPhase { phase: phase.label() };
             self.nodes.get_or_create(&label).set(number(count));
         }
     }

@@ -106,10 +106,7 @@ async fn turn(leader: &Leader, tables: &Tables) -> bool {
 async fn take_off(client: &Client, name: &str) -> Result<Done, kube::Error> {
     let path = format!("/api/v1/nodes/{name}");
     let request = Request::get(&path).body(Vec::new());
-    let node: Value = match client
-        .request(request.map_err(kube::Error::HttpError)?)
-        .await
-    {
+    let node: Value = match client.request(request.map_err(kube::Error::HttpError)?).await {
         Err(error) => return overtaken(error),
         Ok(node) => node,
     };
@@ -119,9 +116,7 @@ async fn take_off(client: &Client, name: &str) -> Result<Done, kube::Error> {
     let request = Request::patch(&path)
         .header("content-type", "application/json-patch+json")
         .body(patch.to_string().into_bytes());
-    let patched: Result<Value, _> = client
-        .request(request.map_err(kube::Error::HttpError)?)
-        .await;
+    let patched: Result<Value, _> = client.request(request.map_err(kube::Error::HttpError)?).await;
     patched.map_or_else(overtaken, |_| Ok(Done::Done))
 }
 
@@ -137,10 +132,7 @@ fn overtaken(error: kube::Error) -> Result<Done, kube::Error> {
 /// Returns the patch; `None` when the taint is no longer there.
 fn patch(node: &Value) -> Option<Value> {
     let before = node["spec"]["taints"].as_array()?;
-    let after: Vec<&Value> = before
-        .iter()
-        .filter(|taint| taint["key"] != STARTUP)
-        .collect();
+    let after: Vec<&Value> = before.iter().filter(|taint| taint["key"] != STARTUP).collect();
     if after.len() == before.len() {
         return None;
     }
@@ -163,10 +155,7 @@ mod tests {
         let before = json!([ours("NoExecute"), other, ours("NoSchedule")]);
         let patch_of = patch(&node(before.clone())).unwrap();
         assert_eq!(patch_of[0]["value"], "u");
-        assert_eq!(
-            patch_of[1]["value"], before,
-            "as it was read, every field of it"
-        );
+        assert_eq!(patch_of[1]["value"], before, "as it was read, every field of it");
         assert_eq!(patch_of[2]["value"], json!([other]));
         assert_eq!(patch(&node(json!([other]))), None);
         assert_eq!(patch(&json!({"metadata": {}, "spec": {}})), None);

@@ -79,12 +79,8 @@ pub async fn run(
     let tables = Arc::new(Tables::default());
     let ages = Arc::new(LeaseAges::default());
     let controller = Controller::at(config.socket.clone());
-    let leader = Leader::new(
-        client.clone(),
-        &config.namespace,
-        config.identity.clone(),
-        config.lease,
-    );
+    let leader =
+        Leader::new(client.clone(), &config.namespace, config.identity.clone(), config.lease);
     tracing::info!(version = VERSION, failover = ?config.failover, identity = config.identity, "node-lifecycle");
 
     let mut tasks = JoinSet::new();
@@ -99,17 +95,10 @@ pub async fn run(
     always("a watch", watch(&client, &tables.csi_nodes));
     {
         let (ages, client) = (Arc::clone(&ages), client.clone());
-        always(
-            "the leases",
-            Box::pin(async move { ages.run(client).await }),
-        );
+        always("the leases", Box::pin(async move { ages.run(client).await }));
     }
-    let words = KubeletReports::new(
-        client.clone(),
-        Arc::clone(&tables),
-        ages,
-        Arc::clone(&metrics),
-    );
+    let words =
+        KubeletReports::new(client.clone(), Arc::clone(&tables), ages, Arc::clone(&metrics));
     // Without failover, attachments matter only where the controller may refuse detaches.
     let heard = words.heard.clone();
     let when_needed = |task: Task| match mode {
@@ -194,10 +183,7 @@ pub async fn run(
             controller,
             leader: Arc::clone(&leader),
             mode,
-            fencing: Fencing {
-                how: config.fence,
-                when: config.fence_when,
-            },
+            fencing: Fencing { how: config.fence, when: config.fence_when },
             lost: Lost::new(config.fence_after),
             episodes: Mutex::default(),
             rota: Mutex::default(),
@@ -271,9 +257,7 @@ pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, Ended> {
             .await
             .map_err(|e| unusable(&e))?,
         None => ApiConfig::incluster().map_err(|e| {
-            unusable(&format!(
-                "{e}; outside a pod give --kubeconfig or KUBECONFIG"
-            ))
+            unusable(&format!("{e}; outside a pod give --kubeconfig or KUBECONFIG"))
         })?,
     };
     tracing::info!(server = %config.cluster_url, "Kubernetes");

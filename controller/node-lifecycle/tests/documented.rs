@@ -25,10 +25,7 @@ fn metrics_in_alerts_and_docs_are_served() {
     let page = Metrics::default().page();
     for prefix in ["aws_ebs_csi_safe_detach_", "aws_ebs_csi_onboarding_"] {
         let served = names(&page, prefix);
-        for file in [
-            "kubernetes/node-lifecycle-alerts.yaml",
-            "docs/node-lifecycle.md",
-        ] {
+        for file in ["kubernetes/node-lifecycle-alerts.yaml", "docs/node-lifecycle.md"] {
             let named = names(&deploy(file), prefix);
             assert!(!named.is_empty(), "{file}");
             for name in named {
@@ -42,11 +39,7 @@ fn metrics_in_alerts_and_docs_are_served() {
 fn label_values_in_alerts_are_served() {
     let page = Metrics::default().page();
     let rules = deploy("kubernetes/node-lifecycle-alerts.yaml");
-    for choice in rules
-        .split('{')
-        .skip(1)
-        .filter_map(|rest| rest.split('}').next())
-    {
+    for choice in rules.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
         let Some((label, values)) = choice.split_once('=') else {
             continue;
         };
@@ -61,10 +54,8 @@ fn label_values_in_alerts_are_served() {
 fn every_alert_has_its_paragraph() {
     let page = deploy("docs/node-lifecycle.md");
     let rules = deploy("kubernetes/node-lifecycle-alerts.yaml");
-    let alerts: Vec<&str> = rules
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("- alert: "))
-        .collect();
+    let alerts: Vec<&str> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alerts.len() >= 6);
     for alert in alerts {
         assert!(page.contains(&format!("**{alert}**")), "{alert}");
@@ -102,10 +93,7 @@ fn no_container_has_both_aws_and_kubernetes_credentials() {
         .expect("the annotation");
     let skipped: BTreeSet<&str> = skipped.split(',').collect();
     let mut others = BTreeSet::new();
-    for container in template["spec"]["containers"]
-        .as_array()
-        .expect("containers")
-    {
+    for container in template["spec"]["containers"].as_array().expect("containers") {
         let name = container["name"].as_str().expect("a name");
         let mounts = container["volumeMounts"].as_array().expect("mounts");
         let has_token = mounts.iter().any(|mount| mount["name"] == "kubernetes");
@@ -152,10 +140,7 @@ fn every_rbac_rule_names_existing_code() {
             let text = std::fs::read_to_string(PathBuf::from(&here).join("src").join(&file));
             let text = text.unwrap_or_else(|_| panic!("{file} is not there: {comment}"));
             let function = rest.split([')', ',']).next().unwrap_or_default();
-            assert!(
-                text.contains(&format!("fn {function}(")),
-                "{file}: no {function}: {comment}"
-            );
+            assert!(text.contains(&format!("fn {function}(")), "{file}: no {function}: {comment}");
             named += 1;
         }
         assert!(named > 0, "{comment}: no code is named");
@@ -181,10 +166,7 @@ fn every_scenario_names_existing_tests() {
     let page = deploy("docs/safe-detach.md");
     let table = page.split("## Scenario by scenario").nth(1);
     let table = table.and_then(|rest| rest.split("\n## ").next());
-    let rows = table
-        .expect("the section")
-        .lines()
-        .filter(|line| line.starts_with("| F"));
+    let rows = table.expect("the section").lines().filter(|line| line.starts_with("| F"));
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
     let mut text = String::new();
     for folder in ["..", "../../deploy/bench/tests"] {
@@ -208,12 +190,7 @@ fn every_scenario_names_existing_tests() {
     // The reverse: each scenario that is run is in the table.
     for played in text.split("Scenario::new(").skip(1) {
         let name = played.split('"').nth(1).unwrap_or_default();
-        let numbered = name
-            .strip_prefix('F')
-            .is_some_and(|n| n.starts_with(char::is_numeric));
-        assert!(
-            !numbered || named.contains(name),
-            "{name} is not in the table"
-        );
+        let numbered = name.strip_prefix('F').is_some_and(|n| n.starts_with(char::is_numeric));
+        assert!(!numbered || named.contains(name), "{name} is not in the table");
     }
 }

@@ -72,12 +72,7 @@ async fn decision_from_former_term_is_not_recorded() {
     // The lease does not expire during the test: the leader changes only when a replica resigns.
     let candidate = |name: &str| {
         let client = client(Arc::clone(&store));
-        Leader::new(
-            client,
-            "kube-system",
-            name.to_owned(),
-            Duration::from_secs(300),
-        )
+        Leader::new(client, "kube-system", name.to_owned(), Duration::from_secs(300))
     };
     let (one, two) = (candidate("one"), candidate("two"));
     assert!(store.lock().expect("the store").lease.is_none());
@@ -97,11 +92,7 @@ async fn decision_from_former_term_is_not_recorded() {
     });
     leads(&two).await;
     let (journal, term) = two.journal().await;
-    assert!(
-        journal
-            .nodes(jiff::Timestamp::now())
-            .any(|node| node == "node-1")
-    );
+    assert!(journal.nodes(jiff::Timestamp::now()).any(|node| node == "node-1"));
     two.record(&["node-2"], term).await.expect("it leads");
     second.abort();
     two.resign().await;
@@ -116,15 +107,8 @@ async fn decision_from_former_term_is_not_recorded() {
     let late = one.record(&["node-3"], decided_in).await;
     assert!(matches!(late, Err(LostPlace::NotLeader)), "{late:?}");
     let (journal, term) = one.journal().await;
-    assert!(
-        journal
-            .nodes(jiff::Timestamp::now())
-            .any(|node| node == "node-2")
-    );
+    assert!(journal.nodes(jiff::Timestamp::now()).any(|node| node == "node-2"));
     one.record(&["node-3"], term).await.expect("it leads");
     let lease = store.lock().expect("the store").lease.clone();
-    assert_eq!(
-        lease.and_then(|lease| lease.metadata.name).as_deref(),
-        Some(LEASE)
-    );
+    assert_eq!(lease.and_then(|lease| lease.metadata.name).as_deref(), Some(LEASE));
 }

@@ -9,9 +9,7 @@ fn program() -> PathBuf {
     // In the directory above the test's own binary: target/debug/deps/x -> target/debug.
     let me = std::env::current_exe().expect("this test's path");
     let directory = me.parent().and_then(|deps| deps.parent());
-    directory
-        .expect("a target directory")
-        .join("ebs-csi-node-lifecycle")
+    directory.expect("a target directory").join("ebs-csi-node-lifecycle")
 }
 
 fn run(arguments: &[&str]) -> Output {
@@ -57,11 +55,7 @@ fn preflight_misuse_exits_64_and_bad_kubeconfig_78() {
         (&["preflight", "--help"], 0, ""),
         (&["preflight", "--no-such-flag"], 64, "--no-such-flag"),
         (&["preflight", "--output=yaml"], 64, "yaml"),
-        (
-            &["preflight", "--kubeconfig=/no/such/file"],
-            78,
-            "/no/such/file",
-        ),
+        (&["preflight", "--kubeconfig=/no/such/file"], 78, "/no/such/file"),
     ];
     for (arguments, status, word) in rows {
         let ended = run(arguments);
@@ -122,10 +116,7 @@ fn files_named_by_kubeconfig_are_read_before_confinement() {
     );
     let file = of_file.path().join("kubeconfig");
     std::fs::write(&file, text).expect("written");
-    let arguments = [
-        format!("--kubeconfig={}", file.display()),
-        "--identity=a".to_owned(),
-    ];
+    let arguments = [format!("--kubeconfig={}", file.display()), "--identity=a".to_owned()];
     // The line is logged once the client is made, that is, after all files were read.
     let said = until_line(&arguments, |line| line.contains("identity=\"a\""));
     said.unwrap_or_else(|said| panic!("{said}"));

@@ -52,10 +52,7 @@ pub fn kubelet_report(
     if !node.ready {
         return Fact::Present(KubeletReport::NotReady);
     }
-    if node
-        .lease_age
-        .is_none_or(|age| age.saturating_add(waited) > FRESH_LEASE)
-    {
+    if node.lease_age.is_none_or(|age| age.saturating_add(waited) > FRESH_LEASE) {
         return Fact::Unknown;
     }
     let listed = |names: &[String]| names.iter().any(|name| name.contains(volume.as_str()));
@@ -104,73 +101,39 @@ mod tests {
     #[test]
     fn word_needs_this_instance_and_fresh_lease() {
         let name = || vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{}", volume())];
-        let migrated = || {
-            vec![format!(
-                "kubernetes.io/aws-ebs/aws://us-east-1a/{}",
-                volume()
-            )]
-        };
+        let migrated = || vec![format!("kubernetes.io/aws-ebs/aws://us-east-1a/{}", volume())];
         let with = |change: fn(&mut NodeReport)| {
             let mut node = released();
             change(&mut node);
             vec![node]
         };
         let rows = [
-            (
-                "released",
-                vec![released()],
-                Fact::Present(KubeletReport::Released),
-            ),
+            ("released", vec![released()], Fact::Present(KubeletReport::Released)),
             (
                 "in use",
-                vec![NodeReport {
-                    in_use: name(),
-                    ..released()
-                }],
+                vec![NodeReport { in_use: name(), ..released() }],
                 Fact::Present(KubeletReport::InUse),
             ),
             (
                 "in use by its older name",
-                vec![NodeReport {
-                    in_use: migrated(),
-                    ..released()
-                }],
+                vec![NodeReport { in_use: migrated(), ..released() }],
                 Fact::Present(KubeletReport::InUse),
             ),
             (
                 "may begin to",
-                vec![NodeReport {
-                    attached: name(),
-                    ..released()
-                }],
+                vec![NodeReport { attached: name(), ..released() }],
                 Fact::Present(KubeletReport::InUse),
             ),
-            (
-                "not ready",
-                with(|n| n.ready = false),
-                Fact::Present(KubeletReport::NotReady),
-            ),
+            ("not ready", with(|n| n.ready = false), Fact::Present(KubeletReport::NotReady)),
             ("no lease", with(|n| n.lease_age = None), Fact::Unknown),
             (
                 "lease that is just fresh",
                 with(|n| n.lease_age = Some(FRESH_LEASE - Duration::from_millis(1))),
                 Fact::Present(KubeletReport::Released),
             ),
-            (
-                "stale lease",
-                with(|n| n.lease_age = Some(FRESH_LEASE)),
-                Fact::Unknown,
-            ),
-            (
-                "endless lease",
-                with(|n| n.lease_age = Some(Duration::MAX)),
-                Fact::Unknown,
-            ),
-            (
-                "no provider id",
-                with(|n| n.provider_id.clear()),
-                Fact::Unknown,
-            ),
+            ("stale lease", with(|n| n.lease_age = Some(FRESH_LEASE)), Fact::Unknown),
+            ("endless lease", with(|n| n.lease_age = Some(Duration::MAX)), Fact::Unknown),
+            ("no provider id", with(|n| n.provider_id.clear()), Fact::Unknown),
             (
                 "no provider id, this instance by its CSINode",
                 with(|n| {
@@ -207,12 +170,7 @@ mod tests {
             let got = kubelet_report(&nodes, &instance(), &volume(), Duration::from_millis(1));
             assert_eq!(got, want, "{what}");
         }
-        let late = kubelet_report(
-            &[released()],
-            &instance(),
-            &volume(),
-            Duration::from_secs(32),
-        );
+        let late = kubelet_report(&[released()], &instance(), &volume(), Duration::from_secs(32));
         assert_eq!(late, Fact::Unknown, "the answer took too long");
     }
 }

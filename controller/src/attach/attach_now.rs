@@ -93,9 +93,7 @@ impl Attachments {
                 // asks now.
                 AttachStep::Stuck => {
                     mandate.check_wanted()?;
-                    return Err(self
-                        .give_up_stuck(&ec2, &request.pair, mandate, deadline)
-                        .await);
+                    return Err(self.give_up_stuck(&ec2, &request.pair, mandate, deadline).await);
                 }
                 AttachStep::Attach => {
                     mandate.check_wanted()?;
@@ -103,10 +101,7 @@ impl Attachments {
                         Some(instance) => instance,
                         None => alive(
                             node,
-                            ec2.look_instance(node)
-                                .await
-                                .known()
-                                .map_err(|e| failure(&e))?,
+                            ec2.look_instance(node).await.known().map_err(|e| failure(&e))?,
                         )?,
                     };
                     let is_mapped = instance.as_ref().is_some_and(|i| is_mapped(i, volume));
@@ -136,8 +131,7 @@ impl Attachments {
         };
         drop(kept);
         let key = Key(volume.clone(), node.clone());
-        self.publish_options
-            .agree(&key, &request.options, attached.since)?;
+        self.publish_options.agree(&key, &request.options, attached.since)?;
         if request.wait_until_initialized {
             wait_until_initialized(&ec2, volume, deadline, mandate).await?;
         }
@@ -166,19 +160,15 @@ impl Attachments {
             .collect();
         for _ in 0..NAMES_TRIED {
             let mut kept =
-                self.names
-                    .reserve(node, volume, &mapped, cards)
-                    .map_err(|NoNameLeft| {
-                        Failure::new(
-                            Condition::AttachLimit,
-                            format!("all device names of node {node} are taken; use another node"),
-                        )
-                    })?;
+                self.names.reserve(node, volume, &mapped, cards).map_err(|NoNameLeft| {
+                    Failure::new(
+                        Condition::AttachLimit,
+                        format!("all device names of node {node} are taken; use another node"),
+                    )
+                })?;
             kept.told();
             let place = kept.place();
-            let answer = ec2
-                .attach_volume(volume, node, &place.device, place.card)
-                .await;
+            let answer = ec2.attach_volume(volume, node, &place.device, place.card).await;
             self.recent.attach_sent(volume, node);
             machine.sent(Instant::now());
             let error = match answer {
@@ -270,9 +260,6 @@ fn alive(node: &InstanceId, instance: Option<Instance>) -> Result<Option<Instanc
 fn is_mapped(instance: &Instance, volume: &VolumeId) -> bool {
     instance.devices.iter().any(|device| {
         device.volume.as_ref() == Some(volume)
-            && matches!(
-                device.state,
-                AttachmentState::Attaching | AttachmentState::Attached
-            )
+            && matches!(device.state, AttachmentState::Attaching | AttachmentState::Attached)
     })
 }

@@ -127,16 +127,10 @@ impl Attaching {
 
     /// Returns the failure when the operation's time is over.
     pub(super) fn overdue(&self) -> Failure {
-        let what = self
-            .waiting_for
-            .as_deref()
-            .unwrap_or("EC2 still works on it");
+        let what = self.waiting_for.as_deref().unwrap_or("EC2 still works on it");
         Failure::new(
             Condition::OperationPending,
-            format!(
-                "volume {} is not attached to node {} yet: {what}",
-                self.volume, self.node
-            ),
+            format!("volume {} is not attached to node {} yet: {what}", self.volume, self.node),
         )
     }
 
@@ -156,9 +150,7 @@ impl Attaching {
                 }
             }
             LookResult::Present(volume) => {
-                self.key = volume
-                    .encrypted
-                    .then(|| volume.kms_key_id.clone().unwrap_or_default());
+                self.key = volume.encrypted.then(|| volume.kms_key_id.clone().unwrap_or_default());
                 match volume.attachment(&self.node) {
                     Some(attachment) => self.see_attachment(volume, attachment, now),
                     None => self.see_none(volume, now),
@@ -301,8 +293,7 @@ impl Attaching {
     }
 
     fn sent_before(&self, now: Instant, span: Duration) -> bool {
-        self.last_sent
-            .is_none_or(|sent| now.duration_since(sent) >= span)
+        self.last_sent.is_none_or(|sent| now.duration_since(sent) >= span)
     }
 }
 

@@ -17,15 +17,10 @@ const GUESS_HOLDS: Duration = Duration::from_secs(300);
 /// Families whose largest sizes have two cards (EC2 instance types page), for a role that may not
 /// call DescribeInstanceTypes.
 const TWO_CARDS: [(&str, &[&str]); 2] = [
-    (
-        "48xlarge metal-48xl",
-        &["c8gb", "c8gn", "m8gb", "m8gn", "r8gb", "r8gn"],
-    ),
+    ("48xlarge metal-48xl", &["c8gb", "c8gn", "m8gb", "m8gn", "r8gb", "r8gn"]),
     (
         "96xlarge metal-96xl",
-        &[
-            "c8ib", "c8in", "m8ib", "m8in", "m8idb", "m8idn", "r8ib", "r8in", "r8idb", "r8idn",
-        ],
+        &["c8ib", "c8in", "m8ib", "m8in", "m8idb", "m8idn", "r8ib", "r8in", "r8idb", "r8idn"],
     ),
 ];
 

@@ -54,8 +54,7 @@ impl Attachments {
             }
             match step {
                 DetachStep::Gone => {
-                    self.publish_options
-                        .forget(&Key(volume.clone(), node.clone()));
+                    self.publish_options.forget(&Key(volume.clone(), node.clone()));
                     if attached.is_some() {
                         self.recent.ended(volume, node, attached);
                     }
@@ -152,7 +151,6 @@ impl Attachments {
         }
         tokio::time::sleep(READ_LAG).await;
         let seen = ec2.look_volume(volume).await;
-        seen.present()
-            .is_some_and(|seen| seen.attachment(node).is_none())
+        seen.present().is_some_and(|seen| seen.attachment(node).is_none())
     }
 }

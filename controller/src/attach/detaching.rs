@@ -109,10 +109,7 @@ impl Detaching {
         };
         Failure::new(
             condition,
-            format!(
-                "volume {} is not detached from node {} yet: {why}",
-                self.volume, self.node
-            ),
+            format!("volume {} is not detached from node {} yet: {why}", self.volume, self.node),
         )
     }
 
@@ -127,10 +124,7 @@ impl Detaching {
                 .filter(|attachment| attachment.state != AttachmentState::Detached),
         };
         self.leaving = attachment.is_some_and(|attachment| {
-            matches!(
-                attachment.state,
-                AttachmentState::Detaching | AttachmentState::Busy
-            )
+            matches!(attachment.state, AttachmentState::Detaching | AttachmentState::Busy)
         });
         let Some(attachment) = attachment else {
             // A single look may be late; EC2's answer to the request is not.
@@ -237,10 +231,7 @@ mod tests {
         let now = Instant::now();
         let mut seen_leaving = machine();
         seen_leaving.sent(now);
-        assert_eq!(
-            seen_leaving.see(&with(AttachmentState::Detaching), now),
-            DetachStep::Wait
-        );
+        assert_eq!(seen_leaving.see(&with(AttachmentState::Detaching), now), DetachStep::Wait);
         assert_eq!(seen_leaving.see(&free(), now), DetachStep::Gone);
 
         let mut unseen = machine();
@@ -266,16 +257,10 @@ mod tests {
         for _ in 0..LATE_LOOKS {
             assert_eq!(machine.see(&LookResult::Absent, now), DetachStep::Wait);
         }
-        assert_eq!(
-            machine.see(&LookResult::Absent, now + LATE),
-            DetachStep::Detach
-        );
+        assert_eq!(machine.see(&LookResult::Absent, now + LATE), DetachStep::Detach);
         machine.sent(now + LATE);
         machine.denied(&error(Ec2ErrorKind::AttachmentNotFound));
-        assert_eq!(
-            machine.see(&LookResult::Absent, now + LATE),
-            DetachStep::Gone
-        );
+        assert_eq!(machine.see(&LookResult::Absent, now + LATE), DetachStep::Gone);
     }
 
     #[test]

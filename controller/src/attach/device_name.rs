@@ -54,18 +54,12 @@ pub(crate) fn names() -> impl Iterator<Item = String> {
 /// Returns whether instances boot from this name (EC2 user guide, "Device names for volumes"). No
 /// such name is one of [`names`].
 pub(crate) fn is_boot_device(device: &str) -> bool {
-    matches!(
-        device,
-        "/dev/xvda" | "/dev/xvda1" | "/dev/sda" | "/dev/sda1"
-    )
+    matches!(device, "/dev/xvda" | "/dev/xvda1" | "/dev/sda" | "/dev/sda1")
 }
 
 /// Returns the part that `sdX` and `xvdX` have in common: EC2 may take the two for the same device.
 fn alias(device: &str) -> &str {
-    ["/dev/xvd", "/dev/sd"]
-        .iter()
-        .find_map(|prefix| device.strip_prefix(prefix))
-        .unwrap_or(device)
+    ["/dev/xvd", "/dev/sd"].iter().find_map(|prefix| device.strip_prefix(prefix)).unwrap_or(device)
 }
 
 /// The names that this process is using or that EC2 refused, by instance.
@@ -220,13 +214,9 @@ fn choose(
 ) -> Option<String> {
     let free = |name: &str| !taken.contains(&name);
     let alone = |name: &str| !taken.iter().any(|t| alias(t) == alias(name));
-    names().filter(|name| free(name)).min_by_key(|name| {
-        (
-            refused.contains_key(name),
-            told.get(name).copied(),
-            !alone(name),
-        )
-    })
+    names()
+        .filter(|name| free(name))
+        .min_by_key(|name| (refused.contains_key(name), told.get(name).copied(), !alone(name)))
 }
 
 #[cfg(test)]
@@ -243,11 +233,7 @@ mod tests {
     }
 
     fn mapped(device: &str) -> Mapped {
-        Mapped {
-            device: device.to_owned(),
-            volume: None,
-            card: None,
-        }
+        Mapped { device: device.to_owned(), volume: None, card: None }
     }
 
     #[test]
@@ -301,10 +287,8 @@ mod tests {
             kept.place().device.as_str().to_owned()
         };
         assert_eq!(pick(&[]), "/dev/xvdab");
-        let all_but_bad: Vec<_> = super::names()
-            .filter(|name| name != bad.as_str())
-            .map(|name| mapped(&name))
-            .collect();
+        let all_but_bad: Vec<_> =
+            super::names().filter(|name| name != bad.as_str()).map(|name| mapped(&name)).collect();
         assert_eq!(pick(&all_but_bad), "/dev/xvdaa");
         // An attach that lasts keeps the node's other names remembered.
         let lasting = names.reserve(&node(), &volume(2), &[], 1).unwrap();
@@ -341,9 +325,8 @@ mod tests {
     #[test]
     fn exactly_127_names_can_be_reserved() {
         let names = DeviceNames::default();
-        let kept: Vec<_> = (0..127)
-            .map(|n| names.reserve(&node(), &volume(n), &[], 1).unwrap())
-            .collect();
+        let kept: Vec<_> =
+            (0..127).map(|n| names.reserve(&node(), &volume(n), &[], 1).unwrap()).collect();
         let full = names.reserve(&node(), &volume(127), &[], 1);
         assert_eq!(full.unwrap_err(), NoNameLeft);
         drop(kept);
@@ -353,19 +336,13 @@ mod tests {
     fn name_with_taken_alias_comes_after_others() {
         let taken: Vec<String> = names().take(76).chain(["/dev/sdb".to_owned()]).collect();
         let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
-        assert_eq!(
-            choose(&taken, &HashMap::new(), &HashMap::new()).unwrap(),
-            "/dev/xvdc"
-        );
+        assert_eq!(choose(&taken, &HashMap::new(), &HashMap::new()).unwrap(), "/dev/xvdc");
     }
 
     #[test]
     fn emptier_card_is_chosen_lower_one_on_tie() {
         let names = DeviceNames::default();
-        let on = |device: &str, card| Mapped {
-            card: Some(card),
-            ..mapped(device)
-        };
+        let on = |device: &str, card| Mapped { card: Some(card), ..mapped(device) };
         let first = names.reserve(&node(), &volume(1), &[], 2).unwrap();
         assert_eq!(first.place().card, Some(0));
         let second = names.reserve(&node(), &volume(2), &[], 2).unwrap();
@@ -375,10 +352,7 @@ mod tests {
         assert_eq!(third.place().card, Some(0));
         // Two are coming to card 0, and EC2 shows another volume on card 1.
         drop(second);
-        let other = Mapped {
-            volume: Some(volume(9)),
-            ..on("/dev/xvdba", 1)
-        };
+        let other = Mapped { volume: Some(volume(9)), ..on("/dev/xvdba", 1) };
         let fourth = names.reserve(&node(), &volume(4), &[other], 2).unwrap();
         assert_eq!(fourth.place().card, Some(1));
     }

@@ -47,10 +47,7 @@ pub(super) async fn wait_until_initialized(
                 ),
             ));
         }
-        if tokio::time::timeout(pause, mandate.superseded())
-            .await
-            .is_ok()
-        {
+        if tokio::time::timeout(pause, mandate.superseded()).await.is_ok() {
             return Err(Mandate::superseded_failure());
         }
         pause = (pause * 2).min(SLOWEST_LOOK);

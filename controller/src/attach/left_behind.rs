@@ -45,10 +45,7 @@ impl Attachments {
         let Some(holder) = left.instance.clone() else {
             return Ok(false);
         };
-        let pair = Pair {
-            volume: volume.clone(),
-            node: holder.clone(),
-        };
+        let pair = Pair { volume: volume.clone(), node: holder.clone() };
         let line = ec2.in_line(Action::DetachVolume, volume, |_| false);
         let ec2 = &line.await.map_err(|e| failure(&e))?;
         let gathered = gather(ec2, self.safe_detach, &pair, &self.cluster_evidence).await;

@@ -16,10 +16,7 @@ use crate::ec2::Instance;
 /// [`Condition::InUse`], naming the device.
 pub(super) fn refuse_publish(instance: &Instance, volume: &VolumeId) -> Result<(), Failure> {
     let refused = |why: String| {
-        Err(Failure::new(
-            Condition::InUse,
-            format!("{why}: use a volume of its own"),
-        ))
+        Err(Failure::new(Condition::InUse, format!("{why}: use a volume of its own")))
     };
     if let Some(device) = instance.root_device_of(volume) {
         return refused(format!(

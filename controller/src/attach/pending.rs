@@ -17,12 +17,7 @@ pub(super) struct PendingDetach<'a> {
 
 impl<'a> PendingDetach<'a> {
     pub(super) fn new(pair: &'a Pair, metrics: &'a Metrics) -> Self {
-        Self {
-            pair,
-            metrics,
-            since: Instant::now(),
-            overdue: false,
-        }
+        Self { pair, metrics, since: Instant::now(), overdue: false }
     }
 
     /// Notes that the operation's time is over before the detach has ended.
@@ -32,9 +27,7 @@ impl<'a> PendingDetach<'a> {
 
     /// Records the state in which a look shows the attachment.
     pub(super) fn see(&self, seen: &LookResult<Volume>) {
-        let Some(attachment) = seen
-            .present()
-            .and_then(|volume| volume.attachment(&self.pair.node))
+        let Some(attachment) = seen.present().and_then(|volume| volume.attachment(&self.pair.node))
         else {
             return;
         };
@@ -47,8 +40,7 @@ impl<'a> PendingDetach<'a> {
             AttachmentState::Other(other) => other,
         };
         let Pair { volume, node } = self.pair;
-        self.metrics
-            .detach_pending(volume.as_str(), node.as_str(), state, self.since);
+        self.metrics.detach_pending(volume.as_str(), node.as_str(), state, self.since);
     }
 }
 

@@ -98,10 +98,7 @@ mod tests {
     use ebs_csi_proto::{AccessMode, Capability};
 
     fn options(kind: AccessType, mode: AccessMode, read_only: bool) -> PublishOptions {
-        PublishOptions {
-            capability: Capability { mode, kind },
-            read_only,
-        }
+        PublishOptions { capability: Capability { mode, kind }, read_only }
     }
 
     fn mount(fs_type: &str, flags: &[&str]) -> AccessType {
@@ -112,10 +109,7 @@ mod tests {
     }
 
     fn at(seconds: i64) -> Option<Timestamp> {
-        Some(Timestamp {
-            seconds,
-            nanoseconds: 0,
-        })
+        Some(Timestamp { seconds, nanoseconds: 0 })
     }
 
     #[test]
@@ -127,26 +121,11 @@ mod tests {
         let rows = [
             (first.clone(), None),
             (options(mount("", &[]), SingleNodeMultiWriter, false), None),
-            (
-                options(mount("xfs", &[]), SingleNodeWriter, false),
-                Some("fs_type"),
-            ),
-            (
-                options(AccessType::Block, SingleNodeWriter, false),
-                Some("access_type"),
-            ),
-            (
-                options(mount("ext4", &[]), SingleNodeReaderOnly, false),
-                Some("access_mode"),
-            ),
-            (
-                options(mount("ext4", &[]), MultiNodeMultiWriter, false),
-                Some("access_mode"),
-            ),
-            (
-                options(mount("ext4", &[]), SingleNodeWriter, true),
-                Some("readonly"),
-            ),
+            (options(mount("xfs", &[]), SingleNodeWriter, false), Some("fs_type")),
+            (options(AccessType::Block, SingleNodeWriter, false), Some("access_type")),
+            (options(mount("ext4", &[]), SingleNodeReaderOnly, false), Some("access_mode")),
+            (options(mount("ext4", &[]), MultiNodeMultiWriter, false), Some("access_mode")),
+            (options(mount("ext4", &[]), SingleNodeWriter, true), Some("readonly")),
         ];
         let key = Key(example_volume().id, node());
         let publish_options = KnownPublishOptions::default();
@@ -167,10 +146,8 @@ mod tests {
 
     #[test]
     fn new_attachment_ignores_previous_publish_capability() {
-        let (key, publish_options) = (
-            Key(example_volume().id, node()),
-            KnownPublishOptions::default(),
-        );
+        let (key, publish_options) =
+            (Key(example_volume().id, node()), KnownPublishOptions::default());
         let block = options(AccessType::Block, AccessMode::SingleNodeWriter, false);
         let mounted = options(mount("ext4", &[]), AccessMode::SingleNodeWriter, false);
         publish_options.agree(&key, &block, at(1)).unwrap();

@@ -106,10 +106,7 @@ mod tests {
     use crate::ec2::example_volume;
 
     fn time(seconds: i64) -> Option<Timestamp> {
-        Some(Timestamp {
-            seconds,
-            nanoseconds: 0,
-        })
+        Some(Timestamp { seconds, nanoseconds: 0 })
     }
 
     fn attached_at(seconds: i64) -> LookResult<Volume> {

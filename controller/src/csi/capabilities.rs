@@ -20,11 +20,7 @@ const OFFERS: [Offer; 7] = [
 ///
 /// LIST_VOLUMES_PUBLISHED_NODES is missing on purpose: with it, external-attacher would attach a
 /// volume again that was detached on purpose.
-const MORE: [Offer; 3] = [
-    Offer::SingleNodeMultiWriter,
-    Offer::GetSnapshot,
-    Offer::ListVolumes,
-];
+const MORE: [Offer; 3] = [Offer::SingleNodeMultiWriter, Offer::GetSnapshot, Offer::ListVolumes];
 
 /// Offered with `--enable-volume-health`.
 const HEALTH: [Offer; 2] = [Offer::GetVolumeHealth, Offer::ListVolumeHealth];
@@ -38,9 +34,7 @@ pub(crate) fn answer(volume_health: bool) -> ControllerGetCapabilitiesResponse {
             .chain(&MORE)
             .chain(health)
             .map(|offer| ControllerServiceCapability {
-                r#type: Some(Type::Rpc(Rpc {
-                    r#type: *offer as i32,
-                })),
+                r#type: Some(Type::Rpc(Rpc { r#type: *offer as i32 })),
             })
             .collect(),
     }

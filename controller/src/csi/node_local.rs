@@ -21,10 +21,8 @@ use crate::request::present;
 /// # Errors
 /// Those of [`Capability::parse`].
 pub(crate) fn check_capability(wire: &csi::VolumeCapability) -> Result<(), Failure> {
-    let many = wire
-        .access_mode
-        .as_ref()
-        .is_some_and(|mode| mode.mode() == Mode::MultiNodeMultiWriter);
+    let many =
+        wire.access_mode.as_ref().is_some_and(|mode| mode.mode() == Mode::MultiNodeMultiWriter);
     match many && wire.access_type.is_some() {
         true => Ok(()),
         false => Capability::parse(wire).map(drop),
@@ -68,10 +66,8 @@ pub(crate) async fn publish(
 ) -> Result<HashMap<String, String>, Failure> {
     let device = device(&wire.volume_id)?;
     let node = present("node_id", &wire.node_id)?;
-    let capability = wire
-        .volume_capability
-        .as_ref()
-        .ok_or_else(|| Failure::missing("volume_capability"))?;
+    let capability =
+        wire.volume_capability.as_ref().ok_or_else(|| Failure::missing("volume_capability"))?;
     check_capability(capability)?;
     if !enabled {
         return Err(Failure::new(
@@ -84,9 +80,8 @@ pub(crate) async fn publish(
     let node = InstanceId::parse(node)
         .map_err(|e| Failure::new(Condition::NotFound, format!("node_id: {e}")))?;
     let seen = ec2.look_instance(&node).await.known();
-    let instance = seen
-        .map_err(|error| failure(&error))?
-        .ok_or_else(|| Failure::not_found("node", &node))?;
+    let instance =
+        seen.map_err(|error| failure(&error))?.ok_or_else(|| Failure::not_found("node", &node))?;
     find(&instance, &device)
 }
 
@@ -161,11 +156,7 @@ mod tests {
             outpost_arn: None,
             root_device: Some("/dev/xvda".to_owned()),
             devices: vec![
-                mapping(
-                    "/dev/xvda",
-                    Some("vol-0fffffffffffffff0"),
-                    AttachmentState::Attached,
-                ),
+                mapping("/dev/xvda", Some("vol-0fffffffffffffff0"), AttachmentState::Attached),
                 mapping("/dev/xvdbz", Some(VOLUME), AttachmentState::Attached),
                 mapping("/dev/xvdby", Some(VOLUME), AttachmentState::Attaching),
                 mapping("/dev/sdb", None, AttachmentState::Attached),

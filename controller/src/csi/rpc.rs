@@ -29,10 +29,7 @@ impl<S> Layer<S> for Guard {
     type Service = Guarded<S>;
 
     fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded {
-            inner,
-            metrics: Arc::clone(&self.metrics),
-        }
+        Guarded { inner, metrics: Arc::clone(&self.metrics) }
     }
 }
 
@@ -58,13 +55,7 @@ where
     }
 
     fn call(&mut self, request: http::Request<A>) -> Self::Future {
-        let method = request
-            .uri()
-            .path()
-            .rsplit('/')
-            .next()
-            .unwrap_or_default()
-            .to_owned();
+        let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         let metrics = Arc::clone(&self.metrics);
         let started = Instant::now();
         let answering = Caught(Box::pin(self.inner.call(request)));
@@ -99,11 +90,7 @@ where
             // The caller chooses the name of a method that does not exist, so such names must not
             // fill the metrics.
             if code != Code::Unimplemented {
-                metrics.rpc(
-                    &method,
-                    &format!("{code:?}"),
-                    started.elapsed().as_secs_f64(),
-                );
+                metrics.rpc(&method, &format!("{code:?}"), started.elapsed().as_secs_f64());
             }
             answer
         })
@@ -161,14 +148,9 @@ mod tests {
     #[tokio::test]
     async fn panic_in_handler_returns_aborted_and_is_counted() {
         let metrics = Arc::new(Metrics::default());
-        let mut service = Guard {
-            metrics: Arc::clone(&metrics),
-        }
-        .layer(Panics);
-        let request = http::Request::builder()
-            .uri("/csi.v1.Controller/CreateVolume")
-            .body(())
-            .unwrap();
+        let mut service = Guard { metrics: Arc::clone(&metrics) }.layer(Panics);
+        let request =
+            http::Request::builder().uri("/csi.v1.Controller/CreateVolume").body(()).unwrap();
         let response = service.call(request).await.unwrap();
         let status = Status::from_header_map(response.headers()).unwrap();
         // Not final: the effect of what the call had begun may exist.

@@ -15,8 +15,5 @@ pub(super) fn response(
         parameters: wire.parameters,
         mutable_parameters: wire.mutable_parameters,
     });
-    csi::ValidateVolumeCapabilitiesResponse {
-        confirmed,
-        message: refusal.unwrap_or_default(),
-    }
+    csi::ValidateVolumeCapabilitiesResponse { confirmed, message: refusal.unwrap_or_default() }
 }

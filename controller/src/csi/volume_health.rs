@@ -79,10 +79,7 @@ pub(crate) fn troubles(volume: &Volume, status: Option<&VolumeStatus>) -> Vec<Tr
         CHECKS
             .iter()
             .filter(|(check, result, _)| {
-                status
-                    .details
-                    .iter()
-                    .any(|(name, value)| name == check && value == result)
+                status.details.iter().any(|(name, value)| name == check && value == result)
             })
             .map(|(_, _, trouble)| *trouble),
     );
@@ -144,10 +141,7 @@ mod tests {
                 VolumeState::InUse,
                 Health::Impaired,
                 &[("io-enabled", "failed"), ("io-performance", "stalled")],
-                &[
-                    (Inaccessible, "IoDisabled"),
-                    (Inaccessible, "IoPerformanceStalled"),
-                ],
+                &[(Inaccessible, "IoDisabled"), (Inaccessible, "IoPerformanceStalled")],
             ),
             (
                 VolumeState::InUse,
@@ -167,30 +161,12 @@ mod tests {
                 &[("new-check", "failed")],
                 &[(Inaccessible, "Impaired")],
             ),
-            (
-                VolumeState::InUse,
-                Health::Warning,
-                &[],
-                &[(Degraded, "Warning")],
-            ),
-            (
-                VolumeState::Error,
-                Health::Impaired,
-                &[],
-                &[(DataLoss, "VolumeFailed")],
-            ),
-            (
-                VolumeState::InUse,
-                Health::Ok,
-                &[("initialization-state", "initializing")],
-                &[],
-            ),
+            (VolumeState::InUse, Health::Warning, &[], &[(Degraded, "Warning")]),
+            (VolumeState::Error, Health::Impaired, &[], &[(DataLoss, "VolumeFailed")]),
+            (VolumeState::InUse, Health::Ok, &[("initialization-state", "initializing")], &[]),
         ];
         for (state, health, details, want) in rows {
-            let volume = Volume {
-                state,
-                ..example_volume()
-            };
+            let volume = Volume { state, ..example_volume() };
             let found = troubles(&volume, Some(&status(health, details)));
             let found: Vec<_> = found.iter().map(|t| (t.harm, t.reason)).collect();
             assert_eq!(found, want, "{details:?}");

@@ -130,26 +130,19 @@ impl Ec2 {
             None => TlsContext::default(),
         };
         loader = loader.http_client(
-            surroundings
-                .http
-                .unwrap_or_else(|| SharedHttpClient::new(ByScheme::new(trusted))),
+            surroundings.http.unwrap_or_else(|| SharedHttpClient::new(ByScheme::new(trusted))),
         );
         if let Some(credentials) = surroundings.credentials {
             loader = loader.credentials_provider(credentials);
         }
         if !settings.profile_files {
-            let none = EnvConfigFiles::builder()
-                .with_contents(EnvConfigFileKind::Config, "")
-                .build();
+            let none =
+                EnvConfigFiles::builder().with_contents(EnvConfigFileKind::Config, "").build();
             loader = loader.profile_files(none);
         }
         let sdk = loader.load().await;
         let credentials = sdk.credentials_provider().map(|source| {
-            RenewingCredentials::new(
-                source,
-                settings.credentials_from.clone(),
-                surroundings.clock,
-            )
+            RenewingCredentials::new(source, settings.credentials_from.clone(), surroundings.clock)
         });
         let mut sdk = sdk.into_builder();
         if let Some(credentials) = &credentials {
@@ -160,10 +153,7 @@ impl Ec2 {
                 .identity_cache(IdentityCache::no_cache());
         }
         let sdk = sdk.build();
-        let region = sdk
-            .region()
-            .map(ToString::to_string)
-            .filter(|region| !region.is_empty());
+        let region = sdk.region().map(ToString::to_string).filter(|region| !region.is_empty());
         let region = region.ok_or(StartError::NoRegion)?;
         let mut config = aws_sdk_ec2::config::Builder::from(&sdk);
         // Permanent interceptors are never disabled, so the SDK does not check before each hook
@@ -180,12 +170,7 @@ impl Ec2 {
             config = config.endpoint_url(endpoint);
         }
         let client = aws_sdk_ec2::Client::from_conf(config.build());
-        let core = Arc::new(Core::new(
-            client,
-            credentials,
-            settings,
-            surroundings.metrics,
-        ));
+        let core = Arc::new(Core::new(client, credentials, settings, surroundings.metrics));
         let pollers = PollerSet::new(&core);
         Ok(Self {
             core,
@@ -204,11 +189,7 @@ impl Ec2 {
     /// not had their turn by then fail.
     #[must_use]
     pub fn by(&self, deadline: Instant) -> Self {
-        Self {
-            deadline: Some(deadline),
-            began: Some(Instant::now()),
-            ..self.clone()
-        }
+        Self { deadline: Some(deadline), began: Some(Instant::now()), ..self.clone() }
     }
 
     /// Returns a clone whose changes are sent only while `wanted` holds: a call may wait long for
@@ -216,10 +197,7 @@ impl Ec2 {
     /// opposite.
     #[must_use]
     pub(crate) fn while_wanted(&self, wanted: Wanted) -> Self {
-        Self {
-            wanted: Some(wanted),
-            ..self.clone()
-        }
+        Self { wanted: Some(wanted), ..self.clone() }
     }
 
     pub(super) fn is_wanted(&self) -> bool {
@@ -238,10 +216,7 @@ impl Ec2 {
 
     /// Returns the wall clock's time.
     pub fn now(&self) -> Timestamp {
-        self.sdk
-            .time_source()
-            .map_or_else(SystemTime::now, |clock| clock.now())
-            .into()
+        self.sdk.time_source().map_or_else(SystemTime::now, |clock| clock.now()).into()
     }
 
     pub(super) fn sdk(&self) -> &SdkConfig {
@@ -254,7 +229,6 @@ impl Ec2 {
     }
 
     pub(super) fn until(&self) -> Instant {
-        self.deadline
-            .unwrap_or_else(|| Instant::now() + self.core.settings.patience)
+        self.deadline.unwrap_or_else(|| Instant::now() + self.core.settings.patience)
     }
 }

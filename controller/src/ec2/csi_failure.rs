@@ -89,12 +89,7 @@ mod tests {
     /// A sidecar must never take such a failure for a call that certainly had no effect.
     #[test]
     fn failure_with_possible_effect_may_be_in_progress() {
-        for kind in [
-            Kind::ServerError,
-            Kind::NoAnswer,
-            Kind::Unreadable,
-            Kind::Other,
-        ] {
+        for kind in [Kind::ServerError, Kind::NoAnswer, Kind::Unreadable, Kind::Other] {
             let condition = condition(&error(kind, Sent::Maybe));
             assert!(condition.may_be_in_progress(), "{kind:?}");
         }

@@ -97,9 +97,7 @@ where
     by_id
         .ask(keys, |ids| async move {
             let ids = strings(&ids);
-            let found = core
-                .call(action, deadline, Tries::One, || ask(ids.clone()))
-                .await?;
+            let found = core.call(action, deadline, Tries::One, || ask(ids.clone())).await?;
             for value in &found {
                 by_id.zones.learn(value.id(), value.zone());
             }
@@ -122,8 +120,7 @@ where
 {
     let ask = &ask;
     all_pages(action, |token| async move {
-        core.call(action, deadline, tries, || ask(token.clone()))
-            .await
+        core.call(action, deadline, tries, || ask(token.clone())).await
     })
     .await
 }
@@ -172,9 +169,7 @@ impl Source for Volumes {
         };
         let answers = by_ids((core, by_id), action, keys, deadline, ask).await;
         if core.settings.known_bug == Some(KnownBug::BatchErrorToAll)
-            && answers
-                .values()
-                .any(|seen| matches!(seen, LookResult::Absent))
+            && answers.values().any(|seen| matches!(seen, LookResult::Absent))
         {
             return Err(Ec2Error {
                 kind: Ec2ErrorKind::VolumeNotFound,
@@ -266,8 +261,5 @@ fn by_tag<T: Clone>(
             named.entry(name).or_default().push(entry);
         }
     }
-    named
-        .into_iter()
-        .map(|(name, entries)| (name, LookResult::Present(entries)))
-        .collect()
+    named.into_iter().map(|(name, entries)| (name, LookResult::Present(entries))).collect()
 }

@@ -76,10 +76,7 @@ impl Ec2Error {
 
     /// Adds the endpoint to the message where the endpoint did not answer.
     pub(crate) fn at(mut self, endpoint: &str) -> Self {
-        if matches!(
-            self.kind,
-            Ec2ErrorKind::Unreachable | Ec2ErrorKind::NoAnswer
-        ) {
+        if matches!(self.kind, Ec2ErrorKind::Unreachable | Ec2ErrorKind::NoAnswer) {
             self.message = format!("{endpoint}: {}", self.message);
         }
         self
@@ -135,11 +132,7 @@ impl Ec2Error {
             code: None,
             message: what.into(),
             request_id: request_id.map(str::to_owned),
-            sent: if action.is_read() {
-                Sent::Answered
-            } else {
-                Sent::Maybe
-            },
+            sent: if action.is_read() { Sent::Answered } else { Sent::Maybe },
         }
     }
 }
@@ -168,9 +161,7 @@ impl StdError for Ec2Error {}
 /// Cuts the message to a usable length. An authorization failure carries kilobytes of encoded
 /// detail, which no event or status should hold.
 fn bounded(message: &str) -> &str {
-    let cut = message
-        .find(" Encoded authorization failure message")
-        .unwrap_or(message.len());
+    let cut = message.find(" Encoded authorization failure message").unwrap_or(message.len());
     let message = &message[..cut];
     match message.char_indices().nth(600) {
         Some((end, _)) => &message[..end],
@@ -196,13 +187,7 @@ mod tests {
     #[test]
     fn error_text_has_action_cause_advice_request_id() {
         let text = error(Ec2ErrorKind::Unauthorized, "You are not authorized.").to_string();
-        for part in [
-            "ec2:CreateVolume",
-            "Code",
-            "You are not authorized;",
-            "IAM policy",
-            "id-1",
-        ] {
+        for part in ["ec2:CreateVolume", "Code", "You are not authorized;", "IAM policy", "id-1"] {
             assert!(text.contains(part), "{text}");
         }
     }
@@ -235,10 +220,7 @@ mod tests {
 
     #[test]
     fn encoded_authorization_message_is_left_out() {
-        let long = format!(
-            "Denied. Encoded authorization failure message: {}",
-            "x".repeat(5000)
-        );
+        let long = format!("Denied. Encoded authorization failure message: {}", "x".repeat(5000));
         let text = error(Ec2ErrorKind::Unauthorized, &long).to_string();
         assert!(text.contains("Denied;") && text.len() < 300, "{text}");
     }
@@ -246,11 +228,7 @@ mod tests {
     #[test]
     fn only_unanswered_change_may_have_happened() {
         let mut failed = error(Ec2ErrorKind::NoAnswer, "");
-        for (sent, may_have) in [
-            (Sent::Not, false),
-            (Sent::Maybe, true),
-            (Sent::Answered, false),
-        ] {
+        for (sent, may_have) in [(Sent::Not, false), (Sent::Maybe, true), (Sent::Answered, false)] {
             failed.sent = sent;
             assert_eq!(failed.may_have_happened(), may_have, "{sent:?}");
         }

@@ -49,9 +49,7 @@ impl ApiCalls {
 
     /// Creates the durations of an action, so that a rate over them has a first value.
     pub(super) fn expect(&self, action: &str) {
-        let request = ByRequest {
-            request: action.to_owned(),
-        };
+        let request = ByRequest { request: action.to_owned() };
         drop(self.seconds.get_or_create(&request));
         if let Some(older) = &self.older {
             drop(older.seconds.get_or_create(&request));
@@ -60,9 +58,7 @@ impl ApiCalls {
 
     /// Counts a call that succeeded.
     pub(super) fn succeeded(&self, action: &str, seconds: f64) {
-        let request = ByRequest {
-            request: action.to_owned(),
-        };
+        let request = ByRequest { request: action.to_owned() };
         self.seconds.get_or_create(&request).observe(seconds);
         if let Some(older) = &self.older {
             older.seconds.get_or_create(&request).observe(seconds);
@@ -71,10 +67,7 @@ impl ApiCalls {
 
     /// Counts a call that failed.
     pub(super) fn failed(&self, action: &str, code: &str) {
-        let labels = ByCode {
-            request: action.to_owned(),
-            code: code.to_owned(),
-        };
+        let labels = ByCode { request: action.to_owned(), code: code.to_owned() };
         self.errors.get_or_create(&labels).inc();
         if let Some(older) = &self.older {
             older.errors.get_or_create(&labels).inc();
@@ -83,10 +76,7 @@ impl ApiCalls {
 
     /// Counts a call that was throttled.
     pub(super) fn throttled(&self, action: &str) {
-        let labels = ByOperation {
-            operation_name: action.to_owned(),
-            request: action.to_owned(),
-        };
+        let labels = ByOperation { operation_name: action.to_owned(), request: action.to_owned() };
         self.throttles.get_or_create(&labels).inc();
         if let Some(older) = &self.older {
             older.throttles.get_or_create(&labels).inc();

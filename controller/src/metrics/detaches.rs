@@ -91,11 +91,8 @@ impl Collector for Detaches {
             counter.metric_type(),
         )?;
         for (volume, instance, state, waited) in shown {
-            let labels = [
-                ("volume_id", volume),
-                ("instance_id", instance),
-                ("attachment_state", state),
-            ];
+            let labels =
+                [("volume_id", volume), ("instance_id", instance), ("attachment_state", state)];
             ConstCounter::new(waited.as_secs_f64()).encode(metric.encode_family(&labels)?)?;
         }
         Ok(())

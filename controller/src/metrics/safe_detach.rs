@@ -58,11 +58,7 @@ impl SafeDetach {
     }
 
     pub(super) fn mode(&self, mode: impl fmt::Display) {
-        self.mode
-            .get_or_create(&ByMode {
-                mode: mode.to_string(),
-            })
-            .set(1);
+        self.mode.get_or_create(&ByMode { mode: mode.to_string() }).set(1);
         // Created at the start: the first count of a new series is no increase.
         for verdict in Verdict::all() {
             let (verdict, evidence) = verdict.label();
@@ -72,9 +68,7 @@ impl SafeDetach {
     }
 
     pub(super) fn decided(&self, verdict: &'static str, evidence: &'static str) {
-        self.decisions
-            .get_or_create(&ByVerdict { verdict, evidence })
-            .inc();
+        self.decisions.get_or_create(&ByVerdict { verdict, evidence }).inc();
     }
 
     pub(super) fn fenced(&self, mode: &'static str, result: &'static str) {

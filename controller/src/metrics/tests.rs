@@ -31,12 +31,7 @@ async fn pending_detach_metric_is_absent_before_60_seconds() {
     let metrics = Metrics::default();
     metrics.detach_pending("vol-1", "i-1", "detaching", Instant::now());
     tokio::time::advance(Duration::from_secs(59)).await;
-    assert!(
-        !metrics
-            .encode(&[])
-            .unwrap()
-            .contains("detach_pending_seconds_total")
-    );
+    assert!(!metrics.encode(&[]).unwrap().contains("detach_pending_seconds_total"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,12 +39,8 @@ async fn pending_detach_keeps_counting_across_retries_until_abandoned() {
     let metrics = Metrics::default();
     let shown = || {
         let text = metrics.encode(&[]).unwrap();
-        let mut lines = text
-            .lines()
-            .filter(|line| line.contains("detach_pending_seconds_total{"));
-        lines
-            .next()
-            .and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        let mut lines = text.lines().filter(|line| line.contains("detach_pending_seconds_total{"));
+        lines.next().and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
     };
     let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
     metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
@@ -83,10 +74,7 @@ fn series(expression: &str) -> Vec<String> {
     let series = starts.map(|(at, _)| {
         let rest = &expression[at..];
         let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
-        match rest[end..]
-            .strip_prefix('{')
-            .and_then(|l| l.split_once('}'))
-        {
+        match rest[end..].strip_prefix('{').and_then(|l| l.split_once('}')) {
             Some((labels, _)) => format!("{}{{{labels}", &rest[..end]),
             None => rest[..end].to_owned(),
         }
@@ -107,14 +95,8 @@ async fn alerts_use_served_metrics_and_have_runbook_entry() {
     for rule in rules.split("- alert: ").skip(1) {
         alerts += 1;
         let name = rule.lines().next().unwrap_or_default().trim();
-        assert!(
-            runbook.contains(&format!("**{name}**")),
-            "{name}: what to do"
-        );
-        let expression = rule
-            .split("expr: ")
-            .nth(1)
-            .and_then(|rest| rest.lines().next());
+        assert!(runbook.contains(&format!("**{name}**")), "{name}: what to do");
+        let expression = rule.split("expr: ").nth(1).and_then(|rest| rest.lines().next());
         let named = series(expression.expect("an expression on one line"));
         assert!(!named.is_empty(), "{name}");
         for series in named {

@@ -121,10 +121,7 @@ impl Modifications {
             })
             .await;
         shown.ok_or_else(|| {
-            pending(
-                id,
-                "EC2 calls the modification done and the volume does not show it yet",
-            )
+            pending(id, "EC2 calls the modification done and the volume does not show it yet")
         })
     }
 }
@@ -151,10 +148,7 @@ async fn wait_until_effective(
             Condition::Local,
             format!(
                 "EC2 could not modify volume {id}, which is as it was: {}",
-                modification
-                    .message
-                    .as_deref()
-                    .unwrap_or("EC2 gives no reason")
+                modification.message.as_deref().unwrap_or("EC2 gives no reason")
             ),
         ))),
         ModificationState::Modifying | ModificationState::Other(_) => None,
@@ -184,14 +178,9 @@ async fn look_for(
     let is_ours = |m: &Modification| {
         request.size.is_none_or(|size| m.target.size == Some(size))
             && request.iops.is_none_or(|iops| m.target.iops == Some(iops))
-            && request
-                .throughput
-                .is_none_or(|throughput| m.target.throughput == Some(throughput))
+            && request.throughput.is_none_or(|throughput| m.target.throughput == Some(throughput))
             && request.kind.as_deref().is_none_or(|wanted| {
-                m.target
-                    .kind
-                    .as_deref()
-                    .is_some_and(|kind| kind.eq_ignore_ascii_case(wanted))
+                m.target.kind.as_deref().is_some_and(|kind| kind.eq_ignore_ascii_case(wanted))
             })
     };
     let found = ec2

@@ -26,10 +26,7 @@ pub(super) struct Change {
 impl Change {
     /// Returns the change of an expansion.
     pub(super) fn to_size(size: GiB) -> Self {
-        Self {
-            size: Some(size),
-            ..Self::default()
-        }
+        Self { size: Some(size), ..Self::default() }
     }
 
     /// Returns the change of a VolumeAttributesClass.
@@ -57,18 +54,12 @@ impl Change {
 
     /// Returns only the expansion.
     pub(super) fn size_alone(&self) -> Self {
-        Self {
-            size: self.size,
-            ..Self::default()
-        }
+        Self { size: self.size, ..Self::default() }
     }
 
     /// Returns everything but the expansion.
     pub(super) fn without_size(&self) -> Self {
-        Self {
-            size: None,
-            ..self.clone()
-        }
+        Self { size: None, ..self.clone() }
     }
 
     /// Merges the other change into this one.
@@ -160,39 +151,24 @@ impl Change {
         limits: IopsLimits,
     ) -> Option<ModifyVolume> {
         let size = self.size.filter(|size| *size > volume.size);
-        let kind = self
-            .kind
-            .clone()
-            .filter(|kind| !kind.eq_ignore_ascii_case(&volume.kind));
+        let kind = self.kind.clone().filter(|kind| !kind.eq_ignore_ascii_case(&volume.kind));
         let fitted = wanted_iops.map(|iops| limits.fit(iops, size.unwrap_or(volume.size), true));
         let iops = fitted.filter(|iops| Some(*iops) != volume.iops);
-        let throughput = self
-            .throughput
-            .filter(|throughput| Some(*throughput) != volume.throughput);
+        let throughput =
+            self.throughput.filter(|throughput| Some(*throughput) != volume.throughput);
         if size.is_none() && kind.is_none() && iops.is_none() && throughput.is_none() {
             return None;
         }
-        Some(ModifyVolume {
-            volume: volume.id.clone(),
-            size,
-            kind,
-            iops,
-            throughput,
-        })
+        Some(ModifyVolume { volume: volume.id.clone(), size, kind, iops, throughput })
     }
 }
 
 /// Returns whether the volume has the values that were sent.
 pub(super) fn has_become(volume: &Volume, sent: &ModifyVolume) -> bool {
     sent.size.is_none_or(|size| volume.size >= size)
-        && sent
-            .kind
-            .as_deref()
-            .is_none_or(|kind| volume.kind.eq_ignore_ascii_case(kind))
+        && sent.kind.as_deref().is_none_or(|kind| volume.kind.eq_ignore_ascii_case(kind))
         && sent.iops.is_none_or(|iops| volume.iops == Some(iops))
-        && sent
-            .throughput
-            .is_none_or(|throughput| volume.throughput == Some(throughput))
+        && sent.throughput.is_none_or(|throughput| volume.throughput == Some(throughput))
 }
 
 /// Describes a change for its log line: the volume's id and the new values.
@@ -203,10 +179,7 @@ pub(super) fn described(volume: &VolumeId, sent: &ModifyVolume) -> String {
     }
     words.extend(sent.kind.clone());
     words.extend(sent.iops.map(|iops| format!("{iops} IOPS")));
-    words.extend(
-        sent.throughput
-            .map(|throughput| format!("{throughput} MiB/s")),
-    );
+    words.extend(sent.throughput.map(|throughput| format!("{throughput} MiB/s")));
     format!("{volume} to {}", words.join(", "))
 }
 
@@ -226,12 +199,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn gp3() -> Volume {
-        Volume {
-            size: GiB(10),
-            iops: Some(3000),
-            throughput: Some(125),
-            ..example_volume()
-        }
+        Volume { size: GiB(10), iops: Some(3000), throughput: Some(125), ..example_volume() }
     }
 
     fn send(change: &Change, volume: &Volume) -> Option<ModifyVolume> {
@@ -248,10 +216,7 @@ mod tests {
             (Change::to_size(GiB(5)), None),
             (
                 Change::to_size(GiB(11)),
-                Some(ModifyVolume {
-                    size: Some(GiB(11)),
-                    ..unsent.clone()
-                }),
+                Some(ModifyVolume { size: Some(GiB(11)), ..unsent.clone() }),
             ),
             (
                 Change {
@@ -278,23 +243,11 @@ mod tests {
             ),
             // Capped by size: 500 for each of 10 GiB.
             (
-                Change {
-                    iops: Some(9000),
-                    ..Change::default()
-                },
-                Some(ModifyVolume {
-                    iops: Some(5000),
-                    ..unsent.clone()
-                }),
+                Change { iops: Some(9000), ..Change::default() },
+                Some(ModifyVolume { iops: Some(5000), ..unsent.clone() }),
             ),
             // Below the minimum: raised to the minimum, so nothing differs.
-            (
-                Change {
-                    iops: Some(100),
-                    ..Change::default()
-                },
-                None,
-            ),
+            (Change { iops: Some(100), ..Change::default() }, None),
         ];
         for (change, want) in rows {
             assert_eq!(send(&change, &gp3()), want, "{change:?}");
@@ -306,17 +259,9 @@ mod tests {
     #[test]
     fn iops_ratio_applies_if_request_or_volume_allows() {
         let tagged = |raise: &str, ratio: &str| {
-            let mut volume = Volume {
-                kind: "io2".to_owned(),
-                iops: Some(100),
-                ..gp3()
-            };
-            volume
-                .tags
-                .insert(RAISE_IOPS_ON_MODIFY.to_owned(), raise.to_owned());
-            volume
-                .tags
-                .insert(IOPS_PER_GIB.to_owned(), ratio.to_owned());
+            let mut volume = Volume { kind: "io2".to_owned(), iops: Some(100), ..gp3() };
+            volume.tags.insert(RAISE_IOPS_ON_MODIFY.to_owned(), raise.to_owned());
+            volume.tags.insert(IOPS_PER_GIB.to_owned(), ratio.to_owned());
             volume
         };
         let grow = Change::to_size(GiB(20));
@@ -333,44 +278,26 @@ mod tests {
         }
         assert!(grow.wanted_iops(&tagged("yes", "50")).is_err());
         assert!(grow.wanted_iops(&tagged("true", "many")).is_err());
-        let explicit = Change {
-            iops: Some(7),
-            ..grow.clone()
-        };
+        let explicit = Change { iops: Some(7), ..grow.clone() };
         assert_eq!(explicit.wanted_iops(&tagged("true", "50")), Ok(Some(7)));
         for raise in [None, Some(true), Some(false)] {
-            let asked = Change {
-                iops_per_gib: Some(9),
-                raise,
-                ..Change::default()
-            };
+            let asked = Change { iops_per_gib: Some(9), raise, ..Change::default() };
             assert_eq!(asked.wanted_iops(&gp3()), Ok(Some(90)), "{raise:?}");
         }
-        let allowed = Change {
-            raise: Some(true),
-            ..grow.clone()
-        };
+        let allowed = Change { raise: Some(true), ..grow.clone() };
         assert_eq!(allowed.wanted_iops(&tagged("false", "50")), Ok(Some(1000)));
     }
 
     #[test]
     fn changes_merge_unless_they_contradict() {
         let mut both = Change::to_size(GiB(20));
-        both.merge(&Change {
-            iops: Some(4000),
-            ..Change::default()
-        })
-        .unwrap();
+        both.merge(&Change { iops: Some(4000), ..Change::default() }).unwrap();
         assert_eq!((both.size, both.iops), (Some(GiB(20)), Some(4000)));
         assert!(both.covers(&Change::to_size(GiB(20))) && both.covers(&Change::default()));
         assert!(!both.covers(&Change::to_size(GiB(21))));
         let before = both.clone();
         assert_eq!(
-            both.merge(&Change {
-                iops: Some(5000),
-                throughput: Some(200),
-                ..Change::default()
-            }),
+            both.merge(&Change { iops: Some(5000), throughput: Some(200), ..Change::default() }),
             Err("iops")
         );
         assert_eq!(both, before);

@@ -17,10 +17,7 @@ const QUARTER_SECONDS: i64 = 15 * 60;
 
 /// Returns the failure of a change that is not complete, with the reason.
 pub(super) fn pending(id: &VolumeId, what: &str) -> Failure {
-    Failure::new(
-        Condition::OperationPending,
-        format!("volume {id}: {what}; ask again later"),
-    )
+    Failure::new(Condition::OperationPending, format!("volume {id}: {what}; ask again later"))
 }
 
 /// Returns the failure of a volume whose last modification is still optimizing.
@@ -29,9 +26,7 @@ pub(super) fn optimizing(latest: &Modification, now: Timestamp) -> Failure {
         Some(end) => format!("at its pace it ends about {end}"),
         None => "EC2 does not say yet when it ends".to_owned(),
     };
-    let begun = latest
-        .started
-        .map_or(String::new(), |begun| format!(", begun {begun}"));
+    let begun = latest.started.map_or(String::new(), |begun| format!(", begun {begun}"));
     Failure::new(
         Condition::Local,
         format!(
@@ -162,10 +157,7 @@ mod tests {
         ] {
             let told = refused(&refusal(message), latest);
             assert_eq!(told.condition(), Condition::Local);
-            assert!(
-                told.text().contains(words) && told.text().contains("r-1"),
-                "{told}"
-            );
+            assert!(told.text().contains(words) && told.text().contains("r-1"), "{told}");
         }
     }
 }

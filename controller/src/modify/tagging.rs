@@ -40,22 +40,15 @@ impl Tagging {
         delete.dedup();
         let has_ratio = volume.tags.contains_key(IOPS_PER_GIB);
         let is_asked = set.contains_key(IOPS_PER_GIB) || delete.iter().any(|k| k == IOPS_PER_GIB);
-        let tagging = Self {
-            set,
-            delete,
-            ends_ratio: change.iops.is_some() && has_ratio && !is_asked,
-        };
+        let tagging =
+            Self { set, delete, ends_ratio: change.iops.is_some() && has_ratio && !is_asked };
         tagging.check(volume)?;
         Ok(tagging)
     }
 
     fn check(&self, volume: &Volume) -> Result<(), Failure> {
-        let refuse = |reason: String| {
-            Err(Failure::invalid(
-                "mutable_parameters.tagSpecification",
-                reason,
-            ))
-        };
+        let refuse =
+            |reason: String| Err(Failure::invalid("mutable_parameters.tagSpecification", reason));
         for (key, value) in &self.set {
             if key.starts_with("aws:") {
                 return refuse(format!(
@@ -112,19 +105,12 @@ impl Tagging {
     /// EC2's errors.
     pub(super) async fn carry_out(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
         let failed = |error: Ec2Error| failure(&error);
-        ec2.delete_tags(id.as_str(), &self.delete)
-            .await
-            .map_err(failed)?;
-        ec2.create_tags(id.as_str(), &self.set)
-            .await
-            .map_err(failed)?;
+        ec2.delete_tags(id.as_str(), &self.delete).await.map_err(failed)?;
+        ec2.create_tags(id.as_str(), &self.set).await.map_err(failed)?;
         if !self.ends_ratio {
             return Ok(());
         }
-        match ec2
-            .delete_tags(id.as_str(), &[IOPS_PER_GIB.to_owned()])
-            .await
-        {
+        match ec2.delete_tags(id.as_str(), &[IOPS_PER_GIB.to_owned()]).await {
             Err(error) if error.kind == Ec2ErrorKind::Unauthorized => {
                 tracing::warn!(%error, volume.id = id.as_str(), tag = IOPS_PER_GIB, "the tag stays: the next growth may change the IOPS by its ratio");
                 Ok(())
@@ -142,16 +128,11 @@ mod tests {
     use crate::ec2::example_volume;
 
     fn tags(keys: &[&str]) -> Tags {
-        keys.iter()
-            .map(|key| ((*key).to_owned(), "v".to_owned()))
-            .collect()
+        keys.iter().map(|key| ((*key).to_owned(), "v".to_owned())).collect()
     }
 
     fn with(keys: &[&str]) -> Volume {
-        Volume {
-            tags: tags(keys),
-            ..example_volume()
-        }
+        Volume { tags: tags(keys), ..example_volume() }
     }
 
     /// A tag both set and deleted in one change is set. An explicit rate ends the ratio of a volume
@@ -170,10 +151,7 @@ mod tests {
         assert!(tagging.ends_ratio);
         let tagging = Tagging::of(&change, &with(&[])).unwrap();
         assert!(!tagging.ends_ratio);
-        let ratio = Change {
-            tags: Some(tags(&[IOPS_PER_GIB])),
-            ..Change::default()
-        };
+        let ratio = Change { tags: Some(tags(&[IOPS_PER_GIB])), ..Change::default() };
         let tagging = Tagging::of(&ratio, &with(&[IOPS_PER_GIB])).unwrap();
         assert_eq!((tagging.delete.len(), tagging.calls()), (0, 1));
         assert!(!tagging.ends_ratio);
@@ -186,16 +164,10 @@ mod tests {
         let many: Vec<String> = (0..49).map(|n| format!("t{n}")).collect();
         let mut full = with(&many.iter().map(String::as_str).collect::<Vec<_>>());
         full.tags.insert("aws:x".to_owned(), "y".to_owned());
-        let set = |keys: &[&str]| Change {
-            tags: Some(tags(keys)),
-            ..Change::default()
-        };
+        let set = |keys: &[&str]| Change { tags: Some(tags(keys)), ..Change::default() };
         assert!(Tagging::of(&set(&["new"]), &full).is_ok());
         assert!(Tagging::of(&set(&["new", "t0"]), &full).is_ok());
-        let swap = Change {
-            tag_deletions: Some(vec!["t0".to_owned()]),
-            ..set(&["new", "newer"])
-        };
+        let swap = Change { tag_deletions: Some(vec!["t0".to_owned()]), ..set(&["new", "newer"]) };
         assert!(Tagging::of(&swap, &full).is_ok());
         let long = "k".repeat(129);
         for (keys, words) in [

@@ -25,10 +25,7 @@ struct Names<V> {
 
 impl<V> Default for ExpiringCache<V> {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Names {
-            map: HashMap::new(),
-            swept: None,
-        })))
+        Self(Arc::new(Mutex::new(Names { map: HashMap::new(), swept: None })))
     }
 }
 

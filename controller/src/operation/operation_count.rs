@@ -27,11 +27,7 @@ pub(crate) struct Counted(OperationCount);
 impl OperationCount {
     /// Creates a count that is shown as a metric.
     pub(crate) fn shown_by(metrics: Arc<Metrics>) -> Self {
-        Self(Arc::new(Inner {
-            running: AtomicUsize::new(0),
-            none: Notify::new(),
-            metrics,
-        }))
+        Self(Arc::new(Inner { running: AtomicUsize::new(0), none: Notify::new(), metrics }))
     }
 
     /// Returns how many operations are running.

@@ -18,10 +18,7 @@ pub struct OrderedWatch<T> {
 impl<T: Clone> OrderedWatch<T> {
     /// Creates a signal with its first value.
     pub fn new(value: T) -> Self {
-        Self {
-            value: Mutex::new(value),
-            changed: Notify::new(),
-        }
+        Self { value: Mutex::new(value), changed: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, T> {
@@ -79,11 +76,7 @@ pub(crate) fn outcome<T: Clone>() -> (Teller<T>, Outcome<T>) {
 impl<T: Clone> Outcome<T> {
     /// Waits until the work has ended; returns `None` when it panicked and left no result.
     pub(crate) async fn wait(&self) -> Option<T> {
-        match self
-            .0
-            .until(|course| !matches!(course, Course::UnderWay))
-            .await
-        {
+        match self.0.until(|course| !matches!(course, Course::UnderWay)).await {
             Course::Ended(value) => Some(value),
             Course::UnderWay | Course::Lost => None,
         }

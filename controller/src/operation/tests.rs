@@ -49,9 +49,7 @@ async fn operation_continues_after_caller_gives_up() {
         async move { table.run(key(), 1, None, work).await }
     }));
     let joined = table
-        .run(key(), 1, None, |_| async {
-            Err(Failure::new(Condition::Bug, "not joined"))
-        })
+        .run(key(), 1, None, |_| async { Err(Failure::new(Condition::Bug, "not joined")) })
         .await;
     assert_eq!(joined, Ok(7));
 }
@@ -71,10 +69,7 @@ async fn conflict_refuse_rejects_other_intent_during_operation() {
         }
     });
     tokio::task::yield_now().await;
-    let other = table
-        .run(key(), 2, None, |_| async { Ok(2) })
-        .await
-        .unwrap_err();
+    let other = table.run(key(), 2, None, |_| async { Ok(2) }).await.unwrap_err();
     assert_eq!(other.condition(), Condition::OperationPending);
     assert_eq!(first.await.unwrap(), Ok(1));
     assert_eq!(table.run(key(), 2, None, |_| async { Ok(2) }).await, Ok(2));
@@ -95,11 +90,7 @@ async fn conflict_supersede_runs_latest_intent_after_previous_ends() {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             alone.fetch_sub(1, Ordering::SeqCst);
-            if mandate.is_superseded() {
-                Err(Mandate::superseded_failure())
-            } else {
-                Ok(value)
-            }
+            if mandate.is_superseded() { Err(Mandate::superseded_failure()) } else { Ok(value) }
         }
     };
     let spawn = |intent, value| {
@@ -124,10 +115,7 @@ async fn panicked_operation_fails_as_pending_and_frees_key() {
     let table = Table::new(Conflict::Refuse, OperationCount::default());
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let failure = table
-        .run(key(), 1, None, |_| async { panic!("test") })
-        .await
-        .unwrap_err();
+    let failure = table.run(key(), 1, None, |_| async { panic!("test") }).await.unwrap_err();
     std::panic::set_hook(hook);
     // The operation may have had an effect, so a sidecar must not read "certainly not done".
     assert_eq!(failure.condition(), Condition::OperationPending);
@@ -151,12 +139,7 @@ async fn operations_with_different_keys_run_in_parallel() {
                 .await
         }
     });
-    assert_eq!(
-        table
-            .run("vol-2".to_owned(), 1, None, |_| async { Ok(2) })
-            .await,
-        Ok(2)
-    );
+    assert_eq!(table.run("vol-2".to_owned(), 1, None, |_| async { Ok(2) }).await, Ok(2));
     tokio::task::yield_now().await;
     assert_eq!(running(&table), 1);
     gate.notify_one();

@@ -122,18 +122,9 @@ const SDK_DEBUG: &str = "aws_config=debug,aws_runtime=debug,aws_smithy_runtime=d
 /// Variables that the Go driver or the SDK reads and that have no effect here, each with the
 /// reason.
 const VARIABLES_WITHOUT_MEANING: [(&str, &str); 3] = [
-    (
-        "AWS_SAGEMAKER_ENDPOINT",
-        "HyperPod nodes, which it is for, are refused",
-    ),
-    (
-        "AWS_RETRY_MODE",
-        "the driver itself decides which calls are sent again, and when",
-    ),
-    (
-        "AWS_MAX_ATTEMPTS",
-        "the driver itself decides which calls are sent again, and when",
-    ),
+    ("AWS_SAGEMAKER_ENDPOINT", "HyperPod nodes, which it is for, are refused"),
+    ("AWS_RETRY_MODE", "the driver itself decides which calls are sent again, and when"),
+    ("AWS_MAX_ATTEMPTS", "the driver itself decides which calls are sent again, and when"),
 ];
 
 /// Removes the word `true` after a switch: Go reads `--batching true` as the switch and an
@@ -172,10 +163,7 @@ impl Config {
         }
         let usage = |flag: &str, why: &str| Stop::Usage(format!("--{flag}: {why}"));
         if flags.modify_volume_request_handler_timeout.is_zero() {
-            return Err(usage(
-                "modify-volume-request-handler-timeout",
-                "must be longer than 0",
-            ));
+            return Err(usage("modify-volume-request-handler-timeout", "must be longer than 0"));
         }
         if flags.safe_detach != Mode::Off && !flags.feature_gates.non_graceful_failover {
             return Err(usage(
@@ -194,10 +182,7 @@ impl Config {
         }
         let safe_detach_socket = match flags.safe_detach_endpoint {
             Some(Endpoint::Tcp(_)) => {
-                return Err(usage(
-                    "safe-detach-endpoint",
-                    "give unix:///path/safe-detach.sock",
-                ));
+                return Err(usage("safe-detach-endpoint", "give unix:///path/safe-detach.sock"));
             }
             Some(_) if flags.safe_detach_peers.is_empty() => {
                 return Err(usage("safe-detach-endpoint", "needs --safe-detach-peers"));
@@ -205,29 +190,22 @@ impl Config {
             Some(endpoint) if endpoint == flags.endpoint => {
                 return Err(usage("safe-detach-endpoint", "must not be the CSI socket"));
             }
-            endpoint => endpoint.map(|endpoint| SafeDetachSocket {
-                endpoint,
-                peers: flags.safe_detach_peers,
-            }),
+            endpoint => endpoint
+                .map(|endpoint| SafeDetachSocket { endpoint, peers: flags.safe_detach_peers }),
         };
         let http = match flags.http_endpoint.as_str() {
             "" => None,
             address => Some(socket_address(address).map_err(|why| usage("http-endpoint", &why))?),
         };
-        let certificate = match (
-            flags.metrics_cert_file.as_str(),
-            flags.metrics_key_file.as_str(),
-        ) {
+        let certificate = match (flags.metrics_cert_file.as_str(), flags.metrics_key_file.as_str())
+        {
             ("", "") => None,
             (_, "") => return Err(usage("metrics-cert-file", "needs --metrics-key-file")),
             ("", _) => return Err(usage("metrics-key-file", "needs --metrics-cert-file")),
             _ if http.is_none() => {
                 return Err(usage("metrics-cert-file", "needs --http-endpoint"));
             }
-            (chain, key) => Some(CertificateFiles {
-                chain: chain.into(),
-                key: key.into(),
-            }),
+            (chain, key) => Some(CertificateFiles { chain: chain.into(), key: key.into() }),
         };
         let traces =
             traces::Settings::read(flags.enable_otel_tracing, environment).map_err(Stop::Usage)?;
@@ -237,9 +215,7 @@ impl Config {
         let ignored = variable("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
             .is_some_and(|v| v.eq_ignore_ascii_case("true"));
         let sdk_endpoint = |name: &str| {
-            variable(name)
-                .or_else(|| variable("AWS_ENDPOINT_URL"))
-                .filter(|_| !ignored)
+            variable(name).or_else(|| variable("AWS_ENDPOINT_URL")).filter(|_| !ignored)
         };
         let mut execution_environment = format!("aws-ebs-csi-driver-{VERSION}");
         if !flags.user_agent_extra.is_empty() {
@@ -270,11 +246,7 @@ impl Config {
             node_local_volumes: flags.enable_node_local_volumes,
             volume_health: flags.enable_volume_health,
             execution_environment,
-            sdk_levels: if flags.aws_sdk_debug_log {
-                SDK_DEBUG
-            } else {
-                ""
-            },
+            sdk_levels: if flags.aws_sdk_debug_log { SDK_DEBUG } else { "" },
             verbosity: flags.verbosity,
             log_format: match flags.logging_format {
                 Format::Text => LogFormat::Text,
@@ -316,9 +288,7 @@ fn profile_files(environment: &BTreeMap<String, String>) -> bool {
     ["AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"]
         .iter()
         .any(|name| environment.contains_key(*name))
-        || environment
-            .get("HOME")
-            .is_some_and(|home| Path::new(home).join(".aws").is_dir())
+        || environment.get("HOME").is_some_and(|home| Path::new(home).join(".aws").is_dir())
 }
 
 /// Names the first source of the SDK's credential chain that the environment configures. The SDK's
@@ -335,10 +305,7 @@ fn credentials_from(environment: &BTreeMap<String, String>) -> String {
         let role = variable("AWS_ROLE_ARN").map_or("that AWS_ROLE_ARN should name", String::as_str);
         return format!("the web identity token {file} for the role {role}");
     }
-    for name in [
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    ] {
+    for name in ["AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"] {
         if let Some(uri) = variable(name) {
             return format!("the container credentials at {uri}");
         }
@@ -352,11 +319,7 @@ pub(crate) fn stop(error: &clap::Error) -> Stop {
         return Stop::Say(error.to_string());
     }
     let text = error.to_string();
-    let line = text
-        .lines()
-        .next()
-        .unwrap_or("bad command line")
-        .trim_start_matches("error: ");
+    let line = text.lines().next().unwrap_or("bad command line").trim_start_matches("error: ");
     Stop::Usage(line.to_owned())
 }
 

@@ -53,18 +53,12 @@ pub fn enter(
 ) -> Result<Enforced, Fault> {
     let mut places = Places::new();
     let mut files = credential_files(environment);
-    files.extend(
-        certificate
-            .into_iter()
-            .flat_map(|files| [files.chain.clone(), files.key.clone()]),
-    );
+    files
+        .extend(certificate.into_iter().flat_map(|files| [files.chain.clone(), files.key.clone()]));
     for path in files {
         // Allow the directory, because a rotated token is a new file in it.
-        let place = if path.is_dir() {
-            path
-        } else {
-            path.parent().map(Path::to_path_buf).unwrap_or(path)
-        };
+        let place =
+            if path.is_dir() { path } else { path.parent().map(Path::to_path_buf).unwrap_or(path) };
         if place.exists() {
             places = places.with("credentials", place)?;
         }
@@ -80,13 +74,9 @@ pub fn enter(
 }
 
 fn credential_files(environment: &BTreeMap<String, String>) -> Vec<PathBuf> {
-    let named = CREDENTIAL_FILES
-        .iter()
-        .filter_map(|name| environment.get(*name));
-    let mut files: Vec<PathBuf> = named
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from)
-        .collect();
+    let named = CREDENTIAL_FILES.iter().filter_map(|name| environment.get(*name));
+    let mut files: Vec<PathBuf> =
+        named.filter(|path| !path.is_empty()).map(PathBuf::from).collect();
     if let Some(home) = environment.get("HOME") {
         // Allow `.aws` alone: a home directory holds more than credentials.
         let directory = Path::new(home).join(".aws");
@@ -104,17 +94,11 @@ mod tests {
     #[test]
     fn sdk_credential_files_are_found_in_environment() {
         let environment = BTreeMap::from([
-            (
-                "AWS_WEB_IDENTITY_TOKEN_FILE".to_owned(),
-                "/var/run/secrets/eks/token".to_owned(),
-            ),
+            ("AWS_WEB_IDENTITY_TOKEN_FILE".to_owned(), "/var/run/secrets/eks/token".to_owned()),
             ("AWS_CONFIG_FILE".to_owned(), String::new()),
             ("HOME".to_owned(), "/nonexistent".to_owned()),
             ("PATH".to_owned(), "/bin".to_owned()),
         ]);
-        assert_eq!(
-            credential_files(&environment),
-            [PathBuf::from("/var/run/secrets/eks/token")]
-        );
+        assert_eq!(credential_files(&environment), [PathBuf::from("/var/run/secrets/eks/token")]);
     }
 }

@@ -47,12 +47,7 @@ pub(crate) struct Pages {
 impl Pages {
     /// Creates the pages.
     pub(crate) fn new(ec2: Ec2, metrics: Arc<Metrics>, probe: Arc<Probe>) -> Self {
-        Self {
-            ec2,
-            metrics,
-            probe,
-            limit: Mutex::new(Limit::full(Instant::now())),
-        }
+        Self { ec2, metrics, probe, limit: Mutex::new(Limit::full(Instant::now())) }
     }
 
     fn allowed(&self) -> bool {
@@ -63,9 +58,7 @@ impl Pages {
     /// Returns the lanes, each under the name of its action.
     fn lanes(&self) -> Vec<(&'static str, LaneLevel)> {
         let levels = self.ec2.levels().into_iter();
-        levels
-            .map(|(action, level)| (action.name(), level))
-            .collect()
+        levels.map(|(action, level)| (action.name(), level)).collect()
     }
 
     fn page(
@@ -76,11 +69,7 @@ impl Pages {
     ) -> (StatusCode, &'static str, String) {
         const TEXT: &str = "text/plain; charset=utf-8";
         if method != Method::GET && method != Method::HEAD {
-            return (
-                StatusCode::METHOD_NOT_ALLOWED,
-                TEXT,
-                "only GET\n".to_owned(),
-            );
+            return (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET\n".to_owned());
         }
         match path {
             "/healthz" => (StatusCode::OK, TEXT, "ok\n".to_owned()),
@@ -88,11 +77,9 @@ impl Pages {
                 None => (StatusCode::OK, TEXT, "ok\n".to_owned()),
                 Some(why) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
             },
-            "/metrics" if !self.allowed() => (
-                StatusCode::TOO_MANY_REQUESTS,
-                TEXT,
-                "too many requests\n".to_owned(),
-            ),
+            "/metrics" if !self.allowed() => {
+                (StatusCode::TOO_MANY_REQUESTS, TEXT, "too many requests\n".to_owned())
+            }
             "/metrics" => match self.metrics.encode(&self.lanes()) {
                 Ok(text) if accepts_openmetrics(accept) => {
                     (StatusCode::OK, exposition::OPENMETRICS, text)
@@ -119,10 +106,9 @@ impl Pages {
         let (status, kind, text) = self.page(request.method(), request.uri().path(), accept);
         let mut response = Response::new(Full::new(Bytes::from(text)));
         *response.status_mut() = status;
-        response.headers_mut().insert(
-            http::header::CONTENT_TYPE,
-            http::HeaderValue::from_static(kind),
-        );
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
         response
     }
 }
@@ -136,10 +122,7 @@ struct Limit {
 
 impl Limit {
     fn full(now: Instant) -> Self {
-        Self {
-            level: BURST,
-            at: now,
-        }
+        Self { level: BURST, at: now }
     }
 
     fn allows(&mut self, now: Instant) -> bool {

@@ -84,18 +84,13 @@ pub struct Orphan {
 
 impl fmt::Display for Orphan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let created = self
-            .created
-            .map_or_else(|| "unknown".to_owned(), |created| created.to_string());
+        let created =
+            self.created.map_or_else(|| "unknown".to_owned(), |created| created.to_string());
         let attached = match &self.attached[..] {
             [] => "-".to_owned(),
             nodes => nodes.join(","),
         };
-        write!(
-            f,
-            "{}\t{}\t{}\t{created}\t{attached}",
-            self.id, self.name, self.size
-        )
+        write!(f, "{}\t{}\t{}\t{created}\t{attached}", self.id, self.name, self.size)
     }
 }
 
@@ -111,10 +106,7 @@ pub async fn find(
     known: &Known,
     older_than: Duration,
 ) -> Result<Vec<Orphan>, Ec2Error> {
-    let tags = TagSettings {
-        cluster_id: Some(cluster_id.to_owned()),
-        ..TagSettings::default()
-    };
+    let tags = TagSettings { cluster_id: Some(cluster_id.to_owned()), ..TagSettings::default() };
     let now = ec2.now().seconds;
     let is_old = |created: Option<Timestamp>| {
         let age = |at: Timestamp| u64::try_from(now - at.seconds).ok();
@@ -142,15 +134,9 @@ pub async fn find(
         })
         .collect();
     if !known.snapshots.is_empty() {
-        let own = OwnTags {
-            key: SNAPSHOT_NAME,
-            ..own
-        };
+        let own = OwnTags { key: SNAPSHOT_NAME, ..own };
         let page = async |token| {
-            let all = ListPage {
-                token,
-                ..ListPage::default()
-            };
+            let all = ListPage { token, ..ListPage::default() };
             ec2.list_snapshots(all).await
         };
         let snapshots = whole(page).await?;
@@ -159,18 +145,12 @@ pub async fn find(
                 && is_old(snapshot.started)
                 && !known.snapshots.contains(&snapshot.id)
         });
-        orphans.extend(left.map(|snapshot| {
-            Orphan {
-                id: snapshot.id.to_string(),
-                name: snapshot
-                    .tags
-                    .get(SNAPSHOT_NAME)
-                    .cloned()
-                    .unwrap_or_default(),
-                size: snapshot.size,
-                created: snapshot.started,
-                attached: Vec::new(),
-            }
+        orphans.extend(left.map(|snapshot| Orphan {
+            id: snapshot.id.to_string(),
+            name: snapshot.tags.get(SNAPSHOT_NAME).cloned().unwrap_or_default(),
+            size: snapshot.size,
+            created: snapshot.started,
+            attached: Vec::new(),
         }));
     }
     Ok(orphans)

@@ -54,11 +54,7 @@ pub(crate) struct Probe {
 impl Probe {
     /// Creates a probe before its first check.
     pub(crate) fn new(mode: ProbeAws) -> Arc<Self> {
-        Arc::new(Self {
-            mode,
-            outcome: watch::Sender::new(None),
-            asked: Notify::new(),
-        })
+        Arc::new(Self { mode, outcome: watch::Sender::new(None), asked: Notify::new() })
     }
 
     /// Returns the function that answers CSI Probe.
@@ -83,14 +79,9 @@ impl Probe {
         match outcome {
             Some(Outcome { failure: None, .. }) => Ok(true),
             Some(Outcome { ever: true, .. }) if self.mode == ProbeAws::Startup => Ok(true),
-            Some(Outcome {
-                failure: Some(why), ..
-            }) => {
+            Some(Outcome { failure: Some(why), .. }) => {
                 self.asked.notify_one();
-                Err(Failure::new(
-                    Condition::NotReady,
-                    format!("the check of AWS failed: {why}"),
-                ))
+                Err(Failure::new(Condition::NotReady, format!("the check of AWS failed: {why}")))
             }
             None => Err(Failure::new(
                 Condition::NotReady,
@@ -156,10 +147,7 @@ impl Probe {
                 None if failing || first => tracing::info!("the check of AWS succeeded"),
                 None => {}
             }
-            *outcome = Some(Outcome {
-                ever: ever || failure.is_none(),
-                failure,
-            });
+            *outcome = Some(Outcome { ever: ever || failure.is_none(), failure });
         });
         first
     }
@@ -195,14 +183,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn probe_fails_until_first_success_then_always_succeeds() {
         let probe = Probe::new(ProbeAws::Startup);
-        assert!(
-            probe
-                .answer()
-                .await
-                .unwrap_err()
-                .text()
-                .contains("first check")
-        );
+        assert!(probe.answer().await.unwrap_err().text().contains("first check"));
         assert!(!probe.note(&down()));
         let failure = probe.answer().await.unwrap_err();
         assert_eq!(failure.condition(), Condition::NotReady);
@@ -212,11 +193,7 @@ mod tests {
         assert_eq!(probe.unready(), None);
         assert!(!probe.note(&down()));
         assert_eq!(probe.answer().await, Ok(true));
-        assert!(
-            probe
-                .unready()
-                .is_some_and(|why| why.contains("connection refused"))
-        );
+        assert!(probe.unready().is_some_and(|why| why.contains("connection refused")));
     }
 
     #[tokio::test(start_paused = true)]

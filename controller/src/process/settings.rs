@@ -31,10 +31,9 @@ pub(super) fn of_ec2(config: &Config) -> ec2::Settings {
 /// One line that names the flag and the fault of its value.
 pub(super) fn of_service(config: &Config) -> Result<service::Settings, String> {
     let mut extra = Tags::new();
-    for (flag, text) in [
-        ("--extra-volume-tags", &config.extra_volume_tags),
-        ("--extra-tags", &config.extra_tags),
-    ] {
+    for (flag, text) in
+        [("--extra-volume-tags", &config.extra_volume_tags), ("--extra-tags", &config.extra_tags)]
+    {
         extra.extend(TagSettings::parse_extra(text).map_err(|why| format!("{flag}: {why}"))?);
     }
     Ok(service::Settings {
@@ -54,9 +53,7 @@ pub(super) fn of_service(config: &Config) -> Result<service::Settings, String> {
 
 /// Returns a seed, so that the jitter differs between two replicas that start at once.
 fn seed() -> u64 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.as_nanos() as u64 ^ (u64::from(std::process::id()) << 32)
 }
 
@@ -81,10 +78,7 @@ mod tests {
         assert!(extra.iter().copied().eq(want.iter().map(|(k, v)| (k, v))));
         for flag in ["--extra-volume-tags", "--extra-tags"] {
             let refused = settings(&[&format!("{flag}=CSIVolumeName=x")]).unwrap_err();
-            assert!(
-                refused.contains(flag) && refused.contains("CSIVolumeName"),
-                "{refused}"
-            );
+            assert!(refused.contains(flag) && refused.contains("CSIVolumeName"), "{refused}");
         }
     }
 }

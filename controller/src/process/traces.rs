@@ -53,17 +53,12 @@ impl Settings {
         environment: &BTreeMap<String, String>,
     ) -> Result<Option<Self>, String> {
         let variable = |name: &str| {
-            environment
-                .get(name)
-                .map(|value| value.trim())
-                .filter(|value| !value.is_empty())
+            environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
         };
         // The variable for traces alone wins over the one for all signals.
         let either = |what: &str| {
-            let (own, all) = (
-                format!("OTEL_EXPORTER_OTLP_TRACES_{what}"),
-                format!("OTEL_EXPORTER_OTLP_{what}"),
-            );
+            let (own, all) =
+                (format!("OTEL_EXPORTER_OTLP_TRACES_{what}"), format!("OTEL_EXPORTER_OTLP_{what}"));
             variable(&own).or_else(|| variable(&all))
         };
         let off = variable("OTEL_SDK_DISABLED").is_some_and(|v| v.eq_ignore_ascii_case("true"))
@@ -107,10 +102,7 @@ impl Settings {
                 })
             })
             .transpose()?;
-        let mut resource = pairs(
-            "OTEL_RESOURCE_ATTRIBUTES",
-            variable("OTEL_RESOURCE_ATTRIBUTES"),
-        )?;
+        let mut resource = pairs("OTEL_RESOURCE_ATTRIBUTES", variable("OTEL_RESOURCE_ATTRIBUTES"))?;
         if let Some(name) = variable("OTEL_SERVICE_NAME") {
             resource.retain(|(key, _)| key != "service.name");
             resource.push(("service.name".to_owned(), name.to_owned()));
@@ -166,10 +158,7 @@ mod tests {
     #[test]
     fn traces_are_off_unless_requested_and_not_disabled() {
         assert_eq!(read(false, &[]), Ok(None));
-        assert_eq!(
-            read(false, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]),
-            Ok(None)
-        );
+        assert_eq!(read(false, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]), Ok(None));
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317");
         for off in [
             ("OTEL_SDK_DISABLED", "true"),
@@ -225,10 +214,7 @@ mod tests {
         let settings = read(
             true,
             &[
-                (
-                    "OTEL_RESOURCE_ATTRIBUTES",
-                    "service.name=a, k8s.cluster=prod",
-                ),
+                ("OTEL_RESOURCE_ATTRIBUTES", "service.name=a, k8s.cluster=prod"),
                 ("OTEL_SERVICE_NAME", "ebs"),
                 ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer x"),
                 ("OTEL_EXPORTER_OTLP_TIMEOUT", "250"),
@@ -237,10 +223,7 @@ mod tests {
         .unwrap()
         .unwrap();
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        assert_eq!(
-            settings.resource,
-            [pair("k8s.cluster", "prod"), pair("service.name", "ebs")]
-        );
+        assert_eq!(settings.resource, [pair("k8s.cluster", "prod"), pair("service.name", "ebs")]);
         assert_eq!(settings.headers, [pair("authorization", "Bearer x")]);
         assert_eq!(settings.timeout, Duration::from_millis(250));
     }

@@ -59,23 +59,14 @@ impl PageRequest {
             let taken = if self.most == 0 { whole } else { self.most };
             let entries: Vec<_> = answer.entries.into_iter().skip(skip).take(taken).collect();
             let next = if skip + entries.len() < whole {
-                Some(PageToken {
-                    skip: skip + entries.len(),
-                    page: page.clone(),
-                })
+                Some(PageToken { skip: skip + entries.len(), page: page.clone() })
             } else {
-                answer.next.clone().map(|page| PageToken {
-                    skip: 0,
-                    page: Some(page),
-                })
+                answer.next.clone().map(|page| PageToken { skip: 0, page: Some(page) })
             };
             match (&next, entries.is_empty()) {
                 (Some(_), true) => (skip, page) = (0, answer.next),
                 _ => {
-                    return Ok((
-                        entries,
-                        next.map_or(String::new(), |token| token.to_string()),
-                    ));
+                    return Ok((entries, next.map_or(String::new(), |token| token.to_string())));
                 }
             }
         }
@@ -85,10 +76,8 @@ impl PageRequest {
     /// Converts an error of EC2. The token is the only part of a listing's request that the driver
     /// does not choose, so a value that EC2 refuses is the token.
     fn refused(&self, error: &Ec2Error) -> Failure {
-        let of_the_token = matches!(
-            error.kind,
-            Ec2ErrorKind::BadPageToken | Ec2ErrorKind::InvalidParameter
-        );
+        let of_the_token =
+            matches!(error.kind, Ec2ErrorKind::BadPageToken | Ec2ErrorKind::InvalidParameter);
         match of_the_token && !self.start.is_empty() {
             true => page_token::bad(&self.start, &error.to_string()),
             false => failure(error),
@@ -118,35 +107,20 @@ mod tests {
     }
 
     fn page(entries: &[u32], next: Option<&str>) -> Result<Page<u32>, Ec2Error> {
-        Ok(Page {
-            entries: entries.to_vec(),
-            next: next.map(str::to_owned),
-        })
+        Ok(Page { entries: entries.to_vec(), next: next.map(str::to_owned) })
     }
 
     #[tokio::test]
     async fn pages_are_cut_and_empty_pages_skipped() {
         let five = || vec![page(&[1, 2, 3, 4, 5], Some("n"))];
-        assert_eq!(
-            read(0, "", five()).await,
-            Ok((vec![1, 2, 3, 4, 5], "n".to_owned()))
-        );
-        assert_eq!(
-            read(2, "", five()).await,
-            Ok((vec![1, 2], "skip:2:".to_owned()))
-        );
-        assert_eq!(
-            read(2, "skip:4:t", five()).await,
-            Ok((vec![5], "n".to_owned()))
-        );
+        assert_eq!(read(0, "", five()).await, Ok((vec![1, 2, 3, 4, 5], "n".to_owned())));
+        assert_eq!(read(2, "", five()).await, Ok((vec![1, 2], "skip:2:".to_owned())));
+        assert_eq!(read(2, "skip:4:t", five()).await, Ok((vec![5], "n".to_owned())));
         let passed = vec![page(&[], Some("a")), page(&[], Some("b")), page(&[7], None)];
         assert_eq!(read(3, "", passed).await, Ok((vec![7], String::new())));
         // The entries to skip no longer exist; the next page follows.
         let shorter = vec![page(&[1], Some("a")), page(&[2], None)];
-        assert_eq!(
-            read(2, "skip:3:t", shorter).await,
-            Ok((vec![2], String::new()))
-        );
+        assert_eq!(read(2, "skip:3:t", shorter).await, Ok((vec![2], String::new())));
         // An answer in time matters more than the end of many empty pages; the caller continues.
         let long = (0..EMPTY_PAGES).map(|_| page(&[], Some("z"))).collect();
         assert_eq!(read(0, "", long).await, Ok((Vec::new(), "z".to_owned())));

@@ -88,10 +88,8 @@ impl Fields for Claim {
 /// Returns the entries in the order of their keys, so that the same class is always read in the
 /// same order.
 fn sorted(entries: &HashMap<String, String>) -> Vec<(&str, &str)> {
-    let mut entries: Vec<_> = entries
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()))
-        .collect();
+    let mut entries: Vec<_> =
+        entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     entries.sort_unstable();
     entries
 }
@@ -99,10 +97,7 @@ fn sorted(entries: &HashMap<String, String>) -> Vec<(&str, &str)> {
 fn unknown(list: &str, key: &str, known: &str) -> Failure {
     Failure::invalid(
         list,
-        format!(
-            "{:?} is not a parameter of this driver; known are {known}",
-            short(key)
-        ),
+        format!("{:?} is not a parameter of this driver; known are {known}", short(key)),
     )
 }
 
@@ -112,11 +107,7 @@ fn number(list: &str, key: &str, value: &str) -> Result<Option<u32>, Failure> {
         Ok(parsed) if parsed >= 0 => Ok(Some(parsed.unsigned_abs()).filter(|n| *n > 0)),
         _ => Err(Failure::invalid(
             &format!("{list}.{key}"),
-            format!(
-                "{:?} is not a whole number from 0 to {}",
-                short(value),
-                i32::MAX
-            ),
+            format!("{:?} is not a whole number from 0 to {}", short(value), i32::MAX),
         )),
     }
 }

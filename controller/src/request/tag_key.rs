@@ -24,7 +24,5 @@ pub(crate) const PROMISED_LOCK: &str = "ebs.csi.aws.com/lock";
 pub(crate) fn is_reserved(key: &str) -> bool {
     [VOLUME_NAME, SNAPSHOT_NAME, CLUSTER_NAME].contains(&key)
         || key.starts_with("kubernetes.io")
-        || key
-            .strip_prefix(DRIVER_NAME)
-            .is_some_and(|rest| rest.starts_with('/'))
+        || key.strip_prefix(DRIVER_NAME).is_some_and(|rest| rest.starts_with('/'))
 }

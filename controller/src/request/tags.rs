@@ -46,9 +46,7 @@ impl TagSettings {
                 return Err(format!("{entry:?} has no key"));
             }
             if is_reserved(key) {
-                return Err(format!(
-                    "the tag {key:?} is the driver's own; use another key"
-                ));
+                return Err(format!("the tag {key:?} is the driver's own; use another key"));
             }
             template::check(value).map_err(|e| format!("{entry:?}: {e}"))?;
             tags.insert(key.to_owned(), value.to_owned());
@@ -84,9 +82,7 @@ impl TagSettings {
     /// Go driver, for this cluster; without a cluster id, for any cluster of the account.
     pub(crate) fn are_own(&self, tags: &Tags) -> bool {
         let (key, value) = self.of_own_volumes().owner;
-        let named = [VOLUME_NAME, SNAPSHOT_NAME]
-            .iter()
-            .any(|name| tags.contains_key(*name));
+        let named = [VOLUME_NAME, SNAPSHOT_NAME].iter().any(|name| tags.contains_key(*name));
         named && tags.get(&key) == Some(&value)
     }
 
@@ -138,9 +134,7 @@ impl TagSettings {
             Some(_) => None,
             None => attributes.iops_per_gib.or(class.iops_per_gib),
         };
-        let raise = attributes
-            .raise_iops_on_modify
-            .or(class.raise_iops_on_modify);
+        let raise = attributes.raise_iops_on_modify.or(class.raise_iops_on_modify);
         tags.extend(iops_tags(per_gib, raise));
         Ok(tags)
     }
@@ -174,10 +168,7 @@ impl TagSettings {
         let strict = Self::default();
         let mut tags =
             strict.user_tags("mutable_parameters", &attributes.tags, &attributes.claim)?;
-        tags.extend(iops_tags(
-            attributes.iops_per_gib,
-            attributes.raise_iops_on_modify,
-        ));
+        tags.extend(iops_tags(attributes.iops_per_gib, attributes.raise_iops_on_modify));
         Ok(tags)
     }
 

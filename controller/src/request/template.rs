@@ -100,10 +100,7 @@ mod tests {
             ("{{ .PVCName }}", "data-web-0"),
             ("a{{.PVCNamespace}}b", "ashopb"),
             ("{{ .PVName }}", ""),
-            (
-                "{{ .PVCNamespace | toUpper }}/{{ .PVCName }}",
-                "SHOP/data-web-0",
-            ),
+            ("{{ .PVCNamespace | toUpper }}/{{ .PVCName }}", "SHOP/data-web-0"),
             ("{{ toLower \"ÄB\" }}", "äb"),
             ("{{ .PVCName | contains \"web\" }}", "true"),
             ("{{ .PVCName | field \"-\" 1 }}", "web"),
@@ -124,22 +121,13 @@ mod tests {
                 "{{ if eq .PVCNamespace \"prod\" }}1{{ else if eq .PVCNamespace \"shop\" }}2{{ else }}3{{ end }}",
                 "2",
             ),
-            (
-                "{{ if and (contains \"web\" .PVCName) (not .PVName) }}y{{ end }}",
-                "y",
-            ),
-            (
-                "{{ with .PVCName }}{{ . }}@{{ $.PVCNamespace }}{{ end }}",
-                "data-web-0@shop",
-            ),
+            ("{{ if and (contains \"web\" .PVCName) (not .PVName) }}y{{ end }}", "y"),
+            ("{{ with .PVCName }}{{ . }}@{{ $.PVCNamespace }}{{ end }}", "data-web-0@shop"),
             ("{{ with .PVName }}{{ . }}{{ else }}none{{ end }}", "none"),
             ("{{ or .PVName \"unbound\" }}", "unbound"),
             ("{{ and .PVCName .PVCNamespace }}", "shop"),
             ("{{ eq .PVCNamespace \"a\" \"shop\" }}", "true"),
-            (
-                "{{ lt 2 10 }}{{ lt \"2\" \"10\" }}{{ ge 3 3 }}",
-                "truefalsetrue",
-            ),
+            ("{{ lt 2 10 }}{{ lt \"2\" \"10\" }}{{ ge 3 3 }}", "truefalsetrue"),
             ("{{ ne 1 2 }} {{ len .PVCNamespace }}", "true 4"),
             ("{{ slice .PVCName 5 8 }}", "web"),
             (
@@ -148,10 +136,7 @@ mod tests {
             ),
             ("{{ print \"a\" 1 2 \"b\" }}", "a1 2b"),
             ("{{ println .PVCNamespace 1 }}", "shop 1\n"),
-            (
-                "{{ `raw \\ text` }}{{ \"tab\\tx\\u00e9\" }}",
-                "raw \\ texttab\txé",
-            ),
+            ("{{ `raw \\ text` }}{{ \"tab\\tx\\u00e9\" }}", "raw \\ texttab\txé"),
             ("{{ 0x10 }} {{ -3 }}", "16 -3"),
         ];
         for (template, want) in rows {
@@ -207,19 +192,9 @@ mod tests {
     #[test]
     fn template_nested_too_deep_is_refused() {
         let deep = format!("{{{{ {}1{} }}}}", "(".repeat(500), ")".repeat(500));
-        assert!(
-            render(&deep, &Claim)
-                .unwrap_err()
-                .to_string()
-                .contains("deep")
-        );
+        assert!(render(&deep, &Claim).unwrap_err().to_string().contains("deep"));
         let deep = "{{ if 1 }}".repeat(100) + &"{{ end }}".repeat(100);
-        assert!(
-            render(&deep, &Claim)
-                .unwrap_err()
-                .to_string()
-                .contains("deep")
-        );
+        assert!(render(&deep, &Claim).unwrap_err().to_string().contains("deep"));
     }
 
     proptest! {

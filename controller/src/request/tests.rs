@@ -7,10 +7,7 @@ fn capability(block: bool, mode: Mode) -> csi::VolumeCapability {
         access_type: Some(if block {
             AccessType::Block(BlockVolume {})
         } else {
-            AccessType::Mount(MountVolume {
-                fs_type: "ext4".to_owned(),
-                ..Default::default()
-            })
+            AccessType::Mount(MountVolume { fs_type: "ext4".to_owned(), ..Default::default() })
         }),
         access_mode: Some(AccessMode { mode: mode as i32 }),
     }
@@ -25,10 +22,7 @@ fn create() -> csi::CreateVolumeRequest {
 }
 
 fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
-    entries
-        .iter()
-        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-        .collect()
+    entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
 #[test]
@@ -44,11 +38,7 @@ fn a_bad_create_is_refused_with_the_field() {
     type Change = fn(&mut csi::CreateVolumeRequest);
     let rows: [(Change, Condition, &str); 7] = [
         (|r| r.name.clear(), Condition::MissingField, "name"),
-        (
-            |r| r.volume_capabilities.clear(),
-            Condition::MissingField,
-            "volume_capabilities",
-        ),
+        (|r| r.volume_capabilities.clear(), Condition::MissingField, "volume_capabilities"),
         (
             |r| r.volume_capabilities = vec![capability(false, Mode::MultiNodeMultiWriter)],
             Condition::Unsupported,
@@ -56,19 +46,13 @@ fn a_bad_create_is_refused_with_the_field() {
         ),
         (
             |r| {
-                r.capacity_range = Some(csi::CapacityRange {
-                    required_bytes: 5 << 30,
-                    limit_bytes: 1 << 30,
-                });
+                r.capacity_range =
+                    Some(csi::CapacityRange { required_bytes: 5 << 30, limit_bytes: 1 << 30 });
             },
             Condition::CapacityOutOfRange,
             "limit_bytes",
         ),
-        (
-            |r| r.parameters = map(&[("colour", "red")]),
-            Condition::InvalidField,
-            "colour",
-        ),
+        (|r| r.parameters = map(&[("colour", "red")]), Condition::InvalidField, "colour"),
         (
             |r| r.volume_content_source = Some(csi::VolumeContentSource::default()),
             Condition::MissingField,
@@ -127,20 +111,14 @@ fn malformed_ids_delete_as_gone_otherwise_not_found() {
     assert_eq!(unpublish(&gone), Ok(None));
     assert_eq!(delete::<VolumeId>("volume_id", "nope"), Ok(None));
     assert!(delete::<VolumeId>("volume_id", "").is_err());
-    assert_eq!(
-        volume_id("volume_id", "nope").unwrap_err().condition(),
-        Condition::NotFound
-    );
+    assert_eq!(volume_id("volume_id", "nope").unwrap_err().condition(), Condition::NotFound);
     let mut publish = csi::ControllerPublishVolumeRequest {
         volume_id: "vol-0123456789abcdef0".to_owned(),
         node_id: "some-fake-node-id".to_owned(),
         volume_capability: Some(capability(false, Mode::SingleNodeWriter)),
         ..Default::default()
     };
-    assert_eq!(
-        Publish::parse(&publish).unwrap_err().condition(),
-        Condition::NotFound
-    );
+    assert_eq!(Publish::parse(&publish).unwrap_err().condition(), Condition::NotFound);
     publish.node_id = "i-0123456789abcdef0".to_owned();
     assert!(!Publish::parse(&publish).unwrap().wait_until_initialized);
     publish.volume_context = map(&[("blockattachuntilinitialized", "true")]);
@@ -163,10 +141,7 @@ fn hyperpod_node_is_refused_for_publish_and_unpublish() {
         volume_capability: Some(capability(false, Mode::SingleNodeWriter)),
         ..Default::default()
     };
-    for refused in [
-        unpublish(&leave).unwrap_err(),
-        Publish::parse(&arrive).unwrap_err(),
-    ] {
+    for refused in [unpublish(&leave).unwrap_err(), Publish::parse(&arrive).unwrap_err()] {
         assert_eq!(refused.condition(), Condition::Unsupported, "{refused}");
         for part in ["HyperPod", NODE] {
             assert!(refused.text().contains(part), "{refused}");
@@ -181,19 +156,14 @@ fn expansion_without_required_bytes_has_no_size() {
     let expand = |required_bytes, limit_bytes| {
         Expand::parse(&csi::ControllerExpandVolumeRequest {
             volume_id: "vol-0123456789abcdef0".to_owned(),
-            capacity_range: Some(csi::CapacityRange {
-                required_bytes,
-                limit_bytes,
-            }),
+            capacity_range: Some(csi::CapacityRange { required_bytes, limit_bytes }),
             ..Default::default()
         })
     };
     assert_eq!(expand(0, 0).unwrap().size, None);
     assert_eq!(expand((1 << 30) + 1, 0).unwrap().size, Some(GiB(2)));
     assert_eq!(
-        expand((1 << 30) + 1, (1 << 30) + 2)
-            .unwrap_err()
-            .condition(),
+        expand((1 << 30) + 1, (1 << 30) + 2).unwrap_err().condition(),
         Condition::CapacityOutOfRange
     );
 }

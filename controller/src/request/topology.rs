@@ -32,12 +32,7 @@ pub(crate) struct Placement {
 
 impl Placement {
     fn of(term: &Topology) -> Result<Self, Failure> {
-        let segment = |key: &str| {
-            term.segments
-                .get(key)
-                .filter(|value| !value.is_empty())
-                .cloned()
-        };
+        let segment = |key: &str| term.segments.get(key).filter(|value| !value.is_empty()).cloned();
         let zone = segment(ZONE).or_else(|| segment(LEGACY_ZONE));
         let zone_id = segment(ZONE_ID);
         if zone.is_some() && zone_id.is_some() {
@@ -48,11 +43,7 @@ impl Placement {
                 ),
             ));
         }
-        Ok(Self {
-            zone,
-            zone_id,
-            outpost: outpost_of(term),
-        })
+        Ok(Self { zone, zone_id, outpost: outpost_of(term) })
     }
 
     /// Returns whether the placement names a zone, directly or by its Outpost.
@@ -68,14 +59,8 @@ impl Placement {
     /// Returns whether a volume at this zone and Outpost is where the placement asks for.
     pub(crate) fn admits(&self, zone: &str, zone_id: Option<&str>, outpost: Option<&str>) -> bool {
         self.zone.as_deref().is_none_or(|wanted| wanted == zone)
-            && self
-                .zone_id
-                .as_deref()
-                .is_none_or(|wanted| Some(wanted) == zone_id)
-            && self
-                .outpost
-                .as_deref()
-                .is_none_or(|wanted| Some(wanted) == outpost)
+            && self.zone_id.as_deref().is_none_or(|wanted| Some(wanted) == zone_id)
+            && self.outpost.as_deref().is_none_or(|wanted| Some(wanted) == outpost)
     }
 }
 
@@ -88,9 +73,7 @@ fn outpost_of(term: &Topology) -> Option<String> {
         return Some(id.clone());
     }
     let (partition, region, account) = (segment(PARTITION)?, segment(REGION)?, segment(ACCOUNT)?);
-    Some(format!(
-        "arn:{partition}:outposts:{region}:{account}:outpost/{id}"
-    ))
+    Some(format!("arn:{partition}:outposts:{region}:{account}:outpost/{id}"))
 }
 
 /// Returns whether a term names an Outpost by its id alone. `op-…` belongs to a partition and an
@@ -112,11 +95,9 @@ pub(crate) fn complete(
         if !names_by_id(term) {
             continue;
         }
-        for (key, value) in [
-            (PARTITION, owner.partition.as_str()),
-            (REGION, region),
-            (ACCOUNT, &owner.account),
-        ] {
+        for (key, value) in
+            [(PARTITION, owner.partition.as_str()), (REGION, region), (ACCOUNT, &owner.account)]
+        {
             if !has(term, key) {
                 term.segments.insert(key.to_owned(), value.to_owned());
             }
@@ -129,9 +110,7 @@ fn names_by_id(term: &Topology) -> bool {
 }
 
 fn has(term: &Topology, key: &str) -> bool {
-    term.segments
-        .get(key)
-        .is_some_and(|value| !value.is_empty())
+    term.segments.get(key).is_some_and(|value| !value.is_empty())
 }
 
 /// Returns the place of the first preferred term that names a zone or an Outpost, otherwise of the
@@ -213,12 +192,9 @@ pub(crate) fn of_volume(zone: &str, outpost: Option<&str>) -> Topology {
     if let ["arn", partition, "outposts", region, account, resource] = parts[..]
         && let Some(id) = resource.strip_prefix("outpost/")
     {
-        for (key, value) in [
-            (REGION, region),
-            (PARTITION, partition),
-            (ACCOUNT, account),
-            (OUTPOST, id),
-        ] {
+        for (key, value) in
+            [(REGION, region), (PARTITION, partition), (ACCOUNT, account), (OUTPOST, id)]
+        {
             segments.insert(key.to_owned(), value.to_owned());
         }
     }

@@ -15,9 +15,6 @@ pub(crate) struct ClusterEvidence {
 impl ClusterEvidence {
     /// Starts without any fact.
     pub(crate) fn new(fence: FenceSettings) -> Self {
-        Self {
-            fences: Fences::new(fence),
-            ..Self::default()
-        }
+        Self { fences: Fences::new(fence), ..Self::default() }
     }
 }

@@ -55,11 +55,8 @@ pub(super) async fn gather_all(
 ) -> Vec<Gathered> {
     let nodes: Vec<_> = pairs.iter().map(|pair| pair.node.clone()).collect();
     let nodes = ec2.look_instances(&nodes).await;
-    let shown: Vec<bool> = pairs
-        .iter()
-        .zip(&nodes)
-        .map(|(pair, instance)| is_shown(pair, instance))
-        .collect();
+    let shown: Vec<bool> =
+        pairs.iter().zip(&nodes).map(|(pair, instance)| is_shown(pair, instance)).collect();
     let others = pairs.iter().zip(&shown).filter(|(_, shown)| !**shown);
     let others: Vec<_> = others.map(|(pair, _)| pair.volume.clone()).collect();
     let mut volumes = ec2.look_volumes(&others).await.into_iter();
@@ -74,9 +71,7 @@ pub(super) async fn gather_all(
 
 /// Returns whether the instance shows the volume attached.
 fn is_shown(pair: &Pair, instance: &LookResult<Instance>) -> bool {
-    let mapped = instance
-        .present()
-        .and_then(|instance| of_mapping(instance, pair));
+    let mapped = instance.present().and_then(|instance| of_mapping(instance, pair));
     mapped.is_some_and(|attachment| attachment.phase == Phase::Held)
 }
 
@@ -94,9 +89,7 @@ fn weigh(
     volume: Option<LookResult<Volume>>,
     cluster_evidence: &ClusterEvidence,
 ) -> Gathered {
-    let mapped = instance
-        .present()
-        .and_then(|instance| of_mapping(instance, pair));
+    let mapped = instance.present().and_then(|instance| of_mapping(instance, pair));
     let mut silence = None;
     let is_unseen =
         matches!(instance, LookResult::Absent) && matches!(volume, Some(LookResult::Absent));
@@ -143,18 +136,13 @@ fn of_attachment(state: &AttachmentState, since: Option<Timestamp>) -> Attachmen
             AttachmentState::Detached => Phase::Off,
             AttachmentState::Other(_) => Phase::Strange,
         },
-        since: since.map(|at| AttachTime {
-            seconds: at.seconds,
-            nanoseconds: at.nanoseconds,
-        }),
+        since: since.map(|at| AttachTime { seconds: at.seconds, nanoseconds: at.nanoseconds }),
     }
 }
 
 fn of_mapping(instance: &Instance, pair: &Pair) -> Option<AttachmentFact> {
-    let device = instance
-        .devices
-        .iter()
-        .find(|device| device.volume.as_ref() == Some(&pair.volume))?;
+    let device =
+        instance.devices.iter().find(|device| device.volume.as_ref() == Some(&pair.volume))?;
     Some(of_attachment(&device.state, device.attached))
 }
 

@@ -76,10 +76,7 @@ pub struct FenceSettings {
 
 impl Default for FenceSettings {
     fn default() -> Self {
-        Self {
-            leave: FenceLeave::Off,
-            limit: 1,
-        }
+        Self { leave: FenceLeave::Off, limit: 1 }
     }
 }
 
@@ -102,10 +99,7 @@ struct NotMade {
 
 impl From<Ec2Error> for NotMade {
     fn from(error: Ec2Error) -> Self {
-        Self {
-            outcome: "failed",
-            failure: failure(&error),
-        }
+        Self { outcome: "failed", failure: failure(&error) }
     }
 }
 
@@ -119,10 +113,7 @@ pub(crate) struct Fences {
 
 impl Fences {
     pub(crate) fn new(settings: FenceSettings) -> Self {
-        Self {
-            settings,
-            ..Self::default()
-        }
+        Self { settings, ..Self::default() }
     }
 
     /// Returns `Present` when this process has fenced the instance.
@@ -145,13 +136,7 @@ impl Fences {
         metrics: &Metrics,
         fence: &Fence,
     ) -> Result<String, Failure> {
-        let Fence {
-            instance,
-            how,
-            reason,
-            dry_run,
-            only_impaired,
-        } = fence;
+        let Fence { instance, how, reason, dry_run, only_impaired } = fence;
         tracing::warn!(
             node.id = instance.as_str(),
             mode = how.label(),
@@ -177,19 +162,12 @@ impl Fences {
             error,
             "the fence"
         );
-        result
-            .map(|(state, _)| state)
-            .map_err(|not_made| not_made.failure)
+        result.map(|(state, _)| state).map_err(|not_made| not_made.failure)
     }
 
     /// Returns the state, and whether anything was sent.
     async fn try_fence(&self, ec2: &Ec2, fence: &Fence) -> Result<(String, bool), NotMade> {
-        let Fence {
-            instance,
-            how,
-            dry_run,
-            ..
-        } = fence;
+        let Fence { instance, how, dry_run, .. } = fence;
         let needed = match how {
             PowerOff::Stop => FenceLeave::Stop,
             PowerOff::Terminate => FenceLeave::Terminate,
@@ -234,10 +212,7 @@ impl Fences {
     fn spend(&self, instance: &InstanceId) -> Result<(), NotMade> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        while recent
-            .front()
-            .is_some_and(|(at, _)| now.duration_since(*at) >= WINDOW)
-        {
+        while recent.front().is_some_and(|(at, _)| now.duration_since(*at) >= WINDOW) {
             recent.pop_front();
         }
         if recent.iter().any(|(_, fenced)| fenced == instance) {
@@ -274,10 +249,7 @@ async fn must_be_impaired(ec2: &Ec2, instance: &InstanceId) -> Result<(), NotMad
     let text = format!(
         "instance {instance} is left alone: it was to be fenced only while its status checks fail, and they do not; {text}. Bring its node back, or power it off by hand"
     );
-    Err(NotMade {
-        outcome: "not-impaired",
-        failure: Failure::new(Condition::NotPrepared, text),
-    })
+    Err(NotMade { outcome: "not-impaired", failure: Failure::new(Condition::NotPrepared, text) })
 }
 
 #[cfg(test)]
@@ -286,10 +258,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn fence_limit_counts_each_instance_once_per_window() {
-        let fences = Fences::new(FenceSettings {
-            leave: FenceLeave::Stop,
-            limit: 2,
-        });
+        let fences = Fences::new(FenceSettings { leave: FenceLeave::Stop, limit: 2 });
         let id = |n: u8| InstanceId::parse(&format!("i-0aaaaaaaaaaaaaaa{n}")).unwrap();
         for n in [1, 1, 2, 1] {
             assert!(fences.spend(&id(n)).is_ok());

@@ -66,10 +66,7 @@ impl KubeletReports {
         let mut state = self.lock();
         state.last += 1;
         let number = state.last;
-        let ask = Ask {
-            ask: number,
-            instance_id: instance.to_string(),
-        };
+        let ask = Ask { ask: number, instance_id: instance.to_string() };
         let taken = state
             .observers
             .values()
@@ -80,11 +77,7 @@ impl KubeletReports {
         }
         let (open, answer) = oneshot::channel();
         state.open.insert(number, open);
-        Some(Question {
-            words: self.clone(),
-            number,
-            answer,
-        })
+        Some(Question { words: self.clone(), number, answer })
     }
 
     /// Registers a new observer, and returns it with the stream of its questions.
@@ -173,21 +166,12 @@ mod tests {
         assert_eq!(ask.instance_id, pair().node.as_str());
         // Answers to an earlier question, to a later one, and to none.
         for number in [ask.ask - 1, ask.ask + 1, 0] {
-            observer.report(Report {
-                ask: number,
-                nodes: vec![node()],
-            });
+            observer.report(Report { ask: number, nodes: vec![node()] });
         }
         tokio::task::yield_now().await;
         assert!(!asking.is_finished());
-        observer.report(Report {
-            ask: ask.ask,
-            nodes: vec![node()],
-        });
-        assert_eq!(
-            asking.await.unwrap(),
-            Fact::Present(KubeletReport::Released)
-        );
+        observer.report(Report { ask: ask.ask, nodes: vec![node()] });
+        assert_eq!(asking.await.unwrap(), Fact::Present(KubeletReport::Released));
         // An observer that does not answer, and one that has left.
         assert_eq!(words.of(&pair()).await, Fact::Unknown);
         drop(observer);

@@ -72,14 +72,9 @@ mod tests {
             volume: VolumeId::parse("vol-0aaaaaaaaaaaaaaa1").unwrap(),
             node: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
         };
-        let other = Pair {
-            node: InstanceId::parse("i-0bbbbbbbbbbbbbbb2").unwrap(),
-            ..pair.clone()
-        };
-        let at = |seconds| AttachTime {
-            seconds,
-            nanoseconds: 0,
-        };
+        let other =
+            Pair { node: InstanceId::parse("i-0bbbbbbbbbbbbbbb2").unwrap(), ..pair.clone() };
+        let at = |seconds| AttachTime { seconds, nanoseconds: 0 };
         let overrides = OverrideOrders::default();
         assert!(!overrides.use_up(&pair));
         overrides.order(&pair, at(1));

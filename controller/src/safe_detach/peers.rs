@@ -7,21 +7,12 @@ use tonic::{Request, Status};
 /// Refuses the call of a peer whose user id is not listed. The kernel's statement about the peer
 /// counts (`SO_PEERCRED`, unix(7)); without one, the call is refused.
 pub(super) fn check(allowed: &[u32], request: Request<()>) -> Result<Request<()>, Status> {
-    let peer = request
-        .extensions()
-        .get::<UdsConnectInfo>()
-        .and_then(|info| info.peer_cred);
+    let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
     match peer {
         Some(peer) if allowed.contains(&peer.uid()) => Ok(request),
         Some(peer) => {
-            tracing::warn!(
-                peer.uid = peer.uid(),
-                "a call on the SafeDetach socket is refused"
-            );
-            Err(refused(&format!(
-                "user id {} is not one of them",
-                peer.uid()
-            )))
+            tracing::warn!(peer.uid = peer.uid(), "a call on the SafeDetach socket is refused");
+            Err(refused(&format!("user id {} is not one of them", peer.uid())))
         }
         None => Err(refused("who calls is not known")),
     }

@@ -92,9 +92,7 @@ impl Service {
             verdict: Some(told(verdict, text, &fact)),
             launch_time: launched.map(|at| at.to_string()).unwrap_or_default(),
             status_checks: status.map(checks::told).unwrap_or_default().into(),
-            status_checks_text: status
-                .map(|status| checks::text(id, status))
-                .unwrap_or_default(),
+            status_checks_text: status.map(|status| checks::text(id, status)).unwrap_or_default(),
         }
     }
 }
@@ -108,9 +106,8 @@ impl safe_detach_server::SafeDetach for Service {
         let pairs = subjects.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
         let gathered = gather_all(&ec2, self.mode, &pairs, &self.cluster_evidence).await;
         let answers = pairs.iter().zip(&gathered);
-        let answers = answers
-            .map(|(pair, gathered)| Self::volume_answer(pair, &gathered.facts))
-            .collect();
+        let answers =
+            answers.map(|(pair, gathered)| Self::volume_answer(pair, &gathered.facts)).collect();
         Ok(Response::new(QueryResponse { answers }))
     }
 
@@ -119,15 +116,9 @@ impl safe_detach_server::SafeDetach for Service {
         request: Request<QueryInstancesRequest>,
     ) -> RpcResult<QueryInstancesResponse> {
         let ec2 = self.ec2(&request);
-        let QueryInstancesRequest {
-            instance_ids,
-            status_checks_of,
-        } = request.into_inner();
+        let QueryInstancesRequest { instance_ids, status_checks_of } = request.into_inner();
         check_number(instance_ids.len())?;
-        let ids = instance_ids
-            .iter()
-            .map(|id| instance(id))
-            .collect::<Result<Vec<_>, _>>()?;
+        let ids = instance_ids.iter().map(|id| instance(id)).collect::<Result<Vec<_>, _>>()?;
         let seen = ec2.look_instances(&ids).await;
         let wanted: HashSet<&str> = status_checks_of.iter().map(String::as_str).collect();
         let checked: Vec<InstanceId> = ids
@@ -182,10 +173,7 @@ impl safe_detach_server::SafeDetach for Service {
             dry_run: wire.dry_run,
             only_impaired: wire.only_impaired,
         };
-        let (this, metrics) = (
-            self.cluster_evidence.fences.clone(),
-            Arc::clone(&self.metrics),
-        );
+        let (this, metrics) = (self.cluster_evidence.fences.clone(), Arc::clone(&self.metrics));
         // The fence continues when the caller has left, so that a fence that was begun is also
         // logged.
         let fencing = tokio::spawn(async move { this.fence(&ec2, &metrics, &fence).await });
@@ -198,16 +186,9 @@ impl safe_detach_server::SafeDetach for Service {
         request: Request<BreakGlassRequest>,
     ) -> RpcResult<BreakGlassResponse> {
         let wire = request.into_inner();
-        let pair = pair(
-            wire.subject
-                .as_ref()
-                .ok_or_else(|| Failure::missing("subject"))?,
-        )?;
+        let pair = pair(wire.subject.as_ref().ok_or_else(|| Failure::missing("subject"))?)?;
         let since = Timestamp::parse(&wire.attached_since).ok_or_else(|| {
-            Failure::invalid(
-                "attached_since",
-                "give the time that Query tells, as RFC 3339",
-            )
+            Failure::invalid("attached_since", "give the time that Query tells, as RFC 3339")
         })?;
         tracing::warn!(
             volume.id = pair.volume.as_str(),
@@ -216,10 +197,7 @@ impl safe_detach_server::SafeDetach for Service {
             ordered_by = wire.ordered_by,
             "a person orders a detach whatever else is known"
         );
-        let since = AttachTime {
-            seconds: since.seconds,
-            nanoseconds: since.nanoseconds,
-        };
+        let since = AttachTime { seconds: since.seconds, nanoseconds: since.nanoseconds };
         self.cluster_evidence.overrides.order(&pair, since);
         Ok(Response::new(BreakGlassResponse {}))
     }
@@ -250,10 +228,7 @@ fn told(verdict: Verdict, text: String, instance: &Fact<InstanceFact>) -> Told {
 }
 
 fn written(at: AttachTime) -> String {
-    let at = Timestamp {
-        seconds: at.seconds,
-        nanoseconds: at.nanoseconds,
-    };
+    let at = Timestamp { seconds: at.seconds, nanoseconds: at.nanoseconds };
     at.to_string()
 }
 

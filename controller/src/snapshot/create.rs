@@ -34,10 +34,7 @@ impl Snapshots {
         mandate: Mandate,
     ) -> Result<Snapshot, Failure> {
         let ec2 = self.ec2.by(Instant::now() + CREATE_TIME);
-        let doubt = self
-            .doubtful
-            .get(&request.name)
-            .map(|()| Instant::now() + TAG_LAG);
+        let doubt = self.doubtful.get(&request.name).map(|()| Instant::now() + TAG_LAG);
         let found = match ec2.has(KnownBug::SnapshotWithoutLookUp) {
             true => None,
             false => find_late(&ec2, &request, doubt.max(Some(self.taken_over))).await?,
@@ -55,8 +52,7 @@ impl Snapshots {
             // The process may have crashed between the snapshot and its fast restores and lock.
             let promise =
                 Promise::recorded(&snapshot.tags).unwrap_or_else(|| Promise::of(&request.class));
-            self.keep(&ec2, &request.name, &snapshot, &promise, true)
-                .await?;
+            self.keep(&ec2, &request.name, &snapshot, &promise, true).await?;
             return Ok(snapshot);
         }
         if self.may_be_hidden(&request.name) {
@@ -76,10 +72,7 @@ impl Snapshots {
         tags.extend(promise.tags());
         let create = ec2::CreateSnapshot {
             volume: request.volume.clone(),
-            description: format!(
-                "Created by AWS EBS CSI driver for volume {}",
-                request.volume
-            ),
+            description: format!("Created by AWS EBS CSI driver for volume {}", request.volume),
             outpost_arn: request.class.outpost.clone(),
             tags,
         };
@@ -104,10 +97,7 @@ impl Snapshots {
         if snapshot.state == SnapshotState::Error {
             return Ok(snapshot);
         }
-        match self
-            .keep(&ec2, &request.name, &snapshot, &promise, false)
-            .await
-        {
+        match self.keep(&ec2, &request.name, &snapshot, &promise, false).await {
             Ok(()) => Ok(snapshot),
             // The caller calls again, and the promise is in the snapshot's tags: no second snapshot
             // is needed.
@@ -201,9 +191,8 @@ async fn find_late(
 }
 
 fn judge(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<Snapshot>, Failure> {
-    let (broken, mut snapshots): (Vec<_>, Vec<_>) = snapshots
-        .into_iter()
-        .partition(|snapshot| snapshot.state == SnapshotState::Error);
+    let (broken, mut snapshots): (Vec<_>, Vec<_>) =
+        snapshots.into_iter().partition(|snapshot| snapshot.state == SnapshotState::Error);
     // The caller may know the failed snapshot by its id: another one under its name would belong to
     // nobody.
     if snapshots.is_empty() {
@@ -211,10 +200,7 @@ fn judge(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<Sn
     }
     snapshots.sort_by(|a, b| (a.started, &a.id).cmp(&(b.started, &b.id)));
     if snapshots.len() > 1 {
-        let ids: Vec<_> = snapshots
-            .iter()
-            .map(|snapshot| snapshot.id.as_str())
-            .collect();
+        let ids: Vec<_> = snapshots.iter().map(|snapshot| snapshot.id.as_str()).collect();
         tracing::warn!(
             name = request.name,
             ids = ids.join(","),
@@ -225,16 +211,10 @@ fn judge(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<Sn
         return Ok(None);
     };
     if snapshot.volume.as_ref() != Some(&request.volume) {
-        let of = snapshot
-            .volume
-            .as_ref()
-            .map_or("another volume", |volume| volume.as_str());
+        let of = snapshot.volume.as_ref().map_or("another volume", |volume| volume.as_str());
         return Err(Failure::new(
             Condition::Incompatible,
-            format!(
-                "a snapshot named {} exists and is of {of}: {}",
-                request.name, snapshot.id
-            ),
+            format!("a snapshot named {} exists and is of {of}: {}", request.name, snapshot.id),
         ));
     }
     Ok(Some(snapshot))
@@ -254,10 +234,7 @@ async fn check_zones(ec2: &Ec2, request: &CreateSnapshot) -> Result<(), Failure>
             return Ok(());
         }
     };
-    match wanted
-        .iter()
-        .find(|name| !zones.iter().any(|zone| zone.name == **name))
-    {
+    match wanted.iter().find(|name| !zones.iter().any(|zone| zone.name == **name)) {
         None => Ok(()),
         Some(unknown) => Err(Failure::invalid(
             "parameters.fastSnapshotRestoreAvailabilityZones",
@@ -283,10 +260,7 @@ mod tests {
             message: None,
             volume: VolumeId::parse(volume).ok(),
             size: GiB(1),
-            started: Some(Timestamp {
-                seconds: i64::from(n),
-                nanoseconds: 0,
-            }),
+            started: Some(Timestamp { seconds: i64::from(n), nanoseconds: 0 }),
             progress: String::new(),
             encrypted: false,
             outpost_arn: None,
@@ -312,10 +286,7 @@ mod tests {
                 snapshot(5, OURS, SnapshotState::Pending),
             ],
         );
-        assert_eq!(
-            kept.unwrap().unwrap().id,
-            snapshot(5, OURS, SnapshotState::Pending).id
-        );
+        assert_eq!(kept.unwrap().unwrap().id, snapshot(5, OURS, SnapshotState::Pending).id);
         let broken = snapshot(1, OURS, SnapshotState::Error);
         assert_eq!(judge(&request, vec![broken.clone()]), Ok(Some(broken)));
         assert_eq!(judge(&request, Vec::new()), Ok(None));

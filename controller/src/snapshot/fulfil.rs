@@ -63,11 +63,7 @@ async fn missing_zones(
         Err(error) if error.kind == Ec2ErrorKind::Unauthorized => return Ok(again(wanted, &error)),
         answer => answer?,
     };
-    Ok(wanted
-        .iter()
-        .filter(|zone| !enabled.contains(zone))
-        .cloned()
-        .collect())
+    Ok(wanted.iter().filter(|zone| !enabled.contains(zone)).cloned().collect())
 }
 
 /// Returns whether the snapshot has the promised lock. An expired lock counts as kept; a weaker

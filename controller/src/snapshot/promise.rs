@@ -24,10 +24,7 @@ pub(super) struct Promise {
 impl Promise {
     /// Returns what the class asks for.
     pub(super) fn of(class: &SnapshotParameters) -> Self {
-        Self {
-            zones: class.fast_restore_zones.clone(),
-            lock: class.lock.clone(),
-        }
+        Self { zones: class.fast_restore_zones.clone(), lock: class.lock.clone() }
     }
 
     /// Returns whether nothing is promised.
@@ -86,12 +83,7 @@ fn read_lock(words: &str) -> Option<Lock> {
         "compliance" => LockMode::Compliance,
         _ => return None,
     };
-    let mut lock = Lock {
-        mode,
-        duration_days: None,
-        expiration: None,
-        cool_off_hours: None,
-    };
+    let mut lock = Lock { mode, duration_days: None, expiration: None, cool_off_hours: None };
     for word in words {
         match word.split_once('=')? {
             ("days", days) => lock.duration_days = Some(days.parse().ok()?),
@@ -143,14 +135,8 @@ mod tests {
             lock: read_lock("compliance days=7 cool-off-hours=24"),
         };
         let tags = promise.tags();
-        assert_eq!(
-            tags["ebs.csi.aws.com/fast-restore-zones"],
-            "us-east-1a us-east-1b"
-        );
-        assert_eq!(
-            tags["ebs.csi.aws.com/lock"],
-            "compliance days=7 cool-off-hours=24"
-        );
+        assert_eq!(tags["ebs.csi.aws.com/fast-restore-zones"], "us-east-1a us-east-1b");
+        assert_eq!(tags["ebs.csi.aws.com/lock"], "compliance days=7 cool-off-hours=24");
         for unreadable in ["", "soft", "governance days=many", "governance forever"] {
             let tags = Tags::from([(PROMISED_LOCK.to_owned(), unreadable.to_owned())]);
             assert_eq!(Promise::recorded(&tags), None, "{unreadable}");

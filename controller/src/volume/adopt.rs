@@ -23,10 +23,7 @@ pub(super) enum Found {
 /// Evaluates the volumes that bear the name. Of several that fit, returns the oldest.
 fn judge(request: &CreateVolume, mut volumes: Vec<Volume>) -> Found {
     volumes.retain(|volume| {
-        !matches!(
-            volume.state,
-            VolumeState::Error | VolumeState::Deleting | VolumeState::Deleted
-        )
+        !matches!(volume.state, VolumeState::Error | VolumeState::Deleting | VolumeState::Deleted)
     });
     volumes.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
     if let [kept, others @ ..] = &volumes[..]
@@ -60,17 +57,10 @@ pub(super) fn difference(request: &CreateVolume, volume: &Volume) -> Option<Stri
         || too_large
         || (request.range.required.0 == 0 && volume.size < request.size)
     {
-        return Some(format!(
-            "{id} has {}, {} are asked for",
-            volume.size, request.size
-        ));
+        return Some(format!("{id} has {}, {} are asked for", volume.size, request.size));
     }
     if !volume.kind.is_empty() && !volume.kind.eq_ignore_ascii_case(request.volume_type()) {
-        return Some(format!(
-            "{id} is {}, {} is asked for",
-            volume.kind,
-            request.volume_type()
-        ));
+        return Some(format!("{id} is {}, {} is asked for", volume.kind, request.volume_type()));
     }
     if request.multi_attach && !volume.multi_attach {
         return Some(format!("{id} cannot be attached to several instances"));
@@ -91,11 +81,7 @@ pub(super) fn difference(request: &CreateVolume, volume: &Volume) -> Option<Stri
         return Some(format!("{id} was made from another source"));
     }
     if let Some(placement) = &request.placement
-        && !placement.admits(
-            &volume.zone,
-            volume.zone_id.as_deref(),
-            volume.outpost_arn.as_deref(),
-        )
+        && !placement.admits(&volume.zone, volume.zone_id.as_deref(), volume.outpost_arn.as_deref())
     {
         return Some(format!("{id} is in zone {}", volume.zone));
     }
@@ -133,12 +119,10 @@ pub(super) async fn delete_failed(ec2: &Ec2, volume: &Volume) -> Result<(), Fail
     match ec2.delete_volume(&volume.id).await {
         Ok(()) => Ok(()),
         Err(error) if error.kind == Ec2ErrorKind::VolumeNotFound => Ok(()),
-        Err(error) => Err(
-            failure_as(Condition::OperationPending, &error).context(format!(
-                "EC2 failed to make {} (state error) and it must be deleted before it is made anew",
-                volume.id
-            )),
-        ),
+        Err(error) => Err(failure_as(Condition::OperationPending, &error).context(format!(
+            "EC2 failed to make {} (state error) and it must be deleted before it is made anew",
+            volume.id
+        ))),
     }
 }
 
@@ -157,10 +141,7 @@ pub(super) mod tests {
             zone_id: Some("use1-az6".to_owned()),
             iops: Some(3000),
             throughput: Some(125),
-            created: Some(Timestamp {
-                seconds: i64::from(n),
-                nanoseconds: 0,
-            }),
+            created: Some(Timestamp { seconds: i64::from(n), nanoseconds: 0 }),
             ..example_volume()
         }
     }
@@ -171,15 +152,10 @@ pub(super) mod tests {
         use csi::volume_capability::{AccessMode, AccessType, MountVolume};
         CreateVolume::parse(&csi::CreateVolumeRequest {
             name: "pvc-1".to_owned(),
-            capacity_range: Some(csi::CapacityRange {
-                required_bytes: size << 30,
-                limit_bytes: 0,
-            }),
+            capacity_range: Some(csi::CapacityRange { required_bytes: size << 30, limit_bytes: 0 }),
             volume_capabilities: vec![csi::VolumeCapability {
                 access_type: Some(AccessType::Mount(MountVolume::default())),
-                access_mode: Some(AccessMode {
-                    mode: Mode::SingleNodeWriter as i32,
-                }),
+                access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter as i32 }),
             }],
             ..Default::default()
         })
@@ -204,15 +180,11 @@ pub(super) mod tests {
             (|v, _| v.iops = Some(9000), true),
             (|_, r| r.class.encrypted = Some(true), false),
             (|_, r| r.multi_attach = true, false),
-            (
-                |v, _| v.snapshot = SnapshotId::parse("snap-0123456789abcdef0").ok(),
-                false,
-            ),
+            (|v, _| v.snapshot = SnapshotId::parse("snap-0123456789abcdef0").ok(), false),
             (
                 |_, r| {
-                    r.source = SnapshotId::parse("snap-0123456789abcdef0")
-                        .ok()
-                        .map(Source::Snapshot)
+                    r.source =
+                        SnapshotId::parse("snap-0123456789abcdef0").ok().map(Source::Snapshot)
                 },
                 false,
             ),
@@ -258,18 +230,12 @@ pub(super) mod tests {
             volume(9),
             dead(1, VolumeState::Error),
             volume(5),
-            Volume {
-                size: GiB(1),
-                ..volume(2)
-            },
+            Volume { size: GiB(1), ..volume(2) },
         ];
         match judge(&request(4), several) {
             Found::Fitting(kept) => assert_eq!(kept.id, volume(5).id),
             other => panic!("{other:?}"),
         }
-        assert!(matches!(
-            judge(&request(8), vec![volume(1)]),
-            Found::Other(_)
-        ));
+        assert!(matches!(judge(&request(8), vec![volume(1)]), Found::Other(_)));
     }
 }

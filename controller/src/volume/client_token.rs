@@ -68,14 +68,8 @@ mod tests {
     fn client_tokens_match_go_driver() {
         let second = Attempt::FIRST.next();
         for (attempt, token) in [
-            (
-                Attempt::FIRST,
-                "a0c428246c73d0353af51551b47726e4b434656a2d5c93ab1f83d0928ee0a8ef",
-            ),
-            (
-                second,
-                "559c18fe6459004b14980e7ccebb280e759977f7c374c1956a9c9aa925f8d358",
-            ),
+            (Attempt::FIRST, "a0c428246c73d0353af51551b47726e4b434656a2d5c93ab1f83d0928ee0a8ef"),
+            (second, "559c18fe6459004b14980e7ccebb280e759977f7c374c1956a9c9aa925f8d358"),
         ] {
             assert_eq!(ClientToken::of("pvc-0001", attempt).as_str(), token);
         }

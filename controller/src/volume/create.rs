@@ -72,13 +72,8 @@ impl Volumes {
         let mut attempt = self.spent.get(&request.name).unwrap_or(Attempt::FIRST);
         let mut last = None;
         for _ in 0..Attempt::STEPS {
-            let creation = Creation {
-                ec2: &ec2,
-                request: &request,
-                plan: &plan,
-                attempt,
-                mandate: &mandate,
-            };
+            let creation =
+                Creation { ec2: &ec2, request: &request, plan: &plan, attempt, mandate: &mandate };
             match self.attempt(&creation).await? {
                 Next::Done(volume) => return Ok(*volume),
                 Next::StepOver(failure) => last = Some(failure),
@@ -142,10 +137,8 @@ impl Volumes {
     /// are refused) does not show whether another process had a volume made; it is final after
     /// [`REFUSED`].
     fn final_after_repetition(&self, request: &CreateVolume, failure: Failure) -> Failure {
-        let precedes_token = matches!(
-            failure.condition(),
-            Condition::NotFound | Condition::NotPermitted
-        );
+        let precedes_token =
+            matches!(failure.condition(), Condition::NotFound | Condition::NotPermitted);
         if !precedes_token || lasts(&self.refused, &request.name) >= REFUSED {
             return failure;
         }
@@ -169,10 +162,7 @@ impl Volumes {
     /// Sends the create to EC2 with this attempt's token.
     async fn send(&self, creation: &Creation<'_>) -> Result<Volume, Ec2Error> {
         let name = &creation.request.name;
-        let sent = creation
-            .plan
-            .send(creation.ec2, name, creation.attempt)
-            .await;
+        let sent = creation.plan.send(creation.ec2, name, creation.attempt).await;
         if !matches!(&sent, Err(error) if !error.may_have_happened()) {
             self.doubtful.put(name, (), DOUBT);
         }
@@ -183,20 +173,12 @@ impl Volumes {
     }
 
     async fn attempt(&self, creation: &Creation<'_>) -> Result<Next, Failure> {
-        let Creation {
-            ec2,
-            request,
-            attempt,
-            ..
-        } = *creation;
+        let Creation { ec2, request, attempt, .. } = *creation;
         let deadline = Instant::now() + CREATE_TIME;
         let end = match self.send(creation).await {
             Ok(volume) => self.follow(creation, volume, deadline).await?,
             Err(error)
-                if matches!(
-                    error.kind,
-                    Ec2ErrorKind::TokenMismatch | Ec2ErrorKind::TokenSpent
-                ) =>
+                if matches!(error.kind, Ec2ErrorKind::TokenMismatch | Ec2ErrorKind::TokenSpent) =>
             {
                 if ec2.has(KnownBug::TokenBumpWithoutAdoption) {
                     return Ok(Next::StepOver(failure(&error)));
@@ -285,10 +267,7 @@ impl Volumes {
     /// token's parameters as they were sent, and the Go driver may have begun this volume.
     async fn resend_as_go_driver(&self, creation: &Creation<'_>) -> Option<Volume> {
         let plan = creation.plan.as_go_driver()?;
-        let same = Creation {
-            plan: &plan,
-            ..*creation
-        };
+        let same = Creation { plan: &plan, ..*creation };
         self.send(&same).await.ok()
     }
 
@@ -379,9 +358,6 @@ fn not_known(why: &dyn std::fmt::Display, unknown: &Failure) -> Failure {
 fn incompatible(request: &CreateVolume, text: &str) -> Failure {
     Failure::new(
         Condition::Incompatible,
-        format!(
-            "a volume named {} exists and is not what is asked for: {text}",
-            request.name
-        ),
+        format!("a volume named {} exists and is not what is asked for: {text}", request.name),
     )
 }

@@ -29,11 +29,7 @@ pub(crate) struct IopsLimits {
 
 impl IopsLimits {
     /// No limits, for types that take no IOPS: EC2's own error is the clearest there.
-    pub(crate) const NONE: Self = Self {
-        minimum: 0,
-        maximum: 0,
-        per_gib: 0,
-    };
+    pub(crate) const NONE: Self = Self { minimum: 0, maximum: 0, per_gib: 0 };
 
     /// Returns the documented limits of a type (EBS volume types page), which are so conservative
     /// that every zone allows them. A zone may allow more: a look-up may replace `maximum` in what
@@ -45,11 +41,7 @@ impl IopsLimits {
             "gp3" => (3_000, 16_000, 500),
             _ => return Self::NONE,
         };
-        Self {
-            minimum,
-            maximum,
-            per_gib,
-        }
+        Self { minimum, maximum, per_gib }
     }
 
     /// Returns whether a request for `wanted` IOPS depends on a maximum that differs between zones.
@@ -116,10 +108,7 @@ impl IopsCeilings {
             }
         };
         match answer {
-            MaxIops::AtMost(maximum) => IopsLimits {
-                maximum,
-                ..documented
-            },
+            MaxIops::AtMost(maximum) => IopsLimits { maximum, ..documented },
             MaxIops::NotSettable => IopsLimits::NONE,
             MaxIops::NotSaid => documented,
         }
@@ -128,8 +117,7 @@ impl IopsCeilings {
 
 /// Returns the IOPS of `iopsPerGB` for a size; `None` beyond EC2's 32-bit numbers.
 pub(crate) fn per_gib(rate: u32, size: GiB) -> Option<u32> {
-    rate.checked_mul(size.0)
-        .filter(|iops| i32::try_from(*iops).is_ok())
+    rate.checked_mul(size.0).filter(|iops| i32::try_from(*iops).is_ok())
 }
 
 #[cfg(test)]

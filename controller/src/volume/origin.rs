@@ -50,11 +50,7 @@ pub(crate) struct Sources {
 impl Sources {
     /// Creates the table, with nothing known.
     pub(crate) fn new(ec2: Ec2, tags: Arc<TagSettings>) -> Self {
-        Self {
-            ec2,
-            tags,
-            known: ExpiringCache::default(),
-        }
+        Self { ec2, tags, known: ExpiringCache::default() }
     }
 
     /// Returns where the volume's first content came from. A look that fails does not fail the

@@ -32,17 +32,11 @@ impl Plan {
         let client_token = ClientToken::of(name, attempt).as_str().to_owned();
         match self {
             Self::Create(create) => {
-                let create = ec2::CreateVolume {
-                    client_token,
-                    ..(**create).clone()
-                };
+                let create = ec2::CreateVolume { client_token, ..(**create).clone() };
                 ec2.create_volume(&create).await
             }
             Self::Copy(copy) => {
-                let copy = ec2::CopyVolume {
-                    client_token,
-                    ..copy.clone()
-                };
+                let copy = ec2::CopyVolume { client_token, ..copy.clone() };
                 ec2.copy_volumes(&copy).await
             }
         }
@@ -67,9 +61,7 @@ impl Volumes {
     /// Returns the call for a request. The same request gives the same plan.
     pub(super) async fn plan(&self, ec2: &Ec2, request: &CreateVolume) -> Result<Plan, Failure> {
         let kind = request.volume_type().to_owned();
-        let tags = self
-            .tags
-            .of_volume(&request.name, &request.class, &request.attributes)?;
+        let tags = self.tags.of_volume(&request.name, &request.class, &request.attributes)?;
         let throughput = request.attributes.throughput.or(request.class.throughput);
         if let Some(Source::Volume(source)) = &request.source {
             let source = self.copy_source(ec2, request, source).await?;
@@ -147,20 +139,14 @@ impl Volumes {
     /// Chooses a zone for a request that names none. The zone is the same for the same name, so
     /// that a repeated create is the same create.
     async fn any_zone(&self, ec2: &Ec2, name: &str) -> Result<Placement, Failure> {
-        let zones = ec2
-            .availability_zones()
-            .await
-            .map_err(|e| create_failure(&e))?;
+        let zones = ec2.availability_zones().await.map_err(|e| create_failure(&e))?;
         let zones: Vec<&str> = zones
             .iter()
             .filter(|zone| holds_volumes(zone))
             .map(|zone| zone.name.as_str())
             .collect();
         match topology::pick(&zones, name) {
-            Some(zone) => Ok(Placement {
-                zone: Some(zone.to_owned()),
-                ..Default::default()
-            }),
+            Some(zone) => Ok(Placement { zone: Some(zone.to_owned()), ..Default::default() }),
             None => Err(Failure::new(
                 Condition::NoCapacityInTopology,
                 "the request names no zone, and EC2 lists no available zone for this account and Region",
@@ -185,10 +171,7 @@ impl Volumes {
                 ),
             )
         })?;
-        Ok(Placement {
-            zone: Some(zone),
-            ..placement.clone()
-        })
+        Ok(Placement { zone: Some(zone), ..placement.clone() })
     }
 
     /// Returns the IOPS to request: explicit or by size, within the limits of type and zone. IOPS
@@ -207,9 +190,7 @@ impl Volumes {
         let Some(wanted) = wanted_iops(explicit, ratio, size)? else {
             return Ok(None);
         };
-        let limits = self
-            .limits(ec2, request.volume_type(), placement, wanted)
-            .await;
+        let limits = self.limits(ec2, request.volume_type(), placement, wanted).await;
         Ok(Some(limits.fit(wanted, size, request.class.raise_iops)))
     }
 
@@ -276,10 +257,7 @@ fn check_restore(request: &CreateVolume, snapshot: &Snapshot) -> Result<(), Fail
     match request.range.limit {
         Some(limit) if size.to_bytes() > limit => Err(Failure::new(
             Condition::CapacityOutOfRange,
-            format!(
-                "snapshot {id} has {size}, which is more than limit_bytes {}",
-                limit.0
-            ),
+            format!("snapshot {id} has {size}, which is more than limit_bytes {}", limit.0),
         )),
         _ => Ok(()),
     }
@@ -335,10 +313,7 @@ pub(crate) fn wanted_iops(
         (None, Some(ratio)) => per_gib(ratio, size).map(Some).ok_or_else(|| {
             Failure::invalid(
                 "iopsPerGB",
-                format!(
-                    "{ratio} for each of {} is more IOPS than EC2 can express; lower it",
-                    size
-                ),
+                format!("{ratio} for each of {} is more IOPS than EC2 can express; lower it", size),
             )
         }),
         (None, None) => Ok(None),

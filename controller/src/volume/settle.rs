@@ -44,12 +44,7 @@ impl Settling {
     /// Starts with a volume as EC2 accepted it. The volume counts as hidden when no look has shown
     /// it for `hidden_after`.
     pub(super) fn new(accepted: Volume, hidden_after: Duration) -> Self {
-        Self {
-            accepted,
-            hidden_after,
-            absences: 0,
-            absent_since: None,
-        }
+        Self { accepted, hidden_after, absences: 0, absent_since: None }
     }
 
     /// Returns the outcome once a look shows it.
@@ -137,10 +132,7 @@ mod tests {
     const HIDDEN: Duration = Duration::from_secs(3);
 
     fn in_state(state: VolumeState) -> LookResult<Volume> {
-        LookResult::Present(Volume {
-            state,
-            ..example_volume()
-        })
+        LookResult::Present(Volume { state, ..example_volume() })
     }
 
     #[test]
@@ -159,15 +151,13 @@ mod tests {
         ];
         for (seen, want) in rows {
             let end =
-                Settling::new(example_volume(), HIDDEN)
-                    .see(&seen, now)
-                    .map(|end| match end {
-                        Settled::Ready(_) => "ready",
-                        Settled::Failed(_) => "failed",
-                        Settled::Deleted => "deleted",
-                        Settled::Hidden(_) => "hidden",
-                        Settled::Dropped => "dropped",
-                    });
+                Settling::new(example_volume(), HIDDEN).see(&seen, now).map(|end| match end {
+                    Settled::Ready(_) => "ready",
+                    Settled::Failed(_) => "failed",
+                    Settled::Deleted => "deleted",
+                    Settled::Hidden(_) => "hidden",
+                    Settled::Dropped => "dropped",
+                });
             assert_eq!(end, want, "{seen:?}");
         }
     }

@@ -46,31 +46,20 @@ async fn parallel_creates_for_name_return_same_volume() {
         driver.create(volume("pvc-1", 1))
     );
     let id = a.unwrap().volume_id;
-    assert_eq!(
-        (b.unwrap().volume_id, c.unwrap().volume_id),
-        (id.clone(), id)
-    );
-    assert_eq!(
-        (driver.world.calls("CreateVolume"), driver.live("volumes")),
-        (1, 1)
-    );
+    assert_eq!((b.unwrap().volume_id, c.unwrap().volume_id), (id.clone(), id));
+    assert_eq!((driver.world.calls("CreateVolume"), driver.live("volumes")), (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn create_continues_after_caller_gives_up() {
     let driver =
         Driver::in_world(json!({ "latency": { "volume_create": { "fixed_ms": 1500 } } })).await;
-    let early = driver
-        .ask_within(Duration::from_millis(400), volume("pvc-1", 1))
-        .await
-        .unwrap_err();
+    let early =
+        driver.ask_within(Duration::from_millis(400), volume("pvc-1", 1)).await.unwrap_err();
     assert!(overdue(&early), "{early}");
     assert_eq!(driver.controller.operations(), 1);
     driver.create(volume("pvc-1", 1)).await.unwrap();
-    assert_eq!(
-        (driver.world.calls("CreateVolume"), driver.live("volumes")),
-        (1, 1)
-    );
+    assert_eq!((driver.world.calls("CreateVolume"), driver.live("volumes")), (1, 1));
     assert_eq!(driver.controller.operations(), 0);
 }
 
@@ -84,20 +73,14 @@ async fn reused_name_with_other_size_or_zone_fails() {
         accessibility_requirements: Some(in_zone("us-east-1b")),
         ..volume("pvc-1", 4)
     };
-    assert_eq!(
-        driver.create(elsewhere).await.unwrap_err().code(),
-        Code::AlreadyExists
-    );
+    assert_eq!(driver.create(elsewhere).await.unwrap_err().code(), Code::AlreadyExists);
     // Different tags make the parameters differ under the same token, so EC2 sees another request;
     // the driver still finds the volume of the name.
     let tagged = csi::CreateVolumeRequest {
         parameters: map(&[("tagSpecification_1", "team=shop")]),
         ..volume("pvc-1", 4)
     };
-    assert_eq!(
-        driver.create(tagged).await.unwrap().volume_id,
-        first.volume_id
-    );
+    assert_eq!(driver.create(tagged).await.unwrap().volume_id, first.volume_id);
     assert_eq!(driver.live("volumes"), 1);
 }
 
@@ -109,9 +92,7 @@ async fn oldest_volume_with_same_name_is_used() {
     let older = driver.world.volume("pvc-1").await;
     tokio::time::sleep(Duration::from_millis(1100)).await;
     driver.world.volume("pvc-1").await;
-    driver
-        .world
-        .refuse("CreateVolume", "VolumeLimitExceeded", 400);
+    driver.world.refuse("CreateVolume", "VolumeLimitExceeded", 400);
     let taken = driver.create(volume("pvc-1", 4)).await.unwrap();
     assert_eq!(taken.volume_id, older.id.to_string());
     // For a name without a volume, the same refusal is a real quota error.
@@ -149,14 +130,8 @@ async fn throttled_volume_operations_succeed_after_retries() {
     let driver = Driver::new().await;
     driver.world.fault(json!({ "match": { "action": "*" }, "every": 2, "count": 6, "fault": { "kind": "throttle" } }));
     let made = driver.create(volume("pvc-1", 1)).await.unwrap();
-    driver
-        .publish(&made.volume_id, crate::driver::NODE_1)
-        .await
-        .unwrap();
-    driver
-        .unpublish(&made.volume_id, crate::driver::NODE_1)
-        .await
-        .unwrap();
+    driver.publish(&made.volume_id, crate::driver::NODE_1).await.unwrap();
+    driver.unpublish(&made.volume_id, crate::driver::NODE_1).await.unwrap();
     driver.delete(&made.volume_id).await.unwrap();
     driver.check_invariants();
 }
@@ -175,33 +150,16 @@ async fn created_volume_has_tags_and_context_of_class() {
             ("csi.storage.k8s.io/pvc/name", "data"),
             ("csi.storage.k8s.io/pvc/namespace", "shop"),
             ("csi.storage.k8s.io/pv/name", "pvc-1"),
-            (
-                "tagSpecification_1",
-                "owner={{ .PVCNamespace | toUpper }}/{{ .PVCName }}",
-            ),
+            ("tagSpecification_1", "owner={{ .PVCNamespace | toUpper }}/{{ .PVCName }}"),
         ]),
         ..volume("pvc-1", 10)
     };
     let made = driver.create(request).await.unwrap();
     assert_eq!(made.volume_context, map(&[("blocksize", "4096")]));
     let id = ebs_csi_wire::VolumeId::parse(&made.volume_id).unwrap();
-    let volume = driver
-        .world
-        .ec2
-        .look_volume(&id)
-        .await
-        .known()
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        (volume.iops, volume.throughput, volume.encrypted),
-        (Some(5000), Some(200), true)
-    );
-    let tags: Vec<_> = volume
-        .tags
-        .iter()
-        .map(|(k, v)| (k.as_str(), v.as_str()))
-        .collect();
+    let volume = driver.world.ec2.look_volume(&id).await.known().unwrap().unwrap();
+    assert_eq!((volume.iops, volume.throughput, volume.encrypted), (Some(5000), Some(200), true));
+    let tags: Vec<_> = volume.tags.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     assert_eq!(
         tags,
         [
@@ -224,20 +182,13 @@ async fn created_volume_has_tags_and_context_of_class() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_zone_is_chosen_and_zone_id_resolved() {
     let driver = Driver::new().await;
-    let anywhere = csi::CreateVolumeRequest {
-        accessibility_requirements: None,
-        ..volume("pvc-1", 1)
-    };
+    let anywhere =
+        csi::CreateVolumeRequest { accessibility_requirements: None, ..volume("pvc-1", 1) };
     let made = driver.create(anywhere.clone()).await.unwrap();
     let zone = &made.accessible_topology[0].segments["topology.kubernetes.io/zone"];
     assert!(zone.starts_with("us-east-1"), "{zone}");
-    assert_eq!(
-        driver.create(anywhere).await.unwrap().volume_id,
-        made.volume_id
-    );
-    let term = csi::Topology {
-        segments: map(&[("topology.k8s.aws/zone-id", "use1-az1")]),
-    };
+    assert_eq!(driver.create(anywhere).await.unwrap().volume_id, made.volume_id);
+    let term = csi::Topology { segments: map(&[("topology.k8s.aws/zone-id", "use1-az1")]) };
     let by_id = csi::CreateVolumeRequest {
         accessibility_requirements: Some(csi::TopologyRequirement {
             requisite: vec![term],
@@ -246,10 +197,7 @@ async fn missing_zone_is_chosen_and_zone_id_resolved() {
         ..volume("pvc-2", 1)
     };
     let made = driver.create(by_id).await.unwrap();
-    assert_eq!(
-        made.accessible_topology[0].segments["topology.kubernetes.io/zone"],
-        "us-east-1b"
-    );
+    assert_eq!(made.accessible_topology[0].segments["topology.kubernetes.io/zone"], "us-east-1b");
 }
 
 /// A later create with other tags, which EC2 takes for another request, finds the same volume.
@@ -257,10 +205,7 @@ async fn missing_zone_is_chosen_and_zone_id_resolved() {
 async fn parallel_creates_on_2_controllers_return_same_volume() {
     let driver = Driver::new().await;
     let other = driver.another().await;
-    let (a, b) = tokio::join!(
-        driver.create(volume("pvc-1", 1)),
-        other.create(volume("pvc-1", 1))
-    );
+    let (a, b) = tokio::join!(driver.create(volume("pvc-1", 1)), other.create(volume("pvc-1", 1)));
     assert_eq!(a.unwrap().volume_id, b.unwrap().volume_id);
     // Another configuration gives other tags, so EC2 sees another request.
     let tagged = csi::CreateVolumeRequest {
@@ -279,14 +224,9 @@ async fn create_aborts_if_lookup_by_name_is_denied() {
     driver.world.deny("DescribeVolumes");
     let larger = driver.create(volume("pvc-1", 8)).await.unwrap_err();
     assert_status(&larger, Code::Aborted, &["ec2:DescribeVolumes"]);
-    let wrong = csi::CreateVolumeRequest {
-        parameters: map(&[("type", "gp9")]),
-        ..volume("pvc-1", 1)
-    };
-    assert_eq!(
-        driver.create(wrong).await.unwrap_err().code(),
-        Code::Aborted
-    );
+    let wrong =
+        csi::CreateVolumeRequest { parameters: map(&[("type", "gp9")]), ..volume("pvc-1", 1) };
+    assert_eq!(driver.create(wrong).await.unwrap_err().code(), Code::Aborted);
     assert_eq!(driver.live("volumes"), 1);
 }
 
@@ -299,9 +239,7 @@ async fn sent_client_tokens_match_go_driver() {
     );
     driver.create(volume("pvc-0001", 1)).await.unwrap_err();
     driver.create(volume("pvc-0001", 1)).await.unwrap();
-    let journal = driver
-        .world
-        .command(|control| control.get("/v1/journal?action=CreateVolume"));
+    let journal = driver.world.command(|control| control.get("/v1/journal?action=CreateVolume"));
     let tokens: Vec<_> = journal["records"]
         .as_array()
         .unwrap()
@@ -327,25 +265,17 @@ async fn copy_is_found_after_source_is_deleted() {
         volume_content_source: Some(crate::driver::from_volume(&source)),
         ..volume("pvc-2", 1)
     };
-    driver
-        .world
-        .fault(json!({ "match": { "action": "CopyVolumes" }, "fault": {
+    driver.world.fault(json!({ "match": { "action": "CopyVolumes" }, "fault": {
         "kind": "lose_reply", "how": "close", "effect": true } }));
     let lost = driver.create(copy()).await.unwrap_err();
-    assert!(
-        matches!(lost.code(), Code::Aborted | Code::Unavailable),
-        "{lost}"
-    );
+    assert!(matches!(lost.code(), Code::Aborted | Code::Unavailable), "{lost}");
     driver.world.no_faults();
     driver.delete(&source).await.unwrap();
     let found = driver.create(copy()).await.unwrap();
     assert_ne!(found.volume_id, source);
     assert_eq!(driver.live("volumes"), 1);
     // Nothing shows whether another process made a copy of this name: NOT_FOUND would be final.
-    let request = csi::CreateVolumeRequest {
-        name: "pvc-3".to_owned(),
-        ..copy()
-    };
+    let request = csi::CreateVolumeRequest { name: "pvc-3".to_owned(), ..copy() };
     let refused = driver.create(request).await.unwrap_err();
     assert_eq!(refused.code(), Code::Aborted);
     assert!(refused.message().contains("does not exist"), "{refused}");
@@ -388,22 +318,15 @@ async fn zone_iops_maximum_is_read_once_when_needed() {
     }
     // gp3 allows 80,000 at most.
     assert_eq!(got, [Some(70_000), Some(70_000), Some(80_000)]);
-    let journal = driver
-        .world
-        .command(|control| control.get("/v1/journal?action=CreateVolume"));
+    let journal = driver.world.command(|control| control.get("/v1/journal?action=CreateVolume"));
     let records = journal["records"].as_array().unwrap();
-    let dry: Vec<_> = records
-        .iter()
-        .filter(|record| record["parameters"]["DryRun"] == "true")
-        .collect();
+    let dry: Vec<_> =
+        records.iter().filter(|record| record["parameters"]["DryRun"] == "true").collect();
     assert_eq!((records.len(), dry.len()), (5, 1));
     // The dry run has the tags of a real call; otherwise an IAM policy that requires tags refuses
     // it.
     let parameters = dry[0]["parameters"].to_string();
-    assert!(
-        parameters.contains("ebs.csi.aws.com/cluster-name"),
-        "{parameters}"
-    );
+    assert!(parameters.contains("ebs.csi.aws.com/cluster-name"), "{parameters}");
 }
 
 /// The rate is that of initialization. A size limit below the snapshot's size is OUT_OF_RANGE, and
@@ -419,51 +342,29 @@ async fn restored_volume_has_rate_key_and_snapshot_size() {
         ..volume(name, gib)
     };
     let key = "arn:aws:kms:us-east-1:111122223333:key/11111111-2222-3333-4444-555555555555";
-    let parameters = [
-        ("volumeInitializationRate", "200"),
-        ("kmsKeyId", key),
-        ("encrypted", "false"),
-    ];
-    let made = driver
-        .create(restore("pvc-2", 2, &parameters))
-        .await
-        .unwrap();
+    let parameters =
+        [("volumeInitializationRate", "200"), ("kmsKeyId", key), ("encrypted", "false")];
+    let made = driver.create(restore("pvc-2", 2, &parameters)).await.unwrap();
     assert_eq!(made.capacity_bytes, 4 << 30);
-    let journal = driver
-        .world
-        .command(|control| control.get("/v1/journal?action=CreateVolume"));
+    let journal = driver.world.command(|control| control.get("/v1/journal?action=CreateVolume"));
     let sent = &journal["records"].as_array().unwrap().last().unwrap()["parameters"];
-    for (name, value) in [
-        ("VolumeInitializationRate", "200"),
-        ("KmsKeyId", key),
-        ("Encrypted", "true"),
-    ] {
+    for (name, value) in
+        [("VolumeInitializationRate", "200"), ("KmsKeyId", key), ("Encrypted", "true")]
+    {
         assert_eq!(sent[name], value, "{sent}");
     }
     // A repeated create returns the same volume, although it is larger than requested.
-    let again = driver
-        .create(restore("pvc-2", 2, &parameters))
-        .await
-        .unwrap();
+    let again = driver.create(restore("pvc-2", 2, &parameters)).await.unwrap();
     assert_eq!(again.volume_id, made.volume_id);
     let mut small = restore("pvc-3", 2, &[]);
-    small.capacity_range = Some(csi::CapacityRange {
-        required_bytes: 2 << 30,
-        limit_bytes: 3 << 30,
-    });
-    assert_eq!(
-        driver.create(small).await.unwrap_err().code(),
-        Code::OutOfRange
-    );
+    small.capacity_range =
+        Some(csi::CapacityRange { required_bytes: 2 << 30, limit_bytes: 3 << 30 });
+    assert_eq!(driver.create(small).await.unwrap_err().code(), Code::OutOfRange);
     // Without a source there is nothing to initialize.
     let request = csi::CreateVolumeRequest {
         volume_content_source: None,
         ..restore("pvc-4", 4, &parameters)
     };
     let refused = driver.create(request).await.unwrap_err();
-    assert_status(
-        &refused,
-        Code::InvalidArgument,
-        &["VolumeInitializationRate"],
-    );
+    assert_status(&refused, Code::InvalidArgument, &["VolumeInitializationRate"]);
 }

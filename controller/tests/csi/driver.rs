@@ -58,10 +58,7 @@ impl Driver {
 
     /// Like [`Driver::in_world`], with a mode of safe detach.
     pub(crate) async fn under(safe_detach: SafeDetach, scenario: Value) -> Self {
-        let settings = Settings {
-            safe_detach,
-            ..settings()
-        };
+        let settings = Settings { safe_detach, ..settings() };
         Self::with(settings, scenario).await
     }
 
@@ -96,10 +93,7 @@ impl Driver {
 
     /// Starts another process, without `--enable-node-local-volumes`.
     pub(crate) async fn without_node_local_volumes(&self) -> Self {
-        let settings = Settings {
-            node_local_volumes: false,
-            ..settings()
-        };
+        let settings = Settings { node_local_volumes: false, ..settings() };
         self.another_with(settings).await
     }
 
@@ -107,9 +101,8 @@ impl Driver {
         let shown = Arc::<Metrics>::default();
         let controller = Controller::new(ec2, settings, Arc::clone(&shown));
         let dir = tempfile::tempdir().unwrap();
-        let endpoint: Endpoint = format!("unix://{}/csi.sock", dir.path().display())
-            .parse()
-            .unwrap();
+        let endpoint: Endpoint =
+            format!("unix://{}/csi.sock", dir.path().display()).parse().unwrap();
         let listener = endpoint.bind().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let routes = Routes::new(ModifyServer::new(controller.clone()))
@@ -126,16 +119,7 @@ impl Driver {
         let client = ControllerClient::connect(url.clone()).await.unwrap();
         let modifier = ModifyClient::connect(url).await.unwrap();
         let safe_detach = served(&controller, dir.path(), rustix::process::getuid().as_raw()).await;
-        Self {
-            world,
-            controller,
-            shown,
-            client,
-            modifier,
-            safe_detach,
-            _stop: stop,
-            _dir: dir,
-        }
+        Self { world, controller, shown, client, modifier, safe_detach, _stop: stop, _dir: dir }
     }
 
     /// Sends a request with a deadline that only a hang reaches.
@@ -161,10 +145,7 @@ impl Driver {
     }
 
     pub(crate) async fn delete(&self, id: &str) -> Result<(), Status> {
-        let request = csi::DeleteVolumeRequest {
-            volume_id: id.to_owned(),
-            ..Default::default()
-        };
+        let request = csi::DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
         self.ask(request).await.map(drop)
     }
 
@@ -187,10 +168,7 @@ impl Driver {
     ) -> Result<csi::ControllerExpandVolumeResponse, Status> {
         self.ask(csi::ControllerExpandVolumeRequest {
             volume_id: id.to_owned(),
-            capacity_range: Some(csi::CapacityRange {
-                required_bytes: gib << 30,
-                limit_bytes: 0,
-            }),
+            capacity_range: Some(csi::CapacityRange { required_bytes: gib << 30, limit_bytes: 0 }),
             volume_capability: Some(mount()),
             ..Default::default()
         })
@@ -216,18 +194,14 @@ impl Driver {
         volume: &str,
         class: &[(&str, &str)],
     ) -> Result<csi::Snapshot, Status> {
-        let request = csi::CreateSnapshotRequest {
-            parameters: map(class),
-            ..snapshot(name, volume)
-        };
+        let request =
+            csi::CreateSnapshotRequest { parameters: map(class), ..snapshot(name, volume) };
         Ok(self.ask(request).await?.snapshot.expect("a snapshot"))
     }
 
     pub(crate) async fn delete_snapshot(&self, id: &str) -> Result<(), Status> {
-        let request = csi::DeleteSnapshotRequest {
-            snapshot_id: id.to_owned(),
-            ..Default::default()
-        };
+        let request =
+            csi::DeleteSnapshotRequest { snapshot_id: id.to_owned(), ..Default::default() };
         self.ask(request).await.map(drop)
     }
 
@@ -256,9 +230,7 @@ impl Driver {
 
     /// Returns the number of live resources of this kind in EC2, without root volumes.
     pub(crate) fn live(&self, what: &str) -> u64 {
-        self.world.command(|control| control.get("/v1/invariants"))["live"][what]
-            .as_u64()
-            .unwrap()
+        self.world.command(|control| control.get("/v1/invariants"))["live"][what].as_u64().unwrap()
     }
 
     /// Checks that EC2's rules were kept throughout.
@@ -288,10 +260,7 @@ pub(crate) async fn served(
 /// Returns the settings of these tests: all features are on, and all waiting times are short.
 pub(crate) fn settings() -> Settings {
     Settings {
-        tags: TagSettings {
-            cluster_id: Some("test".to_owned()),
-            ..Default::default()
-        },
+        tags: TagSettings { cluster_id: Some("test".to_owned()), ..Default::default() },
         modify_window: Duration::from_millis(300),
         snapshot_takeover: Duration::ZERO,
         node_local_volumes: true,

@@ -197,9 +197,7 @@ async fn failure_names_cause_next_step_and_request_id() {
     for (call, fault, code, cause, next_step) in rows {
         let is = format!("{call:?} with {cause}");
         driver.world.no_faults();
-        driver
-            .world
-            .fault(json!({ "match": { "action": call.action() }, "fault": fault }));
+        driver.world.fault(json!({ "match": { "action": call.action() }, "fault": fault }));
         let of = match call {
             Call::Unpublish | Call::Expand => &id,
             _ => &free,
@@ -216,9 +214,7 @@ async fn failure_names_cause_next_step_and_request_id() {
     assert_eq!(driver.live("attachments"), 1);
 
     // Without an answer there is no request id; the message names the endpoint instead.
-    driver
-        .world
-        .command(|control| control.post("/v1/outage", &json!({ "for_ms": 600_000 })));
+    driver.world.command(|control| control.post("/v1/outage", &json!({ "for_ms": 600_000 })));
     let told = Call::Create.of(&driver, &free).await.unwrap_err();
     assert_eq!(told.code(), Code::Unavailable, "{told}");
     for part in ["ec2:", "127.0.0.1", "AWS_EC2_ENDPOINT"] {

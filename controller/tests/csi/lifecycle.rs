@@ -10,23 +10,14 @@ async fn full_volume_lifecycle_leaves_no_resources() {
     let driver = Driver::new().await;
     let made = driver.create(volume("pvc-1", 4)).await.unwrap();
     assert_eq!(made.capacity_bytes, 4 << 30);
-    assert_eq!(
-        made.accessible_topology[0].segments["topology.kubernetes.io/zone"],
-        "us-east-1a"
-    );
+    assert_eq!(made.accessible_topology[0].segments["topology.kubernetes.io/zone"], "us-east-1a");
     let id = made.volume_id.as_str();
 
     let context = driver.publish(id, NODE_1).await.unwrap();
     assert_eq!(context["devicePath"], "/dev/xvdaa");
-    assert_eq!(
-        context["ebs.csi.aws.com/size-bytes"],
-        (4u64 << 30).to_string()
-    );
+    assert_eq!(context["ebs.csi.aws.com/size-bytes"], (4u64 << 30).to_string());
     assert_eq!(context["ebs.csi.aws.com/origin"], "blank");
-    assert!(
-        context["ebs.csi.aws.com/attached-at"].ends_with('Z'),
-        "{context:?}"
-    );
+    assert!(context["ebs.csi.aws.com/attached-at"].ends_with('Z'), "{context:?}");
 
     let elsewhere = driver.publish(id, NODE_2).await.unwrap_err();
     assert_eq!(elsewhere.code(), Code::FailedPrecondition);
@@ -48,10 +39,7 @@ async fn full_volume_lifecycle_leaves_no_resources() {
         })
         .await
         .unwrap();
-    assert_eq!(
-        restored.content_source,
-        Some(from_snapshot(&snapshot.snapshot_id))
-    );
+    assert_eq!(restored.content_source, Some(from_snapshot(&snapshot.snapshot_id)));
     let context = driver.publish(&restored.volume_id, NODE_1).await.unwrap();
     assert_eq!(context["ebs.csi.aws.com/origin"], "own-snapshot");
     driver.unpublish(&restored.volume_id, NODE_1).await.unwrap();
@@ -68,10 +56,7 @@ async fn full_volume_lifecycle_leaves_no_resources() {
     driver.unpublish(&copied.volume_id, NODE_1).await.unwrap();
 
     let grown = driver.expand(id, 6).await.unwrap();
-    assert_eq!(
-        (grown.capacity_bytes, grown.node_expansion_required),
-        (6 << 30, true)
-    );
+    assert_eq!((grown.capacity_bytes, grown.node_expansion_required), (6 << 30, true));
 
     for id in [id, &restored.volume_id, &copied.volume_id] {
         driver.delete(id).await.unwrap();
@@ -81,11 +66,7 @@ async fn full_volume_lifecycle_leaves_no_resources() {
         driver.delete_snapshot(&snapshot.snapshot_id).await.unwrap();
     }
     assert_eq!(
-        (
-            driver.live("volumes"),
-            driver.live("snapshots"),
-            driver.live("attachments")
-        ),
+        (driver.live("volumes"), driver.live("snapshots"), driver.live("attachments")),
         (0, 0, 0)
     );
     assert_eq!(driver.controller.operations(), 0);
@@ -99,12 +80,7 @@ async fn volume_lifecycle_makes_each_mutating_call_once() {
     driver.publish(&id, NODE_1).await.unwrap();
     driver.unpublish(&id, NODE_1).await.unwrap();
     driver.delete(&id).await.unwrap();
-    for action in [
-        "CreateVolume",
-        "AttachVolume",
-        "DetachVolume",
-        "DeleteVolume",
-    ] {
+    for action in ["CreateVolume", "AttachVolume", "DetachVolume", "DeleteVolume"] {
         assert_eq!(driver.world.calls(action), 1, "{action}");
     }
 }
@@ -115,20 +91,14 @@ async fn a_repeated_request_changes_nothing() {
     let first = driver.create(volume("pvc-1", 1)).await.unwrap();
     assert_eq!(driver.create(volume("pvc-1", 1)).await.unwrap(), first);
     let context = driver.publish(&first.volume_id, NODE_1).await.unwrap();
-    assert_eq!(
-        driver.publish(&first.volume_id, NODE_1).await.unwrap(),
-        context
-    );
+    assert_eq!(driver.publish(&first.volume_id, NODE_1).await.unwrap(), context);
     // A volume in use is still the volume of its name.
     assert_eq!(driver.create(volume("pvc-1", 1)).await.unwrap(), first);
     assert_eq!(driver.world.calls("AttachVolume"), 1);
     driver.unpublish(&first.volume_id, NODE_1).await.unwrap();
     driver.unpublish(&first.volume_id, NODE_1).await.unwrap();
     let snapshot = driver.ready_snapshot("s", &first.volume_id).await;
-    assert_eq!(
-        driver.snapshot("s", &first.volume_id).await.unwrap(),
-        snapshot
-    );
+    assert_eq!(driver.snapshot("s", &first.volume_id).await.unwrap(), snapshot);
     assert_eq!((driver.live("volumes"), driver.live("snapshots")), (1, 1));
 }
 
@@ -152,10 +122,7 @@ async fn validation_refuses_unsupported_modes_and_unknown_volumes() {
     let refused = confirmed(crate::driver::block(Mode::MultiNodeReaderOnly)).await;
     assert!(refused.confirmed.is_none() && !refused.message.is_empty());
     for unknown in ["vol-0123456789abcdef0", "no-such-volume"] {
-        assert_eq!(
-            validate(unknown, mount()).await.unwrap_err().code(),
-            Code::NotFound
-        );
+        assert_eq!(validate(unknown, mount()).await.unwrap_err().code(), Code::NotFound);
     }
 }
 
@@ -169,12 +136,8 @@ async fn copy_defaults_to_source_size_and_refuses_less() {
         capacity_range: range,
         ..volume(name, 0)
     };
-    let range = |required_bytes, limit_bytes| {
-        Some(csi::CapacityRange {
-            required_bytes,
-            limit_bytes,
-        })
-    };
+    let range =
+        |required_bytes, limit_bytes| Some(csi::CapacityRange { required_bytes, limit_bytes });
     let made = driver.create(copy("pvc-2", None)).await.unwrap();
     assert_eq!(made.capacity_bytes, 120 << 30);
     for range in [range(1 << 30, 0), range(0, 110 << 30)] {

@@ -16,10 +16,7 @@ async fn page(
     max_entries: i32,
     token: &str,
 ) -> Result<csi::ListVolumesResponse, Status> {
-    let request = ListVolumesRequest {
-        max_entries,
-        starting_token: token.to_owned(),
-    };
+    let request = ListVolumesRequest { max_entries, starting_token: token.to_owned() };
     driver.ask(request).await
 }
 
@@ -31,10 +28,8 @@ fn foreign_volume(driver: &Driver, tags: &[(&str, &str)]) -> String {
         parameters[format!("TagSpecification.1.Tag.{n}.Value")] = json!(value);
     }
     let answer = driver.world.command(|control| {
-        control.post(
-            "/v1/as-foreign",
-            &json!({ "action": "CreateVolume", "parameters": parameters }),
-        )
+        control
+            .post("/v1/as-foreign", &json!({ "action": "CreateVolume", "parameters": parameters }))
     });
     assert_eq!(answer["status"], 200, "{answer}");
     let body = answer["body"].as_str().unwrap();
@@ -116,10 +111,7 @@ async fn listed_volume_shows_content_source() {
     let driver = Driver::new().await;
     let source = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let snapshot = driver.ready_snapshot("s", &source).await.snapshot_id;
-    for (name, from) in [
-        ("pvc-2", from_snapshot(&snapshot)),
-        ("pvc-3", from_volume(&source)),
-    ] {
+    for (name, from) in [("pvc-2", from_snapshot(&snapshot)), ("pvc-3", from_volume(&source))] {
         let made = driver
             .create(csi::CreateVolumeRequest {
                 volume_content_source: Some(from.clone()),
@@ -169,9 +161,7 @@ async fn capabilities_are_exact_and_other_calls_unimplemented() {
     );
     let client = || driver.client.clone();
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    let capacity = client()
-        .get_capacity(within(csi::GetCapacityRequest::default(), 5))
-        .await;
+    let capacity = client().get_capacity(within(csi::GetCapacityRequest::default(), 5)).await;
     assert_eq!(capacity.unwrap_err().code(), Code::Unimplemented);
     let one = csi::ControllerGetVolumeRequest { volume_id: id };
     let one = client().controller_get_volume(within(one, 5)).await;
@@ -179,18 +169,12 @@ async fn capabilities_are_exact_and_other_calls_unimplemented() {
 }
 
 async fn health(driver: &Driver, id: &str) -> Result<Vec<(i32, String)>, Status> {
-    let request = csi::ControllerGetVolumeHealthRequest {
-        volume_id: id.to_owned(),
-        ..Default::default()
-    };
+    let request =
+        csi::ControllerGetVolumeHealthRequest { volume_id: id.to_owned(), ..Default::default() };
     let answer = driver.ask(request).await?;
     let health = answer.volume_health.expect("a health");
     assert_eq!(health.volume_id, id);
-    Ok(health
-        .health_statuses
-        .into_iter()
-        .map(|status| (status.status, status.reason))
-        .collect())
+    Ok(health.health_statuses.into_iter().map(|status| (status.status, status.reason)).collect())
 }
 
 /// An unknown id is NOT_FOUND, and the list leaves out volumes of other clusters.
@@ -202,10 +186,7 @@ async fn failed_volume_is_unhealthy_in_get_and_list() {
     assert_eq!(health(&driver, &well).await.unwrap(), []);
     let fail = |id: &str| {
         driver.world.command(|control| {
-            control.post(
-                &format!("/v1/volumes/{id}/force"),
-                &json!({ "state": "error" }),
-            )
+            control.post(&format!("/v1/volumes/{id}/force"), &json!({ "state": "error" }))
         })
     };
     fail(&failed);
@@ -225,11 +206,7 @@ async fn failed_volume_is_unhealthy_in_get_and_list() {
         let request = csi::ControllerListVolumeHealthRequest::default();
         let answer = driver.ask(request).await.unwrap();
         assert_eq!(answer.next_token, "");
-        answer
-            .entries
-            .into_iter()
-            .map(|entry| entry.volume_id)
-            .collect::<Vec<_>>()
+        answer.entries.into_iter().map(|entry| entry.volume_id).collect::<Vec<_>>()
     };
     assert_eq!(list().await, [failed.as_str()]);
     fail(&foreign);
@@ -250,39 +227,25 @@ async fn degraded_or_stalled_volume_is_unhealthy_until_recovery() {
         answer.await.unwrap().into_inner().entries.len()
     };
     let rows: [(_, &[(Harm, &str)]); 6] = [
-        (
-            json!({ "performance": "degraded" }),
-            &[(Harm::Degraded, "IoPerformanceDegraded")],
-        ),
+        (json!({ "performance": "degraded" }), &[(Harm::Degraded, "IoPerformanceDegraded")]),
         (
             json!({ "performance": "severely-degraded" }),
             &[(Harm::Degraded, "IoPerformanceSeverelyDegraded")],
         ),
-        (
-            json!({ "performance": "stalled" }),
-            &[(Harm::Inaccessible, "IoPerformanceStalled")],
-        ),
+        (json!({ "performance": "stalled" }), &[(Harm::Inaccessible, "IoPerformanceStalled")]),
         (
             json!({ "io_disabled": true }),
-            &[
-                (Harm::Inaccessible, "IoDisabled"),
-                (Harm::Inaccessible, "IoPerformanceStalled"),
-            ],
+            &[(Harm::Inaccessible, "IoDisabled"), (Harm::Inaccessible, "IoPerformanceStalled")],
         ),
-        (
-            json!({ "performance": "normal" }),
-            &[(Harm::Inaccessible, "IoDisabled")],
-        ),
+        (json!({ "performance": "normal" }), &[(Harm::Inaccessible, "IoDisabled")]),
         (json!({ "io_disabled": false }), &[]),
     ];
     assert_eq!(listed().await, 0);
     for (change, wanted) in rows {
         let path = format!("/v1/volumes/{id}/force");
         driver.world.command(|control| control.post(&path, &change));
-        let wanted: Vec<_> = wanted
-            .iter()
-            .map(|(harm, reason)| (*harm as i32, (*reason).to_owned()))
-            .collect();
+        let wanted: Vec<_> =
+            wanted.iter().map(|(harm, reason)| (*harm as i32, (*reason).to_owned())).collect();
         assert_eq!(health(&driver, &id).await.unwrap(), wanted, "{change}");
         assert_eq!(listed().await, usize::from(!wanted.is_empty()), "{change}");
     }

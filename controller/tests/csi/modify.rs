@@ -14,14 +14,7 @@ use crate::driver::{Driver, assert_status, block, map, volume, within};
 
 async fn look(driver: &Driver, id: &str) -> ebs_csi_controller::ec2::Volume {
     let id = ebs_csi_wire::VolumeId::parse(id).unwrap();
-    driver
-        .world
-        .ec2
-        .look_volume(&id)
-        .await
-        .known()
-        .unwrap()
-        .unwrap()
+    driver.world.ec2.look_volume(&id).await.known().unwrap().unwrap()
 }
 
 /// The same requests again, or a smaller size, modify nothing.
@@ -33,33 +26,20 @@ async fn parallel_size_and_performance_changes_make_1_modification() {
         driver.expand(&id, 20),
         driver.modify(
             &id,
-            &[
-                ("iops", "4000"),
-                ("throughput", "200"),
-                ("tagSpecification_1", "tier=gold")
-            ]
+            &[("iops", "4000"), ("throughput", "200"), ("tagSpecification_1", "tier=gold")]
         )
     );
     assert_eq!(grown.unwrap().capacity_bytes, 20 << 30);
     modified.unwrap();
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
     let now = look(&driver, &id).await;
-    assert_eq!(
-        (now.size.0, now.iops, now.throughput),
-        (20, Some(4000), Some(200))
-    );
+    assert_eq!((now.size.0, now.iops, now.throughput), (20, Some(4000), Some(200)));
     assert_eq!(now.tags["tier"], "gold");
     // Repeated requests find their change done.
     driver.expand(&id, 20).await.unwrap();
-    driver
-        .modify(&id, &[("iops", "4000"), ("throughput", "200")])
-        .await
-        .unwrap();
+    driver.modify(&id, &[("iops", "4000"), ("throughput", "200")]).await.unwrap();
     driver.modify(&id, &[]).await.unwrap();
-    assert_eq!(
-        driver.expand(&id, 5).await.unwrap().capacity_bytes,
-        20 << 30
-    );
+    assert_eq!(driver.expand(&id, 5).await.unwrap().capacity_bytes, 20 << 30);
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
 }
 
@@ -67,11 +47,8 @@ async fn parallel_size_and_performance_changes_make_1_modification() {
 async fn same_expansion_from_many_callers_modifies_once() {
     let driver = Driver::in_world(json!({ "latency": { "modify": { "fixed_ms": 300 } } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    let (a, b, c) = tokio::join!(
-        driver.expand(&id, 20),
-        driver.expand(&id, 20),
-        driver.expand(&id, 20)
-    );
+    let (a, b, c) =
+        tokio::join!(driver.expand(&id, 20), driver.expand(&id, 20), driver.expand(&id, 20));
     for answer in [a, b, c] {
         assert_eq!(answer.unwrap().capacity_bytes, 20 << 30);
     }
@@ -84,10 +61,7 @@ async fn requests_during_modification_wait_for_its_end() {
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     let later = async {
         driver.until_called("ModifyVolume", 1).await;
-        tokio::join!(
-            driver.modify(&id, &[("iops", "4000")]),
-            driver.expand(&id, 30)
-        )
+        tokio::join!(driver.modify(&id, &[("iops", "4000")]), driver.expand(&id, 30))
     };
     let (first, (modified, grown)) = tokio::join!(driver.expand(&id, 20), later);
     assert_eq!(first.unwrap().capacity_bytes, 20 << 30);
@@ -96,9 +70,7 @@ async fn requests_during_modification_wait_for_its_end() {
     let now = look(&driver, &id).await;
     assert_eq!((now.size.0, now.iops), (30, Some(4000)));
     // EC2 never received a second modification while the first was in progress.
-    let all = driver
-        .world
-        .command(|control| control.get("/v1/statistics"));
+    let all = driver.world.command(|control| control.get("/v1/statistics"));
     let asked = &all["actions"]["ModifyVolume"];
     assert!(asked["calls"].as_u64().unwrap() >= 2, "{asked}");
     assert_eq!(asked["calls"], asked["ok"], "{asked}");
@@ -138,14 +110,10 @@ async fn refused_modification_changes_nothing_and_expansion_succeeds() {
 async fn modification_with_lost_reply_is_not_repeated() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    driver.world.once(
-        "ModifyVolume",
-        &json!({ "kind": "lose_reply", "how": "close", "effect": true }),
-    );
-    assert_eq!(
-        driver.expand(&id, 20).await.unwrap().capacity_bytes,
-        20 << 30
-    );
+    driver
+        .world
+        .once("ModifyVolume", &json!({ "kind": "lose_reply", "how": "close", "effect": true }));
+    assert_eq!(driver.expand(&id, 20).await.unwrap().capacity_bytes, 20 << 30);
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
 }
 
@@ -154,10 +122,7 @@ async fn modification_with_lost_reply_is_not_repeated() {
 async fn failed_modification_and_exhausted_quota_are_internal_errors() {
     let driver = Driver::in_world(json!({ "quotas": { "modifications_per_day": 1 } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    driver.world.once(
-        "ModifyVolume",
-        &json!({ "kind": "fail_modify", "after_ms": 10 }),
-    );
+    driver.world.once("ModifyVolume", &json!({ "kind": "fail_modify", "after_ms": 10 }));
     let failed = driver.expand(&id, 20).await.unwrap_err();
     assert_eq!(failed.code(), Code::Internal, "{failed}");
     let used_up = driver.expand(&id, 20).await.unwrap_err();
@@ -170,10 +135,7 @@ async fn tag_changes_make_no_modify_volume_call() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
     driver
-        .modify(
-            &id,
-            &[("tagSpecification_1", "a=1"), ("tagSpecification_2", "b=2")],
-        )
+        .modify(&id, &[("tagSpecification_1", "a=1"), ("tagSpecification_2", "b=2")])
         .await
         .unwrap();
     driver.modify(&id, &[("tagDeletion_1", "a")]).await.unwrap();
@@ -214,25 +176,10 @@ async fn volume_modifier_and_csi_requests_share_1_modification() {
     assert_eq!((now.iops, now.tags["tier"].as_str()), (Some(4000), "gold"));
     for (name, parameters, code, word) in [
         ("", class, Code::InvalidArgument, "name"),
-        (
-            id.as_str(),
-            &[("speed", "9")] as &[(&str, &str)],
-            Code::InvalidArgument,
-            "speed",
-        ),
+        (id.as_str(), &[("speed", "9")] as &[(&str, &str)], Code::InvalidArgument, "speed"),
         ("nonsense", class, Code::NotFound, "nonsense"),
-        (
-            "vol-0fffffffffffffff1",
-            class,
-            Code::NotFound,
-            "vol-0fffffffffffffff1",
-        ),
-        (
-            "local-ebs://dev/xvdb",
-            class,
-            Code::InvalidArgument,
-            "local-ebs",
-        ),
+        ("vol-0fffffffffffffff1", class, Code::NotFound, "vol-0fffffffffffffff1"),
+        ("local-ebs://dev/xvdb", class, Code::InvalidArgument, "local-ebs"),
     ] {
         let refused = ask(name, parameters).await.unwrap_err();
         assert_eq!(refused.code(), code, "{refused}");
@@ -262,11 +209,8 @@ async fn refused_tags_after_modification_report_modified_volume() {
 async fn refused_tags_leave_volume_unchanged() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    let class: &[(&str, &str)] = &[
-        ("iops", "4000"),
-        ("tagSpecification_1", "tier=gold"),
-        ("tagDeletion_1", "old"),
-    ];
+    let class: &[(&str, &str)] =
+        &[("iops", "4000"), ("tagSpecification_1", "tier=gold"), ("tagDeletion_1", "old")];
     for action in ["CreateTags", "DeleteTags"] {
         driver.world.no_faults();
         driver.world.deny(action);
@@ -283,9 +227,8 @@ async fn refused_tags_leave_volume_unchanged() {
     assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
     let before = look(&driver, &id).await;
     driver.world.no_faults();
-    let many: Vec<_> = (0..50)
-        .map(|n| (format!("tagSpecification_{n}"), format!("t{n}=v")))
-        .collect();
+    let many: Vec<_> =
+        (0..50).map(|n| (format!("tagSpecification_{n}"), format!("t{n}=v"))).collect();
     let mut many: Vec<_> = many.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     many.push(("iops", "4000"));
     let refused = driver.modify(&id, &many).await.unwrap_err();
@@ -315,21 +258,14 @@ async fn class_applies_equally_to_new_and_existing_volumes() {
         .await
         .unwrap()
         .volume_id;
-    let there = driver
-        .create(volume("pvc-old", 10))
-        .await
-        .unwrap()
-        .volume_id;
+    let there = driver.create(volume("pvc-old", 10)).await.unwrap().volume_id;
     driver.modify(&there, class).await.unwrap();
     for id in [&made, &there] {
         let now = look(&driver, id).await;
         assert_eq!((now.kind.as_str(), now.iops), ("io2", Some(500)), "{id}");
         assert_eq!(now.tags["tier"], "gold");
         assert_eq!(now.tags["ebs.csi.aws.com/IOPSPerGb"], "50");
-        assert_eq!(
-            now.tags["ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify"],
-            "true"
-        );
+        assert_eq!(now.tags["ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify"], "true");
         // The ratio is kept when the volume grows …
         driver.expand(id, 20).await.unwrap();
         let now = look(&driver, id).await;
@@ -366,18 +302,11 @@ async fn modify_during_optimization_is_refused_with_progress() {
     driver.expand(&id, 20).await.unwrap();
     let class: &[(&str, &str)] = &[("iops", "4000"), ("tagSpecification_1", "tier=gold")];
     let early = driver.modify(&id, class).await.unwrap_err();
-    assert_status(
-        &early,
-        Code::Internal,
-        &["still optimizing", "%, begun 20", " ends"],
-    );
+    assert_status(&early, Code::Internal, &["still optimizing", "%, begun 20", " ends"]);
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
     assert!(!look(&driver, &id).await.tags.contains_key("tier"));
     // A request that changes nothing succeeds meanwhile.
-    assert_eq!(
-        driver.expand(&id, 20).await.unwrap().capacity_bytes,
-        20 << 30
-    );
+    assert_eq!(driver.expand(&id, 20).await.unwrap().capacity_bytes, 20 << 30);
     let used_up = loop {
         let refused = driver.modify(&id, class).await.unwrap_err();
         if !refused.message().contains("still optimizing") {
@@ -411,17 +340,11 @@ async fn expand_and_modify_map_refusals_to_same_codes() {
         driver.world.refuse("ModifyVolume", code, 400);
         let grown = driver.expand(&id, 20).await.unwrap_err();
         let modified = driver.modify(&id, &[("iops", "4000")]).await.unwrap_err();
-        assert_eq!(
-            (grown.code(), modified.code()),
-            (want, want),
-            "{code}: {grown}"
-        );
+        assert_eq!((grown.code(), modified.code()), (want, want), "{code}: {grown}");
     }
     driver.world.no_faults();
-    let request = csi::ControllerExpandVolumeRequest {
-        volume_id: id.clone(),
-        ..Default::default()
-    };
+    let request =
+        csi::ControllerExpandVolumeRequest { volume_id: id.clone(), ..Default::default() };
     let nothing = driver.ask(request).await;
     assert_eq!(nothing.unwrap_err().code(), Code::InvalidArgument);
     // A missing size does not mean a size of zero.
@@ -433,9 +356,6 @@ async fn expand_and_modify_map_refusals_to_same_codes() {
     };
     let present = driver.ask(request).await;
     let present = present.unwrap();
-    assert_eq!(
-        (present.capacity_bytes, present.node_expansion_required),
-        (10 << 30, false)
-    );
+    assert_eq!((present.capacity_bytes, present.node_expansion_required), (10 << 30, false));
     assert_eq!(driver.world.calls("ModifyVolume"), 22);
 }

@@ -9,13 +9,8 @@ use crate::driver::{Driver, assert_status, from_volume, in_zone, map, volume};
 const OUTPOST: &str = "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1";
 
 fn at(segments: &[(&str, &str)]) -> Option<csi::TopologyRequirement> {
-    let term = csi::Topology {
-        segments: map(segments),
-    };
-    Some(csi::TopologyRequirement {
-        requisite: vec![term.clone()],
-        preferred: vec![term],
-    })
+    let term = csi::Topology { segments: map(segments) };
+    Some(csi::TopologyRequirement { requisite: vec![term.clone()], preferred: vec![term] })
 }
 
 fn requests(driver: &Driver, action: &str) -> Vec<Value> {
@@ -81,10 +76,7 @@ async fn outpost_segments_or_arn_are_answered_by_segments() {
         ("topology.ebs.csi.aws.com/region", "us-east-1"),
         ("topology.ebs.csi.aws.com/partition", "aws"),
         ("topology.ebs.csi.aws.com/account-id", "111122223333"),
-        (
-            "topology.ebs.csi.aws.com/outpost-id",
-            "op-0aaaaaaaaaaaaaaa1",
-        ),
+        ("topology.ebs.csi.aws.com/outpost-id", "op-0aaaaaaaaaaaaaaa1"),
     ];
     let arn_alone = [("topology.ebs.csi.aws.com/outpost-id", OUTPOST)];
     for (n, term) in [&segments[..], &arn_alone[..]].into_iter().enumerate() {
@@ -93,11 +85,7 @@ async fn outpost_segments_or_arn_are_answered_by_segments() {
             ..volume(&format!("pvc-{n}"), 1)
         };
         let made = driver.create(request()).await.unwrap();
-        assert_eq!(
-            made.accessible_topology[0].segments,
-            map(&segments),
-            "{term:?}"
-        );
+        assert_eq!(made.accessible_topology[0].segments, map(&segments), "{term:?}");
         assert_eq!(driver.create(request()).await.unwrap(), made);
         let sent = requests(&driver, "CreateVolume").pop().unwrap();
         assert_eq!(sent["OutpostArn"], OUTPOST);
@@ -112,11 +100,7 @@ async fn outpost_segments_or_arn_are_answered_by_segments() {
         ..volume("pvc-9", 1)
     };
     let refused = driver.create(request).await.unwrap_err();
-    assert_status(
-        &refused,
-        Code::InvalidArgument,
-        &["name the zone beside it"],
-    );
+    assert_status(&refused, Code::InvalidArgument, &["name the zone beside it"]);
     assert_eq!(driver.live("volumes"), 2);
     // Every request gave the account and the Region, so STS was not called.
     assert_eq!(driver.world.calls("GetCallerIdentity"), 0);
@@ -137,9 +121,7 @@ async fn outpost_id_alone_takes_account_from_sts() {
         )]),
         ..volume("pvc-1", 1)
     };
-    driver
-        .world
-        .refuse("GetCallerIdentity", "ServiceUnavailable", 503);
+    driver.world.refuse("GetCallerIdentity", "ServiceUnavailable", 503);
     let unknown = driver.create(request()).await.unwrap_err();
     assert_eq!(unknown.code(), Code::Unavailable, "{unknown}");
     for word in ["sts:GetCallerIdentity", "ServiceUnavailable", "whole ARN"] {
@@ -187,10 +169,9 @@ async fn insufficient_zone_capacity_returns_resource_exhausted_without_retry() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn capacity_error_after_lost_reply_finds_created_volume() {
-    for (code, status) in [
-        ("InsufficientVolumeCapacity", 500),
-        ("VolumeTypeNotAvailableInZone", 400),
-    ] {
+    for (code, status) in
+        [("InsufficientVolumeCapacity", 500), ("VolumeTypeNotAvailableInZone", 400)]
+    {
         let driver = Driver::new().await;
         for fault in [
             json!({ "match": { "action": "CreateVolume" }, "count": 1,

@@ -90,26 +90,17 @@ async fn refusal_before_client_token_is_final_later() {
     let denied = json!([{ "match": { "action": "CreateVolume" }, "fault": {
         "kind": "error", "code": "AuthFailure", "status": 401 } }]);
     let rows = [
-        (
-            json!([]),
-            Some(from_volume("vol-0123456789abcdef0")),
-            Code::NotFound,
-        ),
-        (
-            json!([]),
-            Some(from_snapshot("snap-0123456789abcdef0")),
-            Code::NotFound,
-        ),
+        (json!([]), Some(from_volume("vol-0123456789abcdef0")), Code::NotFound),
+        (json!([]), Some(from_snapshot("snap-0123456789abcdef0")), Code::NotFound),
         (denied, None, Code::PermissionDenied),
     ];
     for (faults, source, code) in rows {
         let slow = Slow::new(json!({ "faults": faults })).await;
         let ask = || {
-            slow.controller
-                .create_volume(Request::new(csi::CreateVolumeRequest {
-                    volume_content_source: source.clone(),
-                    ..volume("pvc-1", 1)
-                }))
+            slow.controller.create_volume(Request::new(csi::CreateVolumeRequest {
+                volume_content_source: source.clone(),
+                ..volume("pvc-1", 1)
+            }))
         };
         for seconds in [0, 70] {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -154,10 +145,7 @@ async fn late_read_of_ended_attachment_is_not_answered() {
     let other = slow.another(2).await;
     slow.unpublish(&id).await.unwrap();
     disturb(&slow, 900, json!({ "kind": "stale", "ms": 1_000 }));
-    other
-        .controller_publish_volume(Request::new(publish(&id, NODE_1)))
-        .await
-        .unwrap();
+    other.controller_publish_volume(Request::new(publish(&id, NODE_1))).await.unwrap();
     assert_eq!(slow.live("attachments"), 1);
 }
 
@@ -167,10 +155,7 @@ async fn attached_volume_hidden_from_describe_is_not_deleted() {
     let id = slow.create("pvc-1").await.unwrap();
     slow.publish(&id).await.unwrap();
     hide(&slow, &id, 60_000);
-    let request = csi::DeleteVolumeRequest {
-        volume_id: id.clone(),
-        ..Default::default()
-    };
+    let request = csi::DeleteVolumeRequest { volume_id: id.clone(), ..Default::default() };
     let refused = slow.controller.delete_volume(Request::new(request)).await;
     assert_eq!(refused.unwrap_err().code(), Code::FailedPrecondition);
     assert_eq!(slow.live("volumes"), 1);

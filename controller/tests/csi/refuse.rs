@@ -19,38 +19,18 @@ async fn invalid_create_names_cause_and_makes_no_volume() {
     };
     let rows = [
         (with(&[("colour", "red")]), Code::InvalidArgument, "colour"),
-        (
-            with(&[("iops", "1000"), ("iopsPerGB", "10")]),
-            Code::InvalidArgument,
-            "iopsPerGB",
-        ),
+        (with(&[("iops", "1000"), ("iopsPerGB", "10")]), Code::InvalidArgument, "iopsPerGB"),
         (with(&[("type", "gp9")]), Code::InvalidArgument, "gp9"),
-        (
-            with(&[("type", "gp2"), ("iops", "4000")]),
-            Code::InvalidArgument,
-            "iops",
-        ),
+        (with(&[("type", "gp2"), ("iops", "4000")]), Code::InvalidArgument, "iops"),
         (with(&[("type", "io2")]), Code::InvalidArgument, "iops"),
-        (
-            with(&[("throughput", "5000")]),
-            Code::InvalidArgument,
-            "hroughput",
-        ),
-        (
-            with(&[("bytesPerInode", "many!")]),
-            Code::InvalidArgument,
-            "bytesperinode",
-        ),
+        (with(&[("throughput", "5000")]), Code::InvalidArgument, "hroughput"),
+        (with(&[("bytesPerInode", "many!")]), Code::InvalidArgument, "bytesperinode"),
         (
             with(&[("tagSpecification_1", "kubernetes.io/x=1")]),
             Code::InvalidArgument,
             "kubernetes.io/x",
         ),
-        (
-            with(&[("tagSpecification_1", "a={{ .Nope }}")]),
-            Code::InvalidArgument,
-            "Nope",
-        ),
+        (with(&[("tagSpecification_1", "a={{ .Nope }}")]), Code::InvalidArgument, "Nope"),
         (
             csi::CreateVolumeRequest {
                 volume_capabilities: vec![block(Mode::MultiNodeMultiWriter)],
@@ -125,10 +105,8 @@ async fn invalid_create_names_cause_and_makes_no_volume() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expand_beyond_ebs_or_type_maximum_is_refused() {
     let driver = Driver::new().await;
-    let request = csi::CreateVolumeRequest {
-        parameters: map(&[("type", "gp2")]),
-        ..volume("pvc-1", 1)
-    };
+    let request =
+        csi::CreateVolumeRequest { parameters: map(&[("type", "gp2")]), ..volume("pvc-1", 1) };
     let id = driver.create(request).await.unwrap().volume_id;
     for (gib, calls, word) in [
         (65_537, 0, "no EBS volume is larger than 65536 GiB"),
@@ -147,9 +125,7 @@ async fn expand_beyond_ebs_or_type_maximum_is_refused() {
 async fn unknown_ids_are_gone_or_not_found() {
     let driver = Driver::new().await;
     let asked = || {
-        let all = driver
-            .world
-            .command(|control| control.get("/v1/statistics"));
+        let all = driver.world.command(|control| control.get("/v1/statistics"));
         all["totals"]["calls"].as_u64().unwrap()
     };
     let before = asked();
@@ -160,39 +136,19 @@ async fn unknown_ids_are_gone_or_not_found() {
         driver.delete(id).await.unwrap();
         driver.unpublish(id, NODE_1).await.unwrap();
         driver.unpublish(id, "nonsense").await.unwrap();
+        assert_eq!(driver.publish(id, NODE_1).await.unwrap_err().code(), Code::NotFound, "{id}");
+        assert_eq!(driver.expand(id, 1).await.unwrap_err().code(), Code::NotFound, "{id}");
         assert_eq!(
-            driver.publish(id, NODE_1).await.unwrap_err().code(),
+            driver.modify(id, &[("iops", "3001")]).await.unwrap_err().code(),
             Code::NotFound,
             "{id}"
         );
-        assert_eq!(
-            driver.expand(id, 1).await.unwrap_err().code(),
-            Code::NotFound,
-            "{id}"
-        );
-        assert_eq!(
-            driver
-                .modify(id, &[("iops", "3001")])
-                .await
-                .unwrap_err()
-                .code(),
-            Code::NotFound,
-            "{id}"
-        );
-        assert_eq!(
-            driver.snapshot("s", id).await.unwrap_err().code(),
-            Code::NotFound,
-            "{id}"
-        );
+        assert_eq!(driver.snapshot("s", id).await.unwrap_err().code(), Code::NotFound, "{id}");
     }
     let made = driver.create(volume("pvc-1", 1)).await.unwrap();
     for node in ["nonsense", "i-0fffffffffffffff1"] {
         assert_eq!(
-            driver
-                .publish(&made.volume_id, node)
-                .await
-                .unwrap_err()
-                .code(),
+            driver.publish(&made.volume_id, node).await.unwrap_err().code(),
             Code::NotFound,
             "{node}"
         );
@@ -200,12 +156,8 @@ async fn unknown_ids_are_gone_or_not_found() {
     }
     let mut empty = publish(&made.volume_id, NODE_1);
     empty.volume_capability = None;
-    let status = driver
-        .client
-        .clone()
-        .controller_publish_volume(within(empty, 5))
-        .await
-        .unwrap_err();
+    let status =
+        driver.client.clone().controller_publish_volume(within(empty, 5)).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     let elsewhere = driver.publish(&made.volume_id, NODE_B).await.unwrap_err();
     assert_eq!(elsewhere.code(), Code::InvalidArgument, "{elsewhere}");
@@ -223,22 +175,12 @@ async fn missing_permission_is_named_and_outage_is_retryable() {
         "{refused}"
     );
     driver.world.no_faults();
-    driver
-        .world
-        .command(|control| control.post("/v1/outage", &json!({ "for_ms": 3000 })));
+    driver.world.command(|control| control.post("/v1/outage", &json!({ "for_ms": 3000 })));
     let mut request = within(volume("pvc-1", 1), 30);
     request.set_timeout(std::time::Duration::from_millis(1500));
-    let down = driver
-        .client
-        .clone()
-        .create_volume(request)
-        .await
-        .unwrap_err();
+    let down = driver.client.clone().create_volume(request).await.unwrap_err();
     assert!(
-        matches!(
-            down.code(),
-            Code::Unavailable | Code::DeadlineExceeded | Code::Aborted
-        ),
+        matches!(down.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Aborted),
         "{down}"
     );
     tokio::time::sleep(std::time::Duration::from_millis(2500)).await;

@@ -30,9 +30,7 @@ pub(crate) fn two_nodes() -> Value {
 }
 
 pub(crate) fn power(driver: &Driver, what: &str, how: Value) {
-    driver
-        .world
-        .command(|control| control.post(&format!("/v1/instances/{NODE_1}/{what}"), &how));
+    driver.world.command(|control| control.post(&format!("/v1/instances/{NODE_1}/{what}"), &how));
 }
 
 pub(crate) fn refused(answer: Result<(), Status>, token: &str) -> String {
@@ -106,9 +104,7 @@ async fn throttled_detach_is_rechecked_before_resend() {
     let id = attached(&driver).await;
     power(&driver, "stop", json!({ "at_once": true }));
     let limit = |limits: Value| {
-        driver
-            .world
-            .command(|control| control.put("/v1/limits", &limits));
+        driver.world.command(|control| control.put("/v1/limits", &limits));
     };
     let none = json!({ "capacity": 0, "refill": 0.001 });
     limit(json!({ "enabled": true, "actions": { "DetachVolume": none } }));
@@ -126,16 +122,11 @@ async fn throttled_detach_is_rechecked_before_resend() {
         limit(json!({ "enabled": false }));
     };
     tokio::join!(detach, started);
-    let journal = driver
-        .world
-        .command(|control| control.get("/v1/journal?limit=1000"));
+    let journal = driver.world.command(|control| control.get("/v1/journal?limit=1000"));
     let records = journal["records"].as_array().unwrap();
     let detaches = records.iter().filter(|r| r["action"] == "DetachVolume");
     let sent: Vec<_> = detaches.map(|record| &record["status"]).collect();
-    assert!(
-        !sent.is_empty() && sent.iter().all(|status| **status == 503),
-        "{sent:?}"
-    );
+    assert!(!sent.is_empty() && sent.iter().all(|status| **status == 503), "{sent:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,13 +134,7 @@ async fn enforce_refuses_detach_from_unconfirmed_running_instance() {
     let driver = under(Mode::Enforce).await;
     let id = attached(&driver).await;
     let text = refused(driver.unpublish(&id, NODE_1).await, "no-report");
-    for part in [
-        &id,
-        NODE_1,
-        "running",
-        "stop or terminate",
-        "node-lifecycle",
-    ] {
+    for part in [&id, NODE_1, "running", "stop or terminate", "node-lifecycle"] {
         assert!(text.contains(part), "{text}");
     }
     untouched(&driver, &id).await;
@@ -174,11 +159,7 @@ async fn a_hibernated_instance_keeps_its_volumes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn publish_elsewhere_detaches_only_from_stopped_instance() {
     for mode in [Mode::Off, Mode::Ec2Only, Mode::Enforce] {
-        for (how, off) in [
-            ("", false),
-            ("hibernate", false),
-            ("stop", mode != Mode::Off),
-        ] {
+        for (how, off) in [("", false), ("hibernate", false), ("stop", mode != Mode::Off)] {
             let driver = under(mode).await;
             let id = attached(&driver).await;
             if !how.is_empty() {
@@ -197,11 +178,9 @@ async fn publish_elsewhere_detaches_only_from_stopped_instance() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unpublish_waits_for_stopping_instance() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
-        let driver = Driver::under(
-            mode,
-            json!({ "latency": { "instance_stop": { "fixed_ms": 1500 } } }),
-        )
-        .await;
+        let driver =
+            Driver::under(mode, json!({ "latency": { "instance_stop": { "fixed_ms": 1500 } } }))
+                .await;
         let id = attached(&driver).await;
         power(&driver, "stop", json!({}));
         driver.unpublish(&id, NODE_1).await.unwrap();
@@ -226,11 +205,8 @@ async fn detach_is_refused_for_instance_unknown_to_ec2() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn detach_under_way_is_awaited_not_repeated() {
     for mode in [Mode::Ec2Only, Mode::Enforce] {
-        let driver = Driver::under(
-            mode,
-            json!({ "latency": { "detach": { "fixed_ms": 1500 } } }),
-        )
-        .await;
+        let driver =
+            Driver::under(mode, json!({ "latency": { "detach": { "fixed_ms": 1500 } } })).await;
         let id = attached(&driver).await;
         driver.world.command(|control| {
             control.post(

@@ -36,10 +36,7 @@ impl Slow {
         }
         let world = InProcess::new(whole);
         let access = world.access(1).await;
-        let settings = Settings {
-            safe_detach,
-            ..Settings::default()
-        };
+        let settings = Settings { safe_detach, ..Settings::default() };
         let controller = Controller::new(access, settings, Arc::default());
         Self { world, controller }
     }
@@ -51,27 +48,18 @@ impl Slow {
     }
 
     pub(crate) async fn create(&self, name: &str) -> Result<String, Status> {
-        let answer = self
-            .controller
-            .create_volume(Request::new(volume(name, 1)))
-            .await?;
+        let answer = self.controller.create_volume(Request::new(volume(name, 1))).await?;
         Ok(answer.into_inner().volume.unwrap().volume_id)
     }
 
     pub(crate) async fn publish(&self, id: &str) -> Result<(), Status> {
         let request = Request::new(publish(id, NODE_1));
-        self.controller
-            .controller_publish_volume(request)
-            .await
-            .map(drop)
+        self.controller.controller_publish_volume(request).await.map(drop)
     }
 
     pub(crate) async fn unpublish(&self, id: &str) -> Result<(), Status> {
         let request = unpublish(id, NODE_1);
-        self.controller
-            .controller_unpublish_volume(Request::new(request))
-            .await
-            .map(drop)
+        self.controller.controller_unpublish_volume(Request::new(request)).await.map(drop)
     }
 
     /// Returns the number of requests of an action that reached EC2.
@@ -121,9 +109,7 @@ async fn stuck_attach_detach_is_refused_in_enforce_mode() {
         let stuck = slow.publish(&id).await.unwrap_err();
         assert_status(&stuck, Code::Aborted, &["90 s"]);
         // The instance runs, and there is no report about its node.
-        let refused = stuck
-            .message()
-            .contains("it is not detached: SafeDetachRefused/");
+        let refused = stuck.message().contains("it is not detached: SafeDetachRefused/");
         assert_eq!(refused, detaches == 0, "{mode}: {stuck}");
         assert_eq!(slow.calls("DetachVolume"), detaches, "{mode}");
     }
@@ -176,10 +162,7 @@ async fn throttled_call_is_not_resent_after_caller_leaves() {
     }
     tokio::time::sleep(long).await;
     assert_eq!(slow.calls("CreateSnapshot"), 1);
-    slow.controller
-        .create_snapshot(Request::new(take))
-        .await
-        .unwrap();
+    slow.controller.create_snapshot(Request::new(take)).await.unwrap();
     assert_eq!(slow.live("snapshots"), 1);
 }
 
@@ -216,10 +199,7 @@ async fn create_succeeds_after_60_vanished_volumes() {
         match slow.create("pvc-1").await {
             Ok(id) => break id,
             Err(status) => {
-                assert!(
-                    matches!(status.code(), Code::Internal | Code::Aborted),
-                    "{status}"
-                );
+                assert!(matches!(status.code(), Code::Internal | Code::Aborted), "{status}");
                 failures += 1;
                 assert!(failures < 60, "{status}");
                 tokio::time::sleep(Duration::from_secs(60)).await;
@@ -266,10 +246,7 @@ async fn publish_waits_2_hours_for_initialization_attaching_once() {
     let source = slow.create("pvc-1").await.unwrap();
     let take = driver::snapshot("s", &source);
     let snapshot = loop {
-        let answer = slow
-            .controller
-            .create_snapshot(Request::new(take.clone()))
-            .await;
+        let answer = slow.controller.create_snapshot(Request::new(take.clone())).await;
         let snapshot = answer.unwrap().into_inner().snapshot.unwrap();
         if snapshot.ready_to_use {
             break snapshot.snapshot_id;
@@ -281,11 +258,7 @@ async fn publish_waits_2_hours_for_initialization_attaching_once() {
         parameters: driver::map(&[("blockAttachUntilInitialized", "true")]),
         ..volume("pvc-2", 1)
     };
-    let made = slow
-        .controller
-        .create_volume(Request::new(restore))
-        .await
-        .unwrap();
+    let made = slow.controller.create_volume(Request::new(restore)).await.unwrap();
     let made = made.into_inner().volume.unwrap();
     let mut request = publish(&made.volume_id, NODE_1);
     request.volume_context = made.volume_context.clone();
@@ -380,11 +353,7 @@ async fn quota_hides_no_fresh_volume_of_another_process() {
 /// The lost CreateVolume made the volume, so a refused retry must not report that none exists.
 #[tokio::test(start_paused = true)]
 async fn refusal_after_lost_reply_is_not_final() {
-    let refusals = [
-        "UnauthorizedOperation",
-        "InvalidParameterValue",
-        "NeverHeardOf",
-    ];
+    let refusals = ["UnauthorizedOperation", "InvalidParameterValue", "NeverHeardOf"];
     for (refusal, tag_lag) in refusals.iter().flat_map(|r| [(r, 1_500), (r, 5_000)]) {
         let slow = Slow::new(json!({
             "consistency": { "replicas": 1, "lag": { "fixed_ms": 0 }, "tag_lag": { "fixed_ms": tag_lag } },

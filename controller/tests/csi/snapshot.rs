@@ -29,10 +29,7 @@ async fn lost_create_snapshot_replies_make_1_snapshot() {
             "{fault}"
         );
         assert_eq!(
-            (
-                driver.live("snapshots"),
-                driver.world.calls("CreateSnapshot")
-            ),
+            (driver.live("snapshots"), driver.world.calls("CreateSnapshot")),
             (1, 1),
             "{fault}"
         );
@@ -52,10 +49,7 @@ async fn snapshot_name_reused_for_another_volume_is_refused() {
 
 /// A snapshot class with everything that has to follow a snapshot's creation.
 const OWED: &[(&str, &str)] = &[
-    (
-        "fastSnapshotRestoreAvailabilityZones",
-        "us-east-1a, us-east-1b",
-    ),
+    ("fastSnapshotRestoreAvailabilityZones", "us-east-1a, us-east-1b"),
     ("lockMode", "governance"),
     ("lockDuration", "1"),
 ];
@@ -71,10 +65,7 @@ async fn refused_snapshot_lock_leaves_no_snapshot() {
     assert_status(&refused, Code::PermissionDenied, &["ec2:LockSnapshot"]);
     assert_eq!(driver.live("snapshots"), 0);
     let nowhere = [("fastSnapshotRestoreAvailabilityZones", "mars-1a")];
-    let refused = driver
-        .snapshot_of_class("s", &id, &nowhere)
-        .await
-        .unwrap_err();
+    let refused = driver.snapshot_of_class("s", &id, &nowhere).await.unwrap_err();
     assert_status(&refused, Code::InvalidArgument, &["mars-1a"]);
     assert_eq!(driver.live("snapshots"), 0);
     // A failing zone lookup is no reason to refuse.
@@ -90,10 +81,9 @@ async fn refused_snapshot_lock_leaves_no_snapshot() {
 async fn any_process_completes_snapshot_lock_and_fast_restore() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    driver.world.once(
-        "LockSnapshot",
-        &json!({ "kind": "lose_reply", "how": "close", "effect": false }),
-    );
+    driver
+        .world
+        .once("LockSnapshot", &json!({ "kind": "lose_reply", "how": "close", "effect": false }));
     let unknown = driver.snapshot_of_class("s", &id, OWED).await.unwrap_err();
     assert_eq!(unknown.code(), Code::Unavailable, "{unknown}");
     assert_eq!(driver.live("snapshots"), 1, "it stays for the next attempt");
@@ -109,10 +99,7 @@ async fn any_process_completes_snapshot_lock_and_fast_restore() {
     assert_eq!(set(&driver), (2, 1), "only what was missing");
     let snapshot = SnapshotId::parse(&taken).unwrap();
     let ec2 = &driver.world.ec2;
-    assert_eq!(
-        ec2.snapshot_lock(&snapshot).await.unwrap(),
-        Some(Locked::Governance)
-    );
+    assert_eq!(ec2.snapshot_lock(&snapshot).await.unwrap(), Some(Locked::Governance));
     let mut zones = ec2.fast_restore_zones(&snapshot).await.unwrap();
     zones.sort_unstable();
     assert_eq!(zones, ["us-east-1a", "us-east-1b"]);
@@ -144,10 +131,7 @@ async fn concurrent_snapshot_of_another_process_is_reused() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let heir = driver
-        .another_with(Settings {
-            snapshot_takeover: Duration::from_secs(2),
-            ..settings()
-        })
+        .another_with(Settings { snapshot_takeover: Duration::from_secs(2), ..settings() })
         .await;
     // The previous process's request becomes visible only after the second process's first lookup.
     let late = async {
@@ -185,10 +169,7 @@ async fn lagging_lookup_after_crash_makes_no_second_snapshot() {
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let taken = driver.snapshot("s", &id).await.unwrap().snapshot_id;
     let heir = driver
-        .another_with(Settings {
-            snapshot_takeover: Duration::from_secs(4),
-            ..settings()
-        })
+        .another_with(Settings { snapshot_takeover: Duration::from_secs(4), ..settings() })
         .await;
     assert_eq!(heir.snapshot("s", &id).await.unwrap().snapshot_id, taken);
     assert_eq!(driver.live("snapshots"), 1);
@@ -199,10 +180,7 @@ async fn lagging_lookup_after_crash_makes_no_second_snapshot() {
 async fn failed_snapshot_is_reported_until_deleted() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    driver.world.once(
-        "CreateSnapshot",
-        &json!({ "kind": "fail_snapshot", "after_ms": 0 }),
-    );
+    driver.world.once("CreateSnapshot", &json!({ "kind": "fail_snapshot", "after_ms": 0 }));
     let first = driver.snapshot("s", &id).await.unwrap().snapshot_id;
     let failed = loop {
         match driver.snapshot("s", &id).await {
@@ -212,10 +190,7 @@ async fn failed_snapshot_is_reported_until_deleted() {
     };
     assert_status(&failed, Code::Internal, &[&first, "delete it"]);
     assert_eq!(driver.world.calls("CreateSnapshot"), 1);
-    let request = csi::GetSnapshotRequest {
-        snapshot_id: first.clone(),
-        ..Default::default()
-    };
+    let request = csi::GetSnapshotRequest { snapshot_id: first.clone(), ..Default::default() };
     let got = driver.ask(request).await;
     assert_eq!(got.unwrap_err().code(), Code::Internal);
     driver.delete_snapshot(&first).await.unwrap();
@@ -231,16 +206,8 @@ async fn ec2_snapshot_errors_map_to_csi_codes() {
     for (code, status, want) in [
         ("SnapshotLimitExceeded", 400, Code::ResourceExhausted),
         ("PendingSnapshotLimitExceeded", 400, Code::ResourceExhausted),
-        (
-            "ConcurrentSnapshotLimitExceeded",
-            400,
-            Code::ResourceExhausted,
-        ),
-        (
-            "SnapshotCreationPerVolumeRateExceeded",
-            400,
-            Code::Unavailable,
-        ),
+        ("ConcurrentSnapshotLimitExceeded", 400, Code::ResourceExhausted),
+        ("SnapshotCreationPerVolumeRateExceeded", 400, Code::Unavailable),
         ("UnauthorizedOperation", 403, Code::PermissionDenied),
         ("IncorrectState", 400, Code::Aborted),
         ("InvalidVolume.NotFound", 400, Code::NotFound),
@@ -304,17 +271,10 @@ async fn snapshot_tags_and_outpost_match_class() {
         ("kubernetes.io/cluster/test", "owned"),
         ("of", "nightly"),
     ] {
-        assert_eq!(
-            found.tags.get(key).map(String::as_str),
-            Some(value),
-            "{key}"
-        );
+        assert_eq!(found.tags.get(key).map(String::as_str), Some(value), "{key}");
     }
     assert_eq!(found.tags.len(), 7);
-    let fast = [
-        class[0],
-        ("fastSnapshotRestoreAvailabilityZones", "us-east-1a"),
-    ];
+    let fast = [class[0], ("fastSnapshotRestoreAvailabilityZones", "us-east-1a")];
     let refused = driver.snapshot_of_class("t", &id, &fast).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     let local = driver.snapshot("t", "local-ebs://dev/xvdb").await;
@@ -330,13 +290,7 @@ async fn list_snapshots_pages_return_each_snapshot_once() {
     let mut all = BTreeSet::new();
     for n in 0..13 {
         let of = if n % 4 == 0 { &b } else { &a };
-        all.insert(
-            driver
-                .snapshot(&format!("s-{n}"), of)
-                .await
-                .unwrap()
-                .snapshot_id,
-        );
+        all.insert(driver.snapshot(&format!("s-{n}"), of).await.unwrap().snapshot_id);
     }
     let replica = driver.another().await;
     for max_entries in [0, 1, 2, 5, 7, 100] {
@@ -345,44 +299,27 @@ async fn list_snapshots_pages_return_each_snapshot_once() {
         // The pages alternate between the two replicas, which do not know each other's tokens.
         let mut from = [&driver, &replica].into_iter().cycle();
         loop {
-            let request = csi::ListSnapshotsRequest {
-                max_entries,
-                starting_token,
-                ..Default::default()
-            };
+            let request =
+                csi::ListSnapshotsRequest { max_entries, starting_token, ..Default::default() };
             let page = from.next().unwrap().ask(request).await.unwrap();
             assert!(max_entries == 0 || page.entries.len() <= max_entries as usize);
-            seen.extend(
-                page.entries
-                    .into_iter()
-                    .map(|entry| entry.snapshot.unwrap().snapshot_id),
-            );
+            seen.extend(page.entries.into_iter().map(|entry| entry.snapshot.unwrap().snapshot_id));
             starting_token = page.next_token;
             if starting_token.is_empty() {
                 break;
             }
         }
         assert_eq!(seen.len(), all.len(), "pages of {max_entries}");
-        assert_eq!(
-            seen.into_iter().collect::<BTreeSet<_>>(),
-            all,
-            "pages of {max_entries}"
-        );
+        assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), all, "pages of {max_entries}");
     }
     let of_b = driver
-        .ask(csi::ListSnapshotsRequest {
-            source_volume_id: b.clone(),
-            ..Default::default()
-        })
+        .ask(csi::ListSnapshotsRequest { source_volume_id: b.clone(), ..Default::default() })
         .await
         .unwrap();
     assert_eq!(of_b.entries.len(), 4);
     let one = all.first().unwrap().clone();
     let by_id = driver
-        .ask(csi::ListSnapshotsRequest {
-            snapshot_id: one.clone(),
-            ..Default::default()
-        })
+        .ask(csi::ListSnapshotsRequest { snapshot_id: one.clone(), ..Default::default() })
         .await
         .unwrap();
     assert_eq!(by_id.entries.len(), 1);
@@ -402,15 +339,9 @@ async fn list_snapshots_pages_return_each_snapshot_once() {
             ..Default::default()
         })
         .await;
-    let words = [
-        "starting_token \"not a token\"",
-        "list again from the beginning",
-    ];
+    let words = ["starting_token \"not a token\"", "list again from the beginning"];
     assert_status(&bad.unwrap_err(), Code::Aborted, &words);
-    let request = csi::GetSnapshotRequest {
-        snapshot_id: one.clone(),
-        ..Default::default()
-    };
+    let request = csi::GetSnapshotRequest { snapshot_id: one.clone(), ..Default::default() };
     let got = driver.ask(request).await.unwrap();
     assert_eq!(got.snapshot.unwrap().snapshot_id, one);
 }

@@ -13,20 +13,15 @@ const ORIGIN: &str = "ebs.csi.aws.com/origin";
 async fn other_cluster(driver: &Driver) -> Driver {
     driver
         .another_with(Settings {
-            tags: TagSettings {
-                cluster_id: Some("other".to_owned()),
-                ..Default::default()
-            },
+            tags: TagSettings { cluster_id: Some("other".to_owned()), ..Default::default() },
             ..settings()
         })
         .await
 }
 
 async fn made_of(driver: &Driver, name: &str, source: csi::VolumeContentSource) -> String {
-    let request = csi::CreateVolumeRequest {
-        volume_content_source: Some(source),
-        ..volume(name, 4)
-    };
+    let request =
+        csi::CreateVolumeRequest { volume_content_source: Some(source), ..volume(name, 4) };
     driver.create(request).await.unwrap().volume_id
 }
 
@@ -41,18 +36,13 @@ async fn origin(driver: &Driver, id: &str) -> String {
 async fn publish_context_origin_separates_own_and_foreign_copies() {
     let driver = Driver::new().await;
     let other = other_cluster(&driver).await;
-    for (maker, by_snapshot, by_volume) in [
-        (&driver, "own-snapshot", "own-volume"),
-        (&other, "snapshot", "volume"),
-    ] {
+    for (maker, by_snapshot, by_volume) in
+        [(&driver, "own-snapshot", "own-volume"), (&other, "snapshot", "volume")]
+    {
         let source = maker.create(volume(by_volume, 4)).await.unwrap().volume_id;
         let snapshot = maker.ready_snapshot(by_snapshot, &source).await.snapshot_id;
-        let restored = made_of(
-            &driver,
-            &format!("{by_snapshot}-r"),
-            from_snapshot(&snapshot),
-        )
-        .await;
+        let restored =
+            made_of(&driver, &format!("{by_snapshot}-r"), from_snapshot(&snapshot)).await;
         let copied = made_of(&driver, &format!("{by_volume}-c"), from_volume(&source)).await;
         assert_eq!(origin(&driver, &restored).await, by_snapshot);
         assert_eq!(origin(&driver, &copied).await, by_volume);

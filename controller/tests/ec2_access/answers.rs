@@ -59,10 +59,7 @@ async fn unknown_id_in_batch_leaves_others_present() {
 #[tokio::test]
 async fn broken_answer_is_never_taken_as_absence() {
     // A body shorter than its announced length ends only with the connection or the call timeout.
-    let settings = || Settings {
-        call_timeout: Duration::from_millis(300),
-        ..Settings::default()
-    };
+    let settings = || Settings { call_timeout: Duration::from_millis(300), ..Settings::default() };
     let world = World::new().await;
     let volume = world.volume("a").await;
     let broken = [
@@ -83,17 +80,11 @@ async fn broken_answer_is_never_taken_as_absence() {
         world
             .fault(json!({ "match": { "action": "DescribeVolumes" }, "count": 2, "fault": fault }));
         let seen = ec2.look_volume(&volume.id).await;
-        assert!(
-            seen.present().is_some(),
-            "after two answers of {fault}: {seen:?}"
-        );
+        assert!(seen.present().is_some(), "after two answers of {fault}: {seen:?}");
         world.no_faults();
         world.fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": fault }));
         let seen = ec2.look_volume(&volume.id).await;
-        assert!(
-            matches!(seen, LookResult::Unknown(_)),
-            "while all are {fault}: {seen:?}"
-        );
+        assert!(matches!(seen, LookResult::Unknown(_)), "while all are {fault}: {seen:?}");
         world.no_faults();
     }
     world.fault(json!({
@@ -116,11 +107,7 @@ async fn lost_create_reply_still_makes_exactly_1_volume() {
         world.fault(json!({ "match": { "action": "CreateVolume" }, "count": 1, "fault": fault }));
         let name = token();
         world.ec2.create_volume(&small(&name)).await.unwrap();
-        assert_eq!(
-            world.ec2.volumes_by_name(&name).await.unwrap().len(),
-            1,
-            "{fault}"
-        );
+        assert_eq!(world.ec2.volumes_by_name(&name).await.unwrap().len(), 1, "{fault}");
     }
 }
 
@@ -131,12 +118,7 @@ async fn lost_reply_without_token_is_not_retried() {
     let world = World::new().await;
     let volume = world.volume("a").await;
     let lost = json!({ "kind": "lose_reply", "how": "close", "effect": true });
-    for action in [
-        "AttachVolume",
-        "DetachVolume",
-        "ModifyVolume",
-        "CreateSnapshot",
-    ] {
+    for action in ["AttachVolume", "DetachVolume", "ModifyVolume", "CreateSnapshot"] {
         world.fault(json!({ "match": { "action": action }, "count": 1, "fault": lost }));
         let ec2 = &world.ec2;
         let error = match action {
@@ -151,17 +133,11 @@ async fn lost_reply_without_token_is_not_retried() {
                 .map(drop)
                 .unwrap_err(),
             "ModifyVolume" => {
-                let modify = ModifyVolume {
-                    size: Some(GiB(9)),
-                    ..ModifyVolume::nothing(volume.id.clone())
-                };
+                let modify =
+                    ModifyVolume { size: Some(GiB(9)), ..ModifyVolume::nothing(volume.id.clone()) };
                 ec2.modify_volume(&modify).await.map(drop).unwrap_err()
             }
-            _ => ec2
-                .create_snapshot(&snapshot_of(&volume.id, "s"))
-                .await
-                .map(drop)
-                .unwrap_err(),
+            _ => ec2.create_snapshot(&snapshot_of(&volume.id, "s")).await.map(drop).unwrap_err(),
         };
         assert!(
             error.may_have_happened() && error.kind == Ec2ErrorKind::NoAnswer,
@@ -175,22 +151,12 @@ async fn lost_reply_without_token_is_not_retried() {
 /// Returns a world with a call timeout of 400 ms, after an AttachVolume whose answer `fault`
 /// delayed beyond that, and the volume of that call.
 async fn an_attach_times_out(fault: serde_json::Value) -> (World, VolumeId) {
-    let settings = Settings {
-        call_timeout: Duration::from_millis(400),
-        ..Settings::default()
-    };
+    let settings = Settings { call_timeout: Duration::from_millis(400), ..Settings::default() };
     let world = World::with(json!({ "profile": "instant" }), settings).await;
     let volume = world.volume("a").await;
     world.fault(json!({ "match": { "action": "AttachVolume" }, "count": 1, "fault": fault }));
-    let error = world
-        .ec2
-        .attach_volume(&volume.id, &node_a(), &device(), None)
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (error.kind, error.sent),
-        (Ec2ErrorKind::NoAnswer, Sent::Maybe)
-    );
+    let error = world.ec2.attach_volume(&volume.id, &node_a(), &device(), None).await.unwrap_err();
+    assert_eq!((error.kind, error.sent), (Ec2ErrorKind::NoAnswer, Sent::Maybe));
     (world, volume.id)
 }
 

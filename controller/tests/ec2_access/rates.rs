@@ -61,10 +61,7 @@ async fn burst(granted: Value, believed: Rate, volumes: usize) -> (InProcess, Ec
 #[tokio::test(start_paused = true)]
 async fn burst_beyond_bucket_is_spread_with_few_throttles() {
     // A burst of 20 calls and then 50 a second, so that the test needs a tenth of the real time.
-    let believed = Rate {
-        capacity: 20.0,
-        refill: 50.0,
-    };
+    let believed = Rate { capacity: 20.0, refill: 50.0 };
     let begun = Instant::now();
     let (world, _) = burst(json!({ "capacity": 20, "refill": 50 }), believed, 150).await;
     let (calls, throttled) = calls(&world, "CreateVolume");
@@ -79,10 +76,7 @@ async fn burst_beyond_bucket_is_spread_with_few_throttles() {
 #[tokio::test(start_paused = true)]
 async fn lower_granted_rate_is_learned_and_calls_succeed() {
     // The driver assumes 200 a second; EC2 grants 40 and almost no burst.
-    let believed = Rate {
-        capacity: 400.0,
-        refill: 200.0,
-    };
+    let believed = Rate { capacity: 400.0, refill: 200.0 };
     let (world, ec2) = burst(json!({ "capacity": 5, "refill": 40 }), believed, 200).await;
     let level = level(&ec2, Action::CreateVolume);
     assert!(level.refill < 200.0, "{level:?}");
@@ -94,10 +88,7 @@ async fn lower_granted_rate_is_learned_and_calls_succeed() {
 #[tokio::test(start_paused = true)]
 async fn higher_granted_rate_is_found_and_used() {
     // EC2 grants ten times the assumed rate: 200 at once and 500 a second.
-    let believed = Rate {
-        capacity: 20.0,
-        refill: 50.0,
-    };
+    let believed = Rate { capacity: 20.0, refill: 50.0 };
     let begun = Instant::now();
     let (world, ec2) = burst(json!({ "capacity": 200, "refill": 500 }), believed, 1000).await;
     let (calls, throttled) = calls(&world, "CreateVolume");
@@ -113,10 +104,7 @@ async fn higher_granted_rate_is_found_and_used() {
 #[tokio::test(start_paused = true)]
 async fn configured_max_rate_holds_below_ec2_limit() {
     let world = InProcess::new(json!({ "profile": "fast" }));
-    let most = Rate {
-        capacity: 10.0,
-        refill: 5.0,
-    };
+    let most = Rate { capacity: 10.0, refill: 5.0 };
     let settings = Settings {
         max_rates: BTreeMap::from([(Action::DeleteVolume, most)]),
         ..Settings::default()
@@ -132,10 +120,7 @@ async fn configured_max_rate_holds_below_ec2_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn an_attach_does_not_wait_behind_detaches() {
-    let slow = Rate {
-        capacity: 2.0,
-        refill: 1.0,
-    };
+    let slow = Rate { capacity: 2.0, refill: 1.0 };
     let world = InProcess::new(json!({ "profile": "fast" }));
     let settings = Settings {
         max_rates: BTreeMap::from([(Action::DetachVolume, slow)]),
@@ -144,26 +129,19 @@ async fn an_attach_does_not_wait_behind_detaches() {
     let ec2 = world.access_with(settings).await;
     let volume = ec2.create_volume(&small("a")).await.unwrap();
     let far = Instant::now() + Duration::from_secs(60);
-    ec2.watch_volume(
-        &volume.id,
-        WatchedChange::Creation,
-        far,
-        |seen| match seen {
-            LookResult::Present(volume) if volume.state == VolumeState::Available => {
-                ControlFlow::Break(())
-            }
-            _ => ControlFlow::Continue(()),
-        },
-    )
+    ec2.watch_volume(&volume.id, WatchedChange::Creation, far, |seen| match seen {
+        LookResult::Present(volume) if volume.state == VolumeState::Available => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    })
     .await
     .unwrap();
     let detaches: Vec<_> = (0..300)
         .map(|_| {
             let (ec2, id) = (ec2.clone(), volume.id.clone());
             tokio::spawn(async move {
-                ec2.detach_volume(&id, &node_a(), Force::No, Instant::now())
-                    .await
-                    .map(drop)
+                ec2.detach_volume(&id, &node_a(), Force::No, Instant::now()).await.map(drop)
             })
         })
         .collect();
@@ -172,9 +150,7 @@ async fn an_attach_does_not_wait_behind_detaches() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let before = waiting();
     assert!(before > 290, "{before}");
-    ec2.attach_volume(&volume.id, &node_a(), &device(), None)
-        .await
-        .unwrap();
+    ec2.attach_volume(&volume.id, &node_a(), &device(), None).await.unwrap();
     assert!(waiting() > 290, "the detaches are still waiting");
     for detach in detaches {
         detach.abort();
@@ -183,10 +159,7 @@ async fn an_attach_does_not_wait_behind_detaches() {
 
 #[tokio::test(start_paused = true)]
 async fn call_waiting_past_deadline_is_not_sent() {
-    let rate = Rate {
-        capacity: 1.0,
-        refill: 0.001,
-    };
+    let rate = Rate { capacity: 1.0, refill: 0.001 };
     let world = InProcess::new(json!({ "profile": "fast" }));
     let settings = Settings {
         max_rates: BTreeMap::from([(Action::DeleteVolume, rate)]),
@@ -198,9 +171,6 @@ async fn call_waiting_past_deadline_is_not_sent() {
     let _ = ec2.delete_volume(&nobody()).await;
     let before = calls(&world, "DeleteVolume");
     let error = ec2.delete_volume(&nobody()).await.unwrap_err();
-    assert_eq!(
-        (error.kind, error.sent),
-        (Ec2ErrorKind::Deadline, Sent::Not)
-    );
+    assert_eq!((error.kind, error.sent), (Ec2ErrorKind::Deadline, Sent::Not));
     assert_eq!(calls(&world, "DeleteVolume"), before);
 }

@@ -50,10 +50,7 @@ impl World {
             };
             let range = asked.capacity_range.unwrap_or_default();
             let bytes = i64::from(volume.shape.size) * GIB;
-            let source = asked
-                .volume_content_source
-                .as_ref()
-                .and_then(|s| s.r#type.as_ref());
+            let source = asked.volume_content_source.as_ref().and_then(|s| s.r#type.as_ref());
             let same_source = match (source, &volume.origin) {
                 (None, Origin::Blank) => true,
                 (Some(SourceType::Snapshot(s)), Origin::Snapshot(id)) => s.snapshot_id == *id,
@@ -65,10 +62,7 @@ impl World {
             } else if volume.tags.get(VOLUME_NAME) != Some(&asked.name) {
                 format!("its tags are {:?}", volume.tags)
             } else if bytes < range.required_bytes || bytes != answer.capacity_bytes {
-                format!(
-                    "it has {bytes} bytes, the answer says {}",
-                    answer.capacity_bytes
-                )
+                format!("it has {bytes} bytes, the answer says {}", answer.capacity_bytes)
             } else if !same_source {
                 format!("it is made of {:?}", volume.origin)
             } else {
@@ -81,26 +75,20 @@ impl World {
     /// Checks that no volume bears the name after a final error, because nobody would look for it.
     pub(crate) fn check_not_created(&self, name: &str, status: &Status) {
         let there = self.look(|realm| {
-            let of_name = realm
-                .tagged(VOLUME_NAME, name)
-                .filter_map(|id| realm.volumes().get(id));
+            let of_name = realm.tagged(VOLUME_NAME, name).filter_map(|id| realm.volumes().get(id));
             of_name
                 .filter(|v| matches!(v.status(), "creating" | "available" | "in-use"))
                 .map(|v| format!("{} {}", v.id, v.status()))
                 .collect::<Vec<_>>()
         });
         if !there.is_empty() {
-            self.blame(format!(
-                "{name} is said not to exist, and is {there:?}: {status}"
-            ));
+            self.blame(format!("{name} is said not to exist, and is {there:?}: {status}"));
         }
     }
 
     pub(crate) fn check_deleted(&self, id: &str) {
         self.judge_volume(&format!("{id} is said to be deleted"), id, |volume| {
-            volume
-                .filter(|v| !v.deleting())
-                .map(|v| format!("it is {}", v.status()))
+            volume.filter(|v| !v.deleting()).map(|v| format!("it is {}", v.status()))
         });
     }
 
@@ -124,9 +112,7 @@ impl World {
     pub(crate) fn check_detached(&self, id: &str, node: &str) {
         let what = format!("{id} is said to be detached from {node}");
         self.judge_volume(&what, id, |volume| {
-            volume?
-                .attachment(node)
-                .map(|a| format!("it is {}", a.status()))
+            volume?.attachment(node).map(|a| format!("it is {}", a.status()))
         });
     }
 
@@ -158,10 +144,7 @@ impl World {
     pub(crate) fn check_iops(&self, id: &str, asked: u32) {
         self.judge_volume(&format!("{id} is said to get {asked} IOPS"), id, |volume| {
             let volume = volume?;
-            let coming = volume
-                .modification
-                .as_ref()
-                .filter(|m| m.status() != "failed");
+            let coming = volume.modification.as_ref().filter(|m| m.status() != "failed");
             let gets = coming.map_or(volume.shape.iops, |m| m.target.iops);
             (gets != Some(asked) && volume.shape.iops != Some(asked))
                 .then(|| format!("it gets {gets:?}"))
@@ -174,10 +157,7 @@ impl World {
         answer: &csi::Snapshot,
     ) {
         let id = &answer.snapshot_id;
-        let what = format!(
-            "{} is said to be {id}, ready: {}",
-            asked.name, answer.ready_to_use
-        );
+        let what = format!("{} is said to be {id}, ready: {}", asked.name, answer.ready_to_use);
         self.judge_snapshot(&what, id, |snapshot| {
             let Some(snapshot) = snapshot else {
                 return Some("it does not exist".to_owned());
@@ -197,28 +177,20 @@ impl World {
     /// Checks that no snapshot bears the name after a final error.
     pub(crate) fn check_no_snapshot(&self, name: &str, status: &Status) {
         let there: Vec<String> = self.look(|realm| {
-            let of_name = realm
-                .tagged(SNAPSHOT_NAME, name)
-                .filter_map(|id| realm.snapshots().get(id));
+            let of_name =
+                realm.tagged(SNAPSHOT_NAME, name).filter_map(|id| realm.snapshots().get(id));
             of_name
                 .filter(|s| s.status() != "error")
                 .map(|s| format!("{} {}", s.id, s.status()))
                 .collect()
         });
         if !there.is_empty() {
-            self.blame(format!(
-                "{name} is said not to exist, and is {there:?}: {status}"
-            ));
+            self.blame(format!("{name} is said not to exist, and is {there:?}: {status}"));
         }
     }
 
     pub(crate) fn has_failed(&self, id: &str) -> bool {
-        self.look(|realm| {
-            realm
-                .snapshots()
-                .get(id)
-                .is_some_and(|s| s.status() == "error")
-        })
+        self.look(|realm| realm.snapshots().get(id).is_some_and(|s| s.status() == "error"))
     }
 
     pub(crate) fn check_snapshot_deleted(&self, id: &str) {
@@ -230,36 +202,17 @@ impl World {
     /// Checks, at rest, that EC2 holds what the callers know of, and nothing else.
     pub(crate) fn check_rest(&self) {
         let (volumes, snapshots, attachments) = self.look(|realm| {
-            let live = || {
-                realm
-                    .volumes()
-                    .values()
-                    .filter(|v| !v.root && !v.deleting())
-            };
+            let live = || realm.volumes().values().filter(|v| !v.root && !v.deleting());
             let volumes: Vec<(String, String)> = live()
-                .map(|v| {
-                    (
-                        v.tags.get(VOLUME_NAME).cloned().unwrap_or_default(),
-                        v.id.clone(),
-                    )
-                })
+                .map(|v| (v.tags.get(VOLUME_NAME).cloned().unwrap_or_default(), v.id.clone()))
                 .collect();
             let snapshots: Vec<(String, String)> = realm
                 .snapshots()
                 .values()
-                .map(|s| {
-                    (
-                        s.tags.get(SNAPSHOT_NAME).cloned().unwrap_or_default(),
-                        s.id.clone(),
-                    )
-                })
+                .map(|s| (s.tags.get(SNAPSHOT_NAME).cloned().unwrap_or_default(), s.id.clone()))
                 .collect();
             let attachments: Vec<(String, String)> = live()
-                .flat_map(|v| {
-                    v.attachments
-                        .iter()
-                        .map(|a| (v.id.clone(), a.instance.clone()))
-                })
+                .flat_map(|v| v.attachments.iter().map(|a| (v.id.clone(), a.instance.clone())))
                 .collect();
             (volumes, snapshots, attachments)
         });

@@ -46,9 +46,7 @@ impl Past {
     fn oldest(&self, question: &[u8]) -> Option<Reply> {
         let past = self.0.lock().unwrap();
         let mut answers = past.get(question)?.iter();
-        answers
-            .find(|(at, _)| at.elapsed() <= STALE_AT_MOST)
-            .map(|(_, reply)| reply.clone())
+        answers.find(|(at, _)| at.elapsed() <= STALE_AT_MOST).map(|(_, reply)| reply.clone())
     }
 }
 
@@ -118,8 +116,7 @@ impl Connection {
         if form.starts_with(b"Action=Describe") {
             let stale = !self.faults.is_calm() && self.random.chance(self.faults.stale);
             if stale && let Some(reply) = self.past.oldest(&form) {
-                self.ec2
-                    .note(format!("late: {}", String::from_utf8_lossy(&form)));
+                self.ec2.note(format!("late: {}", String::from_utf8_lossy(&form)));
                 return Some(reply);
             }
             let reply = self.ec2.pass(request);
@@ -142,8 +139,7 @@ impl Connection {
     }
 
     fn die(&self, when: &str, form: &[u8]) {
-        self.ec2
-            .note(format!("killed {when} {}", String::from_utf8_lossy(form)));
+        self.ec2.note(format!("killed {when} {}", String::from_utf8_lossy(form)));
         self.cut.set(true);
     }
 

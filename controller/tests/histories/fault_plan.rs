@@ -67,11 +67,7 @@ impl FaultPlan {
         let random = SeededRandom::of(seed, "weather");
         let limits = SeededRandom::of(seed, "limits");
         let some = |probability: f64, value: f64| {
-            if random.chance(probability) {
-                value
-            } else {
-                0.0
-            }
+            if random.chance(probability) { value } else { 0.0 }
         };
         Arc::new(Self {
             stale: some(0.6, 0.25),
@@ -146,10 +142,7 @@ impl FaultPlan {
             }
             // Gaps of one resource must not follow each other without a pause.
             let now = Instant::now();
-            if shown_again
-                .get(id)
-                .is_some_and(|until| now < *until + Duration::from_secs(60))
-            {
+            if shown_again.get(id).is_some_and(|until| now < *until + Duration::from_secs(60)) {
                 continue;
             }
             let span = random.below(60_000);
@@ -342,33 +335,17 @@ fn rules(random: &SeededRandom) -> Vec<Value> {
         }
     }
     if random.chance(0.3) {
-        rule(
-            "CreateSnapshot",
-            0.15,
-            json!({ "kind": "fail_snapshot", "after_ms": 700 }),
-        );
-        rule(
-            "ModifyVolume",
-            0.15,
-            json!({ "kind": "fail_modify", "after_ms": 700 }),
-        );
+        rule("CreateSnapshot", 0.15, json!({ "kind": "fail_snapshot", "after_ms": 700 }));
+        rule("ModifyVolume", 0.15, json!({ "kind": "fail_modify", "after_ms": 700 }));
     }
     if random.chance(0.3) {
-        rule(
-            "AttachVolume",
-            0.08,
-            json!({ "kind": "skew_attach", "ms": 1_500 }),
-        );
+        rule("AttachVolume", 0.08, json!({ "kind": "skew_attach", "ms": 1_500 }));
         rule(
             "DetachVolume",
             0.05,
             json!({ "kind": "stuck_detach", "for_ms": 20_000, "busy": true }),
         );
-        rule(
-            "AttachVolume",
-            0.03,
-            json!({ "kind": "stuck_attach", "for_ms": 120_000 }),
-        );
+        rule("AttachVolume", 0.03, json!({ "kind": "stuck_attach", "for_ms": 120_000 }));
     }
     rules
 }

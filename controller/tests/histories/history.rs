@@ -15,11 +15,8 @@ use super::seeded_random::SeededRandom;
 use super::workload;
 
 /// Some histories terminate the third.
-pub(crate) const NODES: [&str; 3] = [
-    "i-0aaaaaaaaaaaaaaa1",
-    "i-0aaaaaaaaaaaaaaa2",
-    "i-0aaaaaaaaaaaaaaa3",
-];
+pub(crate) const NODES: [&str; 3] =
+    ["i-0aaaaaaaaaaaaaaa1", "i-0aaaaaaaaaaaaaaa2", "i-0aaaaaaaaaaaaaaa3"];
 
 /// What the callers know of, as pairs of name and id, or of volume and node.
 #[derive(Clone, Debug, Default)]
@@ -103,12 +100,7 @@ async fn live(seed: u64, bug: Option<KnownBug>) -> Outcome {
     let ec2 = InProcess::new(scenario(seed));
     let faults = FaultPlan::of(seed);
     let random = SeededRandom::of(seed, "world");
-    let site = Site {
-        ec2: ec2.clone(),
-        faults: Arc::clone(&faults),
-        past: Past::default(),
-        bug,
-    };
+    let site = Site { ec2: ec2.clone(), faults: Arc::clone(&faults), past: Past::default(), bug };
     let world = Arc::new(World {
         ec2: ec2.clone(),
         faults: Arc::clone(&faults),
@@ -145,9 +137,8 @@ async fn live(seed: u64, bug: Option<KnownBug>) -> Outcome {
     }
     tokio::spawn(Arc::clone(&faults).clear_up(ec2.clone()));
     let lives = 3 + random.below(4);
-    let lives: Vec<_> = (0..lives)
-        .map(|n| tokio::spawn(workload::live(Arc::clone(&world), seed, n)))
-        .collect();
+    let lives: Vec<_> =
+        (0..lives).map(|n| tokio::spawn(workload::live(Arc::clone(&world), seed, n))).collect();
     for (n, life) in lives.into_iter().enumerate() {
         if let Err(why) = life.await {
             world.blame(format!("life {n}: {why}"));
@@ -163,10 +154,7 @@ async fn live(seed: u64, bug: Option<KnownBug>) -> Outcome {
 async fn come_to_rest(world: &World) {
     tokio::time::sleep(Duration::from_secs(900)).await;
     for (n, replica) in world.replicas.iter().enumerate() {
-        match replica
-            .process()
-            .map(|process| process.controller.operations())
-        {
+        match replica.process().map(|process| process.controller.operations()) {
             Some(0) => {}
             left => world.blame(format!("at rest: replica {n} has operations: {left:?}")),
         }

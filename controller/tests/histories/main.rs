@@ -25,11 +25,7 @@ fn nothing_leaks_or_doubles_and_answers_are_true() {
     let seeds = seeds::wanted();
     let which = format!("{}..={}", seeds[0], seeds[seeds.len() - 1]);
     let (requests, failed) = seeds::run(&seeds);
-    println!(
-        "{} histories of {which}: {requests} requests, {} failed",
-        seeds.len(),
-        failed.len()
-    );
+    println!("{} histories of {which}: {requests} requests, {} failed", seeds.len(), failed.len());
     assert!(
         failed.is_empty(),
         "{} histories failed; show one with HISTORY_SEEDS=N HISTORY_SHOW=1 cargo test -p ebs-csi-controller --test histories nothing -- --nocapture\n{}",

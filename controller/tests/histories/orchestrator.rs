@@ -34,12 +34,8 @@ pub(crate) enum Sidecar {
     Snapshotter,
 }
 
-pub(crate) const SIDECARS: [Sidecar; 4] = [
-    Sidecar::Provisioner,
-    Sidecar::Attacher,
-    Sidecar::Resizer,
-    Sidecar::Snapshotter,
-];
+pub(crate) const SIDECARS: [Sidecar; 4] =
+    [Sidecar::Provisioner, Sidecar::Attacher, Sidecar::Resizer, Sidecar::Snapshotter];
 
 impl Sidecar {
     /// Returns the timeout that the chart sets.
@@ -53,10 +49,7 @@ impl Sidecar {
 
 /// Returns whether the sidecars take the code to mean that the work may still be in progress.
 pub(crate) fn may_go_on(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted
-    )
+    matches!(code, Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted)
 }
 
 /// The replica to which each sidecar's leader speaks, or `None` while there is no leader.
@@ -101,9 +94,7 @@ pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
         tokio::time::sleep(random.millis(2_500, 12_000)).await;
         let next = random.below(2);
         leader.set(Some(next));
-        world
-            .ec2
-            .note(format!("{sidecar:?} leads at replica {next}"));
+        world.ec2.note(format!("{sidecar:?} leads at replica {next}"));
     }
 }
 
@@ -193,9 +184,7 @@ pub(crate) fn still_hopeful(world: &World, what: &str, status: &Status) -> Optio
             | Code::AlreadyExists
             | Code::Unknown
     ) {
-        world.blame(format!(
-            "{what}: no true answer to such a request: {status}"
-        ));
+        world.blame(format!("{what}: no true answer to such a request: {status}"));
         return None;
     }
     if world.began.elapsed() > ENDS_AFTER {
@@ -221,12 +210,9 @@ pub(crate) async fn provision(
             world.ec2.note(format!("{name} is forgotten"));
             return None;
         }
-        let answer = call(
-            world,
-            Sidecar::Provisioner,
-            request.clone(),
-            |c, r| async move { c.create_volume(r).await },
-        );
+        let answer = call(world, Sidecar::Provisioner, request.clone(), |c, r| async move {
+            c.create_volume(r).await
+        });
         match answer.await {
             Ok(answer) => {
                 let volume = answer.volume?;
@@ -252,17 +238,10 @@ pub(crate) async fn provision(
 
 /// Deletes the volume, as external-provisioner does.
 pub(crate) async fn unprovision(world: &World, id: &str) -> Option<()> {
-    let request = csi::DeleteVolumeRequest {
-        volume_id: id.to_owned(),
-        ..Default::default()
-    };
-    insist(
-        world,
-        Sidecar::Provisioner,
-        &format!("delete {id}"),
-        request,
-        |c, r| async move { c.delete_volume(r).await },
-    )
+    let request = csi::DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
+    insist(world, Sidecar::Provisioner, &format!("delete {id}"), request, |c, r| async move {
+        c.delete_volume(r).await
+    })
     .await?;
     world.check_deleted(id);
     world.forgets_volume(id);
@@ -281,12 +260,9 @@ pub(crate) async fn attach(
     let what = format!("attach {volume} to {node}");
     let mut pauses = Pauses::new();
     loop {
-        let answer = call(
-            world,
-            Sidecar::Attacher,
-            request.clone(),
-            |c, r| async move { c.controller_publish_volume(r).await },
-        );
+        let answer = call(world, Sidecar::Attacher, request.clone(), |c, r| async move {
+            c.controller_publish_volume(r).await
+        });
         let answer = match unwanted_at {
             // The attacher may be restarted during its call.
             Some(at) => match tokio::time::timeout_at(at, answer).await {
@@ -325,13 +301,9 @@ pub(crate) async fn detach(world: &World, volume: &str, node: &str) -> Option<()
         ..Default::default()
     };
     let what = format!("detach {volume} from {node}");
-    insist(
-        world,
-        Sidecar::Attacher,
-        &what,
-        request,
-        |c, r| async move { c.controller_unpublish_volume(r).await },
-    )
+    insist(world, Sidecar::Attacher, &what, request, |c, r| async move {
+        c.controller_unpublish_volume(r).await
+    })
     .await?;
     world.check_detached(volume, node);
     Some(())
@@ -359,12 +331,9 @@ pub(crate) async fn snapshot(
                 return None;
             }
         }
-        let answer = call(
-            world,
-            Sidecar::Snapshotter,
-            request.clone(),
-            |c, r| async move { c.create_snapshot(r).await },
-        );
+        let answer = call(world, Sidecar::Snapshotter, request.clone(), |c, r| async move {
+            c.create_snapshot(r).await
+        });
         match answer.await {
             Ok(answer) => {
                 let snapshot = answer.snapshot?;
@@ -373,10 +342,7 @@ pub(crate) async fn snapshot(
                 // be leaked.
                 let first = handle.get_or_insert_with(|| snapshot.snapshot_id.clone());
                 if *first != snapshot.snapshot_id {
-                    world.blame(format!(
-                        "{name} is {first}, and then {}",
-                        snapshot.snapshot_id
-                    ));
+                    world.blame(format!("{name} is {first}, and then {}", snapshot.snapshot_id));
                     return None;
                 }
                 world.keeps_snapshot(name, &snapshot.snapshot_id);
@@ -405,17 +371,10 @@ pub(crate) async fn snapshot(
 
 /// Deletes the snapshot, as external-snapshotter does.
 pub(crate) async fn unsnapshot(world: &World, id: &str) -> Option<()> {
-    let request = csi::DeleteSnapshotRequest {
-        snapshot_id: id.to_owned(),
-        ..Default::default()
-    };
-    insist(
-        world,
-        Sidecar::Snapshotter,
-        &format!("delete {id}"),
-        request,
-        |c, r| async move { c.delete_snapshot(r).await },
-    )
+    let request = csi::DeleteSnapshotRequest { snapshot_id: id.to_owned(), ..Default::default() };
+    insist(world, Sidecar::Snapshotter, &format!("delete {id}"), request, |c, r| async move {
+        c.delete_snapshot(r).await
+    })
     .await?;
     world.check_snapshot_deleted(id);
     world.forgets_snapshot(id);

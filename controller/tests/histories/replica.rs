@@ -73,9 +73,7 @@ impl Replica {
             // A container restarts no sooner than this; `STALE_AT_MOST` explains why that matters.
             tokio::time::sleep(self.random.millis(2_000, 15_000)).await;
             self.begin().await;
-            self.site
-                .ec2
-                .note(format!("replica {} is back", self.number));
+            self.site.ec2.note(format!("replica {} is back", self.number));
         }
     }
 
@@ -84,13 +82,9 @@ impl Replica {
         while !self.site.faults.is_calm() {
             tokio::time::sleep(self.random.millis(5_000, 60_000)).await;
             let ahead: i64 =
-                *self
-                    .random
-                    .pick(&[-86_400_000, -400_000, -200_000, 290_000, 3_600_000]);
+                *self.random.pick(&[-86_400_000, -400_000, -200_000, 290_000, 3_600_000]);
             self.ahead_ms.store(ahead, Ordering::Relaxed);
-            self.site
-                .ec2
-                .note(format!("replica {}: clock {ahead} ms", self.number));
+            self.site.ec2.note(format!("replica {}: clock {ahead} ms", self.number));
             tokio::time::sleep(self.random.millis(1_000, 20_000)).await;
             self.ahead_ms.store(0, Ordering::Relaxed);
         }
@@ -105,10 +99,7 @@ impl Replica {
             past: self.site.past.clone(),
             cut: Arc::clone(&dead),
         };
-        let clock = WrongClock {
-            ec2: self.site.ec2.clone(),
-            ahead_ms: Arc::clone(&self.ahead_ms),
-        };
+        let clock = WrongClock { ec2: self.site.ec2.clone(), ahead_ms: Arc::clone(&self.ahead_ms) };
         let settings = ec2::Settings {
             seed: self.random.seed(),
             known_bug: self.site.bug,
@@ -117,11 +108,7 @@ impl Replica {
         let ec2 = self
             .site
             .ec2
-            .access_by(
-                SharedHttpClient::new(line),
-                SharedTimeSource::new(clock),
-                settings,
-            )
+            .access_by(SharedHttpClient::new(line), SharedTimeSource::new(clock), settings)
             .await;
         // The restart may come with an upgrade or another command line: the same volume is then
         // requested with other tags, which EC2 refuses.

@@ -16,9 +16,7 @@ impl SeededRandom {
         let mixed = purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        Self(Random::new(
-            seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mixed,
-        ))
+        Self(Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ mixed))
     }
 
     /// Returns true with this probability.

@@ -43,10 +43,7 @@ pub(crate) fn run(seeds: &[u64]) -> (u64, Vec<String>) {
                     if show {
                         println!("seed {seed}:\n{}", outcome.passed.join("\n"));
                     }
-                    let sent = outcome
-                        .passed
-                        .iter()
-                        .filter(|line| line.contains(" Action="));
+                    let sent = outcome.passed.iter().filter(|line| line.contains(" Action="));
                     requests.fetch_add(sent.count() as u64, Ordering::Relaxed);
                     if !outcome.wrong.is_empty() {
                         let said = format!("seed {seed}: {}", outcome.wrong.join("\n  "));
@@ -59,10 +56,7 @@ pub(crate) fn run(seeds: &[u64]) -> (u64, Vec<String>) {
     });
     let mut failed = failed.into_inner().unwrap();
     failed.sort();
-    (
-        requests.into_inner(),
-        failed.into_iter().map(|(_, said)| said).collect(),
-    )
+    (requests.into_inner(), failed.into_iter().map(|(_, said)| said).collect())
 }
 
 /// Returns the first seed whose history shows this bug, and the violation.

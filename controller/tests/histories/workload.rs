@@ -38,12 +38,7 @@ struct Has {
 /// Lives until the end. Returns `None` when the life ended early, which was blamed.
 pub(crate) async fn live(world: Arc<World>, seed: u64, n: usize) -> Option<()> {
     let random = SeededRandom::of(seed, &format!("life {n}"));
-    let life = Workload {
-        world,
-        random,
-        name: format!("pvc-{n}"),
-        made: 0,
-    };
+    let life = Workload { world, random, name: format!("pvc-{n}"), made: 0 };
     life.live().await
 }
 
@@ -95,10 +90,7 @@ impl Workload {
         }
         let request = csi::CreateVolumeRequest {
             name: format!("{}-{}", self.name, self.made),
-            capacity_range: Some(csi::CapacityRange {
-                required_bytes: gib << 30,
-                limit_bytes: 0,
-            }),
+            capacity_range: Some(csi::CapacityRange { required_bytes: gib << 30, limit_bytes: 0 }),
             volume_capabilities: vec![mount()],
             parameters,
             accessibility_requirements: Some(csi::TopologyRequirement {
@@ -110,9 +102,8 @@ impl Workload {
                 }],
                 preferred: vec![],
             }),
-            volume_content_source: source.map(|source| csi::VolumeContentSource {
-                r#type: Some(source),
-            }),
+            volume_content_source: source
+                .map(|source| csi::VolumeContentSource { r#type: Some(source) }),
             ..Default::default()
         };
         let volume =
@@ -128,10 +119,8 @@ impl Workload {
             );
             let again = again.await?.volume?.volume_id;
             if again != volume.volume_id {
-                self.world.blame(format!(
-                    "{} is {}, and then {again}",
-                    request.name, volume.volume_id
-                ));
+                self.world
+                    .blame(format!("{} is {}, and then {again}", request.name, volume.volume_id));
             }
         }
         Some(Has {
@@ -178,11 +167,7 @@ impl Workload {
     fn disturb(&self, has: &Has, node: &'static str) -> tokio::task::JoinHandle<()> {
         let (world, id) = (Arc::clone(&self.world), has.id.clone());
         let after = self.random.millis(0, 8_000);
-        let act = if node == NODES[2] {
-            0
-        } else {
-            1 + self.random.below(3)
-        };
+        let act = if node == NODES[2] { 0 } else { 1 + self.random.below(3) };
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
             let foreign = |action: &str, more: &[(&str, &str)]| {
@@ -191,28 +176,19 @@ impl Workload {
                     .chain(&[("VolumeId", id.as_str())])
                     .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
                     .collect();
-                world
-                    .ec2
-                    .note(format!("a person's {action} {parameters:?}"));
-                world
-                    .ec2
-                    .act(|sim, now| sim.as_foreign(now, action, &parameters));
+                world.ec2.note(format!("a person's {action} {parameters:?}"));
+                world.ec2.act(|sim, now| sim.as_foreign(now, action, &parameters));
             };
             match act {
                 0 => {
                     world.ec2.note(format!("{node} is terminated"));
-                    world
-                        .ec2
-                        .act(|sim, now| sim.set_power(now, node, Power::Terminate, false));
+                    world.ec2.act(|sim, now| sim.set_power(now, node, Power::Terminate, false));
                 }
                 1 => foreign("DetachVolume", &[]),
                 2 => foreign("DeleteVolume", &[]),
                 _ => {
                     let other = if node == NODES[0] { NODES[1] } else { NODES[0] };
-                    foreign(
-                        "AttachVolume",
-                        &[("InstanceId", other), ("Device", "/dev/xvdzz")],
-                    );
+                    foreign("AttachVolume", &[("InstanceId", other), ("Device", "/dev/xvdzz")]);
                     tokio::time::sleep(Duration::from_secs(10)).await;
                     foreign("DetachVolume", &[("InstanceId", other)]);
                     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -263,25 +239,17 @@ impl Workload {
             ..Default::default()
         };
         let what = format!("modify {}", has.id);
-        orchestrator::insist(
-            &self.world,
-            Sidecar::Resizer,
-            &what,
-            request,
-            |c, r| async move { c.controller_modify_volume(r).await },
-        )
+        orchestrator::insist(&self.world, Sidecar::Resizer, &what, request, |c, r| async move {
+            c.controller_modify_volume(r).await
+        })
         .await?;
         self.world.check_iops(&has.id, iops / 4);
         Some(())
     }
 
     async fn grow_and_modify(&self, has: &mut Has) -> Option<()> {
-        let still = Has {
-            id: has.id.clone(),
-            gib: has.gib,
-            context: HashMap::new(),
-            disturbed: false,
-        };
+        let still =
+            Has { id: has.id.clone(), gib: has.gib, context: HashMap::new(), disturbed: false };
         let (grown, modified) = tokio::join!(self.grow(has), self.modify(&still));
         grown.and(modified)
     }
@@ -300,9 +268,8 @@ impl Workload {
             return Some(());
         };
         if self.random.chance(0.6) {
-            let source = SourceType::Snapshot(SnapshotSource {
-                snapshot_id: snapshot.snapshot_id.clone(),
-            });
+            let source =
+                SourceType::Snapshot(SnapshotSource { snapshot_id: snapshot.snapshot_id.clone() });
             self.use_up(has.gib, source).await?;
         }
         if self.random.chance(0.8) {
@@ -312,9 +279,7 @@ impl Workload {
     }
 
     async fn copy(&mut self, has: &mut Has) -> Option<()> {
-        let source = SourceType::Volume(VolumeSource {
-            volume_id: has.id.clone(),
-        });
+        let source = SourceType::Volume(VolumeSource { volume_id: has.id.clone() });
         self.use_up(has.gib, source).await
     }
 
@@ -341,9 +306,7 @@ impl Workload {
 fn mount() -> csi::VolumeCapability {
     csi::VolumeCapability {
         access_type: Some(AccessType::Mount(MountVolume::default())),
-        access_mode: Some(AccessMode {
-            mode: Mode::SingleNodeWriter as i32,
-        }),
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter as i32 }),
     }
 }
 

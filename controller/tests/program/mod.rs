@@ -39,26 +39,17 @@ pub(crate) fn run(
 pub(crate) fn end_of(command: &mut Command) -> (Option<i32>, String, String) {
     let output = command.output().expect("the program runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (
-        output.status.code(),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 /// Returns a free port, which the process binds a moment later.
 pub(crate) fn port() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0")
-        .expect("a port")
-        .local_addr()
-        .expect("an address")
+    std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address")
 }
 
 /// Keys that no log may show.
-pub(crate) const KEYS: [(&str, &str); 2] = [
-    ("AWS_ACCESS_KEY_ID", "AKIATEST"),
-    ("AWS_SECRET_ACCESS_KEY", "do-not-print-me"),
-];
+pub(crate) const KEYS: [(&str, &str); 2] =
+    [("AWS_ACCESS_KEY_ID", "AKIATEST"), ("AWS_SECRET_ACCESS_KEY", "do-not-print-me")];
 
 /// A controller process, which is ended when the value is dropped.
 pub(crate) struct Controller {
@@ -97,12 +88,7 @@ impl Controller {
             // A pipe that nobody reads during the test would block the program.
             .stderr(std::fs::File::create(dir.path().join("log")).expect("a log"));
         let child = command.spawn().expect("the program starts");
-        Self {
-            child,
-            socket,
-            http,
-            dir,
-        }
+        Self { child, socket, http, dir }
     }
 
     pub(crate) async fn channel(&self) -> Channel {
@@ -147,25 +133,15 @@ impl Controller {
 
 /// Makes one request over any stream. Returns the status and the whole answer.
 pub(crate) fn get(mut stream: impl Read + Write, path: &str) -> (u16, String) {
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
-    )
-    .expect("sent");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
-    let status = answer
-        .split(' ')
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .expect("a status");
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
     (status, answer)
 }
 
 pub(crate) async fn probe(channel: &Channel) -> Result<bool, tonic::Status> {
-    let answer = IdentityClient::new(channel.clone())
-        .probe(csi::ProbeRequest {})
-        .await?;
+    let answer = IdentityClient::new(channel.clone()).probe(csi::ProbeRequest {}).await?;
     Ok(answer.into_inner().ready.unwrap_or_default())
 }
 
@@ -174,14 +150,9 @@ pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
     use csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
     csi::CreateVolumeRequest {
         name: name.to_owned(),
-        capacity_range: Some(csi::CapacityRange {
-            required_bytes: gib << 30,
-            limit_bytes: 0,
-        }),
+        capacity_range: Some(csi::CapacityRange { required_bytes: gib << 30, limit_bytes: 0 }),
         volume_capabilities: vec![csi::VolumeCapability {
-            access_mode: Some(AccessMode {
-                mode: Mode::SingleNodeWriter.into(),
-            }),
+            access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
             access_type: Some(AccessType::Mount(MountVolume::default())),
         }],
         ..Default::default()

@@ -117,9 +117,7 @@ impl Server {
     }
 
     async fn listen(script: Arc<Script>, tunnelled: Option<TlsAcceptor>) -> Self {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a port");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("an address"));
         let asked: Arc<Mutex<Vec<RecordedRequest>>> = Arc::default();
         let kept = Arc::clone(&asked);
@@ -204,9 +202,7 @@ async fn answer(
     for (name, value) in &answer.headers {
         response = response.header(*name, value);
     }
-    Ok(response
-        .body(Full::new(Bytes::from(answer.body)))
-        .expect("a response"))
+    Ok(response.body(Full::new(Bytes::from(answer.body))).expect("a response"))
 }
 
 /// Returns the answers of a working EC2 and STS: to the check behind Probe, an empty list of
@@ -222,9 +218,7 @@ pub(crate) fn aws(asked: &RecordedRequest, seconds: u64) -> ScriptedResponse {
             "<GetCallerIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><GetCallerIdentityResult><Arn>arn:aws:sts::444455556666:assumed-role/ebs/session</Arn><UserId>AROA:session</UserId><Account>444455556666</Account></GetCallerIdentityResult></GetCallerIdentityResponse>",
         ),
         Some(action @ ("AssumeRoleWithWebIdentity" | "AssumeRole")) => {
-            let who = asked
-                .parameter("WebIdentityToken")
-                .unwrap_or_else(|| "assumed".to_owned());
+            let who = asked.parameter("WebIdentityToken").unwrap_or_else(|| "assumed".to_owned());
             let expiration = time(seconds);
             ScriptedResponse::ok(format!(
                 "<{action}Response xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><{action}Result><Credentials><AccessKeyId>ASIA{who}</AccessKeyId><SecretAccessKey>do-not-print-me</SecretAccessKey><SessionToken>do-not-print-me-either</SessionToken><Expiration>{expiration}</Expiration></Credentials><AssumedRoleUser><Arn>arn:aws:sts::444455556666:assumed-role/ebs/session</Arn><AssumedRoleId>AROA:session</AssumedRoleId></AssumedRoleUser></{action}Result></{action}Response>"

@@ -104,11 +104,7 @@ impl InProcess {
         }
         let scenario: Scenario = serde_json::from_value(whole).expect("a scenario");
         let sim = Sim::new(&scenario, clock.millis()).expect("a simulator");
-        Self {
-            sim: Arc::new(Mutex::new(sim)),
-            clock,
-            passed: Arc::default(),
-        }
+        Self { sim: Arc::new(Mutex::new(sim)), clock, passed: Arc::default() }
     }
 
     /// Hands the request to the simulator, whose effect is complete when this returns.
@@ -136,18 +132,14 @@ impl InProcess {
 
     /// Returns the driver's access to the simulator.
     pub(crate) async fn access(&self, seed: u64) -> Ec2 {
-        let settings = Settings {
-            seed,
-            ..Settings::default()
-        };
+        let settings = Settings { seed, ..Settings::default() };
         self.access_with(settings).await
     }
 
     /// Returns the driver's access to the simulator, with these settings.
     pub(crate) async fn access_with(&self, settings: Settings) -> Ec2 {
         let http = SharedHttpClient::new(self.clone());
-        self.access_by(http, SharedTimeSource::new(self.clock), settings)
-            .await
+        self.access_by(http, SharedTimeSource::new(self.clock), settings).await
     }
 
     /// Returns the driver's access to the simulator, with a given client and clock.
@@ -174,9 +166,7 @@ impl InProcess {
             clock,
             ..Surroundings::default()
         };
-        Ec2::connect(settings, surroundings)
-            .await
-            .expect("the client is built without a call")
+        Ec2::connect(settings, surroundings).await.expect("the client is built without a call")
     }
 
     /// Returns EC2's time.

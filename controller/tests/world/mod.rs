@@ -65,9 +65,7 @@ pub(crate) async fn access(endpoint: &str, settings: Settings) -> Ec2 {
         credentials: Some(SharedCredentialsProvider::new(credentials)),
         ..Surroundings::default()
     };
-    Ec2::connect(settings, surroundings)
-        .await
-        .expect("the client is built without a call")
+    Ec2::connect(settings, surroundings).await.expect("the client is built without a call")
 }
 
 impl World {
@@ -94,20 +92,11 @@ impl World {
             devices: ec2_sim::devices::Mode::None,
             listen: ([127, 0, 0, 1], 0).into(),
         });
-        let server = runtime
-            .spawn(starting)
-            .await
-            .expect("no panic")
-            .expect("the simulator starts");
+        let server =
+            runtime.spawn(starting).await.expect("no panic").expect("the simulator starts");
         let control = ControlClient::new(server.control());
         let ec2 = access(&server.ec2(), settings).await;
-        Self {
-            ec2,
-            server,
-            control,
-            runtime: Some(runtime),
-            _dir: dir,
-        }
+        Self { ec2, server, control, runtime: Some(runtime), _dir: dir }
     }
 
     /// Adds a fault of EC2.
@@ -162,23 +151,14 @@ impl World {
 
     /// Creates a volume and waits until it is available.
     pub(crate) async fn volume(&self, name: &str) -> Volume {
-        let made = self
-            .ec2
-            .create_volume(&small(name))
-            .await
-            .expect("a volume");
+        let made = self.ec2.create_volume(&small(name)).await.expect("a volume");
         self.ec2
-            .watch_volume(
-                &made.id,
-                WatchedChange::Creation,
-                soon(),
-                |seen| match seen {
-                    LookResult::Present(volume) if volume.state == VolumeState::Available => {
-                        ControlFlow::Break(volume.clone())
-                    }
-                    _ => ControlFlow::Continue(()),
-                },
-            )
+            .watch_volume(&made.id, WatchedChange::Creation, soon(), |seen| match seen {
+                LookResult::Present(volume) if volume.state == VolumeState::Available => {
+                    ControlFlow::Break(volume.clone())
+                }
+                _ => ControlFlow::Continue(()),
+            })
             .await
             .expect("the volume becomes available")
     }

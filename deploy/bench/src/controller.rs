@@ -37,9 +37,7 @@ impl Wanted {
     /// Returns the command-line option ` --peer-bin NAME`, or an empty text without another driver.
     pub fn peer_option(&self) -> String {
         let name = self.peer.as_ref().and_then(|path| path.file_name());
-        name.map_or(String::new(), |name| {
-            format!(" --peer-bin {}", name.to_string_lossy())
-        })
+        name.map_or(String::new(), |name| format!(" --peer-bin {}", name.to_string_lossy()))
     }
 }
 
@@ -68,12 +66,7 @@ pub async fn measure(
     take: &mut dyn FnMut(Vec<Figure>) -> Result<(), BenchError>,
 ) -> Result<(), BenchError> {
     let mut contestants = vec![Contestant::ours(binaries)];
-    contestants.extend(
-        wanted
-            .peer
-            .clone()
-            .map(|path| Contestant::peer(binaries, path)),
-    );
+    contestants.extend(wanted.peer.clone().map(|path| Contestant::peer(binaries, path)));
     let extent = wanted.extent;
     for name in chosen(&wanted.only, &MEASUREMENTS)? {
         println!("controller: {name}");

@@ -43,11 +43,9 @@ impl UnaryService<CreateVolumeRequest> for Create {
             accessible_topology: topology.preferred,
             ..csi::Volume::default()
         };
-        Box::pin(std::future::ready(Ok(Response::new(
-            CreateVolumeResponse {
-                volume: Some(volume),
-            },
-        ))))
+        Box::pin(std::future::ready(Ok(Response::new(CreateVolumeResponse {
+            volume: Some(volume),
+        }))))
     }
 }
 
@@ -57,9 +55,9 @@ impl UnaryService<ControllerPublishVolumeRequest> for Publish {
 
     fn call(&mut self, _: Request<ControllerPublishVolumeRequest>) -> Self::Future {
         let publish_context = HashMap::from([("devicePath".to_owned(), "/dev/xvdaa".to_owned())]);
-        Box::pin(std::future::ready(Ok(Response::new(
-            ControllerPublishVolumeResponse { publish_context },
-        ))))
+        Box::pin(std::future::ready(Ok(Response::new(ControllerPublishVolumeResponse {
+            publish_context,
+        }))))
     }
 }
 
@@ -68,9 +66,7 @@ impl UnaryService<ProbeRequest> for Probe {
     type Future = BoxFuture<Response<Self::Response>, Status>;
 
     fn call(&mut self, _: Request<ProbeRequest>) -> Self::Future {
-        Box::pin(std::future::ready(Ok(Response::new(
-            ProbeResponse::default(),
-        ))))
+        Box::pin(std::future::ready(Ok(Response::new(ProbeResponse::default()))))
     }
 }
 
@@ -138,9 +134,7 @@ fn not_here() -> http::Response<Body> {
 /// Returns an error when the socket cannot be bound.
 pub fn serve(endpoint: &str) -> Result<(), BenchError> {
     let socket = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::bind(socket)?;
         tonic::transport::Server::builder()

@@ -32,10 +32,6 @@ pub enum BenchError {
 impl BenchError {
     /// Returns the error of a failed call.
     pub fn call(rpc: &'static str, status: &tonic::Status) -> Self {
-        Self::Call {
-            rpc,
-            code: status.code(),
-            message: status.message().to_owned(),
-        }
+        Self::Call { rpc, code: status.code(), message: status.message().to_owned() }
     }
 }

@@ -39,10 +39,7 @@ pub async fn measure(
             "steady" => steady(binaries, extent).await?,
             _ => churn::measure(binaries, extent).await?,
         };
-        let command = format!(
-            "./deploy/bench/run failover --only {name}{}",
-            extent.option()
-        );
+        let command = format!("./deploy/bench/run failover --only {name}{}", extent.option());
         take(Figure::made_by(&command, figures))?;
     }
     Ok(())
@@ -58,11 +55,8 @@ async fn steady(binaries: &Binaries, extent: Extent) -> Result<Vec<Figure>, Benc
         query_seconds: extent.of(1, 3, 3),
     };
     let mut testbed = Testbed::start(binaries, size).await?;
-    let memory = memory::measure(
-        &mut testbed,
-        "failover-memory",
-        "memory of node-lifecycle, failover on",
-    );
+    let memory =
+        memory::measure(&mut testbed, "failover-memory", "memory of node-lifecycle, failover on");
     let mut figures = vec![memory.await?.target(memory::target())];
     figures.push(joining::measure(&testbed, extent).await?);
     figures.push(calls::measure(&mut testbed, extent).await?);

@@ -116,10 +116,7 @@ fn fail(code: u8, text: &str) -> ExitCode {
 }
 
 fn in_runtime(work: impl Future<Output = Result<(), BenchError>>) -> Result<(), BenchError> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?
-        .block_on(work)
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
 async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
@@ -129,11 +126,7 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
         _ => Extent::Usual,
     };
     let binaries = Binaries::beside_this_program()?;
-    let wanted = controller::Wanted {
-        only: run.only.clone(),
-        peer: run.peer_bin.clone(),
-        extent,
-    };
+    let wanted = controller::Wanted { only: run.only.clone(), peer: run.peer_bin.clone(), extent };
     for part in parts {
         let mut command = format!("./deploy/bench/run {part}{}", extent.option());
         if *part == "controller" {
@@ -156,11 +149,8 @@ async fn measure(run: Run, parts: &[&str]) -> Result<(), BenchError> {
             Ok(kept.for_keeping().write(keep)?)
         };
         if *part == "node" {
-            let wanted = node::Wanted {
-                only: run.only.clone(),
-                peer: run.peer_bin.clone(),
-                extent,
-            };
+            let wanted =
+                node::Wanted { only: run.only.clone(), peer: run.peer_bin.clone(), extent };
             node::measure(&binaries, &wanted, &mut take).await?;
         } else if *part == "failover" {
             failover::measure(&binaries, &run.only, extent, &mut take).await?;

@@ -19,12 +19,8 @@ pub(crate) struct Inside<'a> {
 }
 
 fn in_file(path: &Path, text: &str) -> io::Result<()> {
-    std::fs::write(path, text).map_err(|e| {
-        io::Error::new(
-            e.kind(),
-            format!("writing {text} to {}: {e}", path.display()),
-        )
-    })
+    std::fs::write(path, text)
+        .map_err(|e| io::Error::new(e.kind(), format!("writing {text} to {}: {e}", path.display())))
 }
 
 impl MemoryLimit {
@@ -37,10 +33,7 @@ impl MemoryLimit {
         let name = format!("ebs-csi-bench-{}", std::process::id());
         let own = std::fs::read_to_string("/proc/self/cgroup")?;
         let (outside, file) = if let Some(path) = path_of(&own, "memory") {
-            (
-                Path::new("/sys/fs/cgroup/memory").join(path),
-                "memory.limit_in_bytes",
-            )
+            (Path::new("/sys/fs/cgroup/memory").join(path), "memory.limit_in_bytes")
         } else {
             let path = path_of(&own, "")
                 .ok_or_else(|| io::Error::other("/proc/self/cgroup names no memory controller"))?;
@@ -74,21 +67,18 @@ impl MemoryLimit {
             if key.is_empty() {
                 return text.trim().parse().ok();
             }
-            text.lines()
-                .find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
+            text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
         })
     }
 
     /// Returns how many processes in the cgroup the kernel's OOM killer has killed.
     pub(crate) fn kills(&self) -> f64 {
-        self.number(&["memory.oom_control", "memory.events"], "oom_kill ")
-            .unwrap_or(0.0)
+        self.number(&["memory.oom_control", "memory.events"], "oom_kill ").unwrap_or(0.0)
     }
 
     /// Returns the greatest amount of memory that was charged so far, in MiB.
     pub(crate) fn most_mib(&self) -> f64 {
-        self.number(&["memory.max_usage_in_bytes", "memory.peak"], "")
-            .unwrap_or(0.0)
+        self.number(&["memory.max_usage_in_bytes", "memory.peak"], "").unwrap_or(0.0)
             / f64::from(1 << 20)
     }
 }

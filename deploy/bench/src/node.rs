@@ -44,12 +44,7 @@ pub async fn measure(
 ) -> Result<(), BenchError> {
     let extent = wanted.extent;
     let mut contestants = vec![Contestant::ours(binaries)];
-    contestants.extend(
-        wanted
-            .peer
-            .clone()
-            .map(|path| Contestant::peer(binaries, path)),
-    );
+    contestants.extend(wanted.peer.clone().map(|path| Contestant::peer(binaries, path)));
     for name in chosen(&wanted.only, &MEASUREMENTS)? {
         println!("node: {name}");
         let figures = match name {

@@ -33,10 +33,7 @@ pub(crate) fn memory_mib(pids: &[i32]) -> f64 {
     kib_to_mib(kib)
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "memory in KiB is far below 2^53"
-)]
+#[expect(clippy::cast_precision_loss, reason = "memory in KiB is far below 2^53")]
 fn kib_to_mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
@@ -49,8 +46,7 @@ pub(crate) fn peak_mib(pid: i32) -> io::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.split_ascii_whitespace().next()?.parse().ok());
-    kib.map(kib_to_mib)
-        .ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no VmHWM")))
+    kib.map(kib_to_mib).ok_or_else(|| io::Error::other(format!("/proc/{pid}/status has no VmHWM")))
 }
 
 /// Returns the kinds of memory of `pid` in `smaps_rollup`, in MiB.
@@ -87,10 +83,7 @@ mod tests {
         }
         let whole = memory_mib(&[own]);
         let parts: f64 = memory_kinds(own).unwrap().iter().map(|(_, mib)| mib).sum();
-        assert!(
-            whole > 0.1 && (whole - parts).abs() < whole,
-            "{whole} {parts}"
-        );
+        assert!(whole > 0.1 && (whole - parts).abs() < whole, "{whole} {parts}");
         assert!(peak_mib(own).unwrap() > 0.1);
         assert_eq!(memory_mib(&[-1]), 0.0);
         assert!(cpu_seconds(-1).is_err());

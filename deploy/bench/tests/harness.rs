@@ -21,16 +21,9 @@ fn run(part: &str, directory: &Path) -> Option<Results> {
     }
     let (out, keep) = (directory.join("out"), directory.join("keep"));
     let path = |path: &PathBuf| path.to_string_lossy().into_owned();
-    let done = bench(&[
-        part,
-        "--quick",
-        "--out",
-        &path(&out),
-        "--keep",
-        &path(&keep),
-    ])
-    .output()
-    .expect("ebs-csi-bench runs");
+    let done = bench(&[part, "--quick", "--out", &path(&out), "--keep", &path(&keep)])
+        .output()
+        .expect("ebs-csi-bench runs");
     assert!(
         done.status.success(),
         "{}\n{}",
@@ -41,26 +34,12 @@ fn run(part: &str, directory: &Path) -> Option<Results> {
     let kept = Results::read(&keep.join(format!("{part}.json"))).expect("kept results");
     for (figure, kept) in whole.figures.iter().zip(&kept.figures) {
         for (row, kept) in figure.rows.iter().zip(&kept.rows) {
-            assert!(
-                row.summary.count > 0,
-                "{}: no samples of {}",
-                figure.key,
-                row.label
-            );
-            assert_eq!(
-                row.summary.count,
-                row.samples.len(),
-                "{}: samples",
-                figure.key
-            );
+            assert!(row.summary.count > 0, "{}: no samples of {}", figure.key, row.label);
+            assert_eq!(row.summary.count, row.samples.len(), "{}: samples", figure.key);
             assert_eq!(kept.summary, row.summary, "{}", figure.key);
             assert!(kept.samples.is_empty(), "{}: kept samples", figure.key);
         }
-        assert!(
-            figure.first(Role::Ours).is_some(),
-            "{}: no row of the driver",
-            figure.key
-        );
+        assert!(figure.first(Role::Ours).is_some(), "{}: no row of the driver", figure.key);
     }
     let page = directory.join("performance.md");
     let written = bench(&["report", "--results", &path(&keep), "--page", &path(&page)])
@@ -81,9 +60,7 @@ fn run(part: &str, directory: &Path) -> Option<Results> {
 fn greatest(results: &Results, key: &str) -> f64 {
     let figure = results.figures.iter().find(|figure| figure.key == key);
     let row = figure.and_then(|figure| figure.first(Role::Ours));
-    row.unwrap_or_else(|| panic!("no figure {key}"))
-        .summary
-        .greatest
+    row.unwrap_or_else(|| panic!("no figure {key}")).summary.greatest
 }
 
 #[test]
@@ -93,11 +70,7 @@ fn node_bench_runs_and_loses_no_process() {
         return;
     };
     assert_eq!(results.figures.len(), 16);
-    assert_eq!(
-        greatest(&results, "node-parallel"),
-        0.0,
-        "a process was lost"
-    );
+    assert_eq!(greatest(&results, "node-parallel"), 0.0, "a process was lost");
 }
 
 #[test]
@@ -107,11 +80,7 @@ fn controller_bench_burst_has_no_throttles_or_retries() {
         return;
     };
     assert_eq!(results.figures.len(), 31);
-    assert_eq!(
-        greatest(&results, "burst-attempts-10"),
-        1.0,
-        "requests per create or attach"
-    );
+    assert_eq!(greatest(&results, "burst-attempts-10"), 1.0, "requests per create or attach");
     assert_eq!(greatest(&results, "burst-throttled-10"), 0.0);
     assert_eq!(greatest(&results, "burst-retried-10"), 0.0);
 }
@@ -133,10 +102,7 @@ fn F48_failover_is_measured_in_a_small_cluster() {
     assert_eq!(results.figures.len(), 8);
     // Every node that died was tainted, emptied and admitted again, and no other node was touched;
     // otherwise the bench fails.
-    let died = &results
-        .figures
-        .iter()
-        .find(|figure| figure.key == "failover-churn-decision");
+    let died = &results.figures.iter().find(|figure| figure.key == "failover-churn-decision");
     let died = died.and_then(|figure| figure.first(Role::Ours));
     assert!(died.is_some_and(|row| row.summary.count >= 1));
 }
@@ -151,20 +117,12 @@ fn each_figure_has_a_row_of(part: &str, only: &str, figures: usize, other: &Path
         .arg(&out)
         .output()
         .expect("ebs-csi-bench runs");
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let results = Results::read(&out.join(part).with_extension("json")).expect("results");
     assert_eq!(results.figures.len(), figures);
     for figure in &results.figures {
         let row = figure.first(Role::Peer);
-        assert!(
-            row.is_some_and(|row| row.summary.count > 0),
-            "{}",
-            figure.key
-        );
+        assert!(row.is_some_and(|row| row.summary.count > 0), "{}", figure.key);
     }
 }
 

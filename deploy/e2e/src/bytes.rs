@@ -27,10 +27,8 @@ pub fn of(seed: &str) -> Vec<u8> {
 /// Panics when the write fails.
 pub fn write(target: &Path, block: bool, seed: &str) {
     let mut file = if block {
-        let mut device = File::options()
-            .write(true)
-            .open(target)
-            .expect("the device can be opened");
+        let mut device =
+            File::options().write(true).open(target).expect("the device can be opened");
         device.seek(SeekFrom::Start(OFFSET)).expect("seek");
         device
     } else {
@@ -54,11 +52,7 @@ pub fn prove(target: &Path, block: bool, seed: &str) {
     } else {
         std::fs::read(target.join("data.bin")).expect("the file is there")
     };
-    assert!(
-        found == of(seed),
-        "{} does not hold what was written",
-        target.display()
-    );
+    assert!(found == of(seed), "{} does not hold what was written", target.display());
 }
 
 /// Returns a digest of a whole file or device. Skips the holes of a sparse file.
@@ -97,11 +91,7 @@ pub fn digest(path: &Path) -> String {
             break;
         }
     }
-    digest
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

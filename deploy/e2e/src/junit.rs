@@ -27,12 +27,7 @@ fn attribute(tag: &BytesStart<'_>, key: &str) -> String {
     tag.attributes()
         .flatten()
         .find(|attribute| attribute.key.as_ref() == key.as_bytes())
-        .and_then(|attribute| {
-            attribute
-                .unescape_value()
-                .ok()
-                .map(|text| text.into_owned())
-        })
+        .and_then(|attribute| attribute.unescape_value().ok().map(|text| text.into_owned()))
         .unwrap_or_default()
 }
 
@@ -48,10 +43,7 @@ pub fn parse(xml: &str) -> Result<Vec<Case>, String> {
         match reader.read_event().map_err(|e| e.to_string())? {
             Event::Eof => return Ok(cases),
             Event::Start(tag) | Event::Empty(tag) if tag.name().as_ref() == b"testcase" => {
-                cases.push(Case {
-                    name: attribute(&tag, "name"),
-                    verdict: Verdict::Passed,
-                });
+                cases.push(Case { name: attribute(&tag, "name"), verdict: Verdict::Passed });
             }
             Event::Start(tag) | Event::Empty(tag)
                 if matches!(tag.name().as_ref(), b"failure" | b"error") =>
@@ -63,11 +55,7 @@ pub fn parse(xml: &str) -> Result<Vec<Case>, String> {
                 set(&mut cases, Verdict::Skipped(attribute(&tag, "message")));
             }
             Event::Text(text) if in_failure => {
-                if let Some(Case {
-                    verdict: Verdict::Failed(words),
-                    ..
-                }) = cases.last_mut()
-                {
+                if let Some(Case { verdict: Verdict::Failed(words), .. }) = cases.last_mut() {
                     words.push('\n');
                     words.push_str(&String::from_utf8_lossy(&text));
                 }
@@ -98,23 +86,14 @@ mod tests {
             <testcase name="[It] d"><failure message="expected" type="failed">at line 1</failure></testcase>
             <testcase name="[It] e"/>
             </testsuite></testsuites>"#;
-        let verdicts: Vec<_> = parse(xml)
-            .unwrap()
-            .into_iter()
-            .map(|case| (case.name, case.verdict))
-            .collect();
+        let verdicts: Vec<_> =
+            parse(xml).unwrap().into_iter().map(|case| (case.name, case.verdict)).collect();
         assert_eq!(
             verdicts,
             [
                 ("[It] a & b".to_owned(), Verdict::Passed),
-                (
-                    "[It] c".to_owned(),
-                    Verdict::Skipped("skipped - not supported".to_owned())
-                ),
-                (
-                    "[It] d".to_owned(),
-                    Verdict::Failed("expected\nat line 1".to_owned())
-                ),
+                ("[It] c".to_owned(), Verdict::Skipped("skipped - not supported".to_owned())),
+                ("[It] d".to_owned(), Verdict::Failed("expected\nat line 1".to_owned())),
                 ("[It] e".to_owned(), Verdict::Passed),
             ]
         );

@@ -47,10 +47,7 @@ impl Launcher {
             .arg(program)
             .arg("all")
             .arg(format!("--endpoint=unix://{}", socket.display()))
-            .arg(format!(
-                "--runtime-dir={}",
-                directory.join("sockets").display()
-            ))
+            .arg(format!("--runtime-dir={}", directory.join("sockets").display()))
             .arg(format!("--kubelet-root={}", node.kubelet_root.display()))
             .args(["--sandbox", "--metadata-sources=imds"])
             .args(flags)
@@ -68,11 +65,8 @@ impl Launcher {
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(&log).expect("a log"))
             .kill_on_drop(true);
-        let launcher = Self {
-            child: command.spawn().expect("the launcher can be started"),
-            socket,
-            log,
-        };
+        let launcher =
+            Self { child: command.spawn().expect("the launcher can be started"), socket, log };
         launcher.wait().await;
         launcher
     }
@@ -173,15 +167,9 @@ impl Launcher {
             .await
             .unwrap_or_else(|_| panic!("mode all does not end\n{}", self.words()))
             .expect("wait");
-        assert!(
-            status.success(),
-            "mode all ended with {status}\n{}",
-            self.words()
-        );
-        let left: Vec<i32> = members
-            .into_iter()
-            .filter(|pid| Path::new(&format!("/proc/{pid}")).exists())
-            .collect();
+        assert!(status.success(), "mode all ended with {status}\n{}", self.words());
+        let left: Vec<i32> =
+            members.into_iter().filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).collect();
         assert!(left.is_empty(), "mode all left processes {left:?}");
     }
 }
@@ -199,9 +187,7 @@ fn family(root: i32) -> Vec<i32> {
             let children =
                 std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
             found.extend(
-                children
-                    .split_ascii_whitespace()
-                    .filter_map(|pid| pid.parse::<i32>().ok()),
+                children.split_ascii_whitespace().filter_map(|pid| pid.parse::<i32>().ok()),
             );
         }
     }

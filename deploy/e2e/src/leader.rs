@@ -39,12 +39,7 @@ impl Leader {
                 });
             }
         });
-        Ok(Self {
-            socket,
-            replicas: number,
-            at,
-            accepting,
-        })
+        Ok(Self { socket, replicas: number, at, accepting })
     }
 
     /// Returns the socket to which callers connect.
@@ -72,9 +67,7 @@ impl Drop for Leader {
 /// Copies bytes in both directions until an end closes.
 async fn carry(mut caller: UnixStream, replica: &Path) -> io::Result<()> {
     let mut replica = UnixStream::connect(replica).await?;
-    tokio::io::copy_bidirectional(&mut caller, &mut replica)
-        .await
-        .map(drop)
+    tokio::io::copy_bidirectional(&mut caller, &mut replica).await.map(drop)
 }
 
 #[cfg(test)]

@@ -47,11 +47,7 @@ pub fn run(mut command: Command) -> Ended {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = child.wait_with_output().expect("its output");
+    let Output { status, stdout, stderr } = child.wait_with_output().expect("its output");
     Ended {
         status: status.code().filter(|_| !late),
         stdout: String::from_utf8_lossy(&stdout).into_owned(),

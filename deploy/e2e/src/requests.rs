@@ -34,10 +34,7 @@ pub struct Requests<'a> {
 impl<'a> Requests<'a> {
     /// Returns access to this simulator's journal.
     pub fn new(simulator: &'a Simulator) -> Self {
-        Self {
-            simulator,
-            ec2: Ec2::new(simulator),
-        }
+        Self { simulator, ec2: Ec2::new(simulator) }
     }
 
     /// Returns the number of the last request so far.
@@ -67,10 +64,7 @@ impl<'a> Requests<'a> {
     pub async fn effective(&self, mark: u64) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for record in self.mutations(mark).await {
-            if record["effects"]
-                .as_array()
-                .is_some_and(|all| !all.is_empty())
-            {
+            if record["effects"].as_array().is_some_and(|all| !all.is_empty()) {
                 *counts
                     .entry(record["action"].as_str().unwrap_or_default().to_owned())
                     .or_default() += 1;
@@ -85,11 +79,8 @@ impl<'a> Requests<'a> {
     /// Panics when the driver has not done so within 20 s.
     pub async fn until(&self, mark: u64, action: &str) -> Value {
         for _ in 0..10_000 {
-            if let Some(found) = self
-                .mutations(mark)
-                .await
-                .into_iter()
-                .find(|record| record["action"] == action)
+            if let Some(found) =
+                self.mutations(mark).await.into_iter().find(|record| record["action"] == action)
             {
                 return found;
             }
@@ -122,11 +113,7 @@ impl<'a> Requests<'a> {
 
     /// Returns how many volumes have this name tag.
     pub async fn named(&self, name: &str) -> usize {
-        self.ec2
-            .volumes("tag:CSIVolumeName", name)
-            .await
-            .expect("the simulator answers")
-            .len()
+        self.ec2.volumes("tag:CSIVolumeName", name).await.expect("the simulator answers").len()
     }
 
     /// Adds a fault rule.

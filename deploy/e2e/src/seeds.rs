@@ -55,9 +55,6 @@ pub fn each<T: Debug + Send>(
         }
     });
     let failed = failed.into_inner().unwrap();
-    assert!(
-        failed.is_empty(),
-        "seeds {failed:?}: HISTORY_SEEDS=N runs one of them alone"
-    );
+    assert!(failed.is_empty(), "seeds {failed:?}: HISTORY_SEEDS=N runs one of them alone");
     made.into_inner().unwrap()
 }

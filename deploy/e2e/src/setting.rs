@@ -98,11 +98,7 @@ impl Setting {
                 kubelet
             })
             .collect();
-        Some(Self {
-            world,
-            co,
-            kubelets,
-        })
+        Some(Self { world, co, kubelets })
     }
 
     /// Returns the driver's requests to EC2.
@@ -139,17 +135,14 @@ impl Setting {
     /// Creates a volume and attaches it to the first node.
     pub async fn attached(&self, claim: &Claim) -> (Volume, Attachment) {
         let volume = self.must("create", self.co.create(claim)).await;
-        let attachment = self
-            .must("attach", self.co.attach(&volume, &self.instance(0)))
-            .await;
+        let attachment = self.must("attach", self.co.attach(&volume, &self.instance(0))).await;
         (volume, attachment)
     }
 
     /// Unstages a volume that is no longer used from the first node, detaches and deletes it.
     pub async fn discard(&self, volume: &Volume) {
         self.must("unstage", self.kubelets[0].unstage(volume)).await;
-        self.must("detach", self.co.detach(&volume.id, &self.instance(0)))
-            .await;
+        self.must("detach", self.co.detach(&volume.id, &self.instance(0))).await;
         self.must("delete", self.co.delete(&volume.id)).await;
     }
 
@@ -165,11 +158,7 @@ impl Setting {
     /// Returns the violations that the simulator found, and the objects in EC2 other than root
     /// volumes.
     pub async fn invariants(&self) -> Value {
-        self.world
-            .simulator
-            .get("/v1/invariants")
-            .await
-            .expect("the simulator answers")
+        self.world.simulator.get("/v1/invariants").await.expect("the simulator answers")
     }
 
     /// Verifies that no rule of EC2 was broken, that no object is left in EC2, and that nothing is
@@ -179,16 +168,9 @@ impl Setting {
         assert_eq!(found["violations"], json!([]), "{found:#}");
         assert_eq!(found["duplicates"], json!([]), "{found:#}");
         for kind in ["volumes", "snapshots", "attachments"] {
-            assert!(
-                empty(&found["live"][kind]),
-                "{kind} were leaked: {found:#}\n{}",
-                self.logs()
-            );
+            assert!(empty(&found["live"][kind]), "{kind} were leaked: {found:#}\n{}", self.logs());
         }
-        assert!(
-            empty(&found["loops"]),
-            "loop devices were leaked: {found:#}"
-        );
+        assert!(empty(&found["loops"]), "loop devices were leaked: {found:#}");
         for node in &self.world.nodes {
             let mounted = mounted_beneath(&node.kubelet_root);
             assert!(mounted.is_empty(), "still mounted: {mounted:?}");
@@ -199,16 +181,8 @@ impl Setting {
     /// Ends the world and verifies that it left nothing on the machine.
     pub async fn end(self) {
         let ended = self.world.shutdown().await.expect("the world ends");
-        assert!(
-            ended.leftovers.is_empty(),
-            "left behind: {:?}",
-            ended.leftovers
-        );
-        assert!(
-            ended.unwilling.is_empty(),
-            "did not end by SIGTERM: {:?}",
-            ended.unwilling
-        );
+        assert!(ended.leftovers.is_empty(), "left behind: {:?}", ended.leftovers);
+        assert!(ended.unwilling.is_empty(), "did not end by SIGTERM: {:?}", ended.unwilling);
     }
 }
 

@@ -57,12 +57,10 @@ fn tools_of(supervisor: i32) -> Vec<i32> {
 pub async fn catch(node: &Node) -> ToolAtWork {
     let supervisor = node.helper.pid();
     let watched = tokio::task::spawn_blocking(move || supervisor.and_then(watch)).await;
-    watched.ok().flatten().unwrap_or_else(|| {
-        panic!(
-            "no tool was seen at work in 20 s\n{}",
-            node.helper.log_tail(20)
-        )
-    })
+    watched
+        .ok()
+        .flatten()
+        .unwrap_or_else(|| panic!("no tool was seen at work in 20 s\n{}", node.helper.log_tail(20)))
 }
 
 /// Polls for a tool, with priority over the tool and over other tests.

@@ -121,9 +121,7 @@ fn happened<T>(thing: Option<&T>, what: &str) -> Result<T, LifeError>
 where
     T: Clone,
 {
-    thing
-        .cloned()
-        .ok_or_else(|| LifeError::Untrue(format!("{what} has not happened yet")))
+    thing.cloned().ok_or_else(|| LifeError::Untrue(format!("{what} has not happened yet")))
 }
 
 impl Life {
@@ -164,11 +162,7 @@ impl Life {
             LifecycleStep::Stage => self.stage(0).await,
             LifecycleStep::Publish => {
                 self.publish(0).await?;
-                bytes::write(
-                    &self.path()?,
-                    self.claim.content == Content::Block,
-                    &self.claim.name,
-                );
+                bytes::write(&self.path()?, self.claim.content == Content::Block, &self.claim.name);
                 Ok(())
             }
             LifecycleStep::Unpublish => self.unpublish(0).await,
@@ -206,11 +200,7 @@ impl Life {
     }
 
     fn prove_bytes(&self) -> Result<(), LifeError> {
-        bytes::prove(
-            &self.path()?,
-            self.claim.content == Content::Block,
-            &self.claim.name,
-        );
+        bytes::prove(&self.path()?, self.claim.content == Content::Block, &self.claim.name);
         Ok(())
     }
 
@@ -235,11 +225,8 @@ impl Life {
     async fn publish(&mut self, node: usize) -> Result<(), LifeError> {
         let volume = happened(self.volume.as_ref(), "the creation")?;
         let attachment = happened(self.attachment.as_ref(), "the attachment")?;
-        self.published = Some(
-            self.kubelets[node]
-                .publish(&volume, &attachment, "pod-1", false)
-                .await?,
-        );
+        self.published =
+            Some(self.kubelets[node].publish(&volume, &attachment, "pod-1", false).await?);
         Ok(())
     }
 
@@ -271,10 +258,8 @@ impl Life {
             ("iops".to_owned(), "3014".to_owned()),
             ("throughput".to_owned(), "153".to_owned()),
         ]);
-        let (grown, modified) = tokio::join!(
-            self.co.expand(&mut volume, wanted),
-            self.co.modify(&id, &change)
-        );
+        let (grown, modified) =
+            tokio::join!(self.co.expand(&mut volume, wanted), self.co.modify(&id, &change));
         grown?;
         modified?;
         self.volume = Some(volume);
@@ -300,12 +285,7 @@ impl Life {
             size_of_filesystem(&published.path)
         };
         // A file system uses some of the space for its metadata.
-        let least = volume.bytes
-            - if volume.is_block() {
-                0
-            } else {
-                volume.bytes / 5
-            };
+        let least = volume.bytes - if volume.is_block() { 0 } else { volume.bytes / 5 };
         if size < least {
             return Err(LifeError::Untrue(format!(
                 "{} has {size} bytes after it was grown to {}",
@@ -357,10 +337,7 @@ impl Life {
 }
 
 fn ext4() -> Content {
-    Content::Filesystem {
-        kind: "ext4".to_owned(),
-        flags: Vec::new(),
-    }
+    Content::Filesystem { kind: "ext4".to_owned(), flags: Vec::new() }
 }
 
 /// Returns whether this machine can grow a mounted ext4: the kernel allows that only to a process
@@ -373,9 +350,7 @@ fn may_grow_mounted_ext4() -> bool {
 fn size_of_device(path: &std::path::Path) -> i64 {
     use std::io::{Seek, SeekFrom};
     let end = std::fs::File::open(path).and_then(|mut device| device.seek(SeekFrom::End(0)));
-    end.ok()
-        .and_then(|end| i64::try_from(end).ok())
-        .unwrap_or(0)
+    end.ok().and_then(|end| i64::try_from(end).ok()).unwrap_or(0)
 }
 
 fn size_of_filesystem(path: &std::path::Path) -> i64 {

@@ -32,10 +32,7 @@ impl Kept {
 
     /// Returns the objects that the simulator holds, without root volumes.
     pub async fn found(simulator: &Simulator) -> Self {
-        let state = simulator
-            .get("/v1/state")
-            .await
-            .expect("the simulator answers");
+        let state = simulator.get("/v1/state").await.expect("the simulator answers");
         let realm = &state["realms"][0];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut found = Self::default();
@@ -45,13 +42,9 @@ impl Kept {
             }
             let id = text(&volume["id"]);
             for attachment in volume["attachments"].as_array().into_iter().flatten() {
-                found
-                    .attachments
-                    .insert((id.clone(), text(&attachment["instance"])));
+                found.attachments.insert((id.clone(), text(&attachment["instance"])));
             }
-            found
-                .volumes
-                .insert((text(&volume["tags"]["CSIVolumeName"]), id));
+            found.volumes.insert((text(&volume["tags"]["CSIVolumeName"]), id));
         }
         for snapshot in realm["snapshots"].as_array().into_iter().flatten() {
             let name = text(&snapshot["tags"]["CSIVolumeSnapshotName"]);
@@ -100,10 +93,7 @@ pub async fn live(
                 co.attach(&volume, node).await?;
                 check("ControllerPublishVolume", requests.holds(&id, node).await)?;
                 co.detach(&id, node).await?;
-                check(
-                    "ControllerUnpublishVolume",
-                    !requests.holds(&id, node).await,
-                )?;
+                check("ControllerUnpublishVolume", !requests.holds(&id, node).await)?;
             }
             2 => {
                 let bytes = volume.bytes + (1 << 30);
@@ -163,8 +153,5 @@ fn check(rpc: &'static str, holds: bool) -> Result<(), CoError> {
     if holds {
         return Ok(());
     }
-    Err(CoError::Untrue {
-        rpc,
-        what: "EC2 shows something else".to_owned(),
-    })
+    Err(CoError::Untrue { rpc, what: "EC2 shows something else".to_owned() })
 }

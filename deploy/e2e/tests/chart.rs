@@ -82,9 +82,7 @@ fn objects(text: &str) -> Vec<Value> {
     text.split("\n---\n")
         .map(|document| document.trim_start_matches("---\n"))
         .filter(|document| {
-            document
-                .lines()
-                .any(|line| !line.trim().is_empty() && !line.starts_with('#'))
+            document.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#'))
         })
         // Helm's own parser takes the last of two equal keys; this parser refuses them.
         .map(|document| serde_saphyr::from_str(document).expect(document))
@@ -139,9 +137,7 @@ fn array(value: &Value) -> &[Value] {
 }
 
 fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
-    objects
-        .iter()
-        .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+    objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
 }
 
 /// Returns the pod templates: the name of the workload object, and the pod's spec.
@@ -194,10 +190,7 @@ fn committed_manifests_match_chart_output() {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let made = std::fs::read_to_string(&path).expect("a manifest");
         let kept = read(&format!("deploy/kubernetes/{name}"));
-        assert!(
-            made == kept,
-            "deploy/kubernetes/{name} is stale: ./deploy/chart/render writes it"
-        );
+        assert!(made == kept, "deploy/kubernetes/{name} is stale: ./deploy/chart/render writes it");
         rendered += 1;
     }
     assert!(rendered >= 6, "{rendered}");
@@ -208,10 +201,7 @@ fn chart_copies_of_alerts_are_current() {
     let mut carried = 0;
     for entry in std::fs::read_dir(root().join("deploy/kubernetes")).expect("manifests") {
         let name = entry.expect("an entry").file_name();
-        let Some(of) = name
-            .to_string_lossy()
-            .strip_suffix("-alerts.yaml")
-            .map(str::to_owned)
+        let Some(of) = name.to_string_lossy().strip_suffix("-alerts.yaml").map(str::to_owned)
         else {
             continue;
         };
@@ -255,9 +245,8 @@ fn no_set_of_values_mixes_trust_levels() {
                 };
                 assert_eq!(json!(adds), expected, "{at}");
                 // No container has both the Kubernetes token and a possible source of AWS keys.
-                let token = array(&it["volumeMounts"])
-                    .iter()
-                    .any(|mount| mount["name"] == "kubernetes");
+                let token =
+                    array(&it["volumeMounts"]).iter().any(|mount| mount["name"] == "kubernetes");
                 assert_eq!(token, !on_node && container != "ebs-plugin", "{at}");
                 let controller = !on_node && container == "ebs-plugin";
                 let secret = it.to_string().contains("ecretKeyRef") || !it["envFrom"].is_null();
@@ -275,15 +264,9 @@ fn selectors_and_role_refs_stay_fixed_for_upgrades() {
     let Some(helm) = helm() else { return };
     let roles = BTreeMap::from([
         ("ebs-csi-attacher-binding", "ebs-external-attacher-role"),
-        (
-            "ebs-csi-provisioner-binding",
-            "ebs-external-provisioner-role",
-        ),
+        ("ebs-csi-provisioner-binding", "ebs-external-provisioner-role"),
         ("ebs-csi-resizer-binding", "ebs-external-resizer-role"),
-        (
-            "ebs-csi-snapshotter-binding",
-            "ebs-external-snapshotter-role",
-        ),
+        ("ebs-csi-snapshotter-binding", "ebs-external-snapshotter-role"),
         ("ebs-csi-leases-rolebinding", "ebs-csi-leases-role"),
     ]);
     each(&helm, |set, objects| {
@@ -366,11 +349,7 @@ fn aws_identity_skips_containers_with_kubernetes_token() {
             .expect("the annotation");
         let skipped: Vec<&str> = skipped.split(',').collect();
         for (name, _) in containers(&template["spec"]) {
-            assert_eq!(
-                skipped.contains(&name),
-                name != "ebs-plugin",
-                "{set}: {name}"
-            );
+            assert_eq!(skipped.contains(&name), name != "ebs-plugin", "{set}: {name}");
         }
     });
 }
@@ -400,21 +379,11 @@ fn pod_patches_are_granted_only_under_policy() {
         ("", "1.36.0", true, "on on"),
         ("", "1.30.0", true, "on on"),
         ("", "1.29.0", false, "off off"),
-        (
-            "admissionPolicies.enabled=false",
-            "1.36.0",
-            false,
-            "off off",
-        ),
+        ("admissionPolicies.enabled=false", "1.36.0", false, "off off"),
         ("onboarding.enabled=false", "1.36.0", false, "off off"),
         (off, "1.36.0", false, "off off"),
         ("onboarding.drain=false", "1.36.0", true, "on off"),
-        (
-            "onboarding.nodeFacts.labels=false",
-            "1.36.0",
-            true,
-            "off on",
-        ),
+        ("onboarding.nodeFacts.labels=false", "1.36.0", true, "off on"),
     ] {
         let objects = render(&helm, &["--set", values, "--kube-version", version]);
         for kind in ["ValidatingAdmissionPolicy", "Role", "RoleBinding"] {
@@ -429,12 +398,7 @@ fn pod_patches_are_granted_only_under_policy() {
         });
         assert_eq!(patches.count(), usize::from(granted), "{values} {version}");
         let words = arguments(&objects, "ebs-csi-controller", "node-lifecycle");
-        let flag = |flag| {
-            words
-                .iter()
-                .find_map(|it| it.strip_prefix(flag))
-                .expect("it")
-        };
+        let flag = |flag| words.iter().find_map(|it| it.strip_prefix(flag)).expect("it");
         let both = format!("{} {}", flag("--node-facts="), flag("--drain-annotation="));
         assert_eq!(both, flags, "{values} {version}");
     }
@@ -449,8 +413,7 @@ fn each_node_namespace_has_its_pod_role() {
         let of = objects.iter().filter(|object| {
             object["kind"] == kind && object["metadata"]["name"] == "ebs-csi-node-facts"
         });
-        of.map(|object| object["metadata"]["namespace"].to_string())
-            .collect()
+        of.map(|object| object["metadata"]["namespace"].to_string()).collect()
     };
     let both = BTreeSet::from(["\"kube-system\"", "\"other\""].map(str::to_owned));
     assert_eq!(named("Role"), both);
@@ -491,10 +454,7 @@ fn facts_timeout_is_short_where_nobody_tells() {
     ] {
         let rendered = text(&helm, &["--set", values, "--kube-version", version]);
         let flag = format!("--node-facts-timeout={seconds}\n");
-        assert!(
-            rendered.expect(values).contains(&flag),
-            "{values} {version}"
-        );
+        assert!(rendered.expect(values).contains(&flag), "{values} {version}");
     }
 }
 
@@ -503,19 +463,10 @@ fn facts_timeout_is_short_where_nobody_tells() {
 fn node_only_release_renders_only_own_namespaced_objects() {
     let Some(helm) = helm() else { return };
     let objects = render(&helm, &["--values", "deploy/chart/ci/node-only.yaml"]);
-    let kinds: BTreeSet<_> = objects
-        .iter()
-        .filter_map(|it| it["kind"].as_str())
-        .collect();
+    let kinds: BTreeSet<_> = objects.iter().filter_map(|it| it["kind"].as_str()).collect();
     assert_eq!(
         kinds,
-        BTreeSet::from([
-            "DaemonSet",
-            "Job",
-            "NetworkPolicy",
-            "Service",
-            "ServiceAccount"
-        ])
+        BTreeSet::from(["DaemonSet", "Job", "NetworkPolicy", "Service", "ServiceAccount"])
     );
     for object in &objects {
         assert_eq!(object["metadata"]["namespace"], "kube-public", "{object}");
@@ -541,16 +492,10 @@ fn node_shutdown_steps_fit_in_termination_grace_period() {
             let agent = seconds("ebs-plugin", "--grace-period=").expect("the agent");
             let helper = seconds("mount-helper", "--grace=").unwrap_or(0);
             let whole = pod["terminationGracePeriodSeconds"].as_u64().expect("all");
-            assert!(
-                hook + agent + helper < whole,
-                "{set}: {name}: {hook} {agent} {helper}"
-            );
+            assert!(hook + agent + helper < whole, "{set}: {name}: {hook} {agent} {helper}");
             if let Some(last) = array(&pod["initContainers"]).last() {
                 assert_eq!(last["name"], "mount-helper", "{set}: {name}");
-                assert_eq!(
-                    last["restartPolicy"], "Always",
-                    "{set}: {name}: it ends last"
-                );
+                assert_eq!(last["restartPolicy"], "Always", "{set}: {name}: it ends last");
             }
         }
     });
@@ -567,18 +512,12 @@ fn additional_args_replace_chart_arguments() {
     assert_eq!((flags("--timeout="), flags("--kube-api-qps=")), (1, 1));
     assert!(words.contains(&"--timeout=9s") && words.contains(&"--kube-api-qps=1"));
     // Setting the rate also removes the burst and the number of workers.
-    assert_eq!(
-        (flags("--kube-api-burst"), flags("--worker-threads")),
-        (0, 0)
-    );
+    assert_eq!((flags("--kube-api-burst"), flags("--worker-threads")), (0, 0));
 }
 
 /// Returns the words between two marks of the text.
 fn words<'a>(text: &'a str, from: &str, to: &str) -> BTreeSet<&'a str> {
-    let rest = text
-        .split_once(from)
-        .unwrap_or_else(|| panic!("no {from}"))
-        .1;
+    let rest = text.split_once(from).unwrap_or_else(|| panic!("no {from}")).1;
     let inside = rest.split_once(to).unwrap_or_else(|| panic!("no {to}")).0;
     inside
         .split(|c: char| c.is_whitespace() || c == '"' || c == ',' || c == '|')
@@ -593,24 +532,15 @@ fn chart_lists_match_those_in_program_sources() {
         let text = read(&format!("deploy/chart/templates/{file}"));
         let from = format!("{{{{- define \"{name}\" -}}}}");
         let found = words(&text, &from, "{{- end");
-        found
-            .into_iter()
-            .map(str::to_owned)
-            .collect::<BTreeSet<_>>()
+        found.into_iter().map(str::to_owned).collect::<BTreeSet<_>>()
     };
     let confinement = read("controller/src/process/confinement.rs");
     let kept = words(&confinement, "KEPT_VARIABLES: [&str; 16] = [", "]");
     assert_eq!(define("_notes.tpl", "ebs.keptVariables"), owned(&kept));
 
     let classes = read("controller/src/request/parameters/storage_class.rs");
-    let known = classes
-        .split_once("const KNOWN: &str = \"")
-        .expect("KNOWN")
-        .1;
-    let known = known
-        .split_once(", and tagSpecification_N")
-        .expect("its end")
-        .0;
+    let known = classes.split_once("const KNOWN: &str = \"").expect("KNOWN").1;
+    let known = known.split_once(", and tagSpecification_N").expect("its end").0;
     let mut known: BTreeSet<String> = known
         .split([',', '\\', '\n'])
         .map(|word| word.trim().to_ascii_lowercase())
@@ -643,11 +573,7 @@ fn owned(words: &BTreeSet<&str>) -> BTreeSet<String> {
 #[test]
 fn programs_accept_all_chart_flags() {
     let Some(helm) = helm() else { return };
-    let programs = [
-        "ebs-csi-controller",
-        "ebs-csi-node-agent",
-        "ebs-csi-mount-helper",
-    ];
+    let programs = ["ebs-csi-controller", "ebs-csi-node-agent", "ebs-csi-mount-helper"];
     let Some(binaries) = setting::binaries(&programs) else {
         return;
     };
@@ -677,10 +603,8 @@ fn programs_accept_all_chart_flags() {
                 let hook = array(&it["lifecycle"]["preStop"]["exec"]["command"]);
                 if let Some((path, words)) = hook.split_first() {
                     assert_eq!(path, &format!("/usr/bin/{program}"));
-                    let mut words: Vec<String> = words
-                        .iter()
-                        .filter_map(|it| it.as_str().map(str::to_owned))
-                        .collect();
+                    let mut words: Vec<String> =
+                        words.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect();
                     words.push("--help".to_owned());
                     lines.push(words);
                 }
@@ -691,11 +615,7 @@ fn programs_accept_all_chart_flags() {
                     let words: Vec<&str> = line.iter().map(String::as_str).collect();
                     let path = binaries.path(program).expect("a program");
                     let ended = program::run(program::bare(&path, &words, &[]));
-                    assert_eq!(
-                        ended.status,
-                        Some(0),
-                        "{set}: {program} {words:?}: {ended:?}"
-                    );
+                    assert_eq!(ended.status, Some(0), "{set}: {program} {words:?}: {ended:?}");
                 }
             }
         }
@@ -715,18 +635,12 @@ fn sidecars_accept_all_chart_flags() {
                 if !program.exists() {
                     continue;
                 }
-                let mut line: Vec<&str> = array(&it["args"])
-                    .iter()
-                    .filter_map(Value::as_str)
-                    .collect();
+                let mut line: Vec<&str> =
+                    array(&it["args"]).iter().filter_map(Value::as_str).collect();
                 line.push("--version");
                 if tried.insert((container.to_owned(), line.join(" "))) {
                     let ended = program::run(program::bare(&program, &line, &[]));
-                    assert_eq!(
-                        ended.status,
-                        Some(0),
-                        "{set}: {container} {line:?}: {ended:?}"
-                    );
+                    assert_eq!(ended.status, Some(0), "{set}: {container} {line:?}: {ended:?}");
                 }
             }
         }

@@ -104,11 +104,7 @@ fn is_a_test(file: &str, name: &str) -> bool {
 fn every_compatibility_promise_cites_existing_tests() {
     let mut promises = BTreeSet::new();
     for row in page().part.into_iter().flat_map(|part| part.row) {
-        assert!(
-            promises.insert(row.promise.clone()),
-            "twice: {}",
-            row.promise
-        );
+        assert!(promises.insert(row.promise.clone()), "twice: {}", row.promise);
         assert_eq!(
             row.tests.is_empty(),
             row.against == Against::NotYet,
@@ -116,9 +112,8 @@ fn every_compatibility_promise_cites_existing_tests() {
             row.promise
         );
         for test in &row.tests {
-            let (file, name) = test
-                .split_once("::")
-                .unwrap_or_else(|| panic!("{test}: path/of/file.rs::name"));
+            let (file, name) =
+                test.split_once("::").unwrap_or_else(|| panic!("{test}: path/of/file.rs::name"));
             assert!(is_a_test(file, name), "{}: no test {test}", row.promise);
         }
     }
@@ -149,11 +144,7 @@ fn render(page: &Page) -> String {
          compatibility`; `./deploy/test` fails when a test named here does not exist.\n",
     );
     let count = |against| {
-        page.part
-            .iter()
-            .flat_map(|part| &part.row)
-            .filter(|row| row.against == against)
-            .count()
+        page.part.iter().flat_map(|part| &part.row).filter(|row| row.against == against).count()
     };
     let _ = writeln!(
         out,

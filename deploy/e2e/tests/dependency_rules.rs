@@ -10,9 +10,7 @@ use serde_json::Value;
 /// Returns this crate's directory as cargo names it when the test runs. `env!` would be wrong: a
 /// target directory kept between checkouts would hold the directory of another checkout.
 fn crate_directory() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR")
-        .expect("tests are run by cargo")
-        .into()
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
 }
 
 /// The crates of this repository, each with those of them that it may depend on (normal and build
@@ -22,19 +20,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ebs-csi-policy", &["ebs-csi-wire"]),
     ("ebs-csi-confine", &["ebs-csi-policy"]),
     ("ebs-csi-proto", &["ebs-csi-wire"]),
-    (
-        "ebs-csi-mount-helper",
-        &["ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"],
-    ),
-    (
-        "ebs-csi-node-agent",
-        &[
-            "ebs-csi-proto",
-            "ebs-csi-wire",
-            "ebs-csi-policy",
-            "ebs-csi-confine",
-        ],
-    ),
+    ("ebs-csi-mount-helper", &["ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
+    ("ebs-csi-node-agent", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
     ("ebs-csi-safe-detach", &["ebs-csi-wire"]),
     (
         "ebs-csi-node-lifecycle",
@@ -57,33 +44,13 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("ec2-sim", &[]),
-    (
-        "aws-ebs-csi-driver",
-        &[
-            "ebs-csi-proto",
-            "ebs-csi-wire",
-            "ebs-csi-policy",
-            "ebs-csi-confine",
-        ],
-    ),
-    (
-        "ebs-csi-sandbox",
-        &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ec2-sim"],
-    ),
+    ("aws-ebs-csi-driver", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-confine"]),
+    ("ebs-csi-sandbox", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ec2-sim"]),
     (
         "ebs-csi-e2e",
-        &[
-            "ebs-csi-proto",
-            "ebs-csi-wire",
-            "ebs-csi-policy",
-            "ebs-csi-sandbox",
-            "ec2-sim",
-        ],
+        &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-policy", "ebs-csi-sandbox", "ec2-sim"],
     ),
-    (
-        "ebs-csi-bench",
-        &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-sandbox"],
-    ),
+    ("ebs-csi-bench", &["ebs-csi-proto", "ebs-csi-wire", "ebs-csi-sandbox"]),
     ("ebs-csi-images", &[]),
 ];
 
@@ -91,39 +58,15 @@ const ARROWS: &[(&str, &[&str])] = &[
 const FORBIDDEN: &[(&str, &[&str])] = &[
     ("ebs-csi-wire", &["tokio", "tonic", "serde"]),
     ("ebs-csi-safe-detach", &["tokio", "tonic", "serde"]),
-    (
-        "ebs-csi-policy",
-        &["tokio", "tonic", "serde", "toml", "tracing", "anyhow"],
-    ),
-    (
-        "ebs-csi-confine",
-        &["tokio", "tonic", "serde", "toml", "tracing", "anyhow"],
-    ),
-    (
-        "ebs-csi-mount-helper",
-        &["tokio", "tonic", "serde", "toml", "tracing", "hyper"],
-    ),
+    ("ebs-csi-policy", &["tokio", "tonic", "serde", "toml", "tracing", "anyhow"]),
+    ("ebs-csi-confine", &["tokio", "tonic", "serde", "toml", "tracing", "anyhow"]),
+    ("ebs-csi-mount-helper", &["tokio", "tonic", "serde", "toml", "tracing", "hyper"]),
     (
         "ebs-csi-node-agent",
-        &[
-            "aws-config",
-            "aws-sdk-ec2",
-            "aws-sdk-sts",
-            "kube",
-            "reqwest",
-            "rustls",
-        ],
+        &["aws-config", "aws-sdk-ec2", "aws-sdk-sts", "kube", "reqwest", "rustls"],
     ),
     ("ebs-csi-controller", &["kube", "k8s-openapi"]),
-    (
-        "ebs-csi-node-lifecycle",
-        &[
-            "aws-config",
-            "aws-sdk-ec2",
-            "aws-sdk-sts",
-            "ebs-csi-controller",
-        ],
-    ),
+    ("ebs-csi-node-lifecycle", &["aws-config", "aws-sdk-ec2", "aws-sdk-sts", "ebs-csi-controller"]),
     ("ec2-sim", &["aws-sdk-ec2", "aws-config"]),
 ];
 
@@ -171,11 +114,7 @@ fn metadata(workspace: &str) -> Value {
         ])
         .output()
         .expect("cargo metadata");
-    assert!(
-        out.status.success(),
-        "{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     serde_json::from_slice(&out.stdout).expect("JSON")
 }
 
@@ -197,11 +136,7 @@ fn linked(package: &str) -> BTreeSet<String> {
         .args(["--prefix", "none", "--format", "{p}"])
         .output()
         .expect("cargo tree");
-    assert!(
-        out.status.success(),
-        "{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8_lossy(&out.stdout)
         .lines()
         .filter_map(|line| line.split(' ').next())
@@ -220,10 +155,7 @@ fn crates_import_only_along_the_documented_arrows() {
         .collect();
     let known: BTreeSet<_> = ARROWS.iter().map(|(name, _)| *name).collect();
     let have: BTreeSet<_> = ours.keys().copied().collect();
-    assert_eq!(
-        have, known,
-        "a crate was added or removed: decide its arrows here"
-    );
+    assert_eq!(have, known, "a crate was added or removed: decide its arrows here");
 
     for (name, allowed) in ARROWS {
         for dependency in ours[name]["dependencies"].as_array().expect("dependencies") {
@@ -252,10 +184,7 @@ fn no_crate_links_what_its_trust_level_forbids() {
 
 #[test]
 fn only_the_controller_links_the_aws_sdk() {
-    for (name, _) in ARROWS
-        .iter()
-        .filter(|(name, _)| *name != "ebs-csi-controller")
-    {
+    for (name, _) in ARROWS.iter().filter(|(name, _)| *name != "ebs-csi-controller") {
         let sdk: Vec<_> = linked(name)
             .into_iter()
             .filter(|c| c.starts_with("aws-") && !c.starts_with("aws-lc-"))
@@ -270,26 +199,15 @@ fn helper_links_exactly_its_listed_crates() {
     let path = root().join("policy/supply-chain/helper-crates.txt");
     let text = std::fs::read_to_string(&path).expect("helper-crates.txt");
     let mut listed = BTreeSet::new();
-    for line in text
-        .lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty() && !l.starts_with('#'))
-    {
+    for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
         let (name, why) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-        assert!(
-            !why.trim().is_empty(),
-            "{name} stands on the list without a justification"
-        );
+        assert!(!why.trim().is_empty(), "{name} stands on the list without a justification");
         listed.insert(name.trim_end_matches(':').to_owned());
     }
     let linked = linked("ebs-csi-mount-helper");
     let unlisted: Vec<_> = linked.difference(&listed).collect();
     let unused: Vec<_> = listed.difference(&linked).collect();
-    assert!(
-        unlisted.is_empty(),
-        "linked without a line in {}: {unlisted:?}",
-        path.display()
-    );
+    assert!(unlisted.is_empty(), "linked without a line in {}: {unlisted:?}", path.display());
     assert!(unused.is_empty(), "listed but not linked: {unused:?}");
 }
 
@@ -297,9 +215,7 @@ fn helper_links_exactly_its_listed_crates() {
 #[test]
 fn shipped_programs_have_no_test_features_of_tokio() {
     let script = std::fs::read_to_string(root().join("deploy/build-release")).expect("the script");
-    let shipped = script
-        .split_once("shipped=(")
-        .and_then(|(_, rest)| rest.split_once(')'));
+    let shipped = script.split_once("shipped=(").and_then(|(_, rest)| rest.split_once(')'));
     let (shipped, _) = shipped.expect("the list of packages");
     let mut tree = cargo();
     tree.args(["tree", "--locked", "--offline", "-e", "normal"]);
@@ -332,9 +248,7 @@ fn nothing_outside_deploy_imports_a_binary_crate() {
         .filter(|p| p["name"] != "ebs-csi-policy")
         .filter(|p| {
             p["targets"].as_array().is_some_and(|targets| {
-                targets
-                    .iter()
-                    .any(|t| t["name"] == p["name"] && t["kind"][0] == "bin")
+                targets.iter().any(|t| t["name"] == p["name"] && t["kind"][0] == "bin")
             })
         })
         .filter_map(|p| p["name"].as_str())

@@ -46,10 +46,7 @@ const NEEDED: &[Needed] = {
                 ("ec2:DescribeVolumes", Create, Pending),
             ],
         ),
-        (
-            "base/CreateVolumes",
-            &[("ec2:CreateVolume", Create, Refusal)],
-        ),
+        ("base/CreateVolumes", &[("ec2:CreateVolume", Create, Refusal)]),
         ("base/TagNewVolumes", &[("ec2:CreateTags", Create, Refusal)]),
         (
             "base/UseOwnVolumes",
@@ -69,29 +66,14 @@ const NEEDED: &[Needed] = {
         ),
         (
             "base/UseInstances",
-            &[
-                ("ec2:AttachVolume", Publish, Refusal),
-                ("ec2:DetachVolume", Unpublish, Refusal),
-            ],
+            &[("ec2:AttachVolume", Publish, Refusal), ("ec2:DetachVolume", Unpublish, Refusal)],
         ),
-        (
-            "modify/ReadModifications",
-            &[("ec2:DescribeVolumesModifications", Expand, Refusal)],
-        ),
-        (
-            "modify/ModifyOwnVolumes",
-            &[("ec2:ModifyVolume", Expand, Refusal)],
-        ),
-        (
-            "modify/ModifyMigratedVolumes",
-            &[("ec2:ModifyVolume", ExpandMigrated, Refusal)],
-        ),
+        ("modify/ReadModifications", &[("ec2:DescribeVolumesModifications", Expand, Refusal)]),
+        ("modify/ModifyOwnVolumes", &[("ec2:ModifyVolume", Expand, Refusal)]),
+        ("modify/ModifyMigratedVolumes", &[("ec2:ModifyVolume", ExpandMigrated, Refusal)]),
         (
             "modify/ChangeTagsOfOwnVolumes",
-            &[
-                ("ec2:CreateTags", SetTag, Refusal),
-                ("ec2:DeleteTags", RemoveTag, Refusal),
-            ],
+            &[("ec2:CreateTags", SetTag, Refusal), ("ec2:DeleteTags", RemoveTag, Refusal)],
         ),
         (
             "snapshots/ReadSnapshots",
@@ -100,22 +82,10 @@ const NEEDED: &[Needed] = {
                 ("ec2:DescribeVolumeStatus", PublishWhenFilled, Refusal),
             ],
         ),
-        (
-            "snapshots/SnapshotOwnVolumes",
-            &[("ec2:CreateSnapshot", Snapshot, Refusal)],
-        ),
-        (
-            "snapshots/SnapshotMigratedVolumes",
-            &[("ec2:CreateSnapshot", SnapshotMigrated, Refusal)],
-        ),
-        (
-            "snapshots/CreateSnapshots",
-            &[("ec2:CreateSnapshot", Snapshot, Refusal)],
-        ),
-        (
-            "snapshots/TagNewSnapshots",
-            &[("ec2:CreateTags", Snapshot, Refusal)],
-        ),
+        ("snapshots/SnapshotOwnVolumes", &[("ec2:CreateSnapshot", Snapshot, Refusal)]),
+        ("snapshots/SnapshotMigratedVolumes", &[("ec2:CreateSnapshot", SnapshotMigrated, Refusal)]),
+        ("snapshots/CreateSnapshots", &[("ec2:CreateSnapshot", Snapshot, Refusal)]),
+        ("snapshots/TagNewSnapshots", &[("ec2:CreateTags", Snapshot, Refusal)]),
         (
             "snapshots/RestoreAndDeleteOwnSnapshots",
             &[
@@ -123,24 +93,14 @@ const NEEDED: &[Needed] = {
                 ("ec2:DeleteSnapshot", DeleteSnapshot, Refusal),
             ],
         ),
-        (
-            "clone/CopyOwnVolumes",
-            &[("ec2:CopyVolumes", Clone, Refusal)],
-        ),
-        (
-            "clone/CopyMigratedVolumes",
-            &[("ec2:CopyVolumes", CloneMigrated, Refusal)],
-        ),
+        ("clone/CopyOwnVolumes", &[("ec2:CopyVolumes", Clone, Refusal)]),
+        ("clone/CopyMigratedVolumes", &[("ec2:CopyVolumes", CloneMigrated, Refusal)]),
         ("clone/CreateCopies", &[("ec2:CopyVolumes", Clone, Refusal)]),
         ("clone/TagCopies", &[("ec2:CreateTags", Clone, Refusal)]),
         (
             "fast-restore-and-lock/ReadWhatSnapshotsHave",
             &[
-                (
-                    "ec2:DescribeFastSnapshotRestores",
-                    FastRestoreTakenOver,
-                    Warning,
-                ),
+                ("ec2:DescribeFastSnapshotRestores", FastRestoreTakenOver, Warning),
                 ("ec2:DescribeLockedSnapshots", LockTakenOver, Warning),
             ],
         ),
@@ -158,10 +118,7 @@ const NEEDED: &[Needed] = {
                 ("ec2:TerminateInstances", FenceByTermination, Refusal),
             ],
         ),
-        (
-            "fence/ReadStatusChecks",
-            &[("ec2:DescribeInstanceStatus", FenceOfTheImpaired, Refusal)],
-        ),
+        ("fence/ReadStatusChecks", &[("ec2:DescribeInstanceStatus", FenceOfTheImpaired, Refusal)]),
         (
             "kms/EncryptThroughEc2",
             &[
@@ -169,10 +126,7 @@ const NEEDED: &[Needed] = {
                 ("kms:GenerateDataKeyWithoutPlaintext", Encrypt, NO_KEY),
             ],
         ),
-        (
-            "kms/LetEc2UseTheKey",
-            &[("kms:CreateGrant", Encrypt, NO_KEY)],
-        ),
+        ("kms/LetEc2UseTheKey", &[("kms:CreateGrant", Encrypt, NO_KEY)]),
     ]
 };
 
@@ -187,15 +141,8 @@ fn rows_of_needed() -> impl Iterator<Item = Row> {
 }
 
 /// The policies that are split by feature.
-const BY_FEATURE: [&str; 7] = [
-    "base",
-    "modify",
-    "snapshots",
-    "clone",
-    "fast-restore-and-lock",
-    "fence",
-    "kms",
-];
+const BY_FEATURE: [&str; 7] =
+    ["base", "modify", "snapshots", "clone", "fast-restore-and-lock", "fence", "kms"];
 
 fn rows(report: &Value, what: &str) -> Vec<Value> {
     report[what].as_array().cloned().unwrap_or_default()
@@ -236,10 +183,7 @@ async fn all_features_work_and_use_every_policy_action() {
         .collect();
     let documented = documented();
     let documented: BTreeSet<&str> = documented.iter().map(String::as_str).collect();
-    assert_eq!(
-        made, documented,
-        "controller/README.md lists the calls that are made"
-    );
+    assert_eq!(made, documented, "controller/README.md lists the calls that are made");
 }
 
 /// Returns the EC2 actions in the table of `controller/README.md`.
@@ -330,10 +274,7 @@ async fn cluster_scoped_policy_serves_only_its_own_cluster() {
     let Some(world) = IamWorld::start(read_policies(&["cluster-scoped"])).await else {
         return;
     };
-    for feature in Feature::ALL
-        .into_iter()
-        .filter(|f| !f.beyond_cluster_scope())
-    {
+    for feature in Feature::ALL.into_iter().filter(|f| !f.beyond_cluster_scope()) {
         world
             .run(feature)
             .await
@@ -348,15 +289,10 @@ async fn cluster_scoped_policy_serves_only_its_own_cluster() {
         ("ebs.csi.aws.com/cluster", "true"),
         ("ebs.csi.aws.com/cluster-name", "another"),
     ]);
-    let refused = world
-        .delete(&other)
-        .await
-        .expect_err("another cluster's volume");
+    let refused = world.delete(&other).await.expect_err("another cluster's volume");
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
-    let refused = world
-        .publish(&other, iam_world::NODE)
-        .await
-        .expect_err("another cluster's volume");
+    let refused =
+        world.publish(&other, iam_world::NODE).await.expect_err("another cluster's volume");
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
 }
 
@@ -376,23 +312,13 @@ type Parameters = &'static [(&'static str, &'static str)];
 const TEAM: Parameters = &[("Tag.1.Key", "team")];
 const RED: Parameters = &[("Tag.1.Key", "team"), ("Tag.1.Value", "red")];
 const NAME: Parameters = &[("Tag.1.Key", "CSIVolumeName")];
-const TEAM_AND_CLUSTER: Parameters = &[
-    ("Tag.1.Key", "team"),
-    ("Tag.2.Key", "ebs.csi.aws.com/cluster"),
-];
-const CLUSTER: Parameters = &[
-    ("Tag.1.Key", "ebs.csi.aws.com/cluster"),
-    ("Tag.1.Value", "true"),
-];
-const CLUSTER_NAME: Parameters = &[
-    ("Tag.1.Key", "ebs.csi.aws.com/cluster-name"),
-    ("Tag.1.Value", "x"),
-];
+const TEAM_AND_CLUSTER: Parameters =
+    &[("Tag.1.Key", "team"), ("Tag.2.Key", "ebs.csi.aws.com/cluster")];
+const CLUSTER: Parameters = &[("Tag.1.Key", "ebs.csi.aws.com/cluster"), ("Tag.1.Value", "true")];
+const CLUSTER_NAME: Parameters =
+    &[("Tag.1.Key", "ebs.csi.aws.com/cluster-name"), ("Tag.1.Value", "x")];
 const TO_NODE: Parameters = &[("InstanceId", iam_world::NODE), ("Device", "/dev/xvdba")];
-const TO_FENCEABLE: Parameters = &[
-    ("InstanceId", iam_world::FENCEABLE),
-    ("Device", "/dev/xvdba"),
-];
+const TO_FENCEABLE: Parameters = &[("InstanceId", iam_world::FENCEABLE), ("Device", "/dev/xvdba")];
 
 /// Calls that somebody with a stolen role could make, and calls of the driver itself, so that the
 /// policies do not simply refuse everything.
@@ -442,11 +368,7 @@ async fn policies_allow_driver_requests_and_refuse_others() {
             let mut parameters = vec![(key, id.as_str())];
             parameters.extend(more.iter());
             let want = if is_scoped { *scoped } else { *by_feature };
-            assert_eq!(
-                world.may(action, &parameters),
-                want,
-                "{action} of {of:?}, {more:?}"
-            );
+            assert_eq!(world.may(action, &parameters), want, "{action} of {of:?}, {more:?}");
         }
     }
 }

@@ -114,11 +114,7 @@ async fn killed_before_every_step(victim: Victim, claims: [Claim; 2]) {
             ("ModifyVolume", 1),
             ("DeleteVolume", 3),
         ] {
-            assert_eq!(
-                effective.get(action),
-                Some(&times),
-                "{victim:?} {name}: {effective:?}"
-            );
+            assert_eq!(effective.get(action), Some(&times), "{victim:?} {name}: {effective:?}");
         }
     }
     setting.finish().await;
@@ -181,18 +177,14 @@ async fn controller_killed_during_ec2_call_duplicates_nothing() {
         };
         let before = setting.requests().mark().await;
         if action.is_some() {
-            setting
-                .latency(json!({ "api_write": { "fixed_ms": 400 } }))
-                .await;
+            setting.latency(json!({ "api_write": { "fixed_ms": 400 } })).await;
         }
         let ((), outcome) = tokio::join!(
             async {
                 let Some(action) = action else { return };
                 setting.requests().until(before, action).await;
                 setting.world.controller.kill().await.unwrap();
-                setting
-                    .latency(json!({ "api_write": { "fixed_ms": 2 } }))
-                    .await;
+                setting.latency(json!({ "api_write": { "fixed_ms": 2 } })).await;
                 setting.world.start_controller().await.unwrap();
                 println!("controller killed while EC2 worked on {action} ({step:?})");
             },
@@ -203,12 +195,9 @@ async fn controller_killed_during_ec2_call_duplicates_nothing() {
         }
     }
     let effective = setting.requests().effective(mark).await;
-    for (action, times) in [
-        ("CreateVolume", 2),
-        ("CopyVolumes", 1),
-        ("CreateSnapshot", 1),
-        ("ModifyVolume", 1),
-    ] {
+    for (action, times) in
+        [("CreateVolume", 2), ("CopyVolumes", 1), ("CreateSnapshot", 1), ("ModifyVolume", 1)]
+    {
         assert_eq!(effective.get(action), Some(&times), "{effective:?}");
     }
     setting.finish().await;
@@ -244,16 +233,11 @@ async fn kill_during_format_strands_no_volume() {
                 panic!("{victim:?} {kind}: {e}\n{}", setting.logs());
             }
             let target = setting
-                .must(
-                    "publish",
-                    setting.kubelets[0].publish(&volume, &attachment, "pod-1", false),
-                )
+                .must("publish", setting.kubelets[0].publish(&volume, &attachment, "pod-1", false))
                 .await;
             bytes::write(&target.path, false, &volume.name);
             bytes::prove(&target.path, false, &volume.name);
-            setting
-                .must("unpublish", setting.kubelets[0].unpublish(&volume, "pod-1"))
-                .await;
+            setting.must("unpublish", setting.kubelets[0].unpublish(&volume, "pod-1")).await;
             setting.discard(&volume).await;
             println!("{victim:?} killed while {kind} was made: converged");
         }
@@ -271,19 +255,11 @@ async fn node_process_kill_mid_call_loses_no_data() {
         let claim = Claim::filesystem(&format!("pvc-moments-{kind}"), kind, 2);
         let (volume, attachment) = setting.attached(&claim).await;
         let kubelet = setting.kubelets[0].clone();
-        setting
-            .must("stage", kubelet.stage(&volume, &attachment))
-            .await;
-        let target = setting
-            .must(
-                "publish",
-                kubelet.publish(&volume, &attachment, "pod-1", false),
-            )
-            .await;
+        setting.must("stage", kubelet.stage(&volume, &attachment)).await;
+        let target =
+            setting.must("publish", kubelet.publish(&volume, &attachment, "pod-1", false)).await;
         bytes::write(&target.path, false, &volume.name);
-        setting
-            .must("unpublish", kubelet.unpublish(&volume, "pod-1"))
-            .await;
+        setting.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
         setting.must("unstage", kubelet.unstage(&volume)).await;
         for victim in [Victim::Agent, Victim::Helper] {
             for moment in [0, 1, 2, 4, 8, 16, 32] {
@@ -291,9 +267,7 @@ async fn node_process_kill_mid_call_loses_no_data() {
                 let kubelet = kubelet.clone();
                 let work = async {
                     kubelet.stage(&volume, &attachment).await?;
-                    let target = kubelet
-                        .publish(&volume, &attachment, "pod-1", false)
-                        .await?;
+                    let target = kubelet.publish(&volume, &attachment, "pod-1", false).await?;
                     bytes::prove(&target.path, false, &volume.name);
                     Ok::<_, ebs_csi_sandbox::CoError>(())
                 };
@@ -319,10 +293,7 @@ async fn node_process_kill_mid_call_loses_no_data() {
                     work
                 );
                 if let Err(e) = down {
-                    panic!(
-                        "{victim:?} {moment:?} into unpublish: {e}\n{}",
-                        setting.logs()
-                    );
+                    panic!("{victim:?} {moment:?} into unpublish: {e}\n{}", setting.logs());
                 }
             }
         }

@@ -59,9 +59,7 @@ async fn kill_again_and_again(
         let until = Instant::now() + PATIENCE;
         while !over.get() && Instant::now() < until {
             let struck = |record: &Value| {
-                record["faults"]
-                    .as_array()
-                    .is_some_and(|all| all.contains(&json!(id)))
+                record["faults"].as_array().is_some_and(|all| all.contains(&json!(id)))
             };
             if requests.mutations(mark).await.iter().any(struck) {
                 controller.kill().await.expect("kill");
@@ -87,13 +85,8 @@ async fn history(seed: u64) -> Option<Result<Vec<&'static str>, String>> {
         options.scenario = SCENARIO.to_owned();
     })
     .await?;
-    let nodes: Vec<String> = setting
-        .world
-        .options()
-        .nodes
-        .iter()
-        .map(|node| node.instance.clone())
-        .collect();
+    let nodes: Vec<String> =
+        setting.world.options().nodes.iter().map(|node| node.instance.clone()).collect();
     let (random, over) = (SeededRandom::of(seed), Cell::new(false));
     let simulator = &setting.world.simulator;
     let life = |n: u64| {
@@ -108,10 +101,8 @@ async fn history(seed: u64) -> Option<Result<Vec<&'static str>, String>> {
         lives
     };
     let controller = &mut setting.world.controller;
-    let (lives, killed) = tokio::join!(
-        lives,
-        kill_again_and_again(simulator, controller, &random, &over)
-    );
+    let (lives, killed) =
+        tokio::join!(lives, kill_again_and_again(simulator, controller, &random, &over));
     let mut kept = Kept::default();
     for life in <[_; 4]>::from(lives) {
         match life {

@@ -13,9 +13,7 @@ async fn live(claim: Claim) {
     let mark = setting.requests().mark().await;
     let mut life = Life::of(&setting, claim.clone());
     for step in LifecycleStep::ALL {
-        setting
-            .must(&format!("{step:?} of {}", claim.name), life.step(step))
-            .await;
+        setting.must(&format!("{step:?} of {}", claim.name), life.step(step)).await;
         match step {
             LifecycleStep::AttachElsewhere => {
                 let id = &life.volume().unwrap().id;
@@ -52,10 +50,7 @@ async fn live(claim: Claim) {
         *sent.entry(record["action"].as_str().unwrap()).or_default() += 1;
     }
     assert_eq!(sent, expected, "{records:#?}");
-    let modify = records
-        .iter()
-        .find(|record| record["action"] == "ModifyVolume")
-        .unwrap();
+    let modify = records.iter().find(|record| record["action"] == "ModifyVolume").unwrap();
     for (key, value) in [("Size", "11"), ("Iops", "3014"), ("Throughput", "153")] {
         assert_eq!(modify["parameters"][key], value, "{modify:#}");
     }
@@ -93,56 +88,33 @@ async fn larger_restore_grows_file_system_and_keeps_data() {
             LifecycleStep::Unpublish,
             LifecycleStep::Unstage,
         ] {
-            setting
-                .must(&format!("{step:?} {kind}"), life.step(step))
-                .await;
+            setting.must(&format!("{step:?} {kind}"), life.step(step)).await;
         }
         let volume = life.volume().unwrap().clone();
         let snapshot = setting
-            .must(
-                "snapshot",
-                setting
-                    .co
-                    .snapshot_ready(&format!("snap-{kind}"), &volume.id),
-            )
+            .must("snapshot", setting.co.snapshot_ready(&format!("snap-{kind}"), &volume.id))
             .await;
         let mut claim = Claim::filesystem(&format!("pvc-large-{kind}"), kind, 3)
             .from_source(Source::Snapshot(snapshot.id.clone()));
-        claim.content = Content::Filesystem {
-            kind: kind.to_owned(),
-            flags: vec!["noatime".to_owned()],
-        };
+        claim.content =
+            Content::Filesystem { kind: kind.to_owned(), flags: vec!["noatime".to_owned()] };
         let restored = setting.must("restore", setting.co.create(&claim)).await;
         let (kubelet, instance) = (&setting.kubelets[0], setting.instance(0));
-        let attachment = setting
-            .must("attach", setting.co.attach(&restored, &instance))
-            .await;
-        setting
-            .must("stage", kubelet.stage(&restored, &attachment))
-            .await;
-        let target = setting
-            .must(
-                "publish",
-                kubelet.publish(&restored, &attachment, "pod-1", false),
-            )
-            .await;
+        let attachment = setting.must("attach", setting.co.attach(&restored, &instance)).await;
+        setting.must("stage", kubelet.stage(&restored, &attachment)).await;
+        let target =
+            setting.must("publish", kubelet.publish(&restored, &attachment, "pod-1", false)).await;
         ebs_csi_e2e::bytes::prove(&target.path, false, &name);
         let found = rustix::fs::statvfs(&target.path).unwrap();
         let size = i64::try_from(found.f_blocks * found.f_frsize).unwrap();
         assert!(size > 5 * GIB / 2, "{kind}: {size} bytes of a 3 GiB disk");
-        setting
-            .must("unpublish", kubelet.unpublish(&restored, "pod-1"))
-            .await;
+        setting.must("unpublish", kubelet.unpublish(&restored, "pod-1")).await;
         setting.must("unstage", kubelet.unstage(&restored)).await;
         for id in [&restored.id, &volume.id] {
-            setting
-                .must("detach", setting.co.detach(id, &instance))
-                .await;
+            setting.must("detach", setting.co.detach(id, &instance)).await;
             setting.must("delete", setting.co.delete(id)).await;
         }
-        setting
-            .must("delete snapshot", setting.co.delete_snapshot(&snapshot.id))
-            .await;
+        setting.must("delete snapshot", setting.co.delete_snapshot(&snapshot.id)).await;
     }
     setting.finish().await;
 }
@@ -154,24 +126,16 @@ async fn read_only_publish_shares_volume_with_writing_pod() {
         return;
     };
     let mut life = Life::of(&setting, Claim::filesystem("pvc-shared", "ext4", 1));
-    for step in [
-        LifecycleStep::Create,
-        LifecycleStep::Attach,
-        LifecycleStep::Stage,
-        LifecycleStep::Publish,
-    ] {
+    for step in
+        [LifecycleStep::Create, LifecycleStep::Attach, LifecycleStep::Stage, LifecycleStep::Publish]
+    {
         setting.must(&format!("{step:?}"), life.step(step)).await;
     }
     let volume = life.volume().unwrap().clone();
     let (kubelet, instance) = (&setting.kubelets[0], setting.instance(0));
-    let attachment = setting
-        .must("attach again", setting.co.attach(&volume, &instance))
-        .await;
+    let attachment = setting.must("attach again", setting.co.attach(&volume, &instance)).await;
     let second = setting
-        .must(
-            "publish to a second pod",
-            kubelet.publish(&volume, &attachment, "pod-2", true),
-        )
+        .must("publish to a second pod", kubelet.publish(&volume, &attachment, "pod-2", true))
         .await;
     ebs_csi_e2e::bytes::prove(&second.path, false, "pvc-shared");
     let refused = std::fs::write(second.path.join("new"), "x").unwrap_err();
@@ -180,9 +144,7 @@ async fn read_only_publish_shares_volume_with_writing_pod() {
     let usage = setting.must("stats", kubelet.stats(&volume, &second)).await;
     assert!(usage.iter().any(|entry| entry.total > GIB / 2), "{usage:?}");
     for pod in ["pod-1", "pod-2"] {
-        setting
-            .must("unpublish", kubelet.unpublish(&volume, pod))
-            .await;
+        setting.must("unpublish", kubelet.unpublish(&volume, pod)).await;
     }
     setting.discard(&volume).await;
     setting.finish().await;

@@ -19,12 +19,7 @@ fn sockets(pid: i32) -> HashSet<String> {
         .flatten()
         .filter_map(|entry| std::fs::read_link(entry.path()).ok())
         .filter_map(|link| {
-            Some(
-                link.to_str()?
-                    .strip_prefix("socket:[")?
-                    .strip_suffix(']')?
-                    .to_owned(),
-            )
+            Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
         })
         .collect()
 }
@@ -41,10 +36,7 @@ fn outward_sockets(pid: i32) -> Vec<String> {
             continue;
         };
         for line in text.lines().skip(1) {
-            if line
-                .split_ascii_whitespace()
-                .any(|word| open.contains(word))
-            {
+            if line.split_ascii_whitespace().any(|word| open.contains(word)) {
                 found.push(format!("{table}: {line}"));
             }
         }
@@ -86,9 +78,7 @@ async fn each_process_has_exactly_its_documented_rights() {
         setting.must(&format!("{step:?}"), life.step(step)).await;
     }
     look(&setting, false).await;
-    setting
-        .must("delete", setting.co.delete(&life.volume().unwrap().id))
-        .await;
+    setting.must("delete", setting.co.delete(&life.volume().unwrap().id)).await;
     setting.finish().await;
 }
 
@@ -116,11 +106,7 @@ async fn look(setting: &Setting, tool_runs: bool) {
         Tier::Directories,
         Tier::Opener,
     ] {
-        assert!(
-            seen.iter().any(|process| process.tier == tier),
-            "no {} was seen",
-            tier.name()
-        );
+        assert!(seen.iter().any(|process| process.tier == tier), "no {} was seen", tier.name());
     }
     if tool_runs {
         for tier in [Tier::Runner, Tier::Tool] {

@@ -48,16 +48,8 @@ fn bad_command_line_exits_64_with_one_line() {
         ("ebs-csi-controller", &["surplus"], "surplus"),
         ("ebs-csi-node-agent", &["--no-such-flag"], "no-such-flag"),
         ("ebs-csi-node-agent", &["--endpoint", "ftp://x"], "endpoint"),
-        (
-            "ebs-csi-node-agent",
-            &["--helper", "tcp://127.0.0.1:1"],
-            "helper",
-        ),
-        (
-            "ebs-csi-node-agent",
-            &["--metadata-sources", "guess"],
-            "guess",
-        ),
+        ("ebs-csi-node-agent", &["--helper", "tcp://127.0.0.1:1"], "helper"),
+        ("ebs-csi-node-agent", &["--metadata-sources", "guess"], "guess"),
         ("ebs-csi-mount-helper", &[], "--listen"),
         ("ebs-csi-mount-helper", &["--no-such-flag"], "no-such-flag"),
         (
@@ -66,16 +58,8 @@ fn bad_command_line_exits_64_with_one_line() {
             "--kubelet-root",
         ),
         ("aws-ebs-csi-driver", &["conductor"], "conductor"),
-        (
-            "aws-ebs-csi-driver",
-            &["controller", "--no-such-flag"],
-            "no-such-flag",
-        ),
-        (
-            "aws-ebs-csi-driver",
-            &["node", "--no-such-flag"],
-            "no-such-flag",
-        ),
+        ("aws-ebs-csi-driver", &["controller", "--no-such-flag"], "no-such-flag"),
+        ("aws-ebs-csi-driver", &["node", "--no-such-flag"], "no-such-flag"),
         ("ebs-csi-policy", &["audit"], ""),
         ("ebs-csi-sandbox", &["--no-such-flag"], "no-such-flag"),
         ("ec2-sim", &["serve", "--no-such-flag"], "no-such-flag"),
@@ -104,24 +88,14 @@ fn launcher_knows_every_flag_of_its_processes() {
         return;
     };
     let mut unknown = Vec::new();
-    for name in [
-        "ebs-csi-controller",
-        "ebs-csi-node-agent",
-        "ebs-csi-mount-helper",
-    ] {
-        let help = program::run(program::bare(
-            &binaries.path(name).unwrap(),
-            &["--help"],
-            &[],
-        ));
+    for name in ["ebs-csi-controller", "ebs-csi-node-agent", "ebs-csi-mount-helper"] {
+        let help = program::run(program::bare(&binaries.path(name).unwrap(), &["--help"], &[]));
         let flags: Vec<&str> = help
             .stdout
             .lines()
             .filter_map(|line| {
                 let words = line.trim_start();
-                let flag = words
-                    .strip_prefix("--")
-                    .or_else(|| words.strip_prefix("-v, --"))?;
+                let flag = words.strip_prefix("--").or_else(|| words.strip_prefix("-v, --"))?;
                 flag.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
                     .next()
             })
@@ -150,10 +124,7 @@ fn deprived(program: &Path, how: &[&str], arguments: &[&str]) -> Ended {
     let mut command = Command::new("setpriv");
     command.args(how).arg(program).args(arguments);
     let mut whole = program::bare(Path::new("/usr/bin/setpriv"), &[], &[]);
-    whole
-        .args(command.get_args())
-        .env("AWS_REGION", "us-east-1")
-        .env("CSI_NODE_NAME", "n");
+    whole.args(command.get_args()).env("AWS_REGION", "us-east-1").env("CSI_NODE_NAME", "n");
     program::run(whole)
 }
 
@@ -182,11 +153,7 @@ fn helper_missing_capability_exits_77_without_serving() {
         &["--bounding-set=-setuid"][..],
         &["--bounding-set=-setpcap"][..],
     ] {
-        let ended = deprived(
-            &binaries.path("ebs-csi-mount-helper").unwrap(),
-            how,
-            &helper,
-        );
+        let ended = deprived(&binaries.path("ebs-csi-mount-helper").unwrap(), how, &helper);
         assert_eq!(ended.status, Some(77), "{how:?}: {ended:?}");
         assert!(!ended.stderr.trim().is_empty(), "{how:?}: {ended:?}");
         assert!(
@@ -225,10 +192,7 @@ async fn probe_of_controller_without_aws_names_cause() {
         return;
     };
     let program = binaries.path("ebs-csi-controller").unwrap();
-    let keys = [
-        ("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE"),
-        ("AWS_SECRET_ACCESS_KEY", "example"),
-    ];
+    let keys = [("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE"), ("AWS_SECRET_ACCESS_KEY", "example")];
     let base = [
         ("AWS_REGION", "us-east-1"),
         ("AWS_EC2_METADATA_DISABLED", "true"),
@@ -238,11 +202,7 @@ async fn probe_of_controller_without_aws_names_cause() {
     ];
     for (what, environment, word) in [
         ("no credentials", base.to_vec(), "credential"),
-        (
-            "EC2 unreachable",
-            [&base[..], &keys].concat(),
-            "aws_ec2_endpoint",
-        ),
+        ("EC2 unreachable", [&base[..], &keys].concat(), "aws_ec2_endpoint"),
     ] {
         let own = tempfile::tempdir_in("/tmp").unwrap();
         let socket = own.path().join("csi.sock");
@@ -250,17 +210,9 @@ async fn probe_of_controller_without_aws_names_cause() {
         let mut command = program::bare(&program, &["--endpoint", &endpoint], &environment);
         command.stderr(std::process::Stdio::null());
         let _running = Running(command.spawn().unwrap());
-        let refused = identity(&socket)
-            .await
-            .probe(csi::ProbeRequest {})
-            .await
-            .expect_err(what);
+        let refused = identity(&socket).await.probe(csi::ProbeRequest {}).await.expect_err(what);
         println!("{what}: {:?}: {}", refused.code(), refused.message());
-        assert_eq!(
-            refused.code(),
-            Code::FailedPrecondition,
-            "{what}: {refused}"
-        );
+        assert_eq!(refused.code(), Code::FailedPrecondition, "{what}: {refused}");
         assert!(
             refused.message().to_lowercase().contains(word),
             "{what}: the message does not say {word:?}: {}",
@@ -273,10 +225,7 @@ async fn probe_of_controller_without_aws_names_cause() {
         &["--endpoint", "unix:///tmp/ebs-csi-e2e-never.sock"],
         &base[1..],
     ));
-    assert!(
-        matches!(ended.status, Some(78)) && ended.stderr.contains("AWS_REGION"),
-        "{ended:?}"
-    );
+    assert!(matches!(ended.status, Some(78)) && ended.stderr.contains("AWS_REGION"), "{ended:?}");
 }
 
 #[tokio::test]

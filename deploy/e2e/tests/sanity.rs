@@ -11,10 +11,7 @@ use ebs_csi_e2e::{Setting, setting};
 
 /// The cases that csi-sanity may skip: a part of its message, and the reason.
 const SKIPS: &[(&str, &str)] = &[
-    (
-        "GetCapacity not supported",
-        "EBS has no pool whose free space could be told",
-    ),
+    ("GetCapacity not supported", "EBS has no pool whose free space could be told"),
     (
         "ControllerPublishVolume.readonly field not supported",
         "EC2 attaches read-write only; read-only is a mount's matter",
@@ -23,22 +20,13 @@ const SKIPS: &[(&str, &str)] = &[
         "SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported",
         "a snapshot can be restored in every zone of its Region",
     ),
-    (
-        "NodeGetVolumeHealth not supported",
-        "health calls are alpha",
-    ),
-    (
-        "NodeGetStorageHealth not supported",
-        "health calls are alpha",
-    ),
+    ("NodeGetVolumeHealth not supported", "health calls are alpha"),
+    ("NodeGetStorageHealth not supported", "health calls are alpha"),
     (
         "GroupControllerService not supported",
         "snapshots of several volumes at once are not offered",
     ),
-    (
-        "VolumeGroupSnapshots not supported",
-        "snapshots of several volumes at once are not offered",
-    ),
+    ("VolumeGroupSnapshots not supported", "snapshots of several volumes at once are not offered"),
 ];
 
 /// Returns the path of csi-sanity.
@@ -52,10 +40,8 @@ fn program() -> Option<PathBuf> {
         .unwrap_or_default();
     places.extend(cache.map(|cache| cache.join("ebs-csi/bin")));
     places.extend(home.map(|home| home.join("go/bin")));
-    let found = places
-        .into_iter()
-        .map(|place| place.join("csi-sanity"))
-        .find(|program| program.is_file());
+    let found =
+        places.into_iter().map(|place| place.join("csi-sanity")).find(|program| program.is_file());
     if found.is_none() {
         println!("skipped: csi-sanity is not there; ./deploy/kubernetes/rig/prepare builds it");
     }
@@ -88,8 +74,7 @@ impl Run<'_> {
         let report = own.path().join("report.xml");
         let (mounts, staging) = (
             self.kubelet_root.join("pods/sanity-mount"),
-            self.kubelet_root
-                .join("plugins/kubernetes.io/csi/sanity-staging"),
+            self.kubelet_root.join("plugins/kubernetes.io/csi/sanity-staging"),
         );
         std::fs::create_dir_all(staging.parent().unwrap()).unwrap();
         let unix = |path: &Path| format!("unix://{}", path.display());
@@ -104,14 +89,8 @@ impl Run<'_> {
             .arg(format!("-csi.testvolumeaccesstype={}", self.access))
             .arg(format!("-csi.testvolumesize={}", 10_i64 << 30))
             .arg(format!("-csi.testvolumeexpandsize={}", 11_i64 << 30))
-            .arg(format!(
-                "-csi.testvolumeparameters={}",
-                parameters.display()
-            ))
-            .arg(format!(
-                "-csi.testvolumemutableparameters={}",
-                changes.display()
-            ))
+            .arg(format!("-csi.testvolumeparameters={}", parameters.display()))
+            .arg(format!("-csi.testvolumemutableparameters={}", changes.display()))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -125,10 +104,7 @@ impl Run<'_> {
             .unwrap();
         let words = String::from_utf8_lossy(&output.stdout).into_owned();
         let Ok(xml) = std::fs::read_to_string(&report) else {
-            panic!(
-                "csi-sanity ended with {} and wrote no report:\n{words}",
-                output.status
-            );
+            panic!("csi-sanity ended with {} and wrote no report:\n{words}", output.status);
         };
         let cases = junit::parse(&xml).unwrap();
         let mut passed = 0;
@@ -165,10 +141,7 @@ impl Run<'_> {
         if words == "pending" && case.contains("ListVolumes pagination") {
             return Some("csi-sanity's own authors left it out");
         }
-        SKIPS
-            .iter()
-            .find(|(part, _)| words.contains(part))
-            .map(|(_, reason)| *reason)
+        SKIPS.iter().find(|(part, _)| words.contains(part)).map(|(_, reason)| *reason)
     }
 }
 
@@ -178,12 +151,8 @@ async fn against_both_sockets(access: &str, attach_limit: bool) {
         // csi-sanity requests most volumes without a topology, and they must still be accessible
         // from the node.
         options.one_zone = true;
-        options
-            .controller_arguments
-            .push("--enable-volume-health".to_owned());
-        options
-            .helper_arguments
-            .extend(["--paths".to_owned(), "any".to_owned()]);
+        options.controller_arguments.push("--enable-volume-health".to_owned());
+        options.helper_arguments.extend(["--paths".to_owned(), "any".to_owned()]);
     })
     .await
     else {
@@ -230,11 +199,7 @@ async fn csi_sanity_passes_on_single_mode_all_socket() {
         &binaries.path("aws-ebs-csi-driver").unwrap(),
         &setting,
         1,
-        &[
-            "--paths=any",
-            "--enable-volume-health",
-            "--snapshot-takeover-wait=1s",
-        ],
+        &["--paths=any", "--enable-volume-health", "--snapshot-takeover-wait=1s"],
     )
     .await;
     let deviations = launcher.deviations().await;

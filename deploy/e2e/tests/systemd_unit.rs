@@ -36,9 +36,7 @@ fn settings() -> Vec<(String, String)> {
 
 fn setting(name: &str) -> String {
     let mut all = settings().into_iter();
-    all.find(|it| it.0 == name)
-        .unwrap_or_else(|| panic!("no {name}"))
-        .1
+    all.find(|it| it.0 == name).unwrap_or_else(|| panic!("no {name}")).1
 }
 
 /// Runs systemd-analyze. Without it, prints why the test is skipped.
@@ -64,13 +62,7 @@ fn systemd_accepts_unit_and_its_exposure() {
         return;
     };
     assert_eq!((verified.status, verified.stderr.as_str()), (Some(0), ""));
-    let arguments = [
-        "security",
-        "--offline=true",
-        "--threshold=47",
-        "--no-pager",
-        copy,
-    ];
+    let arguments = ["security", "--offline=true", "--threshold=47", "--no-pager", copy];
     let measured = analyze(&arguments).expect("it is there");
     assert_eq!(measured.status, Some(0), "{}", measured.stdout);
 }
@@ -133,25 +125,13 @@ fn unit_allows_what_policy_needs() {
         };
         assert_eq!(listed.status, Some(0), "{listed:?}");
         let calls = listed.stdout.lines().map(str::trim);
-        denied.extend(
-            calls
-                .filter(|it| !it.starts_with(['@', '#']))
-                .map(str::to_owned),
-        );
+        denied.extend(calls.filter(|it| !it.starts_with(['@', '#'])).map(str::to_owned));
     }
     assert!(denied.contains("ptrace"), "{denied:?}");
     for profile in PROFILES {
-        let allowed = profile
-            .calls
-            .iter()
-            .filter(|it| it.answer == CallAnswer::Allow);
+        let allowed = profile.calls.iter().filter(|it| it.answer == CallAnswer::Allow);
         for rule in allowed {
-            assert!(
-                !denied.contains(rule.call),
-                "{}: {}",
-                profile.name,
-                rule.call
-            );
+            assert!(!denied.contains(rule.call), "{}: {}", profile.name, rule.call);
         }
     }
 }
@@ -166,29 +146,18 @@ fn unit_and_directories_match_chart_defaults() {
     let line = setting("ExecStart");
     let socket = helper["socketDirectory"].as_str().expect("a directory");
     let kubelet = values["node"]["kubeletPath"].as_str().expect("a directory");
-    assert!(
-        line.contains(&format!("--listen=unix://{socket}/helper.sock")),
-        "{line}"
-    );
-    assert!(
-        line.contains(&format!("--kubelet-root={kubelet}")),
-        "{line}"
-    );
+    assert!(line.contains(&format!("--listen=unix://{socket}/helper.sock")), "{line}");
+    assert!(line.contains(&format!("--kubelet-root={kubelet}")), "{line}");
     assert_eq!(format!("/run/{}", setting("RuntimeDirectory")), socket);
 
     let source = read("node-agent/src/registration/own_directories.rs");
-    let own = source
-        .split_once("DIRECTORY: &str = \"")
-        .expect("DIRECTORY")
-        .1;
+    let own = source.split_once("DIRECTORY: &str = \"").expect("DIRECTORY").1;
     let own = own.split('"').next().unwrap_or_default();
     let (uid, gid) = (NODE_AGENT.identity.uid, NODE_AGENT.identity.gid);
-    let expected: BTreeSet<String> = [
-        "plugins/ebs.csi.aws.com",
-        &format!("plugins_registry/{own}"),
-    ]
-    .map(|path| format!("d {kubelet}/{path} 0775 {uid} {gid} -"))
-    .into();
+    let expected: BTreeSet<String> =
+        ["plugins/ebs.csi.aws.com", &format!("plugins_registry/{own}")]
+            .map(|path| format!("d {kubelet}/{path} 0775 {uid} {gid} -"))
+            .into();
     let directories = read(&format!("{FOLDER}/ebs-csi.conf"));
     let lines = directories.lines().filter(|line| !line.starts_with('#'));
     assert_eq!(lines.map(str::to_owned).collect::<BTreeSet<_>>(), expected);
@@ -210,20 +179,11 @@ fn helper_serves_with_capabilities_of_unit() {
         .replace(PROGRAM, helper.to_str().expect("UTF-8"))
         .replace("/run/ebs-csi", directory.path().to_str().expect("UTF-8"))
         .replace("/var/lib/kubelet", kubelet.to_str().expect("UTF-8"));
-    let bounding = setting("CapabilityBoundingSet")
-        .to_lowercase()
-        .replace("cap_", "+");
+    let bounding = setting("CapabilityBoundingSet").to_lowercase().replace("cap_", "+");
     let bounding = format!("-all,{}", bounding.replace(' ', ","));
     let script = "mount --bind \"$0\" \"$0\"; mount --make-shared \"$0\"; exec \"$@\"";
     let mut started = Command::new("unshare")
-        .args([
-            "--mount",
-            "--propagation",
-            "private",
-            "/bin/sh",
-            "-ec",
-            script,
-        ])
+        .args(["--mount", "--propagation", "private", "/bin/sh", "-ec", script])
         .arg(&kubelet)
         .args(["setpriv", "--no-new-privs", "--inh-caps=-all"])
         .arg(format!("--bounding-set={bounding}"))
@@ -237,17 +197,12 @@ fn helper_serves_with_capabilities_of_unit() {
     // Kept open to the end: the helper goes on writing to it.
     let journal = BufReader::new(started.stderr.take().expect("its journal"));
     let mut lines = journal.lines().map_while(Result::ok);
-    let before: Vec<String> = lines
-        .by_ref()
-        .take_while(|line| !line.contains(" supervisor ready "))
-        .collect();
+    let before: Vec<String> =
+        lines.by_ref().take_while(|line| !line.contains(" supervisor ready ")).collect();
     let pid = rustix::process::Pid::from_child(&started);
     let told = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     let ended = started.wait().expect("wait");
     let said = before.into_iter().chain(lines).collect::<Vec<_>>();
-    assert!(
-        said.iter().any(|line| line.contains(" serving ")),
-        "{said:?}"
-    );
+    assert!(said.iter().any(|line| line.contains(" serving ")), "{said:?}");
     assert_eq!((told, ended.code()), (Ok(()), Some(0)), "{said:?}");
 }

@@ -24,13 +24,8 @@ profile = \"fast\"
 modifications_per_day = 100
 ";
 /// The requests whose replies are withheld before a kill.
-const CHANGES: [&str; 5] = [
-    "CreateVolume",
-    "AttachVolume",
-    "DetachVolume",
-    "ModifyVolume",
-    "CreateSnapshot",
-];
+const CHANGES: [&str; 5] =
+    ["CreateVolume", "AttachVolume", "DetachVolume", "ModifyVolume", "CreateSnapshot"];
 /// The longest wait for such a request.
 const PATIENCE: Duration = Duration::from_millis(1_000);
 /// The controllers' `--drain-timeout`, and the time within which they must end.
@@ -60,11 +55,8 @@ async fn reply_is_held(
         .fault(json!({ "id": id, "match": { "action": action }, "count": 1, "fault": held }))
         .await;
     let until = Instant::now() + PATIENCE;
-    let struck = |record: &Value| {
-        record["faults"]
-            .as_array()
-            .is_some_and(|all| all.contains(&json!(id)))
-    };
+    let struck =
+        |record: &Value| record["faults"].as_array().is_some_and(|all| all.contains(&json!(id)));
     let mut held = false;
     while !held && !over.get() && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -115,17 +107,11 @@ async fn disturb(
                 let killed = replicas[which].kill().await;
                 killed.map_err(|e| format!("kill: {e}"))?;
                 again(replicas[which], random).await?;
-                if held {
-                    "kill while EC2 holds a reply"
-                } else {
-                    "kill"
-                }
+                if held { "kill while EC2 holds a reply" } else { "kill" }
             }
             8 => {
                 let away = random.millis(200, 1_500).as_millis();
-                Requests::new(simulator)
-                    .outage(u64::try_from(away).expect("small"))
-                    .await;
+                Requests::new(simulator).outage(u64::try_from(away).expect("small")).await;
                 "outage"
             }
             _ => {
@@ -157,10 +143,8 @@ async fn history(seed: u64) -> Option<Result<Happened, String>> {
     .await?;
     let second = setting.world.add_replica().await;
     setting.must("a second replica", async { second }).await;
-    let sockets = [
-        setting.world.controller_socket().to_owned(),
-        setting.world.replicas[0].socket.clone(),
-    ];
+    let sockets =
+        [setting.world.controller_socket().to_owned(), setting.world.replicas[0].socket.clone()];
     // Two sets of sidecars: at the same time, one may call this replica and the other set the other
     // replica.
     let leaders = [0, 1].map(|n: usize| {
@@ -174,13 +158,8 @@ async fn history(seed: u64) -> Option<Result<Happened, String>> {
         (co.provisioner, co.attacher) = (setting.co.provisioner, setting.co.attacher);
         co
     });
-    let nodes: Vec<String> = setting
-        .world
-        .options()
-        .nodes
-        .iter()
-        .map(|node| node.instance.clone())
-        .collect();
+    let nodes: Vec<String> =
+        setting.world.options().nodes.iter().map(|node| node.instance.clone()).collect();
     let (random, over) = (SeededRandom::of(seed), Cell::new(false));
     let world = &mut setting.world;
     let simulator = &world.simulator;
@@ -196,10 +175,8 @@ async fn history(seed: u64) -> Option<Result<Happened, String>> {
         lives
     };
     let mut replicas = [&mut world.controller, &mut world.replicas[0].process];
-    let (lives, happened) = tokio::join!(
-        lives,
-        disturb(simulator, &mut replicas, &leaders, &random, &over)
-    );
+    let (lives, happened) =
+        tokio::join!(lives, disturb(simulator, &mut replicas, &leaders, &random, &over));
     let mut kept = Kept::default();
     for life in <[_; 4]>::from(lives) {
         match life {

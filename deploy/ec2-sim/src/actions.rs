@@ -68,10 +68,7 @@ const ACTIONS: &[(&str, Handler)] = &[
     ("DeleteTags", tagging::delete_tags),
     ("DeleteVolume", delete_volume),
     ("DescribeAvailabilityZones", describe_availability_zones),
-    (
-        "DescribeFastSnapshotRestores",
-        fast_snapshot_restores::describe,
-    ),
+    ("DescribeFastSnapshotRestores", fast_snapshot_restores::describe),
     ("DescribeInstanceStatus", describe_instance_status),
     ("DescribeInstanceTypes", describe_instance_types),
     ("DescribeInstances", describe_instances),
@@ -79,10 +76,7 @@ const ACTIONS: &[(&str, Handler)] = &[
     ("DescribeSnapshots", describe_snapshots),
     ("DescribeVolumeStatus", describe_volume_status),
     ("DescribeVolumes", describe_volumes),
-    (
-        "DescribeVolumesModifications",
-        describe_volumes_modifications,
-    ),
+    ("DescribeVolumesModifications", describe_volumes_modifications),
     ("DetachVolume", detach_volume),
     ("EnableFastSnapshotRestores", fast_snapshot_restores::enable),
     ("LockSnapshot", lock_snapshot),
@@ -103,10 +97,7 @@ pub(crate) fn known(action: &str) -> bool {
 }
 
 fn handler(action: &str) -> Option<Handler> {
-    ACTIONS
-        .iter()
-        .find(|(name, _)| *name == action)
-        .map(|row| row.1)
+    ACTIONS.iter().find(|(name, _)| *name == action).map(|row| row.1)
 }
 
 /// Answers a call with the members of the reply, or with an error.
@@ -127,10 +118,7 @@ pub(crate) fn invalid_action(action: &str) -> ApiError {
 impl Call<'_> {
     /// Returns whether the reply may show an existing resource; [`Fault::Unseen`] hides a resource.
     fn shows(&self, id: &str) -> bool {
-        !self
-            .faults
-            .iter()
-            .any(|f| matches!(f, Fault::Unseen { id: unseen } if unseen == id))
+        !self.faults.iter().any(|f| matches!(f, Fault::Unseen { id: unseen } if unseen == id))
     }
 
     /// Ends a dry run. Each action calls this function at the point where EC2 itself checks
@@ -172,10 +160,7 @@ impl Call<'_> {
         if well_formed(id, "i") {
             return Ok(());
         }
-        Err(ApiError::client(
-            "InvalidInstanceID.Malformed",
-            format!("Invalid id: \"{id}\""),
-        ))
+        Err(ApiError::client("InvalidInstanceID.Malformed", format!("Invalid id: \"{id}\"")))
     }
 
     /// Returns a zone's name, given the zone's name or id.

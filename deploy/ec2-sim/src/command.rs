@@ -65,10 +65,7 @@ pub struct Failed {
 }
 
 fn failed(code: u8, why: impl std::fmt::Display) -> Failed {
-    Failed {
-        why: why.to_string(),
-        code,
-    }
+    Failed { why: why.to_string(), code }
 }
 
 impl Command {

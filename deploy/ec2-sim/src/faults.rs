@@ -79,11 +79,7 @@ pub struct Faults {
 impl Faults {
     /// Creates an empty set of rules.
     pub fn new(seed: u64) -> Self {
-        Self {
-            active: Vec::new(),
-            random: Random::new(seed, "faults"),
-            named: 0,
-        }
+        Self { active: Vec::new(), random: Random::new(seed, "faults"), named: 0 }
     }
 
     /// Adds a rule, or replaces the rule of the same name. Returns the name.
@@ -94,12 +90,7 @@ impl Faults {
         }
         let id = rule.id.clone();
         self.active.retain(|a| a.rule.id != id);
-        self.active.push(Active {
-            rule,
-            matches: 0,
-            hits: 0,
-            added: now,
-        });
+        self.active.push(Active { rule, matches: 0, hits: 0, added: now });
         id
     }
 
@@ -157,22 +148,14 @@ impl Faults {
 }
 
 fn matches(m: &Match, action: &str, params: &Params) -> bool {
-    let action_fits = m
-        .action
-        .as_deref()
-        .is_none_or(|a| match a.strip_suffix('*') {
-            Some(prefix) => action.starts_with(prefix),
-            None => a == action,
-        });
+    let action_fits = m.action.as_deref().is_none_or(|a| match a.strip_suffix('*') {
+        Some(prefix) => action.starts_with(prefix),
+        None => a == action,
+    });
     let has = |wanted: &Option<String>| {
-        wanted
-            .as_deref()
-            .is_none_or(|w| params.pairs().any(|(_, v)| v == w))
+        wanted.as_deref().is_none_or(|w| params.pairs().any(|(_, v)| v == w))
     };
-    let contains = m
-        .contains
-        .as_deref()
-        .is_none_or(|w| params.pairs().any(|(_, v)| v.contains(w)));
+    let contains = m.contains.as_deref().is_none_or(|w| params.pairs().any(|(_, v)| v.contains(w)));
     action_fits && has(&m.resource) && has(&m.instance) && contains
 }
 
@@ -188,9 +171,7 @@ mod tests {
         let mut f = Faults::new(1);
         f.add(rule(json), Millis(0));
         let p = Params::parse(b"VolumeId=vol-1");
-        (1..=n)
-            .filter(|i| !f.strike("AttachVolume", &p, Millis(*i as i64)).is_empty())
-            .collect()
+        (1..=n).filter(|i| !f.strike("AttachVolume", &p, Millis(*i as i64)).is_empty()).collect()
     }
 
     #[test]
@@ -210,10 +191,7 @@ mod tests {
             ),
             (format!(r#"{{"match":{{"action":"Attach"}},{t}}}"#), vec![]),
             (format!(r#"{{"match":{{"resource":"vol"}},{t}}}"#), vec![]),
-            (
-                format!(r#"{{"match":{{"contains":"ol-"}},"nth":1,{t}}}"#),
-                vec![1],
-            ),
+            (format!(r#"{{"match":{{"contains":"ol-"}},"nth":1,{t}}}"#), vec![1]),
         ] {
             assert_eq!(hits(&json, 6), expected, "{json}");
         }
@@ -232,10 +210,7 @@ mod tests {
     fn rules_are_replaced_and_removed_and_typos_refused() {
         let mut f = Faults::new(1);
         let id = f.add(rule(r#"{"fault":{"kind":"throttle"}}"#), Millis(0));
-        f.add(
-            rule(r#"{"id":"x","fault":{"kind":"device_raced"}}"#),
-            Millis(0),
-        );
+        f.add(rule(r#"{"id":"x","fault":{"kind":"device_raced"}}"#), Millis(0));
         f.add(
             rule(r#"{"id":"x","fault":{"kind":"lose_reply","how":"reset","effect":true}}"#),
             Millis(0),

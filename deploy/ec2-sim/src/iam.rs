@@ -41,16 +41,8 @@ impl Setting {
         let mut seen = BTreeSet::new();
         for p in &self.principals {
             p.check()?;
-            if !p
-                .access_keys
-                .iter()
-                .chain([&p.arn])
-                .all(|k| seen.insert(k.clone()))
-            {
-                return Err(format!(
-                    "principal {}: it, or one of its keys, is there twice",
-                    p.arn
-                ));
+            if !p.access_keys.iter().chain([&p.arn]).all(|k| seen.insert(k.clone())) {
+                return Err(format!("principal {}: it, or one of its keys, is there twice", p.arn));
             }
         }
         Ok(())
@@ -138,9 +130,7 @@ impl Iam {
         let mut context = caller.context.clone();
         context.extend(about);
         let decision = decision::decide(&p.policies, action, resource, &context);
-        self.report
-            .borrow_mut()
-            .add(&p.arn, action, resource, &decision);
+        self.report.borrow_mut().add(&p.arn, action, resource, &decision);
         Some((decision, context))
     }
 
@@ -157,13 +147,9 @@ impl Iam {
     ) -> ApiResult<()> {
         match self.judge(caller, action, resource, about) {
             None | Some((Decision::Allowed(_), _)) => Ok(()),
-            Some((decision, context)) => Err(refusal::unauthorized(
-                &caller.arn,
-                action,
-                resource,
-                &decision,
-                &context,
-            )),
+            Some((decision, context)) => {
+                Err(refusal::unauthorized(&caller.arn, action, resource, &decision, &context))
+            }
         }
     }
 

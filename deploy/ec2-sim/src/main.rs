@@ -22,17 +22,11 @@ fn main() -> ExitCode {
     };
     let Ok(filter) = EnvFilter::try_new(&command.log_level) else {
         return say(
-            &format!(
-                "--log-level {:?} is not a filter, as info",
-                command.log_level
-            ),
+            &format!("--log-level {:?} is not a filter, as info", command.log_level),
             EX_USAGE,
         );
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failed) => say(&failed.why, failed.code),

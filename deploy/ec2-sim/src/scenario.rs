@@ -86,16 +86,10 @@ impl InstanceSeed {
             return bad("the id must be \"i-\" and 17 lower-case hexadecimal digits".to_owned());
         }
         if zones.iter().all(|z| z.name != self.zone) {
-            return bad(format!(
-                "its zone {:?} is not one of the region's zones",
-                self.zone
-            ));
+            return bad(format!("its zone {:?} is not one of the region's zones", self.zone));
         }
         if !matches!(self.state.as_str(), "running" | "stopped") {
-            return bad(format!(
-                "its state {:?} must be running or stopped",
-                self.state
-            ));
+            return bad(format!("its state {:?} must be running or stopped", self.state));
         }
         Ok(())
     }
@@ -118,10 +112,7 @@ impl Default for Scenario {
             profile: "fast".to_owned(),
             account: "111122223333".to_owned(),
             region: "us-east-1".to_owned(),
-            zones: vec![
-                zone("us-east-1a", "use1-az6"),
-                zone("us-east-1b", "use1-az1"),
-            ],
+            zones: vec![zone("us-east-1a", "use1-az6"), zone("us-east-1b", "use1-az1")],
             instances: vec![
                 instance("i-0aaaaaaaaaaaaaaa1", "us-east-1a"),
                 instance("i-0bbbbbbbbbbbbbbb2", "us-east-1b"),
@@ -217,19 +208,10 @@ mod tests {
     fn unknown_keys_and_invalid_values_are_refused() {
         for (text, words) in [
             ("sed = 1", "unknown field"),
-            (
-                "[[instances]]\nid = \"i-1\"\nzone = \"us-east-1a\"",
-                "17 lower-case",
-            ),
-            (
-                "[[instances]]\nid = \"i-0aaaaaaaaaaaaaaa1\"\nzone = \"mars\"",
-                "zone",
-            ),
+            ("[[instances]]\nid = \"i-1\"\nzone = \"us-east-1a\"", "17 lower-case"),
+            ("[[instances]]\nid = \"i-0aaaaaaaaaaaaaaa1\"\nzone = \"mars\"", "zone"),
             ("account = \"1\"", "twelve digits"),
-            (
-                "zones = [{ name = \"a\", id = \"b\", state = \"sleepy\" }]",
-                "unknown variant",
-            ),
+            ("zones = [{ name = \"a\", id = \"b\", state = \"sleepy\" }]", "unknown variant"),
             ("zones = []\ninstances = []", "no zones"),
         ] {
             let e = match toml::from_str::<Scenario>(text) {

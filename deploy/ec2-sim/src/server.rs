@@ -113,9 +113,7 @@ pub struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server")
-            .field("control", &self.control)
-            .finish_non_exhaustive()
+        f.debug_struct("Server").field("control", &self.control).finish_non_exhaustive()
     }
 }
 
@@ -166,11 +164,7 @@ impl Server {
             "ec2": format!("http://{ec2}"),
             "control": control.display().to_string(),
         });
-        Ok(Self {
-            shared,
-            control,
-            _lock: lock_file,
-        })
+        Ok(Self { shared, control, _lock: lock_file })
     }
 
     /// Returns what `serve` prints when it is ready: all addresses.
@@ -216,10 +210,8 @@ fn ready(shared: &Shared) -> Value {
         .map(|(id, at)| (id.clone(), format!("http://{at}")))
         .collect();
     let sim = lock(&shared.sim);
-    let dev: BTreeMap<&String, PathBuf> = imds
-        .keys()
-        .filter_map(|id| Some((id, sim.devices.dev_dir(id)?)))
-        .collect();
+    let dev: BTreeMap<&String, PathBuf> =
+        imds.keys().filter_map(|id| Some((id, sim.devices.dev_dir(id)?))).collect();
     out["dev_dirs"] = json!(dev);
     out["imds"] = json!(imds);
     out

@@ -104,9 +104,7 @@ pub struct Sim {
 
 impl std::fmt::Debug for Sim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sim")
-            .field("account", &self.realm.account)
-            .finish_non_exhaustive()
+        f.debug_struct("Sim").field("account", &self.realm.account).finish_non_exhaustive()
     }
 }
 

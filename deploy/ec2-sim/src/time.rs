@@ -15,11 +15,7 @@ pub struct Millis(pub i64);
 impl Millis {
     /// Returns the time `ms` milliseconds later, or the last time that can be printed.
     pub fn plus(self, ms: u64) -> Self {
-        Self(
-            self.0
-                .saturating_add(i64::try_from(ms).unwrap_or(i64::MAX))
-                .min(LAST),
-        )
+        Self(self.0.saturating_add(i64::try_from(ms).unwrap_or(i64::MAX)).min(LAST))
     }
 
     /// Returns the milliseconds from `earlier` to `self`, or 0 if `self` is earlier.
@@ -43,9 +39,7 @@ impl Millis {
 
     /// Parses an ISO 8601 time.
     pub fn parse(text: &str) -> Option<Self> {
-        text.parse::<jiff::Timestamp>()
-            .ok()
-            .map(|t| Self(t.as_millisecond()))
+        text.parse::<jiff::Timestamp>().ok().map(|t| Self(t.as_millisecond()))
     }
 }
 

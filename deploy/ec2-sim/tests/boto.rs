@@ -9,9 +9,7 @@ use std::process::Command;
 /// Returns this crate's directory, as cargo names it when the test runs. `env!` is unsuitable: a
 /// target directory kept between checkouts would contain another checkout's directory.
 fn crate_directory() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR")
-        .expect("tests are run by cargo")
-        .into()
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
 }
 
 /// Returns a Python with boto3, which is installed once and kept in the target directory.
@@ -34,18 +32,9 @@ fn python() -> Result<PathBuf, String> {
         }
         Err(e) => Err(e.to_string()),
     };
-    run(Command::new("python3")
-        .args(["-m", "venv", "--clear"])
-        .arg(&dir))
-    .map_err(|e| format!("no virtual environment: {e}"))?;
-    let install = [
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "boto3>=1.41",
-    ];
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&dir))
+        .map_err(|e| format!("no virtual environment: {e}"))?;
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "boto3>=1.41"];
     run(Command::new(&python).args(install)).map_err(|e| format!("boto3 cannot be had: {e}"))?;
     if works(&python) {
         Ok(python)

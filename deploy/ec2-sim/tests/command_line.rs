@@ -28,10 +28,7 @@ fn used_state_directory_is_refused_until_cleaned() {
     std::fs::create_dir(state.join("volumes")).expect("mkdir");
     refused("ec2-sim clean");
     let output = process::run(binary().args(["clean", "--state-dir"]).arg(&state));
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout).trim(),
-        r#"{"cleared":[],"held":[]}"#
-    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), r#"{"cleared":[],"held":[]}"#);
     assert!(!state.exists(), "nothing is left");
 }
 
@@ -47,21 +44,9 @@ fn usage_and_scenario_errors_exit_64_and_78() {
         (vec![], 64),
         (vec!["serve"], 64),
         (vec!["serve", "--state-dir", state, "--devices", "tape"], 64),
-        (
-            vec!["serve", "--state-dir", state, "--listen", "0.0.0.0:0"],
-            64,
-        ),
+        (vec!["serve", "--state-dir", state, "--listen", "0.0.0.0:0"], 64),
         (vec!["serve", "--state-dir", state, "--scenario", bad], 78),
-        (
-            vec![
-                "serve",
-                "--state-dir",
-                state,
-                "--scenario",
-                "/nonexistent.toml",
-            ],
-            78,
-        ),
+        (vec!["serve", "--state-dir", state, "--scenario", "/nonexistent.toml"], 78),
         (vec!["clean", "--state-dir", "/nonexistent"], 1),
         (vec!["--help"], 0),
         (vec!["--version"], 0),

@@ -8,10 +8,7 @@ use world::{World, text};
 
 fn call(w: &mut World, token: &str, more: &str) -> (u16, String) {
     let base = "AvailabilityZone=us-east-1a&Size=4&VolumeType=gp3";
-    w.call(
-        "CreateVolume",
-        &format!("{base}&ClientToken={token}&{more}"),
-    )
+    w.call("CreateVolume", &format!("{base}&ClientToken={token}&{more}"))
 }
 
 #[test]
@@ -22,11 +19,7 @@ fn replayed_create_returns_same_volume_in_current_state() {
     w.step(1000);
     let (_, again) = call(&mut w, "t", "");
     assert_eq!(text(&first, "volumeId"), text(&again, "volumeId"));
-    assert_eq!(
-        text(&again, "status"),
-        "available",
-        "a replay shows the present state"
-    );
+    assert_eq!(text(&again, "status"), "available", "a replay shows the present state");
     assert_eq!(w.volumes(), 1);
 }
 
@@ -42,10 +35,7 @@ fn changed_parameters_mismatch_but_tag_order_does_not() {
     assert_eq!(call(&mut w, "t", &a).0, 200);
     assert_eq!(call(&mut w, "t", &b).0, 200);
     let (status, body) = call(&mut w, "t", "Size=5");
-    assert_eq!(
-        (status, text(&body, "Code").as_str()),
-        (400, "IdempotentParameterMismatch")
-    );
+    assert_eq!((status, text(&body, "Code").as_str()), (400, "IdempotentParameterMismatch"));
     assert_eq!(
         text(&body, "Message"),
         "Parameters on this idempotent request are inconsistent with parameters used in previous request(s)."
@@ -85,14 +75,8 @@ fn vanished_volume_spends_token_unlike_dry_run() {
     assert_eq!(status, 200, "accepted at first");
     let id = text(&body, "volumeId");
     w.step(5);
-    assert_eq!(
-        w.code("DescribeVolumes", &format!("VolumeId.1={id}")),
-        "InvalidVolume.NotFound"
-    );
-    assert_eq!(
-        text(&call(&mut w, "t", "").1, "Code"),
-        "IdempotentParameterMismatch"
-    );
+    assert_eq!(w.code("DescribeVolumes", &format!("VolumeId.1={id}")), "InvalidVolume.NotFound");
+    assert_eq!(text(&call(&mut w, "t", "").1, "Code"), "IdempotentParameterMismatch");
     assert_eq!(call(&mut w, "t-2", "").0, 200);
 }
 
@@ -109,17 +93,10 @@ fn repeated_create_snapshot_makes_second_snapshot() {
 #[test]
 fn same_seed_and_requests_give_same_answers() {
     let run = |seed| {
-        let mut w = World::of(Scenario {
-            seed,
-            profile: "real".to_owned(),
-            ..Scenario::default()
-        });
+        let mut w = World::of(Scenario { seed, profile: "real".to_owned(), ..Scenario::default() });
         let v = w.volume("");
         w.step(60_000);
-        let r = w.reply(
-            "AttachVolume",
-            &world::attach(&v, world::NODE_A, "/dev/xvdba"),
-        );
+        let r = w.reply("AttachVolume", &world::attach(&v, world::NODE_A, "/dev/xvdba"));
         (v, r)
     };
     assert_eq!(run(7), run(7));

@@ -16,10 +16,7 @@ fn attach(w: &mut World, volume: &str, instance: &str, device: &str) {
 /// Returns the texts of all `status` elements of a volume's description: the volume's own state,
 /// then those of its attachments.
 fn states(w: &mut World, volume: &str) -> Vec<String> {
-    all(
-        &w.ok("DescribeVolumes", &format!("VolumeId.1={volume}")),
-        "status",
-    )
+    all(&w.ok("DescribeVolumes", &format!("VolumeId.1={volume}")), "status")
 }
 
 /// Attach and detach each take the configured 100 ms.
@@ -37,11 +34,7 @@ fn volume_is_in_use_while_attaching_and_detaching() {
     assert_eq!(states(&mut w, &v), ["in-use", "detaching"]);
     w.ok("DetachVolume", &format!("VolumeId={v}"));
     w.step(1);
-    assert_eq!(
-        states(&mut w, &v),
-        ["available"],
-        "a detached attachment is not shown"
-    );
+    assert_eq!(states(&mut w, &v), ["available"], "a detached attachment is not shown");
 }
 
 #[test]
@@ -65,10 +58,7 @@ fn instance_mapping_shows_attached_before_volume() {
     attach(&mut w, &v, NODE_A, "/dev/xvdba");
     w.step(100);
     let mapping = w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"));
-    let ours = mapping
-        .split("<deviceName>/dev/xvdba")
-        .nth(1)
-        .expect("mapped");
+    let ours = mapping.split("<deviceName>/dev/xvdba").nth(1).expect("mapped");
     assert_eq!(text(ours, "status"), "attached");
     assert_eq!(states(&mut w, &v), ["in-use", "attaching"]);
     w.step(50);
@@ -82,9 +72,7 @@ fn a_stuck_detachment_shows_detaching_or_busy() {
         let v = w.volume("");
         attach(&mut w, &v, NODE_A, "/dev/xvdba");
         w.step(1);
-        w.fault(&format!(
-            r#"{{"fault":{{"kind":"stuck_detach","for_ms":1000,"busy":{busy}}}}}"#
-        ));
+        w.fault(&format!(r#"{{"fault":{{"kind":"stuck_detach","for_ms":1000,"busy":{busy}}}}}"#));
         w.ok("DetachVolume", &format!("VolumeId={v}"));
         w.step(999);
         assert_eq!(states(&mut w, &v), ["in-use", shown]);
@@ -107,16 +95,10 @@ fn multi_attach_volume_needs_instance_to_detach() {
     attach(&mut w, &v, NODE_B, "/dev/xvdba");
     w.step(1);
     assert_eq!(
-        w.code(
-            "AttachVolume",
-            &format!("VolumeId={v}&InstanceId={NODE_B}&Device=/dev/xvdbb")
-        ),
+        w.code("AttachVolume", &format!("VolumeId={v}&InstanceId={NODE_B}&Device=/dev/xvdbb")),
         "VolumeInUse"
     );
-    assert_eq!(
-        w.code("DetachVolume", &format!("VolumeId={v}")),
-        "MissingParameter"
-    );
+    assert_eq!(w.code("DetachVolume", &format!("VolumeId={v}")), "MissingParameter");
     w.ok("DetachVolume", &format!("VolumeId={v}&InstanceId={NODE_A}"));
     w.step(1);
     assert_eq!(w.of_volume(&v, "instanceId"), NODE_B);
@@ -132,11 +114,7 @@ fn terminated_instance_frees_volumes_and_expires_after_1h() {
     w.step(1);
     w.ok("StopInstances", &format!("InstanceId.1={NODE_A}"));
     w.step(1);
-    assert_eq!(
-        states(&mut w, &v),
-        ["in-use", "attached"],
-        "a stopped instance keeps its volumes"
-    );
+    assert_eq!(states(&mut w, &v), ["in-use", "attached"], "a stopped instance keeps its volumes");
     let said = w.ok("TerminateInstances", &format!("InstanceId.1={NODE_A}"));
     assert_eq!(all(&said, "name"), ["shutting-down", "stopped"]);
     w.step(1);
@@ -149,10 +127,7 @@ fn terminated_instance_frees_volumes_and_expires_after_1h() {
     let listed = w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"));
     assert_eq!(text(&listed, "name"), "terminated");
     assert_eq!(
-        w.code(
-            "AttachVolume",
-            &format!("VolumeId={v}&InstanceId={NODE_A}&Device=/dev/xvdba")
-        ),
+        w.code("AttachVolume", &format!("VolumeId={v}&InstanceId={NODE_A}&Device=/dev/xvdba")),
         "IncorrectState"
     );
     w.step(3_600_000);
@@ -168,10 +143,7 @@ fn terminated_instance_frees_volumes_and_expires_after_1h() {
 fn restored_volume_is_at_least_snapshot_size() {
     let mut w = fixed(json!({"snapshot":{"fixed_ms":100},"initialize_per_gib":{"fixed_ms":50}}));
     let v = w.volume("Encrypted=true");
-    let s = text(
-        &w.ok("CreateSnapshot", &format!("VolumeId={v}&Description=d")),
-        "snapshotId",
-    );
+    let s = text(&w.ok("CreateSnapshot", &format!("VolumeId={v}&Description=d")), "snapshotId");
     let restore = format!("AvailabilityZone=us-east-1b&SnapshotId={s}&Size=2");
     let (_, code, message) = w.error("CreateVolume", &restore);
     assert_eq!(
@@ -180,29 +152,17 @@ fn restored_volume_is_at_least_snapshot_size() {
     );
     w.step(100);
     let body = w.ok("CreateVolume", &restore);
-    assert_eq!(
-        (
-            text(&body, "size").as_str(),
-            text(&body, "encrypted").as_str()
-        ),
-        ("4", "true")
-    );
+    assert_eq!((text(&body, "size").as_str(), text(&body, "encrypted").as_str()), ("4", "true"));
     let r = text(&body, "volumeId");
     w.step(100);
     let status = w.ok("DescribeVolumeStatus", &format!("VolumeId.1={r}"));
     assert_eq!(
-        (
-            text(&status, "initializationType").as_str(),
-            text(&status, "progress").as_str()
-        ),
+        (text(&status, "initializationType").as_str(), text(&status, "progress").as_str()),
         ("default", "50")
     );
     assert!(status.contains("<name>initialization-state</name><status>initializing</status>"));
     w.ok("DeleteSnapshot", &format!("SnapshotId={s}"));
-    assert_eq!(
-        w.code("DeleteSnapshot", &format!("SnapshotId={s}")),
-        "InvalidSnapshot.NotFound"
-    );
+    assert_eq!(w.code("DeleteSnapshot", &format!("SnapshotId={s}")), "InvalidSnapshot.NotFound");
 }
 
 #[test]
@@ -210,19 +170,10 @@ fn a_locked_snapshot_stays_until_the_lock_expires() {
     let mut w = World::new();
     let v = w.volume("");
     let s = w.snapshot(&v);
-    let said = w.ok(
-        "LockSnapshot",
-        &format!("SnapshotId={s}&LockMode=governance&LockDuration=1"),
-    );
+    let said = w.ok("LockSnapshot", &format!("SnapshotId={s}&LockMode=governance&LockDuration=1"));
     assert_eq!(text(&said, "lockState"), "governance");
-    assert_eq!(
-        w.code("DeleteSnapshot", &format!("SnapshotId={s}")),
-        "SnapshotLocked"
-    );
-    assert_eq!(
-        all(&w.ok("DescribeLockedSnapshots", ""), "snapshotId"),
-        std::slice::from_ref(&s)
-    );
+    assert_eq!(w.code("DeleteSnapshot", &format!("SnapshotId={s}")), "SnapshotLocked");
+    assert_eq!(all(&w.ok("DescribeLockedSnapshots", ""), "snapshotId"), std::slice::from_ref(&s));
     w.step(24 * 3_600_000);
     w.ok("DeleteSnapshot", &format!("SnapshotId={s}"));
 }
@@ -238,10 +189,7 @@ fn fast_snapshot_restore_reports_failures_in_200_response() {
     let (good, bad) = body.split_once("<unsuccessful>").expect("one failed");
     assert_eq!(text(good, "availabilityZone"), "us-east-1a");
     assert_eq!(
-        (
-            text(bad, "availabilityZone").as_str(),
-            text(bad, "code").as_str()
-        ),
+        (text(bad, "availabilityZone").as_str(), text(bad, "code").as_str()),
         ("mars-1a", "InvalidZone.NotFound")
     );
     w.fault(r#"{"count":1,"fault":{"kind":"unsuccessful","code":"Client.InvalidSnapshot","message":"no"}}"#);
@@ -254,10 +202,7 @@ fn fast_snapshot_restore_reports_failures_in_200_response() {
         "{body}"
     );
     w.step(1);
-    assert_eq!(
-        text(&w.ok("DescribeFastSnapshotRestores", ""), "state"),
-        "enabled"
-    );
+    assert_eq!(text(&w.ok("DescribeFastSnapshotRestores", ""), "state"), "enabled");
 }
 
 #[test]
@@ -269,20 +214,14 @@ fn copies_run_1_per_source_5_per_region() {
     };
     let (_, body) = copy(&mut w, &sources[0]);
     assert_eq!(
-        (
-            text(&body, "sourceVolumeId"),
-            text(&body, "availabilityZone")
-        ),
+        (text(&body, "sourceVolumeId"), text(&body, "availabilityZone")),
         (sources[0].clone(), "us-east-1a".to_owned())
     );
     assert_eq!(text(&copy(&mut w, &sources[0]).1, "Code"), "IncorrectState");
     for s in &sources[1..5] {
         assert_eq!(copy(&mut w, s).0, 200);
     }
-    assert_eq!(
-        text(&copy(&mut w, &sources[5]).1, "Code"),
-        "CopyVolumesLimitExceeded"
-    );
+    assert_eq!(text(&copy(&mut w, &sources[5]).1, "Code"), "CopyVolumesLimitExceeded");
     w.step(4_000);
     assert_eq!(copy(&mut w, &sources[5]).0, 200);
 }
@@ -296,19 +235,13 @@ fn create_tags_merges_delete_tags_compares_values() {
         "CreateTags",
         &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=1&Tag.2.Key=b&Tag.2.Value=2"),
     );
-    w.ok(
-        "CreateTags",
-        &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=3"),
-    );
+    w.ok("CreateTags", &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=3"));
     w.ok(
         "DeleteTags",
         &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=1&Tag.2.Key=b&Tag.3.Key=never"),
     );
     for (filter, found) in [("tag:a", 1), ("tag:b", 0)] {
-        let body = w.ok(
-            "DescribeVolumes",
-            &format!("Filter.1.Name={filter}&Filter.1.Value.1=3"),
-        );
+        let body = w.ok("DescribeVolumes", &format!("Filter.1.Name={filter}&Filter.1.Value.1=3"));
         assert_eq!(all(&body, "volumeId").len(), found, "{filter}");
     }
 }
@@ -343,9 +276,5 @@ fn pages_cover_all_volumes_before_tag_filter_applies() {
     // Twelve volumes, and the two root volumes, which their attachments name again.
     assert_eq!((ids.len(), distinct.len(), n), (16, 14, 3));
     let (found, n) = pages(&mut w, Some("last"));
-    assert_eq!(
-        (found.len(), n),
-        (1, 3),
-        "the filter comes after the page was cut"
-    );
+    assert_eq!((found.len(), n), (1, 3), "the filter comes after the page was cut");
 }

@@ -11,9 +11,7 @@ const CREATE: &str = "AvailabilityZone=us-east-1a&Size=1&VolumeType=gp3";
 fn empty_bucket_answers_503_and_refills() {
     let mut w = World::new();
     let ok = |w: &mut World, n: usize| {
-        (0..n)
-            .filter(|_| w.call("CreateVolume", CREATE).0 == 200)
-            .count()
+        (0..n).filter(|_| w.call("CreateVolume", CREATE).0 == 200).count()
     };
     assert_eq!(ok(&mut w, 120), 100);
     let (status, code, message) = w.error("CreateVolume", CREATE);
@@ -42,38 +40,16 @@ fn each_injected_error_form_has_its_configured_effect() {
             503,
             "InsufficientVolumeCapacity",
         ),
-        (
-            r#"{"kind":"error","code":"x","status":502,"body":"html"}"#,
-            0,
-            502,
-            "<html>",
-        ),
-        (
-            r#"{"kind":"error","code":"x","status":504,"body":"empty"}"#,
-            0,
-            504,
-            "",
-        ),
-        (
-            r#"{"kind":"throttle","retry_after_ms":100}"#,
-            0,
-            503,
-            "RequestLimitExceeded",
-        ),
+        (r#"{"kind":"error","code":"x","status":502,"body":"html"}"#, 0, 502, "<html>"),
+        (r#"{"kind":"error","code":"x","status":504,"body":"empty"}"#, 0, 504, ""),
+        (r#"{"kind":"throttle","retry_after_ms":100}"#, 0, 503, "RequestLimitExceeded"),
         (r#"{"kind":"garble","how":"unparsable"}"#, 1, 200, "not XML"),
-        (
-            r#"{"kind":"garble","how":"wrong_root"}"#,
-            1,
-            200,
-            "NotCreateVolumeResponse",
-        ),
+        (r#"{"kind":"garble","how":"wrong_root"}"#, 1, 200, "NotCreateVolumeResponse"),
         (r#"{"kind":"garble","how":"empty"}"#, 1, 200, ""),
         (r#"{"kind":"garble","how":"cut"}"#, 1, 200, "<volumeId>"),
     ] {
         let mut w = World::new();
-        w.fault(&format!(
-            r#"{{"match":{{"action":"CreateVolume"}},"count":1,"fault":{rule}}}"#
-        ));
+        w.fault(&format!(r#"{{"match":{{"action":"CreateVolume"}},"count":1,"fault":{rule}}}"#));
         let (s, b) = w.call("CreateVolume", CREATE);
         assert_eq!((s, w.volumes()), (status, made), "{rule}");
         assert!(b.contains(body), "{rule}: {b}");
@@ -133,14 +109,7 @@ fn journal_records_faults_and_effects_without_credentials() {
     assert_eq!(w.sim.handle(w.now, &request).status, 401);
     let all = w.sim.journal.after(0, 10, None);
     assert_eq!(all[0].faults, ["lost"]);
-    assert_eq!(
-        all[0].effects.len(),
-        1,
-        "what was made is known though nobody was told"
-    );
+    assert_eq!(all[0].effects.len(), 1, "what was made is known though nobody was told");
     let text = serde_json::to_string(&all).expect("json");
-    assert!(
-        !text.contains("secret-token") && !text.contains("Signature"),
-        "{text}"
-    );
+    assert!(!text.contains("secret-token") && !text.contains("Signature"), "{text}");
 }

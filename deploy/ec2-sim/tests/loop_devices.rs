@@ -37,11 +37,7 @@ impl World {
         let dir = tempfile::tempdir().expect("dir");
         let mount = dir.path().join("mount");
         std::fs::create_dir(&mount).expect("mkdir");
-        Self {
-            state: dir.path().join("state"),
-            mount,
-            _dir: dir,
-        }
+        Self { state: dir.path().join("state"), mount, _dir: dir }
     }
 
     fn mount(&self, device: &Path) {
@@ -56,10 +52,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(&self.mount).output();
-        let _ = binary()
-            .args(["clean", "--state-dir"])
-            .arg(&self.state)
-            .output();
+        let _ = binary().args(["clean", "--state-dir"]).arg(&self.state).output();
     }
 }
 
@@ -104,10 +97,7 @@ fn loop_device_follows_volume_through_its_whole_life() {
     assert_eq!(meta.mode() & 0o777, 0o660);
     let kernel =
         std::fs::read_to_string(Path::new("/sys/block").join(&target).join("dev")).expect("dev");
-    let (major, minor) = (
-        rustix::fs::major(meta.rdev()),
-        rustix::fs::minor(meta.rdev()),
-    );
+    let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
     assert_eq!(kernel.trim(), format!("{major}:{minor}"));
     assert_eq!(bound(&w.state), [target.to_string_lossy()]);
 
@@ -119,19 +109,13 @@ fn loop_device_follows_volume_through_its_whole_life() {
             if let Ok(page) = std::fs::read(&page)
                 && let Ok(head) = <[u8; 40]>::try_from(&page[..40.min(page.len())])
             {
-                assert_eq!(
-                    (page.len(), &head[..4]),
-                    (4096, &[0x10, 0xb5, 0x23, 0x3c][..])
-                );
+                assert_eq!((page.len(), &head[..4]), (4096, &[0x10, 0xb5, 0x23, 0x3c][..]));
                 let bytes = u64::from_le_bytes(head[32..].try_into().expect("8 bytes"));
                 if bytes > more_than {
                     return bytes;
                 }
             }
-            assert!(
-                Instant::now() < end,
-                "no more than {more_than} bytes written"
-            );
+            assert!(Instant::now() < end, "no more than {more_than} bytes written");
             std::thread::sleep(Duration::from_millis(20));
         }
     };
@@ -159,17 +143,11 @@ fn loop_device_follows_volume_through_its_whole_life() {
     p.call(&format!("Action=ModifyVolume&VolumeId={volume}&Size=2"));
     p.wait_for(&volume, "<size>2</size>");
     let size = run(Command::new("blockdev").arg("--getsize64").arg(&device)).stdout;
-    assert_eq!(
-        String::from_utf8_lossy(&size).trim(),
-        (2_u64 << 30).to_string()
-    );
+    assert_eq!(String::from_utf8_lossy(&size).trim(), (2_u64 << 30).to_string());
 
     // A snapshot has the bytes at the time of the call; a volume restored from the snapshot is
     // another disk with these bytes.
-    let snapshot = text(
-        &p.call(&format!("Action=CreateSnapshot&VolumeId={volume}")),
-        "snapshotId",
-    );
+    let snapshot = text(&p.call(&format!("Action=CreateSnapshot&VolumeId={volume}")), "snapshotId");
     w.mount(&device);
     std::fs::write(w.mount.join("file"), "changed").expect("write");
     w.unmount();
@@ -184,16 +162,11 @@ fn loop_device_follows_volume_through_its_whole_life() {
     let restored = text(&restored, "volumeId");
     let other = attach(&p, &restored, NODE_A, "xvdbc");
     w.mount(&other);
-    assert_eq!(
-        std::fs::read_to_string(w.mount.join("file")).expect("read"),
-        "kept"
-    );
+    assert_eq!(std::fs::read_to_string(w.mount.join("file")).expect("read"), "kept");
     w.unmount();
     // The end of the instance takes the devices away.
     let end = format!("/v1/instances/{NODE_A}/terminate");
-    p.control
-        .post(&end, &serde_json::json!({"at_once": true}))
-        .expect("terminate");
+    p.control.post(&end, &serde_json::json!({"at_once": true})).expect("terminate");
     for v in [&volume, &restored] {
         p.wait_for(v, "<status>available</status>");
     }
@@ -220,18 +193,12 @@ fn clean_removes_only_leftovers_of_killed_simulator() {
     assert_eq!(left.len(), 1);
     run(binary().args(["clean", "--state-dir"]).arg(&w.state));
     assert!(!w.state.exists());
-    let file = Path::new("/sys/block")
-        .join(&left[0])
-        .join("loop/backing_file");
+    let file = Path::new("/sys/block").join(&left[0]).join("loop/backing_file");
     let still = std::fs::read_to_string(file).unwrap_or_default();
     // Another test's simulator, which names its volumes alike, may have the number now.
     let state = w.state.to_str().expect("utf-8");
     assert!(!still.starts_with(state), "{still}");
-    assert_eq!(
-        bound(&neighbour.state).len(),
-        1,
-        "the neighbour's device is left alone"
-    );
+    assert_eq!(bound(&neighbour.state).len(), 1, "the neighbour's device is left alone");
     other.call(&format!("Action=DetachVolume&VolumeId={theirs}"));
     other.wait_for(&theirs, "<status>available</status>");
 }
@@ -248,12 +215,7 @@ fn multi_attach_instances_share_one_loop_device() {
     std::fs::write(&scenario, instance(1) + &instance(2)).expect("write");
     let p = Process::serve(
         &w.state,
-        &[
-            "--devices",
-            "loop",
-            "--scenario",
-            scenario.to_str().expect("utf-8"),
-        ],
+        &["--devices", "loop", "--scenario", scenario.to_str().expect("utf-8")],
     );
     let body = p.call("Action=CreateVolume&AvailabilityZone=us-east-1a&VolumeType=io2&Iops=100&Size=4&MultiAttachEnabled=true");
     let volume = text(&body, "volumeId");
@@ -261,12 +223,8 @@ fn multi_attach_instances_share_one_loop_device() {
     p.call(&format!(
         "Action=AttachVolume&VolumeId={volume}&InstanceId=i-0aaaaaaaaaaaaaaa2&Device=/dev/xvdbb"
     ));
-    let second = Path::new(
-        p.ready["dev_dirs"]["i-0aaaaaaaaaaaaaaa2"]
-            .as_str()
-            .expect("dir"),
-    )
-    .join("xvdbb");
+    let second =
+        Path::new(p.ready["dev_dirs"]["i-0aaaaaaaaaaaaaaa2"].as_str().expect("dir")).join("xvdbb");
     for _ in 0..500 {
         if second.exists() {
             break;
@@ -275,9 +233,7 @@ fn multi_attach_instances_share_one_loop_device() {
     }
     let rdev = |path: &Path| std::fs::metadata(path).expect("node").rdev();
     assert_eq!(rdev(&first), rdev(&second));
-    p.call(&format!(
-        "Action=DetachVolume&VolumeId={volume}&InstanceId={NODE_A}"
-    ));
+    p.call(&format!("Action=DetachVolume&VolumeId={volume}&InstanceId={NODE_A}"));
     for _ in 0..500 {
         if !first.exists() {
             break;
@@ -285,9 +241,7 @@ fn multi_attach_instances_share_one_loop_device() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(!first.exists() && second.exists());
-    p.call(&format!(
-        "Action=DetachVolume&VolumeId={volume}&InstanceId=i-0aaaaaaaaaaaaaaa2"
-    ));
+    p.call(&format!("Action=DetachVolume&VolumeId={volume}&InstanceId=i-0aaaaaaaaaaaaaaa2"));
     p.wait_for(&volume, "<status>available</status>");
     assert!(bound(&w.state).is_empty());
 }
@@ -309,18 +263,12 @@ fn forced_detach_or_stopped_instance_ignores_mounted_device() {
             p.call(&format!("Action=DetachVolume&VolumeId={volume}&Force=true"));
         } else {
             let stop = format!("/v1/instances/{NODE_A}/stop");
-            p.control
-                .post(&stop, &serde_json::json!({"at_once": true}))
-                .expect("stop");
+            p.control.post(&stop, &serde_json::json!({"at_once": true})).expect("stop");
             p.call(&format!("Action=DetachVolume&VolumeId={volume}"));
         }
         p.wait_for(&volume, "<status>available</status>");
         assert!(!device.exists());
-        assert_eq!(
-            bound(&w.state).len(),
-            1,
-            "the kernel keeps it for who has it mounted"
-        );
+        assert_eq!(bound(&w.state).len(), 1, "the kernel keeps it for who has it mounted");
         w.unmount();
         // The last close of an unmounted device may come a moment after the unmount.
         for _ in 0..500 {

@@ -25,25 +25,15 @@ fn lagging_read_misses_new_and_shows_deleted_volumes() {
         json!({"replicas": 1, "lag": {"fixed_ms": 1000}, "mapping_lag": {"fixed_ms": 3000}, "tag_lag": {"fixed_ms": 5000}}),
     );
     let tags = "TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=k&TagSpecification.1.Tag.1.Value=v";
-    let id = text(
-        &w.ok("CreateVolume", &format!("{CREATE}&{tags}")),
-        "volumeId",
-    );
+    let id = text(&w.ok("CreateVolume", &format!("{CREATE}&{tags}")), "volumeId");
     let by_id = format!("VolumeId.1={id}");
     let by_tag = "Filter.1.Name=tag:k&Filter.1.Value.1=v";
-    assert_eq!(
-        w.code("DescribeVolumes", &by_id),
-        "InvalidVolume.NotFound",
-        "not seen yet"
-    );
+    assert_eq!(w.code("DescribeVolumes", &by_id), "InvalidVolume.NotFound", "not seen yet");
     w.step(999);
     assert_eq!(w.code("DescribeVolumes", &by_id), "InvalidVolume.NotFound");
     w.step(1);
     assert_eq!(w.of_volume(&id, "status"), "available");
-    assert!(
-        !w.ok("DescribeVolumes", by_tag).contains(&id),
-        "filters by tag lag more"
-    );
+    assert!(!w.ok("DescribeVolumes", by_tag).contains(&id), "filters by tag lag more");
     w.step(5_000);
     assert!(w.ok("DescribeVolumes", by_tag).contains(&id));
 
@@ -51,8 +41,7 @@ fn lagging_read_misses_new_and_shows_deleted_volumes() {
     w.step(1_000);
     assert_eq!(w.of_volume(&id, "status"), "in-use");
     let mapping = |w: &mut World| {
-        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"))
-            .contains("/dev/xvdba")
+        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}")).contains("/dev/xvdba")
     };
     assert!(!mapping(&mut w), "the mapping has its own lag");
     assert_eq!(
@@ -64,18 +53,10 @@ fn lagging_read_misses_new_and_shows_deleted_volumes() {
     assert!(mapping(&mut w));
     w.ok("DetachVolume", &format!("VolumeId={id}"));
     w.step(10);
-    assert_eq!(
-        w.of_volume(&id, "status"),
-        "in-use",
-        "an old attachment after the detach"
-    );
+    assert_eq!(w.of_volume(&id, "status"), "in-use", "an old attachment after the detach");
     w.ok("DeleteVolume", &format!("VolumeId={id}"));
     w.step(999);
-    assert_eq!(
-        w.of_volume(&id, "status"),
-        "in-use",
-        "deleted, and still shown"
-    );
+    assert_eq!(w.of_volume(&id, "status"), "in-use", "deleted, and still shown");
     w.step(10_000);
     assert_eq!(w.code("DescribeVolumes", &by_id), "InvalidVolume.NotFound");
     w.check_invariants();
@@ -83,10 +64,7 @@ fn lagging_read_misses_new_and_shows_deleted_volumes() {
 
 #[test]
 fn replica_reads_go_backwards_then_converge() {
-    let mut w = with(
-        "consistency",
-        json!({"replicas": 4, "lag": {"uniform_ms": [0, 1000]}}),
-    );
+    let mut w = with("consistency", json!({"replicas": 4, "lag": {"uniform_ms": [0, 1000]}}));
     let id = text(&w.ok("CreateVolume", CREATE), "volumeId");
     let seen: Vec<bool> = (0..50)
         .map(|_| {
@@ -130,30 +108,21 @@ fn unseen_fault_hides_existing_resource_for_2_reads() {
     let by_id = format!("InstanceId.1={NODE_A}");
     let by_filter = format!("Filter.1.Name=instance-id&Filter.1.Value.1={NODE_A}");
     unseen(&mut w, NODE_A);
-    assert_eq!(
-        w.code("DescribeInstances", &by_id),
-        "InvalidInstanceID.NotFound"
-    );
+    assert_eq!(w.code("DescribeInstances", &by_id), "InvalidInstanceID.NotFound");
     assert!(!w.ok("DescribeInstances", &by_filter).contains(NODE_A));
     assert!(w.ok("DescribeInstances", &by_filter).contains(NODE_A));
 }
 
 #[test]
 fn requests_beyond_account_quotas_are_refused() {
-    let mut w = with(
-        "quotas",
-        json!({"storage_tib": {"gp3": 0.015}, "iops": {"io2": 300}}),
-    );
+    let mut w = with("quotas", json!({"storage_tib": {"gp3": 0.015}, "iops": {"io2": 300}}));
     let first = w.volume("Size=10");
     assert_eq!(
         w.error("CreateVolume", CREATE),
         (400, "VolumeLimitExceeded".to_owned(), "You have exceeded your maximum gp3 storage limit of 0.015 TiB in this region. Please contact AWS Support to request an Elastic Block Store service limit increase.".to_owned())
     );
     assert_eq!(
-        w.code(
-            "CopyVolumes",
-            &format!("SourceVolumeId={first}&VolumeType=gp3")
-        ),
+        w.code("CopyVolumes", &format!("SourceVolumeId={first}&VolumeType=gp3")),
         "VolumeLimitExceeded"
     );
     let io2 = "AvailabilityZone=us-east-1a&Size=4&VolumeType=io2&Iops=200";
@@ -163,9 +132,7 @@ fn requests_beyond_account_quotas_are_refused() {
     w.ok("DeleteVolume", &format!("VolumeId={second}"));
     w.step(10);
     w.ok("CreateVolume", io2);
-    w.sim
-        .change_quotas(json!({"storage_tib": {}}))
-        .expect("quotas");
+    w.sim.change_quotas(json!({"storage_tib": {}})).expect("quotas");
     w.ok("CreateVolume", CREATE);
 }
 
@@ -191,10 +158,7 @@ fn modification_stays_within_quotas_and_zone_capacity() {
     w.step(86_400_000);
     let third = w.volume("AvailabilityZone=us-east-1b&Size=5");
     w.step(10);
-    assert_eq!(
-        change(&mut w, &grow(&third, 9)),
-        "InsufficientVolumeCapacity"
-    );
+    assert_eq!(change(&mut w, &grow(&third, 9)), "InsufficientVolumeCapacity");
     assert_eq!(change(&mut w, &grow(&third, 6)), "");
     w.check_invariants();
 }
@@ -206,10 +170,7 @@ fn pending_snapshots_are_limited_per_volume_and_region() {
     let (a, b) = (w.volume(""), w.volume(""));
     let cold = w.volume("VolumeType=st1&Size=125");
     let take = |w: &mut World, id: &str| {
-        text(
-            &w.call("CreateSnapshot", &format!("VolumeId={id}")).1,
-            "Code",
-        )
+        text(&w.call("CreateSnapshot", &format!("VolumeId={id}")).1, "Code")
     };
     assert_eq!(
         (take(&mut w, &cold), take(&mut w, &cold)),
@@ -227,10 +188,7 @@ fn pending_snapshots_are_limited_per_volume_and_region() {
 #[test]
 fn quota_checked_before_token_hides_replayed_volume() {
     for (before, code) in [(false, None), (true, Some("VolumeLimitExceeded"))] {
-        let mut w = with(
-            "quotas",
-            json!({"storage_tib": {"gp3": 0.01}, "before_token": before}),
-        );
+        let mut w = with("quotas", json!({"storage_tib": {"gp3": 0.01}, "before_token": before}));
         let p = format!("{CREATE}&ClientToken=t");
         let made = text(&w.ok("CreateVolume", &p), "volumeId");
         match code {
@@ -265,10 +223,7 @@ fn zone_outage_leaves_other_zones_usable() {
     assert!(!w.sim.set_zone_state("mars-1a", Unavailable));
     for (action, parameters) in [
         ("CreateVolume", CREATE.to_owned()),
-        (
-            "CreateVolume",
-            "AvailabilityZoneId=use1-az6&Size=1".to_owned(),
-        ),
+        ("CreateVolume", "AvailabilityZoneId=use1-az6&Size=1".to_owned()),
         ("AttachVolume", attach(&a, "/dev/xvdba")),
         ("DeleteVolume", format!("VolumeId={a}")),
         ("DescribeInstances", String::new()),
@@ -277,11 +232,7 @@ fn zone_outage_leaves_other_zones_usable() {
         ("DescribeVolumes", format!("VolumeId.1={a}&VolumeId.2={b}")),
     ] {
         let (status, code, _) = w.error(action, &parameters);
-        assert_eq!(
-            (status, code.as_str()),
-            (503, "Unavailable"),
-            "{action} {parameters:?}"
-        );
+        assert_eq!((status, code.as_str()), (503, "Unavailable"), "{action} {parameters:?}");
     }
     w.ok("DescribeVolumes", &format!("VolumeId.1={b}"));
     w.ok("ModifyVolume", &format!("VolumeId={b}&Size=5"));
@@ -297,8 +248,7 @@ fn device_name_can_be_taken_unlisted_or_raced() {
     let mut w = World::new();
     let id = w.volume("");
     let listed = |w: &mut World| {
-        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"))
-            .contains("/dev/xvdba")
+        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}")).contains("/dev/xvdba")
     };
     let taken = |w: &mut World, device: &str| {
         let (_, code, message) = w.error("AttachVolume", &attach(&id, device));
@@ -317,8 +267,7 @@ fn device_name_can_be_taken_unlisted_or_raced() {
     taken(&mut w, "/dev/xvdbc");
     w.step(1);
     assert!(
-        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}"))
-            .contains("/dev/xvdbc"),
+        w.ok("DescribeInstances", &format!("InstanceId.1={NODE_A}")).contains("/dev/xvdbc"),
         "the other one is listed"
     );
     w.ok("AttachVolume", &attach(&id, "/dev/xvdbb"));
@@ -330,10 +279,7 @@ fn foreign_change_lands_before_or_after_request() {
     let mut w = World::new();
     let id = w.volume("");
     w.fault(r#"{"match":{"action":"AttachVolume"},"count":1,"fault":{"kind":"foreign","action":"DeleteVolume","parameters":{"VolumeId":"$VolumeId"}}}"#);
-    assert_eq!(
-        w.code("AttachVolume", &attach(&id, "/dev/xvdba")),
-        "InvalidVolume.NotFound"
-    );
+    assert_eq!(w.code("AttachVolume", &attach(&id, "/dev/xvdba")), "InvalidVolume.NotFound");
     w.fault(r#"{"match":{"action":"CreateVolume"},"count":1,"fault":{"kind":"foreign","action":"CreateTags","after_ms":500,
         "parameters":{"ResourceId.1":"$made","Tag.1.Key":"theirs","Tag.1.Value":"1"}}}"#);
     let made = w.volume("");
@@ -350,13 +296,8 @@ fn foreign_change_lands_before_or_after_request() {
         "available",
         "the instance took its attachments along"
     );
-    let origins: BTreeSet<_> = w
-        .sim
-        .journal
-        .after(0, 100, None)
-        .into_iter()
-        .map(|r| r.origin)
-        .collect();
+    let origins: BTreeSet<_> =
+        w.sim.journal.after(0, 100, None).into_iter().map(|r| r.origin).collect();
     assert!(origins.contains("foreign"));
 }
 

@@ -27,28 +27,18 @@ fn instant() -> Running {
     let server = runtime
         .block_on(Server::start(ServerOptions {
             state_dir: dir.path().join("state"),
-            scenario: Scenario {
-                profile: "instant".to_owned(),
-                ..Scenario::default()
-            },
+            scenario: Scenario { profile: "instant".to_owned(), ..Scenario::default() },
             devices: Mode::None,
             listen: "127.0.0.1:0".parse().expect("address"),
         }))
         .expect("server");
     let control = ControlClient::new(server.control());
-    Running {
-        server,
-        control,
-        _runtime: runtime,
-        _dir: dir,
-    }
+    Running { server, control, _runtime: runtime, _dir: dir }
 }
 
 fn connect(url: &str) -> TcpStream {
     let stream = TcpStream::connect(url.trim_start_matches("http://")).expect("connect");
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .expect("timeout");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
     stream
 }
 
@@ -78,10 +68,7 @@ const ZONES: &str = "Action=DescribeAvailabilityZones&Version=2016-11-15";
 /// Returns the value of the Content-Length header and the length of the received body.
 fn lengths(answer: &str) -> (usize, usize) {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
-    let said = head
-        .lines()
-        .find_map(|l| l.strip_prefix("content-length: "))
-        .expect("a length");
+    let said = head.lines().find_map(|l| l.strip_prefix("content-length: ")).expect("a length");
     (said.parse().expect("number"), body.len())
 }
 
@@ -104,15 +91,10 @@ fn wire_replies_are_lost_cut_or_slowed() {
     let url = r.server.ec2();
     let fault = |json: serde_json::Value| {
         r.control.delete("/v1/faults").expect("clear");
-        r.control
-            .post("/v1/faults", &json!({"fault": json, "count": 1}))
-            .expect("rule");
+        r.control.post("/v1/faults", &json!({"fault": json, "count": 1})).expect("rule");
     };
     let (good, ended) = raw(&url, ZONES);
-    assert!(
-        good.starts_with("HTTP/1.1 200 OK\r\n") && ended.is_none(),
-        "{good}"
-    );
+    assert!(good.starts_with("HTTP/1.1 200 OK\r\n") && ended.is_none(), "{good}");
     assert!(
         good.contains("x-amzn-requestid: ")
             && good.contains("content-type: text/xml;charset=UTF-8"),
@@ -122,10 +104,7 @@ fn wire_replies_are_lost_cut_or_slowed() {
     fault(json!({"kind": "lose_reply", "how": "close", "effect": true}));
     assert_eq!(raw(&url, CREATE), (String::new(), None));
     fault(json!({"kind": "lose_reply", "how": "reset", "effect": true}));
-    assert_eq!(
-        raw(&url, CREATE),
-        (String::new(), Some(ErrorKind::ConnectionReset))
-    );
+    assert_eq!(raw(&url, CREATE), (String::new(), Some(ErrorKind::ConnectionReset)));
     fault(json!({"kind": "lose_reply", "how": "hang", "effect": true, "hold_ms": 50}));
     assert_eq!(raw(&url, CREATE), (String::new(), None));
     let live = &r.control.get("/v1/invariants").expect("invariants")["live"];
@@ -137,16 +116,10 @@ fn wire_replies_are_lost_cut_or_slowed() {
     fault(json!({"kind": "garble", "how": "cut"}));
     let (cut, _) = raw(&url, ZONES);
     let (said, came) = lengths(&cut);
-    assert!(
-        said == came && !cut.contains("</DescribeAvailabilityZonesResponse>"),
-        "{cut}"
-    );
+    assert!(said == came && !cut.contains("</DescribeAvailabilityZonesResponse>"), "{cut}");
     fault(json!({"kind": "slow", "first_byte_ms": 10, "byte_ms": 1}));
     let (slow, ended) = raw(&url, ZONES);
-    assert!(
-        ended.is_none() && slow.contains("</DescribeAvailabilityZonesResponse>"),
-        "{slow}"
-    );
+    assert!(ended.is_none() && slow.contains("</DescribeAvailabilityZonesResponse>"), "{slow}");
 }
 
 #[test]
@@ -154,9 +127,7 @@ fn an_outage_refuses_connections_and_ends() {
     let r = instant();
     let url = r.server.ec2();
     let mut kept = connect(&url);
-    r.control
-        .post("/v1/outage", &json!({"for_ms": 2_000}))
-        .expect("outage");
+    r.control.post("/v1/outage", &json!({"for_ms": 2_000})).expect("outage");
     let mut one = [0];
     let ended = kept.read(&mut one);
     assert!(
@@ -180,44 +151,24 @@ fn an_outage_refuses_connections_and_ends() {
 /// Sends one request to a metadata endpoint. Returns status and body.
 fn metadata(url: &str, method: &str, path: &str, header: &str) -> (u16, String) {
     let mut stream = connect(url);
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nhost: imds\r\nconnection: close\r\n{header}\r\n"
-    )
-    .expect("write");
+    write!(stream, "{method} {path} HTTP/1.1\r\nhost: imds\r\nconnection: close\r\n{header}\r\n")
+        .expect("write");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("read");
     let (head, body) = text.split_once("\r\n\r\n").expect("head");
-    let status = head
-        .split(' ')
-        .nth(1)
-        .expect("status")
-        .parse()
-        .expect("number");
+    let status = head.split(' ').nth(1).expect("status").parse().expect("number");
     (status, body.to_owned())
 }
 
 #[test]
 fn metadata_needs_token_and_reports_credential_reads() {
     let r = instant();
-    let url = r.server.ready()["imds"][NODE_A]
-        .as_str()
-        .expect("imds")
-        .to_owned();
-    assert_eq!(
-        metadata(&url, "GET", "/latest/meta-data/instance-id", "").0,
-        401
-    );
+    let url = r.server.ready()["imds"][NODE_A].as_str().expect("imds").to_owned();
+    assert_eq!(metadata(&url, "GET", "/latest/meta-data/instance-id", "").0, 401);
     assert_eq!(metadata(&url, "PUT", "/latest/api/token", "").0, 400);
     let ttl = "x-aws-ec2-metadata-token-ttl-seconds: 60\r\n";
     assert_eq!(
-        metadata(
-            &url,
-            "PUT",
-            "/latest/api/token",
-            &format!("{ttl}x-forwarded-for: 1.2.3.4\r\n")
-        )
-        .0,
+        metadata(&url, "PUT", "/latest/api/token", &format!("{ttl}x-forwarded-for: 1.2.3.4\r\n")).0,
         403
     );
     let (status, token) = metadata(&url, "PUT", "/latest/api/token", ttl);
@@ -225,50 +176,24 @@ fn metadata_needs_token_and_reports_credential_reads() {
     let header = format!("x-aws-ec2-metadata-token: {token}\r\n");
     for (path, body) in [
         ("/latest/meta-data/instance-id", NODE_A),
-        (
-            "/latest/meta-data/placement/availability-zone",
-            "us-east-1a",
-        ),
+        ("/latest/meta-data/placement/availability-zone", "us-east-1a"),
         ("/latest/meta-data/block-device-mapping/", "ami\nroot"),
     ] {
-        assert_eq!(
-            metadata(&url, "GET", path, &header),
-            (200, body.to_owned()),
-            "{path}"
-        );
+        assert_eq!(metadata(&url, "GET", path, &header), (200, body.to_owned()), "{path}");
     }
-    let (_, document) = metadata(
-        &url,
-        "GET",
-        "/latest/dynamic/instance-identity/document",
-        &header,
-    );
+    let (_, document) =
+        metadata(&url, "GET", "/latest/dynamic/instance-identity/document", &header);
     let document: serde_json::Value = serde_json::from_str(&document).expect("json");
     assert_eq!(document["accountId"], "111122223333");
-    assert_eq!(
-        metadata(&url, "GET", "/latest/meta-data/outpost-arn", &header).0,
-        404
-    );
+    assert_eq!(metadata(&url, "GET", "/latest/meta-data/outpost-arn", &header).0, 404);
     assert_eq!(r.control.get("/v1/invariants").expect("before")["ok"], true);
     assert_eq!(
-        metadata(
-            &url,
-            "GET",
-            "/latest/meta-data/iam/security-credentials/",
-            &header
-        )
-        .0,
+        metadata(&url, "GET", "/latest/meta-data/iam/security-credentials/", &header).0,
         404
     );
     let after = r.control.get("/v1/invariants").expect("after");
-    assert_eq!(
-        after["violations"][0]["rule"],
-        "no_credentials_from_metadata"
-    );
-    assert_eq!(
-        r.control.get("/v1/statistics").expect("statistics")["imds"]["credential_reads"],
-        1
-    );
+    assert_eq!(after["violations"][0]["rule"], "no_credentials_from_metadata");
+    assert_eq!(r.control.get("/v1/statistics").expect("statistics")["imds"]["credential_reads"], 1);
 }
 
 #[test]
@@ -280,10 +205,7 @@ fn control_socket_changes_instances_and_volume_states() {
     let id = text(&body, "volumeId");
     let status = |c: &ControlClient| {
         let state = c.get("/v1/state").expect("state");
-        let volumes = state["realms"][0]["volumes"]
-            .as_array()
-            .expect("volumes")
-            .clone();
+        let volumes = state["realms"][0]["volumes"].as_array().expect("volumes").clone();
         volumes
             .into_iter()
             .find(|v| v["id"] == id.as_str())
@@ -299,61 +221,33 @@ fn control_socket_changes_instances_and_volume_states() {
         .expect("instance");
     let imds = new["imds"].as_str().expect("imds");
     assert_eq!(
-        metadata(
-            imds,
-            "PUT",
-            "/latest/api/token",
-            "x-aws-ec2-metadata-token-ttl-seconds: 60\r\n"
-        )
-        .0,
+        metadata(imds, "PUT", "/latest/api/token", "x-aws-ec2-metadata-token-ttl-seconds: 60\r\n")
+            .0,
         200
     );
     let attach = json!({"action": "AttachVolume", "parameters": {"VolumeId": id, "InstanceId": "i-0ccccccccccccccc3", "Device": "/dev/xvdba"}});
-    assert_eq!(
-        c.post("/v1/as-foreign", &attach).expect("foreign")["status"],
-        200
-    );
+    assert_eq!(c.post("/v1/as-foreign", &attach).expect("foreign")["status"], 200);
     assert_eq!(status(c).as_deref(), Some("in-use"));
     let stopped = c
-        .post(
-            "/v1/instances/i-0ccccccccccccccc3/terminate",
-            &json!({"at_once": true}),
-        )
+        .post("/v1/instances/i-0ccccccccccccccc3/terminate", &json!({"at_once": true}))
         .expect("terminate");
     assert_eq!(stopped["state"], "terminated");
     assert_eq!(status(c).as_deref(), Some("available"));
-    c.post(
-        &format!("/v1/volumes/{id}/force"),
-        &json!({"state": "error"}),
-    )
-    .expect("force");
+    c.post(&format!("/v1/volumes/{id}/force"), &json!({"state": "error"})).expect("force");
     assert_eq!(status(c).as_deref(), Some("error"));
 
-    c.put("/v1/latency", &json!({"profile": "instant"}))
-        .expect("latency");
+    c.put("/v1/latency", &json!({"profile": "instant"})).expect("latency");
     c.put("/v1/limits", &json!({"scale": 0.0})).expect("limits");
     assert!(raw(&url, ZONES).0.contains("RequestLimitExceeded"));
     for (method, path, body) in [
         ("POST", "/v1/faults", json!({"fault": {"kind": "nonsense"}})),
-        (
-            "POST",
-            "/v1/instances",
-            json!({"id": "i-1", "zone": "us-east-1a"}),
-        ),
-        (
-            "POST",
-            "/v1/instances",
-            json!({"id": NODE_A, "zone": "us-east-1a"}),
-        ),
+        ("POST", "/v1/instances", json!({"id": "i-1", "zone": "us-east-1a"})),
+        ("POST", "/v1/instances", json!({"id": NODE_A, "zone": "us-east-1a"})),
         ("PUT", "/v1/latency", json!({"nonsense": {"fixed_ms": 1}})),
         ("POST", "/v1/volumes/vol-1/force", json!({"state": "error"})),
         ("POST", "/v1/nonsense", json!({})),
     ] {
-        let answer = if method == "PUT" {
-            c.put(path, &body)
-        } else {
-            c.post(path, &body)
-        };
+        let answer = if method == "PUT" { c.put(path, &body) } else { c.post(path, &body) };
         assert!(answer.is_err(), "{method} {path} {body}");
     }
     let journal = c.get("/v1/journal?action=AttachVolume").expect("journal");

@@ -109,9 +109,7 @@ fn each_action_needs_its_own_permission() {
         let message = text(&refusal, "Message");
         let who = "arn:aws:sts::111122223333:assumed-role/driver/ec2-sim";
         assert!(
-            message.contains(&format!(
-                "User: {who} is not authorized to perform: ec2:{action}"
-            )),
+            message.contains(&format!("User: {who} is not authorized to perform: ec2:{action}")),
             "{message}"
         );
         assert!(
@@ -135,11 +133,7 @@ fn each_action_needs_its_own_permission() {
         .filter_map(|a| a["action"].as_str()?.strip_prefix("ec2:"))
         .collect();
     assert_eq!(asked, all);
-    assert_eq!(
-        w.call("DescribeVolumes", "").0,
-        200,
-        "another key may do everything"
-    );
+    assert_eq!(w.call("DescribeVolumes", "").0, 200, "another key may do everything");
 }
 
 #[test]
@@ -163,37 +157,17 @@ fn conditions_see_requested_and_existing_tags() {
     );
     let tagged = create(&format!("{TAGGED}&DryRun=true"));
     assert!(allowed(&mut w, "CreateVolume", &tagged));
-    assert!(
-        !allowed(&mut w, "CreateVolume", &create("")),
-        "without the tag"
-    );
+    assert!(!allowed(&mut w, "CreateVolume", &create("")), "without the tag");
     let gp2 = tagged.replace("gp3", "gp2");
     assert!(!allowed(&mut w, "CreateVolume", &gp2), "another type");
     let tag = |id: &str, key: &str| format!("ResourceId.1={id}&Tag.1.Key={key}&Tag.1.Value=1");
     assert!(allowed(&mut w, "CreateTags", &tag(&theirs, "x-1")));
-    assert!(
-        !allowed(&mut w, "CreateTags", &tag(&theirs, "red")),
-        "the principal's tag"
-    );
-    assert!(
-        !allowed(&mut w, "CreateTags", &tag(&theirs, "owner")),
-        "a protected key"
-    );
-    assert!(
-        !allowed(&mut w, "CreateTags", &tag(&not_theirs, "x-1")),
-        "not theirs"
-    );
+    assert!(!allowed(&mut w, "CreateTags", &tag(&theirs, "red")), "the principal's tag");
+    assert!(!allowed(&mut w, "CreateTags", &tag(&theirs, "owner")), "a protected key");
+    assert!(!allowed(&mut w, "CreateTags", &tag(&not_theirs, "x-1")), "not theirs");
     assert!(allowed(&mut w, "DeleteTags", &tag(&theirs, "x-1")));
-    assert!(!allowed(
-        &mut w,
-        "DeleteVolume",
-        &format!("VolumeId={not_theirs}")
-    ));
-    assert!(allowed(
-        &mut w,
-        "DeleteVolume",
-        &format!("VolumeId={theirs}")
-    ));
+    assert!(!allowed(&mut w, "DeleteVolume", &format!("VolumeId={not_theirs}")));
+    assert!(allowed(&mut w, "DeleteVolume", &format!("VolumeId={theirs}")));
     let (_, gone) = call(&mut w, "DeleteVolume", "VolumeId=vol-0123456789abcdef0");
     assert_eq!(
         text(&gone, "Code"),
@@ -215,11 +189,7 @@ fn every_resource_of_a_call_must_be_allowed() {
     let attaching = attach(&id, NODE_A, "/dev/xvdba");
     for (action, parameters, resources) in [
         ("AttachVolume", attaching, [volume, instance]),
-        (
-            "CreateVolume",
-            create(&format!("SnapshotId={snapshot}")),
-            [volume, taken],
-        ),
+        ("CreateVolume", create(&format!("SnapshotId={snapshot}")), [volume, taken]),
         ("CreateSnapshot", format!("VolumeId={id}"), [volume, taken]),
     ] {
         let parameters = &format!("{parameters}&DryRun=true");
@@ -253,21 +223,14 @@ fn refusal_names_explicit_deny_with_encoded_message() {
     );
     let (_, refusal) = call(&mut w, "CreateVolume", &create(""));
     let message = text(&refusal, "Message");
-    assert!(
-        message.contains("with an explicit deny in an identity-based policy"),
-        "{message}"
-    );
+    assert!(message.contains("with an explicit deny in an identity-based policy"), "{message}");
     let encoded = message.rsplit(' ').next().expect("encoded");
     let bytes = (0..encoded.len()).step_by(2).map(|i| &encoded[i..i + 2]);
-    let bytes: Vec<u8> = bytes
-        .map(|digits| u8::from_str_radix(digits, 16).expect("a byte"))
-        .collect();
+    let bytes: Vec<u8> =
+        bytes.map(|digits| u8::from_str_radix(digits, 16).expect("a byte")).collect();
     let decoded: Value = serde_json::from_slice(&bytes).expect("json");
     assert_eq!(
-        (
-            &decoded["explicitDeny"],
-            &decoded["matchedStatements"]["items"][0]["statementId"]
-        ),
+        (&decoded["explicitDeny"], &decoded["matchedStatements"]["items"][0]["statementId"]),
         (&json!(true), &json!("Never"))
     );
     assert_eq!(decoded["context"]["conditions"]["ec2:volumetype"][0], "gp3");
@@ -291,19 +254,11 @@ fn accepted_volume_with_denied_kms_key_vanishes() {
         );
         let p = create("Encrypted=true&KmsKeyId=k&ClientToken=t");
         let (status, made) = call(&mut w, "CreateVolume", &p);
-        assert_eq!(
-            (status, text(&made, "status").as_str()),
-            (200, "creating"),
-            "{missing:?}"
-        );
+        assert_eq!((status, text(&made, "status").as_str()), (200, "creating"), "{missing:?}");
         w.step(10_000);
         let id = text(&made, "volumeId");
         let (status, _) = call(&mut w, "DescribeVolumes", &format!("VolumeId.1={id}"));
-        assert_eq!(
-            status,
-            if missing.is_none() { 200 } else { 400 },
-            "{missing:?}"
-        );
+        assert_eq!(status, if missing.is_none() { 200 } else { 400 }, "{missing:?}");
         if missing.is_some() {
             let (_, again) = call(&mut w, "CreateVolume", &p);
             assert_eq!(

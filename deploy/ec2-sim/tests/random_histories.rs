@@ -5,11 +5,7 @@ use ec2_sim::time::Millis;
 use ec2_sim::{Request, Scenario, Sim};
 use serde_json::json;
 
-const NODES: [&str; 3] = [
-    "i-0aaaaaaaaaaaaaaa1",
-    "i-0bbbbbbbbbbbbbbb2",
-    "i-0ccccccccccccccc3",
-];
+const NODES: [&str; 3] = ["i-0aaaaaaaaaaaaaaa1", "i-0bbbbbbbbbbbbbbb2", "i-0ccccccccccccccc3"];
 
 fn scenario(seed: u64) -> Scenario {
     serde_json::from_value(json!({

@@ -50,11 +50,7 @@ fn create_volume_errors_match_recorded_messages() {
     for [parameters, code, message] in rows(CREATE_VOLUME) {
         let parameters = parameters.replace("ZONE", "AvailabilityZone=us-east-1a");
         let expected = (400, code.to_owned(), message.to_owned());
-        assert_eq!(
-            w.error("CreateVolume", &parameters),
-            expected,
-            "{parameters}"
-        );
+        assert_eq!(w.error("CreateVolume", &parameters), expected, "{parameters}");
     }
     assert_eq!(w.volumes(), 0, "nothing was made");
 }
@@ -126,11 +122,7 @@ fn dry_run_and_validation_order_matches_ec2() {
     for [action, parameters, expected] in rows(ORDER) {
         let parameters = parameters.replace("NOWHERE", NOWHERE).replace("VOLUME", &v);
         let (status, code, _) = w.error(action, &format!("DryRun=true&{parameters}"));
-        assert_eq!(
-            format!("{status} {code}"),
-            expected,
-            "{action} {parameters}"
-        );
+        assert_eq!(format!("{status} {code}"), expected, "{action} {parameters}");
     }
     assert_eq!(
         w.error("DescribeVolumes", "DryRun=true").2,
@@ -163,9 +155,7 @@ fn invalid_volume_calls_return_recorded_errors() {
     let mut w = World::new();
     let v = w.volume("");
     let fill = |text: &str| {
-        let text = text
-            .replace("NOWHERE", NOWHERE)
-            .replace("=VOLUME", &format!("={v}"));
+        let text = text.replace("NOWHERE", NOWHERE).replace("=VOLUME", &format!("={v}"));
         text.replace("'VOLUME'", &format!("'{v}'"))
     };
     for [action, parameters, code, message] in rows(INVALID_CALLS) {
@@ -198,11 +188,7 @@ fn attach_and_detach_errors_match_recorded_messages() {
     }
     assert_eq!(
         w.error("DeleteVolume", &format!("VolumeId={v}")),
-        (
-            400,
-            "VolumeInUse".to_owned(),
-            format!("Volume {v} is currently attached to {NODE_A}")
-        )
+        (400, "VolumeInUse".to_owned(), format!("Volume {v} is currently attached to {NODE_A}"))
     );
     assert_eq!(
         w.code("DetachVolume", &format!("VolumeId={v}&InstanceId={NODE_B}")),
@@ -210,10 +196,7 @@ fn attach_and_detach_errors_match_recorded_messages() {
     );
     let root = w.sim.realm().volumes().values().find(|v| v.root);
     let root = root.expect("root").id.clone();
-    assert_eq!(
-        w.code("DetachVolume", &format!("VolumeId={root}")),
-        "OperationNotPermitted"
-    );
+    assert_eq!(w.code("DetachVolume", &format!("VolumeId={root}")), "OperationNotPermitted");
 }
 
 #[test]
@@ -222,11 +205,7 @@ fn attachment_limit_counts_root_volume() {
     // m5.large: 27, of which the root volume takes one.
     for i in 0..27 {
         let v = w.volume("");
-        let device = format!(
-            "/dev/xvd{}{}",
-            char::from(b'b' + i / 26),
-            char::from(b'a' + i % 26)
-        );
+        let device = format!("/dev/xvd{}{}", char::from(b'b' + i / 26), char::from(b'a' + i % 26));
         let parameters = attach(&v, NODE_A, &device);
         if i < 26 {
             w.ok("AttachVolume", &parameters);
@@ -260,16 +239,8 @@ fn modifications_are_serial_and_limited_to_4_daily() {
             )
         );
         w.step(10);
-        assert_eq!(
-            w.of_volume(&v, "size"),
-            size,
-            "the new size is in force at optimizing"
-        );
-        assert!(
-            w.error("ModifyVolume", &format!("VolumeId={v}&Size=9"))
-                .2
-                .ends_with("OPTIMIZING")
-        );
+        assert_eq!(w.of_volume(&v, "size"), size, "the new size is in force at optimizing");
+        assert!(w.error("ModifyVolume", &format!("VolumeId={v}&Size=9")).2.ends_with("OPTIMIZING"));
         w.step(10);
     }
     let (_, code, message) = w.error("ModifyVolume", &format!("VolumeId={v}&Size=9"));

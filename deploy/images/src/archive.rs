@@ -83,9 +83,8 @@ impl Packed {
     /// Returns the errors of tar, for instance for a path that it cannot represent.
     pub fn new(image: &Image, contents: &Contents) -> io::Result<Packed> {
         let plain = layer(contents)?;
-        let mut layer = GzBuilder::new()
-            .mtime(0)
-            .write(Vec::new(), Compression::new(image.compression.min(9)));
+        let mut layer =
+            GzBuilder::new().mtime(0).write(Vec::new(), Compression::new(image.compression.min(9)));
         layer.write_all(&plain)?;
         let layer = Blob::new(layer.finish()?);
 
@@ -121,10 +120,7 @@ impl Packed {
         let architecture = image.platform.architecture();
         listed["platform"] = json!({ "architecture": architecture, "os": "linux" });
         listed["annotations"] = named(&image.reference);
-        Ok(Packed {
-            blobs: vec![manifest, config, layer],
-            listed,
-        })
+        Ok(Packed { blobs: vec![manifest, config, layer], listed })
     }
 
     /// Puts the images of one name for several platforms into one index, from which a node takes
@@ -167,11 +163,7 @@ impl Packed {
     fn write_archive(&self, to: impl Write) -> io::Result<()> {
         let mut archive = tar::Builder::new(to);
         append(&mut archive, "oci-layout", &layout())?;
-        append(
-            &mut archive,
-            "index.json",
-            &index(std::slice::from_ref(&self.listed)),
-        )?;
+        append(&mut archive, "index.json", &index(std::slice::from_ref(&self.listed)))?;
         for blob in &self.blobs {
             append(&mut archive, &blob.path(), &blob.content)?;
         }
@@ -339,18 +331,13 @@ mod tests {
         let archived = files(&archive(&image, &contents));
         let index: Value = serde_json::from_slice(&archived["index.json"]).unwrap();
         let listed = &index["manifests"][0];
-        assert_eq!(
-            listed["annotations"]["io.containerd.image.name"],
-            "example.com/a:1"
-        );
+        assert_eq!(listed["annotations"]["io.containerd.image.name"], "example.com/a:1");
         let manifest: Value = serde_json::from_slice(blob(&archived, listed)).unwrap();
         let config: Value = serde_json::from_slice(blob(&archived, &manifest["config"])).unwrap();
         assert_eq!(config["config"]["Entrypoint"], json!(["/a"]));
         let packed = blob(&archived, &manifest["layers"][0]);
         let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(packed)
-            .read_to_end(&mut plain)
-            .unwrap();
+        flate2::read::GzDecoder::new(packed).read_to_end(&mut plain).unwrap();
         assert_eq!(config["rootfs"]["diff_ids"][0], digest(&plain));
         let unpacked = files(&plain);
         assert_eq!(unpacked["a"], b"program");
@@ -408,10 +395,7 @@ mod tests {
         let (image, contents) = image();
         let packed = |reference: &str| {
             let reference = reference.to_owned();
-            let image = Image {
-                reference,
-                ..image.clone()
-            };
+            let image = Image { reference, ..image.clone() };
             Packed::new(&image, &contents).unwrap()
         };
         let directory = tempfile::tempdir().unwrap();

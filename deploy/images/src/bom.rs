@@ -51,11 +51,8 @@ impl Part {
             component["licenses"] = licences(&self.licences);
         }
         if !self.files.is_empty() {
-            let locations: Vec<Value> = self
-                .files
-                .iter()
-                .map(|path| json!({ "location": path }))
-                .collect();
+            let locations: Vec<Value> =
+                self.files.iter().map(|path| json!({ "location": path })).collect();
             component["evidence"] = json!({ "occurrences": locations });
         }
         component
@@ -177,12 +174,7 @@ mod tests {
     }
 
     fn bill_of(parts: &[Part], edges: &[(&str, &str)]) -> Value {
-        let image = Described {
-            name: "x",
-            version: "0.1.0",
-            digest: "sha256:77",
-            created: None,
-        };
+        let image = Described { name: "x", version: "0.1.0", digest: "sha256:77", created: None };
         let mut map: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (from, to) in edges {
             let set = map.entry(purl("cargo", from, "1")).or_default();
@@ -197,10 +189,7 @@ mod tests {
         let root = &bill["dependencies"][0];
         assert_eq!(root["ref"], bill["metadata"]["component"]["bom-ref"]);
         assert_eq!(root["dependsOn"], json!(["pkg:cargo/a@1"]));
-        assert_eq!(
-            bill["dependencies"][1]["dependsOn"],
-            json!(["pkg:cargo/b@1"])
-        );
+        assert_eq!(bill["dependencies"][1]["dependsOn"], json!(["pkg:cargo/b@1"]));
         assert_eq!(bill["dependencies"][2]["dependsOn"], json!([]));
     }
 

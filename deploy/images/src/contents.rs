@@ -59,10 +59,7 @@ impl Contents {
             if parent.as_os_str().is_empty() {
                 continue;
             }
-            let parent = self
-                .0
-                .entry(parent.to_owned())
-                .or_insert(Entry::Directory(0o755));
+            let parent = self.0.entry(parent.to_owned()).or_insert(Entry::Directory(0o755));
             if !matches!(parent, Entry::Directory(_)) {
                 return Err(ContentsError::Twice(path.to_owned()));
             }
@@ -88,14 +85,8 @@ impl Contents {
     /// # Errors
     /// Returns the errors of [`Contents::add`], and [`ContentsError::Read`].
     pub fn add_file(&mut self, source: &Path, path: &Path) -> Result<(), ContentsError> {
-        let failed = |error| ContentsError::Read {
-            path: source.to_owned(),
-            source: error,
-        };
-        let mode = std::fs::metadata(source)
-            .map_err(failed)?
-            .permissions()
-            .mode();
+        let failed = |error| ContentsError::Read { path: source.to_owned(), source: error };
+        let mode = std::fs::metadata(source).map_err(failed)?.permissions().mode();
         let mode = if mode & 0o111 == 0 { 0o644 } else { 0o755 };
         let content = std::fs::read(source).map_err(failed)?;
         self.add(path, Entry::File(mode, content))
@@ -116,10 +107,7 @@ mod tests {
         let mut contents = Contents::default();
         let path = Path::new("/usr/lib/libc.so.6");
         contents.add(path, Entry::File(0o644, vec![1])).unwrap();
-        let paths: Vec<_> = contents
-            .iter()
-            .map(|(p, _)| p.display().to_string())
-            .collect();
+        let paths: Vec<_> = contents.iter().map(|(p, _)| p.display().to_string()).collect();
         assert_eq!(paths, ["usr", "usr/lib", "usr/lib/libc.so.6"]);
     }
 

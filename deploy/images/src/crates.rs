@@ -86,25 +86,15 @@ impl Workspace {
             else {
                 return Err(format!("cargo metadata: {package}"));
             };
-            let id = Id {
-                name: name.to_owned(),
-                version: version.to_owned(),
-            };
+            let id = Id { name: name.to_owned(), version: version.to_owned() };
             let found = Crate {
                 licence: text("license").map(Licence::of_crate),
-                directory: Path::new(path)
-                    .parent()
-                    .unwrap_or(Path::new("/"))
-                    .to_owned(),
+                directory: Path::new(path).parent().unwrap_or(Path::new("/")).to_owned(),
                 checksum: checksums.get(&id).cloned(),
             };
             crates.insert(id, found);
         }
-        Ok(Workspace {
-            manifest: manifest.to_owned(),
-            target: target.to_owned(),
-            crates,
-        })
+        Ok(Workspace { manifest: manifest.to_owned(), target: target.to_owned(), crates })
     }
 
     /// Returns the crates that the program of a package links.
@@ -115,14 +105,7 @@ impl Workspace {
         let tree = output(
             cargo()
                 .args(["tree", "--locked", "--offline", "--target", &self.target])
-                .args([
-                    "-e",
-                    "normal,no-proc-macro",
-                    "--prefix",
-                    "depth",
-                    "--format",
-                    "{p}",
-                ])
+                .args(["-e", "normal,no-proc-macro", "--prefix", "depth", "--format", "{p}"])
                 .args(["-p", package, "--manifest-path"])
                 .arg(&self.manifest),
         )?;
@@ -132,11 +115,7 @@ impl Workspace {
             None => Err(format!("cargo metadata does not know {id}")),
         };
         let crates = edges.keys().map(known).collect::<Result<_, _>>()?;
-        Ok(Linked {
-            root,
-            crates,
-            edges,
-        })
+        Ok(Linked { root, crates, edges })
     }
 }
 
@@ -167,16 +146,11 @@ fn edges(tree: &str) -> Option<(Id, BTreeMap<Id, BTreeSet<Id>>)> {
 
 /// Reads the checksums of a lock file.
 fn checksums(lock: &str) -> Result<BTreeMap<Id, String>, String> {
-    let lock: toml::Table = lock
-        .parse()
-        .map_err(|error| format!("Cargo.lock: {error}"))?;
+    let lock: toml::Table = lock.parse().map_err(|error| format!("Cargo.lock: {error}"))?;
     let packages = lock.get("package").and_then(|packages| packages.as_array());
     let known = packages.into_iter().flatten().filter_map(|package| {
         let text = |field: &str| package.get(field)?.as_str().map(str::to_owned);
-        let id = Id {
-            name: text("name")?,
-            version: text("version")?,
-        };
+        let id = Id { name: text("name")?, version: text("version")? };
         Some((id, text("checksum")?))
     });
     Ok(known.collect())
@@ -202,9 +176,7 @@ pub(crate) fn add_texts(id: &Id, found: &Crate, texts: &mut Texts) -> Result<(),
         _ => false,
     };
     if files.is_empty() && !standard {
-        return Err(format!(
-            "{id} has neither a known licence nor a text of one"
-        ));
+        return Err(format!("{id} has neither a known licence nor a text of one"));
     }
     Ok(())
 }
@@ -226,18 +198,9 @@ fn licence_files(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<
 }
 
 fn is_licence(name: &str) -> bool {
-    const NAMES: [&str; 7] = [
-        "LICENSE",
-        "LICENCE",
-        "COPYING",
-        "COPYRIGHT",
-        "NOTICE",
-        "UNLICENSE",
-        "LEGAL",
-    ];
-    const OTHERS: [&str; 10] = [
-        "rs", "c", "h", "cc", "go", "py", "pl", "toml", "json", "html",
-    ];
+    const NAMES: [&str; 7] =
+        ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE", "LEGAL"];
+    const OTHERS: [&str; 10] = ["rs", "c", "h", "cc", "go", "py", "pl", "toml", "json", "html"];
     let name = name.to_ascii_uppercase();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     let is_source = |e: &str| OTHERS.iter().any(|other| other.eq_ignore_ascii_case(e));
@@ -249,10 +212,7 @@ mod tests {
     use super::*;
 
     fn id(name: &str) -> Id {
-        Id {
-            name: name.to_owned(),
-            version: "1.0.0".to_owned(),
-        }
+        Id { name: name.to_owned(), version: "1.0.0".to_owned() }
     }
 
     #[test]

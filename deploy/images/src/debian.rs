@@ -24,10 +24,7 @@ pub(crate) struct Package {
 impl Package {
     /// Returns the path of the package's copyright file, which each Debian package has.
     pub(crate) fn copyright_file(&self, system: &System) -> PathBuf {
-        system
-            .file(Path::new("/usr/share/doc"))
-            .join(&self.name)
-            .join("copyright")
+        system.file(Path::new("/usr/share/doc")).join(&self.name).join("copyright")
     }
 }
 
@@ -93,9 +90,7 @@ fn owners(system: &System, files: &BTreeSet<PathBuf>) -> Result<BTreeMap<PathBuf
         search.args(names_of(file));
     }
     // The status says that some path was not found, and of two names one always is not.
-    let out = search
-        .output()
-        .map_err(|error| format!("dpkg-query: {error}"))?;
+    let out = search.output().map_err(|error| format!("dpkg-query: {error}"))?;
     let found = found(&String::from_utf8_lossy(&out.stdout));
     files
         .iter()
@@ -121,13 +116,9 @@ fn names_of(file: &Path) -> Vec<PathBuf> {
 
 /// Reads lines such as `libc6:amd64: /lib/x86_64-linux-gnu/libc.so.6`.
 fn found(listed: &str) -> BTreeMap<PathBuf, String> {
-    let lines = listed
-        .lines()
-        .filter(|line| !line.starts_with("diversion by "));
+    let lines = listed.lines().filter(|line| !line.starts_with("diversion by "));
     let pairs = lines.filter_map(|line| line.split_once(": "));
-    pairs
-        .map(|(owner, path)| (PathBuf::from(path), owner.to_owned()))
-        .collect()
+    pairs.map(|(owner, path)| (PathBuf::from(path), owner.to_owned())).collect()
 }
 
 /// Compares files with the checksums of their packages.
@@ -198,10 +189,7 @@ pub(crate) fn common_licences(copyright: &str) -> BTreeSet<String> {
         let end = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-'));
         rest.split(end).next().unwrap_or("").trim_end_matches('.')
     });
-    names
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect()
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// Returns the text of a common licence.
@@ -231,9 +219,7 @@ mod tests {
         let listed = "diversion by a from: /lib/x\nlibc6:amd64: /lib/x86_64-linux-gnu/libc.so.6\n";
         let found = found(listed);
         let file = Path::new("/usr/lib/x86_64-linux-gnu/libc.so.6");
-        let owner = names_of(file)
-            .into_iter()
-            .find_map(|name| found.get(&name).cloned());
+        let owner = names_of(file).into_iter().find_map(|name| found.get(&name).cloned());
         assert_eq!(owner.as_deref(), Some("libc6:amd64"));
         assert_eq!(found.len(), 1);
     }
@@ -242,10 +228,7 @@ mod tests {
     fn changed_and_missing_files_are_read() {
         let listed = "??5?????? c /etc/mke2fs.conf\nmissing     /usr/share/doc/x\n";
         let expected = ["/etc/mke2fs.conf", "/usr/share/doc/x"];
-        assert_eq!(
-            changed(listed),
-            expected.into_iter().map(PathBuf::from).collect()
-        );
+        assert_eq!(changed(listed), expected.into_iter().map(PathBuf::from).collect());
     }
 
     #[test]

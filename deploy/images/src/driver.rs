@@ -145,9 +145,7 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
 
     let mut contents = Contents::default();
     let add = |contents: &mut Contents, source: &Path, path: &Path| {
-        contents
-            .add_file(source, path)
-            .map_err(|error| error.to_string())
+        contents.add_file(source, path).map_err(|error| error.to_string())
     };
     add(&mut contents, &program, Path::new(&program_path))?;
     let machine = System::here();
@@ -159,26 +157,17 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
     for file in &files {
         add(&mut contents, &system.file(file), file)?;
     }
-    let certificates = if role.has_certificates {
-        certificates()?
-    } else {
-        BTreeSet::new()
-    };
+    let certificates = if role.has_certificates { certificates()? } else { BTreeSet::new() };
     if role.has_certificates {
         let bundle = concatenated(&certificates)?;
         put(&mut contents, BUNDLE, bundle)?;
     }
     // The distribution's links; the policy names the directories below /usr.
     for name in ["lib", "lib64", "sbin"] {
-        if files
-            .iter()
-            .any(|file| file.starts_with(Path::new("/usr").join(name)))
-        {
+        if files.iter().any(|file| file.starts_with(Path::new("/usr").join(name))) {
             let link = Entry::Link(Path::new("usr").join(name));
             let path = Path::new("/").join(name);
-            contents
-                .add(&path, link)
-                .map_err(|error| error.to_string())?;
+            contents.add(&path, link).map_err(|error| error.to_string())?;
         }
     }
 
@@ -235,9 +224,7 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
 
 fn put(contents: &mut Contents, path: &str, content: Vec<u8>) -> Result<(), String> {
     let entry = Entry::File(0o644, content);
-    contents
-        .add(Path::new(path), entry)
-        .map_err(|error| error.to_string())
+    contents.add(Path::new(path), entry).map_err(|error| error.to_string())
 }
 
 fn labels(role: &Role, settings: &Settings, parts: &Parts) -> BTreeMap<String, String> {
@@ -251,12 +238,8 @@ fn labels(role: &Role, settings: &Settings, parts: &Parts) -> BTreeMap<String, S
         ("created", settings.created.clone()),
         ("source", settings.source.clone()),
     ];
-    let known = labels
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)));
-    known
-        .map(|(name, value)| (format!("org.opencontainers.image.{name}"), value))
-        .collect()
+    let known = labels.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    known.map(|(name, value)| (format!("org.opencontainers.image.{name}"), value)).collect()
 }
 
 /// Returns the files of the distribution in an image, which stand at the same paths in the system:
@@ -295,9 +278,7 @@ fn tools(policy: &Path) -> Result<BTreeSet<PathBuf>, String> {
 fn certificates() -> Result<BTreeSet<PathBuf>, String> {
     let failed = |error| format!("{CERTIFICATES}: {error}: install ca-certificates");
     let entries = std::fs::read_dir(CERTIFICATES).map_err(failed)?;
-    entries
-        .map(|entry| Ok(entry.map_err(failed)?.path()))
-        .collect()
+    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
 }
 
 fn concatenated(files: &BTreeSet<PathBuf>) -> Result<Vec<u8>, String> {
@@ -318,8 +299,7 @@ fn linked_in(platform: Platform, program: &Path) -> Result<BTreeSet<PathBuf>, St
         let path =
             output(Command::new(platform.compiler()).arg(format!("-print-file-name={name}")))?;
         let path = Path::new(path.trim_end());
-        path.canonicalize()
-            .map_err(|error| format!("{}: {error}", path.display()))
+        path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))
     };
     ["libc.a", "libgcc_eh.a"].iter().map(library).collect()
 }
@@ -350,10 +330,7 @@ impl Parts {
                 version: id.version.clone(),
                 is_program,
                 // Only what a registry has is found by its package URL.
-                purl: found
-                    .checksum
-                    .as_ref()
-                    .map(|_| bom::purl("cargo", &id.name, &id.version)),
+                purl: found.checksum.as_ref().map(|_| bom::purl("cargo", &id.name, &id.version)),
                 licences: found.licence.iter().cloned().collect(),
                 sha256: found.checksum.clone(),
                 files: is_program.then(|| program.to_owned()).into_iter().collect(),
@@ -384,11 +361,7 @@ impl Parts {
             sha256: None,
             files: BTreeSet::new(),
         };
-        for file in [
-            "COPYRIGHT-library.html",
-            "licenses/MIT.txt",
-            "licenses/Apache-2.0.txt",
-        ] {
+        for file in ["COPYRIGHT-library.html", "licenses/MIT.txt", "licenses/Apache-2.0.txt"] {
             let text = read(&documents.join(file))?;
             self.texts.add(&format!("rust-std {version}"), &text);
         }
@@ -422,10 +395,7 @@ impl Parts {
             known.files.append(&mut part.files);
             return Ok(());
         }
-        let name = format!(
-            "{} {} (Debian source {})",
-            part.name, part.version, package.source
-        );
+        let name = format!("{} {} (Debian source {})", part.name, part.version, package.source);
         self.texts.add(&name, &copyright);
         for common in debian::common_licences(&copyright) {
             self.texts.add(&name, &debian::common_licence(&common)?);

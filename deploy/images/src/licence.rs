@@ -62,11 +62,7 @@ impl Licence {
             Licence::Expression(id) => id.clone(),
             Licence::Name(name) => {
                 let plain = |c: char| {
-                    if c.is_ascii_alphanumeric() || c == '.' {
-                        c
-                    } else {
-                        '-'
-                    }
+                    if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }
                 };
                 let name: String = name.chars().map(plain).collect();
                 format!("LicenseRef-{name}")
@@ -117,11 +113,7 @@ impl Texts {
         for (parts, text) in sorted {
             let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
             let rule = "=".repeat(80);
-            let _ = write!(
-                document,
-                "\n{rule}\n{}\n{rule}\n\n{text}\n",
-                parts.join("\n")
-            );
+            let _ = write!(document, "\n{rule}\n{}\n{rule}\n\n{text}\n", parts.join("\n"));
         }
         document
     }
@@ -140,18 +132,12 @@ mod tests {
         let cases = [
             ("MIT/Apache-2.0", "MIT OR Apache-2.0"),
             ("Apache-2.0 / MIT", "Apache-2.0 OR MIT"),
-            (
-                "(Apache-2.0 OR MIT) AND BSD-3-Clause",
-                "(Apache-2.0 OR MIT) AND BSD-3-Clause",
-            ),
+            ("(Apache-2.0 OR MIT) AND BSD-3-Clause", "(Apache-2.0 OR MIT) AND BSD-3-Clause"),
         ];
         for (stated, spdx) in cases {
             assert_eq!(Licence::of_crate(stated), expression(spdx));
         }
-        assert_eq!(
-            Licence::of_crate("my own"),
-            Licence::Name("my own".to_owned())
-        );
+        assert_eq!(Licence::of_crate("my own"), Licence::Name("my own".to_owned()));
     }
 
     #[test]
@@ -178,10 +164,7 @@ mod tests {
             expression("MIT"),
         ];
         let all = all_of(&licences);
-        assert_eq!(
-            all,
-            "(MIT OR Apache-2.0) AND LicenseRef-public-domain AND MIT"
-        );
+        assert_eq!(all, "(MIT OR Apache-2.0) AND LicenseRef-public-domain AND MIT");
         Expression::parse(&all).unwrap();
     }
 

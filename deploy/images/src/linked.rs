@@ -75,20 +75,14 @@ fn needed(system: &System, program: &Path) -> Result<Vec<PathBuf>, LinkedError> 
         let architecture = platform.architecture();
         return Err(LinkedError::Other(program.to_owned(), architecture));
     }
-    let missing = |library: String| LinkedError::Missing {
-        program: program.to_owned(),
-        library,
-    };
+    let missing = |library: String| LinkedError::Missing { program: program.to_owned(), library };
     let mut paths = Vec::new();
     if let Some(loader) = interpreter {
         let path = system.at_real_directory(Path::new(&loader));
         paths.push(path.ok_or_else(|| missing(loader))?);
     }
-    let directories = [
-        Path::new("/usr/lib").join(platform.libraries()),
-        "/usr/lib64".into(),
-        "/usr/lib".into(),
-    ];
+    let directories =
+        [Path::new("/usr/lib").join(platform.libraries()), "/usr/lib64".into(), "/usr/lib".into()];
     for library in libraries {
         let mut candidates = directories.iter().map(|directory| directory.join(&library));
         let path = candidates.find_map(|candidate| system.at_real_directory(&candidate));

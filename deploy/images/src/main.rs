@@ -91,8 +91,7 @@ fn pack(line: CommandLine) -> Result<(), Failure> {
 }
 
 fn halves(pair: &str) -> Result<(&str, &str), Failure> {
-    pair.split_once(':')
-        .ok_or_else(|| format!("{pair}: a colon must part the two paths").into())
+    pair.split_once(':').ok_or_else(|| format!("{pair}: a colon must part the two paths").into())
 }
 
 fn add_tree(contents: &mut Contents, source: &Path, path: &Path) -> Result<(), Failure> {

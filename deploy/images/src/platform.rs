@@ -16,11 +16,7 @@ impl Platform {
     /// Returns the platform of this machine.
     #[must_use]
     pub fn here() -> Platform {
-        if cfg!(target_arch = "aarch64") {
-            Platform::Arm64
-        } else {
-            Platform::Amd64
-        }
+        if cfg!(target_arch = "aarch64") { Platform::Arm64 } else { Platform::Amd64 }
     }
 
     /// Returns the platform of a name such as `linux/arm64`.
@@ -108,9 +104,7 @@ impl System {
     /// file: `/lib` is a link to `/usr/lib`, and an image gets the same link.
     pub(crate) fn at_real_directory(&self, path: &Path) -> Option<PathBuf> {
         let directory = self.file(path.parent()?).canonicalize().ok()?;
-        let inside = directory
-            .strip_prefix(self.root.canonicalize().ok()?)
-            .ok()?;
+        let inside = directory.strip_prefix(self.root.canonicalize().ok()?).ok()?;
         let path = Path::new("/").join(inside).join(path.file_name()?);
         self.file(&path).exists().then_some(path)
     }

@@ -30,13 +30,9 @@ struct Named {
 pub fn sidecars(values: &str) -> Result<Vec<String>, String> {
     let values: Values =
         serde_saphyr::from_str(values).map_err(|error| format!("values.yaml: {error}"))?;
-    let images = values
-        .sidecars
-        .into_values()
-        .filter_map(|sidecar| sidecar.image);
-    let mut references: Vec<String> = images
-        .map(|image| format!("{}:{}", image.repository, image.tag))
-        .collect();
+    let images = values.sidecars.into_values().filter_map(|sidecar| sidecar.image);
+    let mut references: Vec<String> =
+        images.map(|image| format!("{}:{}", image.repository, image.tag)).collect();
     references.sort();
     Ok(references)
 }
@@ -79,10 +75,8 @@ mod tests {
 
     #[test]
     fn pinned_values_have_the_charts_keys() {
-        let values = pinned(
-            &["amd64", "arm64"],
-            [("controller", "sha256:1"), ("mount-helper", "sha256:2")],
-        );
+        let values =
+            pinned(&["amd64", "arm64"], [("controller", "sha256:1"), ("mount-helper", "sha256:2")]);
         let expected = "images:\n  architectures: [amd64, arm64]\n  controller: {digest: \"sha256:1\"}\n  \
                         mountHelper: {digest: \"sha256:2\"}\n";
         assert_eq!(values, expected);

@@ -41,32 +41,15 @@ fn built() -> &'static Files {
 
 fn run() -> Files {
     let scratch = tempfile::tempdir().unwrap();
-    let (programs, output) = (
-        scratch.path().join("programs"),
-        scratch.path().join("output"),
-    );
+    let (programs, output) = (scratch.path().join("programs"), scratch.path().join("output"));
     std::fs::create_dir(&programs).unwrap();
     std::fs::create_dir(&output).unwrap();
     for name in ["controller", "node-lifecycle", "node-agent", "mount-helper"] {
         std::fs::copy(PROGRAM, programs.join(format!("ebs-csi-{name}"))).unwrap();
     }
     let done = Command::new(env!("CARGO_BIN_EXE_ebs-csi-driver-images"))
-        .args([
-            "--repository",
-            "example.com/ebs-csi",
-            "--tag",
-            "v9",
-            "--release",
-            "9.0.0",
-        ])
-        .args([
-            "--revision",
-            "77",
-            "--created",
-            "2026-01-02T03:04:05Z",
-            "--compression",
-            "0",
-        ])
+        .args(["--repository", "example.com/ebs-csi", "--tag", "v9", "--release", "9.0.0"])
+        .args(["--revision", "77", "--created", "2026-01-02T03:04:05Z", "--compression", "0"])
         .arg("--checkout")
         .arg(checkout())
         .arg("--programs")
@@ -75,11 +58,7 @@ fn run() -> Files {
         .arg(&output)
         .output()
         .unwrap();
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let mut files = Files::new();
     read(&output, "", &mut files);
     files
@@ -172,25 +151,17 @@ fn bills_follow_the_schema_of_cyclonedx() {
         return;
     }
     let said = String::from_utf8_lossy(&valid.stdout);
-    assert!(
-        valid.status.success() && said.matches(": valid\n").count() == 4,
-        "{said}"
-    );
+    assert!(valid.status.success() && said.matches(": valid\n").count() == 4, "{said}");
     // The validator sees what is wrong.
     let bill = directory.path().join("controller.cdx.json");
-    let changed = std::fs::read_to_string(&bill)
-        .unwrap()
-        .replace("\"library\"", "\"libraries\"");
+    let changed = std::fs::read_to_string(&bill).unwrap().replace("\"library\"", "\"libraries\"");
     std::fs::write(&bill, changed).unwrap();
     assert_eq!(validate().status.code(), Some(1));
 }
 
 fn labels_are_the_specifications(files: &Files) {
     for (reference, manifest) in manifests(files) {
-        let digest = manifest["config"]["digest"]
-            .as_str()
-            .unwrap()
-            .replacen(':', "/", 1);
+        let digest = manifest["config"]["digest"].as_str().unwrap().replacen(':', "/", 1);
         let config = json(files, &format!("layout/blobs/{digest}"));
         let labels = &config["config"]["Labels"];
         assert_eq!(*labels, manifest["annotations"], "{reference}");
@@ -210,18 +181,9 @@ fn references_name_each_image_and_sidecar(files: &Files) {
     let references: BTreeSet<&str> = text(files, "images.txt").lines().collect();
     let images: BTreeSet<String> = manifests(files).into_keys().collect();
     assert_eq!(images.len(), 4);
-    assert!(
-        images
-            .iter()
-            .all(|image| references.contains(image.as_str()))
-    );
+    assert!(images.iter().all(|image| references.contains(image.as_str())));
     let sidecar = |name: &str| references.iter().any(|reference| reference.contains(name));
-    for name in [
-        "csi-provisioner:",
-        "csi-attacher:",
-        "csi-resizer:",
-        "csi-snapshotter:",
-    ] {
+    for name in ["csi-provisioner:", "csi-attacher:", "csi-resizer:", "csi-snapshotter:"] {
         assert!(sidecar(name), "{name}");
     }
     // The chart has the keys of the values that pin the digests.
@@ -251,10 +213,7 @@ fn bill_is_closed(files: &Files, name: &str) {
     assert_eq!(references.len(), components.len(), "{name}");
     for component in components {
         let licences = component["licenses"].as_array();
-        assert!(
-            licences.is_some_and(|listed| !listed.is_empty()),
-            "{component}"
-        );
+        assert!(licences.is_some_and(|listed| !listed.is_empty()), "{component}");
     }
     let mut reached = BTreeSet::new();
     for dependency in bill["dependencies"].as_array().unwrap() {
@@ -275,10 +234,8 @@ fn bill_is_closed(files: &Files, name: &str) {
 
 fn listing_names_package_of_each_file(files: &Files, name: &str) {
     let listing = text(files, &format!("{name}.files.tsv"));
-    let own = [
-        format!("/usr/bin/ebs-csi-{name}"),
-        format!("/usr/share/doc/ebs-csi-{name}/licences.txt"),
-    ];
+    let own =
+        [format!("/usr/bin/ebs-csi-{name}"), format!("/usr/share/doc/ebs-csi-{name}/licences.txt")];
     for line in listing.lines().skip(1) {
         let [mode, owner, _, package, version, _, path] = fields(line);
         assert_eq!(owner, "0:0", "{line}");
@@ -289,13 +246,8 @@ fn listing_names_package_of_each_file(files: &Files, name: &str) {
             assert!(matches!(mode, "-644" | "-755"), "{line}");
         }
     }
-    assert!(
-        listing.contains(&own[0]) && listing.contains(&own[1]),
-        "{listing}"
-    );
-    let certificates = listing
-        .lines()
-        .find(|line| line.contains("ca-certificates.crt"));
+    assert!(listing.contains(&own[0]) && listing.contains(&own[1]), "{listing}");
+    let certificates = listing.lines().find(|line| line.contains("ca-certificates.crt"));
     let package = certificates.map(|line| fields(line)[3]);
     assert_eq!(package, (name == "controller").then_some("ca-certificates"));
 }

@@ -93,11 +93,7 @@ fn unpacked_packages_give_arm64_images_in_one_index() {
 fn each_index_lists_both_platforms(output: &Path) {
     let blob = |descriptor: &Value| {
         let digest = descriptor["digest"].as_str().unwrap();
-        json(
-            output
-                .join("layout/blobs")
-                .join(digest.replacen(':', "/", 1)),
-        )
+        json(output.join("layout/blobs").join(digest.replacen(':', "/", 1)))
     };
     let images = json(output.join("layout/index.json"));
     let images = images["manifests"].as_array().unwrap();
@@ -117,15 +113,8 @@ fn each_index_lists_both_platforms(output: &Path) {
         let bill = json(output.join(platform).join("mount-helper.cdx.json"));
         let bill = bill.to_string();
         let own = bill.split(&format!("?arch={platform}")).count() - 1;
-        let other = if platform == "amd64" {
-            "arm64"
-        } else {
-            "amd64"
-        };
-        assert!(
-            own > 0 && bill.contains("pkg:deb/debian/xfsprogs@"),
-            "{platform}"
-        );
+        let other = if platform == "amd64" { "arm64" } else { "amd64" };
+        assert!(own > 0 && bill.contains("pkg:deb/debian/xfsprogs@"), "{platform}");
         assert!(!bill.contains(&format!("?arch={other}")), "{platform}");
     }
 }

@@ -14,9 +14,7 @@ use crate::supervise::Running;
 /// Returns an error when this program's own path cannot be read.
 pub fn sibling(name: &str) -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
-    Ok(own
-        .parent()
-        .map_or_else(|| PathBuf::from(name), |directory| directory.join(name)))
+    Ok(own.parent().map_or_else(|| PathBuf::from(name), |directory| directory.join(name)))
 }
 
 /// The variables that every process may inherit. Only the controller inherits credentials and the
@@ -81,10 +79,7 @@ impl Started {
         tracing::info!(process = name, pid = child.id(), "started");
         // The next image of this process (`supervise`) waits for the child.
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        self.0.extend(pid.map(|pid| Running {
-            name: name.to_owned(),
-            pid,
-        }));
+        self.0.extend(pid.map(|pid| Running { name: name.to_owned(), pid }));
         Ok(())
     }
 

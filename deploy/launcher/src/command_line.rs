@@ -68,17 +68,13 @@ const DEFAULT_ENDPOINT: &str = "unix://tmp/csi.sock";
 pub fn read(words: &[String]) -> Result<Invocation, UsageError> {
     let (mode, rest) = mode(words)?;
     match mode {
-        Some(Mode::Controller) => Ok(Invocation::Become {
-            program: "ebs-csi-controller",
-            arguments: rest,
-        }),
+        Some(Mode::Controller) => {
+            Ok(Invocation::Become { program: "ebs-csi-controller", arguments: rest })
+        }
         Some(Mode::PreStopHook) => {
             let mut arguments = vec!["pre-stop-hook".to_owned()];
             arguments.extend(rest);
-            Ok(Invocation::Become {
-                program: "ebs-csi-node-agent",
-                arguments,
-            })
+            Ok(Invocation::Become { program: "ebs-csi-node-agent", arguments })
         }
         Some(Mode::Node) => split(&rest, false),
         Some(Mode::All) | None => split(&rest, true),
@@ -144,24 +140,20 @@ fn split(words: &[String], all: bool) -> Result<Invocation, UsageError> {
             (true, given) => given.map(str::to_owned),
             (false, Some(value)) => Some(value.to_owned()),
             (false, None) => {
-                let value = words
-                    .next()
-                    .ok_or_else(|| UsageError(format!("--{name} needs a value")))?;
+                let value =
+                    words.next().ok_or_else(|| UsageError(format!("--{name} needs a value")))?;
                 Some(value.clone())
             }
         };
-        let argument = value
-            .as_ref()
-            .map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"));
+        let argument =
+            value.as_ref().map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"));
         let text = value.unwrap_or_default();
         for process in flag.known_by {
             match process {
                 Process::Controller if all => run.controller.push(argument.clone()),
                 // The Go driver's mode node does not know the controller's flags, either.
                 Process::Controller if flag.known_by.len() == 1 => {
-                    return Err(UsageError(format!(
-                        "--{name} belongs to mode controller or all"
-                    )));
+                    return Err(UsageError(format!("--{name} belongs to mode controller or all")));
                 }
                 Process::Controller => {}
                 Process::NodeAgent => run.agent.push(argument.clone()),
@@ -189,17 +181,12 @@ fn split(words: &[String], all: bool) -> Result<Invocation, UsageError> {
 
 fn router(words: &[String]) -> Result<Invocation, UsageError> {
     match split(words, true)? {
-        Invocation::Run(Run {
-            endpoint,
-            runtime_directory: Some(runtime_directory),
-            ..
-        }) => Ok(Invocation::Route {
-            endpoint,
-            runtime_directory,
-        }),
-        Invocation::Run(_) => Err(UsageError(
-            "mode router needs --runtime-dir; mode all starts it".to_owned(),
-        )),
+        Invocation::Run(Run { endpoint, runtime_directory: Some(runtime_directory), .. }) => {
+            Ok(Invocation::Route { endpoint, runtime_directory })
+        }
+        Invocation::Run(_) => {
+            Err(UsageError("mode router needs --runtime-dir; mode all starts it".to_owned()))
+        }
         other => Ok(other),
     }
 }
@@ -214,8 +201,7 @@ fn supervised(words: &[String]) -> Result<Invocation, UsageError> {
 }
 
 fn endpoint(text: &str) -> Result<Endpoint, UsageError> {
-    text.parse()
-        .map_err(|e| UsageError(format!("--endpoint: {e}")))
+    text.parse().map_err(|e| UsageError(format!("--endpoint: {e}")))
 }
 
 #[cfg(test)]
@@ -255,10 +241,7 @@ mod tests {
         );
         assert_eq!(
             read(&words("pre-stop-hook")).unwrap(),
-            Invocation::Become {
-                program: "ebs-csi-node-agent",
-                arguments: words("pre-stop-hook")
-            }
+            Invocation::Become { program: "ebs-csi-node-agent", arguments: words("pre-stop-hook") }
         );
     }
 
@@ -311,9 +294,6 @@ mod tests {
         assert_eq!(read(&words("--help")).unwrap(), Invocation::Help);
         assert_eq!(read(&words("--version")).unwrap(), Invocation::Version);
         assert_eq!(read(&words("node --version")).unwrap(), Invocation::Version);
-        assert!(matches!(
-            read(&words("controller --version")).unwrap(),
-            Invocation::Become { .. }
-        ));
+        assert!(matches!(read(&words("controller --version")).unwrap(), Invocation::Become { .. }));
     }
 }

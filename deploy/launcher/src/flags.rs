@@ -28,19 +28,11 @@ pub struct Flag {
 use Process::{Controller, Launcher, MountHelper, NodeAgent};
 
 const fn value(name: &'static str, known_by: &'static [Process]) -> Flag {
-    Flag {
-        name,
-        switch: false,
-        known_by,
-    }
+    Flag { name, switch: false, known_by }
 }
 
 const fn switch(name: &'static str, known_by: &'static [Process]) -> Flag {
-    Flag {
-        name,
-        switch: true,
-        known_by,
-    }
+    Flag { name, switch: true, known_by }
 }
 
 /// All flags of the driver's processes that may appear on one command line.
@@ -130,11 +122,7 @@ mod tests {
     fn each_flag_is_listed_once_with_its_processes() {
         for (index, flag) in FLAGS.iter().enumerate() {
             assert!(!flag.known_by.is_empty(), "{}", flag.name);
-            assert!(
-                FLAGS[..index].iter().all(|other| other.name != flag.name),
-                "{}",
-                flag.name
-            );
+            assert!(FLAGS[..index].iter().all(|other| other.name != flag.name), "{}", flag.name);
         }
     }
 }

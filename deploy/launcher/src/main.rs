@@ -42,10 +42,8 @@ All other flags go to the processes that know them; each program's --help lists 
 const GRACE: Duration = Duration::from_secs(25);
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args_os()
-        .skip(1)
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let asked = match command_line::read(&words) {
         Ok(asked) => asked,
         Err(e) => return fail(64, &e.to_string()),
@@ -61,10 +59,7 @@ fn main() -> ExitCode {
         }
         Invocation::Become { program, arguments } => replace(program, &arguments),
         Invocation::Run(run) => run_all(&run),
-        Invocation::Route {
-            endpoint,
-            runtime_directory,
-        } => route(&endpoint, &runtime_directory),
+        Invocation::Route { endpoint, runtime_directory } => route(&endpoint, &runtime_directory),
         Invocation::Supervise(running) => supervise(running),
     };
     match result {
@@ -94,10 +89,7 @@ impl From<Fault> for End {
     }
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "the one place where this program speaks without the log"
-)]
+#[expect(clippy::print_stderr, reason = "the one place where this program speaks without the log")]
 fn fail(code: u8, text: &str) -> ExitCode {
     eprintln!("aws-ebs-csi-driver: {text}");
     ExitCode::from(code)
@@ -105,10 +97,7 @@ fn fail(code: u8, text: &str) -> ExitCode {
 
 fn replace(program: &str, arguments: &[String]) -> Result<u8, End> {
     let path = children::sibling(program)?;
-    Err(End::Failed(become_program(
-        &path,
-        Command::new(&path).args(arguments),
-    )))
+    Err(End::Failed(become_program(&path, Command::new(&path).args(arguments))))
 }
 
 /// Executes the program; returns only when that failed.
@@ -126,8 +115,7 @@ fn run_all(run: &Run) -> Result<u8, End> {
     let started = start_all(run, &directory)?;
     let path = std::env::current_exe()?;
     let mut next = Command::new(&path);
-    next.arg("supervise")
-        .args(started.processes().iter().map(ToString::to_string));
+    next.arg("supervise").args(started.processes().iter().map(ToString::to_string));
     Environment::Only(&[]).apply(&mut next);
     Err(End::Failed(become_program(&path, &mut next)))
 }
@@ -137,9 +125,7 @@ fn supervise(running: Vec<Running>) -> Result<u8, End> {
     init_log(LogFormat::Text, 2);
     start::close_strays(&[])?;
     let confined = enter(profile::LAUNCHER, &Places::new());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match confined {
         Ok(enforced) => {
             tracing::info!(%enforced, "confined");
@@ -161,11 +147,7 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {
             .collect()
     };
     let helper = directory.helper().to_string();
-    let agent = if run.all {
-        directory.endpoint(Backend::NodeAgent)
-    } else {
-        run.endpoint.clone()
-    };
+    let agent = if run.all { directory.endpoint(Backend::NodeAgent) } else { run.endpoint.clone() };
     let mut started = Started::default();
     started.start(
         "mount-helper",
@@ -173,10 +155,7 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {
         &with(&[("listen", helper.clone())], &run.helper),
         Environment::Only(&[]),
     )?;
-    let agent = with(
-        &[("endpoint", agent.to_string()), ("helper", helper)],
-        &run.agent,
-    );
+    let agent = with(&[("endpoint", agent.to_string()), ("helper", helper)], &run.agent);
     started.start(
         "node-agent",
         "ebs-csi-node-agent",
@@ -186,12 +165,7 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {
     if run.all {
         let controller = directory.endpoint(Backend::Controller).to_string();
         let controller = with(&[("endpoint", controller)], &run.controller);
-        started.start(
-            "controller",
-            "ebs-csi-controller",
-            &controller,
-            Environment::Whole,
-        )?;
+        started.start("controller", "ebs-csi-controller", &controller, Environment::Whole)?;
         let own = std::env::current_exe()?;
         let own = own
             .file_name()
@@ -224,9 +198,7 @@ fn route(endpoint: &Endpoint, runtime_directory: &Path) -> Result<u8, End> {
     };
     let enforced = enter(profile::ROUTER, &Places::new())?;
     tracing::info!(%enforced, "confined");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let sockets = runtime_directory.join("csi");

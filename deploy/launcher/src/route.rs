@@ -57,10 +57,7 @@ mod tests {
         for (path, expected) in [
             ("/csi.v1.Controller/CreateVolume", Some(Backend::Controller)),
             ("/csi.v1.Identity/Probe", Some(Backend::Controller)),
-            (
-                "/modify.v1.Modify/ModifyVolumeProperties",
-                Some(Backend::Controller),
-            ),
+            ("/modify.v1.Modify/ModifyVolumeProperties", Some(Backend::Controller)),
             ("/csi.v1.Node/NodeStageVolume", Some(Backend::NodeAgent)),
             ("/grpc.health.v1.Health/Check", Some(Backend::Controller)),
             ("/csi.v1.NodeX/NodeStageVolume", None),

@@ -39,11 +39,7 @@ struct Target {
 
 impl Target {
     fn new(backend: Backend, directory: &Path) -> Self {
-        Self {
-            backend,
-            socket: directory.join(backend.socket()),
-            connection: Mutex::new(None),
-        }
+        Self { backend, socket: directory.join(backend.socket()), connection: Mutex::new(None) }
     }
 
     /// Returns a connection that accepts requests: the present one, or a new one when the process
@@ -155,10 +151,9 @@ pub async fn serve(
     }
     drop(listener);
     let _ = stopping.send(true);
-    let drained = tokio::time::timeout(grace, async {
-        while connections.join_next().await.is_some() {}
-    })
-    .await;
+    let drained =
+        tokio::time::timeout(grace, async { while connections.join_next().await.is_some() {} })
+            .await;
     if drained.is_err() {
         tracing::warn!("calls were still running after the grace period; their callers will retry");
     }

@@ -35,11 +35,7 @@ impl RuntimeDirectory {
             None => {
                 let name = format!("aws-ebs-csi-driver.{}", std::process::id());
                 let run = Path::new("/run").join(&name);
-                if make_directory(&run).is_ok() {
-                    run
-                } else {
-                    Path::new("/tmp").join(name)
-                }
+                if make_directory(&run).is_ok() { run } else { Path::new("/tmp").join(name) }
             }
         };
         let made = Self { path };

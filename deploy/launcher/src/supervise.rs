@@ -30,10 +30,7 @@ impl FromStr for Running {
     fn from_str(text: &str) -> Result<Self, ()> {
         let (name, pid) = text.split_once(':').ok_or(())?;
         let pid = pid.parse().ok().filter(|pid| *pid > 1).ok_or(())?;
-        Ok(Self {
-            name: name.to_owned(),
-            pid: Pid::from_raw(pid).ok_or(())?,
-        })
+        Ok(Self { name: name.to_owned(), pid: Pid::from_raw(pid).ok_or(())? })
     }
 }
 

@@ -21,20 +21,14 @@ printf '%s\n' "$@" > "$here/$name.args.new"; mv "$here/$name.args.new" "$here/$n
 while :; do sleep 0.05; done
 "#;
 
-const PROGRAMS: [&str; 3] = [
-    "ebs-csi-controller",
-    "ebs-csi-node-agent",
-    "ebs-csi-mount-helper",
-];
+const PROGRAMS: [&str; 3] = ["ebs-csi-controller", "ebs-csi-node-agent", "ebs-csi-mount-helper"];
 
 /// Held while files are written that will be executed, and while a child is between fork and exec:
 /// executing a file fails with ETXTBSY while a child has inherited it open for writing.
 static WRITING_OR_STARTING: Mutex<()> = Mutex::new(());
 
 fn exclusively() -> MutexGuard<'static, ()> {
-    WRITING_OR_STARTING
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
+    WRITING_OR_STARTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Installed {
@@ -76,9 +70,7 @@ impl Installed {
     /// Starts the launcher through the program `before`, which takes a privilege from it first.
     fn start_under(&self, before: &[&str], arguments: &[&str]) -> Started {
         let mut command = Command::new(before[0]);
-        command
-            .args(&before[1..])
-            .arg(self.path("aws-ebs-csi-driver"));
+        command.args(&before[1..]).arg(self.path("aws-ebs-csi-driver"));
         self.run(command.args(self.words(arguments)))
     }
 
@@ -103,19 +95,11 @@ impl Installed {
     fn arguments(&self, program: &str) -> Vec<String> {
         let path = self.path(&format!("{program}.args"));
         wait_for(&path);
-        fs::read_to_string(path)
-            .unwrap()
-            .lines()
-            .map(str::to_owned)
-            .collect()
+        fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect()
     }
 
     fn pid(&self, program: &str) -> i32 {
-        fs::read_to_string(self.path(&format!("{program}.pid")))
-            .unwrap()
-            .trim()
-            .parse()
-            .unwrap()
+        fs::read_to_string(self.path(&format!("{program}.pid"))).unwrap().trim().parse().unwrap()
     }
 
     /// Sends SIGTERM to a launcher once it handles signals.
@@ -207,10 +191,7 @@ fn node_mode_starts_agent_and_helper_forwards_sigterm() {
     assert_eq!(agent[0], "--endpoint=unix:///x.sock");
     assert_eq!(agent[2], "--legacy-xfs");
     assert_eq!(helper[1], "--kubelet-root=/k");
-    assert_eq!(
-        agent[1].strip_prefix("--helper="),
-        helper[0].strip_prefix("--listen=")
-    );
+    assert_eq!(agent[1].strip_prefix("--helper="), helper[0].strip_prefix("--listen="));
     assert!(!installed.path("ebs-csi-controller.args").exists());
     installed.terminate(&started);
     assert_eq!(started.end(), 0, "{}", installed.log());
@@ -233,10 +214,7 @@ fn killed_process_stops_others_and_fails_launcher() {
         signal(installed.pid(victim), Signal::KILL);
         assert_ne!(started.end(), 0, "{victim}");
         for other in PROGRAMS.into_iter().filter(|name| *name != victim) {
-            assert!(
-                installed.path(&format!("{other}.term")).exists(),
-                "{other} after {victim}"
-            );
+            assert!(installed.path(&format!("{other}.term")).exists(), "{other} after {victim}");
         }
     }
 }
@@ -255,11 +233,8 @@ fn audited(pid: i32, profile: &'static Profile) -> Vec<String> {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
         let process = Process::read(u32::try_from(pid).unwrap()).unwrap();
-        let found: Vec<String> = process
-            .deviations(profile, PRODUCTION)
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let found: Vec<String> =
+            process.deviations(profile, PRODUCTION).iter().map(ToString::to_string).collect();
         if found.is_empty() || Instant::now() > until {
             return found;
         }
@@ -294,19 +269,12 @@ fn launcher_and_router_match_their_confinement_profiles() {
         .into_iter()
         .find(of_ours)
         .expect("the router is a child of the launcher");
-    for (pid, profile) in [
-        (started.pid(), profile::LAUNCHER),
-        (router, profile::ROUTER),
-    ] {
+    for (pid, profile) in [(started.pid(), profile::LAUNCHER), (router, profile::ROUTER)] {
         let none: [&str; 0] = [];
         assert_eq!(audited(pid, profile), none, "{}", profile.name);
         let tree = Process::tree(u32::try_from(pid).unwrap()).unwrap();
         let expected = tree[0].expected(&tree).map(|profile| profile.name);
-        assert_eq!(
-            expected,
-            Some(profile.name),
-            "the auditor knows it by itself"
-        );
+        assert_eq!(expected, Some(profile.name), "the auditor knows it by itself");
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
         assert!(
             !String::from_utf8_lossy(&environment).contains("do-not-keep-me"),
@@ -315,10 +283,7 @@ fn launcher_and_router_match_their_confinement_profiles() {
         );
     }
     // The controller did receive the variable, so the check above can find one.
-    let environment = fs::read(format!(
-        "/proc/{}/environ",
-        installed.pid("ebs-csi-controller")
-    ));
+    let environment = fs::read(format!("/proc/{}/environ", installed.pid("ebs-csi-controller")));
     assert!(String::from_utf8_lossy(&environment.unwrap()).contains("do-not-keep-me"));
     installed.terminate(&started);
     assert_eq!(started.end(), 0, "{}", installed.log());
@@ -338,11 +303,7 @@ fn missing_setpcap_exits_77_and_leaves_no_process() {
         &["node", "--endpoint=unix:///x.sock"],
     );
     assert_eq!(started.end(), 77, "{}", installed.log());
-    assert!(
-        installed.log().contains("CAP_SETPCAP"),
-        "{}",
-        installed.log()
-    );
+    assert!(installed.log().contains("CAP_SETPCAP"), "{}", installed.log());
     for name in ["ebs-csi-node-agent", "ebs-csi-mount-helper"] {
         let gone = installed.path(&format!("{name}.args"));
         // A process that was killed before it recorded its arguments is not left, either.
@@ -359,10 +320,7 @@ fn missing_setpcap_exits_77_and_leaves_no_process() {
         &["router", &endpoint, &runtime],
     );
     assert_eq!(router.end(), 77, "{}", installed.log());
-    assert!(
-        std::os::unix::net::UnixStream::connect(&socket).is_err(),
-        "somebody serves"
-    );
+    assert!(std::os::unix::net::UnixStream::connect(&socket).is_err(), "somebody serves");
 }
 
 /// The launcher logs each usage error in one line and names the missing program; --version and
@@ -370,11 +328,7 @@ fn missing_setpcap_exits_77_and_leaves_no_process() {
 #[test]
 fn bad_usage_exits_64_missing_program_exits_1() {
     let installed = Installed::new();
-    for arguments in [
-        &["nonsense"][..],
-        &["node", "--nonsense"],
-        &["all", "--endpoint=http://x"],
-    ] {
+    for arguments in [&["nonsense"][..], &["node", "--nonsense"], &["all", "--endpoint=http://x"]] {
         let mut started = installed.start(arguments);
         assert_eq!(started.end(), 64, "{arguments:?}");
         assert_eq!(installed.log().lines().count(), 1, "{}", installed.log());
@@ -382,15 +336,9 @@ fn bad_usage_exits_64_missing_program_exits_1() {
     fs::remove_file(installed.path("ebs-csi-controller")).unwrap();
     let mut started = installed.start(&["controller"]);
     assert_eq!(started.end(), 1);
-    assert!(
-        installed.log().contains("ebs-csi-controller"),
-        "{}",
-        installed.log()
-    );
-    for (arguments, says) in [
-        (&["--version"][..], "driverVersion"),
-        (&["--help"], "pre-stop-hook"),
-    ] {
+    assert!(installed.log().contains("ebs-csi-controller"), "{}", installed.log());
+    for (arguments, says) in [(&["--version"][..], "driverVersion"), (&["--help"], "pre-stop-hook")]
+    {
         let alone = exclusively();
         let child = Command::new(installed.path("aws-ebs-csi-driver"))
             .args(arguments)

@@ -33,17 +33,11 @@ fn serve_echo(directory: &Path, backend: Backend) -> JoinHandle<()> {
                 let body = request.into_body().collect().await.unwrap().to_bytes();
                 let mut trailers = HeaderMap::new();
                 trailers.insert("grpc-status", HeaderValue::from_static("0"));
-                let frames = [
-                    Ok::<_, Infallible>(Frame::data(body)),
-                    Ok(Frame::trailers(trailers)),
-                ];
+                let frames =
+                    [Ok::<_, Infallible>(Frame::data(body)), Ok(Frame::trailers(trailers))];
                 let mut reply = Response::new(StreamBody::new(tokio_stream::iter(frames)));
-                reply
-                    .headers_mut()
-                    .insert("served-by", HeaderValue::from_static(backend.name()));
-                reply
-                    .headers_mut()
-                    .insert("served-path", path.parse().unwrap());
+                reply.headers_mut().insert("served-by", HeaderValue::from_static(backend.name()));
+                reply.headers_mut().insert("served-path", path.parse().unwrap());
                 if let Some(timeout) = timeout {
                     reply.headers_mut().insert("served-timeout", timeout);
                 }
@@ -62,16 +56,12 @@ fn start_router(directory: &Path) -> JoinHandle<()> {
     let directory = directory.to_owned();
     tokio::spawn(async move {
         let never = std::future::pending();
-        router::serve(listener, &directory, never, Duration::from_secs(1))
-            .await
-            .unwrap();
+        router::serve(listener, &directory, never, Duration::from_secs(1)).await.unwrap();
     })
 }
 
 async fn ask(directory: &Path, path: &str, body: Bytes) -> Response<Incoming> {
-    let stream = UnixStream::connect(directory.join("csi.sock"))
-        .await
-        .unwrap();
+    let stream = UnixStream::connect(directory.join("csi.sock")).await.unwrap();
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
@@ -94,9 +84,7 @@ async fn router_forwards_each_rpc_unchanged_to_its_backend() {
     );
     start_router(directory.path());
     // Larger than a flow-control window, and not a valid protobuf message.
-    let body: Bytes = (0..300_000_u32)
-        .map(|n| n.to_le_bytes()[usize::from(n % 2 == 0)])
-        .collect();
+    let body: Bytes = (0..300_000_u32).map(|n| n.to_le_bytes()[usize::from(n % 2 == 0)]).collect();
     for (path, backend) in [
         ("/csi.v1.Controller/CreateVolume", "controller"),
         ("/csi.v1.Identity/Probe", "controller"),
@@ -117,25 +105,15 @@ async fn router_forwards_each_rpc_unchanged_to_its_backend() {
 async fn a_service_that_no_process_offers_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     start_router(directory.path());
-    let reply = ask(
-        directory.path(),
-        "/csi.v1.GroupController/CreateVolumeGroupSnapshot",
-        Bytes::new(),
-    )
-    .await;
-    assert_eq!(
-        reply.headers()["grpc-status"],
-        (Code::Unimplemented as i32).to_string().as_str()
-    );
+    let reply =
+        ask(directory.path(), "/csi.v1.GroupController/CreateVolumeGroupSnapshot", Bytes::new())
+            .await;
+    assert_eq!(reply.headers()["grpc-status"], (Code::Unimplemented as i32).to_string().as_str());
 }
 
 async fn channel(directory: &Path) -> tonic::transport::Channel {
     let address = format!("unix://{}", directory.join("csi.sock").display());
-    tonic::transport::Endpoint::from_shared(address)
-        .unwrap()
-        .connect()
-        .await
-        .unwrap()
+    tonic::transport::Endpoint::from_shared(address).unwrap().connect().await.unwrap()
 }
 
 #[tokio::test]
@@ -184,17 +162,10 @@ async fn absent_node_agent_does_not_affect_controller_calls() {
     let _controller = serve_echo(directory.path(), Backend::Controller);
     start_router(directory.path());
     let mut node = NodeClient::new(channel(directory.path()).await);
-    let error = node
-        .node_get_info(csi::NodeGetInfoRequest {})
-        .await
-        .unwrap_err();
+    let error = node.node_get_info(csi::NodeGetInfoRequest {}).await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
-    let reply = ask(
-        directory.path(),
-        "/csi.v1.Controller/DeleteVolume",
-        Bytes::from_static(b"x"),
-    )
-    .await;
+    let reply =
+        ask(directory.path(), "/csi.v1.Controller/DeleteVolume", Bytes::from_static(b"x")).await;
     assert_eq!(reply.headers()["served-by"], "controller");
 }
 

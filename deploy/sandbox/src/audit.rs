@@ -31,11 +31,7 @@ struct Allowed {
 
 impl Tier {
     fn allowed(self) -> Allowed {
-        let nothing = |uid| Allowed {
-            uid,
-            capabilities: 0,
-            needed: 0,
-        };
+        let nothing = |uid| Allowed { uid, capabilities: 0, needed: 0 };
         match self {
             Self::Controller => nothing(None),
             Self::NodeAgent => nothing(Some(NODE_AGENT_ID)),
@@ -133,10 +129,7 @@ fn deviations(seen: &ObservedProcess) -> Vec<String> {
         }
     }
     if seen.effective & allowed.needed != allowed.needed {
-        found.push(format!(
-            "CapEff lacks {:x}",
-            allowed.needed & !seen.effective
-        ));
+        found.push(format!("CapEff lacks {:x}", allowed.needed & !seen.effective));
     }
     if seen.seccomp != 2 {
         found.push(format!("Seccomp is {}, not 2", seen.seccomp));
@@ -145,10 +138,7 @@ fn deviations(seen: &ObservedProcess) -> Vec<String> {
         found.push("NoNewPrivs is 0".to_owned());
     }
     if seen.odd_threads > 0 {
-        found.push(format!(
-            "{} threads are confined in another way",
-            seen.odd_threads
-        ));
+        found.push(format!("{} threads are confined in another way", seen.odd_threads));
     }
     found
 }
@@ -189,10 +179,7 @@ pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
     seen.push(look(
         Tier::Controller,
         "controller",
-        world
-            .controller
-            .pid()
-            .ok_or_else(|| gone("the controller"))?,
+        world.controller.pid().ok_or_else(|| gone("the controller"))?,
     )?);
     for node in &world.nodes {
         let agent = node.agent.pid().ok_or_else(|| gone(node.agent.name()))?;
@@ -248,11 +235,7 @@ pub fn table(seen: &[ObservedProcess]) -> String {
         text.push_str(&format!(
             "{:<11} {:<11} {:>7} {:>6}  {:016x} {:016x} {:016x} {:>7} {:>5} {:>9}  {verdict}\n",
             process.place,
-            if process.tier == Tier::Tool {
-                &process.program
-            } else {
-                process.tier.name()
-            },
+            if process.tier == Tier::Tool { &process.program } else { process.tier.name() },
             process.pid,
             process.uids.first().copied().unwrap_or_default(),
             process.effective,
@@ -327,10 +310,7 @@ mod tests {
                 change(&mut seen);
                 let found = deviations(&seen);
                 if name == "uid" && tier == Tier::Controller {
-                    assert!(
-                        found.is_empty(),
-                        "any user but root will do for the controller"
-                    );
+                    assert!(found.is_empty(), "any user but root will do for the controller");
                 } else {
                     assert!(
                         found.iter().any(|text| text.contains(name)),
@@ -346,12 +326,8 @@ mod tests {
 
     #[test]
     fn audit_of_own_process_reads_memory_and_threads() {
-        let own = look(
-            Tier::Controller,
-            "test",
-            i32::try_from(std::process::id()).unwrap(),
-        )
-        .unwrap();
+        let own =
+            look(Tier::Controller, "test", i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(own.pss_kib > 0);
         assert_eq!(own.odd_threads, 0);
     }

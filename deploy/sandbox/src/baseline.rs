@@ -81,14 +81,9 @@ impl LoopDevice {
         let tool = ToolId::formats(kind)
             .tool()
             .ok_or_else(|| io::Error::other(format!("no tool makes {kind:?}")))?;
-        let line = tool.command_line(&Arguments {
-            fs: kind,
-            format: &options,
-            uuid: UUID,
-        });
-        let (program, arguments) = line
-            .split_first()
-            .ok_or_else(|| io::Error::other("an empty command line"))?;
+        let line = tool.command_line(&Arguments { fs: kind, format: &options, uuid: UUID });
+        let (program, arguments) =
+            line.split_first().ok_or_else(|| io::Error::other("an empty command line"))?;
         let disk = self.node.to_string_lossy();
         let arguments = arguments.iter().map(|argument| match argument.as_str() {
             DISK => disk.as_ref(),

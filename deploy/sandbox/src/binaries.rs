@@ -12,9 +12,7 @@ pub struct Binaries {
 impl Binaries {
     /// Uses the programs in `directory`.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
-        Self {
-            directory: directory.into(),
-        }
+        Self { directory: directory.into() }
     }
 
     /// Uses the programs that cargo built beside this one: a binary's own directory, a test's
@@ -26,14 +24,8 @@ impl Binaries {
         let program = std::env::current_exe()?;
         let directory = program.parent().unwrap_or(Path::new("/"));
         // Tests and examples lie one level below the binaries.
-        let nested = directory
-            .file_name()
-            .is_some_and(|name| name == "deps" || name == "examples");
-        Ok(Self::at(if nested {
-            directory.parent().unwrap_or(directory)
-        } else {
-            directory
-        }))
+        let nested = directory.file_name().is_some_and(|name| name == "deps" || name == "examples");
+        Ok(Self::at(if nested { directory.parent().unwrap_or(directory) } else { directory }))
     }
 
     /// Returns the directory.
@@ -52,10 +44,7 @@ impl Binaries {
         }
         Err(io::Error::new(
             io::ErrorKind::NotFound,
-            format!(
-                "{} is not built; run: cargo build --workspace --bins",
-                path.display()
-            ),
+            format!("{} is not built; run: cargo build --workspace --bins", path.display()),
         ))
     }
 }

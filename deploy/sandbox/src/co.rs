@@ -21,13 +21,8 @@ use tonic::transport::{Channel, Endpoint};
 /// Returns a channel to a CSI socket. The channel connects on first use, and again after the
 /// process behind the socket was restarted.
 fn channel(socket: &Path) -> Result<Channel, CoError> {
-    let fail = |why: String| CoError::Socket {
-        socket: socket.to_owned(),
-        why,
-    };
-    let text = socket
-        .to_str()
-        .ok_or_else(|| fail("its path is not UTF-8".to_owned()))?;
+    let fail = |why: String| CoError::Socket { socket: socket.to_owned(), why };
+    let text = socket.to_str().ok_or_else(|| fail("its path is not UTF-8".to_owned()))?;
     let endpoint =
         Endpoint::from_shared(format!("unix://{text}")).map_err(|e| fail(e.to_string()))?;
     Ok(endpoint.connect_lazy())

@@ -43,11 +43,7 @@ pub enum DemoError {
 
 /// Returns an error with `what` unless `condition` holds.
 fn prove(condition: bool, what: impl FnOnce() -> String) -> Result<(), DemoError> {
-    if condition {
-        Ok(())
-    } else {
-        Err(DemoError::Unproved(what()))
-    }
+    if condition { Ok(()) } else { Err(DemoError::Unproved(what())) }
 }
 
 /// EC2's latencies in the demonstration: short and random. Replies take 5 ms, as over a network.
@@ -112,15 +108,10 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
     let mut told = Narrator::default();
     told.chapter("the world");
     for process in world.processes() {
-        told.note(&format!(
-            "{:<22} pid {}",
-            process.name(),
-            process.pid().unwrap_or(0)
-        ));
+        told.note(&format!("{:<22} pid {}", process.name(), process.pid().unwrap_or(0)));
     }
-    let kubelets = (0..world.nodes.len())
-        .map(|node| world.kubelet(node))
-        .collect::<Result<Vec<_>, _>>()?;
+    let kubelets =
+        (0..world.nodes.len()).map(|node| world.kubelet(node)).collect::<Result<Vec<_>, _>>()?;
     let co = world.co()?;
     let mut scene = Scene {
         co,
@@ -142,10 +133,7 @@ pub async fn run(world: &mut World) -> Result<(), DemoError> {
         let name = scene.node_name(node);
         scene.told.done(
             &format!("NodeGetInfo of {name}"),
-            &format!(
-                "{}, at most {} volumes",
-                info.node_id, info.max_volumes_per_node
-            ),
+            &format!("{}, at most {} volumes", info.node_id, info.max_volumes_per_node),
         );
     }
     moves::show(&mut scene).await?;

@@ -101,10 +101,7 @@ fn clean_up(state_dir: Option<PathBuf>, binaries: &Binaries) -> ExitCode {
 }
 
 fn in_runtime(work: impl Future<Output = Result<(), String>>) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return fail(1, &format!("starting the runtime: {e}")),
     };
@@ -149,12 +146,7 @@ async fn demo(mut options: WorldOptions) -> Result<(), String> {
     let mut left = ended.leftovers;
     left.extend(ended.cleaned.problems);
     if shown.is_ok() {
-        left.extend(
-            ended
-                .unwilling
-                .iter()
-                .map(|name| format!("{name} did not end by SIGTERM")),
-        );
+        left.extend(ended.unwilling.iter().map(|name| format!("{name} did not end by SIGTERM")));
     }
     if !left.is_empty() {
         return Err(format!("not ended clean: {}", left.join("; ")));

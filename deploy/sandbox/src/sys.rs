@@ -32,11 +32,7 @@ pub(crate) fn born(command: &mut Command, birth: Birth) {
 
 fn enter(birth: &Birth) -> io::Result<()> {
     let checked = |result: libc::c_int| {
-        if result < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        }
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
     // SAFETY: takes no pointer.
     checked(unsafe { libc::setsid() })?;
@@ -75,11 +71,7 @@ fn enter(birth: &Birth) -> io::Result<()> {
 pub(crate) fn unshare_mounts() -> io::Result<()> {
     // SAFETY: changes only what this thread sees; no memory is involved.
     let result = unsafe { libc::unshare(libc::CLONE_FS | libc::CLONE_NEWNS) };
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Moves the calling process into a new session, without a terminal.
@@ -90,13 +82,7 @@ pub(crate) fn own_session() {
 
 /// Ignores the signals with which a terminal or a service manager ends a program.
 pub(crate) fn ignore_ending_signals() {
-    for signal in [
-        libc::SIGINT,
-        libc::SIGTERM,
-        libc::SIGHUP,
-        libc::SIGQUIT,
-        libc::SIGPIPE,
-    ] {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE] {
         // SAFETY: SIG_IGN installs no handler that could run.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }

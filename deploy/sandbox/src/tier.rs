@@ -27,12 +27,8 @@ pub enum Tier {
 }
 
 /// The tiers of the helper that run all the time.
-pub(crate) const PARTS: [Tier; 4] = [
-    Tier::Supervisor,
-    Tier::Broker,
-    Tier::Directories,
-    Tier::Opener,
-];
+pub(crate) const PARTS: [Tier; 4] =
+    [Tier::Supervisor, Tier::Broker, Tier::Directories, Tier::Opener];
 
 impl Tier {
     /// Returns the tier's name in tables.
@@ -73,10 +69,7 @@ pub(crate) fn tier_of(pid: i32, supervisor: i32) -> Option<Tier> {
     }
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let helper = process_table::name(pid)? == process_table::name(supervisor)?;
-    let (uid, gid) = (
-        *numbers(&status, "Uid").first()?,
-        *numbers(&status, "Gid").first()?,
-    );
+    let (uid, gid) = (*numbers(&status, "Uid").first()?, *numbers(&status, "Gid").first()?);
     Some(match uid {
         _ if gid == profile::OPENER.identity.gid => Tier::Opener,
         uid if uid == profile::BROKER.identity.uid => Tier::Broker,

@@ -85,10 +85,7 @@ pub struct World {
 const GRACE: Duration = Duration::from_secs(10);
 
 fn step<T>(what: &str, result: io::Result<T>) -> Result<T, WorldError> {
-    result.map_err(|source| WorldError::Step {
-        what: what.to_owned(),
-        source,
-    })
+    result.map_err(|source| WorldError::Step { what: what.to_owned(), source })
 }
 
 impl World {
@@ -108,21 +105,13 @@ impl World {
             Ok(keeper) => keeper,
             Err(source) => {
                 let _ = std::fs::remove_dir_all(&state_dir);
-                return Err(WorldError::Step {
-                    what: "starting the keeper".to_owned(),
-                    source,
-                });
+                return Err(WorldError::Step { what: "starting the keeper".to_owned(), source });
             }
         };
         let simulator = step(
             "starting the simulator",
-            Simulator::start(
-                &options.binaries,
-                &state_dir,
-                &options.scenario(),
-                &options.devices,
-            )
-            .await,
+            Simulator::start(&options.binaries, &state_dir, &options.scenario(), &options.devices)
+                .await,
         )?;
         let controller_socket = state_dir.join("controller/csi.sock");
         let controller = step(
@@ -185,13 +174,7 @@ impl World {
         let socket = self.state_dir.join("all.sock");
         let mut launcher = step(
             "preparing the launcher",
-            launcher::all(
-                &self.options,
-                &self.state_dir,
-                &self.simulator,
-                node,
-                &socket,
-            ),
+            launcher::all(&self.options, &self.state_dir, &self.simulator, node, &socket),
         )?;
         step("starting the launcher", launcher.start())?;
         let took = ready(&mut launcher, &socket).await?;
@@ -243,13 +226,8 @@ impl World {
     pub async fn add_replica(&mut self) -> Result<(), WorldError> {
         let name = format!("controller-{}", self.replicas.len() + 2);
         let socket = self.state_dir.join(&name).join("csi.sock");
-        let made = container::controller(
-            &name,
-            &self.options,
-            &self.state_dir,
-            &self.simulator,
-            &socket,
-        );
+        let made =
+            container::controller(&name, &self.options, &self.state_dir, &self.simulator, &socket);
         let mut process = step("preparing a replica", made)?;
         step("starting a replica", process.start())?;
         ready(&mut process, &socket).await?;
@@ -357,13 +335,8 @@ impl World {
     /// Returns the errors of wait(2).
     pub fn fallen(&mut self) -> Result<Vec<String>, WorldError> {
         let mut fallen = Vec::new();
-        let nodes = self
-            .nodes
-            .iter_mut()
-            .flat_map(|node| [&mut node.agent, &mut node.helper]);
-        for process in [&mut self.simulator.process, &mut self.controller]
-            .into_iter()
-            .chain(nodes)
+        let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.agent, &mut node.helper]);
+        for process in [&mut self.simulator.process, &mut self.controller].into_iter().chain(nodes)
         {
             if step("waiting for a process", process.ended())?.is_some() {
                 fallen.push(process.name().to_owned());
@@ -381,10 +354,8 @@ impl World {
         for name in &fallen {
             if name == self.controller.name() {
                 self.start_controller().await?;
-            } else if let Some(index) = self
-                .nodes
-                .iter()
-                .position(|node| node.helper.name() == name)
+            } else if let Some(index) =
+                self.nodes.iter().position(|node| node.helper.name() == name)
             {
                 self.start_helper(index).await?;
             } else if let Some(index) = self.nodes.iter().position(|node| node.agent.name() == name)
@@ -417,10 +388,7 @@ impl World {
     /// Returns an error when waiting for a process fails; the keeper cleans up then.
     pub async fn shutdown(mut self) -> Result<Ended, WorldError> {
         let mut unwilling = Vec::new();
-        let nodes = self
-            .nodes
-            .iter_mut()
-            .flat_map(|node| [&mut node.agent, &mut node.helper]);
+        let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.agent, &mut node.helper]);
         let replicas = self.replicas.iter_mut();
         let processes = replicas
             .map(|replica| &mut replica.process)
@@ -434,11 +402,7 @@ impl World {
         let cleaned = clean::clean(&self.state_dir, &self.options.binaries);
         let leftovers = clean::leftovers(&self.state_dir);
         self.keeper.take();
-        Ok(Ended {
-            unwilling,
-            cleaned,
-            leftovers,
-        })
+        Ok(Ended { unwilling, cleaned, leftovers })
     }
 }
 
@@ -471,11 +435,7 @@ fn still_running(process: &mut Process, began: Instant) -> Result<(), WorldError
         None if began.elapsed() > Duration::from_secs(30) => "did not get ready in 30 s".to_owned(),
         None => return Ok(()),
     };
-    Err(WorldError::Process {
-        process: process.name().to_owned(),
-        what,
-        log: process.log_tail(20),
-    })
+    Err(WorldError::Process { process: process.name().to_owned(), what, log: process.log_tail(20) })
 }
 
 /// Calls Probe until it succeeds. Returns the time since the process was started.

@@ -43,10 +43,7 @@ async fn life(world: &mut World, claim: &Claim, tier: Tier) -> Volume {
     kill(world, tier).await;
     kubelet.stage(&volume, &attachment).await.unwrap();
     kill(world, tier).await;
-    let published = kubelet
-        .publish(&volume, &attachment, "pod", false)
-        .await
-        .unwrap();
+    let published = kubelet.publish(&volume, &attachment, "pod", false).await.unwrap();
     let file = published.path.join("file");
     if !volume.is_block() {
         std::fs::write(&file, tier.name()).unwrap();
@@ -55,10 +52,7 @@ async fn life(world: &mut World, claim: &Claim, tier: Tier) -> Volume {
     // The next call finds the result of the calls before the kill.
     assert_eq!(co.create(claim).await.unwrap().id, volume.id);
     kubelet.stage(&volume, &attachment).await.unwrap();
-    kubelet
-        .publish(&volume, &attachment, "pod", false)
-        .await
-        .unwrap();
+    kubelet.publish(&volume, &attachment, "pod", false).await.unwrap();
     if !volume.is_block() {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), tier.name());
     }

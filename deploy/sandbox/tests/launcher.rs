@@ -9,9 +9,7 @@ use ebs_csi_sandbox::{World, WorldOptions};
 /// Returns a field of a process's status, such as users, capabilities or filters.
 fn field(pid: i32, name: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_default().trim().to_owned()
 }
 
@@ -42,16 +40,10 @@ async fn single_socket_serves_all_services_without_privilege_gain() {
     let (co, kubelet) = (world.co().unwrap(), world.kubelet(0).unwrap());
     let instance = world.nodes[0].instance.clone();
     assert_eq!(kubelet.info().await.unwrap().node_id, instance);
-    let volume = co
-        .create(&Claim::filesystem("pvc-1", "ext4", 1))
-        .await
-        .unwrap();
+    let volume = co.create(&Claim::filesystem("pvc-1", "ext4", 1)).await.unwrap();
     let attachment = co.attach(&volume, &instance).await.unwrap();
     kubelet.stage(&volume, &attachment).await.unwrap();
-    let published = kubelet
-        .publish(&volume, &attachment, "pod", false)
-        .await
-        .unwrap();
+    let published = kubelet.publish(&volume, &attachment, "pod", false).await.unwrap();
     std::fs::write(published.path.join("file"), "bytes").unwrap();
 
     let family = world.launcher.as_ref().unwrap().family();
@@ -59,11 +51,7 @@ async fn single_socket_serves_all_services_without_privilege_gain() {
     assert!(family.len() >= 8, "{family:?}");
     let (mut users, mut with_mount) = (Vec::new(), Vec::new());
     for pid in &family {
-        let uid = field(*pid, "Uid")
-            .split('\t')
-            .next()
-            .unwrap_or_default()
-            .to_owned();
+        let uid = field(*pid, "Uid").split('\t').next().unwrap_or_default().to_owned();
         assert_eq!(field(*pid, "NoNewPrivs"), "1", "{pid} of user {uid}");
         let bounding = u64::from_str_radix(&field(*pid, "CapBnd"), 16).unwrap();
         let permitted = u64::from_str_radix(&field(*pid, "CapPrm"), 16).unwrap();
@@ -75,14 +63,8 @@ async fn single_socket_serves_all_services_without_privilege_gain() {
         users.push(uid);
     }
     assert_eq!(with_mount, ["65531"], "the broker alone may mount");
-    for own in [
-        "65528", "65529", "65530", "65531", "65524", "65525", "65526", "0",
-    ] {
-        assert_eq!(
-            users.iter().filter(|uid| *uid == own).count(),
-            1,
-            "user {own} in {users:?}"
-        );
+    for own in ["65528", "65529", "65530", "65531", "65524", "65525", "65526", "0"] {
+        assert_eq!(users.iter().filter(|uid| *uid == own).count(), 1, "user {own} in {users:?}");
     }
 
     kubelet.unpublish(&volume, "pod").await.unwrap();

@@ -73,14 +73,8 @@ async fn world_without_devices_serves_controller_and_cleans_up() {
     options.devices = "none".to_owned();
     let world = World::start(options).await.unwrap();
     let co = world.co().unwrap();
-    let volume = co
-        .create(&Claim::filesystem("pvc-1", "ext4", 1))
-        .await
-        .unwrap();
-    let again = co
-        .create(&Claim::filesystem("pvc-1", "ext4", 1))
-        .await
-        .unwrap();
+    let volume = co.create(&Claim::filesystem("pvc-1", "ext4", 1)).await.unwrap();
+    let again = co.create(&Claim::filesystem("pvc-1", "ext4", 1)).await.unwrap();
     assert_eq!(volume.id, again.id);
     let attachment = co.attach(&volume, "i-0aaaaaaaaaaaaaaa1").await.unwrap();
     assert!(attachment.context["devicePath"].starts_with("/dev/xvd"));
@@ -186,20 +180,10 @@ async fn clean_removes_world_of_killed_maker_and_keeper() {
     send(keeper, Signal::KILL);
     send(maker, Signal::KILL);
     child.wait().await.unwrap();
-    assert!(
-        !traces(&directory).is_empty(),
-        "processes and mounts outlive both"
-    );
-    let program = Binaries::beside_this_program()
-        .unwrap()
-        .path("ebs-csi-sandbox")
-        .unwrap();
-    let output = tokio::process::Command::new(program)
-        .arg("clean")
-        .arg(&directory)
-        .output()
-        .await
-        .unwrap();
+    assert!(!traces(&directory).is_empty(), "processes and mounts outlive both");
+    let program = Binaries::beside_this_program().unwrap().path("ebs-csi-sandbox").unwrap();
+    let output =
+        tokio::process::Command::new(program).arg("clean").arg(&directory).output().await.unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(traces(&directory), Vec::<String>::new());
 }

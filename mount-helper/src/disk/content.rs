@@ -60,10 +60,7 @@ pub fn look_within(
     // other disks, and only these need more than a few pages of memory: to take large buffers away
     // again, the kernel interrupts every processor.
     let mut few = Memory::of(FIRST);
-    let mut reader = Reader {
-        disk,
-        piece: &mut [],
-    };
+    let mut reader = Reader { disk, piece: &mut [] };
     let first = reader.read_into(few.aligned(), 0, size.min(FIRST as u64))?;
     if let Some(content) = recognise(first, now) {
         return Ok(content);
@@ -211,9 +208,7 @@ fn stranger(bytes: &[u8]) -> Option<Content> {
 fn position_set(bytes: &[u8]) -> Option<usize> {
     const NOTHING: [u8; 4096] = [0; 4096];
     // Comparing slices runs at the speed of memory; comparing single bytes does not.
-    let chunk = bytes
-        .chunks(NOTHING.len())
-        .position(|chunk| chunk != &NOTHING[..chunk.len()])?;
+    let chunk = bytes.chunks(NOTHING.len()).position(|chunk| chunk != &NOTHING[..chunk.len()])?;
     let start = chunk * NOTHING.len();
     let within = bytes[start..].iter().position(|byte| *byte != 0)?;
     Some(start + within)
@@ -265,9 +260,7 @@ impl<D: AsFd> Reader<'_, D> {
     /// Reads at most as many bytes as the buffer has.
     fn read(&mut self, at: u64, length: u64) -> Result<&[u8], Errno> {
         let piece = std::mem::take(&mut self.piece);
-        let read = self
-            .read_into(piece, at, length.min(piece.len() as u64))
-            .map(<[u8]>::len);
+        let read = self.read_into(piece, at, length.min(piece.len() as u64)).map(<[u8]>::len);
         self.piece = piece;
         Ok(&self.piece[..read?])
     }
@@ -278,9 +271,8 @@ impl<D: AsFd> Reader<'_, D> {
         let piece = std::mem::take(&mut self.piece);
         let (there, rest) = piece.split_at_mut(first.len());
         there.copy_from_slice(first);
-        let read = self
-            .read_into(rest, first.len() as u64, end - first.len() as u64)
-            .map(<[u8]>::len);
+        let read =
+            self.read_into(rest, first.len() as u64, end - first.len() as u64).map(<[u8]>::len);
         self.piece = piece;
         Ok(&self.piece[..first.len() + read?])
     }

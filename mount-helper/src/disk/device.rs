@@ -106,11 +106,7 @@ impl Device {
 
     /// Returns size and number, as the policy judges them.
     pub(crate) fn facts(&self) -> DiskFacts {
-        DiskFacts {
-            bytes: self.bytes,
-            whole_bytes: self.whole_bytes,
-            device: self.number,
-        }
+        DiskFacts { bytes: self.bytes, whole_bytes: self.whole_bytes, device: self.number }
     }
 
     /// Returns the kernel's device number of the whole disk.
@@ -143,9 +139,9 @@ impl Device {
     /// it is the same device, the disk that this is a partition of, or a partition of this disk.
     pub fn overlaps(&self, roots: &DiskRoots, name: &str, number: DeviceNumber) -> bool {
         let of_this_disk = || match &self.proof {
-            Proof::Serial(serial) => roots
-                .serial_of(number)
-                .is_ok_and(|other| other.as_ref() == Some(serial)),
+            Proof::Serial(serial) => {
+                roots.serial_of(number).is_ok_and(|other| other.as_ref() == Some(serial))
+            }
             Proof::Name => roots.xen_disk(number) == self.by_name(),
         };
         let is_part = || {
@@ -180,21 +176,14 @@ impl Device {
             && sequence.parse() == Ok(self.sequence)
             && sys::disk_sequence(&self.fd).map_err(errno)? == self.sequence
             && sys::block_bytes(&self.fd).map_err(errno)? == self.bytes;
-        if same {
-            Ok(())
-        } else {
-            Err(DeviceError::Mismatch)
-        }
+        if same { Ok(()) } else { Err(DeviceError::Mismatch) }
     }
 
     /// Returns the whole disk when it has no serial and was found by its name.
     pub fn by_name(&self) -> Option<XenDisk> {
         match self.proof {
             Proof::Serial(_) => None,
-            Proof::Name => Some(XenDisk {
-                sequence: self.sequence,
-                number: self.whole,
-            }),
+            Proof::Name => Some(XenDisk { sequence: self.sequence, number: self.whole }),
         }
     }
 
@@ -241,10 +230,7 @@ impl Device {
 
     /// Opens the same disk once more, for direct reads that bypass the page cache.
     pub fn read_directly(&self, roots: &DiskRoots) -> Result<OwnedFd, DeviceError> {
-        let direct = OpenRequest {
-            direct: true,
-            ..self.asked(Access::ReadOnly)
-        };
+        let direct = OpenRequest { direct: true, ..self.asked(Access::ReadOnly) };
         self.again(roots, &direct)
     }
 
@@ -262,10 +248,7 @@ impl Device {
     /// Claims the disk for this process alone. Waits briefly while a program that only reads disks
     /// (udev, a scanner) holds it.
     pub fn claim(&self, roots: &DiskRoots, access: Access) -> Result<Claim, DeviceError> {
-        let claim = OpenRequest {
-            exclusive: true,
-            ..self.asked(access)
-        };
+        let claim = OpenRequest { exclusive: true, ..self.asked(access) };
         let mut tries = 0;
         loop {
             match self.again(roots, &claim) {

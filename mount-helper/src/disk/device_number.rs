@@ -5,10 +5,7 @@ use rustix::fs::{FileType, Stat, major, makedev, minor};
 /// Parses `MAJOR:MINOR`, as sysfs and mountinfo write a device number.
 pub(crate) fn parse(text: &str) -> Option<DeviceNumber> {
     let (major, minor) = text.split_once(':')?;
-    Some(DeviceNumber(makedev(
-        major.parse().ok()?,
-        minor.parse().ok()?,
-    )))
+    Some(DeviceNumber(makedev(major.parse().ok()?, minor.parse().ok()?)))
 }
 
 /// Formats the number as `MAJOR:MINOR`.

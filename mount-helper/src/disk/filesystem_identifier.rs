@@ -23,10 +23,7 @@ pub fn identifier(volume: &VolumeId) -> [u8; 16] {
 /// Returns the volume whose identifier a file system has; None for an identifier that no format of
 /// this driver wrote.
 pub fn volume_of(identifier: [u8; 16]) -> Option<VolumeId> {
-    let text: String = identifier
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let text: String = identifier.iter().map(|byte| format!("{byte:02x}")).collect();
     let digits = format!("{}{}", &text[13..16], &text[17..]);
     // Older volume ids have eight digits, the others seventeen.
     [digits.get(10..), digits.get(1..)]
@@ -45,10 +42,7 @@ mod tests {
         let volume = VolumeId::parse("vol-0123456789abcdef0").expect("id");
         assert_eq!(
             identifier(&volume),
-            [
-                0xeb, 0xc5, 0x1d, 0, 0, 0, 0x80, 0x01, 0x82, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde,
-                0xf0
-            ]
+            [0xeb, 0xc5, 0x1d, 0, 0, 0, 0x80, 0x01, 0x82, 0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde, 0xf0]
         );
         let short = VolumeId::parse("vol-1a2b3c4d").expect("id");
         assert_ne!(identifier(&volume), identifier(&short));

@@ -76,8 +76,7 @@ impl Comparisons {
         compared: Compared,
         witness: Option<Witness>,
     ) {
-        self.strange
-            .insert(device.attachment(), (compared, witness));
+        self.strange.insert(device.attachment(), (compared, witness));
     }
 }
 

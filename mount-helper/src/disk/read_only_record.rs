@@ -54,29 +54,21 @@ impl ReadOnlyRecord {
         still_there: impl Fn(u64, DeviceNumber) -> bool,
     ) -> Self {
         let found = read(path);
-        let mut disks = found
-            .as_ref()
-            .map_or_else(|_| BTreeSet::new(), |text| parse(text, boot));
+        let mut disks = found.as_ref().map_or_else(|_| BTreeSet::new(), |text| parse(text, boot));
         disks.retain(|(sequence, number)| still_there(*sequence, *number));
         let text: String = disks.iter().map(|disk| line(boot, '+', *disk)).collect();
         let file = replace(path, &text);
         for why in found.as_ref().err().into_iter().chain(file.as_ref().err()) {
             if *why != Errno::NOENT {
                 let path = path.display().to_string();
-                journal::warn(
-                    "read-only-forgotten",
-                    &[("file", &path), ("why", &why.to_string())],
-                );
+                journal::warn("read-only-forgotten", &[("file", &path), ("why", &why.to_string())]);
             }
         }
         Self {
             file: file.ok(),
             boot: boot.to_owned(),
             first: !found.is_ok_and(|text| text.lines().any(|line| line.starts_with(boot))),
-            known: Mutex::new(Known {
-                disks,
-                written: text.len(),
-            }),
+            known: Mutex::new(Known { disks, written: text.len() }),
         }
     }
 
@@ -106,11 +98,8 @@ impl ReadOnlyRecord {
         {
             ftruncate(file, 0)?;
             known.written = 0;
-            let text: String = known
-                .disks
-                .iter()
-                .map(|disk| line(&self.boot, '+', *disk))
-                .collect();
+            let text: String =
+                known.disks.iter().map(|disk| line(&self.boot, '+', *disk)).collect();
             self.write(&mut known, &text)?;
         }
         self.write(&mut known, &line(&self.boot, '+', disk))?;
@@ -213,9 +202,6 @@ mod tests {
         assert!(std::fs::metadata(&path).expect("file").len() < 2 * LONG as u64);
         drop(switched);
         let again = ReadOnlyRecord::open(&path, "boot", |_, _| true);
-        assert_eq!(
-            again.known().disks.iter().copied().collect::<Vec<_>>(),
-            [disk(1, 1)]
-        );
+        assert_eq!(again.known().disks.iter().copied().collect::<Vec<_>>(), [disk(1, 1)]);
     }
 }

@@ -63,24 +63,14 @@ impl XenDiskRecord {
             Err(Errno::NOENT) => BTreeMap::new(),
             Err(why) => {
                 let path = path.display().to_string();
-                journal::warn(
-                    "disks-forgotten",
-                    &[("file", &path), ("why", &why.to_string())],
-                );
+                journal::warn("disks-forgotten", &[("file", &path), ("why", &why.to_string())]);
                 BTreeMap::new()
             }
         };
         entries.retain(|disk, _| still_there(disk));
-        let text: String = entries
-            .iter()
-            .map(|(disk, volume)| line(boot, disk, volume))
-            .collect();
+        let text: String = entries.iter().map(|(disk, volume)| line(boot, disk, volume)).collect();
         let file = replace(path, &text)?;
-        Ok(Self {
-            file: Some(file),
-            boot: boot.to_owned(),
-            entries: Mutex::new(entries),
-        })
+        Ok(Self { file: Some(file), boot: boot.to_owned(), entries: Mutex::new(entries) })
     }
 
     /// Returns the volume that a disk was taken for.
@@ -98,10 +88,7 @@ impl XenDiskRecord {
     /// Returns every disk and the volume that it was taken for. Some disks may be gone.
     pub(crate) fn all(&self) -> Vec<(XenDisk, VolumeId)> {
         let entries = self.entries();
-        entries
-            .iter()
-            .map(|(disk, volume)| (*disk, volume.clone()))
-            .collect()
+        entries.iter().map(|(disk, volume)| (*disk, volume.clone())).collect()
     }
 
     /// Records that a disk is taken for a volume; returns whether that is new. The file is written
@@ -205,10 +192,7 @@ pub(crate) fn read(path: &Path) -> Result<String, Errno> {
 /// Formats a line. It begins with a newline, so that an incomplete earlier line does not run into
 /// it.
 fn line(boot: &str, disk: &XenDisk, volume: &VolumeId) -> String {
-    format!(
-        "\n{boot} {} {} {volume} {END}\n",
-        disk.sequence, disk.number.0
-    )
+    format!("\n{boot} {} {} {volume} {END}\n", disk.sequence, disk.number.0)
 }
 
 fn parse(text: &str, boot: &str) -> BTreeMap<XenDisk, VolumeId> {
@@ -240,10 +224,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn disk(sequence: u64) -> XenDisk {
-        XenDisk {
-            sequence,
-            number: DeviceNumber(7),
-        }
+        XenDisk { sequence, number: DeviceNumber(7) }
     }
 
     fn volume(digit: u8) -> VolumeId {
@@ -263,10 +244,7 @@ mod tests {
         assert_eq!(first.disks_of(&volume(1)), [disk(5), disk(1)]);
         drop(first);
         let again = XenDiskRecord::open(&path, "boot-1", |disk| disk.sequence != 5).expect("open");
-        assert_eq!(
-            again.all(),
-            [(disk(1), volume(1)), (disk(2), volume(2))].to_vec()
-        );
+        assert_eq!(again.all(), [(disk(1), volume(1)), (disk(2), volume(2))].to_vec());
         drop(again);
         // The record of the disk that was gone does not come back.
         let third = XenDiskRecord::open(&path, "boot-1", |_| true).expect("open");
@@ -322,10 +300,7 @@ mod tests {
     #[test]
     fn disk_is_not_recorded_without_record_file() {
         let none = XenDiskRecord::default();
-        assert_eq!(
-            none.add(disk(1), &volume(1)),
-            Err(NotNoted::Os(Errno::BADF))
-        );
+        assert_eq!(none.add(disk(1), &volume(1)), Err(NotNoted::Os(Errno::BADF)));
         assert_eq!(none.volume_of(&disk(1)), None);
     }
 }

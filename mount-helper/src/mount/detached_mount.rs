@@ -106,10 +106,8 @@ pub(crate) fn create(
         Ok(()) => {}
         // EFSCORRUPTED and EFSBADCRC.
         Err(Errno::UCLEAN | Errno::BADMSG) => {
-            let damaged = Observation::Content {
-                signature: fs.into(),
-                state: ContentState::Damaged,
-            };
+            let damaged =
+                Observation::Content { signature: fs.into(), state: ContentState::Damaged };
             return Err(Refused::because(Refusal::FilesystemErrors, damaged).into());
         }
         Err(e) => return Err(failed(Step::CreateMount, e)),
@@ -165,18 +163,11 @@ fn joined(fs: FsType, device: &Device, read_only: bool) -> Result<Joined, Errno>
         on_error("remount-ro").set(&context)?;
     }
     fsconfig_create(context.as_fd())?;
-    let mount = fsmount(
-        context.as_fd(),
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::empty(),
-    )?;
+    let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
     if of_filesystem(&fstat(&mount)?) != device.number() {
         return Err(Errno::NODEV);
     }
-    Ok(Joined {
-        context,
-        mount: DetachedMount(mount),
-    })
+    Ok(Joined { context, mount: DetachedMount(mount) })
 }
 
 impl Joined {

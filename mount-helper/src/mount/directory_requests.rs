@@ -60,9 +60,7 @@ pub(crate) struct Directories {
 impl Directories {
     /// Uses the process at the other end of `socket`.
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self {
-            socket: Mutex::new(socket),
-        }
+        Self { socket: Mutex::new(socket) }
     }
 
     fn ask(&self, act: Act, parent: impl AsFd, name: &str) -> Result<(), Errno> {

@@ -35,12 +35,7 @@ impl KubeletRoot {
         let real = std::fs::canonicalize(path.as_str())
             .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
         let in_table = real.to_str().ok_or(Errno::ILSEQ)?.to_owned();
-        Ok(Self {
-            held,
-            path,
-            in_table,
-            parents: Mutex::default(),
-        })
+        Ok(Self { held, path, in_table, parents: Mutex::default() })
     }
 
     /// Returns the path of the root.
@@ -138,9 +133,7 @@ impl KubeletRoot {
     /// itself. The last mount covers the others.
     fn by_name(&self, relative: &str, table: &MountTable) -> Done<Option<PathFacts>> {
         let mounts = table.read().at(Step::ReadMountTable)?;
-        let top = mounts
-            .iter()
-            .rfind(|mount| self.relative(mount).as_deref() == Some(relative));
+        let top = mounts.iter().rfind(|mount| self.relative(mount).as_deref() == Some(relative));
         Ok(top.map(|mount| {
             PathFacts::Mounted(MountFacts {
                 device: mount.device,
@@ -219,11 +212,7 @@ impl KubeletRoot {
 
     /// Returns the path of a mount relative to this root; None when the mount stands elsewhere.
     pub(crate) fn relative(&self, mount: &Mount) -> Option<String> {
-        mount
-            .path
-            .strip_prefix(self.in_table.as_str())?
-            .strip_prefix('/')
-            .map(str::to_owned)
+        mount.path.strip_prefix(self.in_table.as_str())?.strip_prefix('/').map(str::to_owned)
     }
 
     /// Makes a directory, with its missing parents.
@@ -268,11 +257,7 @@ impl KubeletRoot {
                 Err(errno) => errno == Errno::NOENT,
             };
             // A parent that is in use again stays, and so do those above it.
-            if !made_here
-                || self
-                    .remove(Act::RemoveDirectory, path, directories)
-                    .is_err()
-            {
+            if !made_here || self.remove(Act::RemoveDirectory, path, directories).is_err() {
                 return;
             }
             path = path_resolution::split(path).0;

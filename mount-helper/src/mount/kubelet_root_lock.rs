@@ -17,10 +17,7 @@ use std::time::{Duration, Instant};
 /// only once this pod is seen to run, and its agent ends before it.
 const LONGER: Duration = Duration::from_secs(5);
 /// Time between two attempts.
-const PAUSE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 50_000_000,
-};
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// The lock on the kubelet root. The kernel releases it when the last process that holds it ends,
 /// however that process ends.

@@ -106,23 +106,14 @@ pub(crate) fn mount_id_at(path: impl AsFd) -> Result<Option<u64>, Errno> {
         AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT,
         StatxFlags::BASIC_STATS | StatxFlags::MNT_ID,
     )?;
-    if !facts
-        .stx_attributes_mask
-        .contains(StatxAttributes::MOUNT_ROOT)
-    {
+    if !facts.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
         return Err(Errno::OPNOTSUPP);
     }
-    Ok(facts
-        .stx_attributes
-        .contains(StatxAttributes::MOUNT_ROOT)
-        .then_some(facts.stx_mnt_id))
+    Ok(facts.stx_attributes.contains(StatxAttributes::MOUNT_ROOT).then_some(facts.stx_mnt_id))
 }
 
 fn parse(text: &[u8]) -> Option<Vec<Mount>> {
-    text.split(|b| *b == b'\n')
-        .filter(|line| !line.is_empty())
-        .map(parse_line)
-        .collect()
+    text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).map(parse_line).collect()
 }
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
@@ -241,11 +232,7 @@ mod tests {
         ] {
             let line = format!("36 35 98:5 / / {options} - ext4 /dev/x {superblock}");
             let mount = parse_line(line.as_bytes()).expect("a mount");
-            assert_eq!(
-                (mount.turned_read_only, mount.shut_down),
-                (read_only, down),
-                "{line}"
-            );
+            assert_eq!((mount.turned_read_only, mount.shut_down), (read_only, down), "{line}");
         }
     }
 

@@ -97,11 +97,7 @@ impl OperationContext {
                 Some(mount.root_name()).filter(|_| bound() == Some(device))
             } else {
                 let ours = FsType::ALL.iter().any(|fs| fs.as_str() == mount.fs_type);
-                mount
-                    .source
-                    .rsplit('/')
-                    .next()
-                    .filter(|_| ours && mount.device == device)
+                mount.source.rsplit('/').next().filter(|_| ours && mount.device == device)
             };
             named.is_some_and(|name| self.disks.may_be_called(name))
         }))
@@ -145,9 +141,7 @@ impl OperationContext {
         partition: Option<NonZeroU32>,
         access: Access,
     ) -> Result<Device, DeviceError> {
-        let mut found = self
-            .disks
-            .find_part(&volume.serial(), partition, access, Duration::ZERO);
+        let mut found = self.disks.find_part(&volume.serial(), partition, access, Duration::ZERO);
         for disk in self.xen_disk_record.disks_of(volume) {
             match found {
                 Err(DeviceError::Absent) => {
@@ -171,10 +165,7 @@ impl OperationContext {
     /// Builds the refusal for a disk that is in use, with a place other than `relative` where the
     /// disk is mounted.
     pub(crate) fn in_use(&self, reason: Refusal, device: DeviceNumber, relative: &str) -> Refused {
-        Refused {
-            reason,
-            seen: self.root.other_mount(device, relative, &self.mount_table),
-        }
+        Refused { reason, seen: self.root.other_mount(device, relative, &self.mount_table) }
     }
 
     /// Checks that the disk is still the one that was found.

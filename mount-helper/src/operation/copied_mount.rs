@@ -60,9 +60,7 @@ pub(super) fn release(
 fn alive(permit: &Authorized<Withdraw>, device: &Device) -> Option<Joined> {
     // Read-only first: such a mount writes nothing to a disk whose other mount has just gone.
     [true, false].into_iter().find_map(|read_only| {
-        FsType::ALL
-            .iter()
-            .find_map(|fs| detached_mount::join(permit, *fs, device, read_only).ok())
+        FsType::ALL.iter().find_map(|fs| detached_mount::join(permit, *fs, device, read_only).ok())
     })
 }
 

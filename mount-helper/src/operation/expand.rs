@@ -14,11 +14,7 @@ pub(super) fn expand(context: &OperationContext, asked: &Expand) -> Done<Expande
     let owner = context.owner(&place, &asked.volume)?;
     let shown = judge::shown(&place, owner)?.into_act();
     let device = context
-        .find_known(
-            &asked.volume,
-            context.partition_at(&place),
-            Access::ReadOnly,
-        )
+        .find_known(&asked.volume, context.partition_at(&place), Access::ReadOnly)
         .at(Step::FindDevice)?;
     // A partition keeps its size; the request is about the size of the volume.
     judge::expand(asked, device.whole_bytes())
@@ -33,8 +29,5 @@ pub(super) fn expand(context: &OperationContext, asked: &Expand) -> Done<Expande
         }
     };
     context.verify(&device)?;
-    Ok(Expanded {
-        device_bytes: device.bytes(),
-        filesystem_bytes,
-    })
+    Ok(Expanded { device_bytes: device.bytes(), filesystem_bytes })
 }

@@ -136,11 +136,7 @@ pub(super) fn after_restage(
         Err(stop) => {
             journal::warn(
                 "restage",
-                &[
-                    ("step", "grow"),
-                    ("fs", fs.as_str()),
-                    ("why", &format!("{stop:?}")),
-                ],
+                &[("step", "grow"), ("fs", fs.as_str()), ("why", &format!("{stop:?}"))],
             );
             false
         }

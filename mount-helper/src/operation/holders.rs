@@ -73,11 +73,7 @@ fn known(
     for part in parts {
         facts.push(PartFacts {
             was_mounted: context.mounted_disks.has(device.sequence(), part.number),
-            layered: context
-                .disks
-                .holder_of(part.number)
-                .at(Step::FindDevice)?
-                .is_some(),
+            layered: context.disks.holder_of(part.number).at(Step::FindDevice)?.is_some(),
             claimed_next: claimed_next == Some(part.number),
             ..PartFacts::default()
         });
@@ -106,11 +102,8 @@ fn known(
 /// volumes are staged and published. Kubelet makes further mounts of them beneath a pod's directory
 /// (`volume-subpaths`). A mount on one of these directories itself is not of this helper.
 fn is_ours(context: &OperationContext, relative: &str) -> bool {
-    let beneath = |place: &str| {
-        relative
-            .strip_prefix(place)
-            .is_some_and(|rest| rest.starts_with('/'))
-    };
+    let beneath =
+        |place: &str| relative.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'));
     PLACES.iter().any(|place| beneath(place))
         || (context.rules.places() == PlaceClass::Any
             && beneath("plugins")
@@ -128,11 +121,7 @@ fn claims(
     let Some((whole, partitions)) = facts.split_first_mut() else {
         return Ok(());
     };
-    let claimed = |part: &Part| {
-        device
-            .is_claimed(&context.disks, part)
-            .at(Step::ClaimDevice)
-    };
+    let claimed = |part: &Part| device.is_claimed(&context.disks, part).at(Step::ClaimDevice);
     whole.claimed = !whole.claimed_next && claimed(&parts[0])?;
     for (part, facts) in parts[1..].iter().zip(partitions) {
         // While the disk is not claimed, no partition is.
@@ -151,19 +140,14 @@ fn refusal(
     let holder;
     let (part, by) = match held {
         Held::Mounted(part) => {
-            let mut of_it = table
-                .iter()
-                .filter(|mount| mount.device == parts[part].number);
+            let mut of_it = table.iter().filter(|mount| mount.device == parts[part].number);
             let elsewhere = of_it.find(|mount| {
                 let relative = context.root.relative(mount);
                 !relative.is_some_and(|relative| is_ours(context, &relative))
             });
             let seen = elsewhere.and_then(|mount| context.root.place_of(mount));
-            return Refused {
-                reason: Refusal::StillHeld,
-                seen: seen.map(Observation::MountedAt),
-            }
-            .into();
+            return Refused { reason: Refusal::StillHeld, seen: seen.map(Observation::MountedAt) }
+                .into();
         }
         Held::Layered(part) => {
             holder = context.disks.holder_of(parts[part].number);
@@ -171,10 +155,9 @@ fn refusal(
             (part, name.unwrap_or("a block device"))
         }
         Held::BeneathLoop => (0, over.unwrap_or("a loop device")),
-        Held::Claimed(part) => (
-            part,
-            "an exclusive claim: a mount out of sight, swap, or a program",
-        ),
+        Held::Claimed(part) => {
+            (part, "an exclusive claim: a mount out of sight, swap, or a program")
+        }
     };
     journal::warn("disk-held", &[("disk", &parts[part].name), ("by", by)]);
     Refusal::StillHeld.into()

@@ -26,20 +26,11 @@ pub(crate) fn inventory(context: &OperationContext) -> Done<Vec<HeldVolume>> {
         let Some(relative) = context.root.relative(mount) else {
             continue;
         };
-        let volume_at = |device| {
-            disks
-                .get(&device)
-                .cloned()
-                .or_else(|| part(context, device))
-        };
+        let volume_at = |device| disks.get(&device).cloned().or_else(|| part(context, device));
         let (device, (volume, by_name)) = match volume_at(mount.device) {
             Some(volume) => (mount.device, volume),
             // A bound device node: the mount table names the file system that holds the node.
-            None => match context
-                .root
-                .bound_node(&relative)
-                .map(|node| (node, volume_at(node)))
-            {
+            None => match context.root.bound_node(&relative).map(|node| (node, volume_at(node))) {
                 Some((device, Some(volume))) => (device, volume),
                 _ => continue,
             },

@@ -31,10 +31,7 @@ impl PathReservations {
             }
             taken.push(place.clone());
         }
-        Ok(PathReservation {
-            reservations: self,
-            place,
-        })
+        Ok(PathReservation { reservations: self, place })
     }
 
     fn taken(&self) -> MutexGuard<'_, Vec<KubeletPath>> {

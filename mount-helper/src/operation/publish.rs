@@ -26,37 +26,25 @@ pub(super) fn filesystem(
     let mut plan = plan(asked)?;
     // The bind mount copies the attributes of the staged mount.
     plan.clear &= !context.rules.nodev_nosuid().kept();
-    let asked = &PublishFilesystem {
-        read_only: plan.read_only,
-        ..asked.clone()
-    };
+    let asked = &PublishFilesystem { read_only: plan.read_only, ..asked.clone() };
     // A staged volume has its disk already, so there is no wait.
     let device = context
         .disks
         .find_asked(&asked.disk, Access::ReadOnly, Duration::ZERO)
         .at(Step::FindDevice)?;
     let facts = identified(context, &asked.disk, &device)?;
-    let (staging, mounts) = context
-        .root
-        .look_and_list(staging_path, &context.mount_table)?;
+    let (staging, mounts) = context.root.look_and_list(staging_path, &context.mount_table)?;
     let target = context.look(target_path)?;
     let permit = judge::publish_filesystem(asked, &facts, &staging, &target)?;
     xen_disk::remember(context, &asked.disk, &device)?;
     let Publish::Bind { make } = *permit.act() else {
-        return Ok(wire::Done {
-            already: true,
-            ..wire::Done::default()
-        });
+        return Ok(wire::Done { already: true, ..wire::Done::default() });
     };
-    let of_volume = context
-        .root
-        .those(&mounts, |mount| mount.device == facts.device);
+    let of_volume = context.root.those(&mounts, |mount| mount.device == facts.device);
     let shown = of_volume.iter().filter_map(|mount| mount.path.as_deref());
     judge::one_more(shown.filter(|path| *path != staging_path).count())?;
     if make {
-        context
-            .root
-            .make_directories(target_path, &context.directories)?;
+        context.root.make_directories(target_path, &context.directories)?;
     }
     fault_point::reached("publish-made");
     let source = context.root.hold(staging_path)?;
@@ -72,19 +60,14 @@ pub(super) fn filesystem(
     mount.attach(&target)?;
     drop(target);
     fault_point::reached("publish-attached");
-    Ok(wire::Done {
-        already: false,
-        ..wire::Done::default()
-    })
+    Ok(wire::Done { already: false, ..wire::Done::default() })
 }
 
 /// Binds the disk's node onto the target file.
 pub(super) fn block(context: &OperationContext, asked: &PublishBlock) -> Done<wire::Done> {
     let target_path = context.relative(&asked.target)?;
-    let device = context
-        .disks
-        .find_asked(&asked.disk, Access::ReadOnly, LATE_DISK)
-        .at(Step::FindDevice)?;
+    let device =
+        context.disks.find_asked(&asked.disk, Access::ReadOnly, LATE_DISK).at(Step::FindDevice)?;
     let facts = identified(context, &asked.disk, &device)?;
     let target = context.look(target_path)?;
     let table = context.mount_table.read().at(Step::ReadMountTable)?;
@@ -100,10 +83,7 @@ pub(super) fn block(context: &OperationContext, asked: &PublishBlock) -> Done<wi
         (Refusal::StillHeld, _) => {
             let mut over = table.iter().filter(|mount| is_over(mount));
             let seen = over.find_map(|mount| context.root.place_of(mount));
-            Refused {
-                reason,
-                seen: seen.map(Observation::MountedAt),
-            }
+            Refused { reason, seen: seen.map(Observation::MountedAt) }
         }
         _ => reason.into(),
     })?;
@@ -114,10 +94,7 @@ pub(super) fn block(context: &OperationContext, asked: &PublishBlock) -> Done<wi
     // disk itself can refuse a write.
     raw_disk::switch(context, &device, asked.read_only)?;
     let Publish::Bind { make } = *permit.act() else {
-        return Ok(wire::Done {
-            already: true,
-            ..wire::Done::default()
-        });
+        return Ok(wire::Done { already: true, ..wire::Done::default() });
     };
     judge::one_more(others.len())?;
     if make {
@@ -138,10 +115,7 @@ pub(super) fn block(context: &OperationContext, asked: &PublishBlock) -> Done<wi
     mount.attach(&target)?;
     drop((target, claim));
     fault_point::reached("publish-block-attached");
-    Ok(wire::Done {
-        already: false,
-        ..wire::Done::default()
-    })
+    Ok(wire::Done { already: false, ..wire::Done::default() })
 }
 
 /// Parses the mount flags for a bind mount. The request does not name the staged file system, and

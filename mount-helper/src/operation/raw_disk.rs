@@ -37,10 +37,7 @@ pub(super) fn publications_among(
             let node = context.root.bound_node(&relative)?;
             device
                 .overlaps(&context.disks, name, node)
-                .then_some(VolumeMount {
-                    path: Some(relative),
-                    read_only: mount.read_only,
-                })
+                .then_some(VolumeMount { path: Some(relative), read_only: mount.read_only })
         })
         .collect()
 }
@@ -79,11 +76,7 @@ fn is_read_only(device: &Device) -> Done<bool> {
 
 fn set(device: &Device, read_only: bool) -> Done<()> {
     sys::set_read_only(device, read_only).map_err(|_| Refusal::Unsupported)?;
-    if is_read_only(device)? == read_only {
-        Ok(())
-    } else {
-        Err(Refusal::Unsupported.into())
-    }
+    if is_read_only(device)? == read_only { Ok(()) } else { Err(Refusal::Unsupported.into()) }
 }
 
 /// Makes the disk writable for a request that writes to it. A helper that was killed may have left
@@ -133,8 +126,5 @@ pub(crate) fn take_over(context: &OperationContext) {
 pub(super) fn held_at(context: &OperationContext, other: &VolumeMount) -> Refused {
     let place = other.path.as_deref().unwrap_or_default();
     let seen = context.root.named(place);
-    Refused {
-        reason: Refusal::StillHeld,
-        seen: seen.map(Observation::MountedAt),
-    }
+    Refused { reason: Refusal::StillHeld, seen: seen.map(Observation::MountedAt) }
 }

@@ -30,30 +30,20 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
     let relative = context.relative(&asked.staging)?;
     let plan = flag::plan(&asked.flags, asked.fs, asked.read_only)?;
     // A mount flag may ask for read-only, too.
-    let asked = &Stage {
-        read_only: plan.read_only,
-        ..asked.clone()
-    };
+    let asked = &Stage { read_only: plan.read_only, ..asked.clone() };
     if !context.rules.offers(asked.fs) {
         return Err(Refusal::FsType.into());
     }
-    asked
-        .format
-        .check_for(asked.fs)
-        .map_err(|_| Refusal::FormatOption)?;
+    asked.format.check_for(asked.fs).map_err(|_| Refusal::FormatOption)?;
     // Read access is enough here: each step that writes to the disk claims it.
-    let device = context
-        .disks
-        .find_asked(&asked.disk, Access::ReadOnly, LATE_DISK)
-        .at(Step::FindDevice)?;
+    let device =
+        context.disks.find_asked(&asked.disk, Access::ReadOnly, LATE_DISK).at(Step::FindDevice)?;
     let facts = identified(context, &asked.disk, &device)?;
     fault_point::reached("stage-found");
 
     let place = context.look(relative)?;
     let table = context.mount_table.read().at(Step::ReadMountTable)?;
-    let mounts = context
-        .root
-        .those(&table, |mount| mount.device == facts.device);
+    let mounts = context.root.those(&table, |mount| mount.device == facts.device);
     let raw = raw_disk::publications_among(context, &device, &table);
     let stage_place =
         judge::stage_place(asked, &facts, &place, &mounts, &raw).map_err(|reason| {
@@ -83,28 +73,16 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
     if !asked.read_only {
         raw_disk::writable(context, &device)?;
     }
-    let found = FoundDisk {
-        context,
-        asked,
-        device: &device,
-    };
+    let found = FoundDisk { context, asked, device: &device };
     let (prepared, joined) = match prepare::prepare(&found) {
         Err(stop) if beside_copy::may_be(context, &stop) => {
             let (permit, joined) = beside_copy::beside(&found, stop)?;
-            let unchanged = Prepared {
-                permit,
-                staged: Staged::default(),
-                grow_mounted: false,
-            };
+            let unchanged = Prepared { permit, staged: Staged::default(), grow_mounted: false };
             (unchanged, Some(joined))
         }
         other => (other?, None),
     };
-    let Prepared {
-        permit,
-        mut staged,
-        grow_mounted,
-    } = prepared;
+    let Prepared { permit, mut staged, grow_mounted } = prepared;
     staged.untold = permit.act().untold;
     if staged.untold {
         journal::warn(
@@ -122,9 +100,7 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
     fault_point::reached("stage-prepared");
 
     if make {
-        context
-            .root
-            .make_directories(relative, &context.directories)?;
+        context.root.make_directories(relative, &context.directories)?;
     }
     let mut parameters = detached_mount::parameters(&plan, asked.fs, permit.act().continues);
     if permit.act().no_replay {
@@ -160,9 +136,7 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
     fault_point::reached("stage-created");
     let target = context.root.hold_free(relative)?;
     mount.attach(&target)?;
-    context
-        .mounted_disks
-        .add(device.sequence(), device.number());
+    context.mounted_disks.add(device.sequence(), device.number());
     drop(target);
     fault_point::reached("stage-attached");
     staged.device_bytes = device.bytes();

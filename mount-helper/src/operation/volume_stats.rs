@@ -16,17 +16,9 @@ pub(super) fn stats(context: &OperationContext, asked: &Stats) -> Done<Usage> {
     match judge::shown(&place, owner)?.into_act() {
         Shown::Block => {
             let device = context
-                .find_known(
-                    &asked.volume,
-                    context.partition_at(&place),
-                    Access::ReadOnly,
-                )
+                .find_known(&asked.volume, context.partition_at(&place), Access::ReadOnly)
                 .at(Step::FindDevice)?;
-            Ok(Usage {
-                block: true,
-                total_bytes: device.bytes(),
-                ..Usage::default()
-            })
+            Ok(Usage { block: true, total_bytes: device.bytes(), ..Usage::default() })
         }
         Shown::Filesystem { .. } => {
             let held = context.root.hold(relative)?;

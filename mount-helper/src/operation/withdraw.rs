@@ -63,21 +63,15 @@ pub(super) fn unstage(context: &OperationContext, asked: &Unstage) -> Done<wire:
             Withdraw::RemoveDirectory => {
                 // When a directory is removed, the kernel unmounts what other mount namespaces have
                 // mounted on it.
-                context
-                    .root
-                    .remove(Act::RemoveDirectory, relative, &context.directories)?;
-                context
-                    .root
-                    .remove_made_parents(relative, &context.directories);
+                context.root.remove(Act::RemoveDirectory, relative, &context.directories)?;
+                context.root.remove_made_parents(relative, &context.directories);
                 fault_point::reached("unstage-removed");
                 let copied = released(context, &permit, asked, unproved, partition)?;
                 return Ok(wire::Done { already, copied });
             }
             Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
             Withdraw::Already => {
-                context
-                    .root
-                    .remove_made_parents(relative, &context.directories);
+                context.root.remove_made_parents(relative, &context.directories);
                 let copied = released(context, &permit, asked, unproved, partition)?;
                 return Ok(wire::Done { already, copied });
             }
@@ -111,23 +105,13 @@ pub(super) fn unpublish(context: &OperationContext, asked: &Unpublish) -> Done<w
                 Act::RemoveFile
             }
             Withdraw::Already => {
-                context
-                    .root
-                    .remove_made_parents(relative, &context.directories);
-                return Ok(wire::Done {
-                    already,
-                    copied: false,
-                });
+                context.root.remove_made_parents(relative, &context.directories);
+                return Ok(wire::Done { already, copied: false });
             }
         };
         let removed = context.root.remove(act, relative, &context.directories)?;
-        context
-            .root
-            .remove_made_parents(relative, &context.directories);
-        return Ok(wire::Done {
-            already: already && !removed,
-            copied: false,
-        });
+        context.root.remove_made_parents(relative, &context.directories);
+        return Ok(wire::Done { already: already && !removed, copied: false });
     }
     Err(Refusal::MountedDifferently.into())
 }
@@ -135,9 +119,7 @@ pub(super) fn unpublish(context: &OperationContext, asked: &Unpublish) -> Done<w
 /// Returns whether the file system is mounted at another place, too.
 fn shown_elsewhere(context: &OperationContext, device: DeviceNumber, relative: &str) -> Done<bool> {
     let mounts = context.root.mounts_of(device, &context.mount_table)?;
-    Ok(mounts
-        .iter()
-        .any(|mount| mount.path.as_deref() != Some(relative)))
+    Ok(mounts.iter().any(|mount| mount.path.as_deref() != Some(relative)))
 }
 
 /// Refuses a file that is not empty: this helper did not make it as a target.
@@ -194,9 +176,7 @@ fn stopped(context: &OperationContext, place: &PathFacts) -> Done<bool> {
         return Ok(false);
     };
     let mounts = context.root.all_of(mount.device, &context.mount_table)?;
-    Ok(mounts
-        .iter()
-        .any(|mount| mount.turned_read_only || mount.shut_down))
+    Ok(mounts.iter().any(|mount| mount.turned_read_only || mount.shut_down))
 }
 
 fn unmount(context: &OperationContext, permit: &Authorized<Withdraw>, relative: &str) -> Done<()> {

@@ -37,12 +37,7 @@ pub(super) fn check(context: &OperationContext, asked: &Disk, device: &Device) -
             used: used(context, device, disk)?,
         }
     } else {
-        NameFacts {
-            before,
-            other_disk: false,
-            mark: Mark::None,
-            used: Use::Nobody,
-        }
+        NameFacts { before, other_disk: false, mark: Mark::None, used: Use::Nobody }
     };
     disk_by_name::judge(asked, &facts).map_err(|reason| match reason {
         Refusal::StillHeld => context.in_use(reason, device.number(), "").into(),
@@ -67,10 +62,7 @@ pub(super) fn remember(context: &OperationContext, asked: &Disk, device: &Device
                     ("disk", &device.path()),
                     ("told", told),
                     ("diskseq", &disk.sequence.to_string()),
-                    (
-                        "meaning",
-                        "the disk has no serial: its name is taken for its identity",
-                    ),
+                    ("meaning", "the disk has no serial: its name is taken for its identity"),
                 ],
             );
             Ok(())
@@ -121,10 +113,7 @@ fn used(context: &OperationContext, device: &Device, disk: XenDisk) -> Done<Use>
     }
     let mut mounted = false;
     for number in &numbers {
-        mounted |= !context
-            .root
-            .mounts_of(*number, &context.mount_table)?
-            .is_empty();
+        mounted |= !context.root.mounts_of(*number, &context.mount_table)?.is_empty();
     }
     let mut free = device.is_free(&context.disks).at(Step::FindDevice)?;
     for _ in 0..PASSERS_BY {
@@ -148,10 +137,6 @@ fn used(context: &OperationContext, device: &Device, disk: XenDisk) -> Done<Use>
 fn contradicts(asked: &Disk, device: &Device, what: &str, other: &str) {
     journal::warn(
         "name-contradicted",
-        &[
-            ("volume", asked.volume.as_str()),
-            ("disk", &device.path()),
-            (what, other),
-        ],
+        &[("volume", asked.volume.as_str()), ("disk", &device.path()), (what, other)],
     );
 }

@@ -39,11 +39,7 @@ pub(crate) fn start(broker: &Arc<BrokerState>, listeners: Vec<Listener>) -> io::
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new()
-        .name(name)
-        .stack_size(STACK)
-        .spawn(body)
-        .map(drop)
+    thread::Builder::new().name(name).stack_size(STACK).spawn(body).map(drop)
 }
 
 /// Watches the supervisor until it asks this process to stop or is gone, and returns the exit
@@ -64,10 +60,7 @@ pub(crate) fn watch(broker: &BrokerState, supervisor: &OwnedFd, grace: Duration)
                 broker.table.serve_last(QUIET, grace);
                 let left = end.saturating_duration_since(Instant::now());
                 let finished = broker.table.drain(left);
-                journal::info(
-                    "stopped",
-                    &[("finished", if finished { "yes" } else { "no" })],
-                );
+                journal::info("stopped", &[("finished", if finished { "yes" } else { "no" })]);
                 0
             }
             // The supervisor is gone: no tool could be run or reaped any more.

@@ -30,9 +30,7 @@ pub(crate) fn namespaces() -> Result<(), Fault> {
 /// Sets the broker's identity and Landlock rules. The threads are started afterwards and inherit
 /// both; the system call filter is installed after they have started.
 pub fn broker() -> Result<Entering, Fault> {
-    Entering::begin(profile::BROKER)?
-        .identity()?
-        .files(&Places::new())
+    Entering::begin(profile::BROKER)?.identity()?.files(&Places::new())
 }
 
 /// Sets the opener's identity, with the groups of the machine's disks, and its Landlock rules. The
@@ -53,10 +51,7 @@ pub(crate) fn directories(
         .held()
         .as_fd()
         .try_clone_to_owned()
-        .map_err(|source| Fault::Place {
-            place: "kubelet-root".to_owned(),
-            source,
-        })?;
+        .map_err(|source| Fault::Place { place: "kubelet-root".to_owned(), source })?;
     let places = Places::new().with_descriptor("kubelet-root", held);
     Entering::begin(profile::DIRECTORIES)?
         .allow_missing_landlock(allow_missing_landlock)
@@ -76,9 +71,7 @@ pub fn supervisor(allow_missing_landlock: bool) -> Result<Enforced, Fault> {
 
 /// Applies limits and Landlock in the child that becomes a tool.
 pub(crate) fn tool_files(id: ToolId, allow_missing_landlock: bool) -> io::Result<()> {
-    tool::restrict(id, Places::new(), allow_missing_landlock)
-        .map(drop)
-        .map_err(io::Error::other)
+    tool::restrict(id, Places::new(), allow_missing_landlock).map(drop).map_err(io::Error::other)
 }
 
 /// Installs the filters in the child that becomes a tool.

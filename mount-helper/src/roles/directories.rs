@@ -35,13 +35,9 @@ fn act(request: &[u8], descriptors: &[OwnedFd]) -> Result<(), Errno> {
         Act::MakeDirectory => mkdirat(parent, name, Mode::from_raw_mode(0o755)),
         Act::MakeParent => mkdirat(parent, name, Mode::from_raw_mode(MADE_HERE)),
         // mknod, unlike open, needs no right to read or write the file that it makes.
-        Act::MakeFile => mknodat(
-            parent,
-            name,
-            FileType::RegularFile,
-            Mode::from_raw_mode(0o644),
-            0,
-        ),
+        Act::MakeFile => {
+            mknodat(parent, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)
+        }
         Act::RemoveDirectory => unlinkat(parent, name, AtFlags::REMOVEDIR),
         Act::RemoveFile => {
             looks_made_here(parent, name)?;
@@ -93,16 +89,7 @@ mod tests {
     #[test]
     fn only_a_single_plain_component_is_a_name() {
         assert_eq!(component(b"mount"), Some("mount"));
-        for bad in [
-            &b""[..],
-            b".",
-            b"..",
-            b"a/b",
-            b"/a",
-            b"a\0",
-            b"\xff",
-            &[b'x'; 256],
-        ] {
+        for bad in [&b""[..], b".", b"..", b"a/b", b"/a", b"a\0", b"\xff", &[b'x'; 256]] {
             assert_eq!(component(bad), None, "{bad:?}");
         }
     }
@@ -114,38 +101,18 @@ mod tests {
         let (ours, theirs) = channel::pair().expect("pair");
         let server = std::thread::spawn(move || serve(&theirs));
         let directories = Directories::new(ours);
-        directories
-            .make(Act::MakeDirectory, &parent, "d")
-            .expect("mkdir");
-        directories
-            .make(Act::MakeFile, &parent, "f")
-            .expect("mknod");
-        directories
-            .make(Act::MakeDirectory, &parent, "d")
-            .expect("again");
+        directories.make(Act::MakeDirectory, &parent, "d").expect("mkdir");
+        directories.make(Act::MakeFile, &parent, "f").expect("mknod");
+        directories.make(Act::MakeDirectory, &parent, "d").expect("again");
         assert!(directory.path().join("d").is_dir());
         assert!(directory.path().join("f").is_file());
         std::fs::write(directory.path().join("d/x"), "x").expect("write");
-        assert!(
-            directories
-                .remove(Act::RemoveDirectory, &parent, "d")
-                .is_err()
-        );
+        assert!(directories.remove(Act::RemoveDirectory, &parent, "d").is_err());
         std::fs::remove_file(directory.path().join("d/x")).expect("remove");
-        assert_eq!(
-            directories.remove(Act::RemoveDirectory, &parent, "d"),
-            Ok(true)
-        );
-        assert_eq!(
-            directories.remove(Act::RemoveDirectory, &parent, "d"),
-            Ok(false)
-        );
+        assert_eq!(directories.remove(Act::RemoveDirectory, &parent, "d"), Ok(true));
+        assert_eq!(directories.remove(Act::RemoveDirectory, &parent, "d"), Ok(false));
         assert_eq!(directories.remove(Act::RemoveFile, &parent, "f"), Ok(true));
-        assert!(
-            directories
-                .make(Act::MakeDirectory, &parent, "../x")
-                .is_err()
-        );
+        assert!(directories.make(Act::MakeDirectory, &parent, "../x").is_err());
         drop(directories);
         server.join().expect("server");
     }

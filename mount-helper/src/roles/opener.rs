@@ -19,9 +19,7 @@ pub fn start(
         .into_iter()
         .map(|lane| {
             let disks = Arc::clone(&disks);
-            std::thread::Builder::new()
-                .stack_size(128 << 10)
-                .spawn(move || serve(&lane, &disks))
+            std::thread::Builder::new().stack_size(128 << 10).spawn(move || serve(&lane, &disks))
         })
         .collect()
 }

@@ -82,15 +82,10 @@ fn run(
 }
 
 fn program(id: ToolId, tool: &Tool, job: &Job) -> io::Result<Program> {
-    let arguments = tool.command_line(&Arguments {
-        fs: job.fs,
-        format: &job.format,
-        uuid: job.uuid,
-    });
+    let arguments =
+        tool.command_line(&Arguments { fs: job.fs, format: &job.format, uuid: job.uuid });
     let strings = |list: &[String]| -> io::Result<Vec<CString>> {
-        list.iter()
-            .map(|text| CString::new(text.as_str()).map_err(io::Error::from))
-            .collect()
+        list.iter().map(|text| CString::new(text.as_str()).map_err(io::Error::from)).collect()
     };
     Ok(Program {
         path: CString::new(tool.path)?,
@@ -107,11 +102,7 @@ fn environment(id: ToolId, time: u64) -> Vec<String> {
         _ => None,
     };
     let time = name.map(|name| format!("{name}={time}"));
-    ENVIRONMENT
-        .map(str::to_owned)
-        .into_iter()
-        .chain(time)
-        .collect()
+    ENVIRONMENT.map(str::to_owned).into_iter().chain(time).collect()
 }
 
 #[cfg(test)]

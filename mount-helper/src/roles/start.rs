@@ -69,11 +69,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
             return USAGE.into();
         }
     };
-    journal::set_format(if settings.json {
-        Format::Json
-    } else {
-        Format::Text
-    });
+    journal::set_format(if settings.json { Format::Json } else { Format::Text });
     // A panic on any thread is a bug. Afterwards the process can no longer trust its own state.
     std::panic::set_hook(Box::new(|why| {
         journal::error("panic", &[("why", &why.to_string())]);
@@ -109,10 +105,7 @@ fn serve(settings: &Settings) -> u8 {
         ),
         DiskClass::LoopFile => journal::warn(
             "sandbox-policy",
-            &[(
-                "meaning",
-                "loop devices are taken for EBS volumes; never use this on a node",
-            )],
+            &[("meaning", "loop devices are taken for EBS volumes; never use this on a node")],
         ),
     }
     let opened = match opened::open(settings) {
@@ -150,12 +143,7 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
             drop((jobs, broker_life, directories_life, opener_life, signals));
             drop((life_of_directories, names_directories));
             drop((life_of_opener, lanes_opener));
-            let ends = BrokerEnds {
-                jobs: jobs_broker,
-                names,
-                lanes,
-                life: life_of_broker,
-            };
+            let ends = BrokerEnds { jobs: jobs_broker, names, lanes, life: life_of_broker };
             return Ok(be_broker(settings, opened, ends));
         }
         Fork::Parent(pid) => pid,
@@ -165,12 +153,7 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
         Fork::Child => {
             drop((jobs, broker_life, directories_life, opener_life, signals));
             drop((life_of_opener, lanes_opener));
-            return Ok(be_directories(
-                settings,
-                opened,
-                &names_directories,
-                life_of_directories,
-            ));
+            return Ok(be_directories(settings, opened, &names_directories, life_of_directories));
         }
         Fork::Parent(pid) => pid,
     };
@@ -221,12 +204,7 @@ struct BrokerEnds {
 }
 
 fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
-    let BrokerEnds {
-        jobs,
-        names,
-        lanes,
-        life,
-    } = ends;
+    let BrokerEnds { jobs, names, lanes, life } = ends;
     journal::set_role("broker");
     sys::settle_allocator();
     sys::unblock_signals();
@@ -296,10 +274,7 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
             ("digest", policy.digest),
             ("untrusted-images", settings.untrusted_images.as_str()),
             ("nodev-nosuid", settings.nodev_nosuid.as_str()),
-            (
-                "disks-without-serial",
-                settings.disks_without_serial.as_str(),
-            ),
+            ("disks-without-serial", settings.disks_without_serial.as_str()),
             ("copied-mounts", settings.copied_mounts.as_str()),
         ],
     );
@@ -344,13 +319,9 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
 
 fn be_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> {
     journal::set_role("supervisor");
-    let ready = [
-        &supervisor.broker_life,
-        &supervisor.directories_life,
-        &supervisor.opener_life,
-    ]
-    .into_iter()
-    .all(ready);
+    let ready = [&supervisor.broker_life, &supervisor.directories_life, &supervisor.opener_life]
+        .into_iter()
+        .all(ready);
     if !ready {
         // These parts have logged the reason; their status is passed on.
         return Ok(supervisor.abandon());
@@ -376,19 +347,15 @@ fn be_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> 
             journal::info("ended", &[("status", &status.to_string())]);
             Ok(status)
         }
-        Turn::Runner(socket) => Ok(runner::serve(
-            &socket,
-            &filters,
-            settings.allow_missing_landlock,
-        )),
+        Turn::Runner(socket) => {
+            Ok(runner::serve(&socket, &filters, settings.allow_missing_landlock))
+        }
     }
 }
 
 fn ready(life: &OwnedFd) -> bool {
-    let timeout = Timespec {
-        tv_sec: i64::try_from(START_TIME.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: 0,
-    };
+    let timeout =
+        Timespec { tv_sec: i64::try_from(START_TIME.as_secs()).unwrap_or(i64::MAX), tv_nsec: 0 };
     let waited = poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&timeout));
     waited.is_ok_and(|n| n > 0) && channel::receive(life).is_ok_and(|(word, _)| word == READY)
 }

@@ -56,11 +56,8 @@ impl Supervisor {
         loop {
             let wait_for = ending.map(|end| end.saturating_duration_since(Instant::now()));
             // A request that is not received now stays in the socket.
-            let wanted = if self.runners.len() < RUNNERS {
-                PollFlags::IN
-            } else {
-                PollFlags::empty()
-            };
+            let wanted =
+                if self.runners.len() < RUNNERS { PollFlags::IN } else { PollFlags::empty() };
             let (asked, part_gone, signalled) = {
                 let mut watched = [
                     PollFd::new(&self.jobs, wanted),
@@ -206,6 +203,5 @@ impl Supervisor {
 
 /// Returns the exit status that this process passes on for a child.
 fn code(how: WaitStatus) -> u8 {
-    how.exit_status()
-        .map_or(1, |status| u8::try_from(status).unwrap_or(1))
+    how.exit_status().map_or(1, |status| u8::try_from(status).unwrap_or(1))
 }

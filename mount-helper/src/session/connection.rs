@@ -210,11 +210,7 @@ impl<'b> Connection<'b> {
     }
 
     fn serve(&mut self, payload: &[u8]) -> Next {
-        let Request {
-            id,
-            wait,
-            operation,
-        } = match Request::decode(payload) {
+        let Request { id, wait, operation } = match Request::decode(payload) {
             Ok(request) => request,
             Err(e) => return cut_off(&e.to_string()),
         };

@@ -30,10 +30,7 @@ pub(crate) fn serve(broker: &BrokerState, listeners: &[Listener]) -> Errno {
             return errno;
         }
     }
-    let doors = listeners.iter().map(|listener| Door {
-        listener,
-        opens_at: Instant::now(),
-    });
+    let doors = listeners.iter().map(|listener| Door { listener, opens_at: Instant::now() });
     let mut event_loop = EventLoop {
         broker,
         doors: doors.collect(),
@@ -114,11 +111,7 @@ impl<'b> EventLoop<'b> {
         let now = Instant::now();
         let wake_event = self.broker.table.wake_event();
         let mut fds = vec![PollFd::from_borrowed_fd(wake_event.as_fd(), PollFlags::IN)];
-        let mut end = self
-            .connections
-            .values()
-            .filter_map(Connection::deadline)
-            .min();
+        let mut end = self.connections.values().filter_map(Connection::deadline).min();
         let mut wake_at = |at: Instant| end = Some(end.map_or(at, |end| end.min(at)));
         if journal::suppresses() {
             wake_at(self.tells_at);
@@ -137,10 +130,7 @@ impl<'b> EventLoop<'b> {
                 continue;
             }
             open.push(index);
-            fds.push(PollFd::from_borrowed_fd(
-                door.listener.as_fd(),
-                PollFlags::IN,
-            ));
+            fds.push(PollFd::from_borrowed_fd(door.listener.as_fd(), PollFlags::IN));
         }
         let timeout = end.map(|end| {
             let left = end.saturating_duration_since(now);

@@ -28,11 +28,7 @@ pub(super) struct KeyProof<'b> {
 impl<'b> KeyProof<'b> {
     /// Begins with a connection at this port.
     pub(super) fn new(vsock: &'b Vsock) -> Self {
-        Self {
-            vsock,
-            said: None,
-            until: Instant::now() + PROOF_TIME,
-        }
+        Self { vsock, said: None, until: Instant::now() + PROOF_TIME }
     }
 
     /// Returns until when the peer must have proved the key.
@@ -54,11 +50,7 @@ impl<'b> KeyProof<'b> {
         let key = &self.vsock.key;
         match (hello.key, &self.said) {
             (KeyStep::Nonce(agent), None) => {
-                let said = Transcript {
-                    port: self.vsock.port,
-                    agent,
-                    helper: own,
-                };
+                let said = Transcript { port: self.vsock.port, agent, helper: own };
                 let proof = key.prove(Side::Helper, &said);
                 self.said = Some(said);
                 Ok(Followed::Challenge(Challenge { nonce: own, proof }))
@@ -102,11 +94,7 @@ mod tests {
         let Ok(Followed::Challenge(challenge)) = session.take(nonce(1)) else {
             panic!("no challenge");
         };
-        let said = Transcript {
-            port: 5000,
-            agent: Nonce([1; 32]),
-            helper: challenge.nonce,
-        };
+        let said = Transcript { port: 5000, agent: Nonce([1; 32]), helper: challenge.nonce };
         assert!(vsock.key.verifies(Side::Helper, &said, &challenge.proof));
         let agents = vsock.key.prove(Side::Agent, &said);
         assert_eq!(session.take(proof(agents)), Ok(Followed::Proved));
@@ -125,47 +113,20 @@ mod tests {
     #[test]
     fn every_wrong_proof_ends_the_connection() {
         let (vsock, elsewhere) = (vsock(7), vsock(8));
-        let said = Transcript {
-            port: 5000,
-            agent: Nonce([1; 32]),
-            helper: OWN,
-        };
+        let said = Transcript { port: 5000, agent: Nonce([1; 32]), helper: OWN };
         let good = vsock.key.prove(Side::Agent, &said);
-        let earlier = Transcript {
-            helper: Nonce([3; 32]),
-            ..said
-        };
+        let earlier = Transcript { helper: Nonce([3; 32]), ..said };
         for (row, hello, says) in [
             ("right", proof(good), None),
-            (
-                "another key",
-                proof(elsewhere.key.prove(Side::Agent, &said)),
-                Some("wrong proof"),
-            ),
-            (
-                "replayed",
-                proof(vsock.key.prove(Side::Agent, &earlier)),
-                Some("wrong proof"),
-            ),
-            (
-                "reflected",
-                proof(vsock.key.prove(Side::Helper, &said)),
-                Some("wrong proof"),
-            ),
+            ("another key", proof(elsewhere.key.prove(Side::Agent, &said)), Some("wrong proof")),
+            ("replayed", proof(vsock.key.prove(Side::Agent, &earlier)), Some("wrong proof")),
+            ("reflected", proof(vsock.key.prove(Side::Helper, &said)), Some("wrong proof")),
             (
                 "passed on from another port",
-                proof(
-                    vsock
-                        .key
-                        .prove(Side::Agent, &Transcript { port: 5001, ..said }),
-                ),
+                proof(vsock.key.prove(Side::Agent, &Transcript { port: 5001, ..said })),
                 Some("wrong proof"),
             ),
-            (
-                "missing",
-                Hello::with_key(KeyStep::None),
-                Some("without a key"),
-            ),
+            ("missing", Hello::with_key(KeyStep::None), Some("without a key")),
             ("of version 1", Hello::OURS, Some("version without a key")),
             ("a nonce again", nonce(1), Some("second nonce")),
         ] {

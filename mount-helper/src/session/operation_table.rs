@@ -62,12 +62,7 @@ pub(crate) struct OperationTable {
 impl OperationTable {
     /// Creates an empty table. The event is signalled when there are answers.
     pub(crate) fn new(places: Arc<ToolPlaces>, wake_event: WakeEvent) -> Self {
-        Self {
-            state: Mutex::default(),
-            places,
-            wake_event,
-            ended: Condvar::new(),
-        }
+        Self { state: Mutex::default(), places, wake_event, ended: Condvar::new() }
     }
 
     /// Starts the operation, or joins the same one that is running. A request that does not wait is
@@ -176,8 +171,7 @@ impl OperationTable {
     pub(crate) fn running(&self) -> Vec<(Arc<Operation>, Instant)> {
         let state = self.lock();
         let runs = state.runs.values();
-        runs.map(|run| (Arc::clone(&run.operation), run.since))
-            .collect()
+        runs.map(|run| (Arc::clone(&run.operation), run.since)).collect()
     }
 
     /// Counts a connected caller until the returned value is dropped.
@@ -225,11 +219,7 @@ impl OperationTable {
         for idle in std::mem::take(&mut state.idle) {
             idle.unpark();
         }
-        while state
-            .runs
-            .keys()
-            .any(|lane| matches!(lane, Lane::Change(_)))
-        {
+        while state.runs.keys().any(|lane| matches!(lane, Lane::Change(_))) {
             match self.wait(state, end) {
                 Ok(again) => state = again,
                 Err(()) => return false,
@@ -262,11 +252,7 @@ impl OperationTable {
         if left.is_zero() {
             return Err(());
         }
-        Ok(self
-            .ended
-            .wait_timeout(state, left)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0)
+        Ok(self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
     }
 }
 

@@ -51,11 +51,7 @@ fn inspect(broker: &BrokerState, first: u32) -> Option<Outcome> {
     let mut volumes: Vec<_> = held.into_iter().skip(first).take(PAGE + 1).collect();
     let more = volumes.len() > PAGE;
     volumes.truncate(PAGE);
-    let mut inventory = Inventory {
-        volumes,
-        operations,
-        more,
-    };
+    let mut inventory = Inventory { volumes, operations, more };
     // With very long paths, fewer volumes fit a page.
     while !fits(&inventory) && inventory.volumes.pop().is_some() {
         inventory.more = true;
@@ -64,20 +60,14 @@ fn inspect(broker: &BrokerState, first: u32) -> Option<Outcome> {
 }
 
 fn fits(inventory: &Inventory) -> bool {
-    let reply = Reply {
-        id: u64::MAX,
-        outcome: Outcome::Inventory(inventory.clone()),
-    };
+    let reply = Reply { id: u64::MAX, outcome: Outcome::Inventory(inventory.clone()) };
     reply.encode().len() <= frame::MAX_FRAME
 }
 
 /// Logs one line for each operation. The peer chose nothing in the line but the volume id, whose
 /// form is checked.
 fn report(work: &Work, outcome: &Outcome) {
-    let volume = work
-        .operation()
-        .volume()
-        .map_or("", |volume| volume.as_str());
+    let volume = work.operation().volume().map_or("", |volume| volume.as_str());
     let took = work.since().elapsed().as_micros().to_string();
     let mut fields = vec![
         ("operation", work.operation().name()),

@@ -122,10 +122,10 @@ pub(crate) fn check(listen: &[Listen], key_file: bool, peers: bool) -> Result<()
         return Err("--listen is given twice with the same path or vsock port".to_owned());
     }
     match (vsock > 0, key_file, peers) {
-        (true, false, _) => Err(
-            "--listen vsock:// needs --vsock-key-file: a CID names a machine and no program"
-                .to_owned(),
-        ),
+        (true, false, _) => {
+            Err("--listen vsock:// needs --vsock-key-file: a CID names a machine and no program"
+                .to_owned())
+        }
         (false, true, _) => Err("--vsock-key-file needs --listen vsock://".to_owned()),
         (false, _, true) => Err("--vsock-peers needs --listen vsock://".to_owned()),
         _ => Ok(()),
@@ -146,26 +146,11 @@ mod tests {
     fn addresses_are_parsed_and_shown_again() {
         for (text, want) in [
             ("unix:///run/h.sock", Listen::Unix("/run/h.sock".into())),
-            (
-                "vsock://:1024",
-                Listen::Vsock {
-                    cid: None,
-                    port: 1024,
-                },
-            ),
-            (
-                "vsock://1:5000",
-                Listen::Vsock {
-                    cid: Some(1),
-                    port: 5000,
-                },
-            ),
+            ("vsock://:1024", Listen::Vsock { cid: None, port: 1024 }),
+            ("vsock://1:5000", Listen::Vsock { cid: Some(1), port: 5000 }),
             (
                 "vsock://4294967294:4294967294",
-                Listen::Vsock {
-                    cid: Some(4_294_967_294),
-                    port: 4_294_967_294,
-                },
+                Listen::Vsock { cid: Some(4_294_967_294), port: 4_294_967_294 },
             ),
         ] {
             let parsed = Listen::parse(text).expect(text);
@@ -245,15 +230,9 @@ mod tests {
 
     #[test]
     fn records_stand_beside_the_first_unix_socket() {
-        let vsock = Listen::Vsock {
-            cid: None,
-            port: 5000,
-        };
+        let vsock = Listen::Vsock { cid: None, port: 5000 };
         let unix = |path: &str| Listen::Unix(path.into());
-        assert_eq!(
-            records(&[vsock.clone(), unix("/a"), unix("/b")]),
-            Path::new("/a")
-        );
+        assert_eq!(records(&[vsock.clone(), unix("/a"), unix("/b")]), Path::new("/a"));
         assert_eq!(records(&[vsock]), Path::new(USUAL));
     }
 }

@@ -58,12 +58,8 @@ pub(crate) fn run(
     let child = match sys::fork()? {
         Fork::Child => {
             drop(ours);
-            let ends = Ends {
-                input,
-                output: output_end,
-                failure: failure_end,
-                listener_goes_to: theirs,
-            };
+            let ends =
+                Ends { input, output: output_end, failure: failure_end, listener_goes_to: theirs };
             become_tool(program, &ends, parent, restrict, filter);
             std::process::exit(NOT_BECOME);
         }
@@ -125,11 +121,7 @@ fn become_tool(
         if disk != DISK_NUMBER {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Err(sys::exec(
-            &program.path,
-            &program.arguments,
-            &program.environment,
-        ))
+        Err(sys::exec(&program.path, &program.arguments, &program.environment))
     };
     let errno = steps().err().and_then(|e| e.raw_os_error()).unwrap_or(0);
     let _ = rustix::io::write(&failure, &errno.to_le_bytes());
@@ -178,11 +170,7 @@ fn attend(
         };
         let timeout = killed.is_none().then_some(&timeout);
         let wanted = |yes: bool| {
-            if yes {
-                PollFlags::IN
-            } else {
-                PollFlags::empty()
-            }
+            if yes { PollFlags::IN } else { PollFlags::empty() }
         };
         let questions = listener.as_ref().unwrap_or(listener_comes_from);
         // A child that has requested the disk makes no other call until it has the disk.
@@ -208,9 +196,7 @@ fn attend(
                 !flags(0).is_empty(),
                 flags(1),
                 reading && !flags(2).is_empty(),
-                listening_now
-                    .then(|| fds.last().map(PollFd::revents))
-                    .flatten(),
+                listening_now.then(|| fds.last().map(PollFd::revents)).flatten(),
             )
         };
         let mut gone = told.intersects(PollFlags::HUP | PollFlags::ERR);

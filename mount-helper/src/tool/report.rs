@@ -28,10 +28,7 @@ pub(crate) const TAIL: usize = 1024;
 impl Report {
     /// Reports a tool that could not be started.
     pub(crate) fn not_run(error: &std::io::Error) -> Self {
-        Self {
-            end: End::NotRun(error.raw_os_error().unwrap_or(0)),
-            tail: error.to_string(),
-        }
+        Self { end: End::NotRun(error.raw_os_error().unwrap_or(0)), tail: error.to_string() }
     }
 
     /// Encodes the report as one datagram.
@@ -61,10 +58,7 @@ impl Report {
             3 => End::NotRun(code),
             _ => return None,
         };
-        Some(Self {
-            end,
-            tail: String::from_utf8_lossy(tail).into_owned(),
-        })
+        Some(Self { end, tail: String::from_utf8_lossy(tail).into_owned() })
     }
 }
 
@@ -74,22 +68,11 @@ mod tests {
 
     #[test]
     fn report_round_trips_and_keeps_end_of_tail() {
-        for end in [
-            End::Exited(4),
-            End::Signalled(9),
-            End::Deadline,
-            End::NotRun(13),
-        ] {
-            let report = Report {
-                end,
-                tail: "said".to_owned(),
-            };
+        for end in [End::Exited(4), End::Signalled(9), End::Deadline, End::NotRun(13)] {
+            let report = Report { end, tail: "said".to_owned() };
             assert_eq!(Report::decode(&report.encode()), Some(report));
         }
-        let long = Report {
-            end: End::Exited(0),
-            tail: format!("{}end", "x".repeat(5000)),
-        };
+        let long = Report { end: End::Exited(0), tail: format!("{}end", "x".repeat(5000)) };
         let back = Report::decode(&long.encode()).expect("a report");
         assert_eq!(back.tail.len(), TAIL);
         assert!(back.tail.ends_with("end"));

@@ -182,9 +182,7 @@ impl Runners {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let (_, mut descriptors) = channel::receive(&self.supervisor)?;
-        descriptors
-            .pop()
-            .ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+        descriptors.pop().ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 }
 
@@ -246,10 +244,7 @@ mod tests {
         assert_eq!((Job::decode(&sent), descriptors.len()), (Ok(job()), 0));
         let nothing_more = readable(&runner, Duration::ZERO);
         assert!(!nothing_more.expect("poll"), "the disk came by itself");
-        let done = Report {
-            end: End::Exited(0),
-            tail: String::new(),
-        };
+        let done = Report { end: End::Exited(0), tail: String::new() };
         channel::send(&runner, &done.encode(), &[]).expect("report");
         let disk = std::fs::File::open("/dev/null").expect("open");
         assert_eq!(waiting.run(&disk, PATIENCE).expect("report"), done);
@@ -271,9 +266,8 @@ mod tests {
     #[test]
     fn early_runners_are_limited_until_one_is_dropped() {
         let (runners, supervisor) = runners();
-        let mut all: Vec<_> = (0..WAITING)
-            .map(|_| runners.ask_early(&job()).expect("asked"))
-            .collect();
+        let mut all: Vec<_> =
+            (0..WAITING).map(|_| runners.ask_early(&job()).expect("asked")).collect();
         assert!(runners.ask_early(&job()).is_none());
         let ends: Vec<_> = all.iter().map(|_| answer(&supervisor)).collect();
         all.pop();

@@ -25,10 +25,7 @@ struct Places {
 
 impl Default for ToolPlaces {
     fn default() -> Self {
-        Self(Mutex::new(Places {
-            free: TOOLS,
-            held_by: Vec::new(),
-        }))
+        Self(Mutex::new(Places { free: TOOLS, held_by: Vec::new() }))
     }
 }
 
@@ -74,8 +71,7 @@ impl ToolPlaces {
         let mut places = self.lock();
         let this = thread::current().id();
         let held = places.held_by.iter().position(|thread| *thread == this);
-        held.map(|index| places.held_by.swap_remove(index))
-            .is_some()
+        held.map(|index| places.held_by.swap_remove(index)).is_some()
     }
 
     /// Frees a reserved place that nobody needs.

@@ -34,12 +34,7 @@ const NOBODY: [&str; 3] = ["65525 65525 65525 65525", "65525 65525 65525 65525",
 fn each_helper_process_has_expected_ids_and_capabilities() {
     let Some(rig) = Rig::start() else { return };
     holds(rig.pid(), NOBODY, 0, 0);
-    holds(
-        rig.part("broker"),
-        ["65531 65531 65531 65531", "0 0 0 0", ""],
-        ADMIN | SEARCH,
-        ADMIN,
-    );
+    holds(rig.part("broker"), ["65531 65531 65531 65531", "0 0 0 0", ""], ADMIN | SEARCH, ADMIN);
     holds(rig.part("directories"), ["0 0 0 0", "0 0 0 0", ""], 0, 0);
     let own = "65526 65526 65526 65526";
     holds(rig.part("opener"), [own, own, "6"], 0, 0);
@@ -158,10 +153,7 @@ fn early_format_process_has_no_disk_or_program() {
             holds(pid, NOBODY, 0, 0);
             assert_eq!(status(pid, "Name"), status(rig.pid(), "Name"));
             let open = descriptors(pid);
-            assert!(
-                open.iter().all(|(_, to)| !to.ends_with(&attached.name)),
-                "{open:?}"
-            );
+            assert!(open.iter().all(|(_, to)| !to.ends_with(&attached.name)), "{open:?}");
         }
         if tool.is_some() {
             return;
@@ -208,11 +200,7 @@ fn killing_any_helper_process_ends_all() {
     for part in ["supervisor", "broker", "directories", "opener"] {
         let Some(mut rig) = Rig::start() else { return };
         let (supervisor, parts) = (rig.pid(), children(rig.pid()));
-        let victim = if part == "supervisor" {
-            supervisor
-        } else {
-            rig.part(part)
-        };
+        let victim = if part == "supervisor" { supervisor } else { rig.part(part) };
         let pid = rustix::process::Pid::from_raw(victim.cast_signed()).expect("pid");
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
         assert_ne!(rig.ended(), Some(0), "{part}");
@@ -242,11 +230,7 @@ fn invalid_start_options_fail_with_single_line_reason() {
     refused_start(&["--listen", "tcp://1.2.3.4"], 64, "unix:///PATH");
     let directory = tempfile::tempdir().expect("tempdir");
     let socket = format!("unix://{}/s", directory.path().display());
-    refused_start(
-        &["--listen", &socket, "--kubelet-root", "/no/such/root"],
-        78,
-        "/no/such/root",
-    );
+    refused_start(&["--listen", &socket, "--kubelet-root", "/no/such/root"], 78, "/no/such/root");
     let file = directory.path().join("file");
     fs::write(&file, "kept").expect("write");
     if able() {
@@ -347,14 +331,10 @@ fn helper_with_private_kubelet_mounts_does_not_start() {
     // The helper serves where the mounts are shared, and where a flag says that nobody else needs
     // the mounts.
     for (prepare, more) in [(shared, &[][..]), (":", &["--allow-private-mounts"][..])] {
-        let mut helper = on_root(prepare, root, more)
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("unshare");
+        let mut helper =
+            on_root(prepare, root, more).stderr(Stdio::piped()).spawn().expect("unshare");
         let lines = BufReader::new(helper.stderr.take().expect("stderr")).lines();
-        let ready = lines
-            .map_while(Result::ok)
-            .any(|line| line.contains(" supervisor ready "));
+        let ready = lines.map_while(Result::ok).any(|line| line.contains(" supervisor ready "));
         let pid = rustix::process::Pid::from_child(&helper);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let status = helper.wait().expect("wait");

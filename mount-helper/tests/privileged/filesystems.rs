@@ -20,11 +20,7 @@ fn snapshot(rig: &Rig, of: &Attached) -> (VolumeId, Attached) {
     let image = rig.path("volumes").join(format!("{volume}.img"));
     shell(
         "cp",
-        &[
-            "--sparse=always",
-            of.image.to_str().expect("utf-8"),
-            image.to_str().expect("utf-8"),
-        ],
+        &["--sparse=always", of.image.to_str().expect("utf-8"), image.to_str().expect("utf-8")],
     );
     let attached = rig.attach_image(image);
     (volume, attached)
@@ -35,10 +31,7 @@ fn in_use(rig: &Rig, fs_type: FsType) -> (VolumeId, Attached) {
     staged(rig.stage(&volume, fs_type));
     let directory = rig.inside(&rig.kubelet(&staging(&volume)));
     fs::write(directory.join("kept"), "fsynced").expect("write");
-    fs::File::open(directory.join("kept"))
-        .expect("open")
-        .sync_all()
-        .expect("fsync");
+    fs::File::open(directory.join("kept")).expect("open").sync_all().expect("fsync");
     (volume, attached)
 }
 
@@ -89,10 +82,7 @@ fn journal_replay_needs_1_full_check_no_repair() {
         let mut asked = rig.staging(&copy, FsType::Ext4);
         asked.disk.origin = Origin::Copy;
         let result = staged(rig.ask(Operation::Stage(asked)));
-        assert!(
-            result.checked && result.replayed && !result.repaired,
-            "{result:?}"
-        );
+        assert!(result.checked && result.replayed && !result.repaired, "{result:?}");
         assert_eq!(result.grown, larger);
         done(rig.unstage(&copy));
         done(rig.unstage(&origin));
@@ -104,10 +94,7 @@ fn journal_replay_needs_1_full_check_no_repair() {
 
 fn damaged(signature: Signature) -> Refused {
     let state = ContentState::Damaged;
-    Refused::because(
-        Refusal::FilesystemErrors,
-        Observation::Content { signature, state },
-    )
+    Refused::because(Refusal::FilesystemErrors, Observation::Content { signature, state })
 }
 
 #[test]
@@ -120,10 +107,7 @@ fn ext4_needing_manual_repair_is_refused_not_mounted() {
     for command in ["clri <2>", "ssv state 2"] {
         shell("debugfs", &["-w", "-R", command, &attached.path()]);
     }
-    assert_eq!(
-        told(rig.stage(&volume, FsType::Ext4)),
-        damaged(Signature::Ext4)
-    );
+    assert_eq!(told(rig.stage(&volume, FsType::Ext4)), damaged(Signature::Ext4));
     assert_eq!(rig.mounts(&attached), 0);
 }
 
@@ -133,18 +117,12 @@ fn a_damaged_xfs_is_refused_and_not_mounted() {
     let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Xfs));
     done(rig.unstage(&volume));
-    let device = fs::File::options()
-        .write(true)
-        .open(attached.path())
-        .expect("device");
+    let device = fs::File::options().write(true).open(attached.path()).expect("device");
     // Changes a byte of the superblock, which the superblock's checksum shows.
     device.write_all_at(&[0x55], 40).expect("write");
     device.sync_all().expect("sync");
     drop(device);
-    assert_eq!(
-        told(rig.stage(&volume, FsType::Xfs)),
-        damaged(Signature::Xfs)
-    );
+    assert_eq!(told(rig.stage(&volume, FsType::Xfs)), damaged(Signature::Xfs));
     assert_eq!(rig.mounts(&attached), 0);
 }
 
@@ -167,19 +145,14 @@ fn read_only_stage_writes_nothing_refuses_writable_publish() {
         assert_refused(rig.publish(&copy, "p"), Refusal::MountedDifferently);
         let mut publish = rig.publishing(&copy, "p");
         publish.read_only = true;
-        assert!(!done(
-            rig.ask(Operation::PublishFilesystem(publish.clone()))
-        ));
+        assert!(!done(rig.ask(Operation::PublishFilesystem(publish.clone()))));
         assert!(done(rig.ask(Operation::PublishFilesystem(publish))));
         let directory = rig.inside(&rig.kubelet(&target(&copy, "p")));
         let error = fs::write(directory.join("new"), "x").expect_err("read-only");
         assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
         done(rig.unpublish(&copy, &target(&copy, "p")));
         done(rig.unstage(&copy));
-        assert!(
-            fs::read(&second.image).expect("image") == before,
-            "{fs_type}"
-        );
+        assert!(fs::read(&second.image).expect("image") == before, "{fs_type}");
     }
 }
 
@@ -232,10 +205,7 @@ fn mount_flags_apply_only_to_requested_mount() {
     }
     let mut unknown = rig.publishing(&volume, "q");
     unknown.flags = flags("remount");
-    assert_refused(
-        rig.ask(Operation::PublishFilesystem(unknown)),
-        Refusal::MountFlag,
-    );
+    assert_refused(rig.ask(Operation::PublishFilesystem(unknown)), Refusal::MountFlag);
     done(rig.unpublish(&volume, &target(&volume, "p")));
     done(rig.unstage(&volume));
 }

@@ -42,9 +42,9 @@ fn every_tool_works_on_common_file_system_geometries() {
     let mut tried = BTreeSet::new();
     let mut bad = Vec::new();
     for geometry in rows::all() {
-        let wanted = only.as_ref().map_or(all || geometry.slice, |only| {
-            geometry.name.contains(only.as_str())
-        });
+        let wanted = only
+            .as_ref()
+            .map_or(all || geometry.slice, |only| geometry.name.contains(only.as_str()));
         if !wanted {
             continue;
         }
@@ -78,11 +78,8 @@ impl Line {
             .cells
             .iter()
             .map(|cell| {
-                let tools: Vec<_> = cell
-                    .tools
-                    .iter()
-                    .map(|(tool, end)| format!("{tool} {end}"))
-                    .collect();
+                let tools: Vec<_> =
+                    cell.tools.iter().map(|(tool, end)| format!("{tool} {end}")).collect();
                 format!(
                     "{} {:.1} s [{}] {}",
                     cell.step,
@@ -101,18 +98,12 @@ impl Line {
 fn survey(rig: &Rig, space: &Space, geometry: &Geometry) -> Result<Line, String> {
     let volume = volume();
     let image = space.disk(&volume, geometry.bytes)?;
-    let mut line = Line {
-        cells: Vec::new(),
-        most: Most::default(),
-    };
+    let mut line = Line { cells: Vec::new(), most: Most::default() };
     let mut attached = rig.attach_sectors(image.path(), geometry.sector);
     if let Make::ByHand(program, arguments) = geometry.make {
         by_hand(program, arguments, &attached)?;
     }
-    let plain = Stage {
-        format: geometry.format(),
-        ..rig.staging(&volume, geometry.fs)
-    };
+    let plain = Stage { format: geometry.format(), ..rig.staging(&volume, geometry.fs) };
     let with = |origin: Origin, read_only: bool| {
         let mut asked = plain.clone();
         asked.disk.origin = origin;
@@ -203,13 +194,7 @@ fn tried(
         }
         other => (format!("{other:?}"), false),
     };
-    Cell {
-        step,
-        tools,
-        outcome,
-        seconds,
-        good: good && tools_good,
-    }
+    Cell { step, tools, outcome, seconds, good: good && tools_good }
 }
 
 fn mounts_by_hand(asked: &Stage, attached: &Attached) -> bool {
@@ -225,17 +210,7 @@ fn mounts_by_hand(asked: &Stage, attached: &Attached) -> bool {
     };
     let directory = place.path().to_str().expect("utf-8");
     let mode = if asked.read_only { "ro" } else { "rw" };
-    let mounted = run(
-        "mount",
-        &[
-            "-t",
-            asked.fs.as_str(),
-            "-o",
-            mode,
-            &attached.path(),
-            directory,
-        ],
-    );
+    let mounted = run("mount", &["-t", asked.fs.as_str(), "-o", mode, &attached.path(), directory]);
     if mounted {
         assert!(run("umount", &[directory]));
     }

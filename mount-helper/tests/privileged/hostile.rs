@@ -23,9 +23,7 @@ fn only_the_agents_uid_is_answered() {
     for uid in [0, broker, tool, 65532] {
         let mut client = Client::new(connect(&rig.socket(), uid));
         // The helper may close the connection before this side has written.
-        let _ = client
-            .stream
-            .write_all(&frame::framed(&[8, 1]).expect("frame"));
+        let _ = client.stream.write_all(&frame::framed(&[8, 1]).expect("frame"));
         cut_off(&mut client);
         rig.wait_for(&format!("peer-refused uid={uid}"));
     }
@@ -75,11 +73,7 @@ fn hello_comes_first_and_once() {
     cut_off(&mut twice);
 
     let mut future = Client::new(connect(&rig.socket(), AGENT));
-    let hello = Hello {
-        oldest: 1000,
-        newest: 1001,
-        key: KeyStep::None,
-    };
+    let hello = Hello { oldest: 1000, newest: 1001, key: KeyStep::None };
     assert_refused(future.ask(Operation::Hello(hello), LONG), Refusal::Version);
     cut_off(&mut future);
 }
@@ -115,16 +109,10 @@ fn publish_and_unpublish_refuse_symlink_in_target_path() {
     ] {
         let mut asked = rig.publishing(&volume, "x");
         asked.target = rig.kubelet(target);
-        assert_refused(
-            rig.ask(Operation::PublishFilesystem(asked)),
-            Refusal::PathNotPlain,
-        );
+        assert_refused(rig.ask(Operation::PublishFilesystem(asked)), Refusal::PathNotPlain);
         assert_refused(rig.unpublish(&volume, target), Refusal::PathNotPlain);
     }
-    assert_eq!(
-        fs::read_dir(rig.path("outside")).expect("outside").count(),
-        0
-    );
+    assert_eq!(fs::read_dir(rig.path("outside")).expect("outside").count(), 0);
     done(rig.unstage(&volume));
 }
 
@@ -173,10 +161,7 @@ fn target_parent_swapped_for_symlink_redirects_no_mount() {
     }
     stop.store(true, Ordering::Relaxed);
     assert!(swapper.join().expect("swapper") > 0);
-    assert_eq!(
-        fs::read_dir(rig.path("outside")).expect("outside").count(),
-        0
-    );
+    assert_eq!(fs::read_dir(rig.path("outside")).expect("outside").count(), 0);
     assert!(!rig.mountinfo().contains("/outside"));
 }
 
@@ -186,10 +171,7 @@ fn stage_continues_after_its_client_disconnects() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(256 << 20);
     let mut leaving = rig.client();
-    leaving.send(
-        Operation::Stage(rig.staging(&volume, FsType::Ext4)),
-        Duration::ZERO,
-    );
+    leaving.send(Operation::Stage(rig.staging(&volume, FsType::Ext4)), Duration::ZERO);
     assert_eq!(leaving.receive(), Some(Outcome::Pending));
     drop(leaving);
     // The second request joins the running operation or finds its result; in both cases the volume
@@ -220,22 +202,9 @@ fn an_inventory_names_what_is_staged_and_published() {
     assert_eq!(
         found,
         [
-            (
-                volume.clone(),
-                rig.kubelet(&staging(&volume)).to_string(),
-                true
-            ),
-            (
-                volume.clone(),
-                rig.kubelet(&target(&volume, "one")).to_string(),
-                false
-            ),
-            (
-                raw.clone(),
-                rig.kubelet(&crate::rig::block_target(&raw, "one"))
-                    .to_string(),
-                false
-            ),
+            (volume.clone(), rig.kubelet(&staging(&volume)).to_string(), true),
+            (volume.clone(), rig.kubelet(&target(&volume, "one")).to_string(), false),
+            (raw.clone(), rig.kubelet(&crate::rig::block_target(&raw, "one")).to_string(), false),
         ]
     );
     assert!(!inventory.more);
@@ -265,24 +234,15 @@ fn running_stage_is_listed_and_blocks_no_reads() {
     };
     assert_eq!(inventory.operations.len(), 1);
     assert_eq!(inventory.operations[0].volume, held);
-    assert_eq!(
-        inventory.operations[0].kind,
-        ebs_csi_wire::OperationKind::Stage
-    );
+    assert_eq!(inventory.operations[0].kind, ebs_csi_wire::OperationKind::Stage);
     // The same request joins the operation, another request for the volume is refused as busy, and
     // a read proceeds.
-    assert_eq!(
-        second.ask(asked, Duration::from_millis(10)),
-        Outcome::Pending
-    );
+    assert_eq!(second.ask(asked, Duration::from_millis(10)), Outcome::Pending);
     let unstage = Operation::Unstage(ebs_csi_wire::Unstage {
         volume: held.clone(),
         staging: rig.kubelet(&staging(&held)),
     });
-    assert_refused(
-        second.ask(unstage, Duration::from_millis(10)),
-        Refusal::Busy,
-    );
+    assert_refused(second.ask(unstage, Duration::from_millis(10)), Refusal::Busy);
     assert_refused(rig.stats(&held, &staging(&held)), Refusal::VolumeNotAtPath);
     // The running stage does not affect another volume.
     assert!(done(rig.unpublish(&other, &target(&other, "p"))));
@@ -297,10 +257,7 @@ fn unpublish_with_open_file_is_refused() {
     done(rig.publish(&volume, "p"));
     let path = rig.inside(&rig.kubelet(&target(&volume, "p"))).join("open");
     let file = fs::File::create(&path).expect("create");
-    assert_refused(
-        rig.unpublish(&volume, &target(&volume, "p")),
-        Refusal::StillHeld,
-    );
+    assert_refused(rig.unpublish(&volume, &target(&volume, "p")), Refusal::StillHeld);
     assert_eq!(rig.mounts(&attached), 2);
     drop(file);
     done(rig.unpublish(&volume, &target(&volume, "p")));

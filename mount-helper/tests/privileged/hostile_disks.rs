@@ -38,11 +38,7 @@ struct Recipe {
 impl Recipe {
     fn parse(line: &str) -> Self {
         let mut words = line.split_whitespace();
-        let mut word = || {
-            words
-                .next()
-                .unwrap_or_else(|| panic!("{line}: three words"))
-        };
+        let mut word = || words.next().unwrap_or_else(|| panic!("{line}: three words"));
         let base = word();
         let mutation = word();
         Self {
@@ -59,12 +55,7 @@ impl Recipe {
     }
 
     fn name(self) -> String {
-        format!(
-            "{} {} {}",
-            self.base.name(),
-            self.mutation.name(),
-            self.seed
-        )
+        format!("{} {} {}", self.base.name(), self.mutation.name(), self.seed)
     }
 }
 
@@ -79,11 +70,7 @@ fn recipes() -> Vec<Recipe> {
     for base in Base::ALL {
         for mutation in Mutation::ALL {
             for seed in 1..=seeds {
-                let recipe = Recipe {
-                    base,
-                    mutation,
-                    seed,
-                };
+                let recipe = Recipe { base, mutation, seed };
                 if !recipes.contains(&recipe) {
                     recipes.push(recipe);
                 }
@@ -103,9 +90,8 @@ fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
     let mut images: BTreeMap<&str, Option<Image>> = BTreeMap::new();
     let mut tally: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for recipe in recipes() {
-        let made = images
-            .entry(recipe.base.name())
-            .or_insert_with(|| recipe.base.make(tools.path()));
+        let made =
+            images.entry(recipe.base.name()).or_insert_with(|| recipe.base.make(tools.path()));
         // Not every machine has the tool that makes this base; `make` has reported that once.
         let Some(image) = made else { continue };
         let mut image = image.clone();
@@ -163,10 +149,7 @@ fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
         // A mount rewrites some fields of the first XFS superblock alone. A checker that found
         // nothing before the mount reports that difference.
         let as_it_came = fs == FsType::Xfs && sound(&fresh, fs);
-        assert!(
-            as_it_came || sound(&attached.image, fs),
-            "{name}: what was mounted is damaged"
-        );
+        assert!(as_it_came || sound(&attached.image, fs), "{name}: what was mounted is damaged");
     }
     assert_eq!(rig.mounts(&attached), 0, "{name}");
     how

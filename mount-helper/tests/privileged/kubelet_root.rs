@@ -34,16 +34,12 @@ fn symlinked_kubelet_root_serves_and_reports_link_paths() {
     let paths: Vec<_> = held.volumes.into_iter().map(|held| held.path).collect();
     assert_eq!(paths, [stage_at.clone(), show_at.clone()]);
     let unstage = || {
-        rig.ask(Operation::Unstage(Unstage {
-            volume: volume.clone(),
-            staging: stage_at.clone(),
-        }))
+        rig.ask(Operation::Unstage(Unstage { volume: volume.clone(), staging: stage_at.clone() }))
     };
     let told = told(unstage());
     assert_eq!(told.seen, Some(Observation::MountedAt(show_at.clone())));
-    assert!(!done(rig.ask(Operation::Unpublish(Unpublish {
-        volume: volume.clone(),
-        target: show_at,
-    }))));
+    assert!(!done(
+        rig.ask(Operation::Unpublish(Unpublish { volume: volume.clone(), target: show_at }))
+    ));
     assert!(!done(unstage()));
 }

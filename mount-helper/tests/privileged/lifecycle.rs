@@ -24,17 +24,10 @@ fn life_of(fs_type: FsType) {
         assert!(!done(rig.publish(&volume, pod)));
         assert!(done(rig.publish(&volume, pod)));
     }
-    let file = rig
-        .inside(&rig.kubelet(&target(&volume, "one")))
-        .join("data");
+    let file = rig.inside(&rig.kubelet(&target(&volume, "one"))).join("data");
     fs::write(&file, "written by a pod").expect("write");
-    fs::File::open(&file)
-        .expect("open")
-        .sync_all()
-        .expect("fsync");
-    let other = rig
-        .inside(&rig.kubelet(&target(&volume, "two")))
-        .join("data");
+    fs::File::open(&file).expect("open").sync_all().expect("fsync");
+    let other = rig.inside(&rig.kubelet(&target(&volume, "two"))).join("data");
     assert_eq!(fs::read_to_string(other).expect("read"), "written by a pod");
     assert_eq!(rig.mounts(&attached), 3);
 
@@ -68,13 +61,9 @@ fn life_of(fs_type: FsType) {
     let there = staged(elsewhere.stage(&volume, fs_type));
     assert!(!there.formatted);
     assert!(!done(elsewhere.publish(&volume, "three")));
-    let file = elsewhere
-        .inside(&elsewhere.kubelet(&target(&volume, "three")))
-        .join("data");
+    let file = elsewhere.inside(&elsewhere.kubelet(&target(&volume, "three"))).join("data");
     assert_eq!(fs::read_to_string(file).expect("read"), "written by a pod");
-    assert!(!done(
-        elsewhere.unpublish(&volume, &target(&volume, "three"))
-    ));
+    assert!(!done(elsewhere.unpublish(&volume, &target(&volume, "three"))));
     assert!(!done(elsewhere.unstage(&volume)));
     drop(attached);
 }
@@ -116,19 +105,12 @@ fn raw_block_volume_is_published_expanded_and_unpublished() {
     assert_eq!(&bytes, b"raw bytes");
     assert_eq!(
         rig.stats(&volume, &target),
-        Outcome::Usage(Usage {
-            block: true,
-            total_bytes: 64 * MIB,
-            ..Usage::default()
-        })
+        Outcome::Usage(Usage { block: true, total_bytes: 64 * MIB, ..Usage::default() })
     );
     attached.resize(96 * MIB);
     assert_eq!(
         rig.expand(&volume, &target),
-        Outcome::Expanded(Expanded {
-            device_bytes: 96 * MIB,
-            filesystem_bytes: 0
-        })
+        Outcome::Expanded(Expanded { device_bytes: 96 * MIB, filesystem_bytes: 0 })
     );
     assert!(!done(rig.unpublish(&volume, &target)));
     assert!(done(rig.unpublish(&volume, &target)));
@@ -144,10 +126,7 @@ fn xfs_grows_while_it_is_used() {
     attached.resize(1024 * MIB);
     assert_eq!(
         rig.expand(&volume, &target(&volume, "one")),
-        Outcome::Expanded(Expanded {
-            device_bytes: 1024 * MIB,
-            filesystem_bytes: 1024 * MIB
-        })
+        Outcome::Expanded(Expanded { device_bytes: 1024 * MIB, filesystem_bytes: 1024 * MIB })
     );
     done(rig.unpublish(&volume, &target(&volume, "one")));
     done(rig.unstage(&volume));
@@ -157,10 +136,7 @@ fn xfs_grows_while_it_is_used() {
 fn many_volumes_are_staged_at_once() {
     let Some(rig) = Rig::start() else { return };
     let volumes: Vec<_> = (0..20).map(|_| volume()).collect();
-    let attached: Vec<_> = volumes
-        .iter()
-        .map(|volume| rig.attach(volume, 64 * MIB))
-        .collect();
+    let attached: Vec<_> = volumes.iter().map(|volume| rig.attach(volume, 64 * MIB)).collect();
     std::thread::scope(|scope| {
         for volume in &volumes {
             scope.spawn(|| {
@@ -215,10 +191,7 @@ fn xfs_with_private_root_directory_grows() {
     attached.resize(1024 * MIB);
     assert_eq!(
         rig.expand(&volume, &staging(&volume)),
-        Outcome::Expanded(Expanded {
-            device_bytes: 1024 * MIB,
-            filesystem_bytes: 1024 * MIB
-        })
+        Outcome::Expanded(Expanded { device_bytes: 1024 * MIB, filesystem_bytes: 1024 * MIB })
     );
     done(rig.unstage(&volume));
 }
@@ -272,19 +245,12 @@ fn read_only_raw_publish_blocks_all_writes() {
     assert!(!done(publish("two", true)));
     for path in [inside("one"), inside("two"), kernels.clone()] {
         let error = write(&path).expect_err("read-only");
-        assert!(
-            matches!(error.raw_os_error(), Some(1 | 13 | 30)),
-            "{}: {error}",
-            path.display()
-        );
+        assert!(matches!(error.raw_os_error(), Some(1 | 13 | 30)), "{}: {error}", path.display());
     }
     // A disk is published either read-only or writable, because a reader relies on unchanging data.
     let told = told(publish("three", false));
     assert_eq!(told.reason, Refusal::StillHeld);
-    assert!(matches!(
-        told.seen,
-        Some(ebs_csi_wire::Observation::MountedAt(_))
-    ));
+    assert!(matches!(told.seen, Some(ebs_csi_wire::Observation::MountedAt(_))));
     unpublish("one");
     write(&kernels).expect_err("two is still there");
     // A stage beside a read-only publish is refused as well.
@@ -303,11 +269,7 @@ fn read_only_raw_publish_blocks_all_writes() {
 fn simulated_disk_serves_statistics_from_adjacent_file() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(64 * MIB);
-    let ask = || {
-        rig.ask(Operation::NvmeStatistics(NvmeStatistics {
-            volume: volume.clone(),
-        }))
-    };
+    let ask = || rig.ask(Operation::NvmeStatistics(NvmeStatistics { volume: volume.clone() }));
     assert_refused(ask(), Refusal::Unsupported);
     let file = rig.path("dev").join(format!("{}.0xd0", attached.name));
     let page: Vec<u8> = (0..=255).cycle().take(4096).collect();

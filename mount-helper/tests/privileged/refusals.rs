@@ -13,10 +13,7 @@ use std::os::unix::fs::FileExt;
 const MIB: u64 = 1 << 20;
 
 fn write(attached: &Attached, at: u64, bytes: &[u8]) {
-    let image = fs::File::options()
-        .write(true)
-        .open(&attached.image)
-        .expect("image");
+    let image = fs::File::options().write(true).open(&attached.image).expect("image");
     image.write_all_at(bytes, at).expect("write");
     image.sync_all().expect("sync");
     // The loop device has a cache of its own.
@@ -39,10 +36,7 @@ fn refuses(rig: &Rig, attached: &Attached, asked: Stage, reason: Refusal) -> Opt
 }
 
 fn sound(signature: Signature) -> Observation {
-    Observation::Content {
-        signature,
-        state: ContentState::Sound,
-    }
+    Observation::Content { signature, state: ContentState::Sound }
 }
 
 #[test]
@@ -60,35 +54,15 @@ fn a_disk_that_holds_anything_is_never_formatted() {
         ("mbr", 0, mbr.as_slice(), table(Signature::Mbr)),
         ("gpt", 512, gpt, table(Signature::Gpt)),
         ("backup gpt", end - 512, gpt, table(Signature::Gpt)),
-        (
-            "luks",
-            0,
-            b"LUKS\xba\xbe".as_slice(),
-            foreign(Signature::Luks),
-        ),
+        ("luks", 0, b"LUKS\xba\xbe".as_slice(), foreign(Signature::Luks)),
         ("lvm", 512, b"LABELONE", foreign(Signature::Lvm2)),
         ("swap", 4086, b"SWAPSPACE2", foreign(Signature::Swap)),
         ("btrfs", 0x1_0040, b"_BHRfS_M", foreign(Signature::Btrfs)),
-        (
-            "md 1.0",
-            end - 8192,
-            b"\xfc\x4e\x2b\xa9",
-            foreign(Signature::Md),
-        ),
+        ("md 1.0", end - 8192, b"\xfc\x4e\x2b\xa9", foreign(Signature::Md)),
         ("one byte", 700_000, b"\x01", unknown(700_000)),
         ("a byte at the end", end - 1, b"\x01", unknown(end - 1)),
-        (
-            "an ext backup's magic",
-            8 * MIB + 1024 + 56,
-            b"\x53\xef",
-            unknown(8 * MIB + 1024 + 56),
-        ),
-        (
-            "a btrfs mirror",
-            64 * MIB - 70_000,
-            b"x",
-            unknown(64 * MIB - 70_000),
-        ),
+        ("an ext backup's magic", 8 * MIB + 1024 + 56, b"\x53\xef", unknown(8 * MIB + 1024 + 56)),
+        ("a btrfs mirror", 64 * MIB - 70_000, b"x", unknown(64 * MIB - 70_000)),
     ] {
         let (volume, attached) = rig.new_disk(end);
         write(&attached, at, bytes);
@@ -106,20 +80,13 @@ fn a_disk_that_holds_anything_is_never_formatted() {
 #[test]
 fn a_disk_with_another_file_system_is_refused() {
     let Some(rig) = Rig::start() else { return };
-    for (have, asked) in [
-        (FsType::Ext4, FsType::Xfs),
-        (FsType::Xfs, FsType::Ext4),
-        (FsType::Ext4, FsType::Ext3),
-    ] {
+    for (have, asked) in
+        [(FsType::Ext4, FsType::Xfs), (FsType::Xfs, FsType::Ext4), (FsType::Ext4, FsType::Ext3)]
+    {
         let (volume, attached) = rig.new_disk(512 * MIB);
         staged(rig.stage(&volume, have));
         done(rig.unstage(&volume));
-        let told = refuses(
-            &rig,
-            &attached,
-            rig.staging(&volume, asked),
-            Refusal::ForeignContent,
-        );
+        let told = refuses(&rig, &attached, rig.staging(&volume, asked), Refusal::ForeignContent);
         assert_eq!(told, Some(sound(have.into())));
     }
 }
@@ -141,18 +108,11 @@ fn lost_first_superblock_is_refused_as_damaged() {
         write(&attached, 0, &[0; 8192]);
         for asked in FsType::ALL {
             let same_family = (*asked == FsType::Xfs) == (have == FsType::Xfs);
-            let reason = if same_family {
-                Refusal::FilesystemErrors
-            } else {
-                Refusal::ForeignContent
-            };
+            let reason =
+                if same_family { Refusal::FilesystemErrors } else { Refusal::ForeignContent };
             let told = refuses(&rig, &attached, rig.staging(&volume, *asked), reason);
             let state = ContentState::Damaged;
-            assert_eq!(
-                told,
-                Some(Observation::Content { signature, state }),
-                "{asked}"
-            );
+            assert_eq!(told, Some(Observation::Content { signature, state }), "{asked}");
         }
     }
 }
@@ -190,23 +150,11 @@ fn stage_is_refused_when_request_contradicts_disk() {
         asked
     };
     for (asked, reason) in [
-        (
-            ask(&|s| s.disk.size_at_attach = NonZeroU64::new(64 * MIB + 1)),
-            Refusal::DeviceTooSmall,
-        ),
-        (
-            ask(&|s| s.disk.origin = Origin::Copy),
-            Refusal::CopyWithoutFilesystem,
-        ),
+        (ask(&|s| s.disk.size_at_attach = NonZeroU64::new(64 * MIB + 1)), Refusal::DeviceTooSmall),
+        (ask(&|s| s.disk.origin = Origin::Copy), Refusal::CopyWithoutFilesystem),
         (ask(&|s| s.read_only = true), Refusal::ReadOnlyBlank),
-        (
-            ask(&|s| s.disk.partition = NonZeroU32::new(1)),
-            Refusal::DeviceNotFound,
-        ),
-        (
-            ask(&|s| s.flags = vec![MountFlag::new("loop", None).expect("flag")]),
-            Refusal::MountFlag,
-        ),
+        (ask(&|s| s.disk.partition = NonZeroU32::new(1)), Refusal::DeviceNotFound),
+        (ask(&|s| s.flags = vec![MountFlag::new("loop", None).expect("flag")]), Refusal::MountFlag),
         (
             ask(&|s| s.flags = vec![MountFlag::new("errors", Some("panic")).expect("flag")]),
             Refusal::MountFlag,
@@ -229,12 +177,7 @@ fn stage_selects_disk_by_serial_not_device_name() {
 
     let one = rig.attach(&wanted, 64 * MIB);
     let two = rig.attach_image(one.image.clone());
-    refuses(
-        &rig,
-        &one,
-        rig.staging(&wanted, FsType::Ext4),
-        Refusal::DeviceAmbiguous,
-    );
+    refuses(&rig, &one, rig.staging(&wanted, FsType::Ext4), Refusal::DeviceAmbiguous);
     drop(two);
     assert!(staged(rig.stage(&wanted, FsType::Ext4)).formatted);
     done(rig.unstage(&wanted));
@@ -250,12 +193,7 @@ fn stage_refuses_disk_opened_exclusively_by_another_process() {
         rustix::fs::Mode::empty(),
     )
     .expect("claim");
-    refuses(
-        &rig,
-        &attached,
-        rig.staging(&volume, FsType::Ext4),
-        Refusal::StillHeld,
-    );
+    refuses(&rig, &attached, rig.staging(&volume, FsType::Ext4), Refusal::StillHeld);
     drop(claim);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.unstage(&volume));
@@ -279,10 +217,7 @@ fn stage_refuses_second_path_or_occupied_path() {
     refuses(&rig, &second, over, Refusal::MountedDifferently);
     let mut read_only = rig.staging(&volume, FsType::Ext4);
     read_only.read_only = true;
-    assert_refused(
-        rig.ask(Operation::Stage(read_only)),
-        Refusal::MountedDifferently,
-    );
+    assert_refused(rig.ask(Operation::Stage(read_only)), Refusal::MountedDifferently);
     // A volume cannot unstage another volume's mount either.
     let foreign = Operation::Unstage(ebs_csi_wire::Unstage {
         volume: other.clone(),
@@ -308,43 +243,22 @@ fn publish_target_shows_only_verified_staging_mount() {
 
     let mut wrong = rig.publishing(&volume, "p");
     wrong.disk = disk(&other);
-    assert_refused(
-        rig.ask(Operation::PublishFilesystem(wrong)),
-        Refusal::NotStaged,
-    );
+    assert_refused(rig.ask(Operation::PublishFilesystem(wrong)), Refusal::NotStaged);
     done(rig.publish(&volume, "p"));
     let mut read_only = rig.publishing(&volume, "p");
     read_only.read_only = true;
-    assert_refused(
-        rig.ask(Operation::PublishFilesystem(read_only)),
-        Refusal::MountedDifferently,
-    );
-    assert_refused(
-        rig.unpublish(&other, &target(&volume, "p")),
-        Refusal::VolumeNotAtPath,
-    );
-    assert_refused(
-        rig.stats(&other, &target(&volume, "p")),
-        Refusal::VolumeNotAtPath,
-    );
-    assert_refused(
-        rig.stats(&volume, &target(&volume, "nobody")),
-        Refusal::VolumeNotAtPath,
-    );
+    assert_refused(rig.ask(Operation::PublishFilesystem(read_only)), Refusal::MountedDifferently);
+    assert_refused(rig.unpublish(&other, &target(&volume, "p")), Refusal::VolumeNotAtPath);
+    assert_refused(rig.stats(&other, &target(&volume, "p")), Refusal::VolumeNotAtPath);
+    assert_refused(rig.stats(&volume, &target(&volume, "nobody")), Refusal::VolumeNotAtPath);
     // A mounted file system is not published raw.
     let raw = told(rig.publish_block(&volume, "p"));
     assert_eq!(raw.reason, Refusal::StillHeld);
-    assert!(
-        matches!(raw.seen, Some(Observation::MountedAt(_))),
-        "{raw:?}"
-    );
+    assert!(matches!(raw.seen, Some(Observation::MountedAt(_))), "{raw:?}");
     // The volume is not unstaged while it is published to a pod; the refusal names the pod's
     // target.
     let there = Observation::MountedAt(rig.kubelet(&target(&volume, "p")));
-    assert_eq!(
-        told(rig.unstage(&volume)),
-        Refused::because(Refusal::StillHeld, there)
-    );
+    assert_eq!(told(rig.unstage(&volume)), Refused::because(Refusal::StillHeld, there));
     done(rig.unpublish(&volume, &target(&volume, "p")));
 
     // A file or directory that occupies a target stays.
@@ -352,16 +266,10 @@ fn publish_target_shows_only_verified_staging_mount() {
     fs::create_dir_all(occupied.parent().expect("parent")).expect("mkdir");
     fs::write(&occupied, "someone's").expect("write");
     assert_refused(rig.publish(&volume, "file"), Refusal::TargetOccupied);
-    assert_refused(
-        rig.unpublish(&volume, &target(&volume, "file")),
-        Refusal::TargetOccupied,
-    );
+    assert_refused(rig.unpublish(&volume, &target(&volume, "file")), Refusal::TargetOccupied);
     let full = rig.path("kubelet").join(target(&volume, "full"));
     fs::create_dir_all(full.join("kept")).expect("mkdir");
-    assert_refused(
-        rig.unpublish(&volume, &target(&volume, "full")),
-        Refusal::TargetOccupied,
-    );
+    assert_refused(rig.unpublish(&volume, &target(&volume, "full")), Refusal::TargetOccupied);
     assert!(full.join("kept").exists() && occupied.exists());
     assert_eq!(rig.mounts(&attached), 1);
     done(rig.unstage(&volume));
@@ -385,17 +293,11 @@ fn expand_outside_required_and_limit_bytes_is_refused() {
             Refused::because(Refusal::SizeOutOfRange, Observation::DiskBytes(64 * MIB))
         );
     }
-    assert_refused(
-        rig.expand(&volume, &target(&volume, "nobody")),
-        Refusal::VolumeNotAtPath,
-    );
+    assert_refused(rig.expand(&volume, &target(&volume, "nobody")), Refusal::VolumeNotAtPath);
     done(rig.unstage(&volume));
     // No disk has this id.
     let nobody = VolumeId::parse("vol-1a2b3c4d").expect("id");
-    assert_refused(
-        rig.expand(&nobody, &staging(&nobody)),
-        Refusal::VolumeNotAtPath,
-    );
+    assert_refused(rig.expand(&nobody, &staging(&nobody)), Refusal::VolumeNotAtPath);
 }
 
 /// Another thread exchanges the nodes of two disks during 40 stages. Each mount shows the file of
@@ -439,10 +341,7 @@ fn swapped_device_node_never_exposes_another_disk() {
                 volume: one.clone(),
                 staging: rig.kubelet(&staging(&one)),
             });
-            while !matches!(
-                client.ask(asked.clone(), crate::rig::LONG),
-                Outcome::Done(_)
-            ) {}
+            while !matches!(client.ask(asked.clone(), crate::rig::LONG), Outcome::Done(_)) {}
         }
         stop.store(true, Ordering::Relaxed);
         swapper.join().expect("swapper");

@@ -52,11 +52,8 @@ pub(crate) fn volume() -> VolumeId {
 }
 
 pub(crate) fn shell(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect(program);
+    let output =
+        Command::new(program).args(arguments).stdin(Stdio::null()).output().expect(program);
     assert!(
         output.status.success(),
         "{program} {arguments:?}: {}{}",
@@ -108,30 +105,15 @@ impl Rig {
     fn prepared(sandbox: bool) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
-        for name in [
-            "kubelet/plugins",
-            "kubelet/pods",
-            "dev",
-            "sys",
-            "volumes",
-            "run",
-            "outside",
-        ] {
+        for name in ["kubelet/plugins", "kubelet/pods", "dev", "sys", "volumes", "run", "outside"] {
             fs::create_dir_all(directory.path().join(name)).expect("mkdir");
         }
         for name in ["kubelet", "kubelet/plugins", "kubelet/pods"] {
-            fs::set_permissions(
-                directory.path().join(name),
-                fs::Permissions::from_mode(0o750),
-            )
-            .expect("chmod");
+            fs::set_permissions(directory.path().join(name), fs::Permissions::from_mode(0o750))
+                .expect("chmod");
         }
         // Kubelet's directory is a shared mount, as on a node.
-        let own_sys = if sandbox {
-            ""
-        } else {
-            "mount --bind \"$2\" /sys && "
-        };
+        let own_sys = if sandbox { "" } else { "mount --bind \"$2\" /sys && " };
         let script = "mount --bind \"$0\" /dev && mount --bind \"$1\" \"$1\" && mount --make-shared \"$1\" \
              && echo there && exec sleep infinity";
         let script = format!("{own_sys}{script}");
@@ -142,12 +124,7 @@ impl Rig {
             .arg(directory.path().join("dev"))
             .arg(directory.path().join("kubelet"))
             .arg(directory.path().join("sys"));
-        Self {
-            helper: None,
-            namespace: Namespace::hold(&mut command),
-            directory,
-            sandbox,
-        }
+        Self { helper: None, namespace: Namespace::hold(&mut command), directory, sandbox }
     }
 
     /// Starts the helper. An earlier helper must have ended; its mounts remain.
@@ -186,15 +163,12 @@ impl Rig {
     /// Returns the process id of a part of the helper, such as `broker`, by the part's user or
     /// group.
     pub(crate) fn part(&self, name: &str) -> u32 {
-        self.part_now(name)
-            .unwrap_or_else(|| panic!("no {name} in {:?}", children(self.pid())))
+        self.part_now(name).unwrap_or_else(|| panic!("no {name} in {:?}", children(self.pid())))
     }
 
     /// Returns the process id of a part, if the part exists.
     pub(crate) fn part_now(&self, name: &str) -> Option<u32> {
-        children(self.pid())
-            .into_iter()
-            .find(|pid| role(*pid) == name)
+        children(self.pid()).into_iter().find(|pid| role(*pid) == name)
     }
 
     /// Kills the remaining processes of this rig's helpers, and waits until they have ended.

@@ -51,12 +51,8 @@ echo ended
 ";
 
 /// The kernel's modules that the tests need, each after those that it needs itself.
-const MODULES: [&str; 4] = [
-    "loop.ko",
-    "vsock.ko",
-    "vmw_vsock_virtio_transport_common.ko",
-    "vsock_loopback.ko",
-];
+const MODULES: [&str; 4] =
+    ["loop.ko", "vsock.ko", "vmw_vsock_virtio_transport_common.ko", "vsock_loopback.ko"];
 
 /// Returns the path of the kernel, beside which are its modules, or the reason why there is no
 /// machine.
@@ -105,36 +101,20 @@ fn install(root: &Path, program: &Path, at: &Path) {
 
 fn archive(directory: &Path, kernel: &Path, tests: &str) -> PathBuf {
     let root = directory.join("root");
-    for made in [
-        "usr/bin",
-        "usr/sbin",
-        "usr/lib",
-        "usr/lib64",
-        "proc",
-        "sys",
-        "dev",
-        "tmp",
-        "run",
-        "etc",
-    ] {
+    for made in
+        ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "proc", "sys", "dev", "tmp", "run", "etc"]
+    {
         fs::create_dir_all(root.join(made)).expect("mkdir");
     }
-    for (link, to) in [
-        ("bin", "usr/bin"),
-        ("sbin", "usr/sbin"),
-        ("lib", "usr/lib"),
-        ("lib64", "usr/lib64"),
-    ] {
+    for (link, to) in
+        [("bin", "usr/bin"), ("sbin", "usr/sbin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")]
+    {
         std::os::unix::fs::symlink(to, root.join(link)).expect("symlink");
     }
     let program = std::env::current_exe().expect("this program");
     install(&root, &program, Path::new("/tests"));
     install(&root, Path::new(HELPER), Path::new(HELPER));
-    install(
-        &root,
-        Path::new("/bin/busybox"),
-        Path::new("/usr/bin/busybox"),
-    );
+    install(&root, Path::new("/bin/busybox"), Path::new("/usr/bin/busybox"));
     std::os::unix::fs::symlink("busybox", root.join("usr/bin/sh")).expect("symlink");
     for program in PROGRAMS {
         install(&root, Path::new(program), Path::new(program));
@@ -146,12 +126,8 @@ fn archive(directory: &Path, kernel: &Path, tests: &str) -> PathBuf {
         fs::copy(kernel.with_file_name(name), root.join(name)).expect("copy");
     }
     let init = root.join("init");
-    fs::write(
-        &init,
-        INIT.replace("NAMES", tests)
-            .replace("MODULES", &MODULES.join(" ")),
-    )
-    .expect("write");
+    fs::write(&init, INIT.replace("NAMES", tests).replace("MODULES", &MODULES.join(" ")))
+        .expect("write");
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(&init, executable).expect("chmod");
     let archive = directory.join("initrd");
@@ -182,10 +158,7 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
         ])
         .args(["-device", "nvme,drive=disk,serial=vol0123456789abcdef0"])
         .arg("-drive")
-        .arg(format!(
-            "if=none,id=disk,format=raw,file={}",
-            disk.display()
-        ))
+        .arg(format!("if=none,id=disk,format=raw,file={}", disk.display()))
         .arg("-kernel")
         .arg(kernel)
         .arg("-initrd")
@@ -331,10 +304,7 @@ fn host_restricted_tests_pass_in_virtual_machine() {
     };
     assert!(said.contains("test result: ok. 15 passed"), "{said}");
     assert!(said.contains("grown at its stage, mounted: true"), "{said}");
-    assert!(
-        said.contains("killed once it grew, mounted: true"),
-        "{said}"
-    );
+    assert!(said.contains("killed once it grew, mounted: true"), "{said}");
     assert!(said.contains("grown while it is mounted"), "{said}");
     assert!(said.contains("pulled at 25 steps"), "{said}");
     assert!(said.contains("Reflected: cut off"), "{said}");

@@ -69,11 +69,7 @@ fn challenged(client: &mut Client) -> (Transcript, Proof) {
     let hello = Hello::with_key(KeyStep::Nonce(AGENT));
     match client.ask(Operation::Hello(hello), Duration::ZERO) {
         Outcome::Challenge(Challenge { nonce, proof }) => {
-            let said = Transcript {
-                port: PORT,
-                agent: AGENT,
-                helper: nonce,
-            };
+            let said = Transcript { port: PORT, agent: AGENT, helper: nonce };
             (said, proof)
         }
         other => panic!("{other:?}"),
@@ -130,10 +126,7 @@ fn proved_peer_stages_as_unix_peer_does() {
     }
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..11 {
-        for (client, times) in [&mut over_vsock, &mut over_unix]
-            .into_iter()
-            .zip(&mut times)
-        {
+        for (client, times) in [&mut over_vsock, &mut over_unix].into_iter().zip(&mut times) {
             done(client.ask(unstage.clone(), LONG));
             let started = Instant::now();
             assert!(!staged(client.ask(stage.clone(), LONG)).already);
@@ -215,11 +208,7 @@ fn attack(row: KeylessPeer, earlier: Proof) -> Option<&'static str> {
         KeylessPeer::Silent => "no proof of the key in time",
         KeylessPeer::HalfFrame => {
             let hello = Operation::Hello(Hello::with_key(KeyStep::Nonce(AGENT)));
-            let request = Request {
-                id: 1,
-                wait: LONG,
-                operation: hello,
-            };
+            let request = Request { id: 1, wait: LONG, operation: hello };
             let whole = frame::framed(&request.encode()).expect("frame");
             client.stream.write_all(&whole[..9]).expect("write");
             "no proof of the key in time"
@@ -334,12 +323,7 @@ fn unusable_vsock_setting_ends_helper_before_serving() {
         ("vsock://:5000", Some(&empty), 78, "has 0 bytes"),
         ("vsock://:5000", Some(&open), 78, "mode 0444"),
         ("vsock://:5000", Some(&link), 78, "is a link"),
-        (
-            "vsock://4000000000:5000",
-            Some(&good),
-            78,
-            "vsock://4000000000:5000",
-        ),
+        ("vsock://4000000000:5000", Some(&good), 78, "vsock://4000000000:5000"),
     ] {
         let mut helper = Command::new(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"));
         helper
@@ -353,14 +337,8 @@ fn unusable_vsock_setting_ends_helper_before_serving() {
         let output = helper.output().expect("helper");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(status), "{listen}: {said}");
-        let wrong: Vec<&str> = said
-            .lines()
-            .filter(|l| !l.contains("sandbox-policy"))
-            .collect();
-        assert!(
-            wrong.len() == 1 && wrong[0].contains(says),
-            "{listen}: {said}"
-        );
+        let wrong: Vec<&str> = said.lines().filter(|l| !l.contains("sandbox-policy")).collect();
+        assert!(wrong.len() == 1 && wrong[0].contains(says), "{listen}: {said}");
         assert!(!said.contains(" ready "), "{said}");
     }
 }

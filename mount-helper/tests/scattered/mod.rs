@@ -67,9 +67,7 @@ impl Scattered {
         self.blocks.iter().any(|(number, block)| {
             (number * BLOCK..).zip(block).any(|(at, byte)| {
                 *byte != 0
-                    && ranges
-                        .iter()
-                        .any(|(start, length)| (*start..start + length).contains(&at))
+                    && ranges.iter().any(|(start, length)| (*start..start + length).contains(&at))
             })
         })
     }
@@ -127,22 +125,10 @@ fn judged(disk: &Scattered, content: &Content, fs: FsType, origin: Origin, read_
         flags: Vec::new(),
         format: FormatOptions::default(),
     };
-    let facts = DiskFacts {
-        bytes: disk.size,
-        whole_bytes: disk.size,
-        device: DeviceNumber(7),
-    };
-    let evidence = Evidence {
-        uuid: [0xeb; 16],
-        unfinished: false,
-        examined: false,
-        used_raw: false,
-    };
-    for images in [
-        UntrustedImages::Deny,
-        UntrustedImages::Check,
-        UntrustedImages::Allow,
-    ] {
+    let facts = DiskFacts { bytes: disk.size, whole_bytes: disk.size, device: DeviceNumber(7) };
+    let evidence =
+        Evidence { uuid: [0xeb; 16], unfinished: false, examined: false, used_raw: false };
+    for images in [UntrustedImages::Deny, UntrustedImages::Check, UntrustedImages::Allow] {
         let Ok(permit) = judge::stage_disk(&asked, &facts, content, evidence, images) else {
             continue;
         };
@@ -157,10 +143,7 @@ fn judged(disk: &Scattered, content: &Content, fs: FsType, origin: Origin, read_
             Content::Ext(found) => {
                 assert_ne!(fs, FsType::Xfs);
                 let looked_at = act.preparation != Preparation::Nothing;
-                assert!(
-                    found.clean || looked_at || act.no_replay || read_only,
-                    "{found:?}"
-                );
+                assert!(found.clean || looked_at || act.no_replay || read_only, "{found:?}");
                 found.bytes
             }
             Content::Xfs(found) => {

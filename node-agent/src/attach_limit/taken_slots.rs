@@ -64,14 +64,8 @@ impl Attachments {
     #[must_use]
     pub fn new(sysfs: impl Into<PathBuf>) -> Self {
         let sysfs = sysfs.into();
-        let disks = Disks {
-            at_start: ebs_disks(&sysfs),
-            ..Disks::default()
-        };
-        Self {
-            sysfs,
-            disks: Mutex::new(disks),
-        }
+        let disks = Disks { at_start: ebs_disks(&sysfs), ..Disks::default() };
+        Self { sysfs, disks: Mutex::new(disks) }
     }
 
     /// Returns whether sysfs shows an EBS disk: otherwise the list of held disks does not matter.
@@ -106,9 +100,7 @@ impl Attachments {
         if let Some(held) = held {
             disks.told = true;
             let held = held.iter().map(VolumeId::serial);
-            disks
-                .ours
-                .extend(held.filter(|serial| present.contains(serial)));
+            disks.ours.extend(held.filter(|serial| present.contains(serial)));
         }
         if present.is_empty() || !disks.told {
             return None;
@@ -155,10 +147,7 @@ fn pci_devices(sysfs: &Path) -> (u32, u32) {
 }
 
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    std::fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
+    std::fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
 }
 
 fn line(path: &Path) -> Option<String> {
@@ -264,9 +253,7 @@ mod tests {
         let machine = Machine::new();
         machine.ebs(0);
         machine.ebs(1);
-        let taken = machine
-            .attachments()
-            .taken(Some(&held(&[1])), Instant::now());
+        let taken = machine.attachments().taken(Some(&held(&[1])), Instant::now());
         assert_eq!(taken.foreign_volumes, Some(1));
     }
 
@@ -284,10 +271,7 @@ mod tests {
             ("04.0", "0x1d0f", "0x8061", "0x010802"),
         ] {
             let place = format!("bus/pci/devices/0000:00:{place}");
-            machine.device(
-                &place,
-                &[("vendor", vendor), ("device", device), ("class", class)],
-            );
+            machine.device(&place, &[("vendor", vendor), ("device", device), ("class", class)]);
         }
         let taken = machine.attachments().taken(None, Instant::now());
         assert_eq!(taken.network_interfaces, Some(2));

@@ -24,10 +24,7 @@ impl Machine {
     /// Reads what the kernel shows in this directory.
     #[must_use]
     pub(crate) fn read(directory: &Path) -> Self {
-        Self {
-            instance: instance(directory),
-            instance_type: instance_type(directory),
-        }
+        Self { instance: instance(directory), instance_type: instance_type(directory) }
     }
 }
 
@@ -49,14 +46,10 @@ pub(crate) fn instance_type(directory: &Path) -> Option<String> {
 pub(crate) fn is_instance_type(name: &str) -> bool {
     let plain = |part: &str| {
         !part.is_empty()
-            && part
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
     };
     name.len() <= 64
-        && name
-            .split_once('.')
-            .is_some_and(|(family, size)| plain(family) && plain(size))
+        && name.split_once('.').is_some_and(|(family, size)| plain(family) && plain(size))
 }
 
 fn line(path: &Path) -> Option<String> {
@@ -73,10 +66,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("board_asset_tag"), "i-0123456789abcdef0\n").unwrap();
         std::fs::write(dir.path().join("product_name"), "m7i.metal-24xl\n").unwrap();
-        assert_eq!(
-            instance(dir.path()).unwrap().as_str(),
-            "i-0123456789abcdef0"
-        );
+        assert_eq!(instance(dir.path()).unwrap().as_str(), "i-0123456789abcdef0");
         assert_eq!(instance_type(dir.path()).unwrap(), "m7i.metal-24xl");
     }
 

@@ -72,21 +72,15 @@ pub(super) fn exchange(
         }
         _ => HttpError::Broken(e),
     };
-    stream
-        .set_write_timeout(Some(left()?))
-        .map_err(HttpError::Broken)?;
-    stream
-        .write_all(request.as_bytes())
-        .map_err(slow_or_broken)?;
+    stream.set_write_timeout(Some(left()?)).map_err(HttpError::Broken)?;
+    stream.write_all(request.as_bytes()).map_err(slow_or_broken)?;
     let mut received = Vec::new();
     let mut chunk = [0; 4096];
     loop {
         if let Some(answer) = parse(&received, false)? {
             return Ok(answer);
         }
-        stream
-            .set_read_timeout(Some(left()?))
-            .map_err(HttpError::Broken)?;
+        stream.set_read_timeout(Some(left()?)).map_err(HttpError::Broken)?;
         match stream.read(&mut chunk) {
             Ok(0) => {
                 return parse(&received, true)?

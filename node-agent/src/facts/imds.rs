@@ -13,10 +13,8 @@ use super::{NodeFacts, Outpost, Source, dmi};
 const IPV4: &str = "http://169.254.169.254";
 const IPV6: &str = "http://[fd00:ec2::254]";
 /// Limits of each exchange.
-const LIMITS: Limits = Limits {
-    connect: Duration::from_millis(250),
-    exchange: Duration::from_millis(1000),
-};
+const LIMITS: Limits =
+    Limits { connect: Duration::from_millis(250), exchange: Duration::from_millis(1000) };
 /// Limit of all exchanges together.
 const BUDGET: Duration = Duration::from_secs(5);
 /// How often an exchange is tried that gets no answer or a server error.
@@ -93,11 +91,8 @@ pub fn address(endpoint: Option<&str>, mode: Option<&str>) -> Result<Address, St
     let has_port = rest
         .rsplit_once(':')
         .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
-    let host_and_port = if has_port && !rest.ends_with(']') {
-        rest.to_owned()
-    } else {
-        format!("{rest}:80")
-    };
+    let host_and_port =
+        if has_port && !rest.ends_with(']') { rest.to_owned() } else { format!("{rest}:80") };
     host_and_port
         .to_socket_addrs()
         .ok()
@@ -113,9 +108,7 @@ pub fn address(endpoint: Option<&str>, mode: Option<&str>) -> Result<Address, St
 pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
     let started = Instant::now();
     let ask = |method, path: &'static str, headers: &[(&str, &str)]| {
-        persist(started, path, || {
-            http_client::exchange(address.0, method, path, headers, LIMITS)
-        })
+        persist(started, path, || http_client::exchange(address.0, method, path, headers, LIMITS))
     };
     let session = [("x-aws-ec2-metadata-token-ttl-seconds", SESSION_SECONDS)];
     let token = ask("PUT", TOKEN, &session)
@@ -144,10 +137,7 @@ pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
         instance_type: document.instance_type,
         zone: document.zone,
         region: Some(document.region),
-        network_interfaces: count(
-            macs.lines()
-                .filter(|line| is_mac(line.trim_end_matches('/'))),
-        ),
+        network_interfaces: count(macs.lines().filter(|line| is_mac(line.trim_end_matches('/')))),
         other_volumes: count(block_devices.lines().filter(|line| line.starts_with("ebs"))),
         outpost,
         source: Source::Imds,
@@ -191,10 +181,7 @@ fn good(path: &'static str, answer: HttpResponse) -> Result<String, ImdsError> {
 fn checked_token(body: &str) -> Result<String, ImdsError> {
     let token = body.trim();
     if token.is_empty() || token.len() > 1024 || !token.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(ImdsError::Content {
-            path: TOKEN,
-            what: "not a session token".to_owned(),
-        });
+        return Err(ImdsError::Content { path: TOKEN, what: "not a session token".to_owned() });
     }
     Ok(token.to_owned())
 }
@@ -217,10 +204,7 @@ struct Document {
 
 impl Document {
     fn parse(text: &str) -> Result<Self, ImdsError> {
-        let wrong = |what: String| ImdsError::Content {
-            path: DOCUMENT,
-            what,
-        };
+        let wrong = |what: String| ImdsError::Content { path: DOCUMENT, what };
         let json: serde_json::Value =
             serde_json::from_str(text).map_err(|_| wrong("not JSON".to_owned()))?;
         let field = |name: &str| {

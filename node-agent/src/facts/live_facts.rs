@@ -25,11 +25,7 @@ pub struct LiveFacts {
 
 impl From<NodeFacts> for LiveFacts {
     fn from(facts: NodeFacts) -> Self {
-        Self {
-            known: OnceLock::from(facts),
-            machine: Machine::default(),
-            files: Vec::new(),
-        }
+        Self { known: OnceLock::from(facts), machine: Machine::default(), files: Vec::new() }
     }
 }
 
@@ -52,10 +48,7 @@ impl LiveFacts {
     /// Returns the files that are read again; none when all facts are known.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let unknown = self.known.get().is_none();
-        self.files
-            .iter()
-            .filter(move |_| unknown)
-            .map(PathBuf::as_path)
+        self.files.iter().filter(move |_| unknown).map(PathBuf::as_path)
     }
 
     /// Returns the instance, which may be known before the other facts.

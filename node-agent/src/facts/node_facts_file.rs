@@ -115,11 +115,7 @@ pub(crate) fn facts(
     entries: &HashMap<String, String>,
 ) -> Result<NodeFacts, Lack> {
     let given = |key: &str| entries.get(key).filter(|value| !value.is_empty()).cloned();
-    let lack = |what, key, annotation| Lack::Fact {
-        what,
-        key,
-        annotation,
-    };
+    let lack = |what, key, annotation| Lack::Fact { what, key, annotation };
     let instance = match (machine.instance.clone(), given(INSTANCE)) {
         (Some(firmware), Some(file)) if firmware.as_str() != file => {
             return Err(Lack::OtherNode { firmware, file });
@@ -154,12 +150,9 @@ pub(crate) fn facts(
         given(topology::OUTPOST_ACCOUNT),
         given(topology::OUTPOST_ID),
     ) {
-        (Some(partition), Some(region), Some(account), Some(id)) => Some(Outpost {
-            partition,
-            region,
-            account,
-            id,
-        }),
+        (Some(partition), Some(region), Some(account), Some(id)) => {
+            Some(Outpost { partition, region, account, id })
+        }
         _ => None,
     };
     Ok(NodeFacts {
@@ -265,9 +258,7 @@ mod tests {
                 .map(|line| format!("{line}\n"))
                 .collect();
             let (dir, files) = write(&text);
-            let error = read(dir.path(), &files, Duration::ZERO)
-                .unwrap_err()
-                .to_string();
+            let error = read(dir.path(), &files, Duration::ZERO).unwrap_err().to_string();
             assert!(error.contains(key), "{error}");
         }
     }

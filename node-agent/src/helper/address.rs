@@ -56,35 +56,29 @@ impl FromStr for Address {
                 .map(Self::Unix)
                 .ok_or_else(|| wrong(": the path must be absolute and of at most 107 bytes"));
         }
-        let (hypervisor, rest) = match (
-            text.strip_prefix("vsock://"),
-            text.strip_prefix("hvsock://"),
-        ) {
-            (Some(rest), _) => (false, rest),
-            (_, Some(rest)) => (true, rest),
-            _ => return Err(wrong("")),
-        };
-        let (place, port) = rest
-            .rsplit_once(':')
-            .ok_or_else(|| wrong(": it has no port"))?;
+        let (hypervisor, rest) =
+            match (text.strip_prefix("vsock://"), text.strip_prefix("hvsock://")) {
+                (Some(rest), _) => (false, rest),
+                (_, Some(rest)) => (true, rest),
+                _ => return Err(wrong("")),
+            };
+        let (place, port) = rest.rsplit_once(':').ok_or_else(|| wrong(": it has no port"))?;
         let port = number(port)
             .filter(|port| (FIRST_FREE_PORT..PORT_ANY).contains(port))
             .ok_or_else(|| wrong(": the port must be a number from 1024 to 4294967294"))?;
         if hypervisor {
             return match socket(place) {
                 Some(socket) => Ok(Self::Hypervisor { socket, port }),
-                None => Err(wrong(
-                    ": the socket's path must be absolute and of at most 107 bytes",
-                )),
+                None => Err(wrong(": the socket's path must be absolute and of at most 107 bytes")),
             };
         }
         match number(place) {
             Some(tokio_vsock::VMADDR_CID_HYPERVISOR | tokio_vsock::VMADDR_CID_ANY) => {
                 Err(wrong(": no program listens at this CID"))
             }
-            Some(tokio_vsock::VMADDR_CID_HOST) => Err(wrong(
-                ": CID 2 is the host, and the mount-helper is not there",
-            )),
+            Some(tokio_vsock::VMADDR_CID_HOST) => {
+                Err(wrong(": CID 2 is the host, and the mount-helper is not there"))
+            }
             Some(cid) => Ok(Self::Vsock { cid, port }),
             None => Err(wrong(": the CID must be a number")),
         }
@@ -119,25 +113,16 @@ mod tests {
 
     #[test]
     fn addresses_are_parsed_and_shown_again() {
-        let hypervisor = |socket: &str, port| Address::Hypervisor {
-            socket: socket.into(),
-            port,
-        };
+        let hypervisor = |socket: &str, port| Address::Hypervisor { socket: socket.into(), port };
         for (text, want) in [
             ("unix:///run/h.sock", Address::Unix("/run/h.sock".into())),
             ("vsock://3:1024", Address::Vsock { cid: 3, port: 1024 }),
             ("vsock://1:5000", Address::Vsock { cid: 1, port: 5000 }),
             (
                 "vsock://4294967294:4294967294",
-                Address::Vsock {
-                    cid: u32::MAX - 1,
-                    port: u32::MAX - 1,
-                },
+                Address::Vsock { cid: u32::MAX - 1, port: u32::MAX - 1 },
             ),
-            (
-                "hvsock:///run/vm.sock:5000",
-                hypervisor("/run/vm.sock", 5000),
-            ),
+            ("hvsock:///run/vm.sock:5000", hypervisor("/run/vm.sock", 5000)),
             ("hvsock:///run/a:b:5000", hypervisor("/run/a:b", 5000)),
         ] {
             let parsed: Address = text.parse().expect(text);

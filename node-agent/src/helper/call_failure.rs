@@ -34,14 +34,8 @@ pub(crate) enum NodeCall {
 impl NodeCall {
     /// Every call, for tests that must cover all of them.
     #[cfg(test)]
-    const ALL: [Self; 6] = [
-        Self::Stage,
-        Self::Unstage,
-        Self::Publish,
-        Self::Unpublish,
-        Self::Expand,
-        Self::Stats,
-    ];
+    const ALL: [Self; 6] =
+        [Self::Stage, Self::Unstage, Self::Publish, Self::Unpublish, Self::Expand, Self::Stats];
 
     /// Returns the field of the request that has the path.
     const fn path_field(self) -> &'static str {

@@ -43,10 +43,7 @@ impl Connection {
             if Instant::now() + PAUSE < until {
                 tokio::time::sleep(PAUSE).await;
             } else if let Some(source) = refused {
-                return Err(HelperError::Down {
-                    address: address.to_string(),
-                    source,
-                });
+                return Err(HelperError::Down { address: address.to_string(), source });
             }
         };
         let mut connection = Self {
@@ -104,11 +101,7 @@ impl Connection {
             }
             _ => return Err(HelperError::Foreign("another answer than a challenge")),
         };
-        let said = Transcript {
-            port,
-            agent,
-            helper: nonce,
-        };
+        let said = Transcript { port, agent, helper: nonce };
         if !key.verifies(Side::Helper, &said, &proof) {
             return Err(HelperError::Unproved);
         }
@@ -137,10 +130,7 @@ impl Connection {
     async fn exchange_unbounded(&mut self, request: &Request) -> Result<Outcome, HelperError> {
         let bytes = frame::framed(&request.encode())
             .map_err(|_| HelperError::Foreign("a question longer than a frame"))?;
-        self.stream
-            .write_all(&bytes)
-            .await
-            .map_err(HelperError::Lost)?;
+        self.stream.write_all(&bytes).await.map_err(HelperError::Lost)?;
         let payload = loop {
             match frame::split(&mut self.received) {
                 Ok(Some(payload)) => break payload,
@@ -169,11 +159,7 @@ impl Connection {
 }
 
 fn greeted(hello: Hello) -> Request {
-    Request {
-        id: 0,
-        wait: Duration::ZERO,
-        operation: Operation::Hello(hello),
-    }
+    Request { id: 0, wait: Duration::ZERO, operation: Operation::Hello(hello) }
 }
 
 #[cfg(test)]

@@ -24,9 +24,9 @@ impl Address {
     pub(super) async fn connect(&self) -> io::Result<Stream> {
         match self {
             Self::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
-            Self::Vsock { cid, port } => VsockStream::connect(VsockAddr::new(*cid, *port))
-                .await
-                .map(Stream::Vsock),
+            Self::Vsock { cid, port } => {
+                VsockStream::connect(VsockAddr::new(*cid, *port)).await.map(Stream::Vsock)
+            }
             Self::Hypervisor { socket, port } => through(socket, *port).await.map(Stream::Unix),
         }
     }
@@ -52,9 +52,7 @@ async fn through(socket: &Path, port: u32) -> io::Result<UnixStream> {
             Err(error) => return Err(error),
         }
     }
-    let number = answer
-        .strip_prefix(b"OK ")
-        .and_then(|rest| rest.strip_suffix(b"\n"));
+    let number = answer.strip_prefix(b"OK ").and_then(|rest| rest.strip_suffix(b"\n"));
     match number {
         Some(digits) if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => Ok(stream),
         _ => Err(io::Error::other("no hypervisor answers at the socket")),

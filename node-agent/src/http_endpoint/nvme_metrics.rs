@@ -25,9 +25,8 @@ const EACH: Duration = Duration::from_millis(500);
 /// disks.
 const FRESH: Duration = Duration::from_secs(1);
 /// Upper bounds of the collection's own histogram, in seconds.
-const BOUNDS: [f64; 13] = [
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-];
+const BOUNDS: [f64; 13] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Collects the statistics when the metrics page is requested.
 #[derive(Debug)]
@@ -51,11 +50,7 @@ impl Collector {
     /// Creates a collector for the volumes that the helper holds on the instance of these facts.
     #[must_use]
     pub fn new(helper: Arc<Helper>, facts: Arc<LiveFacts>) -> Self {
-        Self {
-            helper,
-            facts,
-            state: Mutex::default(),
-        }
+        Self { helper, facts, state: Mutex::default() }
     }
 
     /// Returns the lines of the page: each volume that is staged or published here, and statistics
@@ -99,11 +94,7 @@ impl Collector {
         let volumes: BTreeSet<_> = held.into_iter().map(|entry| entry.volume).collect();
         let (mut found, mut errors) = (Vec::new(), 0);
         for volume in volumes {
-            let page = match self
-                .helper
-                .nvme_statistics(&volume, deadline.at_most(EACH))
-                .await
-            {
+            let page = match self.helper.nvme_statistics(&volume, deadline.at_most(EACH)).await {
                 Ok(page) => page,
                 // A disk without an NVMe controller has no statistics.
                 Err(HelperError::Refused(refused)) if refused.reason == Refusal::Unsupported => {
@@ -132,48 +123,12 @@ type Field = fn(&Statistics) -> u64;
 
 /// Name, kind, help, field, and divisor.
 const NUMBERS: [(&str, &str, &str, Field, u64); 11] = [
-    (
-        "read_ops_total",
-        "counter",
-        "Completed reads.",
-        |s| s.read_ops,
-        1,
-    ),
-    (
-        "write_ops_total",
-        "counter",
-        "Completed writes.",
-        |s| s.write_ops,
-        1,
-    ),
-    (
-        "read_bytes_total",
-        "counter",
-        "Bytes read.",
-        |s| s.read_bytes,
-        1,
-    ),
-    (
-        "write_bytes_total",
-        "counter",
-        "Bytes written.",
-        |s| s.write_bytes,
-        1,
-    ),
-    (
-        "read_seconds_total",
-        "counter",
-        "Time spent on reads.",
-        |s| s.read_us,
-        MICROSECONDS,
-    ),
-    (
-        "write_seconds_total",
-        "counter",
-        "Time spent on writes.",
-        |s| s.write_us,
-        MICROSECONDS,
-    ),
+    ("read_ops_total", "counter", "Completed reads.", |s| s.read_ops, 1),
+    ("write_ops_total", "counter", "Completed writes.", |s| s.write_ops, 1),
+    ("read_bytes_total", "counter", "Bytes read.", |s| s.read_bytes, 1),
+    ("write_bytes_total", "counter", "Bytes written.", |s| s.write_bytes, 1),
+    ("read_seconds_total", "counter", "Time spent on reads.", |s| s.read_us, MICROSECONDS),
+    ("write_seconds_total", "counter", "Time spent on writes.", |s| s.write_us, MICROSECONDS),
     (
         "exceeded_iops_seconds_total",
         "counter",
@@ -202,13 +157,7 @@ const NUMBERS: [(&str, &str, &str, Field, u64); 11] = [
         |s| s.instance_throughput_exceeded_us,
         MICROSECONDS,
     ),
-    (
-        "volume_queue_length",
-        "gauge",
-        "Operations that wait at the volume.",
-        |s| s.queue_length,
-        1,
-    ),
+    ("volume_queue_length", "gauge", "Operations that wait at the volume.", |s| s.queue_length, 1),
 ];
 
 /// Microseconds in a second.
@@ -219,25 +168,12 @@ type Bins = fn(&Statistics) -> &[Bin];
 
 /// Name, help, bins, and the total time of the operations.
 const HISTOGRAMS: [(&str, &str, Bins, Field); 2] = [
-    (
-        "read_io_latency_seconds",
-        "Reads by latency.",
-        |s| &s.read_latency,
-        |s| s.read_us,
-    ),
-    (
-        "write_io_latency_seconds",
-        "Writes by latency.",
-        |s| &s.write_latency,
-        |s| s.write_us,
-    ),
+    ("read_io_latency_seconds", "Reads by latency.", |s| &s.read_latency, |s| s.read_us),
+    ("write_io_latency_seconds", "Writes by latency.", |s| &s.write_latency, |s| s.write_us),
 ];
 
 fn head(page: &mut String, name: &str, kind: &str, help: &str) -> std::fmt::Result {
-    writeln!(
-        page,
-        "# HELP aws_ebs_csi_{name} {help}\n# TYPE aws_ebs_csi_{name} {kind}"
-    )
+    writeln!(page, "# HELP aws_ebs_csi_{name} {help}\n# TYPE aws_ebs_csi_{name} {kind}")
 }
 
 fn write_volumes(
@@ -268,17 +204,11 @@ fn write_volumes(
                 // The last bin of a page may have no upper bound.
                 if bin.upper_us < u64::MAX {
                     let bound = scaled(bin.upper_us, MICROSECONDS);
-                    writeln!(
-                        page,
-                        "aws_ebs_csi_{name}_bucket{{{labels},le=\"{bound}\"}} {count}"
-                    )?;
+                    writeln!(page, "aws_ebs_csi_{name}_bucket{{{labels},le=\"{bound}\"}} {count}")?;
                 }
             }
             let sum = scaled(sum(statistics), MICROSECONDS);
-            writeln!(
-                page,
-                "aws_ebs_csi_{name}_bucket{{{labels},le=\"+Inf\"}} {count}"
-            )?;
+            writeln!(page, "aws_ebs_csi_{name}_bucket{{{labels},le=\"+Inf\"}} {count}")?;
             writeln!(page, "aws_ebs_csi_{name}_sum{{{labels}}} {sum}")?;
             writeln!(page, "aws_ebs_csi_{name}_count{{{labels}}} {count}")?;
         }
@@ -300,16 +230,8 @@ impl State {
     fn write(&self, page: &mut String, instance: &str) -> std::fmt::Result {
         let label = format!("instance_id=\"{instance}\"");
         for (name, help, value) in [
-            (
-                "nvme_collector_scrapes_total",
-                "Collections of statistics.",
-                self.scrapes,
-            ),
-            (
-                "nvme_collector_errors_total",
-                "Volumes that gave no statistics.",
-                self.errors,
-            ),
+            ("nvme_collector_scrapes_total", "Collections of statistics.", self.scrapes),
+            ("nvme_collector_errors_total", "Volumes that gave no statistics.", self.errors),
         ] {
             head(page, name, "counter", help)?;
             writeln!(page, "aws_ebs_csi_{name}{{{label}}} {value}")?;
@@ -317,16 +239,10 @@ impl State {
         let name = "nvme_collector_duration_seconds";
         head(page, name, "histogram", "Time to collect the statistics.")?;
         for (bound, within) in BOUNDS.iter().zip(self.within) {
-            writeln!(
-                page,
-                "aws_ebs_csi_{name}_bucket{{{label},le=\"{bound}\"}} {within}"
-            )?;
+            writeln!(page, "aws_ebs_csi_{name}_bucket{{{label},le=\"{bound}\"}} {within}")?;
         }
         let (count, seconds) = (self.scrapes, self.seconds);
-        writeln!(
-            page,
-            "aws_ebs_csi_{name}_bucket{{{label},le=\"+Inf\"}} {count}"
-        )?;
+        writeln!(page, "aws_ebs_csi_{name}_bucket{{{label},le=\"+Inf\"}} {count}")?;
         writeln!(page, "aws_ebs_csi_{name}_sum{{{label}}} {seconds}")?;
         writeln!(page, "aws_ebs_csi_{name}_count{{{label}}} {count}")
     }

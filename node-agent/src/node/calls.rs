@@ -90,9 +90,8 @@ impl Calls {
             volume: volume.clone(),
             staging: place.path.clone(),
         });
-        let released = self
-            .perform(NodeCall::Unstage, operation, &volume, &place.path, deadline)
-            .await?;
+        let released =
+            self.perform(NodeCall::Unstage, operation, &volume, &place.path, deadline).await?;
         if released.copied {
             self.metrics.released_beside_copy();
             tracing::warn!(
@@ -122,8 +121,7 @@ impl Calls {
         } else {
             self.shared(NodeCall::Publish, volume, deadline).await?
         };
-        self.perform(NodeCall::Publish, asked.operation, volume, target, deadline)
-            .await?;
+        self.perform(NodeCall::Publish, asked.operation, volume, target, deadline).await?;
         Ok(csi::NodePublishVolumeResponse {})
     }
 
@@ -134,10 +132,7 @@ impl Calls {
     ) -> Result<csi::NodeUnpublishVolumeResponse, Failure> {
         let place = request::unpublish(request)?;
         let done = csi::NodeUnpublishVolumeResponse {};
-        let Some(volume) = self
-            .volume_at(NodeCall::Unpublish, &place, deadline)
-            .await?
-        else {
+        let Some(volume) = self.volume_at(NodeCall::Unpublish, &place, deadline).await? else {
             return Ok(done);
         };
         let _turn = self.shared(NodeCall::Unpublish, &volume, deadline).await?;
@@ -145,14 +140,7 @@ impl Calls {
             volume: volume.clone(),
             target: place.path.clone(),
         });
-        self.perform(
-            NodeCall::Unpublish,
-            operation,
-            &volume,
-            &place.path,
-            deadline,
-        )
-        .await?;
+        self.perform(NodeCall::Unpublish, operation, &volume, &place.path, deadline).await?;
         self.known.left(&place.path);
         Ok(done)
     }
@@ -180,9 +168,7 @@ impl Calls {
             .expand(ask, deadline)
             .await
             .map_err(|e| told(NodeCall::Expand, &volume, path, &e, deadline))?;
-        Ok(csi::NodeExpandVolumeResponse {
-            capacity_bytes: usage::signed(expanded.device_bytes),
-        })
+        Ok(csi::NodeExpandVolumeResponse { capacity_bytes: usage::signed(expanded.device_bytes) })
     }
 
     async fn perform(
@@ -210,19 +196,10 @@ impl Calls {
             Handle::Volume(volume) => Ok(Some(volume.clone())),
             Handle::Unknown => Ok(None),
             Handle::NodeLocal => {
-                self.helper
-                    .held_at(&place.path, deadline)
-                    .await
-                    .map_err(|error| {
-                        let chosen = deadline.chosen_by_caller();
-                        failure(
-                            asked,
-                            "a node-local volume",
-                            place.path.as_str(),
-                            &error,
-                            chosen,
-                        )
-                    })
+                self.helper.held_at(&place.path, deadline).await.map_err(|error| {
+                    let chosen = deadline.chosen_by_caller();
+                    failure(asked, "a node-local volume", place.path.as_str(), &error, chosen)
+                })
             }
         }
     }

@@ -32,9 +32,7 @@ impl KnownUsage {
     pub(super) fn hangs(&self, volume: &VolumeId, path: &KubeletPath) -> (bool, Option<Usage>) {
         let mut state = self.state();
         let known = state.places.get(path.as_str());
-        let known = known
-            .filter(|(whose, _)| whose == volume)
-            .map(|(_, usage)| *usage);
+        let known = known.filter(|(whose, _)| whose == volume).map(|(_, usage)| *usage);
         (state.hung.insert(volume.clone()), known)
     }
 
@@ -69,10 +67,7 @@ mod tests {
         let volume = VolumeId::parse("vol-0123456789abcdef0").unwrap();
         let other = VolumeId::parse("vol-0123456789abcdef1").unwrap();
         let path = KubeletPath::parse("/var/lib/kubelet/pods/u/volumes/x/v/mount").unwrap();
-        let usage = Usage {
-            total_bytes: 7,
-            ..Usage::default()
-        };
+        let usage = Usage { total_bytes: 7, ..Usage::default() };
         let known = KnownUsage::default();
         assert_eq!(known.hangs(&volume, &path), (true, None));
         assert!(known.answered(&volume, &path, usage));

@@ -33,20 +33,14 @@ impl Queue {
     /// first.
     pub(crate) async fn alone(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
         let place = self.place(volume);
-        tokio::time::timeout_at(deadline.instant(), place.write_owned())
-            .await
-            .ok()
-            .map(Turn::Alone)
+        tokio::time::timeout_at(deadline.instant(), place.write_owned()).await.ok().map(Turn::Alone)
     }
 
     /// Waits until no exclusive request about the volume runs; returns `None` when the deadline
     /// passes first.
     pub(crate) async fn shared(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
         let place = self.place(volume);
-        tokio::time::timeout_at(deadline.instant(), place.read_owned())
-            .await
-            .ok()
-            .map(Turn::Shared)
+        tokio::time::timeout_at(deadline.instant(), place.read_owned()).await.ok().map(Turn::Shared)
     }
 
     fn place(&self, volume: &VolumeId) -> Arc<RwLock<()>> {

@@ -45,9 +45,7 @@ impl Calls {
         let look = self.look(&volume, &place.path, deadline).await;
         match look.map_err(|e| told(NodeCall::Stats, &volume, &place.path, &e, deadline))? {
             Look::Answered(usage) | Look::Hung(Some(usage)) => {
-                Ok(csi::NodeGetVolumeStatsResponse {
-                    usage: usage::entries(&usage),
-                })
+                Ok(csi::NodeGetVolumeStatsResponse { usage: usage::entries(&usage) })
             }
             Look::Hung(None) => Err(Failure::new(
                 Condition::DeadlinePassed,
@@ -88,13 +86,7 @@ impl Calls {
                     break;
                 }
                 Err(error) => {
-                    return Err(told(
-                        NodeCall::Stats,
-                        &volume,
-                        &place.path,
-                        &error,
-                        deadline,
-                    ));
+                    return Err(told(NodeCall::Stats, &volume, &place.path, &error, deadline));
                 }
             }
         }
@@ -139,11 +131,7 @@ impl Calls {
                 hung.len() > 1 && held.iter().all(|entry| hung.contains(&entry.volume))
             });
             backend_health.push(entry(
-                if all {
-                    StorageUnreachable
-                } else {
-                    StorageDegraded
-                },
+                if all { StorageUnreachable } else { StorageDegraded },
                 "FilesystemsHang",
                 format!("these volumes do not answer: {}", names.join(", ")),
             ));
@@ -156,11 +144,7 @@ impl Calls {
     pub(super) async fn taken(&self) -> TakenSlots {
         let held = if self.attachments.shows_disks() {
             let held = self.helper.held(Deadline::after(HELD_WITHIN)).await.ok();
-            held.map(|held| {
-                held.into_iter()
-                    .map(|entry| entry.volume)
-                    .collect::<Vec<_>>()
-            })
+            held.map(|held| held.into_iter().map(|entry| entry.volume).collect::<Vec<_>>())
         } else {
             None
         };
@@ -174,10 +158,7 @@ impl Calls {
         path: &KubeletPath,
         deadline: Deadline,
     ) -> Result<Look, HelperError> {
-        let ask = wire::Stats {
-            volume: volume.clone(),
-            path: path.clone(),
-        };
+        let ask = wire::Stats { volume: volume.clone(), path: path.clone() };
         match self.helper.stats(ask, deadline.at_most(PATIENCE)).await {
             Ok(usage) => {
                 if self.known.answered(volume, path, usage) {
@@ -216,17 +197,12 @@ fn stopped_entry(path: &KubeletPath, usage: &wire::Usage) -> Option<VolumeHealth
     use csi::VolumeHealthErrorType::{Degraded, Inaccessible};
     let way_out = "its application has to end; the next stage checks the file system, and repairs what needs no person";
     let (status, reason, message) = match usage {
-        wire::Usage {
-            shut_down: true, ..
-        } => (
+        wire::Usage { shut_down: true, .. } => (
             Inaccessible,
             "FilesystemShutDown",
             format!("the kernel has shut the file system at {path} down after an error; {way_out}"),
         ),
-        wire::Usage {
-            turned_read_only: true,
-            ..
-        } => (
+        wire::Usage { turned_read_only: true, .. } => (
             Degraded,
             "FilesystemReadOnly",
             format!(
@@ -243,11 +219,7 @@ fn stopped_entry(path: &KubeletPath, usage: &wire::Usage) -> Option<VolumeHealth
         ),
         _ => return None,
     };
-    Some(VolumeHealthEntry {
-        status: status as i32,
-        reason: reason.to_owned(),
-        message,
-    })
+    Some(VolumeHealthEntry { status: status as i32, reason: reason.to_owned(), message })
 }
 
 fn hung_entry(path: &KubeletPath) -> VolumeHealthEntry {

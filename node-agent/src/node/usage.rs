@@ -48,18 +48,8 @@ mod tests {
         assert_eq!(both.len(), 2);
         assert_eq!(both[0].total, i64::MAX);
         assert_eq!((both[1].total, both[1].unit), (3, Unit::Inodes as i32));
-        assert_eq!(
-            entries(&wire::Usage {
-                block: true,
-                ..usage
-            })
-            .len(),
-            1
-        );
-        let uncounted = wire::Usage {
-            total_inodes: 0,
-            ..usage
-        };
+        assert_eq!(entries(&wire::Usage { block: true, ..usage }).len(), 1);
+        let uncounted = wire::Usage { total_inodes: 0, ..usage };
         assert_eq!(entries(&uncounted).len(), 1);
     }
 }

@@ -33,9 +33,7 @@ pub(super) fn check(host: &Host) -> Check {
 fn is_disk(name: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let letters = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase());
-    let nvme = name
-        .strip_prefix("nvme")
-        .and_then(|rest| rest.split_once('n'));
+    let nvme = name.strip_prefix("nvme").and_then(|rest| rest.split_once('n'));
     nvme.is_some_and(|(controller, disk)| digits(controller) && digits(disk))
         || name.strip_prefix("xvd").is_some_and(letters)
         || name.strip_prefix("sd").is_some_and(letters)
@@ -80,9 +78,7 @@ mod tests {
             (vec![(0, 6, 0o640)], Level::Warn),
             (vec![(0, 6, 0o660), (0, 7, 0o660)], Level::Warn),
         ] {
-            let owners = owners
-                .into_iter()
-                .map(|one| (one, vec!["nvme0n1".to_owned()]));
+            let owners = owners.into_iter().map(|one| (one, vec!["nvme0n1".to_owned()]));
             let check = judged(owners.collect());
             assert_eq!(check.level, level, "{check:?}");
         }

@@ -8,13 +8,7 @@ const OLDEST: (u32, u32) = (5, 15);
 const ACTIONS: [&str; 4] = ["kill_process", "errno", "user_notif", "allow"];
 
 pub(super) fn checks(host: &Host, landlock: u8) -> Vec<Check> {
-    vec![
-        version(host),
-        self::landlock(landlock),
-        seccomp(host),
-        yama(host),
-        selinux(host),
-    ]
+    vec![version(host), self::landlock(landlock), seccomp(host), yama(host), selinux(host)]
 }
 
 fn version(host: &Host) -> Check {
@@ -51,10 +45,8 @@ fn seccomp(host: &Host) -> Check {
     match host.read("/proc/sys/kernel/seccomp/actions_avail") {
         Ok(offered) => {
             let offered: Vec<&str> = offered.split_whitespace().collect();
-            let missing: Vec<&str> = ACTIONS
-                .into_iter()
-                .filter(|action| !offered.contains(action))
-                .collect();
+            let missing: Vec<&str> =
+                ACTIONS.into_iter().filter(|action| !offered.contains(action)).collect();
             if missing.is_empty() {
                 Check::ok(WHAT, "filters")
             } else {
@@ -100,12 +92,7 @@ mod tests {
     fn kernel_facts_decide_preflight_check_level() {
         type Look = fn(&Host) -> Check;
         let rows: [(Look, &str, &str, Level); 12] = [
-            (
-                version,
-                "proc/sys/kernel/osrelease",
-                "6.1.0-13-cloud",
-                Level::Ok,
-            ),
+            (version, "proc/sys/kernel/osrelease", "6.1.0-13-cloud", Level::Ok),
             (version, "proc/sys/kernel/osrelease", "5.15.0", Level::Ok),
             (version, "proc/sys/kernel/osrelease", "5.14.9", Level::Fail),
             (version, "proc/sys/kernel/osrelease", "new", Level::Fail),
@@ -133,10 +120,7 @@ mod tests {
             let path = dir.path().join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, format!("{text}\n")).unwrap();
-            let host = Host {
-                root: dir.path().to_owned(),
-                kubelet: "/var/lib/kubelet".into(),
-            };
+            let host = Host { root: dir.path().to_owned(), kubelet: "/var/lib/kubelet".into() };
             let check = look(&host);
             assert_eq!(check.level, level, "{file} {text}: {check:?}");
             assert_eq!(check.level == Level::Ok, check.next.is_empty());

@@ -22,11 +22,9 @@ fn directory(host: &Host, name: &str) -> Check {
     };
     let path = host.kubelet(name);
     match std::fs::metadata(&path) {
-        Ok(found) if !found.is_dir() => Check::fail(
-            what,
-            format!("{} is no directory", path.display()),
-            "give --kubelet-root",
-        ),
+        Ok(found) if !found.is_dir() => {
+            Check::fail(what, format!("{} is no directory", path.display()), "give --kubelet-root")
+        }
         Ok(found) => {
             let (user, group, mode) = (found.uid(), found.gid(), found.mode() & 0o7777);
             let finding = format!("{} {user}:{group} {mode:04o}", path.display());
@@ -94,20 +92,12 @@ mod tests {
     fn innermost_mount_of_path_decides_propagation_level() {
         for (path, level, says) in [
             ("/var/lib/other", Level::Ok, "/ is shared:1"),
-            (
-                "/var/lib/kubelet/plugins",
-                Level::Warn,
-                "/var/lib/kubelet is private",
-            ),
+            ("/var/lib/kubelet/plugins", Level::Warn, "/var/lib/kubelet is private"),
             ("/host/var/lib/kubelet", Level::Ok, "/host is master:1"),
             ("/running", Level::Ok, "/ is shared:1"),
         ] {
             let check = propagation(TABLE, Path::new(path));
-            assert_eq!(
-                (check.level, check.finding.as_str()),
-                (level, says),
-                "{path}"
-            );
+            assert_eq!((check.level, check.finding.as_str()), (level, says), "{path}");
         }
         assert_eq!(propagation("", Path::new("/")).level, Level::Warn);
     }

@@ -12,10 +12,7 @@ pub(super) fn checks(host: &Host) -> [Check; 2] {
         None => Check::warn(what, "DMI does not say it", next),
     };
     [
-        row(
-            "instance id",
-            dmi::instance(&directory).map(|id| id.as_str().to_owned()),
-        ),
+        row("instance id", dmi::instance(&directory).map(|id| id.as_str().to_owned())),
         row("instance type", dmi::instance_type(&directory)),
     ]
 }

@@ -13,17 +13,10 @@ use crate::registration::{FORMER_SOCKET, SOCKET};
 pub(super) fn checks(host: &Host) -> Vec<Check> {
     let registry = host.kubelet("plugins_registry");
     let mut checks = match sockets(&registry) {
-        Ok(names) => names
-            .iter()
-            .map(|name| registration(&registry, name))
-            .collect(),
+        Ok(names) => names.iter().map(|name| registration(&registry, name)).collect(),
         // Kubelet's directory has its own row.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => vec![Check::warn(
-            "registration",
-            super::unseen(&error),
-            "look as root",
-        )],
+        Err(error) => vec![Check::warn("registration", super::unseen(&error), "look as root")],
     };
     if checks.is_empty() {
         checks.push(Check::ok("registration", "nobody has this driver's name"));
@@ -56,10 +49,7 @@ fn sockets(registry: &Path) -> io::Result<Vec<PathBuf>> {
             .is_some_and(|name| name.starts_with(DRIVER_NAME))
     };
     found.retain(|path| {
-        is_ours(path)
-            && path
-                .symlink_metadata()
-                .is_ok_and(|meta| meta.file_type().is_socket())
+        is_ours(path) && path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket())
     });
     found.sort();
     Ok(found
@@ -73,10 +63,7 @@ fn registration(registry: &Path, socket: &Path) -> Check {
     let what = "registration";
     let name = socket.display();
     let file_name = socket.file_name().and_then(|name| name.to_str());
-    match (
-        socket_state(&registry.join(socket)),
-        file_name.unwrap_or_default(),
-    ) {
+    match (socket_state(&registry.join(socket)), file_name.unwrap_or_default()) {
         (SocketState::Serves, SOCKET) => {
             Check::ok(what, format!("{name}: this driver's agent serves"))
         }

@@ -40,10 +40,7 @@ pub fn give(socket_directory: &Path, registry: &Path) -> Result<(), GiveError> {
     remove_former(registry);
     remove_unserved(&registry.join(SOCKET));
     for path in [socket_directory, &own] {
-        give_one(path).map_err(|source| GiveError {
-            path: path.to_owned(),
-            source,
-        })?;
+        give_one(path).map_err(|source| GiveError { path: path.to_owned(), source })?;
     }
     Ok(())
 }

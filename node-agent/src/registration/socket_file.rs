@@ -41,11 +41,7 @@ impl Prepared {
         remove_socket(&temporary)?;
         let (listener, temporary) = SocketFile::bind(&temporary)?;
         temporary.share()?;
-        Ok(Self {
-            listener,
-            temporary,
-            path: path.to_owned(),
-        })
+        Ok(Self { listener, temporary, path: path.to_owned() })
     }
 
     /// Returns the final path of the socket.
@@ -174,9 +170,8 @@ mod tests {
 
     fn names(directory: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(directory).unwrap();
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }

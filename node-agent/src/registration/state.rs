@@ -37,10 +37,7 @@ impl RegistrationState {
     /// Creates the state of an agent that leaves the registration to a separate registrar.
     #[must_use]
     pub fn elsewhere(metrics: Arc<Metrics>) -> Self {
-        Self {
-            state: Mutex::new(State::Elsewhere),
-            metrics,
-        }
+        Self { state: Mutex::new(State::Elsewhere), metrics }
     }
 
     /// Creates the state of an agent that has just put its socket where kubelet finds it.
@@ -61,9 +58,7 @@ impl RegistrationState {
         self.set(if registered {
             State::Registered
         } else {
-            State::Refused {
-                reason: reason.to_owned(),
-            }
+            State::Refused { reason: reason.to_owned() }
         });
     }
 
@@ -93,8 +88,7 @@ impl RegistrationState {
     }
 
     fn set(&self, state: State) {
-        self.metrics
-            .kubelet_registered(matches!(state, State::Registered));
+        self.metrics.kubelet_registered(matches!(state, State::Registered));
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
     }
 }

@@ -72,13 +72,8 @@ impl Handle {
 
 /// Creates the failure for a volume id that EC2 cannot have issued.
 pub(super) fn unknown(id: &str) -> Failure {
-    let why = VolumeId::parse(id)
-        .err()
-        .map_or_else(String::new, |e| e.to_string());
-    Failure::new(
-        Condition::NotFound,
-        format!("volume_id: no such volume: {why}"),
-    )
+    let why = VolumeId::parse(id).err().map_or_else(String::new, |e| e.to_string());
+    Failure::new(Condition::NotFound, format!("volume_id: no such volume: {why}"))
 }
 
 /// Returns the partition; none or 0 means the whole disk (volumes that were migrated from the

@@ -29,9 +29,7 @@ pub(super) fn options(
     };
     let options =
         FormatOptions::check(given).map_err(|error| Failure::invalid("volume_context", error))?;
-    options
-        .check_for(fs)
-        .map_err(|error| Failure::invalid("volume_context", error))?;
+    options.check_for(fs).map_err(|error| Failure::invalid("volume_context", error))?;
     Ok(options)
 }
 

@@ -15,10 +15,7 @@ const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/d/h/globalmoun
 const TARGET: &str = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount";
 
 fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
-    entries
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-        .collect()
+    entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 fn mount(fs_type: &str, flags: &[&str]) -> csi::VolumeCapability {
@@ -28,17 +25,12 @@ fn mount(fs_type: &str, flags: &[&str]) -> csi::VolumeCapability {
             mount_flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             ..Default::default()
         })),
-        access_mode: Some(WireMode {
-            mode: Mode::SingleNodeWriter as i32,
-        }),
+        access_mode: Some(WireMode { mode: Mode::SingleNodeWriter as i32 }),
     }
 }
 
 fn block() -> csi::VolumeCapability {
-    csi::VolumeCapability {
-        access_type: Some(WireType::Block(BlockVolume {})),
-        ..mount("", &[])
-    }
+    csi::VolumeCapability { access_type: Some(WireType::Block(BlockVolume {})), ..mount("", &[]) }
 }
 
 fn with_mode(mut capability: csi::VolumeCapability, mode: Mode) -> csi::VolumeCapability {
@@ -80,16 +72,8 @@ fn invalid_stage_request_error_names_field() {
     use Condition::{InvalidField, MissingField, NotFound, Unsupported};
     let rows: &[(&str, Spoil, Condition)] = &[
         ("volume_id", |r| r.volume_id.clear(), MissingField),
-        (
-            "staging_target_path",
-            |r| r.staging_target_path.clear(),
-            MissingField,
-        ),
-        (
-            "volume_capability",
-            |r| r.volume_capability = None,
-            MissingField,
-        ),
+        ("staging_target_path", |r| r.staging_target_path.clear(), MissingField),
+        ("volume_capability", |r| r.volume_capability = None, MissingField),
         (
             "access_mode",
             |r| {
@@ -97,66 +81,18 @@ fn invalid_stage_request_error_names_field() {
             },
             Unsupported,
         ),
-        (
-            "partition",
-            |r| r.volume_context = map(&[("partition", "-1")]),
-            InvalidField,
-        ),
-        (
-            "partition",
-            |r| r.volume_context = map(&[("partition", "1p")]),
-            InvalidField,
-        ),
-        (
-            "partition",
-            |r| r.volume_context = map(&[("partition", "256")]),
-            InvalidField,
-        ),
-        (
-            "partition",
-            |r| r.volume_context = map(&[("partition", "")]),
-            InvalidField,
-        ),
-        (
-            "staging_target_path",
-            |r| r.staging_target_path = "/a/../b".to_owned(),
-            InvalidField,
-        ),
-        (
-            "staging_target_path",
-            |r| r.staging_target_path = "relative".to_owned(),
-            InvalidField,
-        ),
-        (
-            "fs_type",
-            |r| r.volume_capability = Some(mount("ntfs", &[])),
-            InvalidField,
-        ),
-        (
-            "fs_type",
-            |r| r.volume_capability = Some(mount("btrfs", &[])),
-            InvalidField,
-        ),
-        (
-            "fs_type",
-            |r| r.volume_capability = Some(mount("ext4 ", &[])),
-            InvalidField,
-        ),
-        (
-            "blocksize",
-            |r| r.volume_context = map(&[("blocksize", "4096; rm")]),
-            InvalidField,
-        ),
-        (
-            "blockSize",
-            |r| r.volume_context = map(&[("blocksize", "4097")]),
-            InvalidField,
-        ),
-        (
-            "inodesize",
-            |r| r.volume_context = map(&[("inodesize", "-256")]),
-            InvalidField,
-        ),
+        ("partition", |r| r.volume_context = map(&[("partition", "-1")]), InvalidField),
+        ("partition", |r| r.volume_context = map(&[("partition", "1p")]), InvalidField),
+        ("partition", |r| r.volume_context = map(&[("partition", "256")]), InvalidField),
+        ("partition", |r| r.volume_context = map(&[("partition", "")]), InvalidField),
+        ("staging_target_path", |r| r.staging_target_path = "/a/../b".to_owned(), InvalidField),
+        ("staging_target_path", |r| r.staging_target_path = "relative".to_owned(), InvalidField),
+        ("fs_type", |r| r.volume_capability = Some(mount("ntfs", &[])), InvalidField),
+        ("fs_type", |r| r.volume_capability = Some(mount("btrfs", &[])), InvalidField),
+        ("fs_type", |r| r.volume_capability = Some(mount("ext4 ", &[])), InvalidField),
+        ("blocksize", |r| r.volume_context = map(&[("blocksize", "4096; rm")]), InvalidField),
+        ("blockSize", |r| r.volume_context = map(&[("blocksize", "4097")]), InvalidField),
+        ("inodesize", |r| r.volume_context = map(&[("inodesize", "-256")]), InvalidField),
         (
             "bytesPerInode",
             |r| {
@@ -178,21 +114,9 @@ fn invalid_stage_request_error_names_field() {
             |r| r.volume_context = map(&[("ext4clustersize", "64k")]),
             InvalidField,
         ),
-        (
-            "ext4bigalloc",
-            |r| r.volume_context = map(&[("ext4bigalloc", "yes")]),
-            InvalidField,
-        ),
-        (
-            "mount_flags",
-            |r| r.volume_capability = Some(mount("", &["no atime"])),
-            InvalidField,
-        ),
-        (
-            "mount_flags",
-            |r| r.volume_capability = Some(mount("", &["commit="])),
-            InvalidField,
-        ),
+        ("ext4bigalloc", |r| r.volume_context = map(&[("ext4bigalloc", "yes")]), InvalidField),
+        ("mount_flags", |r| r.volume_capability = Some(mount("", &["no atime"])), InvalidField),
+        ("mount_flags", |r| r.volume_capability = Some(mount("", &["commit="])), InvalidField),
         ("devicePath", |r| r.publish_context.clear(), MissingField),
         (
             "devicePath",
@@ -202,21 +126,12 @@ fn invalid_stage_request_error_names_field() {
         (
             "size-bytes",
             |r| {
-                r.publish_context
-                    .insert("ebs.csi.aws.com/size-bytes".to_owned(), "1Gi".to_owned());
+                r.publish_context.insert("ebs.csi.aws.com/size-bytes".to_owned(), "1Gi".to_owned());
             },
             InvalidField,
         ),
-        (
-            "volume_id",
-            |r| r.volume_id = "fake-vol-id-1".to_owned(),
-            NotFound,
-        ),
-        (
-            "volumeID",
-            |r| r.volume_id = "local-ebs://dev/xvdbz".to_owned(),
-            InvalidField,
-        ),
+        ("volume_id", |r| r.volume_id = "fake-vol-id-1".to_owned(), NotFound),
+        ("volumeID", |r| r.volume_id = "local-ebs://dev/xvdbz".to_owned(), InvalidField),
     ];
     for (field, spoil, condition) in rows {
         let mut request = good_stage();
@@ -233,47 +148,21 @@ fn invalid_publish_request_error_names_field() {
     use Condition::{InvalidField, MissingField, NotFound};
     let rows: &[(&str, Spoil, Condition)] = &[
         ("volume_id", |r| r.volume_id.clear(), MissingField),
-        (
-            "staging_target_path",
-            |r| r.staging_target_path.clear(),
-            MissingField,
-        ),
+        ("staging_target_path", |r| r.staging_target_path.clear(), MissingField),
         ("target_path", |r| r.target_path.clear(), MissingField),
-        (
-            "volume_capability",
-            |r| r.volume_capability = None,
-            MissingField,
-        ),
+        ("volume_capability", |r| r.volume_capability = None, MissingField),
         (
             "access_type",
             |r| {
-                r.volume_capability = Some(csi::VolumeCapability {
-                    access_type: None,
-                    ..mount("", &[])
-                });
+                r.volume_capability =
+                    Some(csi::VolumeCapability { access_type: None, ..mount("", &[]) });
             },
             MissingField,
         ),
-        (
-            "target_path",
-            |r| r.target_path = "/k/./p".to_owned(),
-            InvalidField,
-        ),
-        (
-            "target_path",
-            |r| r.target_path = "/k//p".to_owned(),
-            InvalidField,
-        ),
-        (
-            "target_path",
-            |r| r.target_path = "/k/p\n".to_owned(),
-            InvalidField,
-        ),
-        (
-            "fs_type",
-            |r| r.volume_capability = Some(mount("ntfs", &[])),
-            InvalidField,
-        ),
+        ("target_path", |r| r.target_path = "/k/./p".to_owned(), InvalidField),
+        ("target_path", |r| r.target_path = "/k//p".to_owned(), InvalidField),
+        ("target_path", |r| r.target_path = "/k/p\n".to_owned(), InvalidField),
+        ("fs_type", |r| r.volume_capability = Some(mount("ntfs", &[])), InvalidField),
         (
             "devicePath",
             |r| {
@@ -282,11 +171,7 @@ fn invalid_publish_request_error_names_field() {
             },
             MissingField,
         ),
-        (
-            "volume_id",
-            |r| r.volume_id = "vol-XYZ".to_owned(),
-            NotFound,
-        ),
+        ("volume_id", |r| r.volume_id = "vol-XYZ".to_owned(), NotFound),
     ];
     for (field, spoil, condition) in rows {
         let mut request = good_publish();
@@ -323,10 +208,7 @@ fn default_stage_requests_ext4_on_whole_disk() {
 fn all_stage_parameters_reach_helper_request() {
     let mut request = good_stage();
     request.volume_capability = Some(with_mode(
-        mount(
-            "EXT4",
-            &["noatime", "commit=5,noatime", "context=\"a:b:c:d1,d2\""],
-        ),
+        mount("EXT4", &["noatime", "commit=5,noatime", "context=\"a:b:c:d1,d2\""]),
         Mode::SingleNodeReaderOnly,
     ));
     request.volume_context = map(&[
@@ -389,9 +271,7 @@ fn unknown_origin_value_counts_as_copy() {
         ("", Origin::Unknown, Elsewhere),
     ] {
         let mut request = good_stage();
-        request
-            .publish_context
-            .insert("ebs.csi.aws.com/origin".to_owned(), word.to_owned());
+        request.publish_context.insert("ebs.csi.aws.com/origin".to_owned(), word.to_owned());
         let disk = staged(&request).disk;
         assert_eq!((disk.origin, disk.source), (want, source), "{word}");
     }
@@ -447,9 +327,7 @@ fn node_local_volume_takes_id_from_publish_context() {
     let mut request = good_stage();
     request.volume_id = "local-ebs://dev/xvdbz".to_owned();
     request.volume_capability = Some(with_mode(mount("", &[]), Mode::MultiNodeMultiWriter));
-    request
-        .publish_context
-        .insert("volumeID".to_owned(), VOLUME.to_owned());
+    request.publish_context.insert("volumeID".to_owned(), VOLUME.to_owned());
     assert_eq!(staged(&request).disk.volume.as_str(), VOLUME);
 }
 
@@ -478,10 +356,7 @@ fn expand_keeps_valid_capacity_range_and_refuses_invalid() {
         expand(&csi::NodeExpandVolumeRequest {
             volume_id: VOLUME.to_owned(),
             volume_path: TARGET.to_owned(),
-            capacity_range: Some(csi::CapacityRange {
-                required_bytes,
-                limit_bytes,
-            }),
+            capacity_range: Some(csi::CapacityRange { required_bytes, limit_bytes }),
             volume_capability: capability,
             ..Default::default()
         })

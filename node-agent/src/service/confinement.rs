@@ -16,8 +16,7 @@ fn pci_roots() -> impl Iterator<Item = PathBuf> {
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
-            path.file_name()
-                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"pci"))
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"pci"))
         })
 }
 

@@ -190,17 +190,11 @@ impl Ignored {
     pub fn names(&self) -> Vec<&'static str> {
         [
             ("--kubeconfig", self.kubeconfig.is_some()),
-            (
-                "--csi-mount-point-prefix",
-                self.csi_mount_point_prefix.is_some(),
-            ),
+            ("--csi-mount-point-prefix", self.csi_mount_point_prefix.is_some()),
             ("--vmodule", self.vmodule.is_some()),
             ("--log-flush-frequency", self.log_flush_frequency.is_some()),
             ("--logtostderr", self.logtostderr == Some(true)),
-            (
-                "--enable-otel-tracing",
-                self.enable_otel_tracing == Some(true),
-            ),
+            ("--enable-otel-tracing", self.enable_otel_tracing == Some(true)),
         ]
         .into_iter()
         .filter_map(|(name, given)| given.then_some(name))
@@ -239,10 +233,7 @@ pub fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Comma
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default();
-    format!(
-        "{}; --help lists the flags",
-        first.strip_prefix("error: ").unwrap_or(first)
-    )
+    format!("{}; --help lists the flags", first.strip_prefix("error: ").unwrap_or(first))
 }
 
 #[cfg(test)]
@@ -250,11 +241,7 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<CommandLine, Ended> {
-        read(
-            std::iter::once("ebs-csi-node-agent")
-                .chain(line.split_whitespace())
-                .map(Into::into),
-        )
+        read(std::iter::once("ebs-csi-node-agent").chain(line.split_whitespace()).map(Into::into))
     }
 
     #[test]
@@ -282,11 +269,7 @@ mod tests {
     /// The verbosity accepts -v4, -v 4, --v 4 and --v=4, and a number may be negative.
     #[test]
     fn switches_accept_equals_value_or_none() {
-        for (line, want) in [
-            ("", false),
-            ("--legacy-xfs", true),
-            ("--legacy-xfs=false", false),
-        ] {
+        for (line, want) in [("", false), ("--legacy-xfs", true), ("--legacy-xfs=false", false)] {
             assert_eq!(parse(line).unwrap().serve.legacy_xfs, want, "{line}");
         }
         for line in ["-v 4", "-v4", "--v 4", "--v=4"] {
@@ -317,10 +300,7 @@ mod tests {
     #[test]
     fn pre_stop_hook_parses_as_subcommand() {
         let line = parse("pre-stop-hook --timeout 3").unwrap();
-        assert!(matches!(
-            line.job,
-            Some(Job::PreStopHook(PreStop { timeout: 3, .. }))
-        ));
+        assert!(matches!(line.job, Some(Job::PreStopHook(PreStop { timeout: 3, .. }))));
         assert!(matches!(parse("--version"), Err(Ended::Told(_))));
     }
 }

@@ -6,10 +6,7 @@ fn check(line: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsE
     let words = std::iter::once("agent").chain(line.split_whitespace());
     let flags = flags::read(words.map(Into::into)).unwrap().serve;
     let environment = |name: &str| {
-        environment
-            .iter()
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| (*value).to_owned())
+        environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
     };
     Settings::check(flags, &environment)
 }
@@ -20,11 +17,7 @@ fn invalid_setting_names_flag_and_sets_exit_status() {
         ("--endpoint /csi.sock", "--endpoint", 64),
         ("--helper tcp://127.0.0.1:1", "--helper", 64),
         ("--helper vsock://3:5000", "--helper-key-file", 64),
-        (
-            "--helper vsock://3:5000 --helper-key-file /no/key",
-            "/no/key",
-            78,
-        ),
+        ("--helper vsock://3:5000 --helper-key-file /no/key", "/no/key", 78),
         ("--metadata-sources imds,dmi", "--metadata-sources", 64),
         ("--volume-attach-limit=-2", "--volume-attach-limit", 64),
         ("--volume-attach-limit=1001", "--volume-attach-limit", 64),
@@ -33,11 +26,7 @@ fn invalid_setting_names_flag_and_sets_exit_status() {
             "--reserved-volume-attachments",
             64,
         ),
-        (
-            "--kubelet-registration-path=csi.sock",
-            "--kubelet-registration-path",
-            64,
-        ),
+        ("--kubelet-registration-path=csi.sock", "--kubelet-registration-path", 64),
         (
             "--kubelet-registration-path=/c --plugin-registration-path=r",
             "--plugin-registration-path",
@@ -76,11 +65,7 @@ fn go_driver_node_flags_are_accepted_or_refused() {
         ("--legacy-xfs=true", 0, false),
         ("--windows-host-process=false", 0, false),
         ("--windows-host-process=true", 78, false),
-        (
-            "--csi-mount-point-prefix=/var/lib/kubelet/plugins/x/",
-            0,
-            true,
-        ),
+        ("--csi-mount-point-prefix=/var/lib/kubelet/plugins/x/", 0, true),
         ("--v=2", 0, false),
         ("--vmodule=a=1", 0, true),
         ("--logging-format=text", 0, false),
@@ -91,11 +76,7 @@ fn go_driver_node_flags_are_accepted_or_refused() {
         let words = ["agent".into(), flag.into()];
         let serve = flags::read(words).unwrap().serve;
         let outcome = Settings::check(serve, &|_| None);
-        assert_eq!(
-            outcome.as_ref().map_or_else(SettingsError::exit, |_| 0),
-            exit,
-            "{flag}"
-        );
+        assert_eq!(outcome.as_ref().map_or_else(SettingsError::exit, |_| 0), exit, "{flag}");
         if let Ok(settings) = outcome {
             assert_eq!(!settings.ignored.is_empty(), in_vain, "{flag}");
         }

@@ -58,11 +58,7 @@ impl Host {
         let dir = tempfile::tempdir().unwrap();
         // The program's own user enters the directory.
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        let mut host = Self {
-            metadata,
-            helper: None,
-            dir,
-        };
+        let mut host = Self { metadata, helper: None, dir };
         host.restart_helper();
         host
     }
@@ -180,11 +176,7 @@ impl Agent {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("ended with {status}: {}", self.log());
             }
-            assert!(
-                started.elapsed() < Duration::from_secs(60),
-                "no answer: {}",
-                self.log()
-            );
+            assert!(started.elapsed() < Duration::from_secs(60), "no answer: {}", self.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -213,10 +205,7 @@ impl Agent {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(
-                started.elapsed() < Duration::from_secs(60),
-                "it does not end"
-            );
+            assert!(started.elapsed() < Duration::from_secs(60), "it does not end");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -251,21 +240,14 @@ pub(crate) async fn registered_soon(socket: &Path) -> PluginInfo {
         if let Some(info) = registered(socket).await {
             return info;
         }
-        assert!(
-            started.elapsed() < Duration::from_secs(60),
-            "no answer at {}",
-            socket.display()
-        );
+        assert!(started.elapsed() < Duration::from_secs(60), "no answer at {}", socket.display());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 /// Tells the driver that kubelet refuses the registration.
 pub(crate) async fn refused(socket: &Path, why: &str) {
-    let status = RegistrationStatus {
-        plugin_registered: false,
-        error: why.to_owned(),
-    };
+    let status = RegistrationStatus { plugin_registered: false, error: why.to_owned() };
     RegistrationClient::new(world::channel(socket))
         .notify_registration_status(status)
         .await

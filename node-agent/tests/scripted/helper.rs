@@ -96,11 +96,7 @@ impl ScriptedHelper {
                 thread::spawn(move || converse(stream, greeting, &script));
             }
         });
-        Self {
-            path: path.to_owned(),
-            script,
-            gone,
-        }
+        Self { path: path.to_owned(), script, gone }
     }
 
     /// Appends the acts for the next requests, in order.
@@ -200,11 +196,9 @@ fn greet(greeting: Greeting, theirs: Hello) -> Act {
 fn good_day(operation: &Operation) -> Outcome {
     use ebs_csi_wire::{Done, Expanded, LogPage, Staged, Usage};
     match operation {
-        Operation::Stage(_) => Outcome::Staged(Staged {
-            formatted: true,
-            device_bytes: 1 << 30,
-            ..Staged::default()
-        }),
+        Operation::Stage(_) => {
+            Outcome::Staged(Staged { formatted: true, device_bytes: 1 << 30, ..Staged::default() })
+        }
         Operation::Unstage(_)
         | Operation::PublishFilesystem(_)
         | Operation::PublishBlock(_)
@@ -223,9 +217,7 @@ fn good_day(operation: &Operation) -> Outcome {
             ..Usage::default()
         }),
         Operation::Inspect(_) => Outcome::Inventory(Inventory::default()),
-        Operation::NvmeStatistics(_) => Outcome::LogPage(LogPage {
-            page: vec![0; 4096],
-        }),
+        Operation::NvmeStatistics(_) => Outcome::LogPage(LogPage { page: vec![0; 4096] }),
         Operation::Hello(_) => Refusal::Version.into(),
     }
 }

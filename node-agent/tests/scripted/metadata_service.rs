@@ -37,10 +37,8 @@ impl MetadataService {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let pages: Vec<(String, String)> = pages
-            .iter()
-            .map(|(path, body)| ((*path).to_owned(), (*body).to_owned()))
-            .collect();
+        let pages: Vec<(String, String)> =
+            pages.iter().map(|(path, body)| ((*path).to_owned(), (*body).to_owned())).collect();
         let kept = Arc::clone(&asked);
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -69,14 +67,8 @@ impl MetadataService {
 pub(crate) fn pages() -> Vec<(&'static str, &'static str)> {
     vec![
         ("/latest/dynamic/instance-identity/document", DOCUMENT),
-        (
-            "/latest/meta-data/network/interfaces/macs/",
-            "0e:49:61:0f:c3:11/\n0e:49:61:0f:c3:12/",
-        ),
-        (
-            "/latest/meta-data/block-device-mapping/",
-            "ami\nebs1\nebs2\nroot",
-        ),
+        ("/latest/meta-data/network/interfaces/macs/", "0e:49:61:0f:c3:11/\n0e:49:61:0f:c3:12/"),
+        ("/latest/meta-data/block-device-mapping/", "ami\nebs1\nebs2\nroot"),
     ]
 }
 
@@ -95,12 +87,7 @@ fn answer(
         }
     }
     let head = String::from_utf8(head).unwrap();
-    let request = head
-        .lines()
-        .next()
-        .unwrap()
-        .trim_end_matches(" HTTP/1.1")
-        .to_owned();
+    let request = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned();
     let count = {
         let mut asked = asked.lock().unwrap();
         asked.push(request.clone());
@@ -108,9 +95,8 @@ fn answer(
     };
     let lower = head.to_ascii_lowercase();
     let has_token = lower.contains("x-aws-ec2-metadata-token: session-1");
-    let page = request
-        .strip_prefix("GET ")
-        .and_then(|path| pages.iter().find(|(known, _)| known == path));
+    let page =
+        request.strip_prefix("GET ").and_then(|path| pages.iter().find(|(known, _)| known == path));
     let hang = || loop {
         thread::park();
     };

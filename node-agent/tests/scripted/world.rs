@@ -49,10 +49,7 @@ impl World {
     pub(crate) async fn with_health() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), Greeting::Usual);
-        let options = Options {
-            volume_health: true,
-            ..Options::default()
-        };
+        let options = Options { volume_health: true, ..Options::default() };
         Self::build(dir, helper, options).await
     }
 
@@ -82,12 +79,7 @@ impl World {
             std::future::pending(),
             Duration::ZERO,
         ));
-        Self {
-            helper,
-            metrics,
-            socket,
-            dir,
-        }
+        Self { helper, metrics, socket, dir }
     }
 
     pub(crate) fn node(&self) -> NodeClient<Channel> {
@@ -132,24 +124,17 @@ pub(crate) fn timed<T>(message: T, limit: Duration) -> tonic::Request<T> {
 pub(crate) fn mount() -> csi::VolumeCapability {
     csi::VolumeCapability {
         access_type: Some(AccessType::Mount(MountVolume::default())),
-        access_mode: Some(AccessMode {
-            mode: Mode::SingleNodeWriter as i32,
-        }),
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter as i32 }),
     }
 }
 
 pub(crate) fn block() -> csi::VolumeCapability {
-    csi::VolumeCapability {
-        access_type: Some(AccessType::Block(BlockVolume {})),
-        ..mount()
-    }
+    csi::VolumeCapability { access_type: Some(AccessType::Block(BlockVolume {})), ..mount() }
 }
 
 pub(crate) fn single_writer() -> csi::VolumeCapability {
     csi::VolumeCapability {
-        access_mode: Some(AccessMode {
-            mode: Mode::SingleNodeSingleWriter as i32,
-        }),
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeSingleWriter as i32 }),
         ..mount()
     }
 }
@@ -183,10 +168,7 @@ pub(crate) fn unstage() -> csi::NodeUnstageVolumeRequest {
 }
 
 pub(crate) fn unpublish() -> csi::NodeUnpublishVolumeRequest {
-    csi::NodeUnpublishVolumeRequest {
-        volume_id: VOLUME.to_owned(),
-        target_path: TARGET.to_owned(),
-    }
+    csi::NodeUnpublishVolumeRequest { volume_id: VOLUME.to_owned(), target_path: TARGET.to_owned() }
 }
 
 /// Returns the volume as the helper's inventory shows it at a path.

@@ -191,8 +191,5 @@ pub(crate) fn everywhere() -> impl Iterator<Item = &'static str> {
 /// Returns every name that is known here.
 #[cfg(test)]
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    [EVERYWHERE, HERE]
-        .into_iter()
-        .flatten()
-        .map(|(name, _)| *name)
+    [EVERYWHERE, HERE].into_iter().flatten().map(|(name, _)| *name)
 }

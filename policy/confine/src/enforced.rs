@@ -62,9 +62,7 @@ impl fmt::Display for LandlockState {
 
 impl fmt::Display for Enforced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            profile, status, ..
-        } = self;
+        let Self { profile, status, .. } = self;
         write!(
             f,
             "profile={profile} uid={} gid={} groups={:?} permitted={:#x} effective={:#x} bounding={:#x} \
@@ -76,9 +74,7 @@ impl fmt::Display for Enforced {
             status.effective,
             status.bounding,
             u8::from(status.no_new_privs),
-            status
-                .seccomp_filters
-                .map_or_else(|| "unknown".to_owned(), |count| count.to_string()),
+            status.seccomp_filters.map_or_else(|| "unknown".to_owned(), |count| count.to_string()),
             self.landlock,
         )?;
         if !self.missing_capabilities.is_empty() {
@@ -99,10 +95,7 @@ pub(crate) fn read(mut status: &File) -> Result<Status, Fault> {
     let mut text = String::new();
     status.seek(SeekFrom::Start(0)).map_err(Fault::Status)?;
     // Bounded: the kernel's text has about 1.5 kB.
-    let length = status
-        .take(1 << 16)
-        .read_to_string(&mut text)
-        .map_err(Fault::Status)?;
+    let length = status.take(1 << 16).read_to_string(&mut text).map_err(Fault::Status)?;
     if length == 0 {
         return Err(Fault::Status(io::ErrorKind::UnexpectedEof.into()));
     }

@@ -61,10 +61,7 @@ pub(crate) fn restrict(
 ) -> Result<LandlockState, Fault> {
     let abi = sys::landlock_abi();
     if abi < rules.floor && rules.floor_is_hard && !allow_missing {
-        return Err(Fault::LandlockMissing {
-            found: abi,
-            profile_floor: rules.floor,
-        });
+        return Err(Fault::LandlockMissing { found: abi, profile_floor: rules.floor });
     }
     if abi == 0 {
         return Ok(LandlockState::Missing);
@@ -124,12 +121,8 @@ fn build(rules: &Landlock, places: &Places) -> Result<RulesetStatus, Problem> {
 
 /// Returns the descriptors to which a rule applies.
 fn opened(rule: &FileRule, places: &Places) -> Result<Vec<OwnedFd>, Problem> {
-    let missing = |place: &str, source| {
-        Problem::Place(Fault::Place {
-            place: place.to_owned(),
-            source,
-        })
-    };
+    let missing =
+        |place: &str, source| Problem::Place(Fault::Place { place: place.to_owned(), source });
     match rule.place {
         FilePlace::Path(path) => match open_path(Path::new(path)) {
             Ok(descriptor) => Ok(vec![descriptor]),
@@ -158,11 +151,7 @@ fn opened(rule: &FileRule, places: &Places) -> Result<Vec<OwnedFd>, Problem> {
 pub(crate) fn open_path(path: &Path) -> io::Result<OwnedFd> {
     // Avoids the standard library's open: with some C libraries it treats O_PATH as an access mode
     // and drops it.
-    Ok(rustix::fs::open(
-        path,
-        OFlags::PATH.union(OFlags::CLOEXEC),
-        Mode::empty(),
-    )?)
+    Ok(rustix::fs::open(path, OFlags::PATH.union(OFlags::CLOEXEC), Mode::empty())?)
 }
 
 fn rights(rule: &FileRule) -> BitFlags<AccessFs> {
@@ -204,12 +193,7 @@ mod tests {
                 .with("here", "/")
                 .and_then(|places| places.with("here", "/proc"))
                 .expect("open");
-            let rule = FileRule {
-                place,
-                optional,
-                rights: &[],
-                why: "",
-            };
+            let rule = FileRule { place, optional, rights: &[], why: "" };
             let number = opened(&rule, &places).ok().map(|places| places.len());
             assert_eq!(number, found, "{place:?}, optional: {optional}");
         }

@@ -51,11 +51,8 @@ pub(crate) fn become_it(profile: &Profile, before: &Status) -> Result<Vec<&'stat
     let set = |which: caps::CapSet, name, value: u64| {
         caps::set(None, which, &as_set(value)).map_err(|error| refused(name, &error))
     };
-    let effective: u64 = held
-        .iter()
-        .filter(|one| one.effective)
-        .map(|one| one.capability.bit())
-        .sum();
+    let effective: u64 =
+        held.iter().filter(|one| one.effective).map(|one| one.capability.bit()).sum();
     set(caps::CapSet::Effective, "effective", effective)?;
     set(caps::CapSet::Permitted, "permitted", wanted)?;
     set(caps::CapSet::Inheritable, "inheritable", 0)?;
@@ -102,22 +99,11 @@ fn change_user(profile: &Profile, before: &Status) -> Result<(), Fault> {
         return Ok(());
     }
     if ordinary && found != wanted.uid {
-        return Err(Fault::WrongUser {
-            wanted: wanted.uid,
-            found,
-        });
+        return Err(Fault::WrongUser { wanted: wanted.uid, found });
     }
-    let groups: Vec<Gid> = wanted
-        .groups
-        .iter()
-        .map(|group| Gid::from_raw(*group))
-        .collect();
+    let groups: Vec<Gid> = wanted.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     let failed = |what, id| {
-        move |error: rustix::io::Errno| Fault::Identity {
-            what,
-            id,
-            source: error.into(),
-        }
+        move |error: rustix::io::Errno| Fault::Identity { what, id, source: error.into() }
     };
     set_thread_groups(&groups).map_err(failed("groups", wanted.gid))?;
     let gid = Gid::from_raw(wanted.gid);
@@ -129,10 +115,7 @@ fn change_user(profile: &Profile, before: &Status) -> Result<(), Fault> {
 /// Converts `bits` to a set. `bits` holds only capabilities of the policy, and the crate knows all
 /// of them.
 fn as_set(bits: u64) -> caps::CapsHashSet {
-    caps::all()
-        .into_iter()
-        .filter(|one| bits & one.bitmask() != 0)
-        .collect()
+    caps::all().into_iter().filter(|one| bits & one.bitmask() != 0).collect()
 }
 
 fn refused(which: &'static str, error: &caps::errors::CapsError) -> Fault {

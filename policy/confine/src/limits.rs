@@ -28,12 +28,6 @@ pub(crate) fn set(
         Some(hard) => value.min(hard),
         None => value,
     };
-    process::setrlimit(
-        resource,
-        Rlimit {
-            current: Some(value),
-            maximum: Some(value),
-        },
-    )
-    .map_err(|error| Fault::Limit(name, error.into()))
+    process::setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
+        .map_err(|error| Fault::Limit(name, error.into()))
 }

@@ -33,10 +33,7 @@ pub fn raise(capability: Capability) -> Result<Raised, Fault> {
         return Err(Fault::CapabilityMissing(capability.name));
     }
     caps::raise(None, caps::CapSet::Effective, known).map_err(refused)?;
-    Ok(Raised {
-        capability: known,
-        thread: PhantomData,
-    })
+    Ok(Raised { capability: known, thread: PhantomData })
 }
 
 impl Drop for Raised {

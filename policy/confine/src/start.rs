@@ -16,10 +16,7 @@ pub fn close_strays(keep: &[RawFd]) -> io::Result<()> {
     for standard in 0..3 {
         if !sys::is_open(standard) {
             // The kernel allocates the lowest free number, which is this one.
-            let sink = std::fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open("/dev/null")?;
+            let sink = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
             sys::leave_open(sink);
         }
     }

@@ -9,15 +9,8 @@ use std::os::fd::{IntoRawFd, RawFd};
 /// Calls PR_CAPBSET_DROP of prctl(2).
 pub(crate) fn drop_from_bounding_set(capability: u8) -> io::Result<()> {
     // SAFETY: this operation takes two numbers and touches no memory of the process.
-    let result = unsafe {
-        libc::prctl(
-            libc::PR_CAPBSET_DROP,
-            libc::c_ulong::from(capability),
-            0,
-            0,
-            0,
-        )
-    };
+    let result =
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(capability), 0, 0, 0) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }

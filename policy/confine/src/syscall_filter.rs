@@ -47,11 +47,7 @@ pub(crate) fn programs(calls: &[CallRule]) -> Result<Vec<BpfProgram>, Fault> {
     for (errno, rules) in errors {
         programs.push(error_filter(rules, errno)?);
     }
-    programs.push(compile(
-        allowed,
-        SeccompAction::KillProcess,
-        SeccompAction::Allow,
-    )?);
+    programs.push(compile(allowed, SeccompAction::KillProcess, SeccompAction::Allow)?);
     Ok(programs)
 }
 
@@ -100,9 +96,7 @@ fn number(rule: &CallRule) -> Result<Option<i64>, Fault> {
     if rule.only_x86_64 && !cfg!(target_arch = "x86_64") {
         return Ok(None);
     }
-    call_number::of(rule.call)
-        .map(Some)
-        .ok_or(Fault::UnknownCall(rule.call))
+    call_number::of(rule.call).map(Some).ok_or(Fault::UnknownCall(rule.call))
 }
 
 fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault> {
@@ -112,17 +106,11 @@ fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault
             rules.insert(number, Vec::new());
             return Ok(());
         }
-        Condition::OneOf {
-            argument,
-            mask,
-            values,
-        } => values
+        Condition::OneOf { argument, mask, values } => values
             .iter()
             .map(|value| compare(argument, SeccompCmpOp::MaskedEq(mask), value.number))
             .collect::<Result<Vec<_>, _>>()?,
-        Condition::NoneOf {
-            argument, values, ..
-        } => {
+        Condition::NoneOf { argument, values, .. } => {
             // All conditions of one rule must hold.
             let conditions = values
                 .iter()
@@ -130,11 +118,9 @@ fn add(rules: &mut Rules, number: i64, condition: Condition) -> Result<(), Fault
                 .collect::<Result<Vec<_>, _>>()?;
             vec![rule(conditions)?]
         }
-        Condition::HasBits { argument, bits } => vec![compare(
-            argument,
-            SeccompCmpOp::MaskedEq(bits.number),
-            bits.number,
-        )?],
+        Condition::HasBits { argument, bits } => {
+            vec![compare(argument, SeccompCmpOp::MaskedEq(bits.number), bits.number)?]
+        }
         Condition::LacksBits { argument, bits } => {
             vec![compare(argument, SeccompCmpOp::MaskedEq(bits.number), 0)?]
         }
@@ -192,11 +178,7 @@ mod tests {
         for profile in profile::ALL {
             let programs = programs(profile.calls).unwrap();
             for program in &programs {
-                assert!(
-                    !program.is_empty() && program.len() <= 4096,
-                    "{}",
-                    profile.name
-                );
+                assert!(!program.is_empty() && program.len() <= 4096, "{}", profile.name);
             }
         }
     }
@@ -268,10 +250,7 @@ mod tests {
     /// No rule stands for every argument.
     #[test]
     fn call_without_condition_outweighs_its_conditions() {
-        let bits = Value {
-            name: "BIT",
-            number: 4,
-        };
+        let bits = Value { name: "BIT", number: 4 };
         let with = Condition::HasBits { argument: 0, bits };
         let without = Condition::LacksBits { argument: 1, bits };
         for (conditions, expected) in [

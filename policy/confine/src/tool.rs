@@ -23,10 +23,8 @@ pub fn restrict(
     allow_missing_landlock: bool,
 ) -> Result<LandlockState, Fault> {
     let (profile, tool) = found(id)?;
-    let program = open_path(Path::new(tool.path)).map_err(|source| Fault::Place {
-        place: tool.path.to_owned(),
-        source,
-    })?;
+    let program = open_path(Path::new(tool.path))
+        .map_err(|source| Fault::Place { place: tool.path.to_owned(), source })?;
     let places = places.with_descriptor("tool", program);
     limits::apply(profile.limits)?;
     limits::set(rustix::process::Resource::As, "as", tool.address_space)?;
@@ -58,10 +56,7 @@ impl Filters {
                 pretended.push((id, syscall_filter::pretended(tool.pretended)?));
             }
         }
-        Ok(Self {
-            list: syscall_filter::programs(profile::TOOL.calls)?,
-            pretended,
-        })
+        Ok(Self { list: syscall_filter::programs(profile::TOOL.calls)?, pretended })
     }
 
     /// Binds the calling process to the filters of a tool.
@@ -82,9 +77,7 @@ impl Filters {
 }
 
 fn found(id: ToolId) -> Result<(&'static profile::Profile, &'static Tool), Fault> {
-    profile::tool(id)
-        .map(|found| (found.profile, found.tool))
-        .ok_or(Fault::UnknownTool(id.key()))
+    profile::tool(id).map(|found| (found.profile, found.tool)).ok_or(Fault::UnknownTool(id.key()))
 }
 
 /// Adds the programs of the policy that exist, under the name that the supervisor's rules use.

@@ -37,87 +37,49 @@ const EAFNOSUPPORT: i32 = 97;
 type Attempt = fn(&Path) -> io::Result<()>;
 
 const ATTEMPTS: &[(&str, Attempt)] = &[
-    ("read-own-status", |_| {
-        fs::read("/proc/self/status").map(drop)
-    }),
+    ("read-own-status", |_| fs::read("/proc/self/status").map(drop)),
     ("read-shadow", |_| File::open("/etc/shadow").map(drop)),
     ("read-hosts", |_| File::open("/etc/hosts").map(drop)),
-    ("list-added-certificates", |_| {
-        fs::read_dir("/usr/local/share").map(drop)
-    }),
+    ("list-added-certificates", |_| fs::read_dir("/usr/local/share").map(drop)),
     ("write-core-pattern", |_| {
-        OpenOptions::new()
-            .write(true)
-            .open("/proc/sys/kernel/core_pattern")
-            .map(drop)
+        OpenOptions::new().write(true).open("/proc/sys/kernel/core_pattern").map(drop)
     }),
-    ("create-file", |scratch| {
-        File::create(scratch.join("made")).map(drop)
-    }),
+    ("create-file", |scratch| File::create(scratch.join("made")).map(drop)),
     ("create-file-of-root", |scratch| {
-        held_open(
-            &scratch.join("kubelet/made"),
-            OFlags::WRONLY | OFlags::CREATE,
-        )
+        held_open(&scratch.join("kubelet/made"), OFlags::WRONLY | OFlags::CREATE)
     }),
     ("write-core-pattern-of-root", |_| {
         held_open(Path::new("/proc/sys/kernel/core_pattern"), OFlags::WRONLY)
     }),
-    ("open-disk-of-group", |scratch| {
-        held_open(&scratch.join("disk"), OFlags::RDONLY)
-    }),
-    ("open-device", |_| {
-        held_open(Path::new("/dev/null"), OFlags::RDWR)
-    }),
-    ("open-hosts", |_| {
-        held_open(Path::new("/etc/hosts"), OFlags::RDONLY)
-    }),
+    ("open-disk-of-group", |scratch| held_open(&scratch.join("disk"), OFlags::RDONLY)),
+    ("open-device", |_| held_open(Path::new("/dev/null"), OFlags::RDWR)),
+    ("open-hosts", |_| held_open(Path::new("/etc/hosts"), OFlags::RDONLY)),
     ("open-by-name", |_| File::open("/etc/hosts").map(drop)),
-    ("start-program", |_| {
-        Command::new("/bin/true").status().map(drop)
-    }),
-    ("start-tool", |_| {
-        Command::new("/usr/sbin/mke2fs")
-            .arg("-V")
-            .status()
-            .map(drop)
-    }),
+    ("start-program", |_| Command::new("/bin/true").status().map(drop)),
+    ("start-tool", |_| Command::new("/usr/sbin/mke2fs").arg("-V").status().map(drop)),
     ("become-program", |_| Err(Command::new("/bin/true").exec())),
-    ("become-tool", |_| {
-        Err(Command::new("/usr/sbin/mke2fs").arg("-V").exec())
-    }),
+    ("become-tool", |_| Err(Command::new("/usr/sbin/mke2fs").arg("-V").exec())),
     ("tcp-connect", |_| match TcpStream::connect("127.0.0.1:9") {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         other => other.map(drop),
     }),
     ("tcp-listen", |_| TcpListener::bind("127.0.0.1:0").map(drop)),
     ("udp", |_| UdpSocket::bind("127.0.0.1:0").map(drop)),
-    ("unix-connect", |_| {
-        match UnixStream::connect("/nonexistent/socket") {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.map(drop),
-        }
+    ("unix-connect", |_| match UnixStream::connect("/nonexistent/socket") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other.map(drop),
     }),
     ("vsock", |_| {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-        match socket_with(
-            AddressFamily::VSOCK,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        ) {
+        match socket_with(AddressFamily::VSOCK, SocketType::STREAM, SocketFlags::CLOEXEC, None) {
             // The filter allows the family, and the kernel does not have it.
             Err(rustix::io::Errno::AFNOSUPPORT) => Ok(()),
             other => Ok(other.map(drop)?),
         }
     }),
-    ("unix-listen", |scratch| {
-        UnixListener::bind(scratch.join("socket")).map(drop)
-    }),
+    ("unix-listen", |scratch| UnixListener::bind(scratch.join("socket")).map(drop)),
     ("thread", |_| {
-        std::thread::spawn(|| ())
-            .join()
-            .map_err(|_| io::Error::other("the thread panicked"))
+        std::thread::spawn(|| ()).join().map_err(|_| io::Error::other("the thread panicked"))
     }),
     ("signal-self", |_| {
         // The signal ends this process; signalling a child would need a fork.
@@ -129,14 +91,9 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
     }),
     ("user-signal", |_| {
         let own = rustix::process::getpid();
-        Ok(rustix::process::kill_process(
-            own,
-            rustix::process::Signal::USR1,
-        )?)
+        Ok(rustix::process::kill_process(own, rustix::process::Signal::USR1)?)
     }),
-    ("become-root", |_| {
-        Ok(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?)
-    }),
+    ("become-root", |_| Ok(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?)),
     ("open-file-system", |_| {
         rustix::mount::fsopen("tmpfs", rustix::mount::FsOpenFlags::FSOPEN_CLOEXEC)
             .map(drop)
@@ -154,21 +111,13 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
     }),
     ("raise-dac-read-search", |_| {
         let capability = profile::BROKER.capabilities[2].capability;
-        raise(capability)
-            .map(drop)
-            .map_err(|fault| io::Error::other(fault.to_string()))
+        raise(capability).map(drop).map_err(|fault| io::Error::other(fault.to_string()))
     }),
     ("make-directory-beneath-root", |_| {
         Ok(mkdirat(kubelet_root(), "made", Mode::from_raw_mode(0o750))?)
     }),
     ("make-file-beneath-root", |_| {
-        Ok(mknodat(
-            kubelet_root(),
-            "file",
-            FileType::RegularFile,
-            Mode::from_raw_mode(0o640),
-            0,
-        )?)
+        Ok(mknodat(kubelet_root(), "file", FileType::RegularFile, Mode::from_raw_mode(0o640), 0)?)
     }),
     ("make-device-beneath-root", |_| {
         Ok(mknodat(
@@ -184,11 +133,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
         Ok(unlinkat(kubelet_root(), "gone", AtFlags::REMOVEDIR)?)
     }),
     ("make-directory-elsewhere", |_| {
-        Ok(mkdirat(
-            CWD,
-            "/tmp/ebs-csi-confine-elsewhere",
-            Mode::from_raw_mode(0o750),
-        )?)
+        Ok(mkdirat(CWD, "/tmp/ebs-csi-confine-elsewhere", Mode::from_raw_mode(0o750))?)
     }),
     ("open-beneath-root", |_| {
         Ok(openat(kubelet_root(), "there", OFlags::RDONLY, Mode::empty()).map(drop)?)
@@ -200,9 +145,7 @@ const ATTEMPTS: &[(&str, Attempt)] = &[
             other => Ok(other.map(drop)?),
         }
     }),
-    ("other-ioctl", |_| {
-        Ok(rustix::io::ioctl_fionread(io::stdin()).map(drop)?)
-    }),
+    ("other-ioctl", |_| Ok(rustix::io::ioctl_fionread(io::stdin()).map(drop)?)),
 ];
 
 /// Profile, attempt, required outcome.
@@ -326,11 +269,7 @@ const CASES: &[(&str, &str, Outcome)] = &[
 
 /// Calls openat2(2), the only call with which the broker may open a file.
 fn held_open(path: &Path, flags: OFlags) -> io::Result<()> {
-    let mode = if flags.contains(OFlags::CREATE) {
-        0o600
-    } else {
-        0
-    };
+    let mode = if flags.contains(OFlags::CREATE) { 0o600 } else { 0 };
     let how = rustix::fs::ResolveFlags::empty();
     rustix::fs::openat2(CWD, path, flags, Mode::from_raw_mode(mode), how)
         .map(drop)
@@ -357,10 +296,7 @@ fn main() -> ExitCode {
         );
         return ExitCode::SUCCESS;
     }
-    let filter = arguments
-        .iter()
-        .skip(1)
-        .find(|argument| !argument.starts_with('-'));
+    let filter = arguments.iter().skip(1).find(|argument| !argument.starts_with('-'));
     let mut failed = 0;
     for (profile, attempt, expected) in CASES {
         let name = format!("{profile}: {attempt} is {expected:?}");
@@ -375,9 +311,8 @@ fn main() -> ExitCode {
             failed += 1;
         }
     }
-    if let Some(unused) = ATTEMPTS
-        .iter()
-        .find(|(name, _)| !CASES.iter().any(|case| case.1 == *name))
+    if let Some(unused) =
+        ATTEMPTS.iter().find(|(name, _)| !CASES.iter().any(|case| case.1 == *name))
     {
         println!("attempt {:?} belongs to no case", unused.0);
         failed += 1;
@@ -426,10 +361,7 @@ fn child(profile: &str, attempt: &str, scratch: &Path) -> ExitCode {
     match action(scratch) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => ExitCode::from(
-            error
-                .raw_os_error()
-                .and_then(|errno| u8::try_from(errno).ok())
-                .unwrap_or(OTHER),
+            error.raw_os_error().and_then(|errno| u8::try_from(errno).ok()).unwrap_or(OTHER),
         ),
     }
 }
@@ -445,11 +377,7 @@ fn confine(
         .with("kubelet-root", scratch.join("kubelet"))?
         .with("socket-directory", scratch)?;
     let places = ebs_csi_confine::tool::programs(places)?;
-    Entering::begin(profile)?
-        .choose(choice)?
-        .identity()?
-        .files(&places)?
-        .calls()?;
+    Entering::begin(profile)?.choose(choice)?.identity()?.files(&places)?.calls()?;
     Ok(())
 }
 

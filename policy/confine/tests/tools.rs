@@ -81,13 +81,8 @@ fn ext(fs: FsType) -> Result<(), String> {
         disk.damage(1024, &[0xff; 16])?;
         disk.run(ToolId::E2fsck, fs, &plain, None)?;
     }
-    disk.run(
-        ToolId::XfsRepair,
-        FsType::Xfs,
-        &plain,
-        Some(Meaning::Uncorrectable),
-    )
-    .map_err(|problem| format!("a look for XFS where there is none: {problem}"))
+    disk.run(ToolId::XfsRepair, FsType::Xfs, &plain, Some(Meaning::Uncorrectable))
+        .map_err(|problem| format!("a look for XFS where there is none: {problem}"))
 }
 
 fn ext4_options() -> Result<(), String> {
@@ -103,12 +98,7 @@ fn ext4_options() -> Result<(), String> {
     })
     .map_err(|error| error.to_string())?;
     disk.run(ToolId::Mke2fs, FsType::Ext4, &options, Some(Meaning::Done))?;
-    disk.run(
-        ToolId::E2fsckFull,
-        FsType::Ext4,
-        &options,
-        Some(Meaning::Clean),
-    )
+    disk.run(ToolId::E2fsckFull, FsType::Ext4, &options, Some(Meaning::Clean))
 }
 
 fn xfs() -> Result<(), String> {
@@ -121,18 +111,8 @@ fn xfs() -> Result<(), String> {
     })
     .map_err(|error| error.to_string())?;
     disk.run(ToolId::MkfsXfs, FsType::Xfs, &options, Some(Meaning::Done))?;
-    disk.run(
-        ToolId::XfsRepair,
-        FsType::Xfs,
-        &options,
-        Some(Meaning::Clean),
-    )?;
-    disk.run(
-        ToolId::MkfsXfs,
-        FsType::Xfs,
-        &FormatOptions::default(),
-        Some(Meaning::Done),
-    )?;
+    disk.run(ToolId::XfsRepair, FsType::Xfs, &options, Some(Meaning::Clean))?;
+    disk.run(ToolId::MkfsXfs, FsType::Xfs, &FormatOptions::default(), Some(Meaning::Done))?;
     disk.run(ToolId::E2fsck, FsType::Ext4, &options, None)
 }
 
@@ -147,12 +127,7 @@ fn xfs_of_many_groups() -> Result<(), String> {
         if !made.success() {
             return Err(format!("mkfs.xfs: {made}"));
         }
-        disk.run(
-            id,
-            FsType::Xfs,
-            &FormatOptions::default(),
-            Some(Meaning::Clean),
-        )?;
+        disk.run(id, FsType::Xfs, &FormatOptions::default(), Some(Meaning::Clean))?;
     }
     Ok(())
 }
@@ -168,14 +143,9 @@ impl Disk {
         let folder = std::env::temp_dir().join(format!("ebs-csi-tools-{}", std::process::id()));
         let text = |error: io::Error| error.to_string();
         fs::create_dir(&folder).map_err(text)?;
-        let mut disk = Self {
-            folder,
-            device: String::new(),
-        };
+        let mut disk = Self { folder, device: String::new() };
         fs::set_permissions(&disk.folder, fs::Permissions::from_mode(0o755)).map_err(text)?;
-        File::create(disk.image())
-            .and_then(|file| file.set_len(size))
-            .map_err(text)?;
+        File::create(disk.image()).and_then(|file| file.set_len(size)).map_err(text)?;
         let output = losetup(&["--find", "--show"], &disk.image()).map_err(text)?;
         disk.device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         let node = fs::metadata(&disk.device).map_err(text)?.rdev();
@@ -229,18 +199,10 @@ impl Disk {
     ) -> Result<(), String> {
         let tool = id.tool().ok_or("no such tool")?;
         let node = self.node();
-        let line = tool.command_line(&Arguments {
-            fs,
-            format,
-            uuid: *b"0123456789abcdef",
-        });
-        let line = line.iter().map(|word| {
-            if word == DISK {
-                node.display().to_string()
-            } else {
-                word.clone()
-            }
-        });
+        let line = tool.command_line(&Arguments { fs, format, uuid: *b"0123456789abcdef" });
+        let line = line
+            .iter()
+            .map(|word| if word == DISK { node.display().to_string() } else { word.clone() });
         let output = Command::new(std::env::current_exe().map_err(|error| error.to_string())?)
             .arg("--child")
             .arg(id.number().to_string())
@@ -258,16 +220,10 @@ impl Disk {
         if output.status.signal().is_some() || output.status.code() == Some(NOT_BECOME.into()) {
             return Err(format!("{}: {said}", id.key()));
         }
-        let status = output
-            .status
-            .code()
-            .and_then(|code| u8::try_from(code).ok());
+        let status = output.status.code().and_then(|code| u8::try_from(code).ok());
         let found = status.and_then(|status| tool.meaning(status));
         if found != expected {
-            return Err(format!(
-                "{}: expected {expected:?}, found {found:?}: {said}",
-                id.key()
-            ));
+            return Err(format!("{}: expected {expected:?}, found {found:?}: {said}", id.key()));
         }
         Ok(())
     }
@@ -284,16 +240,11 @@ impl Drop for Disk {
 }
 
 fn losetup(arguments: &[&str], last: &Path) -> io::Result<Output> {
-    let output = Command::new("/sbin/losetup")
-        .args(arguments)
-        .arg(last)
-        .output()?;
+    let output = Command::new("/sbin/losetup").args(arguments).arg(last).output()?;
     if output.status.success() {
         Ok(output)
     } else {
-        Err(io::Error::other(
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        ))
+        Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 }
 
@@ -322,10 +273,7 @@ fn confine(number: &str, device: &str) -> Result<(), Fault> {
         .ok_or(Fault::UnknownTool("of that number"))?;
     let held = Places::new().with("device", device)?;
     let outer = tool::programs(Places::new())?;
-    Entering::begin(SUPERVISOR)?
-        .identity()?
-        .files(&outer)?
-        .calls()?;
+    Entering::begin(SUPERVISOR)?.identity()?.files(&outer)?.calls()?;
     tool::restrict(id, held, false)?;
     tool::Filters::compile()?.install(id)
 }

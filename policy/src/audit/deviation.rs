@@ -18,11 +18,7 @@ pub struct Deviation {
 
 impl fmt::Display for Deviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            what,
-            expected,
-            found,
-        } = self;
+        let Self { what, expected, found } = self;
         write!(f, "{what}: expected {expected}, found {found}")
     }
 }
@@ -52,11 +48,7 @@ impl Profile {
         let mut found = Vec::new();
         let mut expect = |what, expected: String, actual: String, holds: bool| {
             if !holds {
-                found.push(Deviation {
-                    what,
-                    expected,
-                    found: actual,
-                });
+                found.push(Deviation { what, expected, found: actual });
             }
         };
         let identity = &self.identity;
@@ -81,11 +73,7 @@ impl Profile {
             kept || identity.extra_groups(&status.groups).is_empty(),
         );
 
-        let allowed: u64 = self
-            .capabilities
-            .iter()
-            .map(|held| held.capability.bit())
-            .sum();
+        let allowed: u64 = self.capabilities.iter().map(|held| held.capability.bit()).sum();
         let needed: u64 = self
             .capabilities
             .iter()
@@ -126,24 +114,14 @@ impl Profile {
             hex(status.inheritable),
             status.inheritable == 0,
         );
-        expect(
-            "ambient capabilities",
-            hex(0),
-            hex(status.ambient),
-            status.ambient == 0,
-        );
+        expect("ambient capabilities", hex(0), hex(status.ambient), status.ambient == 0);
         expect(
             "no_new_privs",
             "1".to_owned(),
             u8::from(status.no_new_privs).to_string(),
             status.no_new_privs,
         );
-        expect(
-            "seccomp",
-            "2 (filter)".to_owned(),
-            status.seccomp.to_string(),
-            status.seccomp == 2,
-        );
+        expect("seccomp", "2 (filter)".to_owned(), status.seccomp.to_string(), status.seccomp == 2);
         found
     }
 }

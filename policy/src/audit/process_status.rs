@@ -60,9 +60,7 @@ impl Status {
                 .ok_or(StatusError { field: name })
         };
         let number = |name: &'static str| {
-            field(name)?
-                .parse::<u32>()
-                .map_err(|_| StatusError { field: name })
+            field(name)?.parse::<u32>().map_err(|_| StatusError { field: name })
         };
         let set = |name: &'static str| {
             u64::from_str_radix(field(name)?, 16).map_err(|_| StatusError { field: name })
@@ -92,9 +90,7 @@ impl Status {
 }
 
 fn numbers(text: &str) -> Option<Vec<u32>> {
-    text.split_whitespace()
-        .map(|word| word.parse().ok())
-        .collect()
+    text.split_whitespace().map(|word| word.parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -15,11 +15,7 @@ const KNOWN: u32 = 0xf7e;
 #[must_use]
 pub(super) fn allowed(facts: &ExtFacts) -> bool {
     facts.default_options & !KNOWN == 0
-        && facts
-            .default_words
-            .split(',')
-            .filter(|word| !word.is_empty())
-            .all(word_allowed)
+        && facts.default_words.split(',').filter(|word| !word.is_empty()).all(word_allowed)
 }
 
 fn word_allowed(word: &str) -> bool {
@@ -39,13 +35,7 @@ mod tests {
     /// An `errors=` option is allowed as well, since each mount sets its own value.
     #[test]
     fn only_requestable_default_mount_options_are_allowed() {
-        for word in [
-            "discard",
-            "nodelalloc",
-            "data=journal",
-            "commit=30",
-            "errors=panic",
-        ] {
+        for word in ["discard", "nodelalloc", "data=journal", "commit=30", "errors=panic"] {
             assert!(word_allowed(word), "{word}");
         }
         let refused = flag::REFUSED.iter().map(|RefusedFlag { name, .. }| *name);
@@ -82,11 +72,9 @@ mod tests {
             let known = matches!(bit, 1..=6 | 8..=11);
             assert_eq!(allowed(&facts(1 << bit, "")), known, "bit {bit}");
         }
-        for (words, expected) in [
-            ("", true),
-            ("discard,,errors=panic", true),
-            ("discard,debug", false),
-        ] {
+        for (words, expected) in
+            [("", true), ("discard,,errors=panic", true), ("discard,debug", false)]
+        {
             assert_eq!(allowed(&facts(0xc, words)), expected, "{words}");
         }
         assert!(!allowed(&facts(0x1, "discard")) && !allowed(&facts(0xc, "debug")));

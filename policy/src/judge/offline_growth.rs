@@ -15,9 +15,9 @@ const BITS: u32 = 16;
 /// Returns the mark of the file system with this identifier.
 fn mark(uuid: [u8; 16]) -> u16 {
     // FNV-1a, folded to 16 bits: two file systems rarely have the same mark.
-    let hash = uuid.iter().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    });
+    let hash = uuid
+        .iter()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
     let [a, b, c, d] = hash.to_le_bytes();
     u16::from_le_bytes([a ^ c, b ^ d])
 }
@@ -28,11 +28,7 @@ fn mark(uuid: [u8; 16]) -> u16 {
 pub fn time(uuid: [u8; 16], now: u64) -> u64 {
     let period = 1_u64 << BITS;
     let marked = now / period * period + u64::from(mark(uuid));
-    if marked < now {
-        marked + period
-    } else {
-        marked
-    }
+    if marked < now { marked + period } else { marked }
 }
 
 /// Returns whether a growth of this file system, which was fully sound before, began and never
@@ -56,11 +52,7 @@ mod tests {
             assert_eq!(time & 0xffff, u64::from(mark([5; 16])));
         }
         let marked = time([5; 16], 0);
-        assert_eq!(
-            time([5; 16], marked),
-            marked,
-            "the present time has the mark"
-        );
+        assert_eq!(time([5; 16], marked), marked, "the present time has the mark");
     }
 
     /// Another release of the driver may find the growth unfinished.

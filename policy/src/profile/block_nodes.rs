@@ -73,11 +73,8 @@ impl BlockNodes {
             if let Ok(found) = fs::symlink_metadata(entry.path())
                 && found.file_type().is_block_device()
             {
-                let owner = NodeOwner {
-                    uid: found.uid(),
-                    gid: found.gid(),
-                    mode: found.mode() & MODE,
-                };
+                let owner =
+                    NodeOwner { uid: found.uid(), gid: found.gid(), mode: found.mode() & MODE };
                 nodes.push((name, owner));
             }
         }
@@ -99,9 +96,7 @@ impl BlockNodes {
 
     /// Returns the nodes that neither a group nor root as their owner may open.
     pub fn closed(&self) -> impl Iterator<Item = &(String, NodeOwner)> {
-        self.nodes
-            .iter()
-            .filter(|(_, owner)| !owner.lets_its_group() && !owner.lets_root_alone())
+        self.nodes.iter().filter(|(_, owner)| !owner.lets_its_group() && !owner.lets_root_alone())
     }
 
     /// Returns whether root alone may open some node.
@@ -121,11 +116,7 @@ impl Profile {
             return self;
         }
         let identity = Identity {
-            uid: if nodes.need_root() {
-                0
-            } else {
-                self.identity.uid
-            },
+            uid: if nodes.need_root() { 0 } else { self.identity.uid },
             groups: Box::leak(nodes.groups().into_boxed_slice()),
             ..self.identity
         };
@@ -170,9 +161,7 @@ mod tests {
             let (gid, mode) = (*gid, *mode);
             ((*name).to_owned(), NodeOwner { uid: 0, gid, mode })
         };
-        BlockNodes {
-            nodes: owners.iter().map(owner).collect(),
-        }
+        BlockNodes { nodes: owners.iter().map(owner).collect() }
     }
 
     #[test]

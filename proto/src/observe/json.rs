@@ -28,9 +28,7 @@ where
     ) -> fmt::Result {
         let mut line = Line::default();
         let metadata = event.metadata();
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         line.add("ts", now.as_micros() as f64 / 1e3);
         line.add("caller", caller(metadata));
         let mut fields = Fields::default();

@@ -102,14 +102,8 @@ mod tests {
         mirrors!(OperationKind, OperationKind);
         // Zero is a value here: a caller of the previous release sends nothing else.
         for number in -2..1000 {
-            assert_eq!(
-                Origin::from_wire(number).is_ok(),
-                pb::Origin::try_from(number).is_ok()
-            );
-            assert_eq!(
-                Source::from_wire(number).is_ok(),
-                pb::Source::try_from(number).is_ok()
-            );
+            assert_eq!(Origin::from_wire(number).is_ok(), pb::Origin::try_from(number).is_ok());
+            assert_eq!(Source::from_wire(number).is_ok(), pb::Source::try_from(number).is_ok());
         }
     }
 }

@@ -183,11 +183,7 @@ fn power_of_two(
     range: (u64, u64, &'static str),
 ) -> Result<(), FormatError> {
     if given != 0 && !given.is_power_of_two() {
-        return Err(FormatError::OutOfRange {
-            key,
-            given,
-            range: range.2,
-        });
+        return Err(FormatError::OutOfRange { key, given, range: range.2 });
     }
     within(key, given, range)
 }
@@ -223,10 +219,7 @@ mod tests {
         assert!(with(|o| o.number_of_inodes = 1).is_ok());
         assert!(with(|o| o.number_of_inodes = 1 << 32).is_err());
         let error = with(|o| o.block_size = 3000).unwrap_err().to_string();
-        assert!(
-            error.contains("blockSize is 3000") && error.contains("power of two"),
-            "{error}"
-        );
+        assert!(error.contains("blockSize is 3000") && error.contains("power of two"), "{error}");
     }
 
     #[test]
@@ -252,10 +245,9 @@ mod tests {
         let ratio = with(|o| o.bytes_per_inode = 4096).unwrap();
         assert!(ratio.check_for(FsType::Ext4).is_ok());
         assert!(ratio.check_for(FsType::Xfs).is_err());
-        for set in [
-            (|o| o.ext4_bigalloc = true) as fn(&mut UncheckedFormatOptions),
-            |o| o.ext4_encryption = true,
-        ] {
+        for set in [(|o| o.ext4_bigalloc = true) as fn(&mut UncheckedFormatOptions), |o| {
+            o.ext4_encryption = true
+        }] {
             let options = with(set).unwrap();
             assert!(options.check_for(FsType::Ext4).is_ok());
             assert!(options.check_for(FsType::Ext3).is_err());

@@ -47,11 +47,7 @@ impl std::error::Error for FrameError {
 
 impl From<io::Error> for FrameError {
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::UnexpectedEof {
-            Self::Truncated
-        } else {
-            Self::Io(error)
-        }
+        if error.kind() == io::ErrorKind::UnexpectedEof { Self::Truncated } else { Self::Io(error) }
     }
 }
 
@@ -180,10 +176,7 @@ mod tests {
         let frame = framed(b"payload").unwrap();
         for cut in 1..frame.len() {
             let error = read_frame(&mut &frame[..cut]).unwrap_err();
-            assert!(
-                matches!(error, FrameError::Truncated),
-                "cut at {cut}: {error}"
-            );
+            assert!(matches!(error, FrameError::Truncated), "cut at {cut}: {error}");
         }
     }
 }

@@ -32,9 +32,7 @@ impl std::error::Error for IdError {}
 fn issued(given: &str, prefix: &str) -> bool {
     given.strip_prefix(prefix).is_some_and(|digits| {
         matches!(digits.len(), 8 | 17)
-            && digits
-                .bytes()
-                .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+            && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
@@ -247,13 +245,7 @@ mod tests {
 
     #[test]
     fn only_sd_and_xvd_device_names_are_accepted() {
-        for good in [
-            "/dev/xvdba",
-            "/dev/xvdz",
-            "/dev/sdb",
-            "/dev/sda1",
-            "/dev/xvdaa",
-        ] {
+        for good in ["/dev/xvdba", "/dev/xvdz", "/dev/sdb", "/dev/sda1", "/dev/xvdaa"] {
             assert!(DeviceName::parse(good).is_ok(), "{good}");
         }
         for bad in [
@@ -269,10 +261,7 @@ mod tests {
         ] {
             assert!(DeviceName::parse(bad).is_err(), "{bad}");
         }
-        assert_eq!(
-            DeviceName::parse("/dev/xvdba").unwrap().file_name(),
-            "xvdba"
-        );
+        assert_eq!(DeviceName::parse("/dev/xvdba").unwrap().file_name(), "xvdba");
     }
 
     /// The error echoes only a bounded part of a text of 100000 characters.

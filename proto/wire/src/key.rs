@@ -81,10 +81,9 @@ impl fmt::Display for KeyFileError {
                 "has mode {mode:04o}: others may use it; set the mode to 0400 and make a new key"
             ),
             Self::Replaced => f.write_str("was replaced while it was opened"),
-            Self::Length(bytes) => write!(
-                f,
-                "has {bytes} bytes; a key has {SHORTEST} to {LONGEST} random ones"
-            ),
+            Self::Length(bytes) => {
+                write!(f, "has {bytes} bytes; a key has {SHORTEST} to {LONGEST} random ones")
+            }
         }
     }
 }
@@ -130,9 +129,7 @@ impl Key {
         }
         // Reserved at once: a vector that grows leaves copies of the key behind.
         let mut bytes = Vec::with_capacity(LONGEST + 1);
-        file.take(LONGEST as u64 + 1)
-            .read_to_end(&mut bytes)
-            .map_err(KeyFileError::Unreadable)?;
+        file.take(LONGEST as u64 + 1).read_to_end(&mut bytes).map_err(KeyFileError::Unreadable)?;
         let key = Self::new(&bytes);
         bytes.fill(0);
         black_box(&bytes);
@@ -190,11 +187,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    const SAID: Transcript = Transcript {
-        port: 5000,
-        agent: Nonce([1; 32]),
-        helper: Nonce([2; 32]),
-    };
+    const SAID: Transcript =
+        Transcript { port: 5000, agent: Nonce([1; 32]), helper: Nonce([2; 32]) };
 
     fn key(byte: u8) -> Key {
         Key::new(&[byte; 32]).unwrap()
@@ -204,11 +198,7 @@ mod tests {
     fn proof_fits_only_its_key_side_and_transcript() {
         let proof = key(7).prove(Side::Agent, &SAID);
         assert!(key(7).verifies(Side::Agent, &SAID, &proof));
-        let swapped = Transcript {
-            agent: SAID.helper,
-            helper: SAID.agent,
-            ..SAID
-        };
+        let swapped = Transcript { agent: SAID.helper, helper: SAID.agent, ..SAID };
         let of = |agent, helper| Transcript {
             agent: Nonce([agent; 32]),
             helper: Nonce([helper; 32]),
@@ -219,27 +209,15 @@ mod tests {
         for (why, fits) in [
             ("another key", key(8).verifies(Side::Agent, &SAID, &proof)),
             ("reflected", key(7).verifies(Side::Helper, &SAID, &proof)),
-            (
-                "nonces swapped",
-                key(7).verifies(Side::Agent, &swapped, &proof),
-            ),
+            ("nonces swapped", key(7).verifies(Side::Agent, &swapped, &proof)),
             (
                 "another port",
                 key(7).verifies(Side::Agent, &Transcript { port: 5001, ..SAID }, &proof),
             ),
-            (
-                "replayed to the helper",
-                key(7).verifies(Side::Agent, &of(1, 3), &proof),
-            ),
-            (
-                "replayed to the agent",
-                key(7).verifies(Side::Agent, &of(3, 2), &proof),
-            ),
+            ("replayed to the helper", key(7).verifies(Side::Agent, &of(1, 3), &proof)),
+            ("replayed to the agent", key(7).verifies(Side::Agent, &of(3, 2), &proof)),
             ("one bit", key(7).verifies(Side::Agent, &SAID, &flipped)),
-            (
-                "zeros",
-                key(7).verifies(Side::Agent, &SAID, &Proof([0; 32])),
-            ),
+            ("zeros", key(7).verifies(Side::Agent, &SAID, &Proof([0; 32]))),
         ] {
             assert!(!fits, "{why}");
         }

@@ -55,16 +55,9 @@ impl fmt::Display for Malformed {
             Self::NotProtobuf => f.write_str("not a message of the helper's protocol"),
             Self::Missing { field } => write!(f, "{field} is missing"),
             Self::UnknownValue { field, number } => {
-                write!(
-                    f,
-                    "{field} has the value {number}, which this protocol does not define"
-                )
+                write!(f, "{field} has the value {number}, which this protocol does not define")
             }
-            Self::TooLong {
-                field,
-                given,
-                limit,
-            } => {
+            Self::TooLong { field, given, limit } => {
                 write!(f, "{field} is {given} long, the limit is {limit}")
             }
             Self::Invalid { field } => write!(f, "{field} is out of range"),
@@ -127,11 +120,7 @@ pub(crate) fn required<T>(value: Option<T>, field: &'static str) -> Result<T, Ma
 /// Checks that a list or a text is no longer than `limit`.
 pub(crate) fn bounded(given: usize, limit: usize, field: &'static str) -> Result<(), Malformed> {
     if given > limit {
-        return Err(Malformed::TooLong {
-            field,
-            given,
-            limit,
-        });
+        return Err(Malformed::TooLong { field, given, limit });
     }
     Ok(())
 }

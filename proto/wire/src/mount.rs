@@ -69,10 +69,7 @@ impl fmt::Display for MountWordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FsType(given) => {
-                write!(
-                    f,
-                    "file system {given:?} is not supported: use ext3, ext4 or xfs"
-                )
+                write!(f, "file system {given:?} is not supported: use ext3, ext4 or xfs")
             }
             Self::FlagName(given) => write!(
                 f,
@@ -87,15 +84,11 @@ impl fmt::Display for MountWordError {
                 "mount flag {given:?}: a quote must enclose the whole value, name=\"value\""
             ),
             Self::TooManyFlags(given) => {
-                write!(
-                    f,
-                    "{given} mount flags are given, the limit is {FLAGS_LIMIT}"
-                )
+                write!(f, "{given} mount flags are given, the limit is {FLAGS_LIMIT}")
             }
-            Self::TooMuchText(given) => write!(
-                f,
-                "the mount flags have {given} characters, the limit is {TEXT_LIMIT}"
-            ),
+            Self::TooMuchText(given) => {
+                write!(f, "the mount flags have {given} characters, the limit is {TEXT_LIMIT}")
+            }
         }
     }
 }
@@ -116,15 +109,10 @@ impl MountFlag {
         if let Some(value) = value {
             let printable = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'\\');
             if value.is_empty() || value.len() > VALUE_LIMIT || !value.bytes().all(printable) {
-                return Err(MountWordError::FlagValue(shortened(&format!(
-                    "{name}={value}"
-                ))));
+                return Err(MountWordError::FlagValue(shortened(&format!("{name}={value}"))));
             }
         }
-        Ok(Self {
-            name: name.into(),
-            value: value.map(Into::into),
-        })
+        Ok(Self { name: name.into(), value: value.map(Into::into) })
     }
 
     /// Parses the flags of one string of CSI's `mount_flags`: separated by commas, as mount(8)
@@ -150,9 +138,9 @@ impl MountFlag {
             return Self::new(part, None);
         };
         let bare = match value.strip_prefix('"') {
-            Some(rest) => rest
-                .strip_suffix('"')
-                .ok_or_else(|| MountWordError::FlagQuote(shortened(part)))?,
+            Some(rest) => {
+                rest.strip_suffix('"').ok_or_else(|| MountWordError::FlagQuote(shortened(part)))?
+            }
             None if value.contains('"') => {
                 return Err(MountWordError::FlagQuote(shortened(part)));
             }
@@ -234,10 +222,7 @@ mod tests {
     use super::*;
 
     fn written(given: &str) -> Result<Vec<String>, MountWordError> {
-        Ok(MountFlag::parse_all(given)?
-            .iter()
-            .map(ToString::to_string)
-            .collect())
+        Ok(MountFlag::parse_all(given)?.iter().map(ToString::to_string).collect())
     }
 
     #[test]
@@ -251,18 +236,12 @@ mod tests {
 
     #[test]
     fn comma_separated_mount_flags_are_split() {
-        assert_eq!(
-            written("noatime,commit=30").unwrap(),
-            ["noatime", "commit=30"]
-        );
+        assert_eq!(written("noatime,commit=30").unwrap(), ["noatime", "commit=30"]);
         assert_eq!(written("").unwrap(), [""; 0]);
         assert_eq!(written("ro,,nosuid,").unwrap(), ["ro", "nosuid"]);
         assert_eq!(
             written("context=\"system_u:object_r:container_file_t:s0:c1,c2\",ro").unwrap(),
-            [
-                "context=\"system_u:object_r:container_file_t:s0:c1,c2\"",
-                "ro"
-            ]
+            ["context=\"system_u:object_r:container_file_t:s0:c1,c2\"", "ro"]
         );
         let quoted = MountFlag::parse_all("context=\"a:b\"").unwrap();
         assert_eq!(quoted[0].value(), Some("a:b"));

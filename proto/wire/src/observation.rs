@@ -46,10 +46,7 @@ impl Refused {
     /// Creates a refusal with an observation.
     #[must_use]
     pub const fn because(reason: Refusal, seen: Observation) -> Self {
-        Self {
-            reason,
-            seen: Some(seen),
-        }
+        Self { reason, seen: Some(seen) }
     }
 }
 
@@ -104,10 +101,7 @@ impl TryFrom<pb::Refused> for Refused {
             Some(Wire::DiskBytes(bytes)) => Some(Observation::DiskBytes(bytes)),
             Some(Wire::Copied(_)) => Some(Observation::Copied),
         };
-        Ok(Self {
-            reason: Refusal::from_wire(wire.reason)?,
-            seen,
-        })
+        Ok(Self { reason: Refusal::from_wire(wire.reason)?, seen })
     }
 }
 

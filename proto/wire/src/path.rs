@@ -74,10 +74,7 @@ impl KubeletPath {
     pub fn parse(given: &str) -> Result<Self, PathError> {
         match problem_of(given) {
             None => Ok(Self(given.into())),
-            Some(problem) => Err(PathError {
-                given: given.chars().take(256).collect(),
-                problem,
-            }),
+            Some(problem) => Err(PathError { given: given.chars().take(256).collect(), problem }),
         }
     }
 
@@ -96,10 +93,7 @@ impl KubeletPath {
     /// Returns the part beneath `root`; `None` when the path is elsewhere or is the root itself.
     #[must_use]
     pub fn strip_root(&self, root: &Self) -> Option<RelativePath<'_>> {
-        self.0
-            .strip_prefix(&*root.0)
-            .and_then(|rest| rest.strip_prefix('/'))
-            .map(RelativePath)
+        self.0.strip_prefix(&*root.0).and_then(|rest| rest.strip_prefix('/')).map(RelativePath)
     }
 }
 
@@ -210,10 +204,7 @@ mod tests {
         let beside = KubeletPath::parse("/var/lib/kubelet-other/pods").unwrap();
         let relative = inside.strip_root(&root).unwrap();
         assert_eq!(relative.as_str(), "pods/u/mount");
-        assert_eq!(
-            relative.components().collect::<Vec<_>>(),
-            ["pods", "u", "mount"]
-        );
+        assert_eq!(relative.components().collect::<Vec<_>>(), ["pods", "u", "mount"]);
         assert!(beside.strip_root(&root).is_none());
         assert!(root.strip_root(&root).is_none());
     }

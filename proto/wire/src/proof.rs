@@ -76,10 +76,7 @@ impl TryFrom<pb::Challenge> for Challenge {
 
 impl From<Challenge> for pb::Challenge {
     fn from(challenge: Challenge) -> Self {
-        Self {
-            nonce: challenge.nonce.0.to_vec(),
-            proof: challenge.proof.0.to_vec(),
-        }
+        Self { nonce: challenge.nonce.0.to_vec(), proof: challenge.proof.0.to_vec() }
     }
 }
 

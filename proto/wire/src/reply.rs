@@ -246,23 +246,13 @@ impl Failed {
     pub fn call(step: Step, errno: i32) -> Self {
         let errno =
             NonZeroI32::new(errno).filter(|number| (1..=ERRNO_LIMIT).contains(&number.get()));
-        Self {
-            step,
-            errno,
-            tool: None,
-            node: None,
-        }
+        Self { step, errno, tool: None, node: None }
     }
 
     /// Creates the failure of a tool.
     #[must_use]
     pub const fn tool(step: Step, end: ToolEnd) -> Self {
-        Self {
-            step,
-            errno: None,
-            tool: Some(end),
-            node: None,
-        }
+        Self { step, errno: None, tool: Some(end), node: None }
     }
 }
 
@@ -273,10 +263,7 @@ impl Inventory {
     pub fn page(held: &[HeldVolume], operations: &[RunningOperation], first: u32) -> Self {
         // Each entry has its strings and the overhead of the encoding, rounded up.
         const ENTRY_OVERHEAD: usize = 64;
-        let operations = operations
-            .get(..operations.len().min(64))
-            .unwrap_or_default()
-            .to_vec();
+        let operations = operations.get(..operations.len().min(64)).unwrap_or_default().to_vec();
         let mut room = MAX_FRAME - 256 - operations.len() * ENTRY_OVERHEAD;
         let start = usize::try_from(first).unwrap_or(usize::MAX).min(held.len());
         let fitting = held[start..]
@@ -310,9 +297,7 @@ impl Reply {
     /// [`Malformed`] for bytes that no correct helper sends; the connection cannot be used
     /// afterwards.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        pb::Reply::decode(bytes)
-            .map_err(|_| Malformed::NotProtobuf)?
-            .try_into()
+        pb::Reply::decode(bytes).map_err(|_| Malformed::NotProtobuf)?.try_into()
     }
 
     /// Encodes the wire message.

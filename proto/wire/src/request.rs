@@ -87,20 +87,13 @@ pub struct Hello {
 
 impl Hello {
     /// The versions that this release speaks over a unix socket.
-    pub const OURS: Self = Self {
-        oldest: crate::PROTOCOL_OLDEST,
-        newest: crate::PROTOCOL_NEWEST,
-        key: KeyStep::None,
-    };
+    pub const OURS: Self =
+        Self { oldest: crate::PROTOCOL_OLDEST, newest: crate::PROTOCOL_NEWEST, key: KeyStep::None };
 
     /// Returns the Hello of the version in which both sides prove a key.
     #[must_use]
     pub const fn with_key(step: KeyStep) -> Self {
-        Self {
-            oldest: crate::PROTOCOL_WITH_KEY,
-            newest: crate::PROTOCOL_WITH_KEY,
-            key: step,
-        }
+        Self { oldest: crate::PROTOCOL_WITH_KEY, newest: crate::PROTOCOL_WITH_KEY, key: step }
     }
 
     /// Returns the newest version that both sides speak.
@@ -235,9 +228,7 @@ impl Request {
     /// [`Malformed`] for bytes that no correct caller sends; the connection cannot be used
     /// afterwards.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        pb::Request::decode(bytes)
-            .map_err(|_| Malformed::NotProtobuf)?
-            .try_into()
+        pb::Request::decode(bytes).map_err(|_| Malformed::NotProtobuf)?.try_into()
     }
 
     /// Encodes the wire message.

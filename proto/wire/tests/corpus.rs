@@ -8,9 +8,7 @@ use ebs_csi_wire::{Reply, Request, frame};
 /// Returns this crate's directory as cargo names it when the test runs. `env!` would not do: in a
 /// target directory that several checkouts share, it may name another checkout's directory.
 fn crate_directory() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR")
-        .expect("tests are run by cargo")
-        .into()
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
 }
 
 #[test]
@@ -33,8 +31,5 @@ fn accepted_fuzz_corpus_messages_round_trip() {
         }
         replayed += 1;
     }
-    assert!(
-        replayed >= 10 && accepted >= 10,
-        "{replayed} inputs, {accepted} accepted"
-    );
+    assert!(replayed >= 10 && accepted >= 10, "{replayed} inputs, {accepted} accepted");
 }

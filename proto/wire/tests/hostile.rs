@@ -8,10 +8,7 @@ const VOLUME: &str = "vol-0123456789abcdef0";
 const PATH: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/x/globalmount";
 
 fn disk() -> pb::Disk {
-    pb::Disk {
-        volume_id: VOLUME.to_owned(),
-        ..pb::Disk::default()
-    }
+    pb::Disk { volume_id: VOLUME.to_owned(), ..pb::Disk::default() }
 }
 
 fn stage() -> pb::Stage {
@@ -24,11 +21,7 @@ fn stage() -> pb::Stage {
 }
 
 fn decoded(operation: pb::request::Operation) -> Result<Request, Malformed> {
-    let wire = pb::Request {
-        id: 1,
-        wait_ms: 0,
-        operation: Some(operation),
-    };
+    let wire = pb::Request { id: 1, wait_ms: 0, operation: Some(operation) };
     Request::decode(&wire.encode_to_vec())
 }
 
@@ -39,10 +32,7 @@ fn staged(change: impl Fn(&mut pb::Stage)) -> Result<Request, Malformed> {
 }
 
 fn replied(result: pb::reply::Result) -> Result<Reply, Malformed> {
-    let wire = pb::Reply {
-        id: 1,
-        result: Some(result),
-    };
+    let wire = pb::Reply { id: 1, result: Some(result) };
     Reply::decode(&wire.encode_to_vec())
 }
 
@@ -56,24 +46,14 @@ fn unmodified_stage_message_is_accepted() {
 #[test]
 fn a_request_without_an_operation_is_refused() {
     for bytes in [&[][..], &[8, 7]] {
-        assert_eq!(
-            Request::decode(bytes),
-            Err(Malformed::Missing { field: "operation" })
-        );
+        assert_eq!(Request::decode(bytes), Err(Malformed::Missing { field: "operation" }));
     }
-    assert_eq!(
-        Reply::decode(&[]),
-        Err(Malformed::Missing { field: "result" })
-    );
+    assert_eq!(Reply::decode(&[]), Err(Malformed::Missing { field: "result" }));
 }
 
 #[test]
 fn bytes_that_are_not_protobuf_are_refused() {
-    for bytes in [
-        &[0xff][..],
-        &[0x5a, 0xff, 0xff, 0xff, 0xff, 0x0f],
-        &[0x5a, 0x04, 0],
-    ] {
+    for bytes in [&[0xff][..], &[0x5a, 0xff, 0xff, 0xff, 0xff, 0x0f], &[0x5a, 0x04, 0]] {
         assert_eq!(Request::decode(bytes), Err(Malformed::NotProtobuf));
     }
 }
@@ -83,19 +63,13 @@ fn unknown_enum_numbers_are_refused() {
     for number in [0, 4, -1, i32::MAX] {
         assert_eq!(
             staged(|stage| stage.fs_type = number),
-            Err(Malformed::UnknownValue {
-                field: "fs_type",
-                number
-            })
+            Err(Malformed::UnknownValue { field: "fs_type", number })
         );
     }
     assert!(staged(|stage| stage.disk.as_mut().unwrap().origin = 3).is_err());
     assert!(staged(|stage| stage.disk.as_mut().unwrap().source = 3).is_err());
     for number in [0, 33, -1] {
-        let refused = pb::Refused {
-            reason: number,
-            seen: None,
-        };
+        let refused = pb::Refused { reason: number, seen: None };
         assert!(replied(pb::reply::Result::Refused(refused)).is_err());
     }
 }
@@ -134,10 +108,7 @@ fn refusal_with_invalid_seen_detail_is_rejected() {
 fn refusal_without_seen_detail_matches_previous_release() {
     // Reply 1, refused, reason 11: the bytes that the previous release wrote.
     let old = [8, 1, 0xa2, 1, 2, 8, 11];
-    let expected = Reply {
-        id: 1,
-        outcome: ebs_csi_wire::Refusal::ForeignContent.into(),
-    };
+    let expected = Reply { id: 1, outcome: ebs_csi_wire::Refusal::ForeignContent.into() };
     assert_eq!(Reply::decode(&old), Ok(expected.clone()));
     assert_eq!(expected.encode(), old);
 }
@@ -189,37 +160,25 @@ fn malformed_paths_and_ids_are_refused() {
 
 #[test]
 fn stage_without_disk_names_missing_field() {
-    assert_eq!(
-        staged(|stage| stage.disk = None),
-        Err(Malformed::Missing { field: "disk" })
-    );
+    assert_eq!(staged(|stage| stage.disk = None), Err(Malformed::Missing { field: "disk" }));
 }
 
 #[test]
 fn stage_request_beyond_limits_is_refused() {
-    let flag = pb::MountFlag {
-        name: "ro".to_owned(),
-        value: String::new(),
-    };
+    let flag = pb::MountFlag { name: "ro".to_owned(), value: String::new() };
     assert!(staged(|stage| stage.flags = vec![flag.clone(); 32]).is_ok());
     assert_eq!(
         staged(|stage| stage.flags = vec![flag.clone(); 33]),
         Err(Malformed::MountWord(MountWordError::TooManyFlags(33)))
     );
-    let long = pb::MountFlag {
-        name: "context".to_owned(),
-        value: "x".repeat(249),
-    };
+    let long = pb::MountFlag { name: "context".to_owned(), value: "x".repeat(249) };
     assert!(staged(|stage| stage.flags = vec![long.clone(); 16]).is_ok());
     assert_eq!(
         staged(|stage| stage.flags = vec![long.clone(); 17]),
         Err(Malformed::MountWord(MountWordError::TooMuchText(4352)))
     );
     assert!(staged(|stage| stage.disk.as_mut().unwrap().partition = 256).is_err());
-    let format = |block_size| pb::FormatOptions {
-        block_size,
-        ..pb::FormatOptions::default()
-    };
+    let format = |block_size| pb::FormatOptions { block_size, ..pb::FormatOptions::default() };
     assert!(staged(|stage| stage.format = Some(format(4096))).is_ok());
     assert!(staged(|stage| stage.format = Some(format(4097))).is_err());
 }
@@ -227,35 +186,20 @@ fn stage_request_beyond_limits_is_refused() {
 /// A comma, quote, space or newline in a flag could carry a second mount option.
 #[test]
 fn malformed_mount_flags_are_refused() {
-    for (name, value) in [
-        ("ro,exec", ""),
-        ("context", "a\"b"),
-        ("", ""),
-        ("a b", ""),
-        ("commit", "5\n"),
-        ("RO", ""),
-    ] {
+    for (name, value) in
+        [("ro,exec", ""), ("context", "a\"b"), ("", ""), ("a b", ""), ("commit", "5\n"), ("RO", "")]
+    {
         let refused = staged(|stage| {
-            stage.flags = vec![pb::MountFlag {
-                name: name.to_owned(),
-                value: value.to_owned(),
-            }];
+            stage.flags = vec![pb::MountFlag { name: name.to_owned(), value: value.to_owned() }];
         });
-        assert!(
-            matches!(refused, Err(Malformed::MountWord(_))),
-            "{name:?} {value:?}"
-        );
+        assert!(matches!(refused, Err(Malformed::MountWord(_))), "{name:?} {value:?}");
     }
 }
 
 #[test]
 fn hello_with_invalid_version_range_is_refused() {
     let hello = |oldest, newest| {
-        decoded(pb::request::Operation::Hello(pb::Hello {
-            oldest,
-            newest,
-            ..pb::Hello::default()
-        }))
+        decoded(pb::request::Operation::Hello(pb::Hello { oldest, newest, ..pb::Hello::default() }))
     };
     for (oldest, newest) in [(0, 0), (0, 1), (2, 1)] {
         assert!(hello(oldest, newest).is_err());
@@ -302,11 +246,7 @@ fn reply_fields_outside_limits_are_refused() {
     let owned = |mode| {
         replied(pb::reply::Result::Failed(pb::Failed {
             step: pb::Step::FindDevice as i32,
-            node: Some(pb::Node {
-                uid: 0,
-                gid: 0,
-                mode,
-            }),
+            node: Some(pb::Node { uid: 0, gid: 0, mode }),
             ..pb::Failed::default()
         }))
     };
@@ -314,22 +254,12 @@ fn reply_fields_outside_limits_are_refused() {
     for good in [(0, 0, 0), (5, 0, 0), (0, 8, 0), (0, -1, 9), (4095, 255, 0)] {
         assert!(failed(good.0, good.1, good.2).is_ok(), "{good:?}");
     }
-    for bad in [
-        (-1, 0, 0),
-        (4096, 0, 0),
-        (0, -1, 0),
-        (0, 256, 0),
-        (0, 3, 9),
-        (0, 0, 9),
-        (0, -1, 65),
-    ] {
+    for bad in
+        [(-1, 0, 0), (4096, 0, 0), (0, -1, 0), (0, 256, 0), (0, 3, 9), (0, 0, 9), (0, -1, 65)]
+    {
         assert!(failed(bad.0, bad.1, bad.2).is_err(), "{bad:?}");
     }
-    let page = |length| {
-        replied(pb::reply::Result::LogPage(pb::LogPage {
-            page: vec![0; length],
-        }))
-    };
+    let page = |length| replied(pb::reply::Result::LogPage(pb::LogPage { page: vec![0; length] }));
     assert!(page(4096).is_ok());
     assert!(page(4097).is_err());
     let welcome = |release: &str, digest: &str| {

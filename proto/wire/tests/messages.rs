@@ -19,13 +19,9 @@ fn path() -> impl Strategy<Value = KubeletPath> {
 }
 
 fn flag() -> impl Strategy<Value = MountFlag> {
-    (
-        "[a-z0-9_.-]{1,64}",
-        proptest::option::of("[!#-&(-\\[\\]-~]{1,255}"),
+    ("[a-z0-9_.-]{1,64}", proptest::option::of("[!#-&(-\\[\\]-~]{1,255}")).prop_map(
+        |(name, value)| MountFlag::new(&name, value.as_deref()).expect("spelled as a flag"),
     )
-        .prop_map(|(name, value)| {
-            MountFlag::new(&name, value.as_deref()).expect("spelled as a flag")
-        })
 }
 
 fn format() -> impl Strategy<Value = FormatOptions> {
@@ -92,43 +88,25 @@ fn operation() -> impl Strategy<Value = Operation> {
                 },
             })
         ),
-        (
-            disk(),
-            path(),
-            select(FsType::ALL),
-            any::<bool>(),
-            flags(),
-            format()
-        )
-            .prop_map(
-                |(disk, staging, fs, read_only, flags, format)| Operation::Stage(Stage {
-                    disk,
-                    staging,
-                    fs,
-                    read_only,
-                    flags,
-                    format,
-                })
-            ),
+        (disk(), path(), select(FsType::ALL), any::<bool>(), flags(), format()).prop_map(
+            |(disk, staging, fs, read_only, flags, format)| Operation::Stage(Stage {
+                disk,
+                staging,
+                fs,
+                read_only,
+                flags,
+                format,
+            })
+        ),
         (volume(), path())
             .prop_map(|(volume, staging)| Operation::Unstage(Unstage { volume, staging })),
         (disk(), path(), path(), any::<bool>(), flags()).prop_map(
             |(disk, staging, target, read_only, flags)| Operation::PublishFilesystem(
-                PublishFilesystem {
-                    disk,
-                    staging,
-                    target,
-                    read_only,
-                    flags,
-                }
+                PublishFilesystem { disk, staging, target, read_only, flags }
             )
         ),
         (disk(), path(), any::<bool>()).prop_map(|(disk, target, read_only)| {
-            Operation::PublishBlock(PublishBlock {
-                disk,
-                target,
-                read_only,
-            })
+            Operation::PublishBlock(PublishBlock { disk, target, read_only })
         }),
         (volume(), path())
             .prop_map(|(volume, target)| Operation::Unpublish(Unpublish { volume, target })),
@@ -147,13 +125,8 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn job() -> impl Strategy<Value = Job> {
-    (
-        any::<u8>(),
-        any::<[u8; 16]>(),
-        select(vec![0, 1024, 4096]),
-        any::<[u64; 2]>(),
-    )
-        .prop_map(|(tool, uuid, block_size, [time, deadline])| Job {
+    (any::<u8>(), any::<[u8; 16]>(), select(vec![0, 1024, 4096]), any::<[u64; 2]>()).prop_map(
+        |(tool, uuid, block_size, [time, deadline])| Job {
             tool,
             fs: FsType::Ext4,
             uuid,
@@ -164,7 +137,8 @@ fn job() -> impl Strategy<Value = Job> {
             .expect("within the ranges"),
             time,
             deadline,
-        })
+        },
+    )
 }
 
 fn request() -> impl Strategy<Value = Request> {
@@ -200,29 +174,12 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             by_name,
         },
     );
-    let running = (volume(), select(OperationKind::ALL), any::<u64>()).prop_map(
-        |(volume, kind, running_ms)| RunningOperation {
-            volume,
-            kind,
-            running_ms,
-        },
-    );
+    let running = (volume(), select(OperationKind::ALL), any::<u64>())
+        .prop_map(|(volume, kind, running_ms)| RunningOperation { volume, kind, running_ms });
     prop_oneof![
-        (
-            1..=u32::MAX,
-            "[!-~]{1,64}",
-            "[0-9a-f]{64}",
-            any::<bool>(),
-            any::<Option<u32>>()
-        )
+        (1..=u32::MAX, "[!-~]{1,64}", "[0-9a-f]{64}", any::<bool>(), any::<Option<u32>>())
             .prop_map(|(version, release, policy_digest, sandbox, landlock)| {
-                Outcome::Welcome(Welcome {
-                    version,
-                    release,
-                    policy_digest,
-                    sandbox,
-                    landlock,
-                })
+                Outcome::Welcome(Welcome { version, release, policy_digest, sandbox, landlock })
             }),
         any::<[[u8; 32]; 2]>().prop_map(|[nonce, proof]| Outcome::Challenge(Challenge {
             nonce: Nonce(nonce),
@@ -240,10 +197,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
                 replayed: did[6],
             }
         )),
-        any::<[bool; 2]>().prop_map(|did| Outcome::Done(Done {
-            already: did[0],
-            copied: did[1],
-        })),
+        any::<[bool; 2]>().prop_map(|did| Outcome::Done(Done { already: did[0], copied: did[1] })),
         any::<[u64; 2]>().prop_map(|sizes| Outcome::Expanded(Expanded {
             device_bytes: sizes[0],
             filesystem_bytes: sizes[1],
@@ -276,13 +230,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             })),
         (select(Refusal::ALL), proptest::option::of(seen()))
             .prop_map(|(reason, seen)| { Outcome::Refused(Refused { reason, seen }) }),
-        (
-            select(Step::ALL),
-            0..=4095_i32,
-            tool,
-            any::<Option<(u32, u32)>>(),
-            0..=0o7777_u32
-        )
+        (select(Step::ALL), 0..=4095_i32, tool, any::<Option<(u32, u32)>>(), 0..=0o7777_u32)
             .prop_map(|(step, errno, tool, owner, mode)| {
                 Outcome::Failed(Failed {
                     step,
@@ -386,10 +334,7 @@ fn every_inventory_page_fits_in_frame() {
         assert_eq!(page.volumes[..], held[seen..seen + page.volumes.len()]);
         seen += page.volumes.len();
         let more = page.more;
-        let reply = Reply {
-            id: u64::MAX,
-            outcome: Outcome::Inventory(page),
-        };
+        let reply = Reply { id: u64::MAX, outcome: Outcome::Inventory(page) };
         assert!(reply.encode().len() <= frame::MAX_FRAME);
         if !more {
             break;

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 /// Returns this crate's directory as cargo names it when the test runs. `env!` would not do: in a
 /// target directory that several checkouts share, it may name another checkout's directory.
 fn crate_directory() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR")
-        .expect("tests are run by cargo")
-        .into()
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
 }
 
 #[test]

@@ -116,10 +116,7 @@ impl Retained for SeenAttachment {
         }
         let order = meta.annotations.get(BREAK_GLASS).and_then(|text| {
             let (instance, since) = text.split_once(' ')?;
-            Some(Box::new(Order {
-                instance: instance.to_owned(),
-                since: since.to_owned(),
-            }))
+            Some(Box::new(Order { instance: instance.to_owned(), since: since.to_owned() }))
         });
         let instance = meta.annotations.get(NODE_ID);
         Some(Self {
@@ -217,10 +214,7 @@ mod tests {
             a["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         })
         .expect("ours");
-        let order = Order {
-            instance: "i-1".to_owned(),
-            since: "2026-01-01T00:00:00Z".to_owned(),
-        };
+        let order = Order { instance: "i-1".to_owned(), since: "2026-01-01T00:00:00Z".to_owned() };
         assert_eq!(ordered.order(), Some(&order));
         let resolved = ordered.resolve(&Table::default());
         assert!(resolved.deleting && resolved.nudged);
@@ -243,10 +237,7 @@ mod tests {
         let refused = with(refusal, true).refused().cloned();
         let refused = refused.expect("it was refused");
         assert_eq!(refused.token, "no-report");
-        assert_eq!(
-            (refused.name.as_str(), refused.uid.as_str()),
-            ("csi-1", "u")
-        );
+        assert_eq!((refused.name.as_str(), refused.uid.as_str()), ("csi-1", "u"));
         assert_eq!(refused.since.to_string(), "2026-01-01T00:00:00Z");
         assert_eq!(with(refusal, false).refused(), None, "nobody asks any more");
         assert_eq!(with("rpc error: code = Unavailable", true).refused(), None);

@@ -105,26 +105,16 @@ impl Retained for SeenNode {
 
 impl SeenNode {
     fn whole(object: Object<Spec, Status>) -> Self {
-        let Object {
-            metadata: meta,
-            spec,
-            status,
-        } = object;
+        let Object { metadata: meta, spec, status } = object;
         let ready = status
             .conditions
             .iter()
             .any(|condition| condition.kind == "Ready" && condition.status == "True");
         let label = |key: &str| meta.labels.get(key).map(String::as_str);
         Self {
-            zone: label("topology.kubernetes.io/zone")
-                .unwrap_or_default()
-                .to_owned(),
+            zone: label("topology.kubernetes.io/zone").unwrap_or_default().to_owned(),
             node: Node {
-                ready: if ready {
-                    Readiness::Ready
-                } else {
-                    Readiness::NotReady
-                },
+                ready: if ready { Readiness::Ready } else { Readiness::NotReady },
                 instance: spec.provider_id.as_deref().and_then(instance_of),
                 out_of_service: out_of_service(&spec.taints, &meta),
                 opted_out: label(OPT_OUT) == Some("off"),
@@ -133,15 +123,9 @@ impl SeenNode {
                 // Only a process that has watched the node for that long knows.
                 lost_for_long: false,
             },
-            draining: spec
-                .taints
-                .iter()
-                .any(|taint| DRAIN.contains(&taint.key.as_str())),
+            draining: spec.taints.iter().any(|taint| DRAIN.contains(&taint.key.as_str())),
             facts: Texts::new(FACTS.map(|fact| {
-                fact.of_node(
-                    &meta.labels,
-                    spec.provider_id.as_deref().unwrap_or_default(),
-                )
+                fact.of_node(&meta.labels, spec.provider_id.as_deref().unwrap_or_default())
             })),
             starting: spec.taints.iter().any(|taint| taint.key == STARTUP),
             nameless: spec.provider_id.as_ref().is_none_or(String::is_empty),
@@ -173,22 +157,13 @@ impl SeenNode {
                 annotations: object.annotations().clone(),
                 ..Meta::default()
             },
-            spec: Spec {
-                provider_id: spec.provider_id,
-                taints: spec.taints.unwrap_or_default(),
-            },
+            spec: Spec { provider_id: spec.provider_id, taints: spec.taints.unwrap_or_default() },
             status: Status {
                 conditions: conditions
-                    .map(|condition| Condition {
-                        kind: condition.type_,
-                        status: condition.status,
-                    })
+                    .map(|condition| Condition { kind: condition.type_, status: condition.status })
                     .collect(),
                 node_info: Info {
-                    boot_id: status
-                        .node_info
-                        .map(|info| info.boot_id)
-                        .unwrap_or_default(),
+                    boot_id: status.node_info.map(|info| info.boot_id).unwrap_or_default(),
                 },
             },
         })
@@ -221,11 +196,7 @@ fn out_of_service(taints: &[core::Taint], meta: &Meta) -> OutOfService {
 fn read(annotation: &str) -> Option<Return> {
     let value: serde_json::Value = serde_json::from_str(annotation).ok()?;
     let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
-    Some(Return {
-        instance: text("instance")?,
-        launched: text("launched")?,
-        boot: text("boot")?,
-    })
+    Some(Return { instance: text("instance")?, launched: text("launched")?, boot: text("boot")? })
 }
 
 #[cfg(test)]
@@ -288,10 +259,7 @@ mod tests {
             SeenNode::new(read).expect("it matters").draining
         };
         for key in DRAIN {
-            assert!(
-                draining(json!([{"key": key, "effect": "NoSchedule"}])),
-                "{key}"
-            );
+            assert!(draining(json!([{"key": key, "effect": "NoSchedule"}])), "{key}");
         }
         assert!(!draining(json!([])));
         assert!(!draining(json!([{"key": STARTUP, "effect": "NoExecute"}])));

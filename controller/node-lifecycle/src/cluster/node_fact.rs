@@ -131,9 +131,7 @@ mod tests {
 
     fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         let pairs = pairs.iter();
-        pairs
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
+        pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
     #[test]
@@ -151,11 +149,7 @@ mod tests {
             (texts(&[kubernetes, driver]), ID, "us-east-1b"),
             (texts(&[driver]), ID, "us-east-1c"),
             (texts(&[]), ID, "us-east-1a"),
-            (
-                texts(&[]),
-                "aws:///us-west-2-lax-1a/i-0123456789abcdef0",
-                "us-west-2-lax-1a",
-            ),
+            (texts(&[]), "aws:///us-west-2-lax-1a/i-0123456789abcdef0", "us-west-2-lax-1a"),
             (texts(&[]), "aws:///use1-az4/i-0123456789abcdef0", ""),
             (texts(&[]), "aws:///us-east-1a/fargate-ip", ""),
             (texts(&[]), "aws://i-0123456789abcdef0", ""),

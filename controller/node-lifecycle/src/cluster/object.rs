@@ -96,10 +96,7 @@ impl<T> Watched<T> {
 
 impl<T> Clone for Watched<T> {
     fn clone(&self) -> Self {
-        Self {
-            meta: self.meta.clone(),
-            row: self.row.clone(),
-        }
+        Self { meta: self.meta.clone(), row: self.row.clone() }
     }
 }
 

@@ -108,9 +108,7 @@ impl<T: TableRow> Default for Table<T> {
             complete: false,
             list: 0,
         };
-        Self {
-            rows: RwLock::new(rows),
-        }
+        Self { rows: RwLock::new(rows) }
     }
 }
 
@@ -127,11 +125,7 @@ impl<T: TableRow> Table<T> {
 
     /// Returns the row with this second key.
     pub fn get_by_second_key(&self, key: &str) -> Option<Arc<T>> {
-        self.read(|rows| {
-            rows.by_second_key
-                .get(key)
-                .map(|found| Arc::clone(&found.0))
-        })
+        self.read(|rows| rows.by_second_key.get(key).map(|found| Arc::clone(&found.0)))
     }
 
     /// Returns the rows that satisfy the predicate.

@@ -116,13 +116,7 @@ impl Retained for SeenPod {
             of_daemon_set: managers.into_iter().any(|owner| owner.kind == "DaemonSet"),
             mirror: meta.annotations.contains_key("kubernetes.io/config.mirror"),
             opted_out: meta.annotations.get(OPT_OUT).is_some_and(|v| v == "off"),
-            texts: Texts::new([
-                &key,
-                &node,
-                &meta.uid,
-                &meta.resource_version,
-                &claims.join("\n"),
-            ]),
+            texts: Texts::new([&key, &node, &meta.uid, &meta.resource_version, &claims.join("\n")]),
         })
     }
 }
@@ -144,9 +138,7 @@ impl SeenPod {
             version: self.texts.get(VERSION).to_owned(),
             deleting: self.deleting,
             ended: self.ended,
-            claims: claims
-                .map(|claim| claim_of(volumes, namespace, claim))
-                .collect(),
+            claims: claims.map(|claim| claim_of(volumes, namespace, claim)).collect(),
             tolerations: self.tolerations.to_vec(),
             of_daemon_set: self.of_daemon_set,
             mirror: self.mirror,
@@ -197,11 +189,7 @@ mod tests {
                 |p| p["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
                 |p| p.deleting,
             ),
-            (
-                "ended",
-                |p| p["status"]["phase"] = json!("Failed"),
-                |p| p.ended,
-            ),
+            ("ended", |p| p["status"]["phase"] = json!("Failed"), |p| p.ended),
             (
                 "of a DaemonSet",
                 |p| {
@@ -225,10 +213,7 @@ mod tests {
                 |p| p["spec"]["tolerations"] = json!([{"operator": "Exists"}]),
                 |p| {
                     let mut pod = p.clone();
-                    pod.claims = vec![Claim::Ours {
-                        volume: "vol-1".to_owned(),
-                        shared: false,
-                    }];
+                    pod.claims = vec![Claim::Ours { volume: "vol-1".to_owned(), shared: false }];
                     eligible(&pod) == Err(Ineligible::Tolerates)
                 },
             ),

@@ -83,19 +83,14 @@ impl Tables {
 
     fn fact(&self, seen: &SeenNode) -> Fact<Facts> {
         let instance = self.instance_of(seen);
-        Fact::Present(Facts {
-            instance,
-            ..seen.node.clone()
-        })
+        Fact::Present(Facts { instance, ..seen.node.clone() })
     }
 
     /// Returns the nodes that have neither a provider id nor an entry of this driver in their
     /// CSINode: their instance cannot be determined.
     pub fn unidentified(&self) -> Vec<String> {
         let nameless = self.nodes.pick(|seen| seen.nameless);
-        let unknown = nameless
-            .iter()
-            .filter(|seen| self.instance_of(seen).is_none());
+        let unknown = nameless.iter().filter(|seen| self.instance_of(seen).is_none());
         let mut names: Vec<String> = unknown.map(|seen| seen.name.clone()).collect();
         names.sort();
         names
@@ -109,11 +104,8 @@ impl Tables {
             let csi_node = self.csi_nodes.get(&seen.name);
             csi_node.is_some_and(|csi_node| csi_node.is_counted(&seen.uid))
         };
-        let ready: Vec<String> = starting
-            .iter()
-            .filter(is_ready)
-            .map(|seen| seen.name.clone())
-            .collect();
+        let ready: Vec<String> =
+            starting.iter().filter(is_ready).map(|seen| seen.name.clone()).collect();
         (starting.len() - ready.len(), ready)
     }
 
@@ -121,10 +113,8 @@ impl Tables {
     /// attachments are left.
     pub fn suspects(&self) -> Vec<Suspect> {
         let unwell = self.nodes.pick(|seen| !is_well(&seen.node));
-        let mut nodes: BTreeMap<String, Option<Arc<SeenNode>>> = unwell
-            .into_iter()
-            .map(|seen| (seen.name.clone(), Some(seen)))
-            .collect();
+        let mut nodes: BTreeMap<String, Option<Arc<SeenNode>>> =
+            unwell.into_iter().map(|seen| (seen.name.clone(), Some(seen))).collect();
         let attachments = self.attachments.pick(|attachment| {
             let node = attachment.node();
             nodes.contains_key(node) || self.nodes.get(node).is_none()
@@ -146,10 +136,7 @@ impl Tables {
             let attachments = by_node.remove(&name).unwrap_or_default();
             let pods = pods.remove(&name).unwrap_or_default();
             Suspect {
-                uid: seen
-                    .as_ref()
-                    .map(|seen| seen.uid.clone())
-                    .unwrap_or_default(),
+                uid: seen.as_ref().map(|seen| seen.uid.clone()).unwrap_or_default(),
                 facts: NodeFacts {
                     object: match seen {
                         Some(seen) => self.fact(&seen),
@@ -185,9 +172,7 @@ impl Tables {
     /// it was refused: a Node object of the same name may by now belong to another instance.
     pub fn refusals(&self) -> Vec<Attachment> {
         let refused = self.attachments.pick(|seen| seen.refused().is_some());
-        let refused = refused
-            .iter()
-            .map(|seen| (seen.node(), seen.resolve(&self.volumes)));
+        let refused = refused.iter().map(|seen| (seen.node(), seen.resolve(&self.volumes)));
         let is_of = |node: &str, attachment: &Attachment| match self.nodes.get(node) {
             Some(seen) => self.instance_of(&seen) == attachment.instance,
             None => true,
@@ -235,9 +220,7 @@ impl Tables {
             let suspect = node.node.ready == Readiness::NotReady;
             seen(&node.name, &node.zone, suspect)
         });
-        let gone = suspects
-            .iter()
-            .filter(|suspect| suspect.facts.object == Fact::Absent);
+        let gone = suspects.iter().filter(|suspect| suspect.facts.object == Fact::Absent);
         all.extend(gone.map(|suspect| seen(&suspect.name, "", true)));
         all
     }
@@ -276,10 +259,7 @@ impl Tables {
         };
         let suspect = Suspect {
             name: name.to_owned(),
-            uid: object
-                .as_ref()
-                .and_then(ResourceExt::uid)
-                .unwrap_or_default(),
+            uid: object.as_ref().and_then(ResourceExt::uid).unwrap_or_default(),
             facts,
         };
         Ok((object, suspect))

@@ -99,10 +99,7 @@ pub(crate) fn claim_of(volumes: &Table<SeenVolume>, namespace: &str, name: &str)
     match volumes.get_by_second_key(&format!("{namespace}/{name}")) {
         None => Claim::Unknown,
         Some(bound) => match bound.volume() {
-            Some(volume) => Claim::Ours {
-                volume: volume.to_owned(),
-                shared: bound.shared,
-            },
+            Some(volume) => Claim::Ours { volume: volume.to_owned(), shared: bound.shared },
             None => Claim::Foreign,
         },
     }
@@ -132,12 +129,7 @@ mod tests {
     fn bound_volume_names_claim_released_volume_does_not() {
         let whole = seen(|_| ());
         assert_eq!(
-            (
-                whole.key(),
-                whole.second_key(),
-                whole.volume(),
-                whole.shared
-            ),
+            (whole.key(), whole.second_key(), whole.volume(), whole.shared),
             ("pv", Some("a/c"), Some("vol-1"), false)
         );
         let released = seen(|v| v["status"]["phase"] = json!("Released"));

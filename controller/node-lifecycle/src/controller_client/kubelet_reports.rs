@@ -79,10 +79,7 @@ impl KubeletReports {
                 Err(status) => format!("{:?}: {}", status.code(), status.message()),
             };
             if said.as_ref() == Some(&why) {
-                tracing::debug!(
-                    why,
-                    "the controller does not listen to the words of nodes yet"
-                );
+                tracing::debug!(why, "the controller does not listen to the words of nodes yet");
             } else {
                 tracing::info!(
                     why,
@@ -127,10 +124,7 @@ impl KubeletReports {
     async fn report(&self, ask: &Ask) -> Option<Result<Report, kube::Error>> {
         let read = self.of_instance(&ask.instance_id);
         let read = tokio::time::timeout(READ_WITHIN, read).await.ok()?;
-        Some(read.map(|nodes| Report {
-            ask: ask.ask,
-            nodes,
-        }))
+        Some(read.map(|nodes| Report { ask: ask.ask, nodes }))
     }
 
     /// Returns the reports of all Node objects of the instance, each read afresh; the table only
@@ -140,9 +134,7 @@ impl KubeletReports {
     /// The API server's error.
     pub async fn of_instance(&self, instance: &str) -> Result<Vec<Node>, kube::Error> {
         if !self.tables.nodes.is_complete() {
-            return Err(kube::Error::Service(
-                "the nodes have not been listed yet".into(),
-            ));
+            return Err(kube::Error::Service("the nodes have not been listed yet".into()));
         }
         let is_it = |seen: &SeenNode| self.tables.instance_of(seen).as_deref() == Some(instance);
         let mut nodes = Vec::new();

@@ -80,12 +80,7 @@ async fn hand_over(
     };
     match controller.client().break_glass(request).await {
         Ok(_) => {
-            tracing::warn!(
-                name,
-                volume,
-                ?order,
-                "the override order is handed to the controller"
-            );
+            tracing::warn!(name, volume, ?order, "the override order is handed to the controller");
             true
         }
         Err(status) if again => {

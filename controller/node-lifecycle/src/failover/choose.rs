@@ -54,10 +54,7 @@ impl Failover {
             true => stopped(&self.client, &self.namespace).await,
             false => None,
         };
-        let mut chosen = Chosen {
-            term,
-            ..Chosen::default()
-        };
+        let mut chosen = Chosen { term, ..Chosen::default() };
         for (suspect, step) in suspects.iter().zip(steps) {
             if let Some(held) = admitted.held.get(&suspect.name) {
                 chosen.held.push(held.token());

@@ -72,10 +72,7 @@ impl Episodes {
             let episode = self
                 .nodes
                 .entry(shown.node.to_owned())
-                .or_insert_with(|| Episode {
-                    since: first,
-                    ..Episode::default()
-                });
+                .or_insert_with(|| Episode { since: first, ..Episode::default() });
             episode.note(shown, now, &mut took);
         }
         let there: HashSet<&str> = all.iter().map(|shown| shown.node).collect();
@@ -130,11 +127,7 @@ mod tests {
             let now = start + Duration::from_secs(10) * u32::try_from(number).unwrap();
             let all: Vec<Shown<'_>> = shown
                 .iter()
-                .map(|(phase, attached)| Shown {
-                    node: NODE,
-                    phase: *phase,
-                    attached: *attached,
-                })
+                .map(|(phase, attached)| Shown { node: NODE, phase: *phase, attached: *attached })
                 .collect();
             took.extend(episodes.note(&all, |_| false, now));
         }
@@ -172,13 +165,7 @@ mod tests {
     fn fence_duration_counts_from_first_request_until_off() {
         let (mut episodes, start) = (Episodes::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        let shown = |phase| {
-            [Shown {
-                node: NODE,
-                phase,
-                attached: true,
-            }]
-        };
+        let shown = |phase| [Shown { node: NODE, phase, attached: true }];
         episodes.note(&shown(Phase::Querying), |_| true, at(0));
         episodes.fenced(NODE, at(3));
         episodes.fenced(NODE, at(6));

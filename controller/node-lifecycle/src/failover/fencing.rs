@@ -83,10 +83,8 @@ impl Failover {
             Ok(()) => {
                 self.metrics.act("fence", "done");
                 self.episodes().fenced(&suspect.name, Instant::now());
-                let note = format!(
-                    "instance {instance} is being powered off ({})",
-                    how.as_str_name()
-                );
+                let note =
+                    format!("instance {instance} is being powered off ({})", how.as_str_name());
                 self.tell(suspect, EventReason::Fenced, &note);
             }
             Err(status) => {

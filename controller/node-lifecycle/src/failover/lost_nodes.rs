@@ -17,10 +17,7 @@ pub struct Lost {
 impl Lost {
     /// Creates an empty state; `long` is the threshold of [`Lost::is_long`].
     pub fn new(long: Duration) -> Self {
-        Self {
-            long,
-            since: Mutex::default(),
-        }
+        Self { long, since: Mutex::default() }
     }
 
     /// Records that exactly these nodes are lost now.

@@ -42,9 +42,7 @@ impl Failover {
                 EventReason::TaintRemoved,
                 "the node has booted again and nothing of the former boot is left".to_owned(),
             ),
-            Intent::DeletePod {
-                namespace, name, ..
-            } => (
+            Intent::DeletePod { namespace, name, .. } => (
                 EventReason::FailedOver,
                 format!("pod {namespace}/{name} was deleted: its volumes may leave the node"),
             ),
@@ -58,10 +56,7 @@ impl Failover {
     }
 
     pub(super) fn tell(&self, suspect: &Suspect, tale: EventReason, note: &str) {
-        let about = EventSubject::Node {
-            name: suspect.name.clone(),
-            uid: suspect.uid.clone(),
-        };
+        let about = EventSubject::Node { name: suspect.name.clone(), uid: suspect.uid.clone() };
         self.teller.tell(about, tale, note);
     }
 }

@@ -112,11 +112,7 @@ impl QuerySchedule {
 
     /// Forgets all answers, because the controller does not answer.
     pub fn silence(&mut self) {
-        *self = Self {
-            round: self.round,
-            turns: self.turns,
-            ..Self::default()
-        };
+        *self = Self { round: self.round, turns: self.turns, ..Self::default() };
     }
 
     /// Fills in what is known about a node.
@@ -174,9 +170,7 @@ mod tests {
     fn answers(questions: &[Question]) -> Answers {
         let mut answers = Answers::default();
         for question in questions {
-            answers
-                .instances
-                .insert(question.0.clone(), InstanceEvidence::NotOff);
+            answers.instances.insert(question.0.clone(), InstanceEvidence::NotOff);
             answers.texts.insert(question.0.clone(), "runs".to_owned());
             answers.volumes.insert(question.clone(), Evidence::Unproven);
         }
@@ -264,40 +258,16 @@ mod tests {
         let running = |impaired| InstanceEvidence::Running { impaired };
         let (failing, none) = (Fact::Present(()), BTreeSet::new());
         let rows = [
-            (
-                &none,
-                running(Fact::Unknown),
-                "",
-                running(Fact::Unknown),
-                "",
-            ),
+            (&none, running(Fact::Unknown), "", running(Fact::Unknown), ""),
             (&asked, running(failing), "fails", running(failing), "fails"),
             (&none, running(Fact::Unknown), "", running(failing), "fails"),
             (&none, running(Fact::Unknown), "", running(failing), "fails"),
             // Queried, and not answered: unknown.
-            (
-                &asked,
-                running(Fact::Unknown),
-                "throttled",
-                running(Fact::Unknown),
-                "throttled",
-            ),
+            (&asked, running(Fact::Unknown), "throttled", running(Fact::Unknown), "throttled"),
             (&asked, running(failing), "fails", running(failing), "fails"),
             // The instance stops running and then runs again: the former checks no longer apply.
-            (
-                &none,
-                InstanceEvidence::NotOff,
-                "",
-                InstanceEvidence::NotOff,
-                "",
-            ),
-            (
-                &none,
-                running(Fact::Unknown),
-                "",
-                running(Fact::Unknown),
-                "",
-            ),
+            (&none, InstanceEvidence::NotOff, "", InstanceEvidence::NotOff, ""),
+            (&none, running(Fact::Unknown), "", running(Fact::Unknown), ""),
         ];
         for (number, (checks, said, text, want, words)) in rows.into_iter().enumerate() {
             let chosen = rota.choose(&all);

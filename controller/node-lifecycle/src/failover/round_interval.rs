@@ -45,9 +45,8 @@ mod tests {
     /// Returns the longest time from evidence that appears right after the query of an instance to
     /// the round with the next query.
     fn longest_wait(suspects: usize) -> Duration {
-        let questions: Vec<_> = (0..suspects)
-            .map(|number| (format!("i-{number:04}"), "vol-1".to_owned()))
-            .collect();
+        let questions: Vec<_> =
+            (0..suspects).map(|number| (format!("i-{number:04}"), "vol-1".to_owned())).collect();
         let mut rota = QuerySchedule::default();
         let mut asked: BTreeMap<String, Duration> = BTreeMap::new();
         let (mut now, mut longest) = (Duration::ZERO, Duration::ZERO);
@@ -67,14 +66,8 @@ mod tests {
     #[test]
     fn query_gap_reaches_6_s_at_1000_suspects() {
         // The rest of five seconds is for the second look and the act.
-        let rows = [
-            (1, 3_000),
-            (200, 3_000),
-            (201, 3_000),
-            (400, 3_000),
-            (600, 3_600),
-            (1_000, 6_000),
-        ];
+        let rows =
+            [(1, 3_000), (200, 3_000), (201, 3_000), (400, 3_000), (600, 3_600), (1_000, 6_000)];
         for (suspects, milliseconds) in rows {
             let wait = longest_wait(suspects);
             assert_eq!(wait, Duration::from_millis(milliseconds), "{suspects}");

@@ -23,30 +23,22 @@ impl Journal {
     /// half of the brake, for an outage, still applies.
     pub fn of(lease: &Lease) -> Self {
         let text = lease.annotations().get(ANNOTATION);
-        let at: BTreeMap<String, String> = text
-            .and_then(|text| serde_json::from_str(text).ok())
-            .unwrap_or_default();
-        let at = at
-            .into_iter()
-            .filter_map(|(node, time)| Some((node, time.parse().ok()?)));
+        let at: BTreeMap<String, String> =
+            text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let at = at.into_iter().filter_map(|(node, time)| Some((node, time.parse().ok()?)));
         Self { at: at.collect() }
     }
 
     /// Returns whether the node was acted on within the window. A time in the future counts: the
     /// clock was set back.
     pub fn counts(&self, node: &str, now: Timestamp) -> bool {
-        self.at
-            .get(node)
-            .is_some_and(|at| now.duration_since(*at) < WINDOW)
+        self.at.get(node).is_some_and(|at| now.duration_since(*at) < WINDOW)
     }
 
     /// Returns the nodes that count.
     pub fn nodes(&self, now: Timestamp) -> impl Iterator<Item = &str> {
         let counts = move |at: &Timestamp| now.duration_since(*at) < WINDOW;
-        self.at
-            .iter()
-            .filter(move |(_, at)| counts(at))
-            .map(|(node, _)| node.as_str())
+        self.at.iter().filter(move |(_, at)| counts(at)).map(|(node, _)| node.as_str())
     }
 
     /// Records that the node is about to be acted on.

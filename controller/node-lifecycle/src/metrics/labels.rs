@@ -38,24 +38,12 @@ pub(super) const REFUSALS: [&str; 10] = [
 ];
 
 /// The reasons for which a node that could be acted on is held.
-pub(super) const HELD: [&str; 6] = [
-    "outage",
-    "cluster-share",
-    "zone-share",
-    "kill-switch",
-    "not-advertised",
-    "lost-place",
-];
+pub(super) const HELD: [&str; 6] =
+    ["outage", "cluster-share", "zone-share", "kill-switch", "not-advertised", "lost-place"];
 
 /// The reasons for which a running instance that may be fenced is left alone.
 pub(super) const LEFT_ALONE: [&str; 2] = ["checks-pass", "checks-unknown"];
 
 /// The labels of the acts.
-pub(super) const ACTS: [&str; 6] = [
-    "add-taint",
-    "remove-taint",
-    "delete-pod",
-    "delete-attachment",
-    "nudge",
-    "fence",
-];
+pub(super) const ACTS: [&str; 6] =
+    ["add-taint", "remove-taint", "delete-pod", "delete-attachment", "nudge", "fence"];

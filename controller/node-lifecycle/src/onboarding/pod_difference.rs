@@ -73,10 +73,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: Kept = Kept {
-        facts: true,
-        draining: true,
-    };
+    const ALL: Kept = Kept { facts: true, draining: true };
 
     fn node(labels: Value, taints: Value) -> SeenNode {
         let object = json!({
@@ -110,9 +107,7 @@ mod tests {
 
     fn keys(difference: &Difference) -> Vec<&str> {
         let annotations = difference.annotations.iter();
-        annotations
-            .map(|(key, _)| key.split_once('/').unwrap().1)
-            .collect()
+        annotations.map(|(key, _)| key.split_once('/').unwrap().1).collect()
     }
 
     #[test]
@@ -120,24 +115,15 @@ mod tests {
         let node = node(labels(), json!([]));
         let bare = pod(json!({}), json!({}), 0);
         let difference = Difference::of(&bare, &node, false, ALL);
-        assert_eq!(
-            keys(&difference),
-            ["zone", "region", "instance-id", "instance-type"]
-        );
+        assert_eq!(keys(&difference), ["zone", "region", "instance-id", "instance-type"]);
         let patch = difference.patch(&bare);
         assert_eq!(patch["metadata"]["uid"], "u");
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
         let annotations = &patch["metadata"]["annotations"];
         assert_eq!(annotations["ebs.csi.aws.com/zone"], "us-east-1b");
-        assert_eq!(
-            annotations["ebs.csi.aws.com/instance-id"],
-            "i-0123456789abcdef0"
-        );
+        assert_eq!(annotations["ebs.csi.aws.com/instance-id"], "i-0123456789abcdef0");
         let patched = pod(json!({}), annotations.clone(), 0);
-        assert_eq!(
-            Difference::of(&patched, &node, false, ALL),
-            Difference::default()
-        );
+        assert_eq!(Difference::of(&patched, &node, false, ALL), Difference::default());
         // What the pod says already is not written.
         let told = pod(json!({}), json!({"ebs.csi.aws.com/instance-id": "i-1"}), 0);
         let difference = Difference::of(&told, &node, true, ALL);
@@ -157,10 +143,7 @@ mod tests {
         // An agent that has ended before the driver was registered may lack more than the zone.
         let restarted = pod(copied, json!({}), 1);
         let difference = Difference::of(&restarted, &node, false, ALL);
-        assert_eq!(
-            keys(&difference),
-            ["region", "instance-id", "instance-type"]
-        );
+        assert_eq!(keys(&difference), ["region", "instance-id", "instance-type"]);
     }
 
     #[test]
@@ -168,27 +151,19 @@ mod tests {
         let bare = pod(json!({}), json!({}), 0);
         let difference = Difference::of(&bare, &zoneless(), false, ALL);
         assert!(difference.unknown && !difference.is_writable());
-        assert_eq!(
-            Difference::of(&bare, &zoneless(), true, ALL),
-            Difference::default()
-        );
+        assert_eq!(Difference::of(&bare, &zoneless(), true, ALL), Difference::default());
     }
 
     #[test]
     fn draining_annotation_follows_drain_taint() {
-        let drained = node(
-            labels(),
-            json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]),
-        );
+        let drained =
+            node(labels(), json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]));
         let calm = node(labels(), json!([]));
         let zone = json!({"topology.kubernetes.io/zone": "us-east-1b"});
         let quiet = pod(zone.clone(), json!({}), 0);
         let loud = pod(zone, json!({DRAINING: "true"}), 0);
         let change = |pod: &SeenAgentPod, node: &SeenNode| Difference::of(pod, node, true, ALL);
-        assert_eq!(
-            change(&quiet, &drained).annotations,
-            [(DRAINING, Some("true".to_owned()))]
-        );
+        assert_eq!(change(&quiet, &drained).annotations, [(DRAINING, Some("true".to_owned()))]);
         assert_eq!(change(&loud, &calm).annotations, [(DRAINING, None)]);
         let patch = change(&loud, &calm).patch(&loud);
         assert_eq!(patch["metadata"]["annotations"], json!({DRAINING: null}));
@@ -198,10 +173,8 @@ mod tests {
 
     #[test]
     fn switched_off_annotations_are_left_alone() {
-        let drained = node(
-            labels(),
-            json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]),
-        );
+        let drained =
+            node(labels(), json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]));
         let bare = pod(json!({}), json!({}), 0);
         let change = |facts, draining| {
             let difference = Difference::of(&bare, &drained, false, Kept { facts, draining });

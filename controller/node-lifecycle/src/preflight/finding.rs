@@ -53,13 +53,7 @@ pub struct Finding {
 impl Finding {
     /// Creates the finding that a kind of object has no problem.
     pub(super) fn fine(kind: &'static str, says: String) -> Self {
-        Self {
-            verdict: Verdict::Fine,
-            kind,
-            name: String::new(),
-            says,
-            next: String::new(),
-        }
+        Self { verdict: Verdict::Fine, kind, name: String::new(), says, next: String::new() }
     }
 }
 
@@ -126,10 +120,7 @@ mod tests {
             says: "two\nlines".to_owned(),
             next: "do this".to_owned(),
         };
-        assert_eq!(
-            line(&finding),
-            "refused  PersistentVolume/pv-1: two lines; do this"
-        );
+        assert_eq!(line(&finding), "refused  PersistentVolume/pv-1: two lines; do this");
         let mut text = Vec::new();
         print(&[finding], Output::Text, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();

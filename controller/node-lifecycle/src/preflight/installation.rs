@@ -60,10 +60,7 @@ fn owner<K: Resource>(object: &K) -> Owner {
     if let Some(release) = annotations.get(RELEASE_NAME) {
         return Owner::Helm {
             release: release.clone(),
-            namespace: annotations
-                .get(RELEASE_NAMESPACE)
-                .cloned()
-                .unwrap_or_default(),
+            namespace: annotations.get(RELEASE_NAMESPACE).cloned().unwrap_or_default(),
         };
     }
     match annotations.contains_key(LAST_APPLIED) {
@@ -95,13 +92,7 @@ fn finding(kind: &'static str, name: String, owner: Owner) -> Finding {
                 .to_owned(),
         ),
     };
-    Finding {
-        verdict: Verdict::Noted,
-        kind,
-        name,
-        says,
-        next,
-    }
+    Finding { verdict: Verdict::Noted, kind, name, says, next }
 }
 
 #[cfg(test)]
@@ -122,23 +113,11 @@ mod tests {
         let helm = json!({RELEASE_NAME: "ebs", RELEASE_NAMESPACE: "kube-system"});
         let rows = [
             (deployment(ours, json!({}), helm, "helm"), "release ebs"),
-            (
-                deployment(ours, json!({MANAGED_BY: "EKS"}), json!({}), ""),
-                "EKS add-on",
-            ),
+            (deployment(ours, json!({MANAGED_BY: "EKS"}), json!({}), ""), "EKS add-on"),
             (deployment(ours, json!({}), json!({}), "eks"), "EKS add-on"),
-            (
-                deployment(ours, json!({}), json!({LAST_APPLIED: "{}"}), "kubectl"),
-                "kubectl",
-            ),
-            (
-                deployment(ours, json!({}), json!({}), "argocd"),
-                "nothing on it says",
-            ),
-            (
-                deployment("x", json!({NAME_LABEL.0: NAME_LABEL.1}), json!({}), ""),
-                "nothing on it",
-            ),
+            (deployment(ours, json!({}), json!({LAST_APPLIED: "{}"}), "kubectl"), "kubectl"),
+            (deployment(ours, json!({}), json!({}), "argocd"), "nothing on it says"),
+            (deployment("x", json!({NAME_LABEL.0: NAME_LABEL.1}), json!({}), ""), "nothing on it"),
         ];
         for (object, want) in rows {
             let found = workloads("Deployment", &[object]);

@@ -78,11 +78,7 @@ fn reasons(node: &Node, registered: &[CSINode]) -> Vec<Why> {
         all.push(Why::Nameless);
     }
     let taints = spec.and_then(|spec| spec.taints.as_ref());
-    if taints
-        .into_iter()
-        .flatten()
-        .any(|taint| taint.key == STARTUP)
-    {
+    if taints.into_iter().flatten().any(|taint| taint.key == STARTUP) {
         all.push(Why::Tainted);
     }
     all
@@ -104,16 +100,12 @@ impl Why {
                 "Windows, and the former driver serves volumes there".to_owned(),
                 "this driver does not run on Windows: move these volumes' pods first",
             ),
-            Self::Windows { serves: false } => (
-                Verdict::Ignored,
-                "Windows: this driver does not run there".to_owned(),
-                "",
-            ),
-            Self::Fargate => (
-                Verdict::Ignored,
-                "Fargate: no EBS volume can be attached there".to_owned(),
-                "",
-            ),
+            Self::Windows { serves: false } => {
+                (Verdict::Ignored, "Windows: this driver does not run there".to_owned(), "")
+            }
+            Self::Fargate => {
+                (Verdict::Ignored, "Fargate: no EBS volume can be attached there".to_owned(), "")
+            }
             Self::HyperPod => (
                 Verdict::Refused,
                 "HyperPod: the controller refuses to attach there".to_owned(),
@@ -143,13 +135,7 @@ impl Why {
                 "it goes when the driver is registered and its limit of volumes is known (node-lifecycle --onboarding=on)",
             ),
         };
-        Finding {
-            verdict,
-            kind: "Node",
-            name: names(nodes),
-            says,
-            next: next.to_owned(),
-        }
+        Finding { verdict, kind: "Node", name: names(nodes), says, next: next.to_owned() }
     }
 }
 
@@ -180,45 +166,20 @@ mod tests {
         let rows = [
             ("n", "linux", "amd64", new, aws(), vec![Fine]),
             ("n", "linux", "amd64", "5.15.0", aws(), vec![Fine]),
-            (
-                "n",
-                "linux",
-                "amd64",
-                "5.10.220-209.869.amzn2.x86_64",
-                aws(),
-                vec![Refused],
-            ),
+            ("n", "linux", "amd64", "5.10.220-209.869.amzn2.x86_64", aws(), vec![Refused]),
             ("n", "linux", "amd64", "unknown", aws(), vec![Refused]),
             ("n", "", "", "", aws(), vec![Fine]),
             ("n", "linux", "arm64", new, aws(), vec![Refused]),
-            (
-                "n",
-                "linux",
-                "arm64",
-                "4.14.1",
-                aws(),
-                vec![Refused, Refused],
-            ),
+            ("n", "linux", "arm64", "4.14.1", aws(), vec![Refused, Refused]),
             ("n", "windows", "amd64", "10.0.20348", aws(), vec![Ignored]),
-            (
-                "served",
-                "windows",
-                "amd64",
-                "10.0.20348",
-                aws(),
-                vec![Refused],
-            ),
+            ("served", "windows", "amd64", "10.0.20348", aws(), vec![Refused]),
             ("hyperpod-i-1", "linux", "amd64", new, aws(), vec![Refused]),
             ("n", "linux", "amd64", new, json!({}), vec![Noted]),
             ("served", "linux", "amd64", new, json!({}), vec![Fine]),
             ("n", "linux", "amd64", new, tainted, vec![Noted]),
         ];
         for (name, os, arch, kernel, spec, want) in rows {
-            assert_eq!(
-                found(name, os, arch, kernel, spec),
-                want,
-                "{name} {os} {arch} {kernel}"
-            );
+            assert_eq!(found(name, os, arch, kernel, spec), want, "{name} {os} {arch} {kernel}");
         }
     }
 

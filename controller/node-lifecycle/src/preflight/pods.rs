@@ -9,13 +9,8 @@ use super::finding::names;
 use super::{Finding, Verdict};
 
 /// Directories beneath which kubelet mounts volumes.
-const ABOVE_KUBELET: [&str; 5] = [
-    "/",
-    "/var",
-    "/var/lib",
-    "/var/lib/kubelet",
-    "/var/lib/kubelet/pods",
-];
+const ABOVE_KUBELET: [&str; 5] =
+    ["/", "/var", "/var/lib", "/var/lib/kubelet", "/var/lib/kubelet/pods"];
 
 /// Finds pods with a host path above kubelet's mounts and without propagation; one finding for the
 /// pods of one owner.
@@ -45,10 +40,7 @@ pub(super) fn judge(all: &[Pod]) -> Vec<Finding> {
 }
 
 fn has_ended(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
@@ -70,30 +62,22 @@ fn copies(pod: &Pod) -> Vec<String> {
     let volumes = spec.volumes.iter().flatten();
     let host = volumes.filter_map(|volume| {
         let path = cleaned(&volume.host_path.as_ref()?.path);
-        ABOVE_KUBELET
-            .contains(&path.as_str())
-            .then_some((&volume.name, path))
+        ABOVE_KUBELET.contains(&path.as_str()).then_some((&volume.name, path))
     });
     let init = spec.init_containers.iter().flatten();
     let containers: Vec<_> = spec.containers.iter().chain(init).collect();
     let is_copied = |name: &String| {
-        let mounts = containers
-            .iter()
-            .flat_map(|c| c.volume_mounts.iter().flatten());
+        let mounts = containers.iter().flat_map(|c| c.volume_mounts.iter().flatten());
         mounts
             .filter(|mount| mount.name == *name)
             .any(|mount| matches!(mount.mount_propagation.as_deref(), None | Some("" | "None")))
     };
-    host.filter(|(name, _)| is_copied(name))
-        .map(|(_, path)| path)
-        .collect()
+    host.filter(|(name, _)| is_copied(name)).map(|(_, path)| path).collect()
 }
 
 fn cleaned(path: &str) -> String {
-    let parts: Vec<&str> = path
-        .split('/')
-        .filter(|part| !part.is_empty() && *part != ".")
-        .collect();
+    let parts: Vec<&str> =
+        path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     format!("/{}", parts.join("/"))
 }
 
@@ -135,10 +119,7 @@ mod tests {
 
     #[test]
     fn pods_of_one_owner_are_one_finding() {
-        let found = judge(&[
-            pod("a", "/", None, "Running"),
-            pod("b", "/", None, "Running"),
-        ]);
+        let found = judge(&[pod("a", "/", None, "Running"), pod("b", "/", None, "Running")]);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].name, "m/DaemonSet/agent");
         assert!(found[0].says.contains("(a,b)"), "{found:?}");

@@ -83,10 +83,7 @@ impl Volume {
         if self.handle.starts_with(NODE_LOCAL) {
             findings.push(finding(
                 Verdict::Noted,
-                format!(
-                    "its handle {:?} names a disk of the node itself",
-                    self.handle
-                ),
+                format!("its handle {:?} names a disk of the node itself", self.handle),
                 "start the controller with --enable-node-local-volumes",
             ));
         } else if VolumeId::parse(&self.handle).is_err() {
@@ -101,11 +98,7 @@ impl Volume {
         }
         let next = "make a PersistentVolume for the same handle that this driver takes";
         let refused = refusals(self.fs_type.as_deref(), &self.options);
-        findings.extend(
-            refused
-                .into_iter()
-                .map(|says| finding(Verdict::Refused, says, next)),
-        );
+        findings.extend(refused.into_iter().map(|says| finding(Verdict::Refused, says, next)));
         findings
     }
 }
@@ -114,10 +107,7 @@ fn judge_class(class: &StorageClass) -> Vec<Finding> {
     let parameters = class.parameters.as_ref();
     let fs_type = parameters.and_then(|all| {
         let given = all.iter().find(|(key, _)| {
-            matches!(
-                key.to_ascii_lowercase().as_str(),
-                "csi.storage.k8s.io/fstype" | "fstype"
-            )
+            matches!(key.to_ascii_lowercase().as_str(), "csi.storage.k8s.io/fstype" | "fstype")
         });
         given.map(|(_, value)| value.as_str())
     });
@@ -143,10 +133,7 @@ fn refusals(fs_type: Option<&str>, options: &[String]) -> Vec<String> {
             Err(error) => return vec![error.to_string()],
         },
     };
-    options
-        .iter()
-        .filter_map(|option| refusal(fs, option))
-        .collect()
+    options.iter().filter_map(|option| refusal(fs, option)).collect()
 }
 
 fn refusal(fs: FsType, option: &str) -> Option<String> {
@@ -190,44 +177,14 @@ mod tests {
         const GOOD: &str = "vol-0123456789abcdef0";
         let rows = [
             (ours(GOOD, ""), json!({}), Verdict::Fine, "1 of this driver"),
-            (
-                ours(GOOD, "xfs"),
-                json!({"mountOptions": ["noatime,nouuid"]}),
-                Verdict::Fine,
-                "1 of",
-            ),
+            (ours(GOOD, "xfs"), json!({"mountOptions": ["noatime,nouuid"]}), Verdict::Fine, "1 of"),
             (ours("vol-1", "ext4"), json!({}), Verdict::Refused, "vol-1"),
-            (
-                ours("local-ebs://dev/xvdbz", "ext4"),
-                json!({}),
-                Verdict::Noted,
-                "local-ebs",
-            ),
+            (ours("local-ebs://dev/xvdbz", "ext4"), json!({}), Verdict::Noted, "local-ebs"),
             (ours(GOOD, "ntfs"), json!({}), Verdict::Refused, "ntfs"),
-            (
-                ours(GOOD, "ntfs"),
-                json!({"volumeMode": "Block"}),
-                Verdict::Fine,
-                "1 of",
-            ),
-            (
-                ours(GOOD, "ext4"),
-                json!({"mountOptions": ["noload"]}),
-                Verdict::Refused,
-                "journal",
-            ),
-            (
-                ours(GOOD, "ext4"),
-                json!({"mountOptions": ["no_such"]}),
-                Verdict::Refused,
-                "no_such",
-            ),
-            (
-                ours(GOOD, "ext4"),
-                json!({"mountOptions": ["a b"]}),
-                Verdict::Refused,
-                "a b",
-            ),
+            (ours(GOOD, "ntfs"), json!({"volumeMode": "Block"}), Verdict::Fine, "1 of"),
+            (ours(GOOD, "ext4"), json!({"mountOptions": ["noload"]}), Verdict::Refused, "journal"),
+            (ours(GOOD, "ext4"), json!({"mountOptions": ["no_such"]}), Verdict::Refused, "no_such"),
+            (ours(GOOD, "ext4"), json!({"mountOptions": ["a b"]}), Verdict::Refused, "a b"),
             (
                 json!({"driver": "other.example.com", "volumeHandle": "x"}),
                 json!({}),
@@ -262,21 +219,9 @@ mod tests {
                 "parameters": {"csi.storage.k8s.io/fstype": fs_type}, "mountOptions": options});
             classes(&[serde_json::from_value(object).unwrap()])
         };
-        assert_eq!(
-            class(DRIVER_NAME, "XFS", json!(["discard"]))[0].verdict,
-            Verdict::Fine
-        );
-        assert_eq!(
-            class(DRIVER_NAME, "ext2", json!([]))[0].verdict,
-            Verdict::Refused
-        );
-        assert_eq!(
-            class(IN_TREE, "ext4", json!(["user"]))[0].verdict,
-            Verdict::Refused
-        );
-        assert_eq!(
-            class("other", "ext2", json!(["user"]))[0].verdict,
-            Verdict::Fine
-        );
+        assert_eq!(class(DRIVER_NAME, "XFS", json!(["discard"]))[0].verdict, Verdict::Fine);
+        assert_eq!(class(DRIVER_NAME, "ext2", json!([]))[0].verdict, Verdict::Refused);
+        assert_eq!(class(IN_TREE, "ext4", json!(["user"]))[0].verdict, Verdict::Refused);
+        assert_eq!(class("other", "ext2", json!(["user"]))[0].verdict, Verdict::Fine);
     }
 }

@@ -6,16 +6,8 @@ use ebs_csi_confine::{Enforced, Fault, Places};
 use ebs_csi_policy::profile;
 
 /// Prefixes of the variables that are kept; all others are removed at the start. None is AWS's.
-pub const KEPT_VARIABLES: [&str; 8] = [
-    "KUBECONFIG",
-    "KUBERNETES_SERVICE_",
-    "LANG",
-    "POD_NAME",
-    "RUST_",
-    "SSL_CERT_",
-    "TOKIO_",
-    "TZ",
-];
+pub const KEPT_VARIABLES: [&str; 8] =
+    ["KUBECONFIG", "KUBERNETES_SERVICE_", "LANG", "POD_NAME", "RUST_", "SSL_CERT_", "TOKIO_", "TZ"];
 
 /// The directory of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

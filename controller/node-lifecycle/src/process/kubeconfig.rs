@@ -22,25 +22,13 @@ pub fn read(file: &Path) -> Result<Kubeconfig, String> {
         // The client reports what is wrong with the context.
         return Ok(config);
     };
-    config
-        .clusters
-        .retain(|named| named.name == context.cluster);
-    config
-        .auth_infos
-        .retain(|named| context.user.as_ref() == Some(&named.name));
-    for cluster in config
-        .clusters
-        .iter_mut()
-        .filter_map(|n| n.cluster.as_mut())
-    {
+    config.clusters.retain(|named| named.name == context.cluster);
+    config.auth_infos.retain(|named| context.user.as_ref() == Some(&named.name));
+    for cluster in config.clusters.iter_mut().filter_map(|n| n.cluster.as_mut()) {
         let held = &mut cluster.certificate_authority_data;
         take_in(&mut cluster.certificate_authority, held)?;
     }
-    for user in config
-        .auth_infos
-        .iter_mut()
-        .filter_map(|n| n.auth_info.as_mut())
-    {
+    for user in config.auth_infos.iter_mut().filter_map(|n| n.auth_info.as_mut()) {
         refuse_programs(file, user)?;
         let held = &mut user.client_certificate_data;
         take_in(&mut user.client_certificate, held)?;
@@ -55,10 +43,7 @@ pub fn read(file: &Path) -> Result<Kubeconfig, String> {
 
 /// Returns the directories of token files: these files are read again when they change.
 pub fn token_directories(config: &Kubeconfig) -> Vec<PathBuf> {
-    let users = config
-        .auth_infos
-        .iter()
-        .filter_map(|n| n.auth_info.as_ref());
+    let users = config.auth_infos.iter().filter_map(|n| n.auth_info.as_ref());
     let files = users.filter_map(|user| user.token_file.as_ref());
     let parents = files.filter_map(|file| Path::new(file).parent());
     parents.map(Path::to_owned).collect()
@@ -113,11 +98,7 @@ mod tests {
         }
         let user = "{client-certificate: me.crt, client-key: me.key, tokenFile: tokens/token}";
         let config = read(&written(folder.path(), user)).unwrap();
-        assert_eq!(
-            config.clusters.len(),
-            1,
-            "another context's files are not read"
-        );
+        assert_eq!(config.clusters.len(), 1, "another context's files are not read");
         let cluster = config.clusters[0].cluster.as_ref().unwrap();
         assert_eq!(cluster.certificate_authority, None);
         assert_eq!(cluster.certificate_authority_data.as_deref(), Some("Y2E="));

@@ -51,10 +51,7 @@ pub(crate) struct Scenario<'a> {
 
 impl<'a> Scenario<'a> {
     pub(crate) fn new(name: &'static str, play: impl Future<Output = Outcome> + 'a) -> Self {
-        Self {
-            name,
-            play: Box::pin(play),
-        }
+        Self { name, play: Box::pin(play) }
     }
 
     async fn end(self) -> (&'static str, Outcome) {
@@ -183,9 +180,7 @@ fn conclude(mut outcomes: Outcomes, driver: &mut Driver, plane: &mut ControlPlan
         println!("node-lifecycle:\n{}", driver.lifecycle_log());
         // Queries about suspects arrive every second and would fill the output.
         let log = driver.controller.log();
-        let told = log
-            .lines()
-            .filter(|line| !line.contains("SafeDetach/Query"));
+        let told = log.lines().filter(|line| !line.contains("SafeDetach/Query"));
         println!("controller:\n{}", told.collect::<Vec<_>>().join("\n"));
     }
     if let Err(end) = alive {

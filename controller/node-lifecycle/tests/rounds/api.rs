@@ -108,10 +108,7 @@ impl Api {
             object["spec"]["taints"] = json!([{"key": "node.kubernetes.io/out-of-service",
                 "value": "ebs-safe-detach", "effect": "NoExecute"}]);
         }
-        if let Some(object) = self
-            .objects
-            .get_mut(&format!("/api/v1/persistentvolumes/{volume}"))
-        {
+        if let Some(object) = self.objects.get_mut(&format!("/api/v1/persistentvolumes/{volume}")) {
             object["spec"]["claimRef"] = json!({"namespace": "default", "name": "data"});
             object["status"] = json!({"phase": "Bound"});
         }
@@ -169,15 +166,9 @@ impl Api {
 
     fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
         let path = path.strip_suffix("/status").unwrap_or(path);
-        let is_collection = [
-            "nodes",
-            "csinodes",
-            "pods",
-            "persistentvolumes",
-            "volumeattachments",
-        ]
-        .iter()
-        .any(|kind| path.ends_with(kind));
+        let is_collection = ["nodes", "csinodes", "pods", "persistentvolumes", "volumeattachments"]
+            .iter()
+            .any(|kind| path.ends_with(kind));
         let kind = match is_collection {
             true => path.rsplit('/').next(),
             false => path.rsplit('/').nth(1),
@@ -239,11 +230,7 @@ pub(crate) fn client(api: &Shared) -> kube::Client {
         let api = Arc::clone(&api);
         async move {
             let (parts, body) = request.into_parts();
-            if parts
-                .uri
-                .query()
-                .is_some_and(|query| query.contains("watch=true"))
-            {
+            if parts.uri.query().is_some_and(|query| query.contains("watch=true")) {
                 std::future::pending::<()>().await;
             }
             let body = body.collect_bytes().await.unwrap_or_default();

@@ -86,10 +86,7 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
         controller: Client::at(socket),
         leader,
         mode: FailoverMode::ProveFirst,
-        fencing: Fencing {
-            how: Fence::Off,
-            when: FenceWhen::Impaired,
-        },
+        fencing: Fencing { how: Fence::Off, when: FenceWhen::Impaired },
         lost: Lost::new(Duration::from_secs(300)),
         episodes: Mutex::default(),
         rota: Mutex::default(),
@@ -99,13 +96,7 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
         metrics: Arc::default(),
         teller: Arc::new(teller),
     };
-    World {
-        failover,
-        controller,
-        api,
-        telling,
-        _directory: directory,
-    }
+    World { failover, controller, api, telling, _directory: directory }
 }
 
 #[tokio::test]
@@ -187,10 +178,8 @@ async fn refused_detach_emits_event_once_on_attachment() {
     drop((retries, world.failover));
     world.telling.await.expect("all is said");
     let events = lock(&world.api).events.clone();
-    let said: Vec<_> = events
-        .iter()
-        .map(|event| (&event["reason"], &event["regarding"]["name"]))
-        .collect();
+    let said: Vec<_> =
+        events.iter().map(|event| (&event["reason"], &event["regarding"]["name"])).collect();
     assert_eq!(said, [(&"SafeDetachRefused".into(), &"csi-0001".into())]);
     let note = events[0]["note"].as_str().unwrap_or_default();
     assert!(note.contains("in-use"), "{note}");
@@ -225,11 +214,7 @@ async fn node_without_provider_id_fails_over_by_csinode() {
         let api = Api::of(40, 1);
         lock(&api).name_by_csi_node(0, owner);
         let world = world_of(api, LONG).await;
-        assert_eq!(
-            world.failover.tables.unidentified().len(),
-            1 - tainted,
-            "{owner}"
-        );
+        assert_eq!(world.failover.tables.unidentified().len(), 1 - tainted, "{owner}");
         world.failover.round().await;
         let api = lock(&world.api);
         assert_eq!(api.asked("PATCH nodes"), tainted, "{owner}");
@@ -248,10 +233,7 @@ async fn annotations_of(failover: &Failover) -> AgentAnnotations {
         failover.client.clone(),
         Arc::clone(&failover.tables),
         vec![table],
-        Kept {
-            facts: true,
-            draining: true,
-        },
+        Kept { facts: true, draining: true },
         Arc::clone(&failover.leader),
         Arc::clone(&failover.metrics),
         Arc::clone(&failover.teller),
@@ -271,11 +253,7 @@ async fn joined_node_without_zone_costs_1_patch() {
     annotations.look().await;
     annotations.look().await;
     let api = lock(&world.api);
-    assert_eq!(
-        api.asked("PATCH pods"),
-        30,
-        "none where the zone was copied"
-    );
+    assert_eq!(api.asked("PATCH pods"), 30, "none where the zone was copied");
     assert_eq!(api.requests(), 30, "and nothing else is asked");
 }
 

@@ -6,14 +6,8 @@ use ebs_csi_wire::InstanceId;
 use super::*;
 use crate::facts::AttachTime;
 
-const SINCE: AttachTime = AttachTime {
-    seconds: 1_767_225_600,
-    nanoseconds: 0,
-};
-const LATER: AttachTime = AttachTime {
-    seconds: 1_767_225_700,
-    nanoseconds: 0,
-};
+const SINCE: AttachTime = AttachTime { seconds: 1_767_225_600, nanoseconds: 0 };
+const LATER: AttachTime = AttachTime { seconds: 1_767_225_700, nanoseconds: 0 };
 
 fn node() -> InstanceId {
     InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap()
@@ -24,10 +18,7 @@ fn other_node() -> InstanceId {
 }
 
 fn attachment(phase: Phase) -> Fact<AttachmentFact> {
-    Fact::Present(AttachmentFact {
-        phase,
-        since: Some(SINCE),
-    })
+    Fact::Present(AttachmentFact { phase, since: Some(SINCE) })
 }
 
 fn instance(power: Power, hibernation: Fact<()>) -> Fact<InstanceFact> {
@@ -35,11 +26,7 @@ fn instance(power: Power, hibernation: Fact<()>) -> Fact<InstanceFact> {
 }
 
 fn override_order(instance: InstanceId, since: AttachTime) -> Fact<OverrideOrder> {
-    Fact::Present(OverrideOrder {
-        instance,
-        since,
-        asked: node(),
-    })
+    Fact::Present(OverrideOrder { instance, since, asked: node() })
 }
 
 /// Returns the facts of a volume on a running instance, without any report.

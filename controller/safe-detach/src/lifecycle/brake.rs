@@ -119,9 +119,7 @@ fn is_outage(all: &[NodeState]) -> bool {
         return all.len() > 2 && suspects * 2 > all.len();
     }
     let several = zones.len() > 1;
-    zones
-        .values()
-        .all(|(nodes, suspects)| suspects * 2 > *nodes && (several || *nodes > 2))
+    zones.values().all(|(nodes, suspects)| suspects * 2 > *nodes && (several || *nodes > 2))
 }
 
 #[cfg(test)]
@@ -154,18 +152,8 @@ mod tests {
         let rows: [(&str, Zones<'_>, usize, Option<Held>); 11] = [
             ("one dead of three", &[("a", 3, 1, 0, 1)], 1, None),
             ("one dead of two", &[("a", 2, 1, 0, 1)], 1, None),
-            (
-                "both dead of two, one at a time",
-                &[("a", 2, 2, 0, 2)],
-                1,
-                Some(ClusterShare),
-            ),
-            (
-                "two dead of three: an outage",
-                &[("a", 3, 2, 0, 2)],
-                0,
-                Some(Outage),
-            ),
+            ("both dead of two, one at a time", &[("a", 2, 2, 0, 2)], 1, Some(ClusterShare)),
+            ("two dead of three: an outage", &[("a", 3, 2, 0, 2)], 0, Some(Outage)),
             (
                 "F40: 60 % of one zone of three",
                 &[("a", 10, 6, 0, 6), ("b", 10, 0, 0, 0), ("c", 10, 0, 0, 0)],
@@ -184,18 +172,8 @@ mod tests {
                 0,
                 Some(Outage),
             ),
-            (
-                "half of every zone",
-                &[("a", 4, 2, 0, 1), ("b", 4, 2, 0, 0)],
-                1,
-                None,
-            ),
-            (
-                "the window is used up",
-                &[("a", 20, 2, 1, 1)],
-                0,
-                Some(ClusterShare),
-            ),
+            ("half of every zone", &[("a", 4, 2, 0, 1), ("b", 4, 2, 0, 0)], 1, None),
+            ("the window is used up", &[("a", 20, 2, 1, 1)], 0, Some(ClusterShare)),
             ("5 % of 100", &[("a", 100, 9, 0, 9)], 5, Some(ClusterShare)),
             (
                 "a third of a small zone of a large cluster",

@@ -131,24 +131,13 @@ pub fn eligible(pod: &Pod) -> Result<(), Ineligible> {
         (pod.mirror, Ineligible::Mirror),
         (pod.of_daemon_set, Ineligible::DaemonSet),
         (pod.volumes().next().is_none(), Ineligible::NoVolume),
+        (pod.claims.contains(&Claim::Unknown), Ineligible::UnknownVolume),
+        (pod.claims.contains(&Claim::Foreign), Ineligible::ForeignVolume),
         (
-            pod.claims.contains(&Claim::Unknown),
-            Ineligible::UnknownVolume,
-        ),
-        (
-            pod.claims.contains(&Claim::Foreign),
-            Ineligible::ForeignVolume,
-        ),
-        (
-            pod.claims
-                .iter()
-                .any(|claim| matches!(claim, Claim::Ours { shared: true, .. })),
+            pod.claims.iter().any(|claim| matches!(claim, Claim::Ours { shared: true, .. })),
             Ineligible::SharedVolume,
         ),
-        (
-            pod.tolerations.iter().any(Toleration::stays),
-            Ineligible::Tolerates,
-        ),
+        (pod.tolerations.iter().any(Toleration::stays), Ineligible::Tolerates),
     ];
     match against.into_iter().find(|(holds, _)| *holds) {
         Some((_, why)) => Err(why),
@@ -197,40 +186,16 @@ mod tests {
             (Box::new(|p| p.deleting = true), Ok(())),
             (Box::new(|p| p.claims.push(ours(false))), Ok(())),
             (Box::new(|p| p.claims.clear()), Err(Ineligible::NoVolume)),
-            (
-                Box::new(|p| p.claims = vec![Claim::Foreign]),
-                Err(Ineligible::NoVolume),
-            ),
-            (
-                Box::new(|p| p.claims.push(Claim::Foreign)),
-                Err(Ineligible::ForeignVolume),
-            ),
-            (
-                Box::new(|p| p.claims.push(Claim::Unknown)),
-                Err(Ineligible::UnknownVolume),
-            ),
-            (
-                Box::new(|p| p.claims = vec![ours(true)]),
-                Err(Ineligible::SharedVolume),
-            ),
-            (
-                Box::new(|p| p.of_daemon_set = true),
-                Err(Ineligible::DaemonSet),
-            ),
+            (Box::new(|p| p.claims = vec![Claim::Foreign]), Err(Ineligible::NoVolume)),
+            (Box::new(|p| p.claims.push(Claim::Foreign)), Err(Ineligible::ForeignVolume)),
+            (Box::new(|p| p.claims.push(Claim::Unknown)), Err(Ineligible::UnknownVolume)),
+            (Box::new(|p| p.claims = vec![ours(true)]), Err(Ineligible::SharedVolume)),
+            (Box::new(|p| p.of_daemon_set = true), Err(Ineligible::DaemonSet)),
             (Box::new(|p| p.mirror = true), Err(Ineligible::Mirror)),
             (Box::new(|p| p.opted_out = true), Err(Ineligible::OptedOut)),
-            (
-                tolerating(toleration(unreachable, "NoExecute", true)),
-                Ok(()),
-            ),
-            (
-                tolerating(toleration(unreachable, "NoExecute", false)),
-                Err(Ineligible::Tolerates),
-            ),
-            (
-                tolerating(toleration("", "", false)),
-                Err(Ineligible::Tolerates),
-            ),
+            (tolerating(toleration(unreachable, "NoExecute", true)), Ok(())),
+            (tolerating(toleration(unreachable, "NoExecute", false)), Err(Ineligible::Tolerates)),
+            (tolerating(toleration("", "", false)), Err(Ineligible::Tolerates)),
             (
                 tolerating(toleration("node.kubernetes.io/out-of-service", "", false)),
                 Err(Ineligible::Tolerates),

@@ -87,17 +87,9 @@ mod tests {
         let rows: [(&str, Change, bool); 13] = [
             ("all of it", |_| (), true),
             ("nobody allows it", |f| node(f).may_fence = false, false),
-            (
-                "it is to be left alone",
-                |f| node(f).opted_out = true,
-                false,
-            ),
+            ("it is to be left alone", |f| node(f).opted_out = true, false),
             ("not long enough", |f| node(f).lost_for_long = false, false),
-            (
-                "F44: it is Ready again",
-                |f| node(f).ready = Readiness::Ready,
-                false,
-            ),
+            ("F44: it is Ready again", |f| node(f).ready = Readiness::Ready, false),
             (
                 "it has our taint",
                 |f| {
@@ -109,26 +101,16 @@ mod tests {
                 },
                 false,
             ),
-            (
-                "nothing is known of its instance",
-                |f| f.instances.clear(),
-                false,
-            ),
-            (
-                "F32: another instance runs",
-                |f| node(f).instance = Some("i-2".to_owned()),
-                false,
-            ),
+            ("nothing is known of its instance", |f| f.instances.clear(), false),
+            ("F32: another instance runs", |f| node(f).instance = Some("i-2".to_owned()), false),
             ("it has no instance", |f| node(f).instance = None, false),
             ("no pod would move", |f| f.pods.clear(), false),
             ("its pods have ended", |f| f.pods[0].ended = true, false),
             (
                 "F39: its pods share their volumes with other nodes",
                 |f| {
-                    f.pods[0].claims = vec![Claim::Ours {
-                        volume: "vol-1".to_owned(),
-                        shared: true,
-                    }];
+                    f.pods[0].claims =
+                        vec![Claim::Ours { volume: "vol-1".to_owned(), shared: true }];
                 },
                 false,
             ),
@@ -156,34 +138,12 @@ mod tests {
                 assert_eq!(fence(&facts, when).is_some(), want, "{name}, {when:?}");
             }
         }
-        let off = InstanceEvidence::Off {
-            launched: String::new(),
-        };
+        let off = InstanceEvidence::Off { launched: String::new() };
         let evidence = [
-            (
-                "checks fail",
-                running(Fact::Present(())),
-                [true, true],
-                None,
-            ),
-            (
-                "checks pass",
-                running(Fact::Absent),
-                [false, true],
-                Some("checks-pass"),
-            ),
-            (
-                "no checks are known",
-                running(Fact::Unknown),
-                [false, true],
-                Some("checks-unknown"),
-            ),
-            (
-                "F43: a stop that does not end",
-                InstanceEvidence::NotOff,
-                [false, false],
-                None,
-            ),
+            ("checks fail", running(Fact::Present(())), [true, true], None),
+            ("checks pass", running(Fact::Absent), [false, true], Some("checks-pass")),
+            ("no checks are known", running(Fact::Unknown), [false, true], Some("checks-unknown")),
+            ("F43: a stop that does not end", InstanceEvidence::NotOff, [false, false], None),
             ("off", off, [false, false], None),
         ];
         for (name, evidence, want, why) in evidence {

@@ -194,10 +194,8 @@ impl NodeFacts {
             .iter()
             .flat_map(|pod| pod.volumes())
             .filter_map(|volume| Some((here?.to_owned(), volume.to_owned())));
-        let of_attachments = self
-            .attachments
-            .iter()
-            .filter_map(|a| Some((a.instance.clone()?, a.volume.clone())));
+        let of_attachments =
+            self.attachments.iter().filter_map(|a| Some((a.instance.clone()?, a.volume.clone())));
         let mut all: Vec<_> = of_attachments.chain(of_pods).collect();
         all.sort();
         all.dedup();

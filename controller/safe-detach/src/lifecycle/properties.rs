@@ -35,8 +35,8 @@ fn pods() -> impl Strategy<Value = Pod> {
         rarely(),
         rarely(),
     )
-        .prop_map(
-            |(claims, deleting, ended, tolerates, of_daemon_set, mirror, opted_out)| Pod {
+        .prop_map(|(claims, deleting, ended, tolerates, of_daemon_set, mirror, opted_out)| {
+            Pod {
                 namespace: "default".to_owned(),
                 name: String::new(),
                 uid: String::new(),
@@ -48,18 +48,13 @@ fn pods() -> impl Strategy<Value = Pod> {
                 of_daemon_set,
                 mirror,
                 opted_out,
-            },
-        )
+            }
+        })
 }
 
 fn attachments() -> impl Strategy<Value = Attachment> {
-    (
-        text(VOLUMES),
-        prop::option::of(text(INSTANCES)),
-        any::<bool>(),
-        any::<bool>(),
-    )
-        .prop_map(|(volume, instance, deleting, nudged)| Attachment {
+    (text(VOLUMES), prop::option::of(text(INSTANCES)), any::<bool>(), any::<bool>()).prop_map(
+        |(volume, instance, deleting, nudged)| Attachment {
             name: String::new(),
             uid: String::new(),
             version: "1".to_owned(),
@@ -67,17 +62,14 @@ fn attachments() -> impl Strategy<Value = Attachment> {
             instance,
             deleting,
             nudged,
-        })
+        },
+    )
 }
 
 fn objects() -> impl Strategy<Value = Fact<Node>> {
     let boots = || text(["boot-1", "boot-2"]);
     let ours = (text(INSTANCES), boots()).prop_map(|(instance, boot)| {
-        OutOfService::Ours(Return {
-            instance,
-            launched: String::new(),
-            boot,
-        })
+        OutOfService::Ours(Return { instance, launched: String::new(), boot })
     });
     let taints = prop_oneof![
         3 => Just(OutOfService::None),
@@ -114,18 +106,11 @@ fn objects() -> impl Strategy<Value = Fact<Node>> {
 }
 
 fn facts() -> impl Strategy<Value = NodeFacts> {
-    let evidence = proptest::sample::select(vec![
-        Evidence::Proven,
-        Evidence::Waiting,
-        Evidence::Unproven,
-    ]);
+    let evidence =
+        proptest::sample::select(vec![Evidence::Proven, Evidence::Waiting, Evidence::Unproven]);
     let power = proptest::sample::select(vec![
-        InstanceEvidence::Off {
-            launched: String::new(),
-        },
-        InstanceEvidence::Running {
-            impaired: Fact::Unknown,
-        },
+        InstanceEvidence::Off { launched: String::new() },
+        InstanceEvidence::Running { impaired: Fact::Unknown },
         InstanceEvidence::NotOff,
     ]);
     (
@@ -146,13 +131,7 @@ fn facts() -> impl Strategy<Value = NodeFacts> {
                 pod.name = format!("pod-{number}");
                 pod.uid = format!("uid-{number}");
             }
-            NodeFacts {
-                object,
-                attachments,
-                pods,
-                volumes,
-                instances,
-            }
+            NodeFacts { object, attachments, pods, volumes, instances }
         })
 }
 

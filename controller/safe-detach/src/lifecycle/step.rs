@@ -121,10 +121,7 @@ pub struct Transition {
 
 impl Transition {
     const fn nothing(phase: Phase) -> Self {
-        Self {
-            phase,
-            intents: Vec::new(),
-        }
+        Self { phase, intents: Vec::new() }
     }
 }
 
@@ -133,10 +130,9 @@ pub fn step(facts: &NodeFacts, mode: FailoverMode) -> Transition {
     match &facts.object {
         Fact::Unknown => Transition::nothing(Phase::Suspect),
         Fact::Absent if facts.attachments.is_empty() => Transition::nothing(Phase::Healthy),
-        Fact::Absent => Transition {
-            phase: of_evidence(facts),
-            intents: volume_by_volume(facts, mode),
-        },
+        Fact::Absent => {
+            Transition { phase: of_evidence(facts), intents: volume_by_volume(facts, mode) }
+        }
         Fact::Present(node) => of_object(facts, node, mode),
     }
 }
@@ -154,17 +150,12 @@ fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transition {
             if back && !left {
                 intents.push(Intent::RemoveTaint);
             }
-            let phase = if back {
-                Phase::Recovering
-            } else {
-                Phase::Acting
-            };
+            let phase = if back { Phase::Recovering } else { Phase::Acting };
             Transition { phase, intents }
         }
-        (OutOfService::None | OutOfService::Foreign, Readiness::Ready) => Transition {
-            phase: Phase::Healthy,
-            intents: Vec::new(),
-        },
+        (OutOfService::None | OutOfService::Foreign, Readiness::Ready) => {
+            Transition { phase: Phase::Healthy, intents: Vec::new() }
+        }
         (OutOfService::Foreign, Readiness::NotReady) => Transition {
             // Kubernetes takes everything from the node because of that taint; the controller
             // decides each detach.
@@ -218,20 +209,12 @@ fn of_evidence(facts: &NodeFacts) -> Phase {
     if off(facts).is_some() {
         return Phase::NodeProven;
     }
-    if asked
-        .iter()
-        .any(|(instance, volume)| facts.is_proven(Some(instance), volume))
-    {
+    if asked.iter().any(|(instance, volume)| facts.is_proven(Some(instance), volume)) {
         return Phase::VolumesProven;
     }
-    let answered = asked
-        .iter()
-        .any(|(instance, volume)| facts.of_volume(Some(instance), volume).is_some());
-    if answered {
-        Phase::Querying
-    } else {
-        Phase::Suspect
-    }
+    let answered =
+        asked.iter().any(|(instance, volume)| facts.of_volume(Some(instance), volume).is_some());
+    if answered { Phase::Querying } else { Phase::Suspect }
 }
 
 /// Returns the deletions of the pods that may go, apart from those that this driver never deletes.
@@ -304,10 +287,7 @@ fn nudges(facts: &NodeFacts) -> Vec<Intent> {
         .iter()
         .filter(|a| a.deleting && !a.nudged && is_of(facts, a))
         .filter(|a| facts.is_proven(a.instance.as_deref(), &a.volume))
-        .map(|a| Intent::Nudge {
-            name: a.name.clone(),
-            uid: a.uid.clone(),
-        })
+        .map(|a| Intent::Nudge { name: a.name.clone(), uid: a.uid.clone() })
         .collect()
 }
 

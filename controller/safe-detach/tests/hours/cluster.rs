@@ -138,10 +138,7 @@ impl Cluster {
     pub(crate) fn until_moved(&mut self, within: u64) {
         let begun = self.now;
         while !self.moved {
-            assert!(
-                self.now - begun <= within,
-                "not within {within} s: {self:?}"
-            );
+            assert!(self.now - begun <= within, "not within {within} s: {self:?}");
             self.second();
         }
     }
@@ -164,10 +161,7 @@ impl Cluster {
         if self.leaving_until.is_some_and(|until| self.now >= until) {
             self.leaving_until = None;
             self.held = false;
-            assert!(
-                !self.mounted,
-                "S2: taken from a node that has it mounted: {self:?}"
-            );
+            assert!(!self.mounted, "S2: taken from a node that has it mounted: {self:?}");
         }
         if !self.api_up {
             // No call reaches the API server and nobody calls the controller; a call that already

@@ -42,10 +42,7 @@ fn f26_detach_busy_30_minutes_is_sent_once() {
         cluster.delete_pod();
         cluster.run(29 * MINUTE);
         assert_eq!(cluster.sent, 1, "{cluster:?}");
-        assert!(
-            cluster.deadlines > 0,
-            "no call has run out of time: {cluster:?}"
-        );
+        assert!(cluster.deadlines > 0, "no call has run out of time: {cluster:?}");
         // The longest pause between two calls of external-attacher, and the rest of the half hour.
         cluster.until_moved(8 * MINUTE);
         assert_eq!(cluster.sent, 1, "{cluster:?}");

@@ -86,14 +86,7 @@ impl Brake {
             journal: 0,
             stage: Stage::Idle,
         };
-        Self {
-            holder: None,
-            journal: 0,
-            dead: 0,
-            outage: false,
-            acted: 0,
-            replicas: [replica; 2],
-        }
+        Self { holder: None, journal: 0, dead: 0, outage: false, acted: 0, replicas: [replica; 2] }
     }
 
     pub(crate) fn next(&self, fault: Fault) -> Steps<Self> {
@@ -104,14 +97,8 @@ impl Brake {
                 ..*self
             });
         }
-        steps.fault(self.dead != 0, "the dead nodes are well again", || Self {
-            dead: 0,
-            ..*self
-        });
-        steps.fault(true, "an outage begins or ends", || Self {
-            outage: !self.outage,
-            ..*self
-        });
+        steps.fault(self.dead != 0, "the dead nodes are well again", || Self { dead: 0, ..*self });
+        steps.fault(true, "an outage begins or ends", || Self { outage: !self.outage, ..*self });
         let idle = self.replicas.iter().all(|r| r.stage == Stage::Idle);
         steps.can(idle && self.journal != 0, "ten minutes pass", || {
             let mut after = *self;
@@ -163,38 +150,27 @@ impl Brake {
             after
         };
         let at = |stage| is(Replica { stage, ..replica });
-        steps.can(replica.leads, "a holder's time ends", || {
-            is(Replica {
-                leads: false,
-                ..replica
-            })
-        });
+        steps
+            .can(replica.leads, "a holder's time ends", || is(Replica { leads: false, ..replica }));
         // The Lease of a silent holder is taken only after the holder's time has ended by the
         // holder's own clock, whose duration is shorter.
-        let silent = self
-            .holder
-            .is_none_or(|holder| holder == slot || !self.replicas[holder].leads);
-        steps.can(
-            !replica.leads && silent,
-            "a replica takes the Lease",
-            || {
-                let mut after = self.written(self.journal);
-                if self.holder != Some(slot) {
-                    after.replicas = after.replicas.map(|replica| Replica {
-                        same_term: false,
-                        ..replica
-                    });
-                }
-                after.holder = Some(slot);
-                after.replicas[slot] = Replica {
-                    leads: true,
-                    current: true,
-                    journal: self.journal,
-                    ..after.replicas[slot]
-                };
-                after
-            },
-        );
+        let silent =
+            self.holder.is_none_or(|holder| holder == slot || !self.replicas[holder].leads);
+        steps.can(!replica.leads && silent, "a replica takes the Lease", || {
+            let mut after = self.written(self.journal);
+            if self.holder != Some(slot) {
+                after.replicas =
+                    after.replicas.map(|replica| Replica { same_term: false, ..replica });
+            }
+            after.holder = Some(slot);
+            after.replicas[slot] = Replica {
+                leads: true,
+                current: true,
+                journal: self.journal,
+                ..after.replicas[slot]
+            };
+            after
+        });
         match replica.stage {
             Stage::Idle => {
                 let wanted = replica.leads && self.dead != 0;
@@ -215,11 +191,7 @@ impl Brake {
                 let term = replica.same_term || fault != Fault::None;
                 let may = replica.leads && version && term;
                 steps.can(!may, "it is not written down", || {
-                    is(Replica {
-                        leads: false,
-                        stage: rest(left),
-                        ..replica
-                    })
+                    is(Replica { leads: false, stage: rest(left), ..replica })
                 });
                 steps.can(may, "it is written down", || {
                     let journal = match fault {
@@ -237,12 +209,8 @@ impl Brake {
                 });
             }
             Stage::Recorded(node, left) => {
-                steps.can(replica.leads, "the call is sent", || {
-                    at(Stage::Out(node, left))
-                });
-                steps.can(!replica.leads, "nothing is sent any more", || {
-                    at(rest(left))
-                });
+                steps.can(replica.leads, "the call is sent", || at(Stage::Out(node, left)));
+                steps.can(!replica.leads, "nothing is sent any more", || at(rest(left)));
             }
             Stage::Out(node, left) => {
                 steps.can(true, "the call arrives", || Self {
@@ -281,9 +249,7 @@ impl Brake {
             .collect();
         let admitted: BTreeSet<String> = admit(&all).nodes;
         let may = |node: &usize| admitted.contains(&format!("node-{node:02}"));
-        nodes(self.dead)
-            .filter(may)
-            .fold(0, |set, node| set | 1 << node)
+        nodes(self.dead).filter(may).fold(0, |set, node| set | 1 << node)
     }
 }
 

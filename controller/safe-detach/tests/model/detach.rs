@@ -63,21 +63,11 @@ pub(crate) struct Scope {
 
 impl Scope {
     /// One controller, with starts, hibernation and an override order.
-    pub(crate) const ALONE: Self = Self {
-        controllers: 1,
-        starts: 1,
-        attaches: 2,
-        hibernates: true,
-        override_order: true,
-    };
+    pub(crate) const ALONE: Self =
+        Self { controllers: 1, starts: 1, attaches: 2, hibernates: true, override_order: true };
     /// Two controllers, and a node that dies once.
-    pub(crate) const BOTH: Self = Self {
-        controllers: 2,
-        starts: 0,
-        attaches: 2,
-        hibernates: false,
-        override_order: false,
-    };
+    pub(crate) const BOTH: Self =
+        Self { controllers: 2, starts: 0, attaches: 2, hibernates: false, override_order: false };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -154,11 +144,7 @@ pub(crate) struct World {
 impl World {
     /// Returns the start: nothing is attached, node A runs.
     pub(crate) fn start() -> Self {
-        let ec2 = Ec2 {
-            held: None,
-            power: Power::Running,
-            hibernated: false,
-        };
+        let ec2 = Ec2 { held: None, power: Power::Running, hibernated: false };
         Self {
             ec2,
             shown: ec2,
@@ -222,11 +208,7 @@ impl World {
             let (known, sent) = (*call, call.stage == Stage::Sent);
             if matches!(call.stage, Stage::Began | Stage::Decided(_) | Stage::Sent) {
                 *call = Call {
-                    attachment: if sent {
-                        Fact::Unknown
-                    } else {
-                        known.attachment
-                    },
+                    attachment: if sent { Fact::Unknown } else { known.attachment },
                     instance: Fact::Unknown,
                     kubelet_report: Fact::Unknown,
                     asked: false,

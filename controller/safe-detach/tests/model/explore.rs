@@ -69,13 +69,8 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
     seen.place(start, 0);
     let mut names = std::collections::HashSet::<Name, BuildHasherDefault<Mix>>::default();
     let mut calm = Calm::default();
-    let mut found = Found {
-        states: 1,
-        steps: 0,
-        broken: None,
-        taken: BTreeSet::new(),
-        asked: Vec::new(),
-    };
+    let mut found =
+        Found { states: 1, steps: 0, broken: None, taken: BTreeSet::new(), asked: Vec::new() };
     let mut at = 0;
     while at < seen.states.len() && found.broken.is_none() {
         let state = seen.states[at];
@@ -131,11 +126,7 @@ struct FoundStates<S> {
 
 impl<S: Copy + Eq + Hash> FoundStates<S> {
     fn new() -> Self {
-        Self {
-            states: Vec::new(),
-            found_from: Vec::new(),
-            slots: vec![0; 1 << 16],
-        }
+        Self { states: Vec::new(), found_from: Vec::new(), slots: vec![0; 1 << 16] }
     }
 
     /// Returns the index of the state, and inserts the state if it is new.

@@ -252,21 +252,12 @@ pub(crate) const GOALS: [Goal<World>; 4] = [
 impl World {
     /// Returns the start: the pod runs on node A, which is healthy.
     pub(crate) fn start() -> Self {
-        let ec2 = Ec2 {
-            held: Some(On::A),
-            power: Power::Running,
-        };
+        let ec2 = Ec2 { held: Some(On::A), power: Power::Running };
         Self {
             ec2,
             shown: ec2,
             impaired: false,
-            guest: Guest {
-                boot: 0,
-                up: true,
-                registered: true,
-                cut: false,
-                mounted: true,
-            },
+            guest: Guest { boot: 0, up: true, registered: true, cut: false, mounted: true },
             node: Some(NodeObject {
                 ready: true,
                 boot: 0,
@@ -274,15 +265,8 @@ impl World {
                 in_use: true,
                 attached: true,
             }),
-            pod: Some(Pod {
-                on: On::A,
-                deleting: false,
-            }),
-            attachment: Some(Attachment {
-                on: On::A,
-                deleting: false,
-                nudged: false,
-            }),
+            pod: Some(Pod { on: On::A, deleting: false }),
+            attachment: Some(Attachment { on: On::A, deleting: false, nudged: false }),
             calls: [None; 2],
             on_its_way: false,
             replicas: [Replica::Idle; 2],

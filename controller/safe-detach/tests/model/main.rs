@@ -43,18 +43,13 @@ fn nothing_is_broken(what: &str, found: &Found, taken: &[&str]) {
     // A property must not hold only because the steps that could break it never happened.
     let names: Vec<String> = found.taken.iter().map(|name| join(*name)).collect();
     for step in taken {
-        assert!(
-            names.iter().any(|name| name == step),
-            "{what}: never {step}"
-        );
+        assert!(names.iter().any(|name| name == step), "{what}: never {step}");
     }
 }
 
 fn is_found(what: &str, found: Found, property: &str) {
     let found = told(what, found);
-    let (broken, trace) = found
-        .broken
-        .unwrap_or_else(|| panic!("{what} is not found"));
+    let (broken, trace) = found.broken.unwrap_or_else(|| panic!("{what} is not found"));
     println!("{what}: {broken}\n  {}", trace.join("\n  "));
     assert!(broken.starts_with(property), "{what}: {broken}");
     assert!(!trace.is_empty(), "{what}");
@@ -70,10 +65,7 @@ fn no_interleaving_of_a_detach_breaks_a_property() {
     use detach::Scope;
     let sent = |rung: &str| format!("DetachVolume is sent: {rung}");
     let two = match is_large() {
-        true => Scope {
-            starts: 1,
-            ..Scope::BOTH
-        },
+        true => Scope { starts: 1, ..Scope::BOTH },
         false => Scope::BOTH,
     };
     let rows = [
@@ -87,13 +79,7 @@ fn no_interleaving_of_a_detach_breaks_a_property() {
             "enforce, one controller",
             Mode::Enforce,
             Scope::ALONE,
-            vec![
-                "terminated",
-                "stopped",
-                "break-glass",
-                "kubelet-report",
-                "fenced",
-            ],
+            vec!["terminated", "stopped", "break-glass", "kubelet-report", "fenced"],
         ),
         (
             "enforce, two controllers",
@@ -159,26 +145,17 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
     let rows = [
         (
             "ec2-only",
-            failover::Rules {
-                mode: Mode::Ec2Only,
-                ..FAILOVER
-            },
+            failover::Rules { mode: Mode::Ec2Only, ..FAILOVER },
             vec!["DetachVolume is sent: trusted", taint, lifted],
         ),
         (
             "enforce, two controllers",
-            failover::Rules {
-                controllers: 2,
-                ..FAILOVER
-            },
+            failover::Rules { controllers: 2, ..FAILOVER },
             vec![stopped, taint, lifted],
         ),
         (
             "enforce, persons",
-            failover::Rules {
-                persons: true,
-                ..FAILOVER
-            },
+            failover::Rules { persons: true, ..FAILOVER },
             vec![
                 stopped,
                 taint,
@@ -191,39 +168,22 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
         ),
         (
             "enforce, two replicas",
-            failover::Rules {
-                replicas: 2,
-                ..FAILOVER
-            },
+            failover::Rules { replicas: 2, ..FAILOVER },
             vec![stopped, taint, lifted, "our taint is lifted: overtaken"],
         ),
         (
             "enforce, fencing what is lost",
-            failover::Rules {
-                fences: Some(FenceWhen::Lost),
-                ..FAILOVER
-            },
+            failover::Rules { fences: Some(FenceWhen::Lost), ..FAILOVER },
             vec![stopped, taint, fenced],
         ),
         (
             "enforce, fencing what is impaired",
-            failover::Rules {
-                fences: Some(FenceWhen::Impaired),
-                ..FAILOVER
-            },
-            vec![
-                stopped,
-                taint,
-                fenced,
-                "the fence is refused: its checks pass",
-            ],
+            failover::Rules { fences: Some(FenceWhen::Impaired), ..FAILOVER },
+            vec![stopped, taint, fenced, "the fence is refused: its checks pass"],
         ),
         (
             "enforce, mode kep",
-            failover::Rules {
-                failover: FailoverMode::Kep,
-                ..FAILOVER
-            },
+            failover::Rules { failover: FailoverMode::Kep, ..FAILOVER },
             vec![stopped, "the pod is deleted by force"],
         ),
     ];
@@ -261,24 +221,14 @@ fn is_walked(what: &str, rules: failover::Rules, taken: &[&str]) {
 
 #[test]
 fn no_interleaving_deletes_ineligible_pod() {
-    let kinds = [
-        Kind::Shared,
-        Kind::Foreign,
-        Kind::DaemonSet,
-        Kind::Tolerates,
-        Kind::OptedOut,
-    ];
+    let kinds = [Kind::Shared, Kind::Foreign, Kind::DaemonSet, Kind::Tolerates, Kind::OptedOut];
     for kind in kinds {
         let what = format!("{kind:?}");
         if is_large() && !is_wanted(&what) {
             continue;
         }
         let boots = u8::from(is_large());
-        let rules = failover::Rules {
-            kind,
-            boots,
-            ..FAILOVER
-        };
+        let rules = failover::Rules { kind, boots, ..FAILOVER };
         nothing_is_broken(&what, &told(&what, of_failover(rules)), &[]);
     }
 }
@@ -316,17 +266,11 @@ fn planted_failover_faults_are_found_with_trace() {
 fn no_interleaving_of_2_replicas_exceeds_brake() {
     let explored = |fault| explore(brake::Brake::start(), &[], |world| world.next(fault));
     let found = told("two replicas and the brake", explored(brake::Fault::None));
-    let taken = [
-        "the call arrives",
-        "it is not written down",
-        "ten minutes pass",
-    ];
+    let taken = ["the call arrives", "it is not written down", "ten minutes pass"];
     nothing_is_broken("two replicas and the brake", &found, &taken);
-    for fault in [
-        brake::Fault::NoJournal,
-        brake::Fault::LeaseWithoutVersion,
-        brake::Fault::AcrossTerms,
-    ] {
+    for fault in
+        [brake::Fault::NoJournal, brake::Fault::LeaseWithoutVersion, brake::Fault::AcrossTerms]
+    {
         is_found(&format!("{fault:?}"), explored(fault), "S15");
     }
 }

@@ -10,11 +10,7 @@ fn machine() -> Attaching {
 }
 
 fn with(state: VolumeState, attachments: Vec<Attachment>) -> LookResult<Volume> {
-    LookResult::Present(Volume {
-        state,
-        attachments,
-        ..example_volume()
-    })
+    LookResult::Present(Volume { state, attachments, ..example_volume() })
 }
 
 fn refusal(step: AttachStep) -> Condition {
@@ -47,10 +43,7 @@ fn first_volume_state_decides_attach_wait_or_refusal() {
     for (seen, want) in rows {
         assert_eq!(machine().see(&seen, now), want, "{seen:?}");
     }
-    assert!(matches!(
-        machine().see(&with(InUse, ours(Attached)), now),
-        AttachStep::Done(_)
-    ));
+    assert!(matches!(machine().see(&with(InUse, ours(Attached)), now), AttachStep::Done(_)));
     for (seen, want) in [
         (with(InUse, theirs(Attached)), Condition::PublishedElsewhere),
         (with(InUse, theirs(OnItsWay)), Condition::PublishedElsewhere),
@@ -68,25 +61,16 @@ fn first_volume_state_decides_attach_wait_or_refusal() {
     });
     assert_eq!(machine().see(&shared, now), AttachStep::Attach);
     let mut for_one_node = Attaching::new(example_volume().id, node(), false);
-    assert_eq!(
-        refusal(for_one_node.see(&shared, now)),
-        Condition::PublishedElsewhere
-    );
+    assert_eq!(refusal(for_one_node.see(&shared, now)), Condition::PublishedElsewhere);
 }
 
 #[test]
 fn attached_at_2_nodes_waits_unless_multi_attach() {
     let now = Instant::now();
-    let both = || {
-        [node(), other_node()]
-            .map(|node| attachment(node, AttachmentState::Attached))
-            .to_vec()
-    };
+    let both =
+        || [node(), other_node()].map(|node| attachment(node, AttachmentState::Attached)).to_vec();
     let mut machine = machine();
-    assert_eq!(
-        machine.see(&with(VolumeState::InUse, both()), now),
-        AttachStep::Wait
-    );
+    assert_eq!(machine.see(&with(VolumeState::InUse, both()), now), AttachStep::Wait);
     assert!(machine.overdue().text().contains("at once"));
     let shared = LookResult::Present(Volume {
         state: VolumeState::InUse,
@@ -100,10 +84,7 @@ fn attached_at_2_nodes_waits_unless_multi_attach() {
 #[test]
 fn failed_attach_is_resent_until_request_limit() {
     let free = with(VolumeState::Available, vec![]);
-    let coming = with(
-        VolumeState::InUse,
-        vec![attachment(node(), AttachmentState::Attaching)],
-    );
+    let coming = with(VolumeState::InUse, vec![attachment(node(), AttachmentState::Attaching)]);
     let now = Instant::now();
     let mut machine = machine();
     for _ in 0..MOST_REQUESTS {
@@ -117,10 +98,7 @@ fn failed_attach_is_resent_until_request_limit() {
             assert_eq!(machine.see(&free, now + LOST_AFTER), AttachStep::Attach);
         }
     }
-    assert_eq!(
-        refusal(machine.see(&free, now + LOST_AFTER)),
-        Condition::OperationPending
-    );
+    assert_eq!(refusal(machine.see(&free, now + LOST_AFTER)), Condition::OperationPending);
 }
 
 /// EC2 reports an unusable KMS key only indirectly: it accepts the attach and shows no attachment.
@@ -144,11 +122,7 @@ fn lost_attaches_report_kms_key_of_encrypted_volume() {
         let AttachStep::Refuse(failure) = step else {
             panic!("{step:?}");
         };
-        assert_eq!(
-            failure.text().contains("key/k is enabled"),
-            named,
-            "{failure}"
-        );
+        assert_eq!(failure.text().contains("key/k is enabled"), named, "{failure}");
     }
 }
 
@@ -167,17 +141,11 @@ fn attach_without_effect_is_resent_after_5_seconds() {
 
 #[test]
 fn attachment_is_stuck_after_90_seconds_attaching() {
-    let coming = with(
-        VolumeState::InUse,
-        vec![attachment(node(), AttachmentState::Attaching)],
-    );
+    let coming = with(VolumeState::InUse, vec![attachment(node(), AttachmentState::Attaching)]);
     let now = Instant::now();
     let mut machine = machine();
     assert_eq!(machine.see(&coming, now), AttachStep::Wait);
-    assert_eq!(
-        machine.see(&coming, now + Duration::from_secs(89)),
-        AttachStep::Wait
-    );
+    assert_eq!(machine.see(&coming, now + Duration::from_secs(89)), AttachStep::Wait);
     assert_eq!(machine.see(&coming, now + STUCK_AFTER), AttachStep::Stuck);
 }
 
@@ -185,30 +153,17 @@ fn attachment_is_stuck_after_90_seconds_attaching() {
 fn attach_is_sent_after_detach_ends() {
     let now = Instant::now();
     let mut machine = machine();
-    let leaving = with(
-        VolumeState::InUse,
-        vec![attachment(node(), AttachmentState::Detaching)],
-    );
+    let leaving = with(VolumeState::InUse, vec![attachment(node(), AttachmentState::Detaching)]);
     assert_eq!(machine.see(&leaving, now), AttachStep::Wait);
-    assert_eq!(
-        machine.see(&with(VolumeState::Available, vec![]), now),
-        AttachStep::Attach
-    );
+    assert_eq!(machine.see(&with(VolumeState::Available, vec![]), now), AttachStep::Attach);
 }
 
 #[test]
 fn attachment_from_before_request_is_not_taken() {
-    let time = |seconds| {
-        Some(Timestamp {
-            seconds,
-            nanoseconds: 0,
-        })
-    };
+    let time = |seconds| Some(Timestamp { seconds, nanoseconds: 0 });
     let attached = |seconds| {
-        let attachment = Attachment {
-            attached: time(seconds),
-            ..attachment(node(), AttachmentState::Attached)
-        };
+        let attachment =
+            Attachment { attached: time(seconds), ..attachment(node(), AttachmentState::Attached) };
         with(VolumeState::InUse, vec![attachment])
     };
     let now = Instant::now();
@@ -223,8 +178,5 @@ fn attachment_from_before_request_is_not_taken() {
     unclear.unclear(now);
     assert_eq!(unclear.see(&attached(12), now), AttachStep::Wait);
     let later = now + LOST_AFTER;
-    assert!(matches!(
-        unclear.see(&attached(100), later),
-        AttachStep::Done(_)
-    ));
+    assert!(matches!(unclear.see(&attached(100), later), AttachStep::Done(_)));
 }

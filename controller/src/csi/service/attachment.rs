@@ -25,10 +25,7 @@ pub(super) async fn publish(
             publish_context: context,
         }));
     }
-    let attached = this
-        .attachments
-        .attach(Publish::parse(wire)?, patience)
-        .await?;
+    let attached = this.attachments.attach(Publish::parse(wire)?, patience).await?;
     let origin = this.sources.of(&attached.volume).await;
     Ok(Response::new(csi::ControllerPublishVolumeResponse {
         publish_context: publish_context::of(&attached, origin),

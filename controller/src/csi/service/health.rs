@@ -26,10 +26,7 @@ pub(super) async fn get(
     let volume = volume?;
     let status = status.known().map_err(|error| failure(&error))?;
     Ok(Response::new(csi::ControllerGetVolumeHealthResponse {
-        volume_health: Some(to_wire(
-            volume.id.as_str(),
-            &troubles(&volume, status.as_ref()),
-        )),
+        volume_health: Some(to_wire(volume.id.as_str(), &troubles(&volume, status.as_ref()))),
     }))
 }
 
@@ -43,16 +40,10 @@ pub(super) async fn list(
     let (entries, next_token) = PageRequest::parse(wire.max_entries, &wire.starting_token)?
         .read(|max, token| async move {
             let page = this.ec2.list_unwell_volumes(max, token).await?;
-            Ok(Page {
-                entries: own(this, page.entries).await?,
-                next: page.next,
-            })
+            Ok(Page { entries: own(this, page.entries).await?, next: page.next })
         })
         .await?;
-    Ok(Response::new(csi::ControllerListVolumeHealthResponse {
-        entries,
-        next_token,
-    }))
+    Ok(Response::new(csi::ControllerListVolumeHealthResponse { entries, next_token }))
 }
 
 /// Keeps the cluster's own volumes. DescribeVolumeStatus returns no tags, so each volume's owner is

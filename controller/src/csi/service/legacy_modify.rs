@@ -30,9 +30,7 @@ impl modify_server::Modify for Controller {
         note("volume.id", &wire.name);
         request::present("name", &wire.name)?;
         let (volume, attributes) = request::modify(&wire.name, &wire.parameters)?;
-        self.modifications
-            .modify(&volume, attributes, patience)
-            .await?;
+        self.modifications.modify(&volume, attributes, patience).await?;
         Ok(Response::new(ModifyVolumePropertiesResponse {}))
     }
 }

@@ -23,9 +23,7 @@ pub(super) async fn create(
     note("volume.id", asked.volume.as_str());
     let snapshot = this.snapshots.create(asked, patience).await?;
     note("snapshot.id", snapshot.id.as_str());
-    Ok(Response::new(csi::CreateSnapshotResponse {
-        snapshot: Some(to_wire(&snapshot)),
-    }))
+    Ok(Response::new(csi::CreateSnapshotResponse { snapshot: Some(to_wire(&snapshot)) }))
 }
 
 /// DeleteSnapshot.
@@ -80,25 +78,16 @@ pub(super) async fn get(
 ) -> RpcResult<csi::GetSnapshotResponse> {
     let id = request::snapshot_id("snapshot_id", &request.get_ref().snapshot_id)?;
     note("snapshot.id", id.as_str());
-    let snapshot = this
-        .snapshots
-        .get(&id)
-        .await?
-        .ok_or_else(|| Failure::not_found("snapshot", &id))?;
-    Ok(Response::new(csi::GetSnapshotResponse {
-        snapshot: Some(to_wire(&snapshot)),
-    }))
+    let snapshot =
+        this.snapshots.get(&id).await?.ok_or_else(|| Failure::not_found("snapshot", &id))?;
+    Ok(Response::new(csi::GetSnapshotResponse { snapshot: Some(to_wire(&snapshot)) }))
 }
 
 fn to_wire(snapshot: &Snapshot) -> csi::Snapshot {
     csi::Snapshot {
         size_bytes: i64::try_from(snapshot.size.to_bytes().0).unwrap_or(i64::MAX),
         snapshot_id: snapshot.id.to_string(),
-        source_volume_id: snapshot
-            .volume
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+        source_volume_id: snapshot.volume.as_ref().map(ToString::to_string).unwrap_or_default(),
         creation_time: snapshot.started.map(|started| prost_types::Timestamp {
             seconds: started.seconds,
             nanos: i32::try_from(started.nanoseconds).unwrap_or_default(),

@@ -102,10 +102,7 @@ pub(super) async fn validate(
         Ok(capabilities)
             if !volume.multi_attach && capabilities.iter().any(Capability::needs_multi_attach) =>
         {
-            Some(format!(
-                "volume {} cannot be attached to several nodes",
-                volume.id
-            ))
+            Some(format!("volume {} cannot be attached to several nodes", volume.id))
         }
         Ok(_) => None,
     };
@@ -121,11 +118,7 @@ pub(super) async fn expand(
     note("volume.id", &request.get_ref().volume_id);
     let asked = Expand::parse(request.get_ref())?;
     let volume = match asked.size {
-        Some(size) => {
-            this.modifications
-                .expand(&asked.volume, size, patience)
-                .await?
-        }
+        Some(size) => this.modifications.expand(&asked.volume, size, patience).await?,
         None => existing(this, &asked.volume).await?,
     };
     Ok(Response::new(csi::ControllerExpandVolumeResponse {
@@ -143,9 +136,7 @@ pub(super) async fn modify(
     let wire = request.get_ref();
     note("volume.id", &wire.volume_id);
     let (volume, attributes) = request::modify(&wire.volume_id, &wire.mutable_parameters)?;
-    this.modifications
-        .modify(&volume, attributes, patience)
-        .await?;
+    this.modifications.modify(&volume, attributes, patience).await?;
     Ok(Response::new(csi::ControllerModifyVolumeResponse {}))
 }
 

@@ -16,11 +16,7 @@ impl Ec2 {
     /// # Errors
     /// The reason, as text.
     pub async fn caller(&self) -> Result<CallerIdentity, String> {
-        self.core
-            .caller
-            .get_or_try_init(|| self.ask_sts())
-            .await
-            .cloned()
+        self.core.caller.get_or_try_init(|| self.ask_sts()).await.cloned()
     }
 
     async fn ask_sts(&self) -> Result<CallerIdentity, String> {

@@ -97,9 +97,7 @@ impl Ec2 {
         let usual = self.pollers.changes.of(watched);
         let volumes = &self.pollers.volumes;
         let waited = self.waited();
-        volumes
-            .watch(id, Some(usual), waited, deadline, judge)
-            .await
+        volumes.watch(id, Some(usual), waited, deadline, judge).await
     }
 
     /// Does for an instance what [`Ec2::watch_volume`] does for a volume.
@@ -109,10 +107,7 @@ impl Ec2 {
         deadline: Instant,
         judge: impl FnMut(&LookResult<Instance>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers
-            .instances
-            .watch(id, None, self.waited(), deadline, judge)
-            .await
+        self.pollers.instances.watch(id, None, self.waited(), deadline, judge).await
     }
 
     /// Does for the volume's latest modification what [`Ec2::watch_volume`] does for a volume.
@@ -122,10 +117,7 @@ impl Ec2 {
         deadline: Instant,
         judge: impl FnMut(&LookResult<Modification>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers
-            .modifications
-            .watch(id, None, self.waited(), deadline, judge)
-            .await
+        self.pollers.modifications.watch(id, None, self.waited(), deadline, judge).await
     }
 
     /// Returns the volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind
@@ -134,11 +126,7 @@ impl Ec2 {
     /// # Errors
     /// When no complete answer came.
     pub async fn volumes_by_name(&self, name: &str) -> Result<Vec<Volume>, Ec2Error> {
-        let seen = self
-            .pollers
-            .volumes_by_name
-            .look(&name.to_owned(), None, self.until())
-            .await;
+        let seen = self.pollers.volumes_by_name.look(&name.to_owned(), None, self.until()).await;
         Ok(seen.known()?.unwrap_or_default())
     }
 
@@ -148,11 +136,7 @@ impl Ec2 {
     /// # Errors
     /// When no complete answer came.
     pub async fn snapshots_by_name(&self, name: &str) -> Result<Vec<Snapshot>, Ec2Error> {
-        let seen = self
-            .pollers
-            .snapshots_by_name
-            .look(&name.to_owned(), None, self.until())
-            .await;
+        let seen = self.pollers.snapshots_by_name.look(&name.to_owned(), None, self.until()).await;
         Ok(seen.known()?.unwrap_or_default())
     }
 
@@ -163,9 +147,7 @@ impl Ec2 {
     /// [`Ec2ErrorKind::BadPageToken`] for a token that EC2 does not know, and the errors of every
     /// call.
     pub async fn list_snapshots(&self, page: ListPage) -> Result<Page<Snapshot>, Ec2Error> {
-        let filters = page
-            .volume
-            .map(|volume| vec![filter("volume-id", [volume.to_string()])]);
+        let filters = page.volume.map(|volume| vec![filter("volume-id", [volume.to_string()])]);
         let request = self
             .core
             .client
@@ -345,7 +327,5 @@ impl Ec2 {
 
 /// Returns the page size for a request: EC2 takes 5 or more, up to its own maximum.
 fn page_size(asked: Option<u32>, most: i32) -> i32 {
-    asked
-        .filter(|n| *n > 0)
-        .map_or(most, |n| i32::try_from(n).unwrap_or(most).clamp(5, most))
+    asked.filter(|n| *n > 0).map_or(most, |n| i32::try_from(n).unwrap_or(most).clamp(5, most))
 }

@@ -27,10 +27,7 @@ mod snapshot;
 /// Sends one request within `Ec2::change` and converts the SDK's failure to an [`Ec2Error`].
 macro_rules! sending {
     ($action:expr, $request:expr) => {
-        $request
-            .send()
-            .await
-            .map_err(|e| Ec2Error::from_sdk($action, &e))?
+        $request.send().await.map_err(|e| Ec2Error::from_sdk($action, &e))?
     };
 }
 
@@ -53,9 +50,7 @@ fn tagged(kind: sdk::ResourceType, tags: &Tags) -> Option<Vec<sdk::TagSpecificat
 }
 
 fn sdk_tags(tags: &Tags) -> Vec<sdk::Tag> {
-    tags.iter()
-        .map(|(key, value)| sdk::Tag::builder().key(key).value(value).build())
-        .collect()
+    tags.iter().map(|(key, value)| sdk::Tag::builder().key(key).value(value).build()).collect()
 }
 
 fn unreadable(action: Action) -> impl Fn(Incomplete) -> Ec2Error {
@@ -145,10 +140,7 @@ impl Ec2 {
                 [copy] => Volume::read(copy).map_err(unreadable(action)),
                 volumes => Err(Ec2Error::unreadable(
                     action,
-                    format!(
-                        "the answer holds {} volumes where one was asked for",
-                        volumes.len()
-                    ),
+                    format!("the answer holds {} volumes where one was asked for", volumes.len()),
                     None,
                 )),
             }
@@ -167,10 +159,7 @@ impl Ec2 {
     pub async fn delete_volume(&self, id: &VolumeId) -> Result<(), Ec2Error> {
         let action = Action::DeleteVolume;
         self.change(action, || async {
-            sending!(
-                action,
-                self.core.client.delete_volume().volume_id(id.as_str())
-            );
+            sending!(action, self.core.client.delete_volume().volume_id(id.as_str()));
             Ok(())
         })
         .await
@@ -341,10 +330,7 @@ impl Ec2 {
     ) -> Result<(), Ec2Error> {
         let action = Action::DeleteTags;
         self.change(action, || async {
-            let tags = keys
-                .iter()
-                .map(|key| sdk::Tag::builder().key(key).build())
-                .collect();
+            let tags = keys.iter().map(|key| sdk::Tag::builder().key(key).build()).collect();
             sending!(
                 action,
                 self.core

@@ -53,10 +53,7 @@ pub(in crate::ec2) struct ById {
 impl ById {
     /// Creates an empty table that shares `zones`, which is also filled elsewhere.
     pub(in crate::ec2) fn new(zones: Zones) -> Self {
-        Self {
-            zones,
-            unknown: ExpiringCache::default(),
-        }
+        Self { zones, unknown: ExpiringCache::default() }
     }
 
     /// Asks for all keys. Returns an answer for each.
@@ -74,10 +71,8 @@ impl ById {
         V: Clone,
         F: Future<Output = Result<Vec<(K, V)>, Ec2Error>>,
     {
-        let (apart, together): (Vec<K>, Vec<K>) = keys
-            .iter()
-            .cloned()
-            .partition(|key| self.unknown.get(&key.to_string()).is_some());
+        let (apart, together): (Vec<K>, Vec<K>) =
+            keys.iter().cloned().partition(|key| self.unknown.get(&key.to_string()).is_some());
         // Where zones are not known, ids of a failing zone may fail the call for all ids.
         let halves = match together.iter().all(|key| self.zones.of(key).is_some()) {
             true => 0,
@@ -115,15 +110,12 @@ where
             Ok(found) => {
                 answers.extend(batch.into_iter().map(|key| (key, LookResult::Absent)));
                 answers.extend(
-                    found
-                        .into_iter()
-                        .map(|(key, value)| (key, LookResult::Present(value))),
+                    found.into_iter().map(|(key, value)| (key, LookResult::Present(value))),
                 );
             }
             Err(error) if is_not_found(error.kind) => {
-                let (named, rest): (Vec<K>, Vec<K>) = batch
-                    .into_iter()
-                    .partition(|key| names(&error.message, &key.to_string()));
+                let (named, rest): (Vec<K>, Vec<K>) =
+                    batch.into_iter().partition(|key| names(&error.message, &key.to_string()));
                 if named.is_empty() {
                     if let [only] = rest.as_slice() {
                         answers.insert(only.clone(), LookResult::Absent);
@@ -142,11 +134,8 @@ where
                 batches.extend(halved(batch));
             }
             Err(error) => {
-                answers.extend(
-                    batch
-                        .into_iter()
-                        .map(|key| (key, LookResult::Unknown(error.clone()))),
-                );
+                answers
+                    .extend(batch.into_iter().map(|key| (key, LookResult::Unknown(error.clone()))));
                 if error.kind != Ec2ErrorKind::ServerError {
                     // Such an error fails the next call too, so the rest is not asked for.
                     for key in batches.drain(..).flatten() {
@@ -179,10 +168,7 @@ fn halved<K>(mut batch: Vec<K>) -> [Vec<K>; 2] {
 /// (`vol-1a2b3c4d`).
 fn names(message: &str, id: &str) -> bool {
     message.match_indices(id).any(|(start, _)| {
-        message[start + id.len()..]
-            .chars()
-            .next()
-            .is_none_or(|next| !next.is_ascii_alphanumeric())
+        message[start + id.len()..].chars().next().is_none_or(|next| !next.is_ascii_alphanumeric())
     })
 }
 
@@ -236,11 +222,7 @@ mod tests {
             let (answers, calls) = run(&bad, 64, naming).await;
             assert_eq!(answers.len(), 64);
             for (key, seen) in answers {
-                assert_eq!(
-                    matches!(seen, LookResult::Absent),
-                    bad.contains(&key),
-                    "{key}"
-                );
+                assert_eq!(matches!(seen, LookResult::Absent), bad.contains(&key), "{key}");
                 assert_eq!(seen.present().is_some(), !bad.contains(&key));
             }
             assert!(calls <= 40, "{calls}");
@@ -251,15 +233,11 @@ mod tests {
     async fn throttled_call_makes_all_ids_unknown() {
         let keys = [1, 2, 3];
         let answers: BTreeMap<i32, LookResult<()>> = ById::default()
-            .ask(&keys, |_| async {
-                Err(failure(Ec2ErrorKind::Throttled, String::new()))
-            })
+            .ask(&keys, |_| async { Err(failure(Ec2ErrorKind::Throttled, String::new())) })
             .await;
         assert!(
             answers.len() == 3
-                && answers
-                    .values()
-                    .all(|seen| matches!(seen, LookResult::Unknown(_)))
+                && answers.values().all(|seen| matches!(seen, LookResult::Unknown(_)))
         );
     }
 
@@ -313,13 +291,7 @@ mod tests {
 
     #[test]
     fn id_matches_only_whole_word_in_message() {
-        assert!(names(
-            "The volumes 'vol-1a2b3c4d, vol-2' do not exist.",
-            "vol-1a2b3c4d"
-        ));
-        assert!(!names(
-            "The volume 'vol-1a2b3c4d5e6f70819' does not exist.",
-            "vol-1a2b3c4d"
-        ));
+        assert!(names("The volumes 'vol-1a2b3c4d, vol-2' do not exist.", "vol-1a2b3c4d"));
+        assert!(!names("The volume 'vol-1a2b3c4d5e6f70819' does not exist.", "vol-1a2b3c4d"));
     }
 }

@@ -37,11 +37,7 @@ const MODIFIED: Duration = Duration::from_secs(24 * 3600);
 
 impl Modifications {
     pub(in crate::ec2) fn new(core: Arc<Core>, by_id: ById) -> Self {
-        Self {
-            core,
-            by_id,
-            modified: ExpiringCache::default(),
-        }
+        Self { core, by_id, modified: ExpiringCache::default() }
     }
 
     async fn by_filter(
@@ -103,10 +99,8 @@ impl Source for Modifications {
         keys: &[VolumeId],
         deadline: Instant,
     ) -> Result<BTreeMap<VolumeId, LookResult<Modification>>, Ec2Error> {
-        let (known, new): (Vec<_>, Vec<_>) = keys
-            .iter()
-            .cloned()
-            .partition(|key| self.modified.get(key.as_str()).is_some());
+        let (known, new): (Vec<_>, Vec<_>) =
+            keys.iter().cloned().partition(|key| self.modified.get(key.as_str()).is_some());
         let (mut answers, found) = tokio::join!(self.by_ids(&known, deadline), async {
             match new.is_empty() {
                 true => Ok(Vec::new()),
@@ -115,20 +109,15 @@ impl Source for Modifications {
         });
         match found {
             Ok(found) => answers.extend(latest(found).into_iter().map(|modification| {
-                (
-                    modification.volume.clone(),
-                    LookResult::Present(modification),
-                )
+                (modification.volume.clone(), LookResult::Present(modification))
             })),
             // EC2 fails a call without ids while any zone is impaired.
             Err(error) if error.kind == Ec2ErrorKind::ServerError => {
                 answers.extend(self.by_ids(&new, deadline).await);
             }
             Err(error) => {
-                answers.extend(
-                    new.into_iter()
-                        .map(|key| (key, LookResult::Unknown(error.clone()))),
-                );
+                answers
+                    .extend(new.into_iter().map(|key| (key, LookResult::Unknown(error.clone()))));
             }
         }
         for (key, seen) in &answers {

@@ -54,10 +54,7 @@ pub(in crate::ec2) fn read_all<'a, G: 'a, T>(
 }
 
 pub(in crate::ec2) fn filter(name: &str, values: impl IntoIterator<Item = String>) -> Filter {
-    Filter::builder()
-        .name(name)
-        .set_values(Some(values.into_iter().collect()))
-        .build()
+    Filter::builder().name(name).set_values(Some(values.into_iter().collect())).build()
 }
 
 /// Escapes a filter value, so that it matches literally. Filter values may hold wildcards, escaped
@@ -85,11 +82,7 @@ mod tests {
 
     #[tokio::test]
     async fn empty_page_continues_and_endless_list_fails() {
-        let pages = [
-            (vec![1], Some("a")),
-            (vec![], Some("b")),
-            (vec![2, 3], None),
-        ];
+        let pages = [(vec![1], Some("a")), (vec![], Some("b")), (vec![2, 3], None)];
         let mut next = pages.into_iter();
         let all = all_pages(Action::DescribeVolumes, |_| {
             let (entries, token) = next.next().unwrap();
@@ -98,10 +91,9 @@ mod tests {
         .await
         .unwrap();
         assert_eq!(all, [1, 2, 3]);
-        let endless = all_pages(Action::DescribeVolumes, |_| async {
-            Ok((vec![()], Some("a".to_owned())))
-        })
-        .await;
+        let endless =
+            all_pages(Action::DescribeVolumes, |_| async { Ok((vec![()], Some("a".to_owned()))) })
+                .await;
         assert_eq!(endless.unwrap_err().kind, Ec2ErrorKind::Unreadable);
     }
 }

@@ -177,10 +177,8 @@ impl<S: Source> Poller<S> {
             on_its_way: None,
             news: Arc::clone(&news),
         };
-        let _watch = self.register(began, |waiting| Watch {
-            number: waiting.watch(watcher),
-            inner: &self.0,
-        });
+        let _watch = self
+            .register(began, |waiting| Watch { number: waiting.watch(watcher), inner: &self.0 });
         let mut running = Duration::ZERO;
         loop {
             let next = tokio::time::timeout_at(deadline, news.next()).await;
@@ -330,11 +328,7 @@ impl<S: Source> Inner<S> {
 
     async fn fly(self: Arc<Self>, call: u64, batch: BTreeMap<S::Key, Recipients<S::Value>>) {
         let began = Instant::now();
-        let landing = Landing {
-            inner: Arc::clone(&self),
-            call,
-            began,
-        };
+        let landing = Landing { inner: Arc::clone(&self), call, began };
         let keys: Vec<S::Key> = batch.keys().cloned().collect();
         self.core.metrics.poll_batch(S::ACTION.name(), keys.len());
         let deadline = began + self.core.settings.patience;
@@ -342,9 +336,7 @@ impl<S: Source> Inner<S> {
         {
             let mut state = self.state();
             let failed = match &result {
-                Ok(answers) => answers
-                    .values()
-                    .any(|seen| matches!(seen, LookResult::Unknown(_))),
+                Ok(answers) => answers.values().any(|seen| matches!(seen, LookResult::Unknown(_))),
                 Err(_) => true,
             };
             if failed {

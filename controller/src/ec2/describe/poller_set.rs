@@ -75,12 +75,7 @@ impl PollerSet {
             statuses: {
                 let (zones, by_id) = of_volumes();
                 let source = Statuses(shared(), by_id);
-                ZonePollers::new(
-                    source,
-                    zones,
-                    shared(),
-                    budget(Action::DescribeVolumeStatus),
-                )
+                ZonePollers::new(source, zones, shared(), budget(Action::DescribeVolumeStatus))
             },
             volume_zones,
         }

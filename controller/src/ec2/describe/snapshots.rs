@@ -29,10 +29,7 @@ pub(in crate::ec2) async fn snapshot_page(
     core.call(action, deadline, tries, || {
         let request = request.clone();
         async move {
-            let output = request
-                .send()
-                .await
-                .map_err(|e| Ec2Error::from_sdk(action, &e))?;
+            let output = request.send().await.map_err(|e| Ec2Error::from_sdk(action, &e))?;
             let entries = read_all(action, output.snapshots(), Snapshot::read)?;
             Ok((entries, output.next_token().map(str::to_owned)))
         }
@@ -100,8 +97,6 @@ impl Source for SnapshotsByName {
         let values = keys.iter().map(|name| literal(name));
         let filters = vec![filter(&format!("tag:{SNAPSHOT_NAME_TAG}"), values)];
         let found = own_snapshots(&self.0, filters, deadline).await?;
-        Ok(by_tag(found, |snapshot| {
-            snapshot.tags.get(SNAPSHOT_NAME_TAG)
-        }))
+        Ok(by_tag(found, |snapshot| snapshot.tags.get(SNAPSHOT_NAME_TAG)))
     }
 }

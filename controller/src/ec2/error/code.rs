@@ -119,11 +119,7 @@ struct CodeKind {
 }
 
 const fn row(code: &'static str, kind: Ec2ErrorKind) -> CodeKind {
-    CodeKind {
-        code,
-        text: "",
-        kind,
-    }
+    CodeKind { code, text: "", kind }
 }
 
 const fn row_with(code: &'static str, text: &'static str, kind: Ec2ErrorKind) -> CodeKind {
@@ -173,10 +169,7 @@ static TABLE: &[CodeKind] = &[
     row("InvalidSnapshot.NotFound", Kind::SnapshotNotFound),
     row("InvalidInstanceID.NotFound", Kind::InstanceNotFound),
     row("InvalidAttachment.NotFound", Kind::AttachmentNotFound),
-    row(
-        "InvalidVolumeModification.NotFound",
-        Kind::ModificationNotFound,
-    ),
+    row("InvalidVolumeModification.NotFound", Kind::ModificationNotFound),
     row("InvalidZone.NotFound", Kind::ZoneNotFound),
     // E, malformed.
     row("InvalidVolumeID.Malformed", Kind::MalformedId),
@@ -184,35 +177,15 @@ static TABLE: &[CodeKind] = &[
     row("InvalidInstanceID.Malformed", Kind::MalformedId),
     row("InvalidID", Kind::MalformedId),
     row_with("InvalidParameterValue", "is malformed", Kind::MalformedId),
-    row_with(
-        "InvalidParameterValue",
-        "expected: 'vol-",
-        Kind::MalformedId,
-    ),
-    row_with(
-        "InvalidParameterValue",
-        "expected: 'snap-",
-        Kind::MalformedId,
-    ),
+    row_with("InvalidParameterValue", "expected: 'vol-", Kind::MalformedId),
+    row_with("InvalidParameterValue", "expected: 'snap-", Kind::MalformedId),
     row_with("InvalidParameterValue", "expected: 'i-", Kind::MalformedId),
     // A (AttachVolume): only the message distinguishes this from other bad values.
     row_with("InvalidParameterValue", "already in use", Kind::DeviceInUse),
-    row_with(
-        "InvalidParameterValue",
-        "pagination token",
-        Kind::BadPageToken,
-    ),
+    row_with("InvalidParameterValue", "pagination token", Kind::BadPageToken),
     // The limits of each type grow from time to time, so EC2's answer decides, not a table here.
-    row_with(
-        "InvalidParameterValue",
-        "too large for volume type",
-        Kind::SizeOutOfRange,
-    ),
-    row_with(
-        "InvalidParameterValue",
-        "the volume size is invalid for",
-        Kind::SizeOutOfRange,
-    ),
+    row_with("InvalidParameterValue", "too large for volume type", Kind::SizeOutOfRange),
+    row_with("InvalidParameterValue", "the volume size is invalid for", Kind::SizeOutOfRange),
     row("InvalidNextToken", Kind::BadPageToken),
     row("InvalidPaginationToken", Kind::BadPageToken),
     // E, parameters.
@@ -232,11 +205,7 @@ static TABLE: &[CodeKind] = &[
     row("InvalidAction", Kind::Unsupported),
     row("InvalidVolume.ZoneMismatch", Kind::ZoneMismatch),
     // E, idempotency.
-    row_with(
-        "IdempotentParameterMismatch",
-        "already been deleted",
-        Kind::TokenSpent,
-    ),
+    row_with("IdempotentParameterMismatch", "already been deleted", Kind::TokenSpent),
     row("IdempotentParameterMismatch", Kind::TokenMismatch),
     // E, state.
     row("VolumeInUse", Kind::VolumeInUse),
@@ -248,10 +217,7 @@ static TABLE: &[CodeKind] = &[
     row("OperationNotPermitted", Kind::NotPermitted),
     // X.
     row("VolumeModificationRateExceeded", Kind::ModificationRate),
-    row(
-        "VolumeModificationSizeLimitExceeded",
-        Kind::ModificationQuota,
-    ),
+    row("VolumeModificationSizeLimitExceeded", Kind::ModificationQuota),
     // E, limits.
     row("AttachmentLimitExceeded", Kind::AttachmentLimit),
     row("VolumeLimitExceeded", Kind::VolumeQuota),
@@ -295,11 +261,7 @@ impl Ec2ErrorKind {
 
     fn unlisted(code: &str) -> Self {
         // EC2 passes on the codes of KMS (`KMSInvalidStateException`, `KMS.NotFoundException`): K.
-        if code.starts_with("KMS") {
-            Self::Key
-        } else {
-            Self::Other
-        }
+        if code.starts_with("KMS") { Self::Key } else { Self::Other }
     }
 
     /// Returns whether the same call may succeed a little later, although nobody changes anything.
@@ -328,11 +290,7 @@ mod tests {
                 "Invalid value '/dev/xvdb' for unixDevice. Attachment point /dev/xvdb is already in use",
                 Kind::DeviceInUse,
             ),
-            (
-                "InvalidParameterValue",
-                "The volume ID 'bad' is malformed",
-                Kind::MalformedId,
-            ),
+            ("InvalidParameterValue", "The volume ID 'bad' is malformed", Kind::MalformedId),
             (
                 "InvalidParameterValue",
                 "Value (bad) for parameter volumes is invalid. Expected: 'vol-...'.",
@@ -353,11 +311,7 @@ mod tests {
                 "The volume size is invalid for io1 volumes: 1 GiB. io1 volumes must be at least 4 GiB in size.",
                 Kind::SizeOutOfRange,
             ),
-            (
-                "InvalidParameterValue",
-                "Unable to parse pagination token",
-                Kind::BadPageToken,
-            ),
+            ("InvalidParameterValue", "Unable to parse pagination token", Kind::BadPageToken),
             (
                 "IdempotentParameterMismatch",
                 "The client token 'T' is associated with resource 'vol-1' which has already been deleted. Please use a different client token.",

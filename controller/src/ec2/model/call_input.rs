@@ -103,13 +103,7 @@ pub struct ModifyVolume {
 impl ModifyVolume {
     /// Returns a change that leaves everything as it is.
     pub fn nothing(volume: VolumeId) -> Self {
-        Self {
-            volume,
-            size: None,
-            kind: None,
-            iops: None,
-            throughput: None,
-        }
+        Self { volume, size: None, kind: None, iops: None, throughput: None }
     }
 }
 
@@ -216,9 +210,6 @@ pub struct Page<T> {
 impl<T> Page<T> {
     /// Creates a page. EC2 marks the last page by a missing or an empty token.
     pub(in crate::ec2) fn new(entries: Vec<T>, next: Option<&str>) -> Self {
-        Self {
-            entries,
-            next: next.filter(|token| !token.is_empty()).map(str::to_owned),
-        }
+        Self { entries, next: next.filter(|token| !token.is_empty()).map(str::to_owned) }
     }
 }

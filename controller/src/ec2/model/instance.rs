@@ -131,16 +131,11 @@ impl Instance {
 
     pub(in crate::ec2) fn read(given: &sdk::Instance) -> Result<Self, Incomplete> {
         let placement = given.placement();
-        let state = sdk_field::required(
-            given.state().and_then(sdk::InstanceState::name),
-            "instanceState",
-        )?;
+        let state =
+            sdk_field::required(given.state().and_then(sdk::InstanceState::name), "instanceState")?;
         Ok(Self {
             id: sdk_field::id(given.instance_id(), "instanceId", InstanceId::parse)?,
-            kind: given
-                .instance_type()
-                .map(|t| t.as_str().to_owned())
-                .unwrap_or_default(),
+            kind: given.instance_type().map(|t| t.as_str().to_owned()).unwrap_or_default(),
             state: match state {
                 sdk::InstanceStateName::Pending => InstanceState::Pending,
                 sdk::InstanceStateName::Running => InstanceState::Running,
@@ -152,10 +147,7 @@ impl Instance {
             },
             launched: given.launch_time().map(Timestamp::from),
             hibernation: Hibernation::read(given),
-            zone: placement
-                .and_then(|p| p.availability_zone())
-                .unwrap_or_default()
-                .to_owned(),
+            zone: placement.and_then(|p| p.availability_zone()).unwrap_or_default().to_owned(),
             zone_id: sdk_field::text(placement.and_then(|p| p.availability_zone_id())),
             outpost_arn: sdk_field::text(given.outpost_arn()),
             root_device: sdk_field::text(given.root_device_name()),
@@ -187,12 +179,8 @@ impl InstanceType {
     pub(in crate::ec2) fn read(given: &sdk::InstanceTypeInfo) -> Result<Self, Incomplete> {
         let ebs = given.ebs_info();
         Ok(Self {
-            name: sdk_field::required(given.instance_type(), "instanceType")?
-                .as_str()
-                .to_owned(),
-            cards: sdk_field::number(ebs.and_then(|e| e.maximum_ebs_cards()))
-                .unwrap_or(1)
-                .max(1),
+            name: sdk_field::required(given.instance_type(), "instanceType")?.as_str().to_owned(),
+            cards: sdk_field::number(ebs.and_then(|e| e.maximum_ebs_cards())).unwrap_or(1).max(1),
             max_attachments: sdk_field::number(ebs.and_then(|e| e.maximum_ebs_attachments())),
         })
     }

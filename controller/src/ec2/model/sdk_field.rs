@@ -40,11 +40,6 @@ pub(in crate::ec2) fn text(value: Option<&str>) -> Option<String> {
 
 pub(in crate::ec2) fn tags(tags: &[Tag]) -> BTreeMap<String, String> {
     tags.iter()
-        .filter_map(|tag| {
-            Some((
-                tag.key()?.to_owned(),
-                tag.value().unwrap_or_default().to_owned(),
-            ))
-        })
+        .filter_map(|tag| Some((tag.key()?.to_owned(), tag.value().unwrap_or_default().to_owned())))
         .collect()
 }

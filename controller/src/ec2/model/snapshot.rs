@@ -60,10 +60,7 @@ macro_rules! read_snapshot {
             state: SnapshotState::read(sdk_field::required(given.state(), "status")?),
             message: sdk_field::text(given.state_message()),
             volume: given.volume_id().and_then(|id| VolumeId::parse(id).ok()),
-            size: GiB(sdk_field::required(
-                sdk_field::number(given.volume_size()),
-                "volumeSize",
-            )?),
+            size: GiB(sdk_field::required(sdk_field::number(given.volume_size()), "volumeSize")?),
             started: given.start_time().map(Timestamp::from),
             progress: given.progress().unwrap_or_default().to_owned(),
             encrypted: given.encrypted().unwrap_or_default(),

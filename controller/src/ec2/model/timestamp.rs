@@ -21,18 +21,13 @@ impl Timestamp {
     pub fn age(self, now: SystemTime) -> Duration {
         now.duration_since(UNIX_EPOCH)
             .unwrap_or_default()
-            .saturating_sub(Duration::new(
-                self.seconds.max(0).unsigned_abs(),
-                self.nanoseconds,
-            ))
+            .saturating_sub(Duration::new(self.seconds.max(0).unsigned_abs(), self.nanoseconds))
     }
 
     /// Parses RFC 3339 (`2026-09-25T19:46:13.000Z`).
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        DateTime::from_str(text, Format::DateTimeWithOffset)
-            .ok()
-            .map(|t| Self::from(&t))
+        DateTime::from_str(text, Format::DateTimeWithOffset).ok().map(|t| Self::from(&t))
     }
 
     pub(crate) fn to_sdk(self) -> DateTime {
@@ -42,10 +37,7 @@ impl Timestamp {
 
 impl From<&DateTime> for Timestamp {
     fn from(time: &DateTime) -> Self {
-        Self {
-            seconds: time.secs(),
-            nanoseconds: time.subsec_nanos(),
-        }
+        Self { seconds: time.secs(), nanoseconds: time.subsec_nanos() }
     }
 }
 
@@ -83,29 +75,16 @@ mod tests {
 
     #[test]
     fn times_read_and_write_rfc_3339() {
-        for text in [
-            "2026-09-25T19:46:13.025Z",
-            "2026-09-25T19:46:13Z",
-            "1970-01-01T00:00:00Z",
-        ] {
-            assert_eq!(
-                Timestamp::parse(text).map(|t| t.to_string()).as_deref(),
-                Some(text)
-            );
+        for text in ["2026-09-25T19:46:13.025Z", "2026-09-25T19:46:13Z", "1970-01-01T00:00:00Z"] {
+            assert_eq!(Timestamp::parse(text).map(|t| t.to_string()).as_deref(), Some(text));
         }
         assert_eq!(Timestamp::parse("yesterday"), None);
     }
 
     #[test]
     fn an_age_is_never_negative() {
-        let t = Timestamp {
-            seconds: 100,
-            nanoseconds: 0,
-        };
-        assert_eq!(
-            t.age(UNIX_EPOCH + Duration::from_secs(130)),
-            Duration::from_secs(30)
-        );
+        let t = Timestamp { seconds: 100, nanoseconds: 0 };
+        assert_eq!(t.age(UNIX_EPOCH + Duration::from_secs(130)), Duration::from_secs(30));
         assert_eq!(t.age(UNIX_EPOCH + Duration::from_secs(30)), Duration::ZERO);
     }
 }

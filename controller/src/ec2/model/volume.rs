@@ -51,9 +51,7 @@ pub struct Volume {
 impl Volume {
     /// Returns the attachment to this instance.
     pub fn attachment(&self, instance: &InstanceId) -> Option<&Attachment> {
-        self.attachments
-            .iter()
-            .find(|a| a.instance.as_ref() == Some(instance))
+        self.attachments.iter().find(|a| a.instance.as_ref() == Some(instance))
     }
 }
 
@@ -169,14 +167,8 @@ macro_rules! read_volume {
         Ok(Volume {
             id: sdk_field::id(given.volume_id(), "volumeId", VolumeId::parse)?,
             state: VolumeState::read(sdk_field::required(given.state(), "status")?),
-            size: GiB(sdk_field::required(
-                sdk_field::number(given.size()),
-                "size",
-            )?),
-            kind: given
-                .volume_type()
-                .map(|t| t.as_str().to_owned())
-                .unwrap_or_default(),
+            size: GiB(sdk_field::required(sdk_field::number(given.size()), "size")?),
+            kind: given.volume_type().map(|t| t.as_str().to_owned()).unwrap_or_default(),
             zone: given.availability_zone().unwrap_or_default().to_owned(),
             zone_id: sdk_field::text(given.availability_zone_id()),
             outpost_arn: sdk_field::text(given.outpost_arn()),
@@ -184,12 +176,8 @@ macro_rules! read_volume {
             throughput: sdk_field::number(given.throughput()),
             encrypted: given.encrypted().unwrap_or_default(),
             kms_key_id: sdk_field::text(given.kms_key_id()),
-            snapshot: given
-                .snapshot_id()
-                .and_then(|id| SnapshotId::parse(id).ok()),
-            source_volume: given
-                .source_volume_id()
-                .and_then(|id| VolumeId::parse(id).ok()),
+            snapshot: given.snapshot_id().and_then(|id| SnapshotId::parse(id).ok()),
+            source_volume: given.source_volume_id().and_then(|id| VolumeId::parse(id).ok()),
             multi_attach: given.multi_attach_enabled().unwrap_or_default(),
             created: given.create_time().map(Timestamp::from),
             attachments: given

@@ -41,10 +41,7 @@ impl Zone {
                 "wavelength-zone" => ZoneKind::WavelengthZone,
                 other => ZoneKind::Other(other.to_owned()),
             },
-            available: matches!(
-                given.state(),
-                Some(sdk::AvailabilityZoneState::Available) | None
-            ),
+            available: matches!(given.state(), Some(sdk::AvailabilityZoneState::Available) | None),
         })
     }
 }

@@ -67,11 +67,7 @@ struct Tokens {
 
 impl Tokens {
     fn full(capacity: f64, now: Instant) -> Self {
-        Self {
-            capacity,
-            level: capacity,
-            counted: now,
-        }
+        Self { capacity, level: capacity, counted: now }
     }
 
     fn flow(&mut self, refill: f64, now: Instant) -> Duration {

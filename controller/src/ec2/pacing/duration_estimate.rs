@@ -74,10 +74,7 @@ impl DurationEstimate {
         if known.len() == REMEMBERED {
             known.pop_front();
         }
-        known.push_back(Span {
-            least: (middle - half).max(0.0),
-            most: middle + half,
-        });
+        known.push_back(Span { least: (middle - half).max(0.0), most: middle + half });
     }
 
     /// Returns how late, in seconds, a poll at the age `to` is expected to find the end of a change
@@ -134,9 +131,7 @@ mod tests {
 
     /// Returns when the next poll is worth it, after one at `from`.
     fn next(usual: &DurationEstimate, from: u64) -> u64 {
-        (from..)
-            .find(|to| usual.lateness(ms(0), ms(from), ms(*to)) >= 0.01)
-            .unwrap()
+        (from..).find(|to| usual.lateness(ms(0), ms(from), ms(*to)) >= 0.01).unwrap()
     }
 
     #[test]
@@ -154,10 +149,7 @@ mod tests {
         let unknown = DurationEstimate::default();
         let gaps = [0, 1000, 4000, 60_000, 600_000].map(|from| next(&unknown, from) - from);
         assert!(gaps.is_sorted(), "{gaps:?}");
-        assert!(
-            gaps[0] <= 60 && gaps[2] <= 400 && gaps[4] <= 4000,
-            "{gaps:?}"
-        );
+        assert!(gaps[0] <= 60 && gaps[2] <= 400 && gaps[4] <= 4000, "{gaps:?}");
     }
 
     #[test]

@@ -60,10 +60,7 @@ impl Line {
     }
 
     fn turn(&mut self, now: Instant, ticket: u64) -> Turn {
-        let first = self
-            .waiting
-            .first_key_value()
-            .is_none_or(|(head, _)| ticket <= *head);
+        let first = self.waiting.first_key_value().is_none_or(|(head, _)| ticket <= *head);
         if !first || self.under_way >= self.most_under_way {
             return Turn::Behind;
         }
@@ -159,11 +156,7 @@ impl Lane {
     /// Takes a place in the queue, which is kept until the place is dropped.
     pub(in crate::ec2) fn place(self: &Arc<Self>) -> QueuePlace {
         let ticket = self.line().join();
-        QueuePlace {
-            lane: Arc::clone(self),
-            ticket,
-            since: Instant::now(),
-        }
+        QueuePlace { lane: Arc::clone(self), ticket, since: Instant::now() }
     }
 
     pub(in crate::ec2) fn level(&self, now: Instant) -> LaneLevel {
@@ -213,9 +206,7 @@ impl QueuePlace {
                 match line.near(now, self.ticket) {
                     Ok(at) => return Ok(at),
                     Err(until) => {
-                        line.coming
-                            .entry(self.ticket)
-                            .or_insert_with(|| Arc::clone(&wake));
+                        line.coming.entry(self.ticket).or_insert_with(|| Arc::clone(&wake));
                         until.map_or(deadline, |until| until.min(deadline))
                     }
                 }
@@ -255,10 +246,7 @@ impl QueuePlace {
     /// before the deadline.
     pub(in crate::ec2) async fn turn(&self, deadline: Instant) -> Result<Pass, Ec2Error> {
         let wake = Arc::new(Notify::new());
-        let mut waiting = Waiting {
-            place: self,
-            listed: false,
-        };
+        let mut waiting = Waiting { place: self, listed: false };
         loop {
             let now = Instant::now();
             let turn = {
@@ -276,10 +264,7 @@ impl QueuePlace {
                     _ if !waiting.listed => {
                         line.waiting.insert(
                             self.ticket,
-                            Waiter {
-                                wake: Arc::clone(&wake),
-                                since: self.since,
-                            },
+                            Waiter { wake: Arc::clone(&wake), since: self.since },
                         );
                         waiting.listed = true;
                     }

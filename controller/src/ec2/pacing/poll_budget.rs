@@ -46,10 +46,7 @@ impl Budget {
         Self {
             capacity,
             refill: rate.refill * SHARE,
-            left: Mutex::new(Left {
-                level: capacity,
-                counted: now,
-            }),
+            left: Mutex::new(Left { level: capacity, counted: now }),
         }
     }
 
@@ -78,12 +75,7 @@ pub(in crate::ec2) struct Pace {
 impl Pace {
     /// Creates the pace of a poller that has sent nothing.
     pub(in crate::ec2) fn new(budget: Arc<Budget>, now: Instant) -> Self {
-        Self {
-            budget,
-            not_before: now,
-            failures: 0,
-            failed: now,
-        }
+        Self { budget, not_before: now, failures: 0, failed: now }
     }
 
     /// Returns when the next call may be sent. `urgent` says that the call is for a caller that has
@@ -98,11 +90,7 @@ impl Pace {
     /// Returns the total lateness of watchers, in seconds, that makes a call worthwhile at that
     /// time: little while the budget is full.
     pub(in crate::ec2) fn worth(&self, at: Instant) -> f64 {
-        let left = *self
-            .budget
-            .left
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let left = *self.budget.left.lock().unwrap_or_else(PoisonError::into_inner);
         let level = self.budget.level(left, at);
         LEAST_WORTH * ((1.0 - level / self.budget.capacity) / DOUBLING).exp2()
     }
@@ -138,10 +126,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    const DESCRIBE: Rate = Rate {
-        capacity: 100.0,
-        refill: 20.0,
-    };
+    const DESCRIBE: Rate = Rate { capacity: 100.0, refill: 20.0 };
 
     fn pace(now: Instant) -> Pace {
         Pace::new(Arc::new(Budget::new(DESCRIBE, now)), now)

@@ -162,10 +162,7 @@ impl Given {
 mod tests {
     use super::*;
 
-    const RATE: Rate = Rate {
-        capacity: 50.0,
-        refill: 5.0,
-    };
+    const RATE: Rate = Rate { capacity: 50.0, refill: 5.0 };
 
     fn seconds(number: f64) -> Duration {
         Duration::from_secs_f64(number)
@@ -235,10 +232,7 @@ mod tests {
         let start = Instant::now();
         for (calls, expected) in [(120, 10.0), (30, 5.0), (6000, 100.0)] {
             let mut refill = Refill::new(5.0, 100.0, start);
-            let given = Given {
-                calls,
-                within: seconds(2.0),
-            };
+            let given = Given { calls, within: seconds(2.0) };
             assert!(refill.throttled(start, start, RATE, Some(given)));
             assert_near(&refill, expected);
         }

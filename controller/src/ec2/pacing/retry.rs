@@ -43,14 +43,7 @@ mod tests {
     use crate::ec2::action::Action;
 
     fn error(action: Action, kind: Kind, sent: Sent) -> Ec2Error {
-        Ec2Error {
-            kind,
-            action,
-            code: None,
-            message: String::new(),
-            request_id: None,
-            sent,
-        }
+        Ec2Error { kind, action, code: None, message: String::new(), request_id: None, sent }
     }
 
     #[test]
@@ -64,39 +57,14 @@ mod tests {
             (Action::DetachVolume, Kind::ServerError, Sent::Maybe, false),
             (Action::ModifyVolume, Kind::NoAnswer, Sent::Maybe, false),
             (Action::CreateSnapshot, Kind::NoAnswer, Sent::Maybe, false),
-            (
-                Action::CreateSnapshot,
-                Kind::Throttled,
-                Sent::Answered,
-                true,
-            ),
+            (Action::CreateSnapshot, Kind::Throttled, Sent::Answered, true),
             (Action::CreateVolume, Kind::NoAnswer, Sent::Maybe, true),
             (Action::DeleteVolume, Kind::ServerError, Sent::Maybe, true),
             (Action::CreateTags, Kind::TagConflict, Sent::Answered, true),
-            (
-                Action::DescribeVolumes,
-                Kind::Unreadable,
-                Sent::Answered,
-                true,
-            ),
-            (
-                Action::DescribeVolumes,
-                Kind::Unauthorized,
-                Sent::Answered,
-                false,
-            ),
-            (
-                Action::CreateVolume,
-                Kind::InvalidParameter,
-                Sent::Answered,
-                false,
-            ),
-            (
-                Action::CreateVolume,
-                Kind::NoCapacity,
-                Sent::Answered,
-                false,
-            ),
+            (Action::DescribeVolumes, Kind::Unreadable, Sent::Answered, true),
+            (Action::DescribeVolumes, Kind::Unauthorized, Sent::Answered, false),
+            (Action::CreateVolume, Kind::InvalidParameter, Sent::Answered, false),
+            (Action::CreateVolume, Kind::NoCapacity, Sent::Answered, false),
             (Action::CreateVolume, Kind::Credential, Sent::Not, false),
             (Action::CreateVolume, Kind::Deadline, Sent::Not, false),
             (Action::AttachVolume, Kind::Unwanted, Sent::Not, false),

@@ -57,10 +57,7 @@ impl Core {
             .map(|action| {
                 let (rate, ceiling) = (settings.rate(action), settings.ceiling(action));
                 let most = settings.calls_in_flight;
-                (
-                    action,
-                    Arc::new(Lane::new(action, rate, ceiling, most, now)),
-                )
+                (action, Arc::new(Lane::new(action, rate, ceiling, most, now)))
             })
             .collect();
         for action in Action::ALL {
@@ -79,10 +76,7 @@ impl Core {
 
     pub(in crate::ec2) fn levels(&self) -> Vec<(Action, LaneLevel)> {
         let now = Instant::now();
-        self.lanes
-            .iter()
-            .map(|(action, lane)| (*action, lane.level(now)))
-            .collect()
+        self.lanes.iter().map(|(action, lane)| (*action, lane.level(now))).collect()
     }
 
     /// Returns a place in the queue of the action.
@@ -216,10 +210,7 @@ impl Core {
     /// Forgets credentials that AWS refused. Returns whether others may come.
     pub(in crate::ec2) fn renew(&self, error: &Ec2Error) -> bool {
         error.refuses_the_session()
-            && self
-                .credentials
-                .as_ref()
-                .is_some_and(|credentials| credentials.forget())
+            && self.credentials.as_ref().is_some_and(|credentials| credentials.forget())
     }
 
     fn count(&self, error: &Ec2Error) {

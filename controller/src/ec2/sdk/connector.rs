@@ -18,13 +18,8 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 /// The hosts that serve instance metadata and the credentials of containers (EC2 User Guide,
 /// "Instance metadata service"; EKS User Guide, "Pod Identity"; ECS Developer Guide, "Task IAM
 /// role"). They are link-local, so no proxy can reach them for this host.
-const LINK_LOCAL: [&str; 5] = [
-    "169.254.169.254",
-    "169.254.170.2",
-    "169.254.170.23",
-    "[fd00:ec2::254]",
-    "[fd00:ec2::23]",
-];
+const LINK_LOCAL: [&str; 5] =
+    ["169.254.169.254", "169.254.170.2", "169.254.170.23", "[fd00:ec2::254]", "[fd00:ec2::23]"];
 
 /// Chooses the client by the scheme and host of each request.
 #[derive(Debug)]
@@ -82,11 +77,9 @@ impl HttpConnector for Choice {
         if request.uri().starts_with("http://") {
             return self.plain.call(request);
         }
-        let tls = self
-            .tls
-            .get_or_init(|| client(Some(self.trusted.clone()), ProxyConfig::from_env));
-        tls.http_connector(&self.settings, &self.components)
-            .call(request)
+        let tls =
+            self.tls.get_or_init(|| client(Some(self.trusted.clone()), ProxyConfig::from_env));
+        tls.http_connector(&self.settings, &self.components).call(request)
     }
 }
 

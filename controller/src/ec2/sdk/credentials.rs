@@ -52,9 +52,7 @@ struct Held {
 impl fmt::Debug for RenewingCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Never the credentials.
-        f.debug_tuple("RenewingCredentials")
-            .field(&self.0.from)
-            .finish()
+        f.debug_tuple("RenewingCredentials").field(&self.0.from).finish()
     }
 }
 
@@ -107,19 +105,14 @@ impl RenewingCredentials {
     /// Returns the cached credentials, when they stay valid for longer than `margin`.
     fn good(&self, margin: Duration) -> Option<Held> {
         let until: SystemTime = self.0.clock.now() + margin;
-        self.held().clone().filter(|held| {
-            held.credentials
-                .expiry()
-                .is_none_or(|expiry| expiry > until)
-        })
+        self.held()
+            .clone()
+            .filter(|held| held.credentials.expiry().is_none_or(|expiry| expiry > until))
     }
 
     async fn provide(&self) -> Result<Credentials, CredentialsError> {
         let usable = |held: &Held| held.rest.is_some_and(|rest| rest > Instant::now());
-        let early = || {
-            self.good(EARLY)
-                .or_else(|| self.good(Duration::ZERO).filter(usable))
-        };
+        let early = || self.good(EARLY).or_else(|| self.good(Duration::ZERO).filter(usable));
         if let Some(held) = early() {
             return Ok(held.credentials);
         }
@@ -147,10 +140,7 @@ impl RenewingCredentials {
                         why = innermost(&error),
                         "AWS credentials could not be renewed; those that are held are still good"
                     );
-                    *self.held() = Some(Held {
-                        rest: Some(Instant::now() + REST),
-                        ..held.clone()
-                    });
+                    *self.held() = Some(Held { rest: Some(Instant::now() + REST), ..held.clone() });
                     return Ok(held.credentials);
                 }
                 Err(match error {
@@ -202,13 +192,7 @@ mod tests {
                 Err(CredentialsError::provider_error("the source is down"))
             } else {
                 let expiry = self.0.lasts.map(|span| SystemTime::UNIX_EPOCH + span);
-                Ok(Credentials::new(
-                    format!("AKIA{number}"),
-                    "secret",
-                    None,
-                    expiry,
-                    "test",
-                ))
+                Ok(Credentials::new(format!("AKIA{number}"), "secret", None, expiry, "test"))
             };
             Providing::ready(answer)
         }
@@ -224,10 +208,8 @@ mod tests {
     }
 
     fn renewing(lasts: Option<u64>) -> (RenewingCredentials, Arc<Source>, Clock) {
-        let source = Arc::new(Source {
-            lasts: lasts.map(Duration::from_secs),
-            ..Source::default()
-        });
+        let source =
+            Arc::new(Source { lasts: lasts.map(Duration::from_secs), ..Source::default() });
         let clock = Clock(Arc::default());
         let provider = SharedCredentialsProvider::new(Handle(Arc::clone(&source)));
         let renewing = RenewingCredentials::new(
@@ -282,17 +264,10 @@ mod tests {
         clock.0.store(880, Ordering::Relaxed);
         assert_eq!(key(&renewing).await, "AKIA1");
         assert_eq!(key(&renewing).await, "AKIA1");
-        assert_eq!(
-            source.asked.load(Ordering::Relaxed),
-            2,
-            "it is not asked each time"
-        );
+        assert_eq!(source.asked.load(Ordering::Relaxed), 2, "it is not asked each time");
         clock.0.store(900, Ordering::Relaxed);
         let error = renewing.provide().await.expect_err("expired");
-        assert!(
-            innermost(&error).contains("a test: the source is down"),
-            "{error}"
-        );
+        assert!(innermost(&error).contains("a test: the source is down"), "{error}");
         assert!(!format!("{renewing:?}").contains("AKIA"));
     }
 }

@@ -33,12 +33,7 @@ impl Ec2Error {
             sent,
         };
         if let Some(cause) = find::<CredentialsError>(error) {
-            return make(
-                Ec2ErrorKind::Credential,
-                None,
-                credential_text(cause),
-                Sent::Not,
-            );
+            return make(Ec2ErrorKind::Credential, None, credential_text(cause), Sent::Not);
         }
         match error {
             SdkError::ServiceError(service) => {
@@ -97,12 +92,9 @@ impl Ec2Error {
                     Sent::Maybe,
                 )
             }
-            SdkError::TimeoutError(_) => make(
-                Ec2ErrorKind::NoAnswer,
-                None,
-                "no answer in time".to_owned(),
-                Sent::Maybe,
-            ),
+            SdkError::TimeoutError(_) => {
+                make(Ec2ErrorKind::NoAnswer, None, "no answer in time".to_owned(), Sent::Maybe)
+            }
             SdkError::DispatchFailure(failure) => {
                 let cause = innermost(error);
                 let never_connected = find::<hyper_util::client::legacy::Error>(error)
@@ -131,10 +123,7 @@ fn credential_text(error: &CredentialsError) -> String {
         CredentialsError::ProviderTimedOut(_) => {
             format!("the AWS credential provider did not answer in time: {tried}")
         }
-        other => format!(
-            "AWS credentials could not be loaded from {}",
-            innermost(other)
-        ),
+        other => format!("AWS credentials could not be loaded from {}", innermost(other)),
     }
 }
 
@@ -145,12 +134,8 @@ fn skew(date: &str, now: SystemTime) -> Option<String> {
     let ours = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
     let ahead = i64::try_from(ours).ok()? - theirs;
     let way = if ahead > 0 { "ahead of" } else { "behind" };
-    (ahead.abs() >= 240).then(|| {
-        format!(
-            "this node's clock is {} minutes {way} AWS's",
-            (ahead.abs() + 30) / 60
-        )
-    })
+    (ahead.abs() >= 240)
+        .then(|| format!("this node's clock is {} minutes {way} AWS's", (ahead.abs() + 30) / 60))
 }
 
 /// Returns EC2's request id. It is a header of every answer, and error bodies repeat it.
@@ -159,12 +144,10 @@ fn request_id(raw: &HttpResponse) -> Option<String> {
         return Some(id.to_owned());
     }
     let body = std::str::from_utf8(raw.body().bytes()?).ok()?;
-    ["RequestID>", "RequestId>", "requestId>"]
-        .iter()
-        .find_map(|tag| {
-            let rest = body.split_once(&format!("<{tag}"))?.1;
-            Some(rest.split_once('<')?.0.to_owned())
-        })
+    ["RequestID>", "RequestId>", "requestId>"].iter().find_map(|tag| {
+        let rest = body.split_once(&format!("<{tag}"))?.1;
+        Some(rest.split_once('<')?.0.to_owned())
+    })
 }
 
 fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {

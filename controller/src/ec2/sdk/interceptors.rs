@@ -149,11 +149,7 @@ impl ExecutionEnvironment {
     /// Replaces each character that a header cannot hold with `-`.
     pub(in crate::ec2) fn new(name: &str) -> Self {
         let plain = |c: char| {
-            if c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c) {
-                c
-            } else {
-                '-'
-            }
+            if c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c) { c } else { '-' }
         };
         Self(name.chars().map(plain).collect())
     }
@@ -188,14 +184,8 @@ mod tests {
     #[test]
     fn an_address_has_no_path_and_no_password() {
         for (uri, want) in [
-            (
-                "https://ec2.us-east-1.amazonaws.com/",
-                Some("https://ec2.us-east-1.amazonaws.com"),
-            ),
-            (
-                "http://127.0.0.1:8080/?Action=x",
-                Some("http://127.0.0.1:8080"),
-            ),
+            ("https://ec2.us-east-1.amazonaws.com/", Some("https://ec2.us-east-1.amazonaws.com")),
+            ("http://127.0.0.1:8080/?Action=x", Some("http://127.0.0.1:8080")),
             ("https://user:secret@proxy:1/", Some("https://proxy:1")),
             ("https://[::1]:8443", Some("https://[::1]:8443")),
             ("nonsense", None),
@@ -213,10 +203,7 @@ mod tests {
             })
         };
         let ((_, one), (_, two)) = tokio::join!(call("1"), call("2"));
-        assert_eq!(
-            (one.request_id.as_deref(), two.request_id.as_deref()),
-            (Some("1"), Some("2"))
-        );
+        assert_eq!((one.request_id.as_deref(), two.request_id.as_deref()), (Some("1"), Some("2")));
         note(|_| panic!("nobody follows"));
     }
 
@@ -226,11 +213,7 @@ mod tests {
         assert!(ends_with_its_root(whole.as_bytes()));
         let closed = whole.trim_end().len();
         for end in 0..closed {
-            assert!(
-                !ends_with_its_root(&whole.as_bytes()[..end]),
-                "{}",
-                &whole[..end]
-            );
+            assert!(!ends_with_its_root(&whole.as_bytes()[..end]), "{}", &whole[..end]);
         }
         assert!(!ends_with_its_root(b"<html></html>"));
     }

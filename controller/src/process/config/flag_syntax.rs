@@ -66,14 +66,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let mut seconds = 0.0;
     let mut rest = text;
     while !rest.is_empty() {
-        let digits = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(bad)?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(bad)?;
         let number: f64 = rest[..digits].parse().map_err(|_| bad())?;
         rest = &rest[digits..];
-        let unit = rest
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(rest.len());
+        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
         seconds += number
             * match &rest[..unit] {
                 "h" => 3600.0,
@@ -100,16 +96,9 @@ pub(super) fn rates(text: &str) -> Result<Rates, String> {
         let (name, numbers) = entry.split_once('=').ok_or_else(bad)?;
         let (capacity, refill) = numbers.split_once('/').ok_or_else(bad)?;
         let number = |text: &str| {
-            text.parse::<u32>()
-                .ok()
-                .filter(|n| *n >= 1)
-                .map(f64::from)
-                .ok_or_else(bad)
+            text.parse::<u32>().ok().filter(|n| *n >= 1).map(f64::from).ok_or_else(bad)
         };
-        let rate = Rate {
-            capacity: number(capacity)?,
-            refill: number(refill)?,
-        };
+        let rate = Rate { capacity: number(capacity)?, refill: number(refill)? };
         let before = rates.len();
         rates.extend(
             Action::ALL
@@ -118,9 +107,7 @@ pub(super) fn rates(text: &str) -> Result<Rates, String> {
                 .map(|a| (a, rate)),
         );
         if rates.len() == before && name != "all" && !Action::ALL.iter().any(|a| a.name() == name) {
-            return Err(format!(
-                "{name:?} is not an EC2 action that the controller calls"
-            ));
+            return Err(format!("{name:?} is not an EC2 action that the controller calls"));
         }
     }
     Ok(rates)
@@ -130,9 +117,7 @@ pub(super) fn metadata_sources(text: &str) -> Result<String, String> {
     let text = text.to_lowercase();
     for source in text.split(',').map(str::trim) {
         if !["imds", "kubernetes", "metadata-labeler"].contains(&source) {
-            return Err(format!(
-                "{source:?} is not one of imds, kubernetes, metadata-labeler"
-            ));
+            return Err(format!("{source:?} is not one of imds, kubernetes, metadata-labeler"));
         }
     }
     Ok(text)
@@ -143,15 +128,13 @@ pub(super) fn metadata_sources(text: &str) -> Result<String, String> {
 pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     let bad = || format!("{text:?} is not an address; give :PORT, 127.0.0.1:PORT or [::1]:PORT");
     match text.strip_prefix(':') {
-        Some(port) => Ok(SocketAddr::from((
-            Ipv6Addr::UNSPECIFIED,
-            port.parse().map_err(|_| bad())?,
-        ))),
+        Some(port) => {
+            Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port.parse().map_err(|_| bad())?)))
+        }
         None => match text.strip_prefix("localhost:") {
-            Some(port) => Ok(SocketAddr::from((
-                Ipv4Addr::LOCALHOST,
-                port.parse().map_err(|_| bad())?,
-            ))),
+            Some(port) => {
+                Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().map_err(|_| bad())?)))
+            }
             None => text.parse().map_err(|_| bad()),
         },
     }
@@ -207,11 +190,7 @@ mod tests {
             ("1e99h", None),
         ];
         for (text, want) in rows {
-            assert_eq!(
-                duration(text).ok(),
-                want.map(Duration::from_millis),
-                "{text:?}"
-            );
+            assert_eq!(duration(text).ok(), want.map(Duration::from_millis), "{text:?}");
         }
     }
 }

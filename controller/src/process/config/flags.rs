@@ -32,11 +32,7 @@ pub(super) enum Format {
 /// AWS_ENDPOINT_URL*, AWS_USE_FIPS_ENDPOINT, proxies), NODE_REGION (the node's label), and OTEL_*
 /// for traces.
 #[derive(Debug, Parser)]
-#[command(
-    name = "ebs-csi-controller",
-    disable_version_flag = true,
-    args_override_self = true
-)]
+#[command(name = "ebs-csi-controller", disable_version_flag = true, args_override_self = true)]
 pub(super) struct Flags {
     /// The CSI socket: unix:///path or tcp://address:port.
     #[arg(long, value_name = "URL", default_value = "unix://tmp/csi.sock")]
@@ -171,27 +167,11 @@ pub(super) struct WithoutMeaning {
 impl WithoutMeaning {
     pub(super) fn given(&self) -> Vec<(&'static str, &'static str)> {
         let rows = [
-            (
-                "batching",
-                self.batching.is_some(),
-                "calls to EC2 are always shared",
-            ),
-            (
-                "logtostderr",
-                self.logtostderr.is_some(),
-                "the log is always on standard error",
-            ),
-            (
-                "kubeconfig",
-                self.kubeconfig.is_some(),
-                "the controller does not talk to Kubernetes",
-            ),
+            ("batching", self.batching.is_some(), "calls to EC2 are always shared"),
+            ("logtostderr", self.logtostderr.is_some(), "the log is always on standard error"),
+            ("kubeconfig", self.kubeconfig.is_some(), "the controller does not talk to Kubernetes"),
             ("vmodule", self.vmodule.is_some(), "use RUST_LOG"),
-            (
-                "log-flush-frequency",
-                self.log_flush_frequency.is_some(),
-                "the log is not buffered",
-            ),
+            ("log-flush-frequency", self.log_flush_frequency.is_some(), "the log is not buffered"),
             (
                 "log-json-info-buffer-size",
                 self.log_json_info_buffer_size.is_some(),
@@ -213,9 +193,6 @@ impl WithoutMeaning {
                 "the log is one stream",
             ),
         ];
-        rows.into_iter()
-            .filter(|(_, given, _)| *given)
-            .map(|(name, _, why)| (name, why))
-            .collect()
+        rows.into_iter().filter(|(_, given, _)| *given).map(|(name, _, why)| (name, why)).collect()
     }
 }

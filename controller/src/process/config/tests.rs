@@ -21,23 +21,13 @@ fn go_driver_chart_command_line_is_accepted() {
         "--metadata-sources=imds, kubernetes",
     ])
     .unwrap();
-    assert_eq!(
-        config.endpoint,
-        Endpoint::Unix("/var/lib/csi/sockets/pluginproxy/csi.sock".into())
-    );
+    assert_eq!(config.endpoint, Endpoint::Unix("/var/lib/csi/sockets/pluginproxy/csi.sock".into()));
     assert_eq!(config.log_format, LogFormat::Json);
-    assert_eq!(
-        config.execution_environment,
-        format!("aws-ebs-csi-driver-{VERSION}-helm")
-    );
+    assert_eq!(config.execution_environment, format!("aws-ebs-csi-driver-{VERSION}-helm"));
     assert_eq!(config.cluster_id.as_deref(), Some("prod"));
     assert!(config.warn_on_invalid_tag);
     assert_eq!(config.modify_window, Duration::from_secs(90));
-    let names: Vec<_> = config
-        .without_meaning
-        .iter()
-        .map(|(name, _)| *name)
-        .collect();
+    let names: Vec<_> = config.without_meaning.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["batching"]);
 }
 
@@ -66,11 +56,7 @@ const OF_THE_GO_DRIVER: &[(&str, &[&str], bool)] = &[
     ("metrics-key-file", &["/certs/tls.key"], false),
     ("enable-otel-tracing", &["true", "false"], false),
     ("kubeconfig", &["/root/.kube/config"], true),
-    (
-        "metadata-sources",
-        &["imds,kubernetes", "metadata-labeler"],
-        false,
-    ),
+    ("metadata-sources", &["imds,kubernetes", "metadata-labeler"], false),
     ("user-agent-extra", &["helm"], false),
     ("aws-sdk-debug-log", &["true"], false),
     ("extra-tags", &["a=b,c=d"], false),
@@ -78,11 +64,7 @@ const OF_THE_GO_DRIVER: &[(&str, &[&str], bool)] = &[
     ("k8s-tag-cluster-id", &["prod"], false),
     ("warn-on-invalid-tag", &["true", "false"], false),
     ("batching", &["true", "false"], true),
-    (
-        "modify-volume-request-handler-timeout",
-        &["2s", "500ms"],
-        false,
-    ),
+    ("modify-volume-request-handler-timeout", &["2s", "500ms"], false),
     ("deprecated-metrics", &["true", "false"], false),
     ("enable-node-local-volumes", &["true", "false"], false),
     ("version", &[], false),
@@ -108,9 +90,8 @@ fn every_go_driver_controller_flag_is_accepted() {
         };
         for value in *values {
             let flag = format!("--{name}={value}");
-            let words: Vec<&str> = std::iter::once(flag.as_str())
-                .chain(beside.iter().copied())
-                .collect();
+            let words: Vec<&str> =
+                std::iter::once(flag.as_str()).chain(beside.iter().copied()).collect();
             let config = read(&words).unwrap_or_else(|stop| panic!("{flag}: {stop:?}"));
             let named = config.without_meaning.iter().any(|(flag, _)| flag == name);
             assert_eq!(named, *nothing, "{flag}");
@@ -147,11 +128,7 @@ fn only_variables_without_effect_are_reported() {
             ("AWS_RETRY_MODE", "adaptive"),
             ("AWS_SAGEMAKER_ENDPOINT", "http://127.0.0.1:1"),
         ]),
-        [
-            "AWS_SAGEMAKER_ENDPOINT",
-            "AWS_RETRY_MODE",
-            "AWS_MAX_ATTEMPTS"
-        ]
+        ["AWS_SAGEMAKER_ENDPOINT", "AWS_RETRY_MODE", "AWS_MAX_ATTEMPTS"]
     );
     // Manifests set variables from a ConfigMap that may be empty.
     let none: [&str; 0] = [];
@@ -164,17 +141,11 @@ fn credential_source_is_described_without_key() {
         (&[("AWS_ACCESS_KEY_ID", "AKIASECRET")], "the environment"),
         (&[("AWS_PROFILE", "other")], "the AWS profile other"),
         (
-            &[
-                ("AWS_WEB_IDENTITY_TOKEN_FILE", "/token"),
-                ("AWS_ROLE_ARN", "arn:aws:iam::1:role/r"),
-            ],
+            &[("AWS_WEB_IDENTITY_TOKEN_FILE", "/token"), ("AWS_ROLE_ARN", "arn:aws:iam::1:role/r")],
             "/token for the role arn:aws:iam::1:role/r",
         ),
         (
-            &[(
-                "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-                "http://169.254.170.23/v1",
-            )],
+            &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1")],
             "container credentials at http://169.254.170.23/v1",
         ),
         (&[], "instance metadata"),
@@ -193,10 +164,7 @@ fn credential_source_is_described_without_key() {
 fn the_defaults_are_those_of_the_go_driver() {
     let config = read(&[]).unwrap();
     assert_eq!(config.endpoint, Endpoint::Unix("/tmp/csi.sock".into()));
-    assert_eq!(
-        (config.http, config.modify_window),
-        (None, Duration::from_secs(2))
-    );
+    assert_eq!((config.http, config.modify_window), (None, Duration::from_secs(2)));
     assert!(
         !config.warn_on_invalid_tag && !config.node_local_volumes && config.cluster_id.is_none()
     );
@@ -216,24 +184,12 @@ fn bad_flag_error_is_one_line_naming_flag() {
             vec!["--modify-volume-request-handler-timeout=soon"],
             "--modify-volume-request-handler-timeout",
         ),
-        (
-            vec!["--warn-on-invalid-tag=perhaps"],
-            "--warn-on-invalid-tag",
-        ),
+        (vec!["--warn-on-invalid-tag=perhaps"], "--warn-on-invalid-tag"),
         (vec!["--metadata-sources=tea"], "--metadata-sources"),
         (vec!["--volume-attach-limit=3"], "--volume-attach-limit"),
-        (
-            vec!["--metrics-cert-file=x", "--http-endpoint=:1"],
-            "--metrics-key-file",
-        ),
-        (
-            vec!["--metrics-key-file=x", "--http-endpoint=:1"],
-            "--metrics-cert-file",
-        ),
-        (
-            vec!["--metrics-cert-file=x", "--metrics-key-file=y"],
-            "--http-endpoint",
-        ),
+        (vec!["--metrics-cert-file=x", "--http-endpoint=:1"], "--metrics-key-file"),
+        (vec!["--metrics-key-file=x", "--http-endpoint=:1"], "--metrics-cert-file"),
+        (vec!["--metrics-cert-file=x", "--metrics-key-file=y"], "--http-endpoint"),
         (vec!["--probe-aws=maybe"], "--probe-aws"),
         (vec!["--safe-detach-failover=kep"], "--safe-detach-failover"),
         (
@@ -282,13 +238,7 @@ fn action_request_rate_overrides_rate_for_all() {
     .unwrap();
     assert_eq!(config.max_rates.len(), 1);
     assert_eq!(config.rates.len(), Action::ALL.len());
-    assert_eq!(
-        config.rates[&Action::AttachVolume],
-        Rate {
-            capacity: 150.0,
-            refill: 15.0
-        }
-    );
+    assert_eq!(config.rates[&Action::AttachVolume], Rate { capacity: 150.0, refill: 15.0 });
 }
 
 #[test]
@@ -312,27 +262,12 @@ fn safe_detach_socket_needs_mode_peers_and_path() {
     assert_eq!(config.fence.leave, FenceLeave::Stop);
     assert_eq!(config.fence.limit, 1);
     // A user who sets the mode back to off need not change the other flags.
-    assert_eq!(
-        read(&[off, socket, peers]).unwrap().safe_detach_socket,
-        None
-    );
+    assert_eq!(read(&[off, socket, peers]).unwrap().safe_detach_socket, None);
     let refused: &[(&[&str], &str)] = &[
         (&[on], "NonGracefulFailover"),
         (&[gate, on, socket], "--safe-detach-peers"),
-        (
-            &[gate, on, "--safe-detach-endpoint=tcp://127.0.0.1:1", peers],
-            "unix:///",
-        ),
-        (
-            &[
-                gate,
-                on,
-                "--endpoint=unix:///csi/safe-detach.sock",
-                socket,
-                peers,
-            ],
-            "CSI socket",
-        ),
+        (&[gate, on, "--safe-detach-endpoint=tcp://127.0.0.1:1", peers], "unix:///"),
+        (&[gate, on, "--endpoint=unix:///csi/safe-detach.sock", socket, peers], "CSI socket"),
         (&["--safe-detach-fence=stop"], "needs --safe-detach"),
         (&[gate, on, "--safe-detach-fence=reboot"], "reboot"),
         (&[gate, "--safe-detach=on"], "on"),

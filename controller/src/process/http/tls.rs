@@ -52,10 +52,7 @@ impl Tls {
     pub(super) fn new(files: CertificateFiles) -> Result<Self, String> {
         let stamp = stamp(&files)?;
         let config = read(&files)?;
-        Ok(Self {
-            files,
-            held: Mutex::new(Held { stamp, config }),
-        })
+        Ok(Self { files, held: Mutex::new(Held { stamp, config }) })
     }
 
     /// Returns the acceptor for the next connection. When changed files cannot be used, the former
@@ -95,10 +92,7 @@ fn stamp(files: &CertificateFiles) -> Result<Stamp, String> {
 }
 
 fn unusable(path: &Path, why: &dyn fmt::Display) -> String {
-    format!(
-        "{}: {why}; give PEM files that the controller's user may read",
-        path.display()
-    )
+    format!("{}: {why}; give PEM files that the controller's user may read", path.display())
 }
 
 fn read(files: &CertificateFiles) -> Result<Arc<ServerConfig>, String> {

@@ -49,10 +49,7 @@ impl OrphansArguments {
                     .to_owned(),
             ));
         }
-        Ok(Self {
-            cluster_id: flags.k8s_tag_cluster_id,
-            older_than: flags.older_than,
-        })
+        Ok(Self { cluster_id: flags.k8s_tag_cluster_id, older_than: flags.older_than })
     }
 
     /// Asks EC2 and returns the output: the orphans, and a line for the reader. Must run inside a

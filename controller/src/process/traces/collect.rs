@@ -27,10 +27,7 @@ const QUIET: [&str; 3] = ["Identity/Probe", "GetCapabilities", "Health/Check"];
 
 impl Collect {
     pub(super) fn new(records: mpsc::Sender<Record>) -> Self {
-        Self {
-            records,
-            ids: Ids::default(),
-        }
+        Self { records, ids: Ids::default() }
     }
 }
 
@@ -94,9 +91,7 @@ where
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        let record = context
-            .span(&id)
-            .and_then(|span| span.extensions_mut().remove::<Record>());
+        let record = context.span(&id).and_then(|span| span.extensions_mut().remove::<Record>());
         let Some(mut record) = record else {
             return;
         };
@@ -119,20 +114,11 @@ impl Visit for Fields<'_> {
             // csi.v1.Controller/CreateVolume, DescribeVolumes
             "method" | "action" => value.clone_into(&mut self.0.name),
             "error" => {
-                self.0.status = Some(Status {
-                    message: value.to_owned(),
-                    code: 2,
-                });
+                self.0.status = Some(Status { message: value.to_owned(), code: 2 });
             }
             "message" | "id" | "milliseconds" => {}
-            "outcome" => self
-                .0
-                .attributes
-                .push(KeyValue::new("rpc.response.status_code", value)),
-            "request_id" => self
-                .0
-                .attributes
-                .push(KeyValue::new("aws.request_id", value)),
+            "outcome" => self.0.attributes.push(KeyValue::new("rpc.response.status_code", value)),
+            "request_id" => self.0.attributes.push(KeyValue::new("aws.request_id", value)),
             name => self.0.attributes.push(KeyValue::new(name, value)),
         }
     }
@@ -148,9 +134,7 @@ impl Visit for Fields<'_> {
 fn now() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| {
-            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-        })
+        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Ids that differ from those of every other process: hashes under a key that the standard library
@@ -207,37 +191,16 @@ mod tests {
         let [ec2, rpc] = records.as_slice() else {
             panic!("{records:?}");
         };
-        assert_eq!(
-            (rpc.name.as_str(), rpc.kind),
-            ("csi.v1.Controller/CreateVolume", SERVER)
-        );
+        assert_eq!((rpc.name.as_str(), rpc.kind), ("csi.v1.Controller/CreateVolume", SERVER));
         assert_eq!((ec2.name.as_str(), ec2.kind), ("CreateVolume", CLIENT));
-        assert_eq!(
-            (&ec2.trace_id, &ec2.parent_span_id),
-            (&rpc.trace_id, &rpc.span_id)
-        );
-        assert_eq!(
-            (
-                rpc.trace_id.len(),
-                rpc.span_id.len(),
-                rpc.parent_span_id.len()
-            ),
-            (16, 8, 0)
-        );
+        assert_eq!((&ec2.trace_id, &ec2.parent_span_id), (&rpc.trace_id, &rpc.span_id));
+        assert_eq!((rpc.trace_id.len(), rpc.span_id.len(), rpc.parent_span_id.len()), (16, 8, 0));
         assert_ne!(ec2.span_id, rpc.span_id);
         assert_eq!(ec2.attributes, [KeyValue::new("aws.request_id", "r-1")]);
+        assert!(rpc.attributes.contains(&KeyValue::new("volume.id", "vol-1")));
+        assert!(rpc.attributes.contains(&KeyValue::new("rpc.response.status_code", "Internal")));
         assert!(
-            rpc.attributes
-                .contains(&KeyValue::new("volume.id", "vol-1"))
-        );
-        assert!(
-            rpc.attributes
-                .contains(&KeyValue::new("rpc.response.status_code", "Internal"))
-        );
-        assert!(
-            ec2.status
-                .as_ref()
-                .is_some_and(|status| status.code == 2 && status.message == "no")
+            ec2.status.as_ref().is_some_and(|status| status.code == 2 && status.message == "no")
         );
         assert!(rpc.end >= rpc.start && rpc.start > 0);
     }

@@ -59,9 +59,7 @@ impl Exporter {
                     self.settings.timeout,
                     send(&client, &self.settings, std::mem::take(&mut batch)),
                 );
-                let outcome = sent
-                    .await
-                    .unwrap_or_else(|_| Err("no answer in time".to_owned()));
+                let outcome = sent.await.unwrap_or_else(|_| Err("no answer in time".to_owned()));
                 match &outcome {
                     Ok(()) if !working => tracing::info!("traces are exported again"),
                     Err(why) if working => {
@@ -121,17 +119,12 @@ fn client(settings: &Settings) -> Result<Sender, std::io::Error> {
     } else {
         builder.https_or_http().enable_http1().build()
     };
-    Ok(Client::builder(TokioExecutor::new())
-        .http2_only(grpc)
-        .build(connector))
+    Ok(Client::builder(TokioExecutor::new()).http2_only(grpc).build(connector))
 }
 
 fn message(settings: &Settings, spans: Vec<Record>) -> Export {
-    let attributes = settings
-        .resource
-        .iter()
-        .map(|(key, value)| KeyValue::new(key, value))
-        .collect();
+    let attributes =
+        settings.resource.iter().map(|(key, value)| KeyValue::new(key, value)).collect();
     Export {
         resources: vec![ResourceSpans {
             resource: Some(Resource { attributes }),
@@ -169,13 +162,8 @@ async fn send(client: &Sender, settings: &Settings, spans: Vec<Record>) -> Resul
     for (name, value) in &settings.headers {
         request = request.header(name, value);
     }
-    let request = request
-        .body(Full::new(body.freeze()))
-        .map_err(|e| e.to_string())?;
-    let answer = client
-        .request(request)
-        .await
-        .map_err(|e| crate::ec2::innermost(&e))?;
+    let request = request.body(Full::new(body.freeze())).map_err(|e| e.to_string())?;
+    let answer = client.request(request).await.map_err(|e| crate::ec2::innermost(&e))?;
     let (head, body) = answer.into_parts();
     if !head.status.is_success() {
         return Err(format!("HTTP status {}", head.status));

@@ -60,12 +60,7 @@ pub(super) struct AnyValue {
 
 impl KeyValue {
     pub(super) fn new(key: &str, value: &str) -> Self {
-        Self {
-            key: key.to_owned(),
-            value: Some(AnyValue {
-                text: value.to_owned(),
-            }),
-        }
+        Self { key: key.to_owned(), value: Some(AnyValue { text: value.to_owned() }) }
     }
 }
 

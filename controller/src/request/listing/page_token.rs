@@ -20,10 +20,7 @@ impl PageToken {
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let page = |text: &str| Some(text.to_owned()).filter(|page| !page.is_empty());
         let Some(rest) = text.strip_prefix(SKIP) else {
-            return Ok(Self {
-                skip: 0,
-                page: page(text),
-            });
+            return Ok(Self { skip: 0, page: page(text) });
         };
         rest.split_once(':')
             .and_then(|(skip, token)| {

@@ -14,41 +14,13 @@ struct Rule {
 
 /// Every formatting key, as written in the volume context.
 const RULES: [Rule; 7] = [
-    Rule {
-        key: "blocksize",
-        switch: false,
-        refused_by: &["ntfs"],
-    },
-    Rule {
-        key: "inodesize",
-        switch: false,
-        refused_by: &["ntfs"],
-    },
-    Rule {
-        key: "bytesperinode",
-        switch: false,
-        refused_by: &["xfs", "ntfs"],
-    },
-    Rule {
-        key: "numberofinodes",
-        switch: false,
-        refused_by: &["xfs", "ntfs"],
-    },
-    Rule {
-        key: "ext4bigalloc",
-        switch: true,
-        refused_by: &["ext3", "xfs", "ntfs"],
-    },
-    Rule {
-        key: "ext4clustersize",
-        switch: false,
-        refused_by: &["ext3", "xfs", "ntfs"],
-    },
-    Rule {
-        key: "ext4encryptionsupport",
-        switch: true,
-        refused_by: &["ext3", "xfs", "ntfs"],
-    },
+    Rule { key: "blocksize", switch: false, refused_by: &["ntfs"] },
+    Rule { key: "inodesize", switch: false, refused_by: &["ntfs"] },
+    Rule { key: "bytesperinode", switch: false, refused_by: &["xfs", "ntfs"] },
+    Rule { key: "numberofinodes", switch: false, refused_by: &["xfs", "ntfs"] },
+    Rule { key: "ext4bigalloc", switch: true, refused_by: &["ext3", "xfs", "ntfs"] },
+    Rule { key: "ext4clustersize", switch: false, refused_by: &["ext3", "xfs", "ntfs"] },
+    Rule { key: "ext4encryptionsupport", switch: true, refused_by: &["ext3", "xfs", "ntfs"] },
 ];
 
 /// The formatting keys of a StorageClass in lower case, with their values for the node.
@@ -75,10 +47,7 @@ impl FormatKeys {
         } else {
             return Err(Failure::invalid(
                 &format!("parameters.{key}"),
-                format!(
-                    "{:?} is not made of letters and digits alone",
-                    super::short(value)
-                ),
+                format!("{:?} is not made of letters and digits alone", super::short(value)),
             ));
         }
         Ok(true)
@@ -134,10 +103,7 @@ mod tests {
     fn mount(fs: &str) -> Capability {
         Capability {
             mode: AccessMode::SingleNodeWriter,
-            kind: AccessType::Mount {
-                fs_type: fs.to_owned(),
-                flags: Vec::new(),
-            },
+            kind: AccessType::Mount { fs_type: fs.to_owned(), flags: Vec::new() },
         }
     }
 
@@ -150,24 +116,15 @@ mod tests {
             ("bytesperinode", [true, true, true, false, false, false]),
             ("numberofinodes", [true, true, true, false, false, false]),
             ("ext4bigalloc", [true, true, false, false, false, false]),
-            (
-                "ext4encryptionsupport",
-                [true, true, false, false, false, false],
-            ),
+            ("ext4encryptionsupport", [true, true, false, false, false, false]),
         ];
         for (key, takes) in rows {
             let mut keys = FormatKeys::default();
             assert!(keys.take(key, "true").unwrap());
-            for (fs, ok) in ["ext4", "", "ext3", "xfs", "ntfs", "btrfs"]
-                .iter()
-                .zip(takes)
-            {
+            for (fs, ok) in ["ext4", "", "ext3", "xfs", "ntfs", "btrfs"].iter().zip(takes) {
                 assert_eq!(keys.check(&[mount(fs)]).is_ok(), ok, "{key} {fs}");
             }
-            let block = Capability {
-                kind: AccessType::Block,
-                ..mount("")
-            };
+            let block = Capability { kind: AccessType::Block, ..mount("") };
             assert!(keys.check(&[mount("ext4"), block]).is_err(), "{key} block");
         }
     }

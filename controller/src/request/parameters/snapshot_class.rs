@@ -192,20 +192,11 @@ fn lock(
     if cool_off_hours.is_some_and(|hours| hours > 72) {
         return refuse("lockCoolOffPeriod", "is from 1 to 72 hours");
     }
-    Ok(Some(Lock {
-        mode,
-        duration_days,
-        expiration,
-        cool_off_hours,
-    }))
+    Ok(Some(Lock { mode, duration_days, expiration, cool_off_hours }))
 }
 
 fn zones(value: &str) -> Option<Vec<String>> {
-    let zones: Vec<_> = value
-        .replace(' ', "")
-        .split(',')
-        .map(str::to_owned)
-        .collect();
+    let zones: Vec<_> = value.replace(' ', "").split(',').map(str::to_owned).collect();
     let fits = zones.join(" ").len() <= LONGEST_ZONES;
     (fits && zones.iter().all(|zone| !zone.is_empty())).then_some(zones)
 }
@@ -221,20 +212,14 @@ mod tests {
     use super::*;
 
     fn parse(entries: &[(&str, &str)]) -> Result<SnapshotParameters, Failure> {
-        let map = entries
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect();
+        let map = entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         SnapshotParameters::parse(&map)
     }
 
     #[test]
     fn snapshot_class_keys_parse_in_mixed_case() {
         let read = parse(&[
-            (
-                "outpostARN",
-                "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1",
-            ),
+            ("outpostARN", "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1"),
             ("lockMode", "compliance"),
             ("lockDuration", "7"),
             ("lockCoolOffPeriod", "24"),
@@ -243,29 +228,17 @@ mod tests {
         ])
         .unwrap();
         assert!(read.outpost.is_some());
-        let fast = parse(&[(
-            "FastSnapshotRestoreAvailabilityZones",
-            "us-east-1a, us-east-1b",
-        )]);
-        assert_eq!(
-            fast.unwrap().fast_restore_zones,
-            ["us-east-1a", "us-east-1b"]
-        );
+        let fast = parse(&[("FastSnapshotRestoreAvailabilityZones", "us-east-1a, us-east-1b")]);
+        assert_eq!(fast.unwrap().fast_restore_zones, ["us-east-1a", "us-east-1b"]);
         let lock = read.lock.unwrap();
         assert_eq!(
             (lock.mode, lock.duration_days, lock.cool_off_hours),
             (LockMode::Compliance, Some(7), Some(24))
         );
-        assert_eq!(
-            crate::request::template::render(&read.tags[0], &read.claim).unwrap(),
-            "a=s"
-        );
+        assert_eq!(crate::request::template::render(&read.tags[0], &read.claim).unwrap(), "a=s");
         assert!(
-            parse(&[
-                ("lockMode", "governance"),
-                ("lockExpirationDate", "2030-01-31T00:00:00Z")
-            ])
-            .is_ok()
+            parse(&[("lockMode", "governance"), ("lockExpirationDate", "2030-01-31T00:00:00Z")])
+                .is_ok()
         );
     }
 
@@ -274,38 +247,19 @@ mod tests {
         let many = "us-east-1a,".repeat(24) + "b";
         let rows: [(&[(&str, &str)], &str); 13] = [
             (&[("nosuch", "1")], "nosuch"),
-            (
-                &[("fastSnapshotRestoreAvailabilityZones", &many)],
-                "at most 255 bytes",
-            ),
-            (
-                &[("fastSnapshotRestoreAvailabilityZones", "")],
-                "fastSnapshot",
-            ),
-            (
-                &[("fastSnapshotRestoreAvailabilityZones", "a,,b")],
-                "fastSnapshot",
-            ),
+            (&[("fastSnapshotRestoreAvailabilityZones", &many)], "at most 255 bytes"),
+            (&[("fastSnapshotRestoreAvailabilityZones", "")], "fastSnapshot"),
+            (&[("fastSnapshotRestoreAvailabilityZones", "a,,b")], "fastSnapshot"),
             (&[("outpostArn", "op-1")], "outpostArn"),
             (&[("lockMode", "soft")], "lockMode"),
             (&[("lockDuration", "7")], "lockMode"),
             (&[("lockMode", "governance")], "lockDuration"),
             (
-                &[
-                    ("lockMode", "governance"),
-                    ("lockDuration", "1"),
-                    ("lockCoolOffPeriod", "1"),
-                ],
+                &[("lockMode", "governance"), ("lockDuration", "1"), ("lockCoolOffPeriod", "1")],
                 "lockCoolOffPeriod",
             ),
-            (
-                &[("lockMode", "governance"), ("lockDuration", "40000")],
-                "36500",
-            ),
-            (
-                &[("lockMode", "governance"), ("lockExpirationDate", "soon")],
-                "lockExpirationDate",
-            ),
+            (&[("lockMode", "governance"), ("lockDuration", "40000")], "36500"),
+            (&[("lockMode", "governance"), ("lockExpirationDate", "soon")], "lockExpirationDate"),
             (&[("lockDuration", "x")], "lockDuration"),
             (
                 &[("tagSpecification_2", "team")],

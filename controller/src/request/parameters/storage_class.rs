@@ -107,9 +107,7 @@ impl VolumeParameters {
 
     /// Returns the entries of the volume context, which a publish and the node read.
     pub(crate) fn volume_context(&self) -> HashMap<String, String> {
-        let wait = self
-            .wait_until_initialized
-            .then_some((WAIT_UNTIL_INITIALIZED, "true"));
+        let wait = self.wait_until_initialized.then_some((WAIT_UNTIL_INITIALIZED, "true"));
         self.format
             .entries()
             .chain(wait)
@@ -125,10 +123,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn parse(entries: &[(&str, &str)]) -> Result<VolumeParameters, Failure> {
-        let map = entries
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect();
+        let map = entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         VolumeParameters::parse(&map)
     }
 
@@ -164,10 +159,7 @@ mod tests {
         assert_eq!((read.iops, read.iops_per_gib), (None, Some(10)));
         assert!(read.raise_iops && read.wait_until_initialized);
         assert_eq!(read.raise_iops_on_modify, Some(false));
-        assert_eq!(
-            (read.throughput, read.initialization_rate),
-            (Some(250), Some(200))
-        );
+        assert_eq!((read.throughput, read.initialization_rate), (Some(250), Some(200)));
         assert_eq!(read.encrypted, Some(true));
         assert_eq!(read.claim.namespace, "shop");
         assert_eq!(read.tags, ["a=1", "b=2"]);

@@ -77,10 +77,7 @@ mod tests {
     use super::*;
 
     fn parse(entries: &[(&str, &str)]) -> Result<VolumeAttributes, Failure> {
-        let map = entries
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect();
+        let map = entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         VolumeAttributes::parse(&map)
     }
 
@@ -102,19 +99,8 @@ mod tests {
         assert_eq!(read.raise_iops_on_modify, Some(false));
         assert_eq!((read.tags.len(), read.tag_deletions.len()), (1, 1));
         assert_eq!(read.claim.name, "data");
-        assert_eq!(
-            parse(&[("volumeType", "io1")])
-                .unwrap()
-                .volume_type
-                .as_deref(),
-            Some("io1")
-        );
-        assert_eq!(
-            parse(&[("iops", "3014"), ("throughput", "153")])
-                .unwrap()
-                .iops,
-            Some(3014)
-        );
+        assert_eq!(parse(&[("volumeType", "io1")]).unwrap().volume_type.as_deref(), Some("io1"));
+        assert_eq!(parse(&[("iops", "3014"), ("throughput", "153")]).unwrap().iops, Some(3014));
     }
 
     #[test]

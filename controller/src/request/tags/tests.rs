@@ -22,16 +22,11 @@ fn pairs(tags: &Tags) -> Vec<(&str, &str)> {
 
 #[test]
 fn all_volume_tags_match_go_driver() {
-    let settings = TagSettings {
-        cluster_id: Some("prod".to_owned()),
-        ..Default::default()
-    };
+    let settings = TagSettings { cluster_id: Some("prod".to_owned()), ..Default::default() };
     let mut class = class(&[]);
     class.iops_per_gib = Some(10);
     class.raise_iops_on_modify = Some(true);
-    let tags = settings
-        .of_volume("pvc-1", &class, &VolumeAttributes::default())
-        .unwrap();
+    let tags = settings.of_volume("pvc-1", &class, &VolumeAttributes::default()).unwrap();
     assert_eq!(
         pairs(&tags),
         [
@@ -52,13 +47,8 @@ fn all_volume_tags_match_go_driver() {
 
 #[test]
 fn all_snapshot_tags_match_go_driver() {
-    let settings = TagSettings {
-        cluster_id: Some("prod".to_owned()),
-        ..Default::default()
-    };
-    let tags = settings
-        .of_snapshot("snapshot-1", &SnapshotParameters::default())
-        .unwrap();
+    let settings = TagSettings { cluster_id: Some("prod".to_owned()), ..Default::default() };
+    let tags = settings.of_snapshot("snapshot-1", &SnapshotParameters::default()).unwrap();
     assert_eq!(
         pairs(&tags),
         [
@@ -110,17 +100,9 @@ fn extra_tags_override_attributes_which_override_class() {
 
 #[test]
 fn explicit_iops_removes_iops_per_gib_tag() {
-    let class = VolumeParameters {
-        iops_per_gib: Some(10),
-        ..class(&[])
-    };
-    let attributes = VolumeAttributes {
-        iops: Some(4000),
-        ..Default::default()
-    };
-    let tags = TagSettings::default()
-        .of_volume("n", &class, &attributes)
-        .unwrap();
+    let class = VolumeParameters { iops_per_gib: Some(10), ..class(&[]) };
+    let attributes = VolumeAttributes { iops: Some(4000), ..Default::default() };
+    let tags = TagSettings::default().of_volume("n", &class, &attributes).unwrap();
     assert!(!tags.contains_key(IOPS_PER_GIB));
 }
 
@@ -128,10 +110,7 @@ fn explicit_iops_removes_iops_per_gib_tag() {
 #[test]
 fn invalid_tag_is_skipped_only_under_warn_flag() {
     let strict = TagSettings::default();
-    let lax = TagSettings {
-        warn_on_invalid: true,
-        ..Default::default()
-    };
+    let lax = TagSettings { warn_on_invalid: true, ..Default::default() };
     let rows = [
         ("kubernetes.io/x=1", true),
         ("ebs.csi.aws.com/cluster=false", true),
@@ -141,9 +120,7 @@ fn invalid_tag_is_skipped_only_under_warn_flag() {
     ];
     for (tag, left_out) in rows {
         let class = class(&[tag]);
-        let failure = strict
-            .of_volume("n", &class, &VolumeAttributes::default())
-            .unwrap_err();
+        let failure = strict.of_volume("n", &class, &VolumeAttributes::default()).unwrap_err();
         assert_eq!(failure.condition(), Condition::InvalidField, "{tag}");
         let lax = lax.of_volume("n", &class, &VolumeAttributes::default());
         assert_eq!(lax.is_ok(), left_out, "{tag}");
@@ -162,14 +139,7 @@ fn extra_tags_are_read_as_go_reads_them() {
     // The template fails only for a claim without a name, and every claim has a name.
     let of_claim = "a={{ .PVCName | substring 4 8 }}";
     assert_eq!(TagSettings::parse_extra(of_claim).unwrap().len(), 1);
-    for bad in [
-        "a",
-        "=1",
-        " =1",
-        "CSIVolumeName=1",
-        "a={{ .PVCName",
-        "a={{ range . }}",
-    ] {
+    for bad in ["a", "=1", " =1", "CSIVolumeName=1", "a={{ .PVCName", "a={{ range . }}"] {
         assert!(TagSettings::parse_extra(bad).is_err(), "{bad}");
     }
 }

@@ -69,20 +69,13 @@ pub(super) fn render(
             Node::Text(text) => out.push_str(text),
             Node::Print(pipeline) => out.push_str(&value_of(pipeline, scope)?.print()),
             Node::If(condition, then, otherwise) => {
-                let chosen = if value_of(condition, scope)?.is_true() {
-                    then
-                } else {
-                    otherwise
-                };
+                let chosen = if value_of(condition, scope)?.is_true() { then } else { otherwise };
                 render(chosen, scope, out)?;
             }
             Node::With(condition, then, otherwise) => {
                 let value = value_of(condition, scope)?;
                 if value.is_true() {
-                    let inner = Scope {
-                        fields: scope.fields,
-                        dot: Some(value),
-                    };
+                    let inner = Scope { fields: scope.fields, dot: Some(value) };
                     render(then, &inner, out)?;
                 } else {
                     render(otherwise, scope, out)?;
@@ -172,9 +165,9 @@ fn call(name: &str, arguments: &[Value]) -> Result<Value, TemplateError> {
             Ok(Bool(false))
         }
         ("ne", [a, b]) => Ok(Bool(compare(a, b)? != Ordering::Equal)),
-        ("lt" | "le" | "gt" | "ge", [Bool(_), _]) => Err(TemplateError::new(format!(
-            "{name} cannot compare true and false"
-        ))),
+        ("lt" | "le" | "gt" | "ge", [Bool(_), _]) => {
+            Err(TemplateError::new(format!("{name} cannot compare true and false")))
+        }
         ("lt", [a, b]) => Ok(Bool(compare(a, b)?.is_lt())),
         ("le", [a, b]) => Ok(Bool(compare(a, b)?.is_le())),
         ("gt", [a, b]) => Ok(Bool(compare(a, b)?.is_gt())),
@@ -197,9 +190,7 @@ fn call(name: &str, arguments: &[Value]) -> Result<Value, TemplateError> {
             "{name} is given {} that it does not take",
             described(arguments)
         ))),
-        _ => Err(TemplateError::new(format!(
-            "there is no function {name} in tag templates"
-        ))),
+        _ => Err(TemplateError::new(format!("there is no function {name} in tag templates"))),
     }
 }
 
@@ -225,15 +216,9 @@ fn field(delimiter: &str, at: i64, s: &str) -> Result<String, TemplateError> {
     } else {
         s.split(delimiter).map(str::to_owned).collect()
     };
-    usize::try_from(at)
-        .ok()
-        .and_then(|at| fields.get(at).cloned())
-        .ok_or_else(|| {
-            TemplateError::new(format!(
-                "field {at} is asked for, there are {} from 0",
-                fields.len()
-            ))
-        })
+    usize::try_from(at).ok().and_then(|at| fields.get(at).cloned()).ok_or_else(|| {
+        TemplateError::new(format!("field {at} is asked for, there are {} from 0", fields.len()))
+    })
 }
 
 fn substring(start: i64, end: i64, s: &str) -> Result<String, TemplateError> {
@@ -259,9 +244,9 @@ fn cut(s: &str, start: i64, end: i64) -> Result<String, TemplateError> {
     };
     match s.get(range) {
         Some(part) => Ok(part.to_owned()),
-        None => Err(TemplateError::new(format!(
-            "the range {start} to {end} cuts a character in two"
-        ))),
+        None => {
+            Err(TemplateError::new(format!("the range {start} to {end} cuts a character in two")))
+        }
     }
 }
 
@@ -270,9 +255,9 @@ fn compare(a: &Value, b: &Value) -> Result<Ordering, TemplateError> {
         (Value::Text(a), Value::Text(b)) => Ok(a.cmp(b)),
         (Value::Int(a), Value::Int(b)) => Ok(a.cmp(b)),
         (Value::Bool(a), Value::Bool(b)) => Ok(a.cmp(b)),
-        _ => Err(TemplateError::new(
-            "cannot compare a text, a number and a boolean with each other",
-        )),
+        _ => {
+            Err(TemplateError::new("cannot compare a text, a number and a boolean with each other"))
+        }
     }
 }
 

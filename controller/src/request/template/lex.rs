@@ -44,18 +44,12 @@ pub(super) fn lex(text: &str) -> Result<Vec<Piece>, TemplateError> {
             Some((before, inside)) => (before, Some(inside)),
             None => (rest, None),
         };
-        let mut shown = if trim_next {
-            trim_start(before)
-        } else {
-            before
-        };
+        let mut shown = if trim_next { trim_start(before) } else { before };
         let Some(inside) = inside else {
             push_text(&mut pieces, shown);
             return Ok(pieces);
         };
-        let trimmed = inside
-            .strip_prefix('-')
-            .filter(|after| after.starts_with(is_space));
+        let trimmed = inside.strip_prefix('-').filter(|after| after.starts_with(is_space));
         if trimmed.is_some() {
             shown = shown.trim_end_matches(is_space);
         }
@@ -93,9 +87,7 @@ fn action(body: &str) -> Result<(Option<Vec<Token>>, &str, bool), TemplateError>
             .ok_or_else(|| TemplateError::new("a comment is not closed with */"))?;
         return match end_of_action(after) {
             Some((after, trims)) => Ok((None, after, trims)),
-            None => Err(TemplateError::new(
-                "a comment stands alone in its action: {{/* … */}}",
-            )),
+            None => Err(TemplateError::new("a comment stands alone in its action: {{/* … */}}")),
         };
     }
     let mut tokens = Vec::new();
@@ -123,9 +115,7 @@ fn end_of_action(rest: &str) -> Option<(&str, bool)> {
     if let Some(after) = rest.strip_prefix("}}") {
         return Some((after, false));
     }
-    rest.strip_prefix("-}}")
-        .filter(|_| spaced)
-        .map(|after| (after, true))
+    rest.strip_prefix("-}}").filter(|_| spaced).map(|after| (after, true))
 }
 
 fn token(rest: &str, joined: bool) -> Result<(Token, &str), TemplateError> {
@@ -164,16 +154,12 @@ fn token(rest: &str, joined: bool) -> Result<(Token, &str), TemplateError> {
             let (name, after) = word(rest);
             Ok((Token::Word(name.to_owned()), after))
         }
-        c => Err(TemplateError::new(format!(
-            "{c:?} has no meaning in a tag template's action"
-        ))),
+        c => Err(TemplateError::new(format!("{c:?} has no meaning in a tag template's action"))),
     }
 }
 
 fn word(rest: &str) -> (&str, &str) {
-    let end = rest
-        .find(|c: char| !(c.is_alphanumeric() || c == '_'))
-        .unwrap_or(rest.len());
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
     rest.split_at(end)
 }
 

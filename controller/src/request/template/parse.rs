@@ -60,12 +60,10 @@ pub(super) fn parse(pieces: Vec<Piece>) -> Result<Vec<Node>, TemplateError> {
     let mut pieces = pieces.into_iter();
     match block(&mut pieces, 0)? {
         (nodes, Closed::Template) => Ok(nodes),
-        (_, Closed::End) => Err(TemplateError::new(
-            "{{ end }} without an if or with before it",
-        )),
-        (_, Closed::Else(_)) => Err(TemplateError::new(
-            "{{ else }} without an if or with before it",
-        )),
+        (_, Closed::End) => Err(TemplateError::new("{{ end }} without an if or with before it")),
+        (_, Closed::Else(_)) => {
+            Err(TemplateError::new("{{ else }} without an if or with before it"))
+        }
     }
 }
 
@@ -146,9 +144,7 @@ fn branch(
 
 fn check_depth(depth: usize) -> Result<(), TemplateError> {
     if depth > DEPTH_LIMIT {
-        return Err(TemplateError::new(format!(
-            "more than {DEPTH_LIMIT} levels deep"
-        )));
+        return Err(TemplateError::new(format!("more than {DEPTH_LIMIT} levels deep")));
     }
     Ok(())
 }
@@ -187,14 +183,12 @@ fn command(tokens: &mut Tokens, depth: usize) -> Result<Command, TemplateError> 
     }
     let mut operands = operands.into_iter();
     match operands.next() {
-        None => Err(TemplateError::new(
-            "nothing stands before or after a |, or inside ( )",
-        )),
+        None => Err(TemplateError::new("nothing stands before or after a |, or inside ( )")),
         Some(Operand::Call(name)) => Ok(Command::Call(name, operands.collect())),
         Some(value) if operands.len() == 0 => Ok(Command::Value(value)),
-        Some(_) => Err(TemplateError::new(
-            "a value is given arguments, but only a function takes them",
-        )),
+        Some(_) => {
+            Err(TemplateError::new("a value is given arguments, but only a function takes them"))
+        }
     }
 }
 

@@ -5,60 +5,33 @@ use proptest::prelude::*;
 
 fn term(segments: &[(&str, &str)]) -> Topology {
     Topology {
-        segments: segments
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect(),
+        segments: segments.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
     }
 }
 
 fn requirement(preferred: Vec<Topology>, requisite: Vec<Topology>) -> TopologyRequirement {
-    TopologyRequirement {
-        requisite,
-        preferred,
-    }
+    TopologyRequirement { requisite, preferred }
 }
 
 const ARN: &str = "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1";
 
 #[test]
 fn one_term_decides_and_preferred_ones_come_first() {
-    let at = |zone: &str| Placement {
-        zone: Some(zone.to_owned()),
-        ..Default::default()
-    };
+    let at = |zone: &str| Placement { zone: Some(zone.to_owned()), ..Default::default() };
     let rows = [
-        (
-            vec![term(&[(ZONE, "b")])],
-            vec![term(&[(ZONE, "a")]), term(&[(ZONE, "b")])],
-            at("b"),
-        ),
+        (vec![term(&[(ZONE, "b")])], vec![term(&[(ZONE, "a")]), term(&[(ZONE, "b")])], at("b")),
         (vec![], vec![term(&[(LEGACY_ZONE, "a")])], at("a")),
-        (
-            vec![term(&[("kubernetes.io/os", "linux")])],
-            vec![term(&[(ZONE, "c")])],
-            at("c"),
-        ),
-        (
-            vec![term(&[(ZONE, "a"), (LEGACY_ZONE, "old")])],
-            vec![],
-            at("a"),
-        ),
+        (vec![term(&[("kubernetes.io/os", "linux")])], vec![term(&[(ZONE, "c")])], at("c")),
+        (vec![term(&[(ZONE, "a"), (LEGACY_ZONE, "old")])], vec![], at("a")),
         (
             vec![term(&[(ZONE_ID, "use1-az6")]), term(&[(ZONE, "a")])],
             vec![],
-            Placement {
-                zone_id: Some("use1-az6".to_owned()),
-                ..Default::default()
-            },
+            Placement { zone_id: Some("use1-az6".to_owned()), ..Default::default() },
         ),
         (
             vec![term(&[(ZONE, "a"), (OUTPOST, ARN)])],
             vec![],
-            Placement {
-                outpost: Some(ARN.to_owned()),
-                ..at("a")
-            },
+            Placement { outpost: Some(ARN.to_owned()), ..at("a") },
         ),
         (
             vec![term(&[
@@ -69,26 +42,16 @@ fn one_term_decides_and_preferred_ones_come_first() {
                 (ACCOUNT, "111122223333"),
             ])],
             vec![],
-            Placement {
-                outpost: Some(ARN.to_owned()),
-                ..at("a")
-            },
+            Placement { outpost: Some(ARN.to_owned()), ..at("a") },
         ),
         // An Outpost is in one zone, which its ARN alone does not tell.
         (
             vec![term(&[(OUTPOST, ARN)])],
             vec![term(&[(ZONE, "a")])],
-            Placement {
-                outpost: Some(ARN.to_owned()),
-                ..Default::default()
-            },
+            Placement { outpost: Some(ARN.to_owned()), ..Default::default() },
         ),
         // An Outpost of one term is not combined with the zone of another.
-        (
-            vec![term(&[(ZONE, "a")]), term(&[(ZONE, "b"), (OUTPOST, ARN)])],
-            vec![],
-            at("a"),
-        ),
+        (vec![term(&[(ZONE, "a")]), term(&[(ZONE, "b"), (OUTPOST, ARN)])], vec![], at("a")),
     ];
     for (preferred, requisite, want) in rows {
         let given = requirement(preferred, requisite);
@@ -108,10 +71,9 @@ fn terms_without_a_zone_mean_any_zone() {
 
 #[test]
 fn incomplete_outpost_or_2_zone_keys_are_refused() {
-    for bad in [
-        term(&[(OUTPOST, "op-0aaaaaaaaaaaaaaa1")]),
-        term(&[(ZONE, "a"), (ZONE_ID, "use1-az6")]),
-    ] {
+    for bad in
+        [term(&[(OUTPOST, "op-0aaaaaaaaaaaaaaa1")]), term(&[(ZONE, "a"), (ZONE_ID, "use1-az6")])]
+    {
         let failure = choose(Some(&requirement(vec![], vec![bad]))).unwrap_err();
         assert_eq!(failure.condition(), Condition::InvalidField);
     }
@@ -174,10 +136,9 @@ fn outpost_id_is_completed_with_region_and_account() {
         (vec![(OUTPOST, ARN)], false, Some(ARN)),
         (vec![(ZONE, "a")], false, None),
     ] {
-        for mut requirement in [
-            requirement(vec![term(&given)], vec![]),
-            requirement(vec![], vec![term(&given)]),
-        ] {
+        for mut requirement in
+            [requirement(vec![term(&given)], vec![]), requirement(vec![], vec![term(&given)])]
+        {
             assert_eq!(lacks_owner(&requirement), lacking, "{given:?}");
             complete(&mut requirement, "us-gov-west-1", &owner);
             let chosen = choose(Some(&requirement)).unwrap().unwrap();
@@ -194,11 +155,7 @@ fn response_topology_has_zone_and_outpost_segments() {
     assert_eq!(on_outpost.segments[OUTPOST], "op-0aaaaaaaaaaaaaaa1");
     // The driver accepts the topology that it returns.
     assert_eq!(
-        choose(Some(&requirement(vec![on_outpost], vec![])))
-            .unwrap()
-            .unwrap()
-            .outpost
-            .as_deref(),
+        choose(Some(&requirement(vec![on_outpost], vec![]))).unwrap().unwrap().outpost.as_deref(),
         Some(ARN)
     );
     assert_eq!(of_volume("z", Some("not an arn")).segments.len(), 1);

@@ -10,10 +10,7 @@ fn unsized_request() -> CreateVolume {
 }
 
 fn restore() -> CreateVolume {
-    CreateVolume {
-        source: SnapshotId::parse(SNAPSHOT).ok().map(Source::Snapshot),
-        ..request(1)
-    }
+    CreateVolume { source: SnapshotId::parse(SNAPSHOT).ok().map(Source::Snapshot), ..request(1) }
 }
 
 #[test]
@@ -113,10 +110,7 @@ fn copy_is_at_least_its_source() {
         let got = copy_size(&request, GiB(source));
         assert_eq!(got.clone().ok(), size.map(GiB), "{request:?}");
         let condition = got.err().map(|f| f.condition());
-        assert!(matches!(
-            condition,
-            None | Some(Condition::CapacityOutOfRange)
-        ));
+        assert!(matches!(condition, None | Some(Condition::CapacityOutOfRange)));
     }
 }
 
@@ -143,12 +137,8 @@ fn only_working_availability_zones_hold_volumes() {
         (ZoneKind::AvailabilityZone, false, false),
         (ZoneKind::LocalZone, true, false),
     ] {
-        let zone = Zone {
-            name: "us-east-1a".to_owned(),
-            id: "use1-az6".to_owned(),
-            kind,
-            available,
-        };
+        let zone =
+            Zone { name: "us-east-1a".to_owned(), id: "use1-az6".to_owned(), kind, available };
         assert_eq!(holds_volumes(&zone), good, "{zone:?}");
     }
 }

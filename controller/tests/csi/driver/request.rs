@@ -62,18 +62,12 @@ pub(crate) fn within<T>(message: T, seconds: u64) -> Request<T> {
 }
 
 pub(crate) fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
-    entries
-        .iter()
-        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-        .collect()
+    entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
 pub(crate) fn mount() -> csi::VolumeCapability {
     capability(
-        AccessType::Mount(MountVolume {
-            fs_type: "ext4".to_owned(),
-            ..Default::default()
-        }),
+        AccessType::Mount(MountVolume { fs_type: "ext4".to_owned(), ..Default::default() }),
         Mode::SingleNodeWriter,
     )
 }
@@ -93,10 +87,7 @@ fn capability(access: AccessType, mode: Mode) -> csi::VolumeCapability {
 pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
     csi::CreateVolumeRequest {
         name: name.to_owned(),
-        capacity_range: Some(csi::CapacityRange {
-            required_bytes: gib << 30,
-            limit_bytes: 0,
-        }),
+        capacity_range: Some(csi::CapacityRange { required_bytes: gib << 30, limit_bytes: 0 }),
         volume_capabilities: vec![mount()],
         accessibility_requirements: Some(in_zone("us-east-1a")),
         ..Default::default()
@@ -104,13 +95,8 @@ pub(crate) fn volume(name: &str, gib: i64) -> csi::CreateVolumeRequest {
 }
 
 pub(crate) fn in_zone(zone: &str) -> csi::TopologyRequirement {
-    let term = csi::Topology {
-        segments: map(&[("topology.kubernetes.io/zone", zone)]),
-    };
-    csi::TopologyRequirement {
-        requisite: vec![term.clone()],
-        preferred: vec![term],
-    }
+    let term = csi::Topology { segments: map(&[("topology.kubernetes.io/zone", zone)]) };
+    csi::TopologyRequirement { requisite: vec![term.clone()], preferred: vec![term] }
 }
 
 pub(crate) fn publish(id: &str, node: &str) -> csi::ControllerPublishVolumeRequest {
@@ -140,17 +126,13 @@ pub(crate) fn snapshot(name: &str, volume: &str) -> csi::CreateSnapshotRequest {
 
 pub(crate) fn from_snapshot(id: &str) -> csi::VolumeContentSource {
     csi::VolumeContentSource {
-        r#type: Some(SourceType::Snapshot(SnapshotSource {
-            snapshot_id: id.to_owned(),
-        })),
+        r#type: Some(SourceType::Snapshot(SnapshotSource { snapshot_id: id.to_owned() })),
     }
 }
 
 pub(crate) fn from_volume(id: &str) -> csi::VolumeContentSource {
     csi::VolumeContentSource {
-        r#type: Some(SourceType::Volume(VolumeSource {
-            volume_id: id.to_owned(),
-        })),
+        r#type: Some(SourceType::Volume(VolumeSource { volume_id: id.to_owned() })),
     }
 }
 

@@ -34,10 +34,7 @@ async fn lost_attach_or_detach_answer_causes_no_resend() {
         driver.unpublish(&id, NODE_1).await.unwrap();
         assert_eq!(driver.live("attachments"), 0, "{fault}");
         assert_eq!(
-            (
-                driver.world.calls("AttachVolume"),
-                driver.world.calls("DetachVolume")
-            ),
+            (driver.world.calls("AttachVolume"), driver.world.calls("DetachVolume")),
             (1, 1),
             "{fault}"
         );
@@ -52,15 +49,9 @@ async fn device_names_hidden_by_ec2_are_tried_once() {
     ] }))
     .await;
     let id = one_volume(&driver).await;
-    assert_eq!(
-        driver.publish(&id, NODE_1).await.unwrap()["devicePath"],
-        "/dev/xvdac"
-    );
+    assert_eq!(driver.publish(&id, NODE_1).await.unwrap()["devicePath"], "/dev/xvdac");
     let second = driver.create(volume("pvc-2", 1)).await.unwrap().volume_id;
-    assert_eq!(
-        driver.publish(&second, NODE_1).await.unwrap()["devicePath"],
-        "/dev/xvdad"
-    );
+    assert_eq!(driver.publish(&second, NODE_1).await.unwrap()["devicePath"], "/dev/xvdad");
     assert_eq!(driver.world.calls("AttachVolume"), 4);
 }
 
@@ -69,13 +60,7 @@ async fn parallel_attaches_to_node_use_distinct_device_names() {
     let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 200 } } })).await;
     let mut ids = Vec::new();
     for n in 0..6 {
-        ids.push(
-            driver
-                .create(volume(&format!("pvc-{n}"), 1))
-                .await
-                .unwrap()
-                .volume_id,
-        );
+        ids.push(driver.create(volume(&format!("pvc-{n}"), 1)).await.unwrap().volume_id);
     }
     let (a, b, c, d, e, f) = tokio::join!(
         driver.publish(&ids[0], NODE_1),
@@ -85,10 +70,8 @@ async fn parallel_attaches_to_node_use_distinct_device_names() {
         driver.publish(&ids[4], NODE_1),
         driver.publish(&ids[5], NODE_1),
     );
-    let mut names: Vec<_> = [a, b, c, d, e, f]
-        .into_iter()
-        .map(|r| r.unwrap()["devicePath"].clone())
-        .collect();
+    let mut names: Vec<_> =
+        [a, b, c, d, e, f].into_iter().map(|r| r.unwrap()["devicePath"].clone()).collect();
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 6);
@@ -148,14 +131,11 @@ async fn device_in_use_stays_attached_until_released() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();
-    driver.world.once(
-        "DetachVolume",
-        &json!({ "kind": "stuck_detach", "busy": true, "for_ms": 2500 }),
-    );
-    let early = driver
-        .ask_within(Duration::from_millis(800), unpublish(&id, NODE_1))
-        .await
-        .unwrap_err();
+    driver
+        .world
+        .once("DetachVolume", &json!({ "kind": "stuck_detach", "busy": true, "for_ms": 2500 }));
+    let early =
+        driver.ask_within(Duration::from_millis(800), unpublish(&id, NODE_1)).await.unwrap_err();
     assert!(overdue(&early), "{early}");
     assert_eq!(driver.live("attachments"), 1);
     driver.unpublish(&id, NODE_1).await.unwrap();
@@ -169,10 +149,7 @@ async fn terminated_instance_does_not_block_unpublish() {
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();
     driver.world.command(|control| {
-        control.post(
-            &format!("/v1/instances/{NODE_1}/terminate"),
-            &json!({ "at_once": true }),
-        )
+        control.post(&format!("/v1/instances/{NODE_1}/terminate"), &json!({ "at_once": true }))
     });
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.live("attachments"), 0);
@@ -187,10 +164,7 @@ async fn repeated_publish_during_attach_skew_attaches_once() {
     let driver = Driver::in_world(json!({ "latency": { "attach": { "fixed_ms": 800 } } })).await;
     let id = one_volume(&driver).await;
     driver.world.fault(json!({ "match": { "action": "AttachVolume" }, "fault": { "kind": "skew_attach", "ms": 700 } }));
-    driver
-        .ask_within(Duration::from_millis(200), publish(&id, NODE_1))
-        .await
-        .unwrap_err();
+    driver.ask_within(Duration::from_millis(200), publish(&id, NODE_1)).await.unwrap_err();
     driver.publish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.world.calls("AttachVolume"), 1);
 }
@@ -234,10 +208,7 @@ async fn unknown_volumes_do_not_fail_parallel_unpublish() {
     driver.publish(&id, NODE_1).await.unwrap();
     let strangers = async {
         for n in 0..8 {
-            driver
-                .unpublish(&format!("vol-0000000000000{n:04x}"), NODE_1)
-                .await
-                .unwrap();
+            driver.unpublish(&format!("vol-0000000000000{n:04x}"), NODE_1).await.unwrap();
         }
     };
     let (detached, ()) = tokio::join!(driver.unpublish(&id, NODE_1), strangers);
@@ -264,10 +235,8 @@ async fn unknown_attachment_state_is_never_read_as_detached() {
         &json!({
         "kind": "error", "code": "InvalidAttachment.NotFound", "status": 400 }),
     );
-    let contradicted = driver
-        .ask_within(Duration::from_millis(1000), unpublish(&id, NODE_1))
-        .await
-        .unwrap_err();
+    let contradicted =
+        driver.ask_within(Duration::from_millis(1000), unpublish(&id, NODE_1)).await.unwrap_err();
     assert!(overdue(&contradicted), "{contradicted}");
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.live("attachments"), 0);
@@ -321,10 +290,7 @@ async fn publish_of_empty_volume_waits_for_no_data() {
     request.volume_context = made.volume_context;
     assert!(!request.volume_context.is_empty());
     let mut client = driver.client.clone();
-    client
-        .controller_publish_volume(within(request, 60))
-        .await
-        .unwrap();
+    client.controller_publish_volume(within(request, 60)).await.unwrap();
     assert_eq!(driver.world.calls("DescribeVolumeStatus"), 1);
 }
 

@@ -74,10 +74,7 @@ async fn parallel_attaches_spread_over_both_ebs_cards() {
     for id in &ids {
         on_first += u32::from(card(&driver, id, NODE).await == Some(0));
     }
-    assert!(
-        (1..=2).contains(&on_first),
-        "{on_first} of 4 on card 0, beside the root volume"
-    );
+    assert!((1..=2).contains(&on_first), "{on_first} of 4 on card 0, beside the root volume");
 }
 
 /// The driver's own table still names a card for a type with two cards; for any other type the
@@ -89,9 +86,7 @@ async fn attach_works_when_describe_instance_types_is_denied() {
     let id = published(&driver, "pvc-1", NODE).await;
     assert_eq!(card(&driver, &id, NODE).await, Some(1));
     published(&driver, "pvc-2", "i-0aaaaaaaaaaaaaaa1").await;
-    let journal = driver
-        .world
-        .command(|control| control.get("/v1/journal?action=AttachVolume"));
+    let journal = driver.world.command(|control| control.get("/v1/journal?action=AttachVolume"));
     let sent: Vec<_> = journal["records"]
         .as_array()
         .unwrap()

@@ -12,15 +12,10 @@ const HANDLE: &str = "local-ebs://dev/xvdbz";
 /// Creates a volume and attaches it to the node under the handle's device name, outside the driver.
 async fn attached_by_hand(driver: &Driver, name: &str, node: &str) -> String {
     let id = driver.create(volume(name, 1)).await.unwrap().volume_id;
-    let (volume, node) = (
-        VolumeId::parse(&id).unwrap(),
-        InstanceId::parse(node).unwrap(),
-    );
+    let (volume, node) = (VolumeId::parse(&id).unwrap(), InstanceId::parse(node).unwrap());
     let device = DeviceName::parse("/dev/xvdbz").unwrap();
     let ec2 = &driver.world.ec2;
-    ec2.attach_volume(&volume, &node, &device, None)
-        .await
-        .unwrap();
+    ec2.attach_volume(&volume, &node, &device, None).await.unwrap();
     id
 }
 
@@ -32,11 +27,7 @@ async fn node_local_handle_resolves_to_each_nodes_volume() {
     for (node, id) in [(NODE_1, &first), (NODE_2, &second)] {
         let context = driver.publish(HANDLE, node).await.unwrap();
         assert_eq!(
-            (
-                context["devicePath"].as_str(),
-                &context["volumeID"],
-                context.len()
-            ),
+            (context["devicePath"].as_str(), &context["volumeID"], context.len()),
             ("/dev/xvdbz", id, 2)
         );
     }
@@ -46,13 +37,7 @@ async fn node_local_handle_resolves_to_each_nodes_volume() {
     driver.delete(HANDLE).await.unwrap();
     // Both attachments were made outside the driver, and both are still there.
     assert_eq!(driver.live("attachments"), 2);
-    assert_eq!(
-        (
-            driver.world.calls("AttachVolume"),
-            driver.world.calls("DetachVolume")
-        ),
-        (2, 0)
-    );
+    assert_eq!((driver.world.calls("AttachVolume"), driver.world.calls("DetachVolume")), (2, 0));
     assert_eq!(driver.world.calls("DeleteVolume"), 0);
     assert_eq!(driver.controller.operations(), 0);
 }
@@ -64,31 +49,11 @@ async fn refused_node_local_request_names_cause() {
     let driver = Driver::new().await;
     attached_by_hand(&driver, "a", NODE_1).await;
     for (handle, node, code, word) in [
-        (
-            "local-ebs://",
-            NODE_1,
-            Code::InvalidArgument,
-            "local-ebs://dev/xvdbz",
-        ),
-        (
-            "local-ebs://dev/xvda",
-            NODE_1,
-            Code::InvalidArgument,
-            "boots from /dev/xvda",
-        ),
-        (
-            "local-ebs://dev/xvdcc",
-            NODE_1,
-            Code::NotFound,
-            "/dev/xvdcc",
-        ),
+        ("local-ebs://", NODE_1, Code::InvalidArgument, "local-ebs://dev/xvdbz"),
+        ("local-ebs://dev/xvda", NODE_1, Code::InvalidArgument, "boots from /dev/xvda"),
+        ("local-ebs://dev/xvdcc", NODE_1, Code::NotFound, "/dev/xvdcc"),
         (HANDLE, NODE_2, Code::NotFound, NODE_2),
-        (
-            HANDLE,
-            "i-0fffffffffffffff1",
-            Code::NotFound,
-            "i-0fffffffffffffff1",
-        ),
+        (HANDLE, "i-0fffffffffffffff1", Code::NotFound, "i-0fffffffffffffff1"),
         (HANDLE, "nonsense", Code::NotFound, "nonsense"),
         (HANDLE, "", Code::InvalidArgument, "node_id"),
     ] {
@@ -98,10 +63,7 @@ async fn refused_node_local_request_names_cause() {
     }
     for refused in [
         driver.expand(HANDLE, 2).await.unwrap_err(),
-        driver
-            .modify(HANDLE, &[("iops", "4000")])
-            .await
-            .unwrap_err(),
+        driver.modify(HANDLE, &[("iops", "4000")]).await.unwrap_err(),
         driver.snapshot("s", HANDLE).await.unwrap_err(),
     ] {
         assert_status(&refused, Code::InvalidArgument, &["EBS volume's id"]);
@@ -109,10 +71,7 @@ async fn refused_node_local_request_names_cause() {
     let off = driver.without_node_local_volumes().await;
     let refused = off.publish(HANDLE, NODE_1).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(
-        refused.message().contains("--enable-node-local-volumes"),
-        "{refused}"
-    );
+    assert!(refused.message().contains("--enable-node-local-volumes"), "{refused}");
     off.unpublish(HANDLE, NODE_1).await.unwrap();
 }
 
@@ -133,9 +92,6 @@ async fn node_local_capabilities_are_validated_without_describe_volumes() {
     assert!(confirmed.unwrap().confirmed.is_some());
     let refused = validate(vec![block(Mode::MultiNodeReaderOnly)]).await;
     assert!(refused.unwrap().confirmed.is_none());
-    assert_eq!(
-        validate(vec![]).await.unwrap_err().code(),
-        Code::InvalidArgument
-    );
+    assert_eq!(validate(vec![]).await.unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(driver.world.calls("DescribeVolumes"), 0);
 }

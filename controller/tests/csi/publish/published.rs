@@ -20,10 +20,7 @@ async fn publish_as(
     request.volume_capability = Some(capability);
     request.readonly = readonly;
     let mut client = driver.client.clone();
-    client
-        .controller_publish_volume(within(request, 30))
-        .await
-        .map(drop)
+    client.controller_publish_volume(within(request, 30)).await.map(drop)
 }
 
 /// A different access type or readonly flag is AlreadyExists. A detach by another process ends the
@@ -33,19 +30,12 @@ async fn republish_with_different_mode_is_refused_until_unpublish() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
     let writer = || block(Mode::SingleNodeWriter);
-    publish_as(&driver, &id, NODE_1, mount(), false)
-        .await
-        .unwrap();
-    publish_as(&driver, &id, NODE_1, mount(), false)
-        .await
-        .unwrap();
-    for (capability, readonly, word) in [
-        (writer(), false, "access_type"),
-        (mount(), true, "readonly"),
-    ] {
-        let refused = publish_as(&driver, &id, NODE_1, capability, readonly)
-            .await
-            .unwrap_err();
+    publish_as(&driver, &id, NODE_1, mount(), false).await.unwrap();
+    publish_as(&driver, &id, NODE_1, mount(), false).await.unwrap();
+    for (capability, readonly, word) in
+        [(writer(), false, "access_type"), (mount(), true, "readonly")]
+    {
+        let refused = publish_as(&driver, &id, NODE_1, capability, readonly).await.unwrap_err();
         assert_status(&refused, Code::AlreadyExists, &[word]);
     }
     assert_eq!(driver.world.calls("AttachVolume"), 1);
@@ -54,16 +44,10 @@ async fn republish_with_different_mode_is_refused_until_unpublish() {
     let other = driver.another().await;
     other.unpublish(&id, NODE_1).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    publish_as(&other, &id, NODE_1, writer(), false)
-        .await
-        .unwrap();
-    publish_as(&driver, &id, NODE_1, writer(), false)
-        .await
-        .unwrap();
+    publish_as(&other, &id, NODE_1, writer(), false).await.unwrap();
+    publish_as(&driver, &id, NODE_1, writer(), false).await.unwrap();
     driver.unpublish(&id, NODE_1).await.unwrap();
-    publish_as(&driver, &id, NODE_1, mount(), false)
-        .await
-        .unwrap();
+    publish_as(&driver, &id, NODE_1, mount(), false).await.unwrap();
 }
 
 /// EC2 would detach the boot volume of a stopped instance; the driver refuses that too.
@@ -143,21 +127,11 @@ async fn multi_attach_needs_multi_node_create_and_publish() {
         ..volume("pvc-1", 10)
     };
     let shared = driver.create(request).await.unwrap().volume_id;
-    publish_as(&driver, &shared, NODE_1, many(), false)
-        .await
-        .unwrap();
+    publish_as(&driver, &shared, NODE_1, many(), false).await.unwrap();
     let alone = || block(Mode::SingleNodeWriter);
-    let refused = publish_as(&driver, &shared, NODE_2, alone(), false)
-        .await
-        .unwrap_err();
-    assert_status(
-        &refused,
-        Code::FailedPrecondition,
-        &["access mode is for one node"],
-    );
-    publish_as(&driver, &shared, NODE_2, many(), false)
-        .await
-        .unwrap();
+    let refused = publish_as(&driver, &shared, NODE_2, alone(), false).await.unwrap_err();
+    assert_status(&refused, Code::FailedPrecondition, &["access mode is for one node"]);
+    publish_as(&driver, &shared, NODE_2, many(), false).await.unwrap();
 
     // Type io2 alone does not enable Multi-Attach.
     let request = csi::CreateVolumeRequest {
@@ -166,17 +140,9 @@ async fn multi_attach_needs_multi_node_create_and_publish() {
         ..volume("pvc-2", 10)
     };
     let single = driver.create(request).await.unwrap().volume_id;
-    publish_as(&driver, &single, NODE_1, many(), false)
-        .await
-        .unwrap();
-    let refused = publish_as(&driver, &single, NODE_2, many(), false)
-        .await
-        .unwrap_err();
-    assert_status(
-        &refused,
-        Code::FailedPrecondition,
-        &["Multi-Attach is not enabled"],
-    );
+    publish_as(&driver, &single, NODE_1, many(), false).await.unwrap();
+    let refused = publish_as(&driver, &single, NODE_2, many(), false).await.unwrap_err();
+    assert_status(&refused, Code::FailedPrecondition, &["Multi-Attach is not enabled"]);
     // The name of a single-node volume does not serve a multi-node request either.
     let request = csi::CreateVolumeRequest {
         volume_capabilities: vec![many()],

@@ -13,11 +13,7 @@ use crate::driver::{Driver, NODE_1, NODE_2, assert_status, settings, within};
 use crate::safe_detach::{attached, refused, two_nodes};
 
 fn fencing(leave: FenceLeave) -> Settings {
-    Settings {
-        safe_detach: Mode::Enforce,
-        fence: FenceSettings { leave, limit: 1 },
-        ..settings()
-    }
+    Settings { safe_detach: Mode::Enforce, fence: FenceSettings { leave, limit: 1 }, ..settings() }
 }
 
 fn request(node: &str, mode: fence_request::Mode) -> FenceRequest {
@@ -41,10 +37,7 @@ async fn fence(
     mode: fence_request::Mode,
     dry_run: bool,
 ) -> Result<String, Status> {
-    let request = FenceRequest {
-        dry_run,
-        ..request(node, mode)
-    };
+    let request = FenceRequest { dry_run, ..request(node, mode) };
     asked(driver, request).await
 }
 
@@ -68,25 +61,15 @@ async fn fence_needs_permission_and_respects_limit() {
     refused(driver.unpublish(&id, NODE_1).await, "no-report");
     // A dry run does not count against the limit.
     assert_eq!(fence(&driver, NODE_2, Stop, true).await.unwrap(), "");
-    assert_eq!(
-        fence(&driver, NODE_1, Stop, false).await.unwrap(),
-        "stopping"
-    );
+    assert_eq!(fence(&driver, NODE_1, Stop, false).await.unwrap(), "stopping");
     let calls = driver.world.calls("StopInstances");
     assert_eq!(calls, 3, "two dry runs and one stop");
     let braked = fence(&driver, NODE_2, Stop, false).await.unwrap_err();
-    assert_status(
-        &braked,
-        Code::ResourceExhausted,
-        &["--safe-detach-fence-limit"],
-    );
+    assert_status(&braked, Code::ResourceExhausted, &["--safe-detach-fence-limit"]);
     driver.unpublish(&id, NODE_1).await.unwrap();
     // The instance is already stopped: nothing is sent.
     let calls = driver.world.calls("StopInstances");
-    assert_eq!(
-        fence(&driver, NODE_1, Stop, false).await.unwrap(),
-        "stopped"
-    );
+    assert_eq!(fence(&driver, NODE_1, Stop, false).await.unwrap(), "stopped");
     assert_eq!(driver.world.calls("StopInstances"), calls);
     let text = driver.metrics();
     for line in [
@@ -113,10 +96,8 @@ async fn told(
     checked: &[&str],
 ) -> Vec<query_instances_response::Answer> {
     let strings = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
-    let request = QueryInstancesRequest {
-        instance_ids: strings(ids),
-        status_checks_of: strings(checked),
-    };
+    let request =
+        QueryInstancesRequest { instance_ids: strings(ids), status_checks_of: strings(checked) };
     let mut client = driver.safe_detach.clone();
     let answer = client.query_instances(within(request, 30)).await.unwrap();
     answer.into_inner().answers
@@ -138,11 +119,7 @@ async fn status_checks_cover_only_requested_running_instances() {
     assert_eq!(calls(), 0);
     let rows = [
         (json!({}), StatusChecks::Passed, "system ok, instance ok"),
-        (
-            json!({"system": "impaired"}),
-            StatusChecks::Failed,
-            "system impaired, instance ok",
-        ),
+        (json!({"system": "impaired"}), StatusChecks::Failed, "system impaired, instance ok"),
         (
             json!({"system": "ok", "instance": "impaired"}),
             StatusChecks::Failed,
@@ -153,11 +130,7 @@ async fn status_checks_cover_only_requested_running_instances() {
             StatusChecks::Unspecified,
             "instance insufficient-data",
         ),
-        (
-            json!({"instance": "initializing"}),
-            StatusChecks::Unspecified,
-            "instance initializing",
-        ),
+        (json!({"instance": "initializing"}), StatusChecks::Unspecified, "instance initializing"),
         // An impaired volume is no reason to stop an instance.
         (
             json!({"instance": "ok", "attached_ebs": "impaired"}),
@@ -169,10 +142,7 @@ async fn status_checks_cover_only_requested_running_instances() {
         checks(&driver, NODE_1, &found);
         let (said, text) = one(&[NODE_1]).await;
         assert_eq!(said, want, "{found}: {text}");
-        assert!(
-            text.contains(words) && text.contains(NODE_1),
-            "{found}: {text}"
-        );
+        assert!(text.contains(words) && text.contains(NODE_1), "{found}: {text}");
     }
     // EC2 refuses the call: the result is unspecified, and the text says why.
     driver.world.fault(json!({"id": "denied", "match": {"action": "DescribeInstanceStatus"}, "fault": {
@@ -181,27 +151,18 @@ async fn status_checks_cover_only_requested_running_instances() {
     let (said, text) = one(&[NODE_1]).await;
     assert_eq!(said, StatusChecks::Unspecified);
     assert!(text.contains("ec2:DescribeInstanceStatus"), "{text}");
-    driver
-        .world
-        .command(|control| control.delete("/v1/faults/denied"));
+    driver.world.command(|control| control.delete("/v1/faults/denied"));
     // EC2 does not check an instance that is not running, so it is not called.
     let before = calls();
     let stop = json!({"at_once": true});
-    driver
-        .world
-        .command(|control| control.post(&format!("/v1/instances/{NODE_1}/stop"), &stop));
-    assert_eq!(
-        one(&[NODE_1]).await,
-        (StatusChecks::Unspecified, String::new())
-    );
+    driver.world.command(|control| control.post(&format!("/v1/instances/{NODE_1}/stop"), &stop));
+    assert_eq!(one(&[NODE_1]).await, (StatusChecks::Unspecified, String::new()));
     assert_eq!(calls(), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn status_checks_of_100_instances_use_1_call() {
-    let ids: Vec<_> = (0..150)
-        .map(|n| format!("i-0aaaaaaaaaaaaa{n:03}"))
-        .collect();
+    let ids: Vec<_> = (0..150).map(|n| format!("i-0aaaaaaaaaaaaa{n:03}")).collect();
     let instances: Vec<Value> = ids
         .iter()
         .map(|id| json!({ "id": id, "type": "m5.large", "zone": "us-east-1a" }))
@@ -220,10 +181,7 @@ async fn status_checks_of_100_instances_use_1_call() {
         assert_eq!(calls() - before, want);
         let impaired: Vec<_> = checked.iter().filter(|id| **id == ids[149]).collect();
         assert_eq!(of(StatusChecks::Failed).len(), impaired.len());
-        assert_eq!(
-            of(StatusChecks::Passed).len(),
-            checked.len() - impaired.len()
-        );
+        assert_eq!(of(StatusChecks::Passed).len(), checked.len() - impaired.len());
     }
 }
 
@@ -242,10 +200,7 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
     let left_alone = [
         (json!({}), "system ok, instance ok"),
         (json!({"system": "insufficient-data"}), "insufficient-data"),
-        (
-            json!({"system": "ok", "attached_ebs": "impaired"}),
-            "attached EBS impaired",
-        ),
+        (json!({"system": "ok", "attached_ebs": "impaired"}), "attached EBS impaired"),
     ];
     for (found, words) in left_alone {
         checks(&driver, NODE_1, &found);
@@ -253,10 +208,7 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
             let refused = impaired_only(dry_run).await.unwrap_err();
             assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
             let text = refused.message();
-            assert!(
-                text.contains(words) && text.contains("left alone"),
-                "{text}"
-            );
+            assert!(text.contains(words) && text.contains("left alone"), "{text}");
         }
     }
     // The instance was impaired and was reported so, but is not impaired any more.
@@ -271,16 +223,10 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
     driver.world.fault(json!({"id": "denied", "match": {"action": "DescribeInstanceStatus"}, "fault": {
         "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "You are not authorized to perform ec2:DescribeInstanceStatus." }}));
     let refused = impaired_only(false).await.unwrap_err();
-    assert_status(
-        &refused,
-        Code::PermissionDenied,
-        &["ec2:DescribeInstanceStatus"],
-    );
+    assert_status(&refused, Code::PermissionDenied, &["ec2:DescribeInstanceStatus"]);
     // Not even a dry run was sent, and the refusals did not count against the limit.
     assert_eq!(driver.world.calls("StopInstances"), 0);
-    driver
-        .world
-        .command(|control| control.delete("/v1/faults/denied"));
+    driver.world.command(|control| control.delete("/v1/faults/denied"));
     assert_eq!(impaired_only(false).await.unwrap(), "stopping");
     let text = driver.metrics();
     for line in [
@@ -292,8 +238,6 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
     }
     // A request without `only_impaired` does not read the status checks.
     let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
-    fence(&driver, NODE_1, fence_request::Mode::Stop, false)
-        .await
-        .unwrap();
+    fence(&driver, NODE_1, fence_request::Mode::Stop, false).await.unwrap();
     assert_eq!(driver.world.calls("DescribeInstanceStatus"), 0);
 }

@@ -53,12 +53,7 @@ async fn observe(
             assert_eq!(ask.instance_id, NODE_1);
             counted.fetch_add(1, Ordering::SeqCst);
             let nodes = nodes.clone();
-            let _ = reports
-                .send(Report {
-                    ask: ask.ask,
-                    nodes,
-                })
-                .await;
+            let _ = reports.send(Report { ask: ask.ask, nodes }).await;
         }
     });
     (asked, answering)
@@ -73,48 +68,12 @@ async fn running_instance_detach_requires_node_confirmation() {
     let named = || vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{id}")];
     let other = || vec!["kubernetes.io/csi/ebs.csi.aws.com^vol-0ccccccccccccccc3".to_owned()];
     let rows = [
-        (
-            "in-use",
-            vec![Node {
-                volumes_in_use: named(),
-                ..ready()
-            }],
-        ),
-        (
-            "in-use",
-            vec![Node {
-                volumes_attached: named(),
-                ..ready()
-            }],
-        ),
-        (
-            "node-not-ready",
-            vec![Node {
-                ready: false,
-                ..ready()
-            }],
-        ),
-        (
-            "no-report",
-            vec![Node {
-                lease_age_ms: None,
-                ..ready()
-            }],
-        ),
-        (
-            "no-report",
-            vec![Node {
-                lease_age_ms: Some(41_000),
-                ..ready()
-            }],
-        ),
-        (
-            "no-report",
-            vec![Node {
-                provider_id: format!("aws:///us-east-1a/{NODE_2}"),
-                ..ready()
-            }],
-        ),
+        ("in-use", vec![Node { volumes_in_use: named(), ..ready() }]),
+        ("in-use", vec![Node { volumes_attached: named(), ..ready() }]),
+        ("node-not-ready", vec![Node { ready: false, ..ready() }]),
+        ("no-report", vec![Node { lease_age_ms: None, ..ready() }]),
+        ("no-report", vec![Node { lease_age_ms: Some(41_000), ..ready() }]),
+        ("no-report", vec![Node { provider_id: format!("aws:///us-east-1a/{NODE_2}"), ..ready() }]),
         ("no-report", vec![ready(), ready()]),
         ("no-report", vec![]),
     ];
@@ -127,11 +86,7 @@ async fn running_instance_detach_requires_node_confirmation() {
         until_unobserved(&driver).await;
     }
     assert_eq!(driver.world.calls("DetachVolume"), 0);
-    let nodes = vec![Node {
-        volumes_in_use: other(),
-        volumes_attached: other(),
-        ..ready()
-    }];
+    let nodes = vec![Node { volumes_in_use: other(), volumes_attached: other(), ..ready() }];
     let _observer = observe(&driver, nodes).await;
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.world.calls("DetachVolume"), 1);
@@ -153,19 +108,9 @@ fn metric(driver: &Driver, name: &str) -> Option<f64> {
 }
 
 async fn query(driver: &Driver, id: &str, node: &str) -> (query_response::Answer, Verdict) {
-    let subject = Subject {
-        volume_id: id.to_owned(),
-        instance_id: node.to_owned(),
-    };
-    let request = QueryRequest {
-        subjects: vec![subject.clone()],
-    };
-    let answer = driver
-        .safe_detach
-        .clone()
-        .query(within(request, 30))
-        .await
-        .unwrap();
+    let subject = Subject { volume_id: id.to_owned(), instance_id: node.to_owned() };
+    let request = QueryRequest { subjects: vec![subject.clone()] };
+    let answer = driver.safe_detach.clone().query(within(request, 30)).await.unwrap();
     let [answer] = <[_; 1]>::try_from(answer.into_inner().answers).unwrap();
     assert_eq!(answer.subject, Some(subject));
     let verdict = answer.verdict.clone().unwrap();
@@ -177,12 +122,7 @@ async fn query_instances(driver: &Driver, ids: &[&str]) -> Vec<(Outcome, String,
         instance_ids: ids.iter().map(|id| (*id).to_owned()).collect(),
         ..QueryInstancesRequest::default()
     };
-    let answer = driver
-        .safe_detach
-        .clone()
-        .query_instances(within(request, 30))
-        .await
-        .unwrap();
+    let answer = driver.safe_detach.clone().query_instances(within(request, 30)).await.unwrap();
     let answers = answer.into_inner().answers;
     let asked: Vec<_> = answers.iter().map(|a| a.instance_id.as_str()).collect();
     assert_eq!(asked, ids, "in their order");
@@ -207,17 +147,9 @@ async fn query_reports_detach_verdict_and_changes_nothing() {
         "kind": "error", "code": "UnauthorizedOperation", "status": 403, "message": "not allowed" } }));
     let (answer, verdict) = query(&driver, &id, NODE_1).await;
     assert_eq!(said(&verdict), want(Outcome::Refuse, "no-report"));
-    driver
-        .world
-        .command(|control| control.delete("/v1/faults/volumes"));
+    driver.world.command(|control| control.delete("/v1/faults/volumes"));
     assert_eq!(verdict.instance_state, "running");
-    assert!(
-        verdict
-            .text
-            .starts_with("SafeDetachRefused/no-report: volume "),
-        "{}",
-        verdict.text
-    );
+    assert!(verdict.text.starts_with("SafeDetachRefused/no-report: volume "), "{}", verdict.text);
     assert!(!answer.attached_since.is_empty());
     let (answer, verdict) = query(&driver, &id, NODE_2).await;
     assert_eq!(said(&verdict), want(Outcome::Done, "no-attachment"));
@@ -229,10 +161,7 @@ async fn query_reports_detach_verdict_and_changes_nothing() {
     assert_eq!((one.0, one.1.as_str()), (Outcome::Refuse, "running"));
     assert!(!one.2.is_empty());
     assert_eq!((two.0, two.1.as_str()), (Outcome::Refuse, "running"));
-    assert_eq!(
-        (none.0, none.1.as_str()),
-        (Outcome::Refuse, "instance-missing")
-    );
+    assert_eq!((none.0, none.1.as_str()), (Outcome::Refuse, "instance-missing"));
 
     let steps = [
         ("hibernate", Outcome::Refuse, "hibernated"),
@@ -263,72 +192,41 @@ async fn query_for_150_instances_needs_1_describe_call() {
         .map(|n| json!({ "id": format!("i-0aaaaaaaaaaaaa{n:03}"), "type": "m5.large", "zone": "us-east-1a" }))
         .collect();
     let driver = Driver::under(Mode::Enforce, json!({ "instances": instances })).await;
-    let ids: Vec<_> = (0..150)
-        .map(|n| format!("i-0aaaaaaaaaaaaa{n:03}"))
-        .collect();
+    let ids: Vec<_> = (0..150).map(|n| format!("i-0aaaaaaaaaaaaa{n:03}")).collect();
     let ids: Vec<_> = ids.iter().map(String::as_str).collect();
     // The first query learns the zone; instances of one known zone share a call.
     query_instances(&driver, &ids).await;
     let before = driver.world.calls("DescribeInstances");
     let answers = query_instances(&driver, &ids).await;
-    assert!(
-        answers
-            .iter()
-            .all(|(outcome, ..)| *outcome == Outcome::Refuse)
-    );
+    assert!(answers.iter().all(|(outcome, ..)| *outcome == Outcome::Refuse));
     assert_eq!(driver.world.calls("DescribeInstances") - before, 1);
     let subjects = ids.iter().map(|id| Subject {
         volume_id: "vol-0eeeeeeeeeeeeeee5".to_owned(),
         instance_id: (*id).to_owned(),
     });
-    let request = QueryRequest {
-        subjects: subjects.collect(),
-    };
-    let before = (
-        driver.world.calls("DescribeInstances"),
-        driver.world.calls("DescribeVolumes"),
-    );
-    let answer = driver
-        .safe_detach
-        .clone()
-        .query(within(request, 30))
-        .await
-        .unwrap();
+    let request = QueryRequest { subjects: subjects.collect() };
+    let before = (driver.world.calls("DescribeInstances"), driver.world.calls("DescribeVolumes"));
+    let answer = driver.safe_detach.clone().query(within(request, 30)).await.unwrap();
     assert_eq!(answer.into_inner().answers.len(), 150);
-    let after = (
-        driver.world.calls("DescribeInstances"),
-        driver.world.calls("DescribeVolumes"),
-    );
+    let after = (driver.world.calls("DescribeInstances"), driver.world.calls("DescribeVolumes"));
     assert_eq!((after.0 - before.0, after.1 - before.1), (1, 1));
 }
 
 async fn break_glass(driver: &Driver, id: &str, since: &str) {
     let request = BreakGlassRequest {
-        subject: Some(Subject {
-            volume_id: id.to_owned(),
-            instance_id: NODE_1.to_owned(),
-        }),
+        subject: Some(Subject { volume_id: id.to_owned(), instance_id: NODE_1.to_owned() }),
         attached_since: since.to_owned(),
         ordered_by: "a test".to_owned(),
     };
-    driver
-        .safe_detach
-        .clone()
-        .break_glass(within(request, 5))
-        .await
-        .unwrap();
+    driver.safe_detach.clone().break_glass(within(request, 5)).await.unwrap();
 }
 
 /// Returns, for each DetachVolume that reached EC2, whether it was sent with Force.
 fn forced(driver: &Driver) -> Vec<bool> {
-    let journal = driver
-        .world
-        .command(|control| control.get("/v1/journal?limit=10000&action=DetachVolume"));
+    let journal =
+        driver.world.command(|control| control.get("/v1/journal?limit=10000&action=DetachVolume"));
     let records = journal["records"].as_array().unwrap().clone();
-    records
-        .iter()
-        .map(|record| record["parameters"]["Force"] == json!("true"))
-        .collect()
+    records.iter().map(|record| record["parameters"]["Force"] == json!("true")).collect()
 }
 
 /// An override order with another attach time frees nothing. The detach that follows the right
@@ -352,17 +250,10 @@ async fn break_glass_frees_only_named_attachment() {
 async fn break_glass_forces_stuck_detach_once() {
     let driver = enforce().await;
     let id = attached(&driver).await;
-    driver.world.once(
-        "DetachVolume",
-        &json!({ "kind": "stuck_detach", "busy": true }),
-    );
+    driver.world.once("DetachVolume", &json!({ "kind": "stuck_detach", "busy": true }));
     let _observer = observe(&driver, vec![ready()]).await;
     let request = unpublish(&id, NODE_1);
-    let stuck = driver
-        .client
-        .clone()
-        .controller_unpublish_volume(within(request, 2))
-        .await;
+    let stuck = driver.client.clone().controller_unpublish_volume(within(request, 2)).await;
     assert_eq!(stuck.unwrap_err().code(), Code::DeadlineExceeded);
     assert_eq!(query(&driver, &id, NODE_1).await.1.token, "leaving");
     assert_eq!(forced(&driver), [false]);
@@ -371,10 +262,7 @@ async fn break_glass_forces_stuck_detach_once() {
     break_glass(&driver, &id, &since).await;
     driver.unpublish(&id, NODE_1).await.unwrap();
     assert_eq!(forced(&driver), [false, true]);
-    assert_eq!(
-        metric(&driver, "aws_ebs_csi_safe_detach_forced_total"),
-        Some(1.0)
-    );
+    assert_eq!(metric(&driver, "aws_ebs_csi_safe_detach_forced_total"), Some(1.0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -383,10 +271,7 @@ async fn unlisted_peer_gets_permission_denied() {
     let folder = tempfile::tempdir().unwrap();
     let another = rustix::process::getuid().as_raw() + 1;
     let mut client = served(&driver.controller, folder.path(), another).await;
-    let refused = client
-        .query_instances(QueryInstancesRequest::default())
-        .await
-        .unwrap_err();
+    let refused = client.query_instances(QueryInstancesRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     let refused = client.fence(FenceRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");

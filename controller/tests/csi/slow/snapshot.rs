@@ -90,11 +90,7 @@ async fn expired_lock_date_blocks_only_new_snapshots() {
     assert_status(
         &late,
         Code::InvalidArgument,
-        &[
-            "lockExpirationDate",
-            "2026-01-03T00:00:00Z has passed",
-            "no snapshot was taken",
-        ],
+        &["lockExpirationDate", "2026-01-03T00:00:00Z has passed", "no snapshot was taken"],
     );
     assert_eq!(slow.calls("CreateSnapshot"), 1);
 }

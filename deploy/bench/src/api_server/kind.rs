@@ -27,24 +27,9 @@ impl Kind {
     const ALL: [(Self, &'static str, &'static str, &'static str); 9] = [
         (Self::Nodes, "nodes", "v1", "Node"),
         (Self::Pods, "pods", "v1", "Pod"),
-        (
-            Self::PersistentVolumes,
-            "persistentvolumes",
-            "v1",
-            "PersistentVolume",
-        ),
-        (
-            Self::VolumeAttachments,
-            "volumeattachments",
-            "storage.k8s.io/v1",
-            "VolumeAttachment",
-        ),
-        (
-            Self::CsiDrivers,
-            "csidrivers",
-            "storage.k8s.io/v1",
-            "CSIDriver",
-        ),
+        (Self::PersistentVolumes, "persistentvolumes", "v1", "PersistentVolume"),
+        (Self::VolumeAttachments, "volumeattachments", "storage.k8s.io/v1", "VolumeAttachment"),
+        (Self::CsiDrivers, "csidrivers", "storage.k8s.io/v1", "CSIDriver"),
         (Self::CsiNodes, "csinodes", "storage.k8s.io/v1", "CSINode"),
         (Self::Leases, "leases", "coordination.k8s.io/v1", "Lease"),
         (Self::ConfigMaps, "configmaps", "v1", "ConfigMap"),
@@ -54,8 +39,7 @@ impl Kind {
     /// Returns the kind of this plural name in a path.
     pub(crate) fn of(plural: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
-        all.find(|(_, name, ..)| *name == plural)
-            .map(|(kind, ..)| kind)
+        all.find(|(_, name, ..)| *name == plural).map(|(kind, ..)| kind)
     }
 
     /// Returns the kind's plural name in a path.

@@ -10,12 +10,7 @@ const THEN: &str = "2026-01-01T00:00:00Z";
 /// Returns `managedFields`, which server-side apply adds to each object, of about `bytes` bytes.
 fn managed(by: &str, bytes: usize) -> Value {
     let fields: serde_json::Map<String, Value> = (0..bytes / 40)
-        .map(|number| {
-            (
-                format!("f:field-of-the-object-{number:03}"),
-                json!({".": {}}),
-            )
-        })
+        .map(|number| (format!("f:field-of-the-object-{number:03}"), json!({".": {}})))
         .collect();
     json!([{"manager": by, "operation": "Update", "apiVersion": "v1", "time": THEN, "fieldsType": "FieldsV1", "fieldsV1": fields}])
 }

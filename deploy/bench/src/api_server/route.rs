@@ -27,11 +27,7 @@ pub(super) fn target(path: &str) -> Option<Target> {
         namespace = Some(parts.next()?.to_owned());
         word = parts.next()?;
     }
-    Some(Target {
-        kind: Kind::of(word)?,
-        namespace,
-        name: parts.next().map(str::to_owned),
-    })
+    Some(Target { kind: Kind::of(word)?, namespace, name: parts.next().map(str::to_owned) })
 }
 
 /// Returns a parameter of a query, decoded.
@@ -74,10 +70,7 @@ mod tests {
         assert_eq!(target("/api/v1/secrets"), None);
         assert_eq!(target("/metrics"), None);
         let query = "limit=500&fieldSelector=spec.nodeName%3Dnode-1";
-        assert_eq!(
-            parameter(query, "fieldSelector").as_deref(),
-            Some("spec.nodeName=node-1")
-        );
+        assert_eq!(parameter(query, "fieldSelector").as_deref(), Some("spec.nodeName=node-1"));
         assert_eq!(parameter(query, "continue"), None);
     }
 }

@@ -61,11 +61,7 @@ impl Requests {
 
     fn note(&self, verb: &str, kind: Kind, key: &str) {
         let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        changed.push(Changed {
-            verb: verb.to_owned(),
-            kind,
-            key: key.to_owned(),
-        });
+        changed.push(Changed { verb: verb.to_owned(), kind, key: key.to_owned() });
     }
 
     /// Returns the objects that were patched or deleted since the last call of this function.
@@ -255,9 +251,7 @@ fn list(store: &Store, named: &Target, query: &str) -> Response<Body> {
     let limit = parameter(query, "limit").and_then(|limit| limit.parse().ok());
     let after = parameter(query, "continue");
     let selector = parameter(query, "fieldSelector");
-    let node = selector
-        .as_deref()
-        .and_then(|text| text.strip_prefix("spec.nodeName="));
+    let node = selector.as_deref().and_then(|text| text.strip_prefix("spec.nodeName="));
     let page = store.page(
         named.kind,
         named.namespace.as_deref(),
@@ -335,9 +329,7 @@ fn answer_with(code: StatusCode, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
     let json = http::HeaderValue::from_static("application/json");
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, json);
+    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
     response
 }
 
@@ -348,10 +340,7 @@ mod tests {
     #[test]
     fn a_merge_patch_adds_replaces_and_removes() {
         let mut object = json!({"a": {"b": 1, "c": 2}, "d": [1]});
-        merge(
-            &mut object,
-            json!({"a": {"b": null, "e": {"f": 3}}, "d": [2]}),
-        );
+        merge(&mut object, json!({"a": {"b": null, "e": {"f": 3}}, "d": [2]}));
         assert_eq!(object, json!({"a": {"c": 2, "e": {"f": 3}}, "d": [2]}));
     }
 

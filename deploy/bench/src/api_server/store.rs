@@ -132,27 +132,16 @@ impl Store {
         let mut items = Vec::new();
         let mut next = None;
         let Some(held) = inner.kinds.get(&kind) else {
-            return Page {
-                version,
-                items,
-                next,
-            };
+            return Page { version, items, next };
         };
         if let Some(node) = node {
             let keys = held.by_node.get(node).into_iter().flatten();
             items.extend(keys.filter_map(|key| held.objects.get(key).cloned()));
-            return Page {
-                version,
-                items,
-                next,
-            };
+            return Page { version, items, next };
         }
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let mut last = "";
-        for (key, object) in held
-            .objects
-            .range::<str, _>((from, std::ops::Bound::Unbounded))
-        {
+        for (key, object) in held.objects.range::<str, _>((from, std::ops::Bound::Unbounded)) {
             if namespace.is_some_and(|name| key.split('/').next() != Some(name)) {
                 continue;
             }
@@ -163,11 +152,7 @@ impl Store {
             items.push(object.clone());
             last = key;
         }
-        Page {
-            version,
-            items,
-            next,
-        }
+        Page { version, items, next }
     }
 
     /// Returns the events after `version` and the resulting version, or `None` when some of those
@@ -194,21 +179,14 @@ impl Store {
         mut object: Value,
     ) -> Result<Value, Refused> {
         let meta = &object["metadata"];
-        let key = Self::key(
-            meta["namespace"].as_str(),
-            meta["name"].as_str().unwrap_or_default(),
-        );
+        let key = Self::key(meta["namespace"].as_str(), meta["name"].as_str().unwrap_or_default());
         let mut inner = self.lock();
         let held = inner.kinds.entry(kind).or_default();
         let old = held.objects.get(&key);
         if let Some(expected) = expected {
             let there = old.map_or(0, version_of);
             if there != expected {
-                return Err(if old.is_none() {
-                    Refused::NotFound
-                } else {
-                    Refused::Conflict
-                });
+                return Err(if old.is_none() { Refused::NotFound } else { Refused::Conflict });
             }
         }
         let kind_of_event = if old.is_some() { "MODIFIED" } else { "ADDED" };
@@ -284,9 +262,7 @@ impl Held {
 fn version_of(object: &Bytes) -> u64 {
     let value: Value = serde_json::from_slice(object).unwrap_or_default();
     let version = value["metadata"]["resourceVersion"].as_str();
-    version
-        .and_then(|version| version.parse().ok())
-        .unwrap_or(0)
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -308,13 +284,7 @@ mod tests {
         let next = first.next.expect("more");
         let rest = store.page(Kind::Pods, None, None, Some(&next), 10);
         assert_eq!((rest.items.len(), rest.next), (3, None));
-        assert_eq!(
-            store
-                .page(Kind::Pods, None, Some("n"), None, 10)
-                .items
-                .len(),
-            5
-        );
+        assert_eq!(store.page(Kind::Pods, None, Some("n"), None, 10).items.len(), 5);
 
         store.delete(Kind::Pods, "a/p0");
         store.edit(Kind::Pods, "a/p1", |pod| pod["x"] = json!(1));
@@ -325,33 +295,19 @@ mod tests {
         assert!(lines.is_empty());
         store.expire();
         assert!(store.events(Kind::Pods, version).is_none());
-        assert_eq!(
-            store
-                .page(Kind::Pods, None, Some("n"), None, 10)
-                .items
-                .len(),
-            4
-        );
+        assert_eq!(store.page(Kind::Pods, None, Some("n"), None, 10).items.len(), 4);
     }
 
     #[test]
     fn change_with_mismatched_resource_version_conflicts() {
         let store = Store::default();
-        let made = store
-            .change(Kind::Pods, Some(0), named("p"))
-            .expect("there is none");
-        assert_eq!(
-            store.change(Kind::Pods, Some(0), named("p")),
-            Err(Refused::Conflict)
-        );
+        let made = store.change(Kind::Pods, Some(0), named("p")).expect("there is none");
+        assert_eq!(store.change(Kind::Pods, Some(0), named("p")), Err(Refused::Conflict));
         let version: u64 = made["metadata"]["resourceVersion"]
             .as_str()
             .and_then(|text| text.parse().ok())
             .expect("a number");
         assert!(store.change(Kind::Pods, Some(version), made).is_ok());
-        assert_eq!(
-            store.remove(Kind::Pods, "a/p", Some("another")),
-            Err(Refused::Conflict)
-        );
+        assert_eq!(store.remove(Kind::Pods, "a/p", Some("another")), Err(Refused::Conflict));
     }
 }

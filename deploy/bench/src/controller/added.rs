@@ -63,18 +63,14 @@ pub(super) async fn measure(
     for contestant in contestants {
         let seen = run(contestant, lives).await?;
         for (figure, samples) in figures.iter_mut().zip(seen.added) {
-            *figure = figure
-                .clone()
-                .row(contestant.role, &contestant.name, samples);
+            *figure = figure.clone().row(contestant.role, &contestant.name, samples);
         }
         let (names, rates): (Vec<String>, Vec<f64>) = seen.polls.into_iter().unzip();
         let label = format!("{}: {}", contestant.name, names.join(", "));
         polls = polls.row(contestant.role, &label, rates);
     }
     for figure in &mut figures {
-        *figure = figure
-            .clone()
-            .row(Role::Bound, "one round trip", vec![0.03]);
+        *figure = figure.clone().row(Role::Bound, "one round trip", vec![0.03]);
     }
     figures.push(polls);
     Ok(figures)
@@ -111,11 +107,7 @@ async fn watched(world: &World, lives: usize) -> Result<AddedLatency, BenchError
         }
         let mut calls = Vec::new();
         for worker in workers {
-            calls.extend(
-                worker
-                    .await
-                    .map_err(|e| BenchError::Other(e.to_string()))??,
-            );
+            calls.extend(worker.await.map_err(|e| BenchError::Other(e.to_string()))??);
         }
         Ok::<_, BenchError>(calls)
     };
@@ -142,12 +134,7 @@ async fn watched(world: &World, lives: usize) -> Result<AddedLatency, BenchError
         .into_iter()
         .flatten()
         .filter(|(action, _)| action.starts_with("Describe"))
-        .map(|(action, of)| {
-            (
-                action.clone(),
-                of["calls"].as_f64().unwrap_or(0.0) / seconds,
-            )
-        })
+        .map(|(action, of)| (action.clone(), of["calls"].as_f64().unwrap_or(0.0) / seconds))
         .collect();
     Ok(AddedLatency { added, polls })
 }
@@ -168,17 +155,12 @@ async fn live(co: Co, worker: usize, lives: usize) -> Result<Vec<Call>, BenchErr
         let detached = SystemTime::now();
         co.delete(&volume.id).await?;
         let times = [(began, created), (created, attached), (unwanted, detached)];
-        calls.extend(
-            times
-                .into_iter()
-                .enumerate()
-                .map(|(kind, (began, ended))| Call {
-                    kind,
-                    volume: volume.id.clone(),
-                    began,
-                    ended,
-                }),
-        );
+        calls.extend(times.into_iter().enumerate().map(|(kind, (began, ended))| Call {
+            kind,
+            volume: volume.id.clone(),
+            began,
+            ended,
+        }));
     }
     Ok(calls)
 }
@@ -208,11 +190,8 @@ fn note(state: &Value, ends: &mut Ends) {
                 if life["at"] == "creating" {
                     add(0, &life["until"]);
                 }
-                for attachment in fields
-                    .get("attachments")
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten()
+                for attachment in
+                    fields.get("attachments").and_then(Value::as_array).into_iter().flatten()
                 {
                     let phase = &attachment["phase"];
                     match phase["at"].as_str() {
@@ -234,23 +213,16 @@ fn note(state: &Value, ends: &mut Ends) {
 async fn arrivals(world: &World) -> Result<Ends, BenchError> {
     let mut found = Ends::new();
     for record in Ec2::new(&world.simulator).journal(0).await? {
-        let Some(kind) = KINDS
-            .iter()
-            .position(|(_, action, _)| record["action"] == *action)
-        else {
+        let Some(kind) = KINDS.iter().position(|(_, action, _)| record["action"] == *action) else {
             continue;
         };
         let id = match kind {
             0 => &record["effects"][0],
             _ => &record["parameters"]["VolumeId"],
         };
-        let at = record["at"]
-            .as_str()
-            .and_then(|at| at.parse::<jiff::Timestamp>().ok());
+        let at = record["at"].as_str().and_then(|at| at.parse::<jiff::Timestamp>().ok());
         if let (Some(id), Some(at), true) = (id.as_str(), at, record["code"].is_null()) {
-            found
-                .entry((kind, id.to_owned()))
-                .or_insert(at.as_millisecond());
+            found.entry((kind, id.to_owned())).or_insert(at.as_millisecond());
         }
     }
     Ok(found)
@@ -274,9 +246,6 @@ mod tests {
         let mut found: Vec<_> = ends.into_iter().collect();
         found.sort();
         let expected = [(0, "vol-1", 7), (1, "vol-2", 8), (2, "vol-3", 9)];
-        assert_eq!(
-            found,
-            expected.map(|(kind, id, until)| ((kind, id.to_owned()), until))
-        );
+        assert_eq!(found, expected.map(|(kind, id, until)| ((kind, id.to_owned()), until)));
     }
 }

@@ -56,12 +56,7 @@ async fn run(contestant: &Contestant, volumes: usize) -> Result<BurstRun, BenchE
     let used = cpu(&world)?[0] - before;
     let statistics = world.simulator.get("/v1/statistics").await?;
     end(world).await?;
-    Ok(BurstRun {
-        pairs: done?,
-        seconds,
-        cpu: used,
-        statistics,
-    })
+    Ok(BurstRun { pairs: done?, seconds, cpu: used, statistics })
 }
 
 /// Returns the lower bound of the time in seconds: the last attach waits until the bucket has been
@@ -76,9 +71,7 @@ pub(super) fn least(volumes: f64, times: f64) -> f64 {
 
 fn write(contestants: &[Contestant], seen: &[BurstRun], volumes: usize) -> Vec<Figure> {
     let calls_of = |action: &str, of: &BurstRun| {
-        of.statistics["actions"][action]["calls"]
-            .as_f64()
-            .unwrap_or(0.0)
+        of.statistics["actions"][action]["calls"].as_f64().unwrap_or(0.0)
     };
     let count = float(volumes);
     let named = |key: &str| format!("burst-{key}-{volumes}");
@@ -86,25 +79,19 @@ fn write(contestants: &[Contestant], seen: &[BurstRun], volumes: usize) -> Vec<F
     let mut makespan = Figure::new(&named("makespan"), &titled("time to create and attach all"), "s")
         .target(Target::at_most(Statistic::Median, 1.03).times_the_bound())
         .note("100 + 100 workers, deadlines of 60 s and 6 min, 20 volumes to an instance; replies in 30 ms, 1.5 s to create, 1.2 s to attach. The bound follows from the token buckets: AttachVolume holds 50 and gains 5 a second.");
-    let mut attempts = Figure::new(
-        &named("attempts"),
-        &titled("EC2 requests per create and per attach"),
-        "",
-    )
-    .target(Target::at_most(Statistic::Greatest, 1.01))
-    .note("As EC2 counted them. One is the least.");
+    let mut attempts =
+        Figure::new(&named("attempts"), &titled("EC2 requests per create and per attach"), "")
+            .target(Target::at_most(Statistic::Greatest, 1.01))
+            .note("As EC2 counted them. One is the least.");
     let mut throttled = Figure::new(
         &named("throttled"),
         &titled("share of EC2's mutating requests that were throttled"),
         "%",
     )
     .target(Target::at_most(Statistic::Greatest, 1.0));
-    let mut retried = Figure::new(
-        &named("retried"),
-        &titled("calls that the sidecars had to repeat"),
-        "",
-    )
-    .target(Target::at_most(Statistic::Greatest, 0.0));
+    let mut retried =
+        Figure::new(&named("retried"), &titled("calls that the sidecars had to repeat"), "")
+            .target(Target::at_most(Statistic::Greatest, 0.0));
     let mut places = Figure::new(
         &named("places"),
         &titled("how much later than its place in the queue a call ended"),
@@ -112,19 +99,13 @@ fn write(contestants: &[Contestant], seen: &[BurstRun], volumes: usize) -> Vec<F
     )
     .target(Target::at_most(Statistic::P99, 1.0))
     .note("The n-th call to begin ought to be the n-th to end. A second counts as kept.");
-    let mut describes = Figure::new(
-        &named("describes"),
-        &titled("Describe calls for each create and attach"),
-        "",
-    )
-    .target(Target::at_most(Statistic::Greatest, 0.5))
-    .note("Of all Describe actions, for each pair.");
-    let mut processor = Figure::new(
-        &named("cpu"),
-        &titled("processor time of the controller"),
-        "s",
-    )
-    .target(Target::at_most(Statistic::Greatest, 2.0 * count / 1_000.0));
+    let mut describes =
+        Figure::new(&named("describes"), &titled("Describe calls for each create and attach"), "")
+            .target(Target::at_most(Statistic::Greatest, 0.5))
+            .note("Of all Describe actions, for each pair.");
+    let mut processor =
+        Figure::new(&named("cpu"), &titled("processor time of the controller"), "s")
+            .target(Target::at_most(Statistic::Greatest, 2.0 * count / 1_000.0));
     let mut calls = Figure::new(&named("calls"), &titled("duration of the calls"), "s")
         .note("From the first attempt, with a worker free, to the good answer.");
     for (contestant, of) in contestants.iter().zip(seen) {
@@ -160,16 +141,8 @@ fn write(contestants: &[Contestant], seen: &[BurstRun], volumes: usize) -> Vec<F
             vec![extra(&creates), extra(&attaches)],
         );
         places = places
-            .row(
-                contestant.role,
-                &format!("{name}: creates"),
-                behind_its_place(&creates),
-            )
-            .row(
-                Role::Part,
-                &format!("{name}: attaches"),
-                behind_its_place(&attaches),
-            );
+            .row(contestant.role, &format!("{name}: creates"), behind_its_place(&creates))
+            .row(Role::Part, &format!("{name}: attaches"), behind_its_place(&attaches));
         calls = calls
             .row(
                 contestant.role,
@@ -184,9 +157,7 @@ fn write(contestants: &[Contestant], seen: &[BurstRun], volumes: usize) -> Vec<F
     }
     makespan = makespan.row(Role::Bound, "token buckets", vec![least(count, 1.0)]);
     attempts = attempts.row(Role::Bound, "one each", vec![1.0]);
-    vec![
-        makespan, attempts, throttled, retried, describes, processor, places, calls,
-    ]
+    vec![makespan, attempts, throttled, retried, describes, processor, places, calls]
 }
 
 #[cfg(test)]

@@ -33,10 +33,9 @@ pub(super) async fn measure(
     let mut all = contestants.to_vec();
     all.push(Contestant::echo(binaries)?);
     let mut figures = Vec::new();
-    for (workers, volumes) in [
-        (100, extent.of(10, 2_000, 2_000)),
-        (1_000, extent.of(10, 4_000, 4_000)),
-    ] {
+    for (workers, volumes) in
+        [(100, extent.of(10, 2_000, 2_000)), (1_000, extent.of(10, 4_000, 4_000))]
+    {
         let mut samples = vec![Samples::default(); all.len()];
         for round in 0..extent.of(1, 4, 4) {
             let mut order: Vec<usize> = (0..all.len()).collect();
@@ -75,18 +74,13 @@ async fn run(
     let thousand_calls = 2.0 * volumes / 1e3;
     let used = |which: usize| (after[which] - before[which]) / thousand_calls;
     samples.per_second.push(volumes / seconds);
-    samples
-        .per_cpu_second
-        .push(volumes / (after[0] - before[0]).max(0.01));
+    samples.per_cpu_second.push(volumes / (after[0] - before[0]).max(0.01));
     samples.cpu.push(used(0));
     samples.simulator.push(used(1));
     samples.client.push(used(2));
     let actions = statistics["actions"].as_object();
-    let requests: f64 = actions
-        .into_iter()
-        .flatten()
-        .filter_map(|(_, of)| of["calls"].as_f64())
-        .sum();
+    let requests: f64 =
+        actions.into_iter().flatten().filter_map(|(_, of)| of["calls"].as_f64()).sum();
     samples.requests.push(requests / (2.0 * volumes));
     let attaches = &statistics["actions"]["AttachVolume"]["calls"];
     samples.attaches_beyond += attaches.as_f64().map_or(0.0, |calls| calls - volumes);
@@ -123,10 +117,7 @@ fn write(all: &[Contestant], samples: Vec<Samples>, workers: usize, volumes: usi
             samples.per_second,
         );
         if samples.retried > 0.0 {
-            rate = rate.note(format!(
-                "{name}: {} calls had to be repeated.",
-                samples.retried
-            ));
+            rate = rate.note(format!("{name}: {} calls had to be repeated.", samples.retried));
         }
         let requests = Summary::of(&samples.requests).median;
         if requests > 0.0 {

@@ -67,11 +67,7 @@ impl Contestant {
     pub(super) async fn unlimited_world(&self, instances: usize) -> Result<World, BenchError> {
         let mut told = self.clone();
         told.arguments.extend(self.without_quota.clone());
-        told.world(
-            instances,
-            "profile = \"instant\"\n[limits]\nenabled = false\n",
-        )
-        .await
+        told.world(instances, "profile = \"instant\"\n[limits]\nenabled = false\n").await
     }
 
     /// Starts simulator and controller with `scenario` and with `instances` instances of 27
@@ -121,9 +117,5 @@ pub(super) fn pid(world: &World) -> Result<i32, BenchError> {
 pub(super) fn cpu(world: &World) -> Result<[f64; 3], BenchError> {
     let simulator = world.simulator.process().pid().unwrap_or_default();
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    Ok([
-        cpu_seconds(pid(world)?)?,
-        cpu_seconds(simulator)?,
-        cpu_seconds(own)?,
-    ])
+    Ok([cpu_seconds(pid(world)?)?, cpu_seconds(simulator)?, cpu_seconds(own)?])
 }

@@ -41,35 +41,20 @@ pub(super) async fn measure(
         "{} detaches asked for at once (EC2 takes 50, then 5 a second), then {} attaches, one each second; 100 workers. Replies in 30 ms, 1.2 s to attach, 2 s to detach.",
         size.detaches, size.attaches
     );
-    let mut own = Figure::new(
-        "attach-own",
-        "attach while detaches wait, with workers of its own",
-        "s",
-    )
-    .target(Target::at_most(Statistic::P99, 1.5).times_the_bound())
-    .note(how.clone())
-    .note("The bound: the same attaches with no detach under way.");
+    let mut own =
+        Figure::new("attach-own", "attach while detaches wait, with workers of its own", "s")
+            .target(Target::at_most(Statistic::P99, 1.5).times_the_bound())
+            .note(how.clone())
+            .note("The bound: the same attaches with no detach under way.");
     let mut shared = Figure::new("attach-shared", "attach while detaches wait, sharing 100 workers with them: from the queue to the end", "s")
         .note(how)
         .note("external-attacher has one pool. A detach holds a worker until EC2 has it done, so the queue moves with EC2's detach rate: with n detaches before it and 100 workers, an attach waits about (n - 100 - 50) / 5 s for a worker, whatever the driver does, unless the driver gives workers back by failing detaches early.");
     for contestant in contestants {
-        let unloaded = run(
-            contestant,
-            Size {
-                detaches: 0,
-                ..size
-            },
-            false,
-        )
-        .await?;
+        let unloaded = run(contestant, Size { detaches: 0, ..size }, false).await?;
         let beside = run(contestant, size, false).await?;
         let sharing = run(contestant, size, true).await?;
         own = own.row(contestant.role, &contestant.name, beside).row(
-            if contestant.role == Role::Ours {
-                Role::Bound
-            } else {
-                Role::Part
-            },
+            if contestant.role == Role::Ours { Role::Bound } else { Role::Part },
             &format!("{}: no detaches", contestant.name),
             unloaded,
         );
@@ -92,9 +77,7 @@ fn least_wait(detaches: usize) -> f64 {
 
 async fn run(contestant: &Contestant, size: Size, share: bool) -> Result<Vec<f64>, BenchError> {
     let all = size.detaches + size.attaches;
-    let world = contestant
-        .world(all.div_ceil(PER_INSTANCE), SCENARIO)
-        .await?;
+    let world = contestant.world(all.div_ceil(PER_INSTANCE), SCENARIO).await?;
     let measured = storm(&world, size, share).await;
     end(world).await?;
     measured
@@ -125,11 +108,7 @@ async fn storm(world: &World, size: Size, share: bool) -> Result<Vec<f64>, Bench
     world.simulator.put("/v1/limits", &limits(true)).await?;
     let waiting = prepared.split_off(size.detaches);
     let detachers = Workers::new(100);
-    let attachers = if share {
-        detachers.clone()
-    } else {
-        Workers::new(100)
-    };
+    let attachers = if share { detachers.clone() } else { Workers::new(100) };
     let detaching: Vec<_> = prepared
         .into_iter()
         .enumerate()
@@ -154,11 +133,7 @@ async fn storm(world: &World, size: Size, share: bool) -> Result<Vec<f64>, Bench
     let mut seconds = Vec::new();
     for task in attaching {
         let done = task.await.map_err(|e| BenchError::Other(e.to_string()))??;
-        seconds.push(if share {
-            done.seconds_queued()
-        } else {
-            done.seconds()
-        });
+        seconds.push(if share { done.seconds_queued() } else { done.seconds() });
     }
     for task in detaching {
         task.await.map_err(|e| BenchError::Other(e.to_string()))??;
@@ -174,9 +149,7 @@ async fn foreign(world: &World, action: &str, parameters: &Value) -> Result<Stri
     if answer["status"] == 200 {
         Ok(body)
     } else {
-        Err(BenchError::Other(format!(
-            "{action} of another user: {body}"
-        )))
+        Err(BenchError::Other(format!("{action} of another user: {body}")))
     }
 }
 

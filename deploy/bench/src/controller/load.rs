@@ -51,9 +51,7 @@ pub(super) struct Workers {
 
 impl Workers {
     pub(super) fn new(number: usize) -> Self {
-        Self {
-            free: Arc::new(Semaphore::new(number)),
-        }
+        Self { free: Arc::new(Semaphore::new(number)) }
     }
 
     /// Repeats `call` until it succeeds, at most twelve times; an error without a gRPC code is
@@ -69,23 +67,14 @@ impl Workers {
         let mut began = None;
         let mut wait = Duration::from_secs(1);
         for attempts in 1.. {
-            let worker = self
-                .free
-                .acquire()
-                .await
-                .map_err(|e| BenchError::Other(e.to_string()))?;
+            let worker = self.free.acquire().await.map_err(|e| BenchError::Other(e.to_string()))?;
             let began = *began.get_or_insert_with(Instant::now);
             let answer = call().await;
             drop(worker);
             match answer {
                 Ok(answer) => {
                     let ended = Instant::now();
-                    let done = EndedCall {
-                        began,
-                        ended,
-                        queued,
-                        attempts,
-                    };
+                    let done = EndedCall { began, ended, queued, attempts };
                     return Ok((answer, done));
                 }
                 Err(e) if e.code().is_none() || attempts >= 12 => return Err(e.into()),
@@ -148,11 +137,8 @@ pub(super) async fn pairs(
 ) -> Result<Vec<Pair>, BenchError> {
     let tasks: Vec<_> = (0..number)
         .map(|index| {
-            let (co, creators, attachers) = (
-                sidecars.of(index).clone(),
-                creators.clone(),
-                attachers.clone(),
-            );
+            let (co, creators, attachers) =
+                (sidecars.of(index).clone(), creators.clone(), attachers.clone());
             tokio::spawn(async move {
                 let claim = claim(index);
                 let (volume, create) = creators.run(|| co.create(&claim)).await?;
@@ -207,14 +193,8 @@ mod tests {
             ended: zero + Duration::from_secs(ended),
             attempts: 1,
         };
-        assert_eq!(
-            behind_its_place(&[call(0, 5), call(1, 6), call(2, 7)]),
-            [0.0; 3]
-        );
-        assert_eq!(
-            behind_its_place(&[call(0, 9), call(1, 5), call(2, 6)]),
-            [4.0, 0.0, 0.0]
-        );
+        assert_eq!(behind_its_place(&[call(0, 5), call(1, 6), call(2, 7)]), [0.0; 3]);
+        assert_eq!(behind_its_place(&[call(0, 9), call(1, 5), call(2, 6)]), [4.0, 0.0, 0.0]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -89,11 +89,7 @@ pub(super) async fn growth(
         end(world).await?;
         let base = memory.get(PARTS / 5).copied().unwrap_or_default();
         let last = memory.last().copied().unwrap_or_default();
-        let label = format!(
-            "{}: from call {} to call {calls}",
-            contestant.name,
-            calls / 5
-        );
+        let label = format!("{}: from call {} to call {calls}", contestant.name, calls / 5);
         figure = figure.row(contestant.role, &label, vec![last - base]).row(
             Role::Part,
             &format!("{}: memory after each twentieth part", contestant.name),

@@ -42,9 +42,7 @@ async fn tenfold(contestants: &[Contestant], extent: Extent) -> Result<Vec<Figur
     .target(Target::at_most(Statistic::Greatest, 1.0));
     for contestant in contestants {
         let scenario = format!("{SCENARIO}[limits]\nscale = 10.0\n");
-        let world = contestant
-            .world(volumes.div_ceil(PER_INSTANCE), &scenario)
-            .await?;
+        let world = contestant.world(volumes.div_ceil(PER_INSTANCE), &scenario).await?;
         let (seconds, statistics) = burst(&world, 1_000, volumes).await?;
         end(world).await?;
         let share = |action| throttled_share(&statistics, action);
@@ -142,11 +140,8 @@ async fn share(world: &World, phase: Duration) -> Result<Vec<f64>, BenchError> {
     let number = 100 + (phase.as_secs_f64() * 3.0 * REFILL).ceil() as usize + 200;
     let mut tasks = tokio::task::JoinSet::new();
     for index in 0..number {
-        let (co, creators, ended) = (
-            sidecars.of(index).clone(),
-            creators.clone(),
-            Arc::clone(&ended),
-        );
+        let (co, creators, ended) =
+            (sidecars.of(index).clone(), creators.clone(), Arc::clone(&ended));
         tasks.spawn(async move {
             let claim = claim(index);
             if let Ok((_, done)) = creators.run(|| co.create(&claim)).await {

@@ -15,11 +15,8 @@ use crate::error::BenchError;
 use crate::extent::Extent;
 use crate::report::figure::{Figure, Role, Statistic, Target};
 
-const MODES: [(&str, Role); 3] = [
-    ("ec2-only", Role::Ours),
-    ("off", Role::Bound),
-    ("enforce", Role::Part),
-];
+const MODES: [(&str, Role); 3] =
+    [("ec2-only", Role::Ours), ("off", Role::Bound), ("enforce", Role::Part)];
 
 /// The actions that an unpublish may call.
 const OF_A_DETACH: [&str; 3] = ["DescribeInstances", "DescribeVolumes", "DetachVolume"];
@@ -35,10 +32,7 @@ pub(super) async fn measure(
     driver: &Contestant,
     extent: Extent,
 ) -> Result<Vec<Figure>, BenchError> {
-    Ok(vec![
-        unpublish(driver, extent.of(1, 5, 5)).await?,
-        suspects(driver, extent).await?,
-    ])
+    Ok(vec![unpublish(driver, extent.of(1, 5, 5)).await?, suspects(driver, extent).await?])
 }
 
 /// Starts the controller in this mode, with its SafeDetach socket served to this process.
@@ -61,9 +55,7 @@ async fn world(driver: &Contestant, instances: usize, mode: &str) -> Result<Worl
 async fn calls(world: &World, actions: &[&str]) -> Result<f64, BenchError> {
     let statistics = world.simulator.get("/v1/statistics").await?;
     let each = actions.iter();
-    Ok(each
-        .filter_map(|action| statistics["actions"][action]["calls"].as_f64())
-        .sum())
+    Ok(each.filter_map(|action| statistics["actions"][action]["calls"].as_f64()).sum())
 }
 
 async fn unpublish(driver: &Contestant, rounds: usize) -> Result<Figure, BenchError> {
@@ -124,10 +116,9 @@ async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure, BenchEr
     )
     .target(Target::at_most(Statistic::Greatest, 1.0).times_the_bound())
     .note("EC2 takes 200 instances in one call; the bound is one call for each 200.");
-    for (number, role, bound) in [
-        (IN_ONE_CALL, Role::Ours, Role::Bound),
-        (most, Role::Part, Role::Part),
-    ] {
+    for (number, role, bound) in
+        [(IN_ONE_CALL, Role::Ours, Role::Bound), (most, Role::Part, Role::Part)]
+    {
         let (mut samples, mut slowest) = (Vec::new(), 0.0_f64);
         for _ in 0..extent.of(2, 10, 10) {
             let request = QueryInstancesRequest {
@@ -154,19 +145,13 @@ async fn suspects(driver: &Contestant, extent: Extent) -> Result<Figure, BenchEr
         figure = figure
             .row(role, &format!("{number} instances"), samples)
             .row(bound, &format!("{number} instances, least"), vec![least])
-            .note(format!(
-                "{number} instances: the slowest answer took {:.0} ms.",
-                slowest * 1e3
-            ));
+            .note(format!("{number} instances: the slowest answer took {:.0} ms.", slowest * 1e3));
     }
     end(world).await?;
     Ok(figure)
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a handful of calls is far below 2^53"
-)]
+#[expect(clippy::cast_precision_loss, reason = "a handful of calls is far below 2^53")]
 fn whole(number: usize) -> f64 {
     number as f64
 }

@@ -36,18 +36,12 @@ enum Kind {
 }
 
 const KINDS: [(Kind, &str); 6] = [
-    (
-        Kind::Lives,
-        "lives: create, attach, detach, a look after each, delete",
-    ),
+    (Kind::Lives, "lives: create, attach, detach, a look after each, delete"),
     (Kind::ById, "DescribeVolumes by id"),
     (Kind::ByName, "DescribeVolumes by name"),
     (Kind::CreateDelete, "CreateVolume, DeleteVolume"),
     (Kind::AttachDetach, "AttachVolume, DetachVolume"),
-    (
-        Kind::ByManyIds,
-        "DescribeVolumes of 200 (not one volume: beside the rest)",
-    ),
+    (Kind::ByManyIds, "DescribeVolumes of 200 (not one volume: beside the rest)"),
 ];
 
 /// Requests per second, of one kind.
@@ -61,10 +55,7 @@ pub(super) async fn measure(
     contestant: &Contestant,
     extent: Extent,
 ) -> Result<Vec<Figure>, BenchError> {
-    let (held, requests) = (
-        extent.of(300, 100_000, 100_000),
-        extent.of(112, 20_000, 20_000),
-    );
+    let (held, requests) = (extent.of(300, 100_000, 100_000), extent.of(112, 20_000, 20_000));
     let world = contestant.unlimited_world(CLIENTS).await?;
     let began = Instant::now();
     let volumes = fill(&world, held)?;
@@ -76,13 +67,7 @@ pub(super) async fn measure(
             order.reverse();
         }
         for which in order {
-            run(
-                &world,
-                KINDS[which].0,
-                requests,
-                &volumes,
-                &mut rates[which],
-            )?;
+            run(&world, KINDS[which].0, requests, &volumes, &mut rates[which])?;
         }
     }
     let live = world.simulator.get("/v1/invariants").await?;
@@ -106,8 +91,7 @@ fn fill(world: &World, held: usize) -> Result<Vec<String>, BenchError> {
     (0..held)
         .map(|index| {
             let id = made[index % CLIENTS].get(index / CLIENTS);
-            id.cloned()
-                .ok_or_else(|| BenchError::Other(format!("volume {index} was not made")))
+            id.cloned().ok_or_else(|| BenchError::Other(format!("volume {index} was not made")))
         })
         .collect()
 }

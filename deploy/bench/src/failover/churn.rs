@@ -45,10 +45,7 @@ pub(super) async fn measure(
         death_every_seconds: extent.of(3, 5, 5),
     };
     let mut testbed = Testbed::start(binaries, size).await?;
-    let title = format!(
-        "F48: memory of node-lifecycle, {} volumes a node",
-        size.volumes_per_node
-    );
+    let title = format!("F48: memory of node-lifecycle, {} volumes a node", size.volumes_per_node);
     let memory = memory::measure(&mut testbed, "failover-churn-memory", &title).await?;
     let played = Play::new(&testbed).run(&pace).await?;
     let note = format!(
@@ -71,19 +68,14 @@ pub(super) async fn measure(
         )
         .target(Target::at_most(Statistic::Greatest, 5.0))
         .row(Role::Ours, "driver", played.decisions),
-        figure(
-            "failover-churn-calls",
-            "F48: EC2 requests for evidence per second",
-            "1/s",
-        )
-        .target(Target::at_most(Statistic::Greatest, 1.0))
-        .row(Role::Ours, "driver", vec![played.calls]),
-        figure(
-            "failover-churn-cpu",
-            "F48: processor time of node-lifecycle per second",
-            "s",
-        )
-        .row(Role::Ours, "driver", vec![played.processor]),
+        figure("failover-churn-calls", "F48: EC2 requests for evidence per second", "1/s")
+            .target(Target::at_most(Statistic::Greatest, 1.0))
+            .row(Role::Ours, "driver", vec![played.calls]),
+        figure("failover-churn-cpu", "F48: processor time of node-lifecycle per second", "s").row(
+            Role::Ours,
+            "driver",
+            vec![played.processor],
+        ),
     ])
 }
 
@@ -167,11 +159,7 @@ impl<'a> Play<'a> {
             self.look().await?;
         }
         self.nobody_else_was_touched()?;
-        Ok(Played {
-            decisions: self.decisions,
-            calls,
-            processor,
-        })
+        Ok(Played { decisions: self.decisions, calls, processor })
     }
 
     /// Performs the writes of all kubelets in one tick.
@@ -197,10 +185,7 @@ impl<'a> Play<'a> {
     fn move_one(&mut self) {
         let size = self.testbed.size;
         self.moves += 1;
-        let begun = (
-            (self.moves * 104_729) % size.nodes,
-            self.moves % size.volumes_per_node,
-        );
+        let begun = ((self.moves * 104_729) % size.nodes, self.moves % size.volumes_per_node);
         let to = (self.moves * 15_485_863) % size.nodes;
         let here = self.places.get(&begun).copied();
         if here.is_none_or(|here| self.dead.contains_key(&here) || here == to)
@@ -214,10 +199,7 @@ impl<'a> Play<'a> {
     fn place(&mut self, begun: (usize, usize), to: usize) {
         let names = names(begun.0, begun.1);
         let store = &self.testbed.store;
-        store.delete(
-            Kind::Pods,
-            &format!("{}/{}", super::testbed::NAMESPACE, names.pod),
-        );
+        store.delete(Kind::Pods, &format!("{}/{}", super::testbed::NAMESPACE, names.pod));
         store.delete(Kind::VolumeAttachments, &names.attachment);
         place(store, to, &names);
         self.places.insert(begun, to);
@@ -244,8 +226,7 @@ impl<'a> Play<'a> {
             let has_taint = object.is_some_and(|object| is_tainted(&object));
             match dead {
                 Dead::Untainted(since) if has_taint => {
-                    self.decisions
-                        .push(now.duration_since(*since).as_secs_f64());
+                    self.decisions.push(now.duration_since(*since).as_secs_f64());
                     tainted.push(*node);
                 }
                 Dead::Back if !has_taint => back.push(*node),

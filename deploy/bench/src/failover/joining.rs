@@ -38,11 +38,7 @@ pub(super) async fn measure(testbed: &Testbed, extent: Extent) -> Result<Figure,
     let mut patched = testbed.requests.take_changed();
     patched.sort();
     let mut expected: Vec<Changed> = (first..rest.end)
-        .map(|node| Changed {
-            verb: "patch".to_owned(),
-            kind: Kind::Nodes,
-            key: node_name(node),
-        })
+        .map(|node| Changed { verb: "patch".to_owned(), kind: Kind::Nodes, key: node_name(node) })
         .collect();
     expected.sort();
     if patched != expected {

@@ -32,17 +32,11 @@ pub(super) async fn measure(
     }
     testbed.relist().await?;
     tokio::time::sleep(STILL).await;
-    Ok(figure
-        .row(
-            Role::Part,
-            "driver: after all was listed anew",
-            vec![memory_mib(&[pid])],
-        )
-        .row(
-            Role::Part,
-            "driver: greatest resident set",
-            vec![peak_mib(pid)?],
-        ))
+    Ok(figure.row(Role::Part, "driver: after all was listed anew", vec![memory_mib(&[pid])]).row(
+        Role::Part,
+        "driver: greatest resident set",
+        vec![peak_mib(pid)?],
+    ))
 }
 
 /// Returns the target, which applies only to the cluster of the measurement `steady`.

@@ -60,12 +60,7 @@ pub(super) fn instance(index: usize) -> String {
 
 /// Returns the name of node number `index`.
 pub(super) fn node_name(index: usize) -> String {
-    format!(
-        "ip-10-{}-{}-{}.ec2.internal",
-        index >> 16,
-        (index >> 8) & 255,
-        index & 255
-    )
+    format!("ip-10-{}-{}-{}.ec2.internal", index >> 16, (index >> 8) & 255, index & 255)
 }
 
 /// Returns the handle of a node's volume that EC2 does not know yet.
@@ -100,11 +95,8 @@ impl Testbed {
         let requests = Arc::new(Requests::default());
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let server = tokio::spawn(api_server::serve(
-            listener,
-            Arc::clone(&store),
-            Arc::clone(&requests),
-        ));
+        let server =
+            tokio::spawn(api_server::serve(listener, Arc::clone(&store), Arc::clone(&requests)));
         let mut world = start_world(binaries, size.nodes).await?;
         let socket = world.controller_socket().with_file_name("safe-detach.sock");
         let arguments = [
@@ -132,10 +124,7 @@ impl Testbed {
         let log = File::create(directory.join("log"))?;
         let http = free_port()?;
         let lifecycle = Command::new(program)
-            .arg(format!(
-                "--safe-detach-endpoint=unix://{}",
-                socket.display()
-            ))
+            .arg(format!("--safe-detach-endpoint=unix://{}", socket.display()))
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .arg(format!("--http-endpoint=127.0.0.1:{http}"))
             .arg(format!("--query-interval-seconds={}", size.query_seconds))
@@ -148,15 +137,8 @@ impl Testbed {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()?;
-        let mut testbed = Self {
-            size,
-            store,
-            requests,
-            world: Some(world),
-            lifecycle,
-            http,
-            server,
-        };
+        let mut testbed =
+            Self { size, store, requests, world: Some(world), lifecycle, http, server };
         testbed.settle().await?;
         Ok(testbed)
     }
@@ -170,32 +152,17 @@ impl Testbed {
 
     async fn settle(&mut self) -> Result<(), BenchError> {
         let begun = Instant::now();
-        let kinds = [
-            "nodes",
-            "pods",
-            "persistentvolumes",
-            "volumeattachments",
-            "csinodes",
-        ];
+        let kinds = ["nodes", "pods", "persistentvolumes", "volumeattachments", "csinodes"];
         loop {
             if let Some(status) = self.lifecycle.try_wait()? {
                 let log = self.world()?.state_dir().join("node-lifecycle/log");
                 let said = std::fs::read_to_string(log).unwrap_or_default();
-                return Err(BenchError::Other(format!(
-                    "node-lifecycle ended: {status}\n{said}"
-                )));
+                return Err(BenchError::Other(format!("node-lifecycle ended: {status}\n{said}")));
             }
             let counts = self.requests.counts();
             // A client watches a kind only after it has listed the kind completely.
-            let all = kinds
-                .iter()
-                .all(|kind| counts.contains_key(&("watch".to_owned(), *kind)));
-            if all
-                && self
-                    .metric("aws_ebs_csi_safe_detach_failover_leader ")
-                    .await?
-                    > 0.0
-            {
+            let all = kinds.iter().all(|kind| counts.contains_key(&("watch".to_owned(), *kind)));
+            if all && self.metric("aws_ebs_csi_safe_detach_failover_leader ").await? > 0.0 {
                 return Ok(());
             }
             if begun.elapsed() > PATIENCE {
@@ -218,9 +185,7 @@ impl Testbed {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.http)).await else {
             return Ok(0.0);
         };
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
-            .await?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await?;
         let mut page = String::new();
         stream.read_to_string(&mut page).await?;
         let found = page.lines().find(|line| line.starts_with(sample));
@@ -266,33 +231,23 @@ impl Testbed {
                 .and_then(|(_, rest)| rest.split_once("</volumeId>"))
                 .map(|(id, _)| id.to_owned())
                 .ok_or_else(|| BenchError::Other(format!("CreateVolume: {made}")))?;
-            let device = format!(
-                "/dev/xvdb{}",
-                char::from(b'a' + u8::try_from(volume % 26).unwrap_or(0))
-            );
+            let device =
+                format!("/dev/xvdb{}", char::from(b'a' + u8::try_from(volume % 26).unwrap_or(0)));
             self.as_foreign(
                 "AttachVolume",
                 &json!({"VolumeId": id, "InstanceId": instance(node), "Device": device}),
             )
             .await?;
-            self.store.edit(
-                Kind::PersistentVolumes,
-                &names(node, volume).volume,
-                |object| {
-                    object["spec"]["csi"]["volumeHandle"] = json!(id);
-                },
-            );
+            self.store.edit(Kind::PersistentVolumes, &names(node, volume).volume, |object| {
+                object["spec"]["csi"]["volumeHandle"] = json!(id);
+            });
         }
         Ok(())
     }
 
     async fn as_foreign(&self, action: &str, parameters: &Value) -> Result<String, BenchError> {
         let call = json!({"action": action, "parameters": parameters});
-        let answer = self
-            .world()?
-            .simulator
-            .post("/v1/as-foreign", &call)
-            .await?;
+        let answer = self.world()?.simulator.post("/v1/as-foreign", &call).await?;
         let body = answer["body"].as_str().unwrap_or_default();
         if answer["status"] != 200 {
             return Err(BenchError::Other(format!("{action}: {body}")));
@@ -348,10 +303,7 @@ impl Testbed {
 /// Returns whether a Node object carries node-lifecycle's taint.
 pub(super) fn is_tainted(object: &Value) -> bool {
     let taints = object["spec"]["taints"].as_array();
-    taints
-        .into_iter()
-        .flatten()
-        .any(|taint| taint["value"] == "ebs-safe-detach")
+    taints.into_iter().flatten().any(|taint| taint["value"] == "ebs-safe-detach")
 }
 
 fn free_port() -> std::io::Result<u16> {
@@ -380,10 +332,7 @@ fn fill(store: &Store, size: Size) {
     let now = jiff::Timestamp::now();
     for node in 0..size.nodes {
         let name = node_name(node);
-        store.put(
-            Kind::Nodes,
-            api_server::node(&name, &instance(node), "boot-1", true),
-        );
+        store.put(Kind::Nodes, api_server::node(&name, &instance(node), "boot-1", true));
         store.put(Kind::Leases, api_server::lease(&name, now));
         register(store, node);
         for volume in 0..size.volumes_per_node {
@@ -410,20 +359,14 @@ pub(super) fn register(store: &Store, node: usize) {
     let name = node_name(node);
     let object = store.get(Kind::Nodes, &name).unwrap_or_default();
     let uid = &object["metadata"]["uid"];
-    store.put(
-        Kind::CsiNodes,
-        api_server::csi_node(&name, uid, &instance(node)),
-    );
+    store.put(Kind::CsiNodes, api_server::csi_node(&name, uid, &instance(node)));
 }
 
 /// Puts the pod of a volume on a node, and the volume's VolumeAttachment.
 pub(super) fn place(store: &Store, node: usize, names: &Names) {
     let name = node_name(node);
     let claims = [names.claim.clone()];
-    store.put(
-        Kind::Pods,
-        api_server::pod(NAMESPACE, &names.pod, &name, &claims),
-    );
+    store.put(Kind::Pods, api_server::pod(NAMESPACE, &names.pod, &name, &claims));
     store.put(
         Kind::VolumeAttachments,
         api_server::attachment(&names.attachment, &names.volume, &name, &instance(node)),

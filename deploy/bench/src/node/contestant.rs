@@ -21,12 +21,7 @@ pub(super) struct Contestant {
 impl Contestant {
     /// Returns this driver's node-agent and mount-helper.
     pub(super) fn ours(binaries: &Binaries) -> Self {
-        Self {
-            name: "driver",
-            role: Role::Ours,
-            binaries: binaries.clone(),
-            program: None,
-        }
+        Self { name: "driver", role: Role::Ours, binaries: binaries.clone(), program: None }
     }
 
     /// Returns another driver's node service, which is one privileged process.

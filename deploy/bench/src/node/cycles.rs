@@ -106,11 +106,7 @@ async fn interleaved(
     }
     for round in 0..extent.of(2, 120, 400) {
         for index in 0..turns.len() {
-            let index = if round % 2 == 0 {
-                index
-            } else {
-                turns.len() - 1 - index
-            };
+            let index = if round % 2 == 0 { index } else { turns.len() - 1 - index };
             turns[index].take(kind).await?;
         }
     }
@@ -130,10 +126,7 @@ enum Who<'p> {
 
 impl<'p> Turn<'p> {
     fn of(who: Who<'p>) -> Self {
-        Self {
-            who,
-            samples: Samples::default(),
-        }
+        Self { who, samples: Samples::default() }
     }
 
     async fn take(&mut self, kind: FsType) -> Result<(), BenchError> {
@@ -150,11 +143,7 @@ impl<'p> Turn<'p> {
             Who::Driver(contestant, ..) => (contestant.role, contestant.name),
             Who::ByHand(_) => (Role::Bound, "bare"),
         };
-        Measured {
-            role,
-            name,
-            samples: self.samples,
-        }
+        Measured { role, name, samples: self.samples }
     }
 }
 
@@ -198,10 +187,7 @@ fn by_hand(device: &LoopDevice, kind: FsType, samples: &mut Samples) -> Result<(
     device.blank()?;
     let format = device.format(kind)?;
     samples.part.push(format.as_secs_f64() * 1e3);
-    samples.add(
-        CycleStep::Fresh,
-        format + device.mount(kind)? + device.bind()?,
-    );
+    samples.add(CycleStep::Fresh, format + device.mount(kind)? + device.bind()?);
     device.unbind()?;
     device.unmount()?;
     samples.add(CycleStep::Clean, device.mount(kind)?);
@@ -253,11 +239,9 @@ fn figures(kind: FsType, mut measured: Vec<Measured>) -> Vec<Figure> {
 
 fn words(step: CycleStep) -> (&'static str, &'static str, &'static str) {
     match step {
-        CycleStep::Fresh => (
-            "fresh",
-            "stage and publish of a fresh volume",
-            "mkfs, mount(2), mkdir(2), bind",
-        ),
+        CycleStep::Fresh => {
+            ("fresh", "stage and publish of a fresh volume", "mkfs, mount(2), mkdir(2), bind")
+        }
         CycleStep::Clean => ("clean", "stage of a clean volume", "mount(2)"),
         CycleStep::Publish => ("publish", "publish of a staged volume", "mkdir(2), bind"),
         CycleStep::Stats => ("stats", "statistics of a published volume", "statvfs(3)"),

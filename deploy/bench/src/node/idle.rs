@@ -41,10 +41,7 @@ async fn one_life(testbed: &Testbed) -> Result<(), BenchError> {
     let attached = testbed.attach("pvc-memory", "ext4").await?;
     let (volume, attachment) = (&attached.volume, &attached.attachment);
     testbed.kubelet.stage(volume, attachment).await?;
-    testbed
-        .kubelet
-        .publish(volume, attachment, "pod", false)
-        .await?;
+    testbed.kubelet.publish(volume, attachment, "pod", false).await?;
     testbed.kubelet.unpublish(volume, "pod").await?;
     Ok(testbed.kubelet.unstage(volume).await?)
 }
@@ -85,18 +82,11 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchEr
         used.push(memory_mib(&testbed.processes()));
         testbed.end().await?;
     }
-    let mut figure = Figure::new(
-        "node-memory",
-        "memory of node-agent and mount-helper, idle",
-        "MiB",
-    )
-    .row(Role::Ours, "all processes of a node", all)
-    .row(Role::Part, "node-agent", agent)
-    .row(
-        Role::Part,
-        "mount-helper (supervisor, broker, directories, opener)",
-        helper,
-    );
+    let mut figure =
+        Figure::new("node-memory", "memory of node-agent and mount-helper, idle", "MiB")
+            .row(Role::Ours, "all processes of a node", all)
+            .row(Role::Part, "node-agent", agent)
+            .row(Role::Part, "mount-helper (supervisor, broker, directories, opener)", helper);
     for (kind, samples) in kinds {
         figure = figure.row(Role::Part, kind, samples);
     }

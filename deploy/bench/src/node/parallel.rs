@@ -50,11 +50,7 @@ pub(super) async fn measure(
             "agent, supervisor, broker, directories or opener ended",
             vec![seen.replaced],
         )
-        .row(
-            Role::Part,
-            "tools killed for want of memory",
-            vec![seen.killed],
-        )
+        .row(Role::Part, "tools killed for want of memory", vec![seen.killed])
         .row(Role::Part, "stages that had to be repeated", seen.failed)
         .target(Target::at_most(Statistic::Greatest, 0.0))
         .note(how),
@@ -75,11 +71,7 @@ pub(super) async fn measure(
 async fn run(testbed: &mut Testbed, volumes: usize) -> Result<ParallelRun, BenchError> {
     let mut attached = Vec::new();
     for index in 0..volumes {
-        attached.push(
-            testbed
-                .attach(&format!("pvc-parallel-{index}"), "ext4")
-                .await?,
-        );
+        attached.push(testbed.attach(&format!("pvc-parallel-{index}"), "ext4").await?);
     }
     // A cgroup is charged only for pages that a process touches as a member, so the processes start
     // in it.
@@ -100,22 +92,15 @@ async fn run(testbed: &mut Testbed, volumes: usize) -> Result<ParallelRun, Bench
     let before = testbed.processes();
     let began = Instant::now();
     let kubelet = testbed.world.kubelet(0)?;
-    let tasks: Vec<_> = attached
-        .into_iter()
-        .map(|one| tokio::spawn(stage(kubelet.clone(), one)))
-        .collect();
+    let tasks: Vec<_> =
+        attached.into_iter().map(|one| tokio::spawn(stage(kubelet.clone(), one))).collect();
     let mut each = Vec::new();
     for task in tasks {
         each.push(task.await.map_err(|e| BenchError::Other(e.to_string()))??);
     }
     let whole = began.elapsed().as_secs_f64() * 1e3;
     let after = testbed.processes();
-    let repeated = kubelet
-        .attempts
-        .all()
-        .iter()
-        .filter(|call| call.attempts > 1)
-        .count();
+    let repeated = kubelet.attempts.all().iter().filter(|call| call.attempts > 1).count();
     let limit = limit.ok();
     Ok(ParallelRun {
         each,

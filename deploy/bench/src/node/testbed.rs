@@ -36,21 +36,14 @@ impl Testbed {
         options.one_zone = true;
         options.scenario = "profile = \"instant\"\n[limits]\nenabled = false\n".to_owned();
         let world = World::start(options).await?;
-        Ok(Self {
-            co: world.co()?,
-            kubelet: world.kubelet(0)?,
-            world,
-        })
+        Ok(Self { co: world.co()?, kubelet: world.kubelet(0)?, world })
     }
 
     /// Creates and attaches a volume of 1 GiB.
     pub(super) async fn attach(&self, name: &str, kind: &str) -> Result<Attached, BenchError> {
         let claim = Claim::filesystem(name, kind, 1).parameter("type", "gp3");
         let volume = self.co.create(&claim).await?;
-        let attachment = self
-            .co
-            .attach(&volume, &self.world.nodes[0].instance)
-            .await?;
+        let attachment = self.co.attach(&volume, &self.world.nodes[0].instance).await?;
         Ok(Attached { volume, attachment })
     }
 
@@ -60,9 +53,7 @@ impl Testbed {
         let name = path
             .and_then(|path| path.strip_prefix("/dev/"))
             .ok_or_else(|| BenchError::Other(format!("devicePath is {path:?}")))?;
-        Ok(std::fs::canonicalize(
-            self.world.nodes[0].dev_dir.join(name),
-        )?)
+        Ok(std::fs::canonicalize(self.world.nodes[0].dev_dir.join(name))?)
     }
 
     /// Returns the duration of the last `rpc`, or `None` when the call was repeated.
@@ -91,9 +82,6 @@ impl Testbed {
             tokio::time::sleep(Duration::from_millis(100)).await;
             left = clean::leftovers(&directory);
         }
-        Err(BenchError::Other(format!(
-            "left behind: {}",
-            left.join("; ")
-        )))
+        Err(BenchError::Other(format!("left behind: {}", left.join("; "))))
     }
 }

@@ -61,10 +61,8 @@ fn draw(figure: &Figure, file: &Path) -> Result<(), Box<dyn std::error::Error + 
         })
         .draw()?;
     chart.draw_series(rows.iter().enumerate().map(|(at, row)| {
-        let corners = [
-            (0.0, SegmentValue::Exact(at)),
-            (row.summary.median, SegmentValue::Exact(at + 1)),
-        ];
+        let corners =
+            [(0.0, SegmentValue::Exact(at)), (row.summary.median, SegmentValue::Exact(at + 1))];
         let mut bar = Rectangle::new(corners, colour(row.role).filled());
         bar.set_margin(6, 6, 0, 0);
         bar
@@ -72,10 +70,7 @@ fn draw(figure: &Figure, file: &Path) -> Result<(), Box<dyn std::error::Error + 
     chart.draw_series(rows.iter().enumerate().map(|(at, row)| {
         let s = &row.summary;
         let middle = SegmentValue::CenterOf(at);
-        PathElement::new(
-            [(s.median, middle.clone()), (s.p99.max(s.median), middle)],
-            BLACK,
-        )
+        PathElement::new([(s.median, middle.clone()), (s.p99.max(s.median), middle)], BLACK)
     }))?;
     area.present()?;
     Ok(())
@@ -89,9 +84,11 @@ mod tests {
     fn chart_shows_measured_rows_and_escapes_labels() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("chart.svg");
-        let figure = Figure::new("k", "a < b", "ms")
-            .row(Role::Ours, "driver", vec![10.0])
-            .row(Role::Part, "none", Vec::new());
+        let figure = Figure::new("k", "a < b", "ms").row(Role::Ours, "driver", vec![10.0]).row(
+            Role::Part,
+            "none",
+            Vec::new(),
+        );
         write(&figure, &file).expect("a chart");
         let svg = std::fs::read_to_string(&file).expect("the file");
         assert!(svg.contains("driver") && svg.contains("a &lt; b"), "{svg}");

@@ -86,20 +86,12 @@ pub struct Target {
 impl Target {
     /// Returns a target of at most `limit`.
     pub fn at_most(statistic: Statistic, limit: f64) -> Self {
-        Self {
-            statistic,
-            limit,
-            of_bound: false,
-            at_least: false,
-        }
+        Self { statistic, limit, of_bound: false, at_least: false }
     }
 
     /// Returns a target of at least `limit`.
     pub fn at_least(statistic: Statistic, limit: f64) -> Self {
-        Self {
-            at_least: true,
-            ..Self::at_most(statistic, limit)
-        }
+        Self { at_least: true, ..Self::at_most(statistic, limit) }
     }
 
     /// Turns the limit into a multiple of the bound.
@@ -226,11 +218,7 @@ impl Figure {
                     statistic: target.statistic,
                     limit,
                     measured,
-                    met: if target.at_least {
-                        measured >= limit
-                    } else {
-                        measured <= limit
-                    },
+                    met: if target.at_least { measured >= limit } else { measured <= limit },
                 })
             })
             .collect()
@@ -262,11 +250,7 @@ pub fn number(value: f64) -> String {
 
 /// Formats `value` with its unit.
 pub fn with_unit(value: f64, unit: &str) -> String {
-    if unit.is_empty() {
-        number(value)
-    } else {
-        format!("{} {unit}", number(value))
-    }
+    if unit.is_empty() { number(value) } else { format!("{} {unit}", number(value)) }
 }
 
 #[cfg(test)]
@@ -300,13 +284,9 @@ mod tests {
 
     #[test]
     fn number_shows_fewer_decimals_for_larger_values() {
-        for (value, text) in [
-            (0.0, "0"),
-            (0.0123, "0.012"),
-            (1.2345, "1.23"),
-            (45.67, "45.7"),
-            (1234.5, "1234"),
-        ] {
+        for (value, text) in
+            [(0.0, "0"), (0.0123, "0.012"), (1.2345, "1.23"), (45.67, "45.7"), (1234.5, "1234")]
+        {
             assert_eq!(number(value), text);
         }
     }

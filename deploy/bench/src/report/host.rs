@@ -60,10 +60,7 @@ impl Host {
             processor: line("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             memory_gib: kib.div_ceil(1 << 20),
-            kernel: rustix::system::uname()
-                .release()
-                .to_string_lossy()
-                .into_owned(),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             file_system: file_system(&std::env::temp_dir()).unwrap_or_else(|| "unknown".to_owned()),
             load_before: load.split(' ').next().unwrap_or_default().to_owned(),
         }
@@ -78,12 +75,7 @@ mod tests {
     fn load_above_half_of_processors_is_busy() {
         let mut host = Host::look();
         host.processors = 2;
-        for (load, busy) in [
-            ("0.40", false),
-            ("1.00", false),
-            ("1.10", true),
-            ("", false),
-        ] {
+        for (load, busy) in [("0.40", false), ("1.00", false), ("1.10", true), ("", false)] {
             load.clone_into(&mut host.load_before);
             assert_eq!(host.was_busy(), busy, "{load}");
         }
@@ -94,14 +86,8 @@ mod tests {
         let host = Host::look();
         assert!(host.processors > 0 && host.memory_gib > 0, "{host:?}");
         assert!(host.kernel.contains('.'), "{host:?}");
-        let name = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned();
+        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let text = serde_json::to_string(&host).unwrap();
-        assert!(
-            name.len() < 4 || !text.contains(&name),
-            "the host's name is nobody's business"
-        );
+        assert!(name.len() < 4 || !text.contains(&name), "the host's name is nobody's business");
     }
 }

@@ -121,9 +121,7 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
             }
         };
         let bound = figure.first(Role::Bound);
-        let bound = bound.map_or("-".to_owned(), |row| {
-            with_unit(row.summary.median, &figure.unit)
-        });
+        let bound = bound.map_or("-".to_owned(), |row| with_unit(row.summary.median, &figure.unit));
         let mut verdicts = figure.verdicts();
         if verdicts.is_empty() {
             let measured = with_unit(ours.summary.median, &figure.unit);
@@ -157,18 +155,9 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
 }
 
 fn one(page: &mut String, figure: &Figure, reason: Option<&str>, pictures: &str) {
-    let rows: Vec<String> = figure
-        .rows
-        .iter()
-        .map(|row| in_words(row, &figure.unit))
-        .collect();
-    let _ = writeln!(
-        page,
-        "\n<a id=\"{}\"></a>**{}.** {}.",
-        figure.key,
-        figure.title,
-        rows.join("; ")
-    );
+    let rows: Vec<String> = figure.rows.iter().map(|row| in_words(row, &figure.unit)).collect();
+    let _ =
+        writeln!(page, "\n<a id=\"{}\"></a>**{}.** {}.", figure.key, figure.title, rows.join("; "));
     if DRAWN.contains(&figure.key.as_str()) {
         let _ = writeln!(page, "\n![{}]({pictures}/{}.svg)", figure.title, figure.key);
     }
@@ -231,20 +220,14 @@ mod tests {
             page.contains("| [bad](#bad) | 2.00 ms | - | median ≤ 1.00 ms | [**missed**](#bad) |"),
             "{page}"
         );
-        assert!(
-            page.contains("**bad.** **driver** 2.00 ms.\n\nBecause.\n"),
-            "{page}"
-        );
+        assert!(page.contains("**bad.** **driver** 2.00 ms.\n\nBecause.\n"), "{page}");
         assert!(!page.contains("No.") && !page.contains("busy"));
 
         // On a busy machine a target in milliseconds is neither met nor missed.
         "9.00".clone_into(&mut part.host.load_before);
         part.host.processors = 2;
         let page = text(&[part], "", "pictures");
-        assert!(
-            !page.contains("met |") && page.contains("ms | *busy* |"),
-            "{page}"
-        );
+        assert!(!page.contains("met |") && page.contains("ms | *busy* |"), "{page}");
     }
     #[test]
     fn page_shows_other_driver_where_measured() {
@@ -259,10 +242,7 @@ mod tests {
             figure("alone"),
         ];
         let page = text(&[part], "", "pictures");
-        assert!(
-            page.contains("| figure | measured | other-v1 | bound |"),
-            "{page}"
-        );
+        assert!(page.contains("| figure | measured | other-v1 | bound |"), "{page}");
         assert!(
             page.contains("| [both](#both) | 3.00 s | 4.00 s | - | greatest ≤ 2.00 s |"),
             "{page}"

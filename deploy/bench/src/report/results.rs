@@ -64,11 +64,7 @@ impl Results {
     /// Removes the samples, so that the results are small enough to be committed.
     #[must_use]
     pub fn for_keeping(mut self) -> Self {
-        self.figures = self
-            .figures
-            .into_iter()
-            .map(Figure::without_samples)
-            .collect();
+        self.figures = self.figures.into_iter().map(Figure::without_samples).collect();
         self
     }
 

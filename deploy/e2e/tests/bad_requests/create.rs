@@ -18,25 +18,19 @@ fn parameter(key: &'static str, value: &'static str) -> Change {
 
 fn size(required: i64, limit: i64) -> Change {
     Box::new(move |request| {
-        request.capacity_range = Some(csi::CapacityRange {
-            required_bytes: required,
-            limit_bytes: limit,
-        });
+        request.capacity_range =
+            Some(csi::CapacityRange { required_bytes: required, limit_bytes: limit });
     })
 }
 
 fn source(id: &'static str, snapshot: bool) -> Change {
     Box::new(move |request| {
         let claim = Claim::filesystem("", "ext4", 1);
-        let from = if snapshot {
-            Source::Snapshot(id.to_owned())
-        } else {
-            Source::Volume(id.to_owned())
-        };
+        let from =
+            if snapshot { Source::Snapshot(id.to_owned()) } else { Source::Volume(id.to_owned()) };
         let co = ebs_csi_sandbox::Co::new(std::path::Path::new("/x"), "z").unwrap();
-        request.volume_content_source = co
-            .create_request(&claim.from_source(from))
-            .volume_content_source;
+        request.volume_content_source =
+            co.create_request(&claim.from_source(from)).volume_content_source;
     })
 }
 
@@ -56,70 +50,36 @@ pub(crate) fn bad_creates() -> Vec<(Refused<'static>, Change)> {
             Box::new(|request| request.name.clear()),
         ),
         (
-            refused(
-                "create without a capability",
-                InvalidArgument,
-                &["volume_capabilities"],
-            ),
+            refused("create without a capability", InvalidArgument, &["volume_capabilities"]),
             Box::new(|request| request.volume_capabilities.clear()),
         ),
         (
-            refused(
-                "create with an unknown parameter",
-                InvalidArgument,
-                &["flavour"],
-            ),
+            refused("create with an unknown parameter", InvalidArgument, &["flavour"]),
             parameter("flavour", "mint"),
         ),
         (
-            refused(
-                "create with an unknown mutable parameter",
-                InvalidArgument,
-                &["colour"],
-            ),
+            refused("create with an unknown mutable parameter", InvalidArgument, &["colour"]),
             Box::new(|request| {
-                request
-                    .mutable_parameters
-                    .insert("colour".to_owned(), "red".to_owned());
+                request.mutable_parameters.insert("colour".to_owned(), "red".to_owned());
             }),
         ),
         (
-            refused(
-                "create with IOPS that are no number",
-                InvalidArgument,
-                &["iops", "many"],
-            ),
+            refused("create with IOPS that are no number", InvalidArgument, &["iops", "many"]),
             parameter("iops", "many"),
         ),
         (
-            refused(
-                "create with a type that does not exist",
-                InvalidArgument,
-                &["gp9"],
-            ),
+            refused("create with a type that does not exist", InvalidArgument, &["gp9"]),
             parameter("type", "gp9"),
         ),
         (
-            refused(
-                "create with IOPS in two ways",
-                InvalidArgument,
-                &["iops", "iopspergb"],
-            ),
+            refused("create with IOPS in two ways", InvalidArgument, &["iops", "iopspergb"]),
             Box::new(|request| {
-                request
-                    .parameters
-                    .insert("iops".to_owned(), "3000".to_owned());
-                request
-                    .parameters
-                    .insert("iopsPerGB".to_owned(), "5".to_owned());
+                request.parameters.insert("iops".to_owned(), "3000".to_owned());
+                request.parameters.insert("iopsPerGB".to_owned(), "5".to_owned());
             }),
         ),
         (
-            refused(
-                "create with a block size that is not one",
-                InvalidArgument,
-                &["blocksize"],
-            ),
+            refused("create with a block size that is not one", InvalidArgument, &["blocksize"]),
             parameter("blockSize", "4096 -E x"),
         ),
         (
@@ -139,31 +99,13 @@ pub(crate) fn bad_creates() -> Vec<(Refused<'static>, Change)> {
             parameter("tagSpecification_1", "no-equals-sign"),
         ),
         (
-            refused(
-                "create with a reserved tag",
-                InvalidArgument,
-                &["CSIVolumeName"],
-            ),
+            refused("create with a reserved tag", InvalidArgument, &["CSIVolumeName"]),
             parameter("tagSpecification_1", "CSIVolumeName=mine"),
         ),
+        (refused("create with a limit below the size", OutOfRange, &["limit"]), size(2 * GIB, GIB)),
+        (refused("create with a negative size", InvalidArgument, &["required_bytes"]), size(-1, 0)),
         (
-            refused("create with a limit below the size", OutOfRange, &["limit"]),
-            size(2 * GIB, GIB),
-        ),
-        (
-            refused(
-                "create with a negative size",
-                InvalidArgument,
-                &["required_bytes"],
-            ),
-            size(-1, 0),
-        ),
-        (
-            refused(
-                "create beyond what EBS makes",
-                OutOfRange,
-                &["capacity_range", "65536 GiB"],
-            ),
+            refused("create beyond what EBS makes", OutOfRange, &["capacity_range", "65536 GiB"]),
             size(70_000 * GIB, 0),
         ),
         (
@@ -175,11 +117,7 @@ pub(crate) fn bad_creates() -> Vec<(Refused<'static>, Change)> {
             capability(Mode::MultiNodeMultiWriter),
         ),
         (
-            refused(
-                "restore of an unknown snapshot",
-                Aborted,
-                &["snap-0123456789abcdef0"],
-            ),
+            refused("restore of an unknown snapshot", Aborted, &["snap-0123456789abcdef0"]),
             source("snap-0123456789abcdef0", true),
         ),
         (

@@ -18,16 +18,11 @@ pub(crate) struct OnNode<'a> {
 
 impl OnNode<'_> {
     pub(crate) fn image(&self) -> std::path::PathBuf {
-        self.setting
-            .world
-            .state_dir()
-            .join(format!("ec2/volumes/{}.img", self.volume.id))
+        self.setting.world.state_dir().join(format!("ec2/volumes/{}.img", self.volume.id))
     }
 
     pub(crate) fn request(&self) -> csi::NodeStageVolumeRequest {
-        self.setting.kubelets[0]
-            .stage_request(&self.volume, &self.attachment)
-            .unwrap()
+        self.setting.kubelets[0].stage_request(&self.volume, &self.attachment).unwrap()
     }
 
     /// Sends a request that must be refused, and checks that nothing is mounted and that the disk
@@ -39,16 +34,10 @@ impl OnNode<'_> {
         wrong: &mut Vec<String>,
     ) {
         let kubelet = &self.setting.kubelets[0];
-        let before = (
-            bytes::digest(&self.image()),
-            setting::mounted_beneath(kubelet.root()),
-        );
+        let before = (bytes::digest(&self.image()), setting::mounted_beneath(kubelet.root()));
         let answer = kubelet.node().node_stage_volume(request).await;
         wrong.extend(judge(answer, expected));
-        let after = (
-            bytes::digest(&self.image()),
-            setting::mounted_beneath(kubelet.root()),
-        );
+        let after = (bytes::digest(&self.image()), setting::mounted_beneath(kubelet.root()));
         if before != after {
             wrong.push(format!("{}: {before:?} became {after:?}", expected.what));
         }
@@ -61,47 +50,24 @@ async fn bad_node_requests_are_refused_and_change_nothing() {
         return;
     };
     let mut wrong = Vec::new();
-    let volume = setting
-        .must(
-            "create",
-            setting
-                .co
-                .create(&Claim::filesystem("pvc-node", "ext4", 10)),
-        )
-        .await;
+    let volume =
+        setting.must("create", setting.co.create(&Claim::filesystem("pvc-node", "ext4", 10))).await;
     let instance = setting.instance(0);
-    let attachment = setting
-        .must("attach", setting.co.attach(&volume, &instance))
-        .await;
+    let attachment = setting.must("attach", setting.co.attach(&volume, &instance)).await;
     let kubelet = &setting.kubelets[0];
-    setting
-        .must("a staging directory", async {
-            kubelet.prepare_stage(&volume)
-        })
-        .await;
-    let on = OnNode {
-        setting: &setting,
-        volume: volume.clone(),
-        attachment: attachment.clone(),
-    };
+    setting.must("a staging directory", async { kubelet.prepare_stage(&volume) }).await;
+    let on = OnNode { setting: &setting, volume: volume.clone(), attachment: attachment.clone() };
     stage_rows(&on, &mut wrong).await;
     wrong_device(&on, &mut wrong).await;
-    setting
-        .must("stage", kubelet.stage(&volume, &attachment))
-        .await;
-    let elsewhere = kubelet
-        .root()
-        .join("plugins/kubernetes.io/csi/ebs.csi.aws.com/elsewhere/globalmount");
+    setting.must("stage", kubelet.stage(&volume, &attachment)).await;
+    let elsewhere =
+        kubelet.root().join("plugins/kubernetes.io/csi/ebs.csi.aws.com/elsewhere/globalmount");
     std::fs::create_dir_all(&elsewhere).unwrap();
     on.stage(
         &refused(
             "a second stage elsewhere",
             Code::FailedPrecondition,
-            &[
-                "another path",
-                "unstage",
-                kubelet.staging_path(&volume).to_str().unwrap(),
-            ],
+            &["another path", "unstage", kubelet.staging_path(&volume).to_str().unwrap()],
         ),
         csi::NodeStageVolumeRequest {
             staging_target_path: elsewhere.to_str().unwrap().to_owned(),

@@ -24,38 +24,23 @@ pub(crate) async fn publish_rows(
     let good = csi::NodePublishVolumeRequest {
         volume_id: on.volume.id.clone(),
         publish_context: on.attachment.context.clone(),
-        staging_target_path: kubelet
-            .staging_path(&on.volume)
-            .to_str()
-            .unwrap()
-            .to_owned(),
+        staging_target_path: kubelet.staging_path(&on.volume).to_str().unwrap().to_owned(),
         target_path: target.to_str().unwrap().to_owned(),
         volume_capability: Some(on.volume.capability()),
         ..Default::default()
     };
-    let at = |path: &str| csi::NodePublishVolumeRequest {
-        target_path: path.to_owned(),
-        ..good.clone()
-    };
+    let at =
+        |path: &str| csi::NodePublishVolumeRequest { target_path: path.to_owned(), ..good.clone() };
     let word = &["target_path"][..];
     let before = setting::mounted_beneath(kubelet.root());
     for (expected, request) in [
-        (
-            refused("publish without a target", InvalidArgument, word),
-            at(""),
-        ),
+        (refused("publish without a target", InvalidArgument, word), at("")),
         (
             refused("publish at a path with ..", InvalidArgument, word),
-            at(&format!(
-                "{root}/pods/pod-1/volumes/kubernetes.io~csi/../../../../../etc/mount"
-            )),
+            at(&format!("{root}/pods/pod-1/volumes/kubernetes.io~csi/../../../../../etc/mount")),
         ),
         (
-            refused(
-                "publish outside the kubelet directory",
-                InvalidArgument,
-                &["/etc"],
-            ),
+            refused("publish outside the kubelet directory", InvalidArgument, &["/etc"]),
             at("/etc/mount"),
         ),
         (
@@ -63,36 +48,19 @@ pub(crate) async fn publish_rows(
             at(&format!("{root}/pki/mount")),
         ),
         (
-            refused(
-                "publish through a symbolic link",
-                InvalidArgument,
-                &["symbolic link"],
-            ),
-            at(&format!(
-                "{root}/pods/linked/volumes/kubernetes.io~csi/pv/mount"
-            )),
+            refused("publish through a symbolic link", InvalidArgument, &["symbolic link"]),
+            at(&format!("{root}/pods/linked/volumes/kubernetes.io~csi/pv/mount")),
         ),
         (
-            refused(
-                "publish of what is not staged there",
-                FailedPrecondition,
-                &["stage"],
-            ),
+            refused("publish of what is not staged there", FailedPrecondition, &["stage"]),
             csi::NodePublishVolumeRequest {
                 staging_target_path: unstaged.to_str().unwrap().to_owned(),
                 ..good.clone()
             },
         ),
         (
-            refused(
-                "publish of what is not attached",
-                NotFound,
-                &[UNKNOWN_VOLUME],
-            ),
-            csi::NodePublishVolumeRequest {
-                volume_id: UNKNOWN_VOLUME.to_owned(),
-                ..good.clone()
-            },
+            refused("publish of what is not attached", NotFound, &[UNKNOWN_VOLUME]),
+            csi::NodePublishVolumeRequest { volume_id: UNKNOWN_VOLUME.to_owned(), ..good.clone() },
         ),
     ] {
         let answer = kubelet.node().node_publish_volume(request).await;

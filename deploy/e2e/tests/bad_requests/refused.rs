@@ -39,10 +39,7 @@ pub(crate) fn judge<T: Debug>(
     let text = status.message().to_lowercase();
     for word in expected.words {
         if !text.contains(&word.to_lowercase()) {
-            wrong.push(format!(
-                "{what}: the message does not say {word:?}: {}",
-                status.message()
-            ));
+            wrong.push(format!("{what}: the message does not say {word:?}: {}", status.message()));
         }
     }
     println!("{what}: {:?}: {}", status.code(), status.message());

@@ -10,10 +10,8 @@ use crate::node::OnNode;
 use crate::refused::refused;
 
 fn with_flags(request: &mut csi::NodeStageVolumeRequest, kind: &str, flags: &[&str]) {
-    if let Some(AccessType::Mount(mount)) = request
-        .volume_capability
-        .as_mut()
-        .and_then(|capability| capability.access_type.as_mut())
+    if let Some(AccessType::Mount(mount)) =
+        request.volume_capability.as_mut().and_then(|capability| capability.access_type.as_mut())
     {
         mount.fs_type = kind.to_owned();
         mount.mount_flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -34,10 +32,8 @@ pub(crate) async fn stage_rows(on: &OnNode<'_>, wrong: &mut Vec<String>) {
     let outside = on.setting.world.state_dir().join("outside");
     std::fs::create_dir_all(outside.join("globalmount")).unwrap();
     std::os::unix::fs::symlink(&outside, csi_directory.join("link")).unwrap();
-    let volume = |id: &str| csi::NodeStageVolumeRequest {
-        volume_id: id.to_owned(),
-        ..good.clone()
-    };
+    let volume =
+        |id: &str| csi::NodeStageVolumeRequest { volume_id: id.to_owned(), ..good.clone() };
     let flags = |kind: &str, flags: &[&str]| {
         let mut request = good.clone();
         with_flags(&mut request, kind, flags);
@@ -45,37 +41,24 @@ pub(crate) async fn stage_rows(on: &OnNode<'_>, wrong: &mut Vec<String>) {
     };
     let volume_context = |key: &str, value: &str| {
         let mut request = good.clone();
-        request
-            .volume_context
-            .insert(key.to_owned(), value.to_owned());
+        request.volume_context.insert(key.to_owned(), value.to_owned());
         request
     };
     let publish_context = |key: &str, value: &str| {
         let mut request = good.clone();
-        request
-            .publish_context
-            .insert(key.to_owned(), value.to_owned());
+        request.publish_context.insert(key.to_owned(), value.to_owned());
         request
     };
     let path = &["staging_target_path"][..];
     let outside_words = [outside.to_str().unwrap()];
     let rows = [
-        (
-            refused("stage without a volume", InvalidArgument, &["volume_id"]),
-            volume(""),
-        ),
-        (
-            refused("stage of what cannot be a volume", NotFound, &["my-disk"]),
-            volume("my-disk"),
-        ),
+        (refused("stage without a volume", InvalidArgument, &["volume_id"]), volume("")),
+        (refused("stage of what cannot be a volume", NotFound, &["my-disk"]), volume("my-disk")),
         (
             refused("stage of what is not attached", NotFound, &[UNKNOWN_VOLUME]),
             volume(UNKNOWN_VOLUME),
         ),
-        (
-            refused("stage without a path", InvalidArgument, path),
-            at(""),
-        ),
+        (refused("stage without a path", InvalidArgument, path), at("")),
         (
             refused("stage at a relative path", InvalidArgument, path),
             at("plugins/kubernetes.io/csi/a"),
@@ -85,11 +68,7 @@ pub(crate) async fn stage_rows(on: &OnNode<'_>, wrong: &mut Vec<String>) {
             inside("plugins/kubernetes.io/csi/../../../../../etc/globalmount"),
         ),
         (
-            refused(
-                "stage outside the kubelet directory",
-                InvalidArgument,
-                &outside_words,
-            ),
+            refused("stage outside the kubelet directory", InvalidArgument, &outside_words),
             at(outside.join("globalmount").to_str().unwrap()),
         ),
         (
@@ -97,30 +76,15 @@ pub(crate) async fn stage_rows(on: &OnNode<'_>, wrong: &mut Vec<String>) {
             inside("pki/globalmount"),
         ),
         (
-            refused(
-                "stage through a symbolic link",
-                InvalidArgument,
-                &["symbolic link"],
-            ),
+            refused("stage through a symbolic link", InvalidArgument, &["symbolic link"]),
             inside("plugins/kubernetes.io/csi/ebs.csi.aws.com/link/globalmount"),
         ),
         (
-            refused(
-                "stage without a capability",
-                InvalidArgument,
-                &["volume_capability"],
-            ),
-            csi::NodeStageVolumeRequest {
-                volume_capability: None,
-                ..good.clone()
-            },
+            refused("stage without a capability", InvalidArgument, &["volume_capability"]),
+            csi::NodeStageVolumeRequest { volume_capability: None, ..good.clone() },
         ),
         (
-            refused(
-                "stage of a file system nobody makes",
-                InvalidArgument,
-                &["btrfs", "ext4"],
-            ),
+            refused("stage of a file system nobody makes", InvalidArgument, &["btrfs", "ext4"]),
             flags("btrfs", &[]),
         ),
         (
@@ -132,27 +96,15 @@ pub(crate) async fn stage_rows(on: &OnNode<'_>, wrong: &mut Vec<String>) {
             flags("ext4", &["noatime", "loop"]),
         ),
         (
-            refused(
-                "stage with a flag of another file system",
-                InvalidArgument,
-                &["mount flag"],
-            ),
+            refused("stage with a flag of another file system", InvalidArgument, &["mount flag"]),
             flags("ext4", &["nouuid"]),
         ),
         (
-            refused(
-                "stage with a forbidden flag behind a comma",
-                InvalidArgument,
-                &["mount flag"],
-            ),
+            refused("stage with a forbidden flag behind a comma", InvalidArgument, &["mount flag"]),
             flags("ext4", &["noatime,loop"]),
         ),
         (
-            refused(
-                "stage with a block size that is not one",
-                InvalidArgument,
-                &["blocksize"],
-            ),
+            refused("stage with a block size that is not one", InvalidArgument, &["blocksize"]),
             volume_context("blocksize", "4096 -E x"),
         ),
         (
@@ -185,28 +137,14 @@ pub(crate) async fn stage_rows(on: &OnNode<'_>, wrong: &mut Vec<String>) {
 pub(crate) async fn wrong_device(on: &OnNode<'_>, wrong: &mut Vec<String>) {
     let other = on
         .setting
-        .must(
-            "create",
-            on.setting
-                .co
-                .create(&Claim::filesystem("pvc-unattached", "ext4", 10)),
-        )
+        .must("create", on.setting.co.create(&Claim::filesystem("pvc-unattached", "ext4", 10)))
         .await;
-    let request = csi::NodeStageVolumeRequest {
-        volume_id: other.id.clone(),
-        ..on.request()
-    };
+    let request = csi::NodeStageVolumeRequest { volume_id: other.id.clone(), ..on.request() };
     on.stage(
-        &refused(
-            "stage with the device of another volume",
-            Code::NotFound,
-            &[&other.id],
-        ),
+        &refused("stage with the device of another volume", Code::NotFound, &[&other.id]),
         request,
         wrong,
     )
     .await;
-    on.setting
-        .must("delete", on.setting.co.delete(&other.id))
-        .await;
+    on.setting.must("delete", on.setting.co.delete(&other.id)).await;
 }

@@ -49,10 +49,7 @@ fn chart_values_have_go_driver_class_and_description() {
     let schema = schema();
     for (path, leaf) in &schema {
         let class = leaf["x-go-driver"].as_str().unwrap_or_default();
-        assert!(
-            ["same", "changed", "none", "own"].contains(&class),
-            "{path}: {class:?}"
-        );
+        assert!(["same", "changed", "none", "own"].contains(&class), "{path}: {class:?}");
         let reason = leaf["description"].as_str().unwrap_or_default();
         assert!(reason.ends_with('.'), "{path}: {reason:?}");
     }
@@ -73,10 +70,7 @@ fn chart_values_have_go_driver_class_and_description() {
             open.push((path, child.clone()));
         }
     }
-    let counted = schema
-        .values()
-        .filter(|it| it["x-go-driver"] != "own")
-        .count();
+    let counted = schema.values().filter(|it| it["x-go-driver"] != "own").count();
     assert!(counted >= 190, "{counted} keys of the Go driver's chart");
 }
 
@@ -108,12 +102,7 @@ fn page(values: &Value) -> String {
          Generated from `deploy/chart/values.schema.json` and `values.yaml` by\n\
          `UPDATE_GENERATED=1 cargo test -p ebs-csi-e2e --test chart`.\n",
     );
-    let count = |class: &str| {
-        schema
-            .values()
-            .filter(|it| it["x-go-driver"] == class)
-            .count()
-    };
+    let count = |class: &str| schema.values().filter(|it| it["x-go-driver"] == class).count();
     let _ = writeln!(
         out,
         "\nsame {}, changed {}, none {}, own {}.",
@@ -129,10 +118,8 @@ fn page(values: &Value) -> String {
         _ => "top level",
     };
     for part in ["top level", "controller", "node", "sidecars"] {
-        let _ = writeln!(
-            out,
-            "\n## {part}\n\n| Key | Default | Class | Meaning |\n|---|---|---|---|"
-        );
+        let _ =
+            writeln!(out, "\n## {part}\n\n| Key | Default | Class | Meaning |\n|---|---|---|---|");
         for (path, leaf) in schema.iter().filter(|(path, _)| part_of(path) == part) {
             let _ = writeln!(out, "{}", row(values, path, leaf));
         }

@@ -41,11 +41,7 @@ fn assert_fixed(at: &str, object: &Object, rendered: &Value, but: &[&str]) {
     let fixed = object.fixed.iter();
     for (pointer, value) in fixed.filter(|(pointer, _)| !but.contains(&pointer.as_str())) {
         let now = rendered.pointer(pointer).unwrap_or(&Value::Null);
-        assert_eq!(
-            now, value,
-            "{at}: {} {} {pointer}",
-            object.kind, object.name
-        );
+        assert_eq!(now, value, "{at}: {} {} {pointer}", object.kind, object.name);
     }
 }
 

@@ -63,14 +63,8 @@ fn mistyped_value_names_nearest_value() {
         ("volumeAttachLimit", "node.volumeAttachLimit"),
         ("networkPolicies", "networkPolicy"),
         ("sidecars.provisoner", "sidecars.provisioner"),
-        (
-            "additionalDaemonSets.x.volumeAtachLimit",
-            "additionalDaemonSets.x.volumeAttachLimit",
-        ),
-        (
-            "additionalDaemonSets.x.helper.grce",
-            "additionalDaemonSets.x.helper.grace",
-        ),
+        ("additionalDaemonSets.x.volumeAtachLimit", "additionalDaemonSets.x.volumeAttachLimit"),
+        ("additionalDaemonSets.x.helper.grce", "additionalDaemonSets.x.helper.grace"),
     ] {
         let said = text(&helm, &["--set", &format!("{typed}=1")]).expect_err(typed);
         let expected = format!("{typed} is not a value of this chart; the nearest is {meant}. ");
@@ -103,11 +97,7 @@ fn parent_chart_may_pass_any_global() {
         let out = command.args(more).output().expect("Helm can be started");
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         let made = String::from_utf8_lossy(&out.stdout).into_owned();
-        if out.status.success() {
-            Ok(made)
-        } else {
-            Err(said)
-        }
+        if out.status.success() { Ok(made) } else { Err(said) }
     };
     let made = rendered(&[]).expect("a parent's global");
     assert!(made.contains("name: ebs-csi-controller\n"), "{made}");

@@ -39,10 +39,7 @@ fn alerts() -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for part in PARTS {
         let rules = yaml(&format!("deploy/kubernetes/{part}-alerts.yaml"));
-        for rule in array(&rules["groups"])
-            .iter()
-            .flat_map(|it| array(&it["rules"]))
-        {
+        for rule in array(&rules["groups"]).iter().flat_map(|it| array(&it["rules"])) {
             let name = rule["alert"].as_str().expect("a name").to_owned();
             assert!(all.insert(name.clone(), rule.clone()).is_none(), "{name}");
         }
@@ -102,20 +99,10 @@ fn each_metrics_service_reaches_a_declared_port() {
         }
     });
     let controller = "ebs-csi-controller";
-    for part in [
-        "provisioner",
-        "attacher",
-        "resizer",
-        "snapshotter",
-        "volumemodifier",
-    ] {
+    for part in ["provisioner", "attacher", "resizer", "snapshotter", "volumemodifier"] {
         assert!(seen.contains(&format!("{controller}-{part}")), "{part}");
     }
-    for name in [
-        controller,
-        "ebs-csi-controller-node-lifecycle",
-        "ebs-csi-node",
-    ] {
+    for name in [controller, "ebs-csi-controller-node-lifecycle", "ebs-csi-node"] {
         assert!(seen.contains(name), "{name}");
     }
 }
@@ -138,10 +125,7 @@ fn expanded(text: &str) -> Vec<String> {
         return vec![text.to_owned()];
     };
     let (choices, after) = rest.split_once('}').expect("a closing brace");
-    choices
-        .split(',')
-        .flat_map(|choice| expanded(&format!("{before}{choice}{after}")))
-        .collect()
+    choices.split(',').flat_map(|choice| expanded(&format!("{before}{choice}{after}"))).collect()
 }
 
 /// Returns the samples that the processes serve: those of the pages and tables that other tests
@@ -160,20 +144,15 @@ fn served() -> BTreeSet<String> {
         }
     }
     for row in read("deploy/docs/node-agent.md").lines() {
-        let cell = row
-            .strip_prefix("| ")
-            .and_then(|rest| rest.split(" |").next());
+        let cell = row.strip_prefix("| ").and_then(|rest| rest.split(" |").next());
         for word in cell.into_iter().flat_map(|cell| cell.split('`')) {
             for name in expanded(word) {
                 all.extend(metrics(&name));
             }
         }
     }
-    let bases: Vec<String> = all
-        .iter()
-        .map(|name| base(name).to_owned())
-        .filter(|name| is_histogram(name))
-        .collect();
+    let bases: Vec<String> =
+        all.iter().map(|name| base(name).to_owned()).filter(|name| is_histogram(name)).collect();
     for base in bases {
         all.remove(&base);
         all.extend(["bucket", "sum", "count"].map(|part| format!("{base}_{part}")));
@@ -195,8 +174,7 @@ fn is_histogram(name: &str) -> bool {
 /// A dashboard's panels, those of its rows included.
 fn panels(board: &Value) -> Vec<&Value> {
     let all = array(&board["panels"]).iter();
-    all.flat_map(|it| std::iter::once(it).chain(array(&it["panels"])))
-        .collect()
+    all.flat_map(|it| std::iter::once(it).chain(array(&it["panels"]))).collect()
 }
 
 fn boards() -> BTreeMap<String, Value> {
@@ -210,9 +188,7 @@ fn boards() -> BTreeMap<String, Value> {
 
 /// Returns the queries of a dashboard.
 fn queries(board: &Value) -> Vec<&str> {
-    let targets = panels(board)
-        .into_iter()
-        .flat_map(|it| array(&it["targets"]));
+    let targets = panels(board).into_iter().flat_map(|it| array(&it["targets"]));
     targets.filter_map(|it| it["expr"].as_str()).collect()
 }
 
@@ -237,10 +213,8 @@ fn dashboards_query_only_served_metrics() {
     // Every metric is on a dashboard, but for two that only count scrapes.
     let counts_scrapes = |name: &str| name.contains("_collector_");
     let all: BTreeSet<&str> = served.iter().map(|name| base(name)).collect();
-    let hidden: Vec<_> = all
-        .into_iter()
-        .filter(|name| !shown.contains(*name) && !counts_scrapes(name))
-        .collect();
+    let hidden: Vec<_> =
+        all.into_iter().filter(|name| !shown.contains(*name) && !counts_scrapes(name)).collect();
     assert!(hidden.is_empty(), "on no dashboard: {hidden:?}");
 }
 
@@ -254,18 +228,12 @@ fn dashboards_have_own_ids_and_fit_grid() {
         let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
         for panel in panels(&board) {
             let title = panel["title"].as_str().expect("a title");
-            assert!(
-                ids.insert(panel["id"].as_i64().expect("an id")),
-                "{file}: {title}"
-            );
+            assert!(ids.insert(panel["id"].as_i64().expect("an id")), "{file}: {title}");
             let of = |key: &str| panel["gridPos"][key].as_i64().expect("a place");
             assert!(of("x") + of("w") <= 24, "{file}: {title}");
             for x in of("x")..of("x") + of("w") {
                 for y in of("y")..of("y") + of("h") {
-                    assert!(
-                        cells.insert((x, y)),
-                        "{file}: {title} lies over another panel"
-                    );
+                    assert!(cells.insert((x, y)), "{file}: {title} lies over another panel");
                 }
             }
         }
@@ -291,10 +259,7 @@ fn dashboards_are_rendered_as_labelled_config_maps() {
         let name = format!("ebs-csi-dashboard-{}", file.trim_end_matches(".json"));
         let map = find(&objects, "ConfigMap", &name).expect("a ConfigMap");
         assert_eq!(map["metadata"]["namespace"], "grafana", "{name}");
-        assert_eq!(
-            map["metadata"]["labels"]["grafana_dashboard"], "1",
-            "{name}"
-        );
+        assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1", "{name}");
         assert_eq!(map["metadata"]["labels"]["team"], "storage", "{name}");
         let carried = map["data"][format!("ebs-csi-{file}")].as_str();
         let carried: Value = serde_json::from_str(carried.expect("the file")).expect("JSON");
@@ -309,9 +274,7 @@ fn dashboard_queries_are_valid_promql() {
     let mut rules = Vec::new();
     for (_, board) in boards() {
         for query in queries(&board) {
-            let expression = query
-                .replace("$__rate_interval", "5m")
-                .replace("$volume", ".*");
+            let expression = query.replace("$__rate_interval", "5m").replace("$volume", ".*");
             assert!(!expression.contains('$'), "{query}");
             let record = format!("query:{}", rules.len());
             rules.push(serde_json::json!({"record": record, "expr": expression}));
@@ -323,10 +286,7 @@ fn dashboard_queries_are_valid_promql() {
     let file = directory.path().join("rules.json");
     std::fs::write(&file, group.to_string()).expect("the rules");
     let mut command = Command::new(promtool);
-    let out = command
-        .args(["check", "rules", "--lint=none"])
-        .arg(file)
-        .output();
+    let out = command.args(["check", "rules", "--lint=none"]).arg(file).output();
     assert_succeeds("the dashboards", &out.expect("promtool"));
 }
 
@@ -347,11 +307,7 @@ fn each_alert_has_runbook_and_vice_versa() {
             let rule = alerts.get(name).filter(|_| is_alert);
             let rule = rule.unwrap_or_else(|| panic!("{page}: {name} is no alert"));
             let runbook = rule["annotations"]["runbook"].as_str();
-            assert_eq!(
-                runbook,
-                Some(format!("deploy/docs/{page}").as_str()),
-                "{name}"
-            );
+            assert_eq!(runbook, Some(format!("deploy/docs/{page}").as_str()), "{name}");
         }
     }
 }
@@ -373,10 +329,7 @@ fn runbook_url_follows_base_url_value() {
             let name = format!("ebs-csi-{part}");
             let rule = find(&objects, "PrometheusRule", &name).expect("a PrometheusRule");
             assert_eq!(rule["metadata"]["labels"]["team"], "storage");
-            for rule in array(&rule["spec"]["groups"])
-                .iter()
-                .flat_map(|it| array(&it["rules"]))
-            {
+            for rule in array(&rule["spec"]["groups"]).iter().flat_map(|it| array(&it["rules"])) {
                 let notes = &rule["annotations"];
                 let page = notes["runbook"].as_str().expect("a runbook");
                 let url = (!base.is_empty()).then(|| format!("https://git.example.com/ebs/{page}"));
@@ -417,10 +370,7 @@ fn alerts_fire_as_their_tests_say() {
     let Some(promtool) = promtool() else { return };
     for file in alert_tests().into_keys() {
         let path = root().join("deploy/kubernetes/alert-tests").join(&file);
-        let out = Command::new(&promtool)
-            .args(["test", "rules"])
-            .arg(path)
-            .output();
+        let out = Command::new(&promtool).args(["test", "rules"]).arg(path).output();
         assert_succeeds(&file, &out.expect("promtool"));
     }
     // A rule that never fires fails its tests.
@@ -430,9 +380,6 @@ fn alerts_fire_as_their_tests_say() {
     let tests = read("deploy/kubernetes/alert-tests/node.yaml").replace("../", "");
     let file = directory.path().join("node.yaml");
     std::fs::write(&file, tests).expect("the tests");
-    let out = Command::new(&promtool)
-        .args(["test", "rules"])
-        .arg(file)
-        .output();
+    let out = Command::new(&promtool).args(["test", "rules"]).arg(file).output();
     assert!(!out.expect("promtool").status.success());
 }

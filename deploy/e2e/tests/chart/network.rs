@@ -90,10 +90,7 @@ fn controller_reaches_only_dns_kubernetes_and_aws() {
         pair("TCP 443", "10.0.1.0/24"),
         pair("TCP 80", LINK_LOCAL),
     ];
-    assert_eq!(
-        rules(&policy(&told, "ebs-csi-controller")["egress"]),
-        expected
-    );
+    assert_eq!(rules(&policy(&told, "ebs-csi-controller")["egress"]), expected);
 }
 
 /// Proxies, collectors and endpoints that the values name are reached, too.
@@ -108,22 +105,13 @@ fn urls_in_values_open_their_ports() {
             "proxy.http_proxy=http://user:word@proxy.example.com:3128".to_owned(),
             pair("TCP 3128", ""),
         ),
-        (
-            "proxy.http_proxy=proxy:8080".to_owned(),
-            pair("TCP 8080", ""),
-        ),
-        (
-            "proxy.http_proxy=https://proxy.example.com".to_owned(),
-            pair("TCP 443", ""),
-        ),
+        ("proxy.http_proxy=proxy:8080".to_owned(), pair("TCP 8080", "")),
+        ("proxy.http_proxy=https://proxy.example.com".to_owned(), pair("TCP 443", "")),
         (
             "controller.otelTracing.otelExporterEndpoint=http://collector:4317".to_owned(),
             pair("TCP 4317", ""),
         ),
-        (
-            env("AWS_EC2_ENDPOINT", "http://192.0.2.1:4599"),
-            pair("TCP 4599", "192.0.2.1/32"),
-        ),
+        (env("AWS_EC2_ENDPOINT", "http://192.0.2.1:4599"), pair("TCP 4599", "192.0.2.1/32")),
         (
             env("AWS_ENDPOINT_URL_STS", "http://[2001:db8::1]:80/"),
             pair("TCP 80", "2001:db8::1/128"),
@@ -163,10 +151,7 @@ fn nodes_reach_instance_metadata_at_most() {
         (&["node.metadataSources=kubernetes"], &[]),
         (&[endpoint], &[("TCP 4601", "192.0.2.1/32")]),
         (
-            &[
-                "node.metadataSources=kubernetes",
-                "networkPolicy.nodeEgress[0].ports[0].port=8080",
-            ],
+            &["node.metadataSources=kubernetes", "networkPolicy.nodeEgress[0].ports[0].port=8080"],
             &[(" 8080", "")],
         ),
     ];

@@ -13,9 +13,7 @@ use crate::{array, containers, each, find, helm, read, render, root};
 /// Returns the JSON list that follows `before` in one of the policy's expressions.
 fn listed(policy: &Value, before: &str) -> BTreeSet<String> {
     let expressions = array(&policy["spec"]["validations"]);
-    let texts = expressions
-        .iter()
-        .filter_map(|it| it["expression"].as_str());
+    let texts = expressions.iter().filter_map(|it| it["expression"].as_str());
     let list = texts
         .filter_map(|text| text.split_once(before))
         .find_map(|(_, rest)| rest.split_inclusive(']').next())
@@ -40,27 +38,18 @@ fn node_policy_allows_exactly_daemonset_privileges() {
                 continue;
             };
             let bound = find(objects, "ValidatingAdmissionPolicyBinding", name);
-            assert_eq!(
-                bound.expect("a binding")["spec"]["policyName"],
-                name,
-                "{at}"
-            );
+            assert_eq!(bound.expect("a binding")["spec"]["policyName"], name, "{at}");
             let matches = &policy["spec"]["matchConstraints"];
             let selector = &daemonset["spec"]["selector"]["matchLabels"];
             assert_eq!(matches["objectSelector"]["matchLabels"], *selector, "{at}");
             let namespace = json!({
                 "kubernetes.io/metadata.name": daemonset["metadata"]["namespace"],
             });
-            assert_eq!(
-                matches["namespaceSelector"]["matchLabels"], namespace,
-                "{at}"
-            );
+            assert_eq!(matches["namespaceSelector"]["matchLabels"], namespace, "{at}");
 
             let pod = &daemonset["spec"]["template"]["spec"];
-            let all: Vec<&Value> = array(&pod["initContainers"])
-                .iter()
-                .chain(array(&pod["containers"]))
-                .collect();
+            let all: Vec<&Value> =
+                array(&pod["initContainers"]).iter().chain(array(&pod["containers"])).collect();
             let text = |value: &Value| value.as_str().expect("a text").to_owned();
             let privileged: BTreeSet<String> = all
                 .iter()
@@ -117,10 +106,7 @@ fn node_policy_follows_its_switches() {
     let token = |values: &str| {
         let objects = render(&helm, &["--set", values]);
         let policy = find(&objects, "ValidatingAdmissionPolicy", "ebs-csi-node");
-        policy
-            .expect("a policy")
-            .to_string()
-            .contains("serviceAccountToken")
+        policy.expect("a policy").to_string().contains("serviceAccountToken")
     };
     assert!(token("nameOverride="));
     assert!(!token("node.serviceAccount.foreign=true"));
@@ -129,10 +115,7 @@ fn node_policy_follows_its_switches() {
     let objects = render(&helm, &["--set", privileged]);
     let policy = find(&objects, "ValidatingAdmissionPolicy", "ebs-csi-node");
     let names = listed(policy.expect("a policy"), "c.name in ");
-    assert_eq!(
-        names,
-        BTreeSet::from(["first", "mount-helper"].map(str::to_owned))
-    );
+    assert_eq!(names, BTreeSet::from(["first", "mount-helper"].map(str::to_owned)));
 }
 
 /// Returns the pod of the DaemonSet.
@@ -147,9 +130,7 @@ fn host_paths(pod: &Value) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let paths = array(&pod["volumes"]).iter().map(|it| &it["hostPath"]);
     let paths = paths.filter(|it| it.is_object());
-    paths
-        .map(|it| (text(&it["path"]), text(&it["type"])))
-        .collect()
+    paths.map(|it| (text(&it["path"]), text(&it["type"]))).collect()
 }
 
 #[test]
@@ -166,10 +147,7 @@ fn agent_starts_as_own_user_without_capabilities() {
     let given = &pod["initContainers"][0];
     assert_eq!(given["args"], json!(["give-directories"]));
     let source = read("node-agent/src/registration/own_directories.rs");
-    let directory = source
-        .split_once("DIRECTORY: &str = \"")
-        .expect("DIRECTORY")
-        .1;
+    let directory = source.split_once("DIRECTORY: &str = \"").expect("DIRECTORY").1;
     let directory = directory.split('"').next().unwrap_or_default();
     let kubelet = "/var/lib/kubelet";
     let paths = host_paths(&pod);
@@ -195,11 +173,7 @@ fn pod_without_helper_container_mounts_sockets_only() {
     let mounts = array(&agent["volumeMounts"]).iter();
     let socket = mounts.filter(|it| it["mountPath"] == "/run/ebs-csi");
     assert_eq!(socket.count(), 1);
-    assert!(
-        agent["args"]
-            .to_string()
-            .contains("--helper=unix:///run/ebs-csi/helper.sock")
-    );
+    assert!(agent["args"].to_string().contains("--helper=unix:///run/ebs-csi/helper.sock"));
 }
 
 /// What the standard `restricted` demands of a pod
@@ -238,11 +212,7 @@ fn controller_pod_meets_restricted_pod_security_standard() {
             let at = format!("{set}: {name}");
             let own = &container["securityContext"];
             let either = |key: &str| {
-                if own[key].is_null() {
-                    &of_pod[key]
-                } else {
-                    &own[key]
-                }
+                if own[key].is_null() { &of_pod[key] } else { &own[key] }
             };
             assert_eq!(own["allowPrivilegeEscalation"], false, "{at}");
             assert_eq!(own["capabilities"]["drop"], json!(["ALL"]), "{at}");
@@ -273,28 +243,19 @@ fn helm_notes_print_pod_security_labels() {
         assert!(out.status.success(), "{out:?}");
         let notes = String::from_utf8_lossy(&out.stdout);
         let notes = notes.split_once("NOTES:").expect("notes").1;
-        let commands = notes.lines().filter_map(|line| {
-            line.trim()
-                .strip_prefix("kubectl label --overwrite namespace ")
-        });
-        commands
-            .map(|it| it.replace(" pod-security.kubernetes.io/enforce=", " "))
-            .collect()
+        let commands = notes
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("kubectl label --overwrite namespace "));
+        commands.map(|it| it.replace(" pod-security.kubernetes.io/enforce=", " ")).collect()
     };
     let one = "node.logLevel=2";
     let apart = "node.namespaceOverride=nodes";
-    assert_eq!(
-        labels("ebs", one),
-        BTreeSet::from(["ebs privileged".to_owned()])
-    );
+    assert_eq!(labels("ebs", one), BTreeSet::from(["ebs privileged".to_owned()]));
     let both = ["ebs restricted", "nodes privileged"].map(str::to_owned);
     assert_eq!(labels("ebs", apart), BTreeSet::from(both));
     let nodes = BTreeSet::from(["nodes privileged".to_owned()]);
     assert_eq!(labels("kube-system", apart), nodes);
-    assert_eq!(
-        labels("ebs", "nodeComponentOnly=true,node.namespaceOverride=nodes"),
-        nodes
-    );
+    assert_eq!(labels("ebs", "nodeComponentOnly=true,node.namespaceOverride=nodes"), nodes);
 }
 
 /// The exception names the node's pods and not the controller's, and each rule also by the name
@@ -304,36 +265,21 @@ fn kyverno_exception_covers_node_pods_only() {
     let text = read("deploy/kubernetes/kyverno-exception.yaml");
     let exception: Value = serde_saphyr::from_str(&text).expect("YAML");
     let resources = &exception["spec"]["match"]["any"][0]["resources"];
-    assert_eq!(
-        resources["names"],
-        json!(["ebs-csi-node", "ebs-csi-node-*"])
-    );
+    assert_eq!(resources["names"], json!(["ebs-csi-node", "ebs-csi-node-*"]));
     assert_eq!(resources["kinds"], json!(["Pod", "DaemonSet"]));
     let node: Value = {
         let text = read("deploy/kubernetes/node.yaml");
         let objects = crate::objects(&text);
-        find(&objects, "DaemonSet", "ebs-csi-node")
-            .expect("a DaemonSet")
-            .clone()
+        find(&objects, "DaemonSet", "ebs-csi-node").expect("a DaemonSet").clone()
     };
-    assert_eq!(
-        resources["namespaces"],
-        json!([node["metadata"]["namespace"]])
-    );
+    assert_eq!(resources["namespaces"], json!([node["metadata"]["namespace"]]));
     for policy in array(&exception["spec"]["exceptions"]) {
-        let rules: Vec<&str> = array(&policy["ruleNames"])
-            .iter()
-            .filter_map(Value::as_str)
-            .collect();
-        let own: BTreeSet<&str> = rules
-            .iter()
-            .filter_map(|it| it.strip_prefix("autogen-"))
-            .collect();
-        let pods: BTreeSet<&str> = rules
-            .iter()
-            .copied()
-            .filter(|it| !it.starts_with("autogen-"))
-            .collect();
+        let rules: Vec<&str> =
+            array(&policy["ruleNames"]).iter().filter_map(Value::as_str).collect();
+        let own: BTreeSet<&str> =
+            rules.iter().filter_map(|it| it.strip_prefix("autogen-")).collect();
+        let pods: BTreeSet<&str> =
+            rules.iter().copied().filter(|it| !it.starts_with("autogen-")).collect();
         assert_eq!(own, pods, "{policy}");
         assert!(!pods.is_empty(), "{policy}");
     }

@@ -47,18 +47,14 @@ fn flatten(path: &str, value: &Value, lines: &mut Vec<String>) {
             }
         }
         Value::Array(entries) if !entries.is_empty() => {
-            let names: BTreeSet<&str> = entries
-                .iter()
-                .filter_map(|it| it["name"].as_str())
-                .collect();
+            let names: BTreeSet<&str> =
+                entries.iter().filter_map(|it| it["name"].as_str()).collect();
             let named = names.len() == entries.len();
             for entry in entries {
                 match entry["name"].as_str().filter(|_| named) {
-                    Some(name) => flatten(
-                        &format!("{path}[{name}]"),
-                        &without(entry, &["name"]),
-                        lines,
-                    ),
+                    Some(name) => {
+                        flatten(&format!("{path}[{name}]"), &without(entry, &["name"]), lines)
+                    }
                     None => lines.push(format!("{path}[]: {}", shortened(entry))),
                 }
             }
@@ -84,11 +80,7 @@ fn shortened(value: &Value) -> String {
     }
     let kept: String = text.chars().take(KEPT_OF_LONG_VALUE).collect();
     let digest = Sha256::digest(text.as_bytes());
-    let digest: String = digest
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digest: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
     format!("{kept}… ({} bytes, sha256 {digest})", text.len())
 }
 
@@ -116,10 +108,7 @@ fn differences(old: &[String], new: &[String]) -> Vec<String> {
             unchanged = None;
             i += 1;
         } else {
-            if let Some(before) = unchanged
-                .take()
-                .filter(|before| in_one_list(before, &new[j]))
-            {
+            if let Some(before) = unchanged.take().filter(|before| in_one_list(before, &new[j])) {
                 out.push(format!("  {before}"));
             }
             out.push(format!("+ {}", new[j]));
@@ -131,9 +120,7 @@ fn differences(old: &[String], new: &[String]) -> Vec<String> {
 
 fn in_one_list(before: &str, line: &str) -> bool {
     let path = line.split(": ").next().unwrap_or_default();
-    let list = path
-        .rfind('[')
-        .filter(|at| !path[at + 1..].starts_with('"'));
+    let list = path.rfind('[').filter(|at| !path[at + 1..].starts_with('"'));
     list.is_some_and(|at| before.starts_with(&path[..=at]))
 }
 
@@ -163,21 +150,13 @@ fn nearest<'a>(defaults: &'a [Value], object: &Value) -> Option<&'a Value> {
     if let Some(same) = defaults.iter().find(|it| identity(it) == own) {
         return Some(same);
     }
-    let name = |it: &Value| {
-        it["metadata"]["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
+    let name = |it: &Value| it["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let extends = |it: &&Value| {
         let rest = name(object).strip_prefix(&name(it)).map(str::to_owned);
         it["kind"] == object["kind"]
             && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
-    defaults
-        .iter()
-        .filter(extends)
-        .max_by_key(|it| name(it).len())
+    defaults.iter().filter(extends).max_by_key(|it| name(it).len())
 }
 
 /// Writes how a set of objects differs from the default ones.
@@ -190,10 +169,9 @@ fn report(defaults: &[Value], objects: &[Value]) -> String {
         let base = nearest(defaults, object);
         let (heading, old) = match base {
             Some(base) if identity(base) == own => (None, lines_of(base)),
-            Some(base) => (
-                Some(format!(", new, compared with {}", identity(base))),
-                lines_of(base),
-            ),
+            Some(base) => {
+                (Some(format!(", new, compared with {}", identity(base))), lines_of(base))
+            }
             None => {
                 let bare = serde_json::json!({"metadata": {"labels": labels}});
                 (Some(", new".to_owned()), lines_of(&bare))
@@ -232,10 +210,7 @@ fn named_sets() -> Vec<(String, Vec<String>)> {
         let mut arguments = vec!["--kube-version", KUBERNETES[1]];
         arguments.extend(SNAPSHOTS.into_iter().chain(MONITORS));
         let arguments = arguments.into_iter().map(str::to_owned);
-        all.push((
-            name.to_owned(),
-            set.iter().cloned().chain(arguments).collect(),
-        ));
+        all.push((name.to_owned(), set.iter().cloned().chain(arguments).collect()));
     }
     let old = ["--kube-version", KUBERNETES[0]].map(str::to_owned);
     all.push(("defaults-on-oldest-kubernetes".to_owned(), old.to_vec()));
@@ -275,10 +250,7 @@ fn rendered_sets_match_committed_differences() {
     }
     for entry in std::fs::read_dir(root().join(FOLDER)).expect("files of differences") {
         let name = entry.expect("an entry").file_name();
-        assert!(
-            files.contains(&name),
-            "{FOLDER}/{name:?} belongs to no set of values"
-        );
+        assert!(files.contains(&name), "{FOLDER}/{name:?} belongs to no set of values");
     }
 }
 
@@ -296,39 +268,21 @@ fn report_shows_each_kind_of_change() {
     let defaults = [object("a", &["1", "2"], &long), object("b", &[], "")];
     let unchanged = report(&defaults, &defaults);
     assert_eq!(unchanged, "");
-    let moved = report(
-        &defaults,
-        &[object("a", &["2", "1"], &long), defaults[1].clone()],
-    );
+    let moved = report(&defaults, &[object("a", &["2", "1"], &long), defaults[1].clone()]);
     assert!(moved.contains("- list[one].arguments[]: \"1\""), "{moved}");
-    let added = report(
-        &defaults,
-        &[object("a", &["1", "3", "2"], &long), defaults[1].clone()],
-    );
+    let added = report(&defaults, &[object("a", &["1", "3", "2"], &long), defaults[1].clone()]);
     let expected = "ConfigMap a\n  list[one].arguments[]: \"1\"\n+ list[one].arguments[]: \"3\"\n";
     assert_eq!(added, expected);
     let other = format!("{long}y");
-    let changed = report(
-        &defaults,
-        &[object("a", &["1", "2"], &other), defaults[1].clone()],
-    );
+    let changed = report(&defaults, &[object("a", &["1", "2"], &other), defaults[1].clone()]);
     assert_eq!(changed.matches("sha256").count(), 2, "{changed}");
     let fewer = report(&defaults, &defaults[..1]);
     assert_eq!(fewer, "ConfigMap b, not rendered\n");
-    let like = report(
-        &defaults,
-        &[
-            defaults[0].clone(),
-            defaults[1].clone(),
-            object("b-c", &[], ""),
-        ],
-    );
+    let like =
+        report(&defaults, &[defaults[0].clone(), defaults[1].clone(), object("b-c", &[], "")]);
     assert_eq!(like, "ConfigMap b-c, new, compared with ConfigMap b\n");
     let mut label = defaults.clone();
     label[1]["metadata"]["labels"]["a.b/c"] = "e".into();
     let label = report(&defaults, &label);
-    assert!(
-        label.contains("+ metadata.labels[\"a.b/c\"]: \"e\""),
-        "{label}"
-    );
+    assert!(label.contains("+ metadata.labels[\"a.b/c\"]: \"e\""), "{label}");
 }

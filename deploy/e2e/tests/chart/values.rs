@@ -16,22 +16,14 @@ fn zero_and_false_values_override_defaults() {
     assert!(node("node.logLevel=0", "--v=0"));
     assert!(node("node.agent.factsTimeout=0", "--node-facts-timeout=0"));
     let helper = "--grace=0";
-    assert!(argument(
-        "node.helper.grace=0",
-        "ebs-csi-node",
-        "mount-helper",
-        helper
-    ));
+    assert!(argument("node.helper.grace=0", "ebs-csi-node", "mount-helper", helper));
     let budget = |set: &str, key: &str| {
         let objects = render(&helm, &["--set", set]);
         let budget = find(&objects, "PodDisruptionBudget", "ebs-csi-controller");
         budget.expect("a budget")["spec"][key].clone()
     };
     let of = "controller.podDisruptionBudget";
-    assert_eq!(
-        budget(&format!("{of}.maxUnavailable=0"), "maxUnavailable"),
-        0
-    );
+    assert_eq!(budget(&format!("{of}.maxUnavailable=0"), "maxUnavailable"), 0);
     assert_eq!(budget(&format!("{of}.minAvailable=0"), "minAvailable"), 0);
     let period = "nodeAllocatableUpdatePeriodSeconds";
     let objects = render(&helm, &["--set", &format!("{period}=0")]);
@@ -41,10 +33,7 @@ fn zero_and_false_values_override_defaults() {
         ("onboarding.enabled=true", "--onboarding=on"),
         ("onboarding.enabled=false", "--onboarding=off"),
         ("onboarding.taint=false", "--onboarding=off"),
-        (
-            "node.serviceAccount.disableMutation=true",
-            "--onboarding=off",
-        ),
+        ("node.serviceAccount.disableMutation=true", "--onboarding=off"),
     ] {
         let said = argument(set, "ebs-csi-controller", "node-lifecycle", word);
         assert!(said, "{set}");
@@ -163,9 +152,8 @@ fn values_without_effect_are_noted_in_output() {
     for line in NOTED.lines().skip(1) {
         let (values, word) = line.split_once(" | ").expect(line);
         let rendered = text(&helm, &["--set", values]).expect(values);
-        let noted = rendered
-            .lines()
-            .any(|line| line.starts_with("# Noted: ") && line.contains(word));
+        let noted =
+            rendered.lines().any(|line| line.starts_with("# Noted: ") && line.contains(word));
         assert!(noted, "{values}: no note about {word}");
     }
 }

@@ -41,10 +41,7 @@ fn build() -> Option<PathBuf> {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
             let why = String::from_utf8_lossy(&output.stderr).into_owned();
-            println!(
-                "skipped: no Go modules: {}",
-                why.lines().last().unwrap_or_default()
-            );
+            println!("skipped: no Go modules: {}", why.lines().last().unwrap_or_default());
             return None;
         }
         Err(error) => {
@@ -71,10 +68,7 @@ fn python() -> Option<PathBuf> {
     let directory = directory.display().to_string();
     let had = there()
         || (run(Path::new("python3"), &["-m", "venv", "--clear", &directory])
-            && run(
-                &python,
-                &["-m", "pip", "install", "--quiet", "grpcio==1.85.1"],
-            )
+            && run(&python, &["-m", "pip", "install", "--quiet", "grpcio==1.85.1"])
             && there());
     if !had {
         println!("skipped: no Python with grpcio 1.85.1");
@@ -84,16 +78,9 @@ fn python() -> Option<PathBuf> {
 
 /// Returns the client's output, or the reason of its failure.
 fn ask(program: &Path, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .expect("the client runs");
+    let output = Command::new(program).args(arguments).output().expect("the client runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    if output.status.success() {
-        Ok(text(&output.stdout))
-    } else {
-        Err(text(&output.stderr))
-    }
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 /// Starts a world with one node that registers itself in the directory `registry`.
@@ -128,10 +115,7 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
     let want =
         "CSIPlugin ebs.csi.aws.com /var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock [1.0.0]";
     assert_eq!(told.as_deref(), Ok(want), "{}", setting.logs());
-    let told = ask(
-        clients,
-        &["kubelet-registration", text(&socket), "no reason"],
-    );
+    let told = ask(clients, &["kubelet-registration", text(&socket), "no reason"]);
     assert_eq!(told.as_deref(), Ok(want));
     let log = setting.logs();
     assert!(log.contains("kubelet has registered the driver"), "{log}");
@@ -141,12 +125,7 @@ async fn kubelet_and_the_sidecars_reach_every_socket() {
     assert_eq!(told.as_deref(), Ok(node.instance.as_str()));
     for socket in [node.csi_socket.as_path(), setting.world.controller_socket()] {
         let told = ask(clients, &["sidecar", text(socket)]);
-        assert_eq!(
-            told.as_deref(),
-            Ok("ebs.csi.aws.com"),
-            "{}",
-            socket.display()
-        );
+        assert_eq!(told.as_deref(), Ok("ebs.csi.aws.com"), "{}", socket.display());
     }
 
     setting.world.nodes[0].agent.kill().await.unwrap();
@@ -182,16 +161,10 @@ async fn python_client_is_answered_with_explicit_authority() {
         return;
     };
     let script = sources().join("grpcio.py");
-    let sockets = [
-        setting.world.nodes[0].csi_socket.as_path(),
-        setting.world.controller_socket(),
-    ];
+    let sockets = [setting.world.nodes[0].csi_socket.as_path(), setting.world.controller_socket()];
     for socket in sockets {
         let ask = |path: &Path, more: &[&str]| {
-            ask(
-                &python,
-                &[&["-B", text(&script), text(path)], more].concat(),
-            )
+            ask(&python, &[&["-B", text(&script), text(path)], more].concat())
         };
         let told = ask(socket, &["grpc.default_authority=localhost"]).unwrap();
         assert!(told.contains("ebs.csi.aws.com"), "{told}");

@@ -12,10 +12,7 @@ const SHORT: Duration = Duration::from_millis(300);
 /// Returns how many requests of this kind the driver sent after `mark`.
 async fn sent(setting: &Setting, mark: u64, action: &str) -> usize {
     let records = setting.requests().mutations(mark).await;
-    records
-        .iter()
-        .filter(|record| record["action"] == action)
-        .count()
+    records.iter().filter(|record| record["action"] == action).count()
 }
 
 /// Codes that kubelet and the sidecars read as "it may still be in progress".
@@ -31,9 +28,7 @@ async fn abandoned_create_continues_and_retries_share_volume() {
     let Some(setting) = Setting::start().await else {
         return;
     };
-    setting
-        .latency(json!({ "volume_create": { "fixed_ms": 1500 } }))
-        .await;
+    setting.latency(json!({ "volume_create": { "fixed_ms": 1500 } })).await;
     let mark = setting.requests().mark().await;
     let claim = Claim::filesystem("pvc-slow", "ext4", 10);
     let mut hurried = setting.co.clone();
@@ -60,28 +55,20 @@ async fn abandoned_attach_and_detach_are_carried_out_once() {
     };
     let claim = Claim::filesystem("pvc-hang-up", "ext4", 10);
     let volume = setting.must("create", setting.co.create(&claim)).await;
-    setting
-        .latency(json!({ "attach": { "fixed_ms": 1000 } }))
-        .await;
+    setting.latency(json!({ "attach": { "fixed_ms": 1000 } })).await;
     let mark = setting.requests().mark().await;
     let instance = setting.instance(0);
     // Dropping the call closes its stream: the server sees a cancelled RPC.
     let hung_up = tokio::time::timeout(SHORT, setting.co.attach(&volume, &instance)).await;
     assert!(hung_up.is_err(), "the attach was not slow: {hung_up:?}");
-    let attachment = setting
-        .must("retry", setting.co.attach(&volume, &instance))
-        .await;
+    let attachment = setting.must("retry", setting.co.attach(&volume, &instance)).await;
     assert!(attachment.context.contains_key("devicePath"));
     assert_eq!(sent(&setting, mark, "AttachVolume").await, 1);
     // An abandoned unpublish is completed as well.
-    setting
-        .latency(json!({ "detach": { "fixed_ms": 1000 } }))
-        .await;
+    setting.latency(json!({ "detach": { "fixed_ms": 1000 } })).await;
     let hung_up = tokio::time::timeout(SHORT, setting.co.detach(&volume.id, &instance)).await;
     assert!(hung_up.is_err(), "the detach was not slow: {hung_up:?}");
-    setting
-        .must("retry", setting.co.detach(&volume.id, &instance))
-        .await;
+    setting.must("retry", setting.co.detach(&volume.id, &instance)).await;
     assert_eq!(sent(&setting, mark, "DetachVolume").await, 1);
     setting.must("delete", setting.co.delete(&volume.id)).await;
     setting.finish().await;
@@ -94,18 +81,14 @@ async fn abandoned_resize_continues_with_1_modify_call() {
     };
     let claim = Claim::filesystem("pvc-slow-resize", "ext4", 10);
     let mut volume = setting.must("create", setting.co.create(&claim)).await;
-    setting
-        .latency(json!({ "modify": { "fixed_ms": 3000 } }))
-        .await;
+    setting.latency(json!({ "modify": { "fixed_ms": 3000 } })).await;
     let mark = setting.requests().mark().await;
     let mut hurried = setting.co.clone();
     hurried.provisioner = hurried.provisioner.deadline(SHORT).once();
     let wanted = volume.bytes + (1 << 30);
     let refused = hurried.expand(&mut volume, wanted).await.unwrap_err();
     assert!(may_be_in_progress(refused.code()), "{refused}");
-    setting
-        .must("retry", setting.co.expand(&mut volume, wanted))
-        .await;
+    setting.must("retry", setting.co.expand(&mut volume, wanted)).await;
     assert_eq!(sent(&setting, mark, "ModifyVolume").await, 1);
     setting.must("delete", setting.co.delete(&volume.id)).await;
     setting.finish().await;
@@ -120,9 +103,7 @@ async fn abandoned_format_continues_and_retry_joins() {
         let claim = Claim::filesystem(&format!("pvc-slow-{kind}"), kind, 10);
         let volume = setting.must("create", setting.co.create(&claim)).await;
         let instance = setting.instance(0);
-        let attachment = setting
-            .must("attach", setting.co.attach(&volume, &instance))
-            .await;
+        let attachment = setting.must("attach", setting.co.attach(&volume, &instance)).await;
         let kubelet = &setting.kubelets[0];
         let mut hurried = kubelet.clone();
         hurried.patience = hurried.patience.deadline(Duration::from_secs(3)).once();

@@ -13,10 +13,7 @@ use tonic::Code;
 type Prepare = fn(&Path);
 
 fn write(device: &Path, offset: u64, what: &[u8]) {
-    let disk = File::options()
-        .write(true)
-        .open(device)
-        .expect("the device can be opened");
+    let disk = File::options().write(true).open(device).expect("the device can be opened");
     disk.write_all_at(what, offset).expect("written");
     disk.sync_all().expect("synced");
 }
@@ -29,19 +26,14 @@ fn run(program: &str, arguments: &[&str], device: &Path) {
         .stdin(Stdio::null())
         .output()
         .unwrap_or_else(|e| panic!("{program}: {e}"));
-    assert!(
-        output.status.success(),
-        "{program}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Writes an MBR with one Linux partition (type 0x83) from sector 2048.
 fn partition_table(device: &Path) {
     let mut sector = [0_u8; 512];
-    sector[446..462].copy_from_slice(&[
-        0, 0, 0, 0, 0x83, 0, 0, 0, 0x00, 0x08, 0, 0, 0x00, 0x00, 0x10, 0,
-    ]);
+    sector[446..462]
+        .copy_from_slice(&[0, 0, 0, 0, 0x83, 0, 0, 0, 0x00, 0x08, 0, 0, 0x00, 0x00, 0x10, 0]);
     sector[510..].copy_from_slice(&[0x55, 0xaa]);
     write(device, 0, &sector);
 }
@@ -121,53 +113,21 @@ fn beheaded_ext4(device: &Path) {
 
 /// The content, its name, and the finding that the refusal reports.
 const FOREIGN: &[(Prepare, &str, &str)] = &[
-    (
-        partition_table,
-        "a partition table",
-        "a dos partition table (mbr)",
-    ),
-    (
-        guid_partition_table,
-        "a GUID partition table",
-        "a guid partition table (gpt)",
-    ),
-    (
-        physical_volume,
-        "an LVM physical volume",
-        "an lvm2 physical volume",
-    ),
+    (partition_table, "a partition table", "a dos partition table (mbr)"),
+    (guid_partition_table, "a GUID partition table", "a guid partition table (gpt)"),
+    (physical_volume, "an LVM physical volume", "an lvm2 physical volume"),
     (luks, "a LUKS header", "a luks header"),
     (raid, "a RAID member", "a linux software raid (md)"),
     (zfs, "a ZFS pool", "a zfs pool"),
     (btrfs, "a btrfs", "a btrfs file system"),
     (iso, "an ISO image", "an iso 9660 image"),
     (unknown_bytes, "unknown bytes", "unknown bytes at offset 0 "),
-    (
-        few_bytes,
-        "a few bytes between signatures",
-        "unknown bytes at offset 3000 ",
-    ),
+    (few_bytes, "a few bytes between signatures", "unknown bytes at offset 3000 "),
     (swap, "swap space", "found swap space"),
-    (
-        damaged_ext4,
-        "a damaged ext4",
-        "an ext4 file system on the disk, damaged",
-    ),
-    (
-        beheaded_ext4,
-        "an ext4 without its superblock",
-        "an ext4 file system on the disk, damaged",
-    ),
-    (
-        damaged_xfs,
-        "a damaged XFS",
-        "an xfs file system on the disk, damaged",
-    ),
-    (
-        healthy_xfs,
-        "an XFS where ext4 is asked for",
-        "an xfs file system on the disk: ",
-    ),
+    (damaged_ext4, "a damaged ext4", "an ext4 file system on the disk, damaged"),
+    (beheaded_ext4, "an ext4 without its superblock", "an ext4 file system on the disk, damaged"),
+    (damaged_xfs, "a damaged XFS", "an xfs file system on the disk, damaged"),
+    (healthy_xfs, "an XFS where ext4 is asked for", "an xfs file system on the disk: "),
 ];
 
 fn device(setting: &Setting, attachment: &Attachment) -> PathBuf {
@@ -182,13 +142,8 @@ async fn disk_with_unexpected_content_is_refused_unchanged() {
     };
     let mut wrong = Vec::new();
     for (index, (prepare, what, word)) in FOREIGN.iter().enumerate() {
-        let (volume, attachment) = setting
-            .attached(&Claim::filesystem(
-                &format!("pvc-foreign-{index}"),
-                "ext4",
-                1,
-            ))
-            .await;
+        let (volume, attachment) =
+            setting.attached(&Claim::filesystem(&format!("pvc-foreign-{index}"), "ext4", 1)).await;
         let disk = device(&setting, &attachment);
         prepare(&disk);
         let before = bytes::digest(&disk);
@@ -226,14 +181,11 @@ async fn blank_disk_from_snapshot_or_clone_is_refused() {
         return;
     };
     for origin in ["snapshot", "volume"] {
-        let (volume, mut attachment) = setting
-            .attached(&Claim::filesystem(&format!("pvc-from-{origin}"), "ext4", 1))
-            .await;
+        let (volume, mut attachment) =
+            setting.attached(&Claim::filesystem(&format!("pvc-from-{origin}"), "ext4", 1)).await;
         let disk = device(&setting, &attachment);
         let before = bytes::digest(&disk);
-        attachment
-            .context
-            .insert("ebs.csi.aws.com/origin".to_owned(), origin.to_owned());
+        attachment.context.insert("ebs.csi.aws.com/origin".to_owned(), origin.to_owned());
         let mut kubelet = setting.kubelets[0].clone();
         kubelet.patience = kubelet.patience.once();
         let refused = kubelet.stage(&volume, &attachment).await.unwrap_err();

@@ -16,9 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn page() -> std::io::Result<String> {
     let mut stream = TcpStream::connect(METRICS).await?;
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
-        .await?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n").await?;
     let mut page = String::new();
     stream.read_to_string(&mut page).await?;
     Ok(page)
@@ -54,9 +52,7 @@ async fn written_beyond(before: u64, volume: &Volume) -> u64 {
 async fn pod_writes_count_on_node_metrics_page() {
     let one_node = Setting::with(|options| {
         options.nodes.truncate(1);
-        options
-            .agent_arguments
-            .push(format!("--http-endpoint={METRICS}"));
+        options.agent_arguments.push(format!("--http-endpoint={METRICS}"));
     });
     let Some(setting) = one_node.await else {
         return;
@@ -64,15 +60,9 @@ async fn pod_writes_count_on_node_metrics_page() {
     let claim = Claim::filesystem("pvc-counted", "ext4", 1);
     let (volume, attachment) = setting.attached(&claim).await;
     let kubelet = &setting.kubelets[0];
-    setting
-        .must("stage", kubelet.stage(&volume, &attachment))
-        .await;
-    let published = setting
-        .must(
-            "publish",
-            kubelet.publish(&volume, &attachment, "pod-1", false),
-        )
-        .await;
+    setting.must("stage", kubelet.stage(&volume, &attachment)).await;
+    let published =
+        setting.must("publish", kubelet.publish(&volume, &attachment, "pod-1", false)).await;
     let formatted = written_beyond(0, &volume).await;
     const MEBIBYTE: usize = 1 << 20;
     let file = std::fs::File::create(published.path.join("data")).expect("a file of the pod");
@@ -81,9 +71,7 @@ async fn pod_writes_count_on_node_metrics_page() {
     drop(file);
     let more = written_beyond(formatted + MEBIBYTE as u64 - 1, &volume).await;
     assert!(more >= formatted + MEBIBYTE as u64);
-    setting
-        .must("unpublish", kubelet.unpublish(&volume, "pod-1"))
-        .await;
+    setting.must("unpublish", kubelet.unpublish(&volume, "pod-1")).await;
     setting.discard(&volume).await;
     setting.finish().await;
 }

@@ -64,9 +64,7 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("test")
             || attribute.path().is_ident("cfg")
-                && attribute
-                    .parse_args::<syn::Path>()
-                    .is_ok_and(|path| path.is_ident("test"))
+                && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
     })
 }
 
@@ -112,11 +110,7 @@ impl<'ast> Visit<'ast> for Source {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names: Vec<String> = path
-            .segments
-            .iter()
-            .map(|one| one.ident.to_string())
-            .collect();
+        let names: Vec<String> = path.segments.iter().map(|one| one.ident.to_string()).collect();
         if names.len() > 1 {
             self.paths.push((self.inline.clone(), names));
         }
@@ -131,10 +125,7 @@ fn modules(folder: &Path) -> BTreeMap<Module, Source> {
     let mut folders = vec![(folder.to_owned(), Module::new())];
     while let Some((folder, above)) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder").flatten() {
-            let (path, name) = (
-                entry.path(),
-                entry.file_name().into_string().expect("UTF-8"),
-            );
+            let (path, name) = (entry.path(), entry.file_name().into_string().expect("UTF-8"));
             if path.is_dir() {
                 folders.push((path, [above.as_slice(), &[name]].concat()));
                 continue;
@@ -170,18 +161,14 @@ fn resolve(
         }
         _ => {
             let child = [module, &path[..1]].concat();
-            modules
-                .contains_key(&child)
-                .then(|| [module, path].concat())?
+            modules.contains_key(&child).then(|| [module, path].concat())?
         }
     };
     let mut rest = Vec::new();
     while !modules.contains_key(&absolute) {
         rest.insert(0, absolute.pop()?);
     }
-    let reexported = rest
-        .first()
-        .and_then(|name| modules[&absolute].reexports.get(name));
+    let reexported = rest.first().and_then(|name| modules[&absolute].reexports.get(name));
     match reexported {
         Some(path) if hops > 0 => {
             let path = [path.as_slice(), &rest[1..]].concat();

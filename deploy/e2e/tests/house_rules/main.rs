@@ -9,9 +9,7 @@ use std::process::Command;
 /// Returns this crate's directory as cargo names it when the test runs. `env!` would be wrong: a
 /// target directory kept between checkouts would hold the directory of another checkout.
 fn crate_directory() -> PathBuf {
-    std::env::var_os("CARGO_MANIFEST_DIR")
-        .expect("tests are run by cargo")
-        .into()
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
 }
 
 fn root() -> PathBuf {
@@ -21,10 +19,7 @@ fn root() -> PathBuf {
 /// Returns the files under version control with one of these endings; none in an export without
 /// git.
 fn tracked(endings: &[&str]) -> Vec<PathBuf> {
-    let out = Command::new("git")
-        .arg("ls-files")
-        .current_dir(root())
-        .output();
+    let out = Command::new("git").arg("ls-files").current_dir(root()).output();
     let Some(out) = out.ok().filter(|o| o.status.success()) else {
         println!("skipped: this is not a git checkout");
         return Vec::new();
@@ -52,9 +47,7 @@ fn unsafe_code_is_allowed_only_for_sys_modules() {
         if read(&path).contains(window) {
             // Unsafe code may be allowed in `sys.rs` itself or where the module is declared.
             let text = read(&path);
-            let declares = text
-                .lines()
-                .any(|line| line.trim_end().ends_with("mod sys;"));
+            let declares = text.lines().any(|line| line.trim_end().ends_with("mod sys;"));
             assert!(
                 path.ends_with("sys.rs") || declares,
                 "{} opens unsafe code outside sys.rs",
@@ -66,15 +59,9 @@ fn unsafe_code_is_allowed_only_for_sys_modules() {
 
 #[test]
 fn no_rust_file_has_generic_name() {
-    let banned = [
-        "util", "utils", "common", "helpers", "misc", "manager", "mod", "types", "base",
-    ];
+    let banned = ["util", "utils", "common", "helpers", "misc", "manager", "mod", "types", "base"];
     for path in tracked(&[".rs"]) {
-        let stem = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         // A module that several test binaries share must be tests/NAME/mod.rs; cargo would take
         // another file for a test of its own.
         let shared_test = stem == "mod" && path.components().any(|c| c.as_os_str() == "tests");
@@ -112,16 +99,9 @@ fn scripts_are_executable_and_stop_at_errors() {
         ".ci/run",
     ]) {
         use std::os::unix::fs::PermissionsExt;
-        let mode = std::fs::metadata(root().join(&path))
-            .expect("metadata")
-            .permissions()
-            .mode();
+        let mode = std::fs::metadata(root().join(&path)).expect("metadata").permissions().mode();
         assert!(mode & 0o111 != 0, "{} is not executable", path.display());
-        assert!(
-            read(&path).contains("set -"),
-            "{} does not set its error mode",
-            path.display()
-        );
+        assert!(read(&path).contains("set -"), "{} does not set its error mode", path.display());
     }
 }
 
@@ -174,14 +154,7 @@ fn links_between_pages_lead_to_files() {
 
 #[test]
 fn rust_files_named_in_markdown_exist() {
-    let folders = [
-        "controller",
-        "deploy",
-        "mount-helper",
-        "node-agent",
-        "policy",
-        "proto",
-    ];
+    let folders = ["controller", "deploy", "mount-helper", "node-agent", "policy", "proto"];
     for page in tracked(&[".md"]) {
         for quoted in read(&page).split('`').skip(1).step_by(2) {
             let name = quoted.split("::").next().unwrap_or_default();
@@ -189,9 +162,7 @@ fn rust_files_named_in_markdown_exist() {
                 let rest = name.strip_prefix(folder);
                 rest.is_some_and(|rest| rest.starts_with('/'))
             });
-            let is_plain = name
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+            let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
             if is_path && is_plain && name.ends_with(".rs") {
                 let shown = page.display();
                 assert!(root().join(name).exists(), "{shown} names {name}");
@@ -266,10 +237,7 @@ fn test_names_have_at_most_8_words() {
             };
             let words = name.split('_').count();
             let shown = path.display();
-            assert!(
-                !is_test || words <= WORDS,
-                "{shown}: {name} has {words} words"
-            );
+            assert!(!is_test || words <= WORDS, "{shown}: {name} has {words} words");
             is_test = false;
         }
     }
@@ -284,12 +252,7 @@ fn comments_and_pages_end_at_column_100() {
     for path in tracked(&[".rs"]).into_iter().filter(|p| !is_generated(p)) {
         for (at, line) in read(&path).lines().enumerate() {
             let is_comment = line.trim_start().starts_with("//");
-            assert!(
-                !is_comment || !is_long(line),
-                "{}:{}",
-                path.display(),
-                at + 1
-            );
+            assert!(!is_comment || !is_long(line), "{}:{}", path.display(), at + 1);
         }
     }
     for path in tracked(&[""]) {
@@ -300,9 +263,7 @@ fn comments_and_pages_end_at_column_100() {
         }
     }
     // Generated from measurements.
-    let pages = tracked(&[".md"])
-        .into_iter()
-        .filter(|p| !p.ends_with("performance.md"));
+    let pages = tracked(&[".md"]).into_iter().filter(|p| !p.ends_with("performance.md"));
     for path in pages {
         let mut is_code = false;
         for (at, line) in read(&path).lines().enumerate() {
@@ -348,10 +309,7 @@ fn modules_import_each_other_without_cycles() {
 fn each_declared_dependency_is_named_in_code() {
     let (manifests, sources) = (tracked(&["Cargo.toml"]), tracked(&[".rs"]));
     let folder = |manifest: &Path| manifest.parent().unwrap_or(Path::new("")).to_owned();
-    for manifest in manifests
-        .iter()
-        .filter(|path| !folder(path).ends_with("fuzz"))
-    {
+    for manifest in manifests.iter().filter(|path| !folder(path).ends_with("fuzz")) {
         let crates_beneath = manifests.iter().map(|path| folder(path));
         let beneath: Vec<PathBuf> = crates_beneath
             .filter(|other| *other != folder(manifest) && other.starts_with(folder(manifest)))
@@ -363,9 +321,8 @@ fn each_declared_dependency_is_named_in_code() {
                 code += &read(path);
             }
         }
-        let words: BTreeSet<&str> = code
-            .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .collect();
+        let words: BTreeSet<&str> =
+            code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
         let parsed: toml::Table = read(manifest).parse().expect("TOML");
         for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
             let table = parsed.get(kind).and_then(toml::Value::as_table);

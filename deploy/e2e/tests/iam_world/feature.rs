@@ -102,10 +102,7 @@ impl Feature {
 
 /// Turns a request into one that only checks permissions.
 fn dry(fence: FenceRequest) -> FenceRequest {
-    FenceRequest {
-        dry_run: true,
-        ..fence
-    }
+    FenceRequest { dry_run: true, ..fence }
 }
 
 impl IamWorld {
@@ -120,11 +117,7 @@ impl IamWorld {
             Feature::Publish | Feature::PublishToNewType => {
                 let id = self.create(wanted(&[])).await?;
                 self.last_step();
-                let node = if feature == Feature::Publish {
-                    NODE
-                } else {
-                    OTHER_TYPE
-                };
+                let node = if feature == Feature::Publish { NODE } else { OTHER_TYPE };
                 self.publish(&id, node).await
             }
             Feature::Unpublish | Feature::UnpublishMigrated => {
@@ -170,9 +163,7 @@ impl IamWorld {
                 self.modify(&id, ("tagDeletion_1", "team")).await
             }
             Feature::EndRatio => {
-                let id = self
-                    .create(wanted(&[("type", "gp3"), ("iopsPerGB", "3000")]))
-                    .await?;
+                let id = self.create(wanted(&[("type", "gp3"), ("iopsPerGB", "3000")])).await?;
                 self.last_step();
                 self.modify(&id, ("iops", "3000")).await
             }
@@ -188,22 +179,14 @@ impl IamWorld {
             Feature::DeleteSnapshot => {
                 let snapshot = self.snapshot_of(&[]).await?;
                 self.last_step();
-                let request = csi::DeleteSnapshotRequest {
-                    snapshot_id: snapshot,
-                    ..Default::default()
-                };
-                self.client
-                    .clone()
-                    .delete_snapshot(within(request))
-                    .await
-                    .map(drop)
+                let request =
+                    csi::DeleteSnapshotRequest { snapshot_id: snapshot, ..Default::default() };
+                self.client.clone().delete_snapshot(within(request)).await.map(drop)
             }
             Feature::Restore => {
                 let snapshot = self.snapshot_of(&[]).await?;
                 self.last_step();
-                self.create(self.wanted(&[], Some(from(snapshot))))
-                    .await
-                    .map(drop)
+                self.create(self.wanted(&[], Some(from(snapshot)))).await.map(drop)
             }
             Feature::PublishWhenFilled => {
                 let snapshot = self.snapshot_of(&[]).await?;
@@ -212,8 +195,7 @@ impl IamWorld {
                 let answer = self.client.clone().create_volume(within(request)).await?;
                 let volume = answer.into_inner().volume.expect("a volume");
                 self.last_step();
-                self.publish_with(&volume.volume_id, NODE, volume.volume_context)
-                    .await
+                self.publish_with(&volume.volume_id, NODE, volume.volume_context).await
             }
             Feature::Clone => {
                 let id = self.create(wanted(&[])).await?;
@@ -222,9 +204,7 @@ impl IamWorld {
                 self.create(self.wanted(&[], Some(source))).await.map(drop)
             }
             Feature::CloneMigrated => {
-                let source = Source::Volume(VolumeSource {
-                    volume_id: self.migrated(),
-                });
+                let source = Source::Volume(VolumeSource { volume_id: self.migrated() });
                 self.last_step();
                 self.create(self.wanted(&[], Some(source))).await.map(drop)
             }
@@ -257,10 +237,8 @@ impl IamWorld {
             Feature::FenceOfTheImpaired => {
                 self.impair(FENCEABLE);
                 self.last_step();
-                let fence = FenceRequest {
-                    only_impaired: true,
-                    ..fence_of(FENCEABLE, Fence::Stop)
-                };
+                let fence =
+                    FenceRequest { only_impaired: true, ..fence_of(FENCEABLE, Fence::Stop) };
                 self.fence(dry(fence)).await
             }
             Feature::Encrypt => {
@@ -270,9 +248,7 @@ impl IamWorld {
             Feature::RestoreEncrypted => {
                 let snapshot = self.snapshot_of(&ENCRYPTED).await?;
                 self.last_step();
-                self.create(self.wanted(&ENCRYPTED, Some(from(snapshot))))
-                    .await
-                    .map(drop)
+                self.create(self.wanted(&ENCRYPTED, Some(from(snapshot)))).await.map(drop)
             }
         }
     }

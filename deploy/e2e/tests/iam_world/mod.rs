@@ -71,28 +71,16 @@ fn setting(policies: &Policies) -> Value {
 fn controller(program: &Path, dir: &Path, aws: &str) -> Child {
     // The owner of a new directory is the user of this process.
     let uid = std::fs::metadata(dir).expect("its owner").uid();
-    let log = std::fs::File::options()
-        .create(true)
-        .append(true)
-        .open(dir.join("log"))
-        .expect("a log");
+    let log =
+        std::fs::File::options().create(true).append(true).open(dir.join("log")).expect("a log");
     let socket = |name: &str| format!("unix://{}", dir.join(name).display());
     Command::new(program)
         .arg(format!("--endpoint={}", socket("csi.sock")))
         .arg(format!("--k8s-tag-cluster-id={CLUSTER}"))
         .arg("--snapshot-takeover-wait=0s")
-        .args([
-            "--feature-gates=NonGracefulFailover=true",
-            "--safe-detach=ec2-only",
-        ])
-        .args([
-            "--safe-detach-fence=terminate",
-            "--safe-detach-fence-limit=9",
-        ])
-        .arg(format!(
-            "--safe-detach-endpoint={}",
-            socket("safe-detach.sock")
-        ))
+        .args(["--feature-gates=NonGracefulFailover=true", "--safe-detach=ec2-only"])
+        .args(["--safe-detach-fence=terminate", "--safe-detach-fence-limit=9"])
+        .arg(format!("--safe-detach-endpoint={}", socket("safe-detach.sock")))
         .arg(format!("--safe-detach-peers={uid}"))
         .env_clear()
         .env("AWS_REGION", "us-east-1")
@@ -120,16 +108,14 @@ impl IamWorld {
     /// Starts simulator and controller. Prints the reason and returns `None` where the controller
     /// is not built.
     pub(crate) async fn start(policies: Policies) -> Option<Self> {
-        let program = match Binaries::beside_this_program()
-            .expect("a path")
-            .path("ebs-csi-controller")
-        {
-            Ok(program) => program,
-            Err(e) => {
-                println!("skipped: {e}");
-                return None;
-            }
-        };
+        let program =
+            match Binaries::beside_this_program().expect("a path").path("ebs-csi-controller") {
+                Ok(program) => program,
+                Err(e) => {
+                    println!("skipped: {e}");
+                    return None;
+                }
+            };
         let dir = tempfile::tempdir().expect("a directory");
         let scenario: Scenario = serde_json::from_value(json!({
             "profile": "instant", "limits": {"enabled": false}, "iam": setting(&policies),
@@ -209,9 +195,7 @@ impl IamWorld {
 
     fn enforce(&self, policies: &Policies) {
         let setting = serde_json::from_value(setting(policies)).expect("a setting");
-        self.server
-            .with_sim(|sim, _| sim.iam.change(setting))
-            .expect("policies");
+        self.server.with_sim(|sim, _| sim.iam.change(setting)).expect("policies");
     }
 
     /// Plans to run the last step of the next feature without this action.
@@ -254,10 +238,7 @@ impl IamWorld {
         };
         let reply = self.server.with_sim(|sim, now| sim.handle(now, &request));
         let body = String::from_utf8_lossy(&reply.body);
-        match (
-            body.contains("DryRunOperation"),
-            body.contains("UnauthorizedOperation"),
-        ) {
+        match (body.contains("DryRunOperation"), body.contains("UnauthorizedOperation")) {
             (true, false) => true,
             (false, true) => false,
             _ => panic!("{action}: {body}"),
@@ -270,29 +251,19 @@ impl IamWorld {
             ("AvailabilityZone".to_owned(), "us-east-1a".to_owned()),
             ("Size".to_owned(), "1".to_owned()),
             ("VolumeType".to_owned(), "gp3".to_owned()),
-            (
-                "TagSpecification.1.ResourceType".to_owned(),
-                "volume".to_owned(),
-            ),
+            ("TagSpecification.1.ResourceType".to_owned(), "volume".to_owned()),
         ]);
         let name = self.name("static");
-        for (i, (key, value)) in tags
-            .iter()
-            .chain(&[("CSIVolumeName", name.as_str())])
-            .enumerate()
+        for (i, (key, value)) in tags.iter().chain(&[("CSIVolumeName", name.as_str())]).enumerate()
         {
             let tag = format!("TagSpecification.1.Tag.{}", i + 1);
             parameters.insert(format!("{tag}.Key"), (*key).to_owned());
             parameters.insert(format!("{tag}.Value"), (*value).to_owned());
         }
-        let reply = self
-            .server
-            .with_sim(|sim, now| sim.as_foreign(now, "CreateVolume", &parameters));
+        let reply =
+            self.server.with_sim(|sim, now| sim.as_foreign(now, "CreateVolume", &parameters));
         let body = String::from_utf8(reply.body).expect("text");
-        let id = body
-            .split("<volumeId>")
-            .nth(1)
-            .and_then(|t| t.split('<').next());
+        let id = body.split("<volumeId>").nth(1).and_then(|t| t.split('<').next());
         id.unwrap_or_else(|| panic!("no volume: {body}")).to_owned()
     }
 
@@ -321,15 +292,8 @@ impl IamWorld {
     }
 
     pub(crate) async fn delete(&self, id: &str) -> Result<(), Status> {
-        let request = csi::DeleteVolumeRequest {
-            volume_id: id.to_owned(),
-            ..Default::default()
-        };
-        self.client
-            .clone()
-            .delete_volume(within(request))
-            .await
-            .map(drop)
+        let request = csi::DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
+        self.client.clone().delete_volume(within(request)).await.map(drop)
     }
 
     pub(crate) async fn publish(&self, id: &str, node: &str) -> Result<(), Status> {
@@ -349,11 +313,7 @@ impl IamWorld {
             volume_context,
             ..Default::default()
         };
-        self.client
-            .clone()
-            .controller_publish_volume(within(request))
-            .await
-            .map(drop)
+        self.client.clone().controller_publish_volume(within(request)).await.map(drop)
     }
 
     async fn unpublish(&self, id: &str) -> Result<(), Status> {
@@ -362,11 +322,7 @@ impl IamWorld {
             node_id: NODE.to_owned(),
             ..Default::default()
         };
-        self.client
-            .clone()
-            .controller_unpublish_volume(within(request))
-            .await
-            .map(drop)
+        self.client.clone().controller_unpublish_volume(within(request)).await.map(drop)
     }
 
     pub(crate) async fn fence(&self, request: FenceRequest) -> Result<(), Status> {
@@ -376,9 +332,7 @@ impl IamWorld {
     /// Makes EC2's status checks of the instance fail from now on.
     fn impair(&self, id: &str) {
         let found = serde_json::from_value(json!({"instance": "impaired"})).expect("findings");
-        let checks = self
-            .server
-            .with_sim(|sim, now| sim.find_checks(now, id, found));
+        let checks = self.server.with_sim(|sim, now| sim.find_checks(now, id, found));
         assert!(checks.is_some(), "{id} is there");
     }
 
@@ -389,11 +343,7 @@ impl IamWorld {
             volume_capability: Some(capability()),
             ..Default::default()
         };
-        self.client
-            .clone()
-            .controller_expand_volume(within(request))
-            .await
-            .map(drop)
+        self.client.clone().controller_expand_volume(within(request)).await.map(drop)
     }
 
     async fn modify(&self, id: &str, parameter: (&str, &str)) -> Result<(), Status> {
@@ -402,16 +352,11 @@ impl IamWorld {
             mutable_parameters: map(&[parameter]),
             ..Default::default()
         };
-        self.client
-            .clone()
-            .controller_modify_volume(within(request))
-            .await
-            .map(drop)
+        self.client.clone().controller_modify_volume(within(request)).await.map(drop)
     }
 
     async fn snapshot(&self, volume: &str, parameters: &[(&str, &str)]) -> Result<String, Status> {
-        self.snapshot_named(&self.name("snapshot"), volume, parameters)
-            .await
+        self.snapshot_named(&self.name("snapshot"), volume, parameters).await
     }
 
     async fn snapshot_named(
@@ -427,11 +372,7 @@ impl IamWorld {
             ..Default::default()
         };
         let answer = self.client.clone().create_snapshot(within(request)).await?;
-        Ok(answer
-            .into_inner()
-            .snapshot
-            .expect("a snapshot")
-            .snapshot_id)
+        Ok(answer.into_inner().snapshot.expect("a snapshot").snapshot_id)
     }
 
     /// Returns a completed snapshot of a new volume with these parameters.
@@ -442,26 +383,18 @@ impl IamWorld {
 }
 
 fn gib(n: i64) -> csi::CapacityRange {
-    csi::CapacityRange {
-        required_bytes: n << 30,
-        limit_bytes: 0,
-    }
+    csi::CapacityRange { required_bytes: n << 30, limit_bytes: 0 }
 }
 
 fn capability() -> csi::VolumeCapability {
     csi::VolumeCapability {
         access_type: Some(AccessType::Mount(MountVolume::default())),
-        access_mode: Some(AccessMode {
-            mode: Mode::SingleNodeWriter as i32,
-        }),
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter as i32 }),
     }
 }
 
 fn map(entries: &[(&str, &str)]) -> HashMap<String, String> {
-    entries
-        .iter()
-        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-        .collect()
+    entries.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
 fn within<T>(message: T) -> Request<T> {

@@ -30,17 +30,10 @@ impl Policies {
     /// Returns policy, statement and action of everything that is allowed.
     pub(crate) fn elements(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
         self.0.iter().flat_map(|(policy, document)| {
-            document
-                .statement
-                .all()
-                .iter()
-                .enumerate()
-                .flat_map(move |(i, s)| {
-                    let actions = s.action.all();
-                    actions
-                        .iter()
-                        .map(move |a| (policy.clone(), s.name(i), a.clone()))
-                })
+            document.statement.all().iter().enumerate().flat_map(move |(i, s)| {
+                let actions = s.action.all();
+                actions.iter().map(move |a| (policy.clone(), s.name(i), a.clone()))
+            })
         })
     }
 

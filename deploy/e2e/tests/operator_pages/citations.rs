@@ -53,10 +53,7 @@ fn links_to_headings_lead_to_headings() {
                 _ => std::fs::read_to_string(directory.join(file)).expect(target),
             };
             let shown = path.display();
-            assert!(
-                anchors(&page).contains(anchor),
-                "{shown}: no heading {target}"
-            );
+            assert!(anchors(&page).contains(anchor), "{shown}: no heading {target}");
             seen += 1;
         }
     }
@@ -67,22 +64,13 @@ fn links_to_headings_lead_to_headings() {
 /// `rust_files_named_in_markdown_exist` cover the rest of the repository's pages.
 #[test]
 fn paths_in_pages_exist() {
-    let folders = [
-        "controller/",
-        "deploy/",
-        "mount-helper/",
-        "node-agent/",
-        "policy/",
-        "proto/",
-    ];
+    let folders = ["controller/", "deploy/", "mount-helper/", "node-agent/", "policy/", "proto/"];
     let mut seen = 0;
     for (path, text) in pages() {
         let words = text.split(|c: char| c.is_whitespace() || "`()[],;|".contains(c));
         for word in words {
             let word = word.trim_start_matches("./").trim_end_matches(['.', ':']);
-            let is_plain = word
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+            let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
             if is_plain && folders.iter().any(|folder| word.starts_with(folder)) {
                 let shown = path.display();
                 assert!(root().join(word).exists(), "{shown} names {word}");
@@ -112,9 +100,7 @@ fn decisions_are_numbered_without_holes() {
 #[test]
 fn readme_names_each_folder_of_deploy() {
     let readme = read("README.md");
-    let row = readme
-        .lines()
-        .find(|line| line.starts_with("| `deploy/` |"));
+    let row = readme.lines().find(|line| line.starts_with("| `deploy/` |"));
     let row = row.expect("the row of deploy/");
     for entry in std::fs::read_dir(root().join("deploy")).expect("the folder") {
         let entry = entry.expect("an entry");
@@ -144,16 +130,10 @@ fn matrix_names_sidecars_that_rig_builds() {
     let modules = read("deploy/kubernetes/rig/go.mod");
     for name in ["provisioner", "attacher", "resizer", "snapshotter"] {
         let path = format!("github.com/kubernetes-csi/external-{name}/v");
-        let line = modules
-            .lines()
-            .map(str::trim)
-            .find(|line| line.starts_with(&path));
+        let line = modules.lines().map(str::trim).find(|line| line.starts_with(&path));
         let version = line.and_then(|line| line.split(' ').nth(1)).expect(name);
         let row = format!("| external-{name} {version}");
-        assert!(
-            matrix.contains(&row),
-            "compatibility-matrix.md has no row {row}"
-        );
+        assert!(matrix.contains(&row), "compatibility-matrix.md has no row {row}");
     }
 }
 
@@ -162,13 +142,8 @@ fn matrix_names_sidecars_that_rig_builds() {
 fn values_that_pages_name_are_keys_of_chart() {
     let table = read("deploy/docs/configuration.md");
     let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
-    let keys: BTreeSet<&str> = rows
-        .filter_map(|row| Some(row.split_once('`')?.0))
-        .collect();
-    let maps: BTreeSet<&str> = keys
-        .iter()
-        .filter_map(|key| Some(key.split_once('.')?.0))
-        .collect();
+    let keys: BTreeSet<&str> = rows.filter_map(|row| Some(row.split_once('`')?.0)).collect();
+    let maps: BTreeSet<&str> = keys.iter().filter_map(|key| Some(key.split_once('.')?.0)).collect();
     let is_key = |name: &str| {
         let above = |one: &str, other: &str| {
             let rest = one.strip_prefix(other);
@@ -186,10 +161,7 @@ fn values_that_pages_name_are_keys_of_chart() {
         let quoted = text.split('`').skip(1).step_by(2);
         let set = text.split("--set ").skip(1);
         for word in quoted.chain(set) {
-            let name = word
-                .split([' ', '=', ':', '`', '\n'])
-                .next()
-                .unwrap_or_default();
+            let name = word.split([' ', '=', ':', '`', '\n']).next().unwrap_or_default();
             // `sidecars.NAME.image` stands for several keys.
             let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '.')
                 && !name.contains("NAME");

@@ -29,12 +29,7 @@ fn of_other_objects() -> BTreeMap<String, &'static str> {
             visit::visit_expr_struct(self, it);
         }
         fn visit_expr_path(&mut self, it: &'ast syn::ExprPath) {
-            let names: Vec<String> = it
-                .path
-                .segments
-                .iter()
-                .map(|s| s.ident.to_string())
-                .collect();
+            let names: Vec<String> = it.path.segments.iter().map(|s| s.ident.to_string()).collect();
             if let [.., of, variant] = names.as_slice()
                 && of == "EventReason"
             {
@@ -83,11 +78,7 @@ fn helper_refusals(file: &syn::File) -> Vec<(String, String)> {
                 content.parse::<syn::Token![=>]>()?;
                 let token = content.parse()?;
                 content.parse::<Option<syn::Token![,]>>()?;
-                entries.push(Entry {
-                    attributes,
-                    name,
-                    token,
-                });
+                entries.push(Entry { attributes, name, token });
             }
             Ok(Self(entries))
         }
@@ -96,10 +87,8 @@ fn helper_refusals(file: &syn::File) -> Vec<(String, String)> {
         syn::Item::Macro(it) if it.mac.path.is_ident("closed_enum") => Some(&it.mac),
         _ => None,
     });
-    let entries: Entries = declared
-        .expect("the macro of the refusals")
-        .parse_body()
-        .expect("the macro's entries");
+    let entries: Entries =
+        declared.expect("the macro of the refusals").parse_body().expect("the macro's entries");
     let explained = mapping(file, "Refusal", "explain");
     entries
         .0
@@ -119,9 +108,8 @@ fn may_be_in_progress() -> BTreeSet<String> {
     let function = text.split("fn may_be_in_progress").nth(1).expect("it");
     let function = function.split("\n    }\n").next().unwrap_or_default();
     let named = function.split("Code::").skip(1);
-    let codes: BTreeSet<String> = named
-        .map(|rest| rest.chars().take_while(char::is_ascii_alphabetic).collect())
-        .collect();
+    let codes: BTreeSet<String> =
+        named.map(|rest| rest.chars().take_while(char::is_ascii_alphabetic).collect()).collect();
     assert!(codes.len() >= 4, "{codes:?}");
     codes
 }
@@ -147,19 +135,13 @@ fn render() -> String {
          | Reason | Object | Type | Meaning |\n|---|---|---|---|\n",
     );
     let file = parse(&root().join(EVENTS));
-    let (reasons, kinds) = (
-        mapping(&file, "EventReason", "reason"),
-        mapping(&file, "EventReason", "kind"),
-    );
+    let (reasons, kinds) =
+        (mapping(&file, "EventReason", "reason"), mapping(&file, "EventReason", "kind"));
     let others = of_other_objects();
     for (variant, meaning) in variants(&file, "EventReason") {
         let object = others.get(&variant).unwrap_or(&"Node");
         let (reason, kind) = (&reasons[&variant], &kinds[&variant]);
-        let _ = writeln!(
-            out,
-            "| `{reason}` | {object} | {kind} | {} |",
-            cell(&meaning)
-        );
+        let _ = writeln!(out, "| `{reason}` | {object} | {kind} | {} |", cell(&meaning));
     }
 
     out.push_str(
@@ -169,11 +151,7 @@ fn render() -> String {
          | Code | | When |\n|---|---|---|\n",
     );
     let conditions = variants(&parse(&root().join("proto/src/failure.rs")), "Condition");
-    let codes = mapping(
-        &parse(&root().join("proto/src/status.rs")),
-        "Condition",
-        "code",
-    );
+    let codes = mapping(&parse(&root().join("proto/src/status.rs")), "Condition", "code");
     let maybe = may_be_in_progress();
     for (variant, meaning) in conditions {
         let code = &codes[&variant];

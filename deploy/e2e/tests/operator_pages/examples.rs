@@ -51,10 +51,7 @@ fn examples_name_only_their_own_objects() {
         };
         let mut seen = 0;
         for object in &objects {
-            assert!(
-                object["metadata"]["namespace"].is_null(),
-                "{shown}: a namespace"
-            );
+            assert!(object["metadata"]["namespace"].is_null(), "{shown}: a namespace");
             let spec = &object["spec"];
             let templates = spec["volumeClaimTemplates"].as_array();
             let claims = templates.into_iter().flatten().map(|it| &it["spec"]);
@@ -77,10 +74,7 @@ fn examples_name_only_their_own_objects() {
             for volume in pod["volumes"].as_array().into_iter().flatten() {
                 let claim = &volume["persistentVolumeClaim"]["claimName"];
                 let is_own = own("PersistentVolumeClaim", claim);
-                assert!(
-                    volume["ephemeral"].is_object() || is_own,
-                    "{shown}: {claim}"
-                );
+                assert!(volume["ephemeral"].is_object() || is_own, "{shown}: {claim}");
                 seen += 1;
             }
         }
@@ -96,10 +90,7 @@ fn readme_commands_apply_and_delete_manifests() {
     for folder in folders() {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         let readme = std::fs::read_to_string(folder.join("README.md")).expect("its README");
-        assert!(
-            overview.contains(&format!("[{name}]({name}/README.md)")),
-            "{name}"
-        );
+        assert!(overview.contains(&format!("[{name}]({name}/README.md)")), "{name}");
         let commands = readme.lines().filter_map(|line| line.strip_prefix("    "));
         let commands: Vec<&str> = commands.collect();
         let path = format!("deploy/examples/{name}");

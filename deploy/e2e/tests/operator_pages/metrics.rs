@@ -88,8 +88,7 @@ impl<'ast> Visit<'ast> for Registrations {
             && call.method == "sub_registry_with_prefix"
             && let Some(prefix) = call.args.first().and_then(literal)
         {
-            self.prefixes
-                .insert(name.ident.to_string(), format!("{prefix}_"));
+            self.prefixes.insert(name.ident.to_string(), format!("{prefix}_"));
         }
         visit::visit_local(self, it);
     }
@@ -111,8 +110,7 @@ impl<'ast> Visit<'ast> for Registrations {
             return;
         };
         if it.method == "encode_descriptor" {
-            self.found
-                .push((name, help, "ConstCounter".to_owned(), None));
+            self.found.push((name, help, "ConstCounter".to_owned(), None));
             return;
         }
         if it.method != "register" {
@@ -121,16 +119,12 @@ impl<'ast> Visit<'ast> for Registrations {
         let prefix = self.prefixes.get(&subject(&it.receiver));
         let name = format!("{}{name}", prefix.map_or("", String::as_str));
         let field = it.args.get(2).map(subject).unwrap_or_default();
-        let of = self
-            .structs
-            .get(&self.own)
-            .and_then(|fields| fields.get(&field));
+        let of = self.structs.get(&self.own).and_then(|fields| fields.get(&field));
         let of = of.unwrap_or_else(|| panic!("{name}: {} has no field {field}", self.own));
         let (kind, arguments) = parts(of);
         match (kind.as_str(), arguments.as_slice()) {
             ("Family", [labels, kind, ..]) => {
-                self.found
-                    .push((name, help, kind.clone(), Some(labels.clone())));
+                self.found.push((name, help, kind.clone(), Some(labels.clone())));
             }
             _ => self.found.push((name, help, kind, None)),
         }
@@ -163,10 +157,7 @@ fn registered(folder: &str) -> Metrics {
     }
     let mut all = Metrics::new();
     for file in &files {
-        let mut registrations = Registrations {
-            structs: fields(file),
-            ..Registrations::default()
-        };
+        let mut registrations = Registrations { structs: fields(file), ..Registrations::default() };
         registrations.visit_file(file);
         for (name, help, kind, label_set) in registrations.found {
             let is_collected = kind == "ConstCounter";
@@ -211,11 +202,8 @@ fn labels_in(format: &str) -> Vec<String> {
     let mut found = Vec::new();
     let parts: Vec<&str> = format.split("=\"").collect();
     for part in parts.iter().take(parts.len() - 1) {
-        let name: String = part
-            .chars()
-            .rev()
-            .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
-            .collect();
+        let name: String =
+            part.chars().rev().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
         let name: String = name.chars().rev().collect();
         if !name.is_empty() && name != "le" {
             found.push(name);
@@ -332,9 +320,7 @@ impl<'ast> Visit<'ast> for Written {
                 }
                 continue;
             }
-            let shared = ["{{{label}", "{{{labels}"]
-                .iter()
-                .any(|it| text.contains(it));
+            let shared = ["{{{label}", "{{{labels}"].iter().any(|it| text.contains(it));
             let labels = if shared { self.shared.clone() } else { labels };
             if let Some((_, metric)) = self.found.get_mut(self.latest) {
                 for label in labels {
@@ -353,10 +339,7 @@ fn written() -> Metrics {
     let mut info = BTreeSet::new();
     for (file, prefix) in [
         ("node-agent/src/metrics.rs", ""),
-        (
-            "node-agent/src/http_endpoint/nvme_metrics.rs",
-            "aws_ebs_csi_",
-        ),
+        ("node-agent/src/http_endpoint/nvme_metrics.rs", "aws_ebs_csi_"),
     ] {
         let mut written = Written::default();
         written.visit_file(&parse(&root().join(file)));
@@ -419,12 +402,7 @@ fn render() -> String {
         for (name, metric) in metrics {
             let labels: Vec<String> = metric.labels.iter().map(|it| format!("`{it}`")).collect();
             let Metric { kind, help, .. } = &metric;
-            let _ = writeln!(
-                out,
-                "| `{name}` | {kind} | {} | {} |",
-                labels.join(", "),
-                cell(help)
-            );
+            let _ = writeln!(out, "| `{name}` | {kind} | {} | {} |", labels.join(", "), cell(help));
         }
     }
     out

@@ -34,11 +34,7 @@ fn sources() -> Vec<String> {
         }
     }
     let mut templates = Vec::new();
-    collect(
-        &root().join("deploy/chart/templates"),
-        "tpl",
-        &mut templates,
-    );
+    collect(&root().join("deploy/chart/templates"), "tpl", &mut templates);
     for path in templates {
         texts.push(flat(&std::fs::read_to_string(path).expect("a template")));
     }
@@ -47,11 +43,8 @@ fn sources() -> Vec<String> {
 
 /// Returns whether the pieces between the ellipses stand near each other in one source.
 fn is_quoted(quotation: &str, sources: &[String]) -> bool {
-    let pieces: Vec<&str> = quotation
-        .split('…')
-        .map(str::trim)
-        .filter(|piece| !piece.is_empty())
-        .collect();
+    let pieces: Vec<&str> =
+        quotation.split('…').map(str::trim).filter(|piece| !piece.is_empty()).collect();
     sources.iter().any(|source| {
         let first = pieces.first().copied().unwrap_or_default();
         source.match_indices(first).any(|(begin, _)| {
@@ -75,24 +68,16 @@ fn is_quoted(quotation: &str, sources: &[String]) -> bool {
 fn quoted_messages_stand_in_source() {
     let sources = sources();
     let page = read("deploy/docs/troubleshooting.md");
-    let ours = page
-        .split("\n## Words of Kubernetes")
-        .next()
-        .expect("the page");
+    let ours = page.split("\n## Words of Kubernetes").next().expect("the page");
     let mut quoted = 0;
     for line in ours.lines() {
-        let heading = line
-            .strip_prefix("### `")
-            .and_then(|it| it.strip_suffix('`'));
+        let heading = line.strip_prefix("### `").and_then(|it| it.strip_suffix('`'));
         let Some(quotation) = heading else {
             assert!(!line.starts_with("### "), "{line}: not a quotation");
             continue;
         };
         assert!(quotation.len() >= 12, "{quotation}: too short to be found");
-        assert!(
-            is_quoted(quotation, &sources),
-            "not in the source: {quotation}"
-        );
+        assert!(is_quoted(quotation, &sources), "not in the source: {quotation}");
         quoted += 1;
     }
     assert!(quoted >= 20, "{quoted}");

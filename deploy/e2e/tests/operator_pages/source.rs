@@ -92,9 +92,7 @@ pub(crate) fn variants(file: &syn::File, name: &str) -> Vec<(String, String)> {
     });
     let item = item.unwrap_or_else(|| panic!("no enum {name}"));
     let variants = item.variants.iter();
-    variants
-        .map(|it| (it.ident.to_string(), documentation(&it.attrs)))
-        .collect()
+    variants.map(|it| (it.ident.to_string(), documentation(&it.attrs))).collect()
 }
 
 /// Returns, for a method that matches on its enum, what each variant maps to: a literal, or the

@@ -67,12 +67,7 @@ impl<T: Row> Query<T> {
         let ids = (ids.0, !ids.1.is_empty());
         let page = Page::parse(call.params, call.action, ids, range, call.now)?;
         call.params.finish()?;
-        Ok(Self {
-            fields,
-            filters,
-            page,
-            keep: |_| true,
-        })
+        Ok(Self { fields, filters, page, keep: |_| true })
     }
 
     /// Returns whether the call asks for neither a page's size nor a later page, so that an index
@@ -112,9 +107,7 @@ impl<T: Row> Query<T> {
     ) -> String {
         let (rows, next) = self.select(call, all, candidates);
         let mut x = Xml::new();
-        let shown = rows
-            .into_iter()
-            .filter(|t| (self.keep)(t) && call.shows(t.id()));
+        let shown = rows.into_iter().filter(|t| (self.keep)(t) && call.shows(t.id()));
         x.list(set, shown, member);
         if let Some(key) = next {
             x.text("nextToken", &seal(&key, call.action, call.now));
@@ -147,10 +140,7 @@ impl<T: Row> Query<T> {
             None => Bound::Unbounded,
         };
         let mut rest = all.range((from, Bound::Unbounded));
-        let cut: Vec<_> = rest
-            .by_ref()
-            .take(self.page.max.unwrap_or(usize::MAX))
-            .collect();
+        let cut: Vec<_> = rest.by_ref().take(self.page.max.unwrap_or(usize::MAX)).collect();
         let next = rest.next().and(cut.last()).map(|(key, _)| (*key).clone());
         let rows = cut.into_iter().map(|(_, t)| t).filter(shown).collect();
         (rows, next)
@@ -168,9 +158,8 @@ pub(super) fn by_ids<'a, T: Row>(
     let mut ids = ids.to_vec();
     ids.sort_unstable();
     ids.dedup();
-    let (found, absent): (Vec<&str>, Vec<&str>) = ids
-        .into_iter()
-        .partition(|id| all.contains_key(*id) && call.shows(id));
+    let (found, absent): (Vec<&str>, Vec<&str>) =
+        ids.into_iter().partition(|id| all.contains_key(*id) && call.shows(id));
     if !absent.is_empty() {
         return Err(missing(&absent));
     }

@@ -37,12 +37,7 @@ impl Call<'_> {
     /// # Errors
     /// `UnauthorizedOperation`.
     fn permit_read(&self) -> ApiResult<()> {
-        self.permit(|_| {
-            vec![Subject {
-                arn: "*".to_owned(),
-                about: Context::default(),
-            }]
-        })
+        self.permit(|_| vec![Subject { arn: "*".to_owned(), about: Context::default() }])
     }
 
     /// Checks permission, then answers a dry run. Every Describe call begins with these two checks.
@@ -95,18 +90,11 @@ impl Call<'_> {
             key.to_owned()
         } else {
             let (region, account) = (&self.realm.region, &self.realm.account);
-            let kind = if key.starts_with("alias/") {
-                ""
-            } else {
-                "key/"
-            };
+            let kind = if key.starts_with("alias/") { "" } else { "key/" };
             format!("arn:aws:kms:{region}:{account}:{kind}{key}")
         };
         let mut about = self.circumstances();
-        about.set(
-            "kms:ViaService",
-            format!("ec2.{}.amazonaws.com", self.realm.region),
-        );
+        about.set("kms:ViaService", format!("ec2.{}.amazonaws.com", self.realm.region));
         let may =
             |action: &str, about: &Context| self.iam.may_use_key(self.caller, action, &arn, about);
         let data_key = may("kms:GenerateDataKeyWithoutPlaintext", &about);
@@ -160,12 +148,8 @@ impl Call<'_> {
             ("volume", v.map(|v| &v.tags))
         };
         let tags = tags.unwrap_or(&NO_TAGS);
-        c.tags("aws:ResourceTag", tags)
-            .tags("ec2:ResourceTag", tags);
-        Subject {
-            arn: self.arn(kind, id),
-            about: c,
-        }
+        c.tags("aws:ResourceTag", tags).tags("ec2:ResourceTag", tags);
+        Subject { arn: self.arn(kind, id), about: c }
     }
 
     /// Returns the subject for a volume or snapshot that the call is about to create with the
@@ -173,19 +157,12 @@ impl Call<'_> {
     pub(super) fn made(&self, kind: &str, tags: &Tags) -> Subject {
         let mut about = Context::default();
         requested(&mut about, tags.iter());
-        Subject {
-            arn: self.arn(kind, "*"),
-            about,
-        }
+        Subject { arn: self.arn(kind, "*"), about }
     }
 
     pub(super) fn arn(&self, kind: &str, id: &str) -> String {
         // Snapshots have no account in their ARN.
-        let account = if kind == "snapshot" {
-            ""
-        } else {
-            &self.realm.account
-        };
+        let account = if kind == "snapshot" { "" } else { &self.realm.account };
         format!("arn:aws:ec2:{}:{account}:{kind}/{id}", self.realm.region)
     }
 }

@@ -105,10 +105,7 @@ pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
     Ok(())
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "GiB of an account are far below 2^53"
-)]
+#[allow(clippy::cast_precision_loss, reason = "GiB of an account are far below 2^53")]
 fn as_f64(gib: u64) -> f64 {
     gib as f64
 }

@@ -60,10 +60,7 @@ pub(super) fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
         x.text("ownerId", &realm.account)
             .text(
                 "volumeArn",
-                &format!(
-                    "arn:aws:ec2:{}:{}:volume/{}",
-                    realm.region, realm.account, v.id
-                ),
+                &format!("arn:aws:ec2:{}:{}:volume/{}", realm.region, realm.account, v.id),
             )
             .nest("operator", |x| {
                 x.value("managed", false);
@@ -88,8 +85,7 @@ pub(super) fn tags(x: &mut Xml, tags: &Tags) {
 }
 
 pub(super) fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Millis) {
-    x.text("volumeId", volume)
-        .text("modificationState", m.status());
+    x.text("volumeId", volume).text("modificationState", m.status());
     for (prefix, shape) in [("target", &m.target), ("original", &m.original)] {
         x.value(&format!("{prefix}Size"), shape.size)
             .option(&format!("{prefix}Iops"), shape.iops)
@@ -97,8 +93,7 @@ pub(super) fn modification(x: &mut Xml, volume: &str, m: &Modification, now: Mil
             .option(&format!("{prefix}Throughput"), shape.throughput)
             .value(&format!("{prefix}MultiAttachEnabled"), shape.multi_attach);
     }
-    x.value("progress", m.progress(now))
-        .text("startTime", &m.started.iso());
+    x.value("progress", m.progress(now)).text("startTime", &m.started.iso());
     if matches!(m.status(), "completed" | "failed") {
         x.text("endTime", &m.completed_at.iso());
     }
@@ -118,8 +113,7 @@ pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
         .option("outpostArn", s.outpost.as_ref())
         .text("storageTier", "standard");
     if let SnapshotLife::Completed { since } = s.life {
-        x.text("completionTime", &since.iso())
-            .value("fullSnapshotSizeInBytes", s.data_bytes);
+        x.text("completionTime", &since.iso()).value("fullSnapshotSizeInBytes", s.data_bytes);
     }
     tags(x, &s.tags);
 }
@@ -159,8 +153,7 @@ pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
         .text("hypervisor", "xen");
     if let Some(code) = i.state_reason() {
         x.nest("stateReason", |x| {
-            x.text("code", code)
-                .text("message", &format!("{code}: User initiated"));
+            x.text("code", code).text("message", &format!("{code}: User initiated"));
         });
     }
     x.nest("hibernationOptions", |x| {

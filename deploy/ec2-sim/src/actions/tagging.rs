@@ -70,10 +70,8 @@ pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
 /// Checks the permission. A tag that is deleted regardless of its value contributes only its key.
 fn permit(call: &Call<'_>, ids: &[&str], wanted: &[(String, Option<String>)]) -> ApiResult<()> {
     call.permit(|c| {
-        let with_value: Tags = wanted
-            .iter()
-            .filter_map(|(k, v)| Some((k.clone(), v.clone()?)))
-            .collect();
+        let with_value: Tags =
+            wanted.iter().filter_map(|(k, v)| Some((k.clone(), v.clone()?))).collect();
         let keys: Vec<String> = wanted.iter().map(|(k, _)| k.clone()).collect();
         let subject = |id: &&str| {
             c.existing(id).with(|about| {
@@ -97,10 +95,7 @@ fn check(ids: &[&str]) -> ApiResult<()> {
     }
     let good = |id: &str| ["vol", "snap", "i"].iter().any(|p| well_formed(id, p));
     match ids.iter().find(|id| !good(id)) {
-        Some(id) => Err(ApiError::client(
-            "InvalidID",
-            format!("The ID '{id}' is not valid"),
-        )),
+        Some(id) => Err(ApiError::client("InvalidID", format!("The ID '{id}' is not valid"))),
         None => Ok(()),
     }
 }

@@ -26,10 +26,8 @@ pub(crate) struct Fingerprint {
 
 impl Images {
     pub(super) fn new(state_dir: &Path) -> io::Result<Self> {
-        let images = Self {
-            volumes: state_dir.join("volumes"),
-            snapshots: state_dir.join("snapshots"),
-        };
+        let images =
+            Self { volumes: state_dir.join("volumes"), snapshots: state_dir.join("snapshots") };
         std::fs::create_dir_all(&images.volumes)?;
         std::fs::create_dir_all(&images.snapshots)?;
         Ok(images)
@@ -101,28 +99,17 @@ impl Images {
         // xfs: magic at 0, UUID at 32.
         let xfs = read(0, 48)?;
         if &xfs[..4] == b"XFSB" {
-            return Some(Fingerprint {
-                kind: "xfs",
-                identity: hex(&xfs[32..48]),
-            });
+            return Some(Fingerprint { kind: "xfs", identity: hex(&xfs[32..48]) });
         }
         // btrfs: superblock at 64 KiB, file system id at 0x20, magic at 0x40.
         let btrfs = read(65_536, 0x48)?;
-        (&btrfs[0x40..0x48] == b"_BHRfS_M").then(|| Fingerprint {
-            kind: "btrfs",
-            identity: hex(&btrfs[0x20..0x30]),
-        })
+        (&btrfs[0x40..0x48] == b"_BHRfS_M")
+            .then(|| Fingerprint { kind: "btrfs", identity: hex(&btrfs[0x20..0x30]) })
     }
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
+    OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 /// Copies `from` to the empty file `to`: shares blocks if the file system can, otherwise copies the
@@ -191,31 +178,20 @@ mod tests {
     fn restored_snapshot_keeps_old_bytes_and_stays_sparse() {
         let (_dir, images) = images();
         images.create("vol-1", 1, Source::Blank).expect("create");
-        let file = OpenOptions::new()
-            .write(true)
-            .open(images.volume("vol-1"))
-            .expect("open");
+        let file = OpenOptions::new().write(true).open(images.volume("vol-1")).expect("open");
         file.write_all_at(b"before", 5 << 20).expect("write");
         let data = images.snapshot("vol-1", "snap-1").expect("snapshot");
         assert!((6..8 << 20).contains(&data), "{data}");
         file.write_all_at(b"after!", 5 << 20).expect("write");
-        images
-            .create("vol-2", 2, Source::Snapshot("snap-1"))
-            .expect("restore");
+        images.create("vol-2", 2, Source::Snapshot("snap-1")).expect("restore");
         let restored = File::open(images.volume("vol-2")).expect("open");
         let meta = restored.metadata().expect("metadata");
         assert_eq!(meta.len(), 2 << 30);
-        assert!(
-            meta.blocks() * 512 < 8 << 20,
-            "sparse: {} blocks",
-            meta.blocks()
-        );
+        assert!(meta.blocks() * 512 < 8 << 20, "sparse: {} blocks", meta.blocks());
         let mut bytes = [0; 6];
         restored.read_exact_at(&mut bytes, 5 << 20).expect("read");
         assert_eq!(&bytes, b"before");
-        images
-            .create("vol-3", 1, Source::Volume("vol-1"))
-            .expect("copy");
+        images.create("vol-3", 1, Source::Volume("vol-1")).expect("copy");
         File::open(images.volume("vol-3"))
             .expect("open")
             .read_exact_at(&mut bytes, 5 << 20)
@@ -227,11 +203,7 @@ mod tests {
     fn an_image_grows_and_never_shrinks() {
         let (_dir, images) = images();
         images.create("vol-1", 2, Source::Blank).expect("create");
-        let length = || {
-            std::fs::metadata(images.volume("vol-1"))
-                .expect("metadata")
-                .len()
-        };
+        let length = || std::fs::metadata(images.volume("vol-1")).expect("metadata").len();
         images.resize("vol-1", 1).expect("smaller");
         assert_eq!(length(), 2 << 30);
         images.resize("vol-1", 3).expect("larger");
@@ -243,10 +215,7 @@ mod tests {
         let (_dir, images) = images();
         images.create("vol-1", 1, Source::Blank).expect("create");
         assert_eq!(images.fingerprint("vol-1"), None);
-        let file = OpenOptions::new()
-            .write(true)
-            .open(images.volume("vol-1"))
-            .expect("open");
+        let file = OpenOptions::new().write(true).open(images.volume("vol-1")).expect("open");
         file.write_all_at(b"XFSB", 0).expect("write");
         let first = images.fingerprint("vol-1").expect("xfs");
         file.write_all_at(b"another id", 32).expect("write");

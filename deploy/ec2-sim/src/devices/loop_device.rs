@@ -32,10 +32,7 @@ impl LoopDevices {
                 "loop devices need root: run as root, or use --devices none",
             ));
         }
-        if rustix::fs::statvfs(state_dir)?
-            .f_flag
-            .contains(rustix::fs::StatVfsMountFlags::NODEV)
-        {
+        if rustix::fs::statvfs(state_dir)?.f_flag.contains(rustix::fs::StatVfsMountFlags::NODEV) {
             return Err(io::Error::other(format!(
                 "{} is on a file system mounted nodev, where device nodes cannot be opened: choose another --state-dir",
                 state_dir.display()
@@ -62,14 +59,8 @@ impl LoopDevices {
             }
             self.forget(volume)?;
         }
-        if self
-            .records
-            .all()
-            .iter()
-            .any(|r| r.abandoned && !is_ours(r))
-        {
-            self.records
-                .change(|all| all.retain(|r| !r.abandoned || is_ours(r)))?;
+        if self.records.all().iter().any(|r| r.abandoned && !is_ours(r)) {
+            self.records.change(|all| all.retain(|r| !r.abandoned || is_ours(r)))?;
         }
         let image = self.images.volume(volume);
         let file = OpenOptions::new().read(true).write(true).open(&image)?;
@@ -100,14 +91,11 @@ impl LoopDevices {
                 }
             }
         }
-        Err(io::Error::other(
-            "no free loop device could be had: others took each one first",
-        ))
+        Err(io::Error::other("no free loop device could be had: others took each one first"))
     }
 
     fn forget(&mut self, volume: &str) -> io::Result<()> {
-        self.records
-            .change(|all| all.retain(|r| r.volume != volume || r.abandoned))
+        self.records.change(|all| all.retain(|r| r.volume != volume || r.abandoned))
     }
 
     /// Creates the block node and the symbolic link in an instance's device directory.
@@ -241,10 +229,7 @@ impl Devices for LoopDevices {
     fn tell_statistics(&mut self) -> io::Result<()> {
         for record in self.records.all().iter().filter(|r| !r.abandoned) {
             for instance in record.instances.keys() {
-                let node = self
-                    .dev
-                    .join(instance)
-                    .join(format!("loop{}", record.number));
+                let node = self.dev.join(instance).join(format!("loop{}", record.number));
                 if node.exists() && is_ours(record) {
                     statistics_page::write(&node, record.number)?;
                 }
@@ -255,9 +240,7 @@ impl Devices for LoopDevices {
 
     fn loops(&self) -> Vec<LoopRecord> {
         let all = self.records.all().iter();
-        all.filter(|r| !r.abandoned || is_ours(r))
-            .cloned()
-            .collect()
+        all.filter(|r| !r.abandoned || is_ours(r)).cloned().collect()
     }
 }
 
@@ -305,13 +288,7 @@ fn make_node(path: &Path, number: u32) -> io::Result<()> {
         }
         remove(path)?;
     }
-    mknodat(
-        CWD,
-        path,
-        FileType::BlockDevice,
-        Mode::from_raw_mode(0o660),
-        device_number(number)?,
-    )?;
+    mknodat(CWD, path, FileType::BlockDevice, Mode::from_raw_mode(0o660), device_number(number)?)?;
     // The process's umask may have removed bits.
     rustix::fs::chmod(path, Mode::from_raw_mode(0o660))?;
     Ok(())
@@ -322,10 +299,7 @@ fn device_number(number: u32) -> io::Result<u64> {
     let text = std::fs::read_to_string(&path)?;
     let parse = |t: &str| {
         let (major, minor) = t.trim().split_once(':')?;
-        Some(rustix::fs::makedev(
-            major.parse().ok()?,
-            minor.parse().ok()?,
-        ))
+        Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
     };
     parse(&text).ok_or_else(|| io::Error::other(format!("{path} says {text:?}")))
 }
@@ -341,8 +315,7 @@ fn disk_group() -> u32 {
     std::fs::read_to_string("/etc/group")
         .ok()
         .and_then(|text| {
-            text.lines()
-                .find_map(|l| l.strip_prefix("disk:")?.split(':').nth(1)?.parse().ok())
+            text.lines().find_map(|l| l.strip_prefix("disk:")?.split(':').nth(1)?.parse().ok())
         })
         .unwrap_or(6)
 }

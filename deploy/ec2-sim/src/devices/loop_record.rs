@@ -45,9 +45,7 @@ impl LoopRecords {
 
     /// Returns a volume's record, unless that record is abandoned.
     pub(super) fn of(&self, volume: &str) -> Option<&LoopRecord> {
-        self.records
-            .iter()
-            .find(|r| r.volume == volume && !r.abandoned)
+        self.records.iter().find(|r| r.volume == volume && !r.abandoned)
     }
 
     /// Changes the records and writes them to disk.
@@ -69,9 +67,7 @@ pub(super) fn backing_file(number: u32) -> Option<PathBuf> {
     let text =
         std::fs::read_to_string(format!("/sys/block/loop{number}/loop/backing_file")).ok()?;
     let text = text.trim_end_matches('\n');
-    Some(PathBuf::from(
-        text.strip_suffix(" (deleted)").unwrap_or(text),
-    ))
+    Some(PathBuf::from(text.strip_suffix(" (deleted)").unwrap_or(text)))
 }
 
 pub(super) fn is_ours(record: &LoopRecord) -> bool {

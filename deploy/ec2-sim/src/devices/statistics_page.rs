@@ -43,21 +43,14 @@ pub(super) fn write(node: &Path, number: u32) -> io::Result<()> {
         )));
     };
     // A reader of the page need not be in the group `disk`.
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o644)
-        .open(path(node))?;
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path(node))?;
     file.write_all_at(&page, 0)
 }
 
 fn page(stat: &str) -> Option<Vec<u8>> {
-    let numbers: Vec<u64> = stat
-        .split_ascii_whitespace()
-        .map(str::parse)
-        .collect::<Result<_, _>>()
-        .ok()?;
+    let numbers: Vec<u64> =
+        stat.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
     let of = |at: usize| {
         Some(Counted {
             operations: *numbers.get(at)?,
@@ -120,10 +113,7 @@ mod tests {
         assert_eq!(page.len(), PAGE);
         assert_eq!(page[..4], MAGIC.to_le_bytes());
         let counters: Vec<u64> = (0..11).map(|index| at(&page, 8 + index * 8)).collect();
-        assert_eq!(
-            counters,
-            [10, 20, 40_960, 204_800, 5_000, 90_000, 0, 0, 0, 0, 3]
-        );
+        assert_eq!(counters, [10, 20, 40_960, 204_800, 5_000, 90_000, 0, 0, 0, 0, 3]);
         for (start, operations) in [(READS, 10), (WRITES, 20)] {
             let numbers = [0, 8, 16, 24].map(|offset| at(&page, start + offset));
             assert_eq!(numbers, [1, 0, u64::MAX, operations]);

@@ -79,11 +79,7 @@ pub(crate) fn bind_loop(device: &File, image: &File, name: &str) -> io::Result<(
     // SAFETY: the kernel reads a `loop_config` of exactly this size and layout (asserted above)
     // during the call and keeps no pointer; both descriptors are open for the whole call.
     let r = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const config) };
-    if r == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Unbinds a loop device. If others have the device open, the kernel unbinds it on the last close.
@@ -100,9 +96,5 @@ fn plain(device: &File, request: u64) -> io::Result<()> {
     // SAFETY: the requests that reach this call take no argument (0 is ignored); the descriptor is
     // open for the whole call.
     let r = unsafe { libc::ioctl(device.as_raw_fd(), request as _, 0) };
-    if r == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

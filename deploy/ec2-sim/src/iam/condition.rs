@@ -39,9 +39,7 @@ impl Operator {
         let have = context.get(key);
         let any = |test: Test, value: &String| wanted.iter().any(|w| test.fits(value, w, context));
         match self {
-            Self::Null => wanted
-                .iter()
-                .any(|w| w.eq_ignore_ascii_case("true") != context.has(key)),
+            Self::Null => wanted.iter().any(|w| w.eq_ignore_ascii_case("true") != context.has(key)),
             Self::Is(test) => have.iter().any(|value| any(test, value)),
             Self::NoneEquals => !have.iter().any(|value| any(Test::StringEquals, value)),
         }
@@ -76,20 +74,10 @@ mod tests {
         let c = context();
         let (team, none, keys) = ("aws:RequestTag/team", "aws:RequestTag/none", "aws:TagKeys");
         for (operator, key, wanted, yes) in [
-            (
-                "StringEquals",
-                "aws:requesttag/TEAM",
-                vec!["blue", "red"],
-                true,
-            ),
+            ("StringEquals", "aws:requesttag/TEAM", vec!["blue", "red"], true),
             ("StringEquals", team, vec!["r*"], false),
             ("StringEquals", team, vec!["${aws:PrincipalTag/team}"], true),
-            (
-                "StringEquals",
-                team,
-                vec!["${aws:PrincipalTag/none}"],
-                false,
-            ),
+            ("StringEquals", team, vec!["${aws:PrincipalTag/none}"], false),
             ("StringEquals", none, vec!["red"], false),
             ("StringLike", team, vec!["r?d"], true),
             ("StringLike", team, vec!["b*"], false),
@@ -104,23 +92,15 @@ mod tests {
         ] {
             let wanted: Vec<String> = wanted.into_iter().map(str::to_owned).collect();
             let o = Operator::parse(operator).expect(operator);
-            assert_eq!(
-                o.holds(key, &wanted, &c),
-                yes,
-                "{operator} {key} {wanted:?}"
-            );
+            assert_eq!(o.holds(key, &wanted, &c), yes, "{operator} {key} {wanted:?}");
         }
     }
 
     #[test]
     fn unknown_condition_operator_parses_to_none() {
-        for name in [
-            "StringNotLike",
-            "ForAllValues:StringEquals",
-            "StringEqualsIfExists",
-            "IpAddress",
-            "",
-        ] {
+        for name in
+            ["StringNotLike", "ForAllValues:StringEquals", "StringEqualsIfExists", "IpAddress", ""]
+        {
             assert_eq!(Operator::parse(name), None, "{name}");
         }
     }

@@ -53,9 +53,7 @@ impl Context {
 
     /// Returns a key's values; empty if the request does not have the key.
     pub fn get(&self, key: &str) -> &[String] {
-        self.values
-            .get(&key.to_ascii_lowercase())
-            .map_or(&[], Vec::as_slice)
+        self.values.get(&key.to_ascii_lowercase()).map_or(&[], Vec::as_slice)
     }
 
     pub fn has(&self, key: &str) -> bool {

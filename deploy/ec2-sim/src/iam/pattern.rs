@@ -61,16 +61,8 @@ mod tests {
     #[test]
     fn wildcards_match_as_in_iam_policies() {
         for (pattern, text, yes) in [
-            (
-                "arn:aws:ec2:*:*:volume/*",
-                "arn:aws:ec2:us-east-1:1:volume/vol-1",
-                true,
-            ),
-            (
-                "arn:aws:ec2:*:*:volume/*",
-                "arn:aws:ec2:us-east-1:1:snapshot/s",
-                false,
-            ),
+            ("arn:aws:ec2:*:*:volume/*", "arn:aws:ec2:us-east-1:1:volume/vol-1", true),
+            ("arn:aws:ec2:*:*:volume/*", "arn:aws:ec2:us-east-1:1:snapshot/s", false),
         ] {
             assert_eq!(fits(pattern, text), yes, "{pattern} {text}");
         }
@@ -88,16 +80,9 @@ mod tests {
             ("${aws:PrincipalTag/none}", "", false),
             ("${unfinished", "x", false),
         ] {
-            assert_eq!(
-                fits_with_variables(pattern, text, &c),
-                yes,
-                "{pattern} {text}"
-            );
+            assert_eq!(fits_with_variables(pattern, text, &c), yes, "{pattern} {text}");
         }
-        assert_eq!(
-            resolved("=${aws:PrincipalTag/team}?", &c).as_deref(),
-            Some("=a*?")
-        );
+        assert_eq!(resolved("=${aws:PrincipalTag/team}?", &c).as_deref(), Some("=a*?"));
     }
 
     proptest::proptest! {

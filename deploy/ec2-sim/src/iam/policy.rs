@@ -114,8 +114,7 @@ impl Document {
         }
         for (i, s) in self.statement.all().iter().enumerate() {
             let name = s.name(i);
-            s.check()
-                .map_err(|why| format!("statement {name}: {why}"))?;
+            s.check().map_err(|why| format!("statement {name}: {why}"))?;
         }
         Ok(())
     }
@@ -124,9 +123,7 @@ impl Document {
 impl Statement {
     /// Returns the statement's `Sid`, or its number counted from 1.
     pub fn name(&self, index: usize) -> String {
-        self.sid
-            .clone()
-            .unwrap_or_else(|| format!("#{}", index + 1))
+        self.sid.clone().unwrap_or_else(|| format!("#{}", index + 1))
     }
 
     fn check(&self) -> Result<(), String> {
@@ -136,9 +133,7 @@ impl Statement {
             .iter()
             .find(|a| *a != "*" && a.split(':').filter(|p| !p.is_empty()).count() != 2)
         {
-            return Err(format!(
-                "{bad:?} is not an action such as \"ec2:CreateVolume\""
-            ));
+            return Err(format!("{bad:?} is not an action such as \"ec2:CreateVolume\""));
         }
         for (operator, keys) in &self.condition {
             if Operator::parse(operator).is_none() {
@@ -184,22 +179,10 @@ mod tests {
         let statement =
             |s: &str| format!(r#"{{"Version":"2012-10-17","Statement":[{{"Sid":"S",{s}}}]}}"#);
         for (json, words) in [
-            (
-                r#"{"Version":"2008-10-17","Statement":[]}"#.to_owned(),
-                "2012-10-17",
-            ),
-            (
-                r#"{"Version":"2012-10-17","Statment":[]}"#.to_owned(),
-                "unknown field",
-            ),
-            (
-                statement(r#""Effect":"Allow","Resource":"*""#),
-                "missing field",
-            ),
-            (
-                statement(r#""Effect":"Allow","Action":"ec2:*""#),
-                "missing field",
-            ),
+            (r#"{"Version":"2008-10-17","Statement":[]}"#.to_owned(), "2012-10-17"),
+            (r#"{"Version":"2012-10-17","Statment":[]}"#.to_owned(), "unknown field"),
+            (statement(r#""Effect":"Allow","Resource":"*""#), "missing field"),
+            (statement(r#""Effect":"Allow","Action":"ec2:*""#), "missing field"),
             (
                 statement(r#""Effect":"Allow","Action":"CreateVolume","Resource":"*""#),
                 "is not an action",
@@ -216,10 +199,7 @@ mod tests {
                 ),
                 "has no value",
             ),
-            (
-                statement(r#""Effect":"Perhaps","Action":"ec2:*","Resource":"*""#),
-                "Perhaps",
-            ),
+            (statement(r#""Effect":"Perhaps","Action":"ec2:*","Resource":"*""#), "Perhaps"),
         ] {
             let e = document(&json).expect_err(&json);
             assert!(e.contains(words), "{json}: {e}");
@@ -238,16 +218,10 @@ mod tests {
         let volume = "arn:aws:ec2:us-east-1:111122223333:volume/*";
         assert_eq!(s.matches("ec2:CreateVolume", volume, &c), None);
         c.set("aws:RequestTag/x", "true");
-        assert_eq!(
-            s.matches("ec2:CreateVolume", volume, &c),
-            Some("ec2:CreateVolume")
-        );
+        assert_eq!(s.matches("ec2:CreateVolume", volume, &c), Some("ec2:CreateVolume"));
         assert_eq!(s.matches("ec2:CopyVolumes", volume, &c), Some("ec2:Copy*"));
         assert_eq!(s.matches("ec2:DeleteVolume", volume, &c), None);
-        assert_eq!(
-            s.matches("ec2:CreateVolume", "arn:aws:ec2:us-east-1::snapshot/s", &c),
-            None
-        );
+        assert_eq!(s.matches("ec2:CreateVolume", "arn:aws:ec2:us-east-1::snapshot/s", &c), None);
         c.set("aws:RequestTag/y", "");
         assert_eq!(s.matches("ec2:CreateVolume", volume, &c), None);
     }

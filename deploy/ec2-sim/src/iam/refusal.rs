@@ -28,10 +28,7 @@ pub(crate) fn unauthorized(
             text.push_str(" with an explicit deny in an identity-based policy");
         }
         _ => {
-            let _ = write!(
-                text,
-                " because no identity-based policy allows the {action} action"
-            );
+            let _ = write!(text, " because no identity-based policy allows the {action} action");
         }
     }
     if resource != "*" {
@@ -86,19 +83,14 @@ mod tests {
             &c,
         );
         assert_eq!((e.status, e.code.as_str()), (403, "UnauthorizedOperation"));
-        let (sentence, encoded) = e
-            .message
-            .split_once(". Encoded authorization failure message: ")
-            .expect("encoded");
+        let (sentence, encoded) =
+            e.message.split_once(". Encoded authorization failure message: ").expect("encoded");
         assert_eq!(
             sentence,
             "You are not authorized to perform this operation. User: arn:aws:iam::1:user/u is not authorized to perform: ec2:CreateVolume on resource: arn:aws:ec2:r:1:volume/* because no identity-based policy allows the ec2:CreateVolume action"
         );
         assert!(!encoded.is_empty() && encoded.bytes().all(|b| b.is_ascii_hexdigit()));
         let read = unauthorized("u", "ec2:DescribeVolumes", "*", &Decision::NotAllowed, &c).message;
-        assert!(
-            !read.contains("Encoded") && !read.contains("resource"),
-            "{read}"
-        );
+        assert!(!read.contains("Encoded") && !read.contains("resource"), "{read}");
     }
 }

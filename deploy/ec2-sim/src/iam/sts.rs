@@ -31,7 +31,6 @@ pub(crate) fn answer(
         "" => x.text("Arn", &format!("arn:aws:iam::{account}:user/ec2-sim")),
         arn => x.text("Arn", arn),
     };
-    x.text("UserId", &caller.user_id)
-        .text("Account", caller.account.as_deref().unwrap_or(account));
+    x.text("UserId", &caller.user_id).text("Account", caller.account.as_deref().unwrap_or(account));
     Ok(x.finish())
 }

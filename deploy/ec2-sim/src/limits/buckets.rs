@@ -54,12 +54,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            enabled: true,
-            scale: 1.0,
-            actions: BTreeMap::new(),
-            foreign: BTreeMap::new(),
-        }
+        Self { enabled: true, scale: 1.0, actions: BTreeMap::new(), foreign: BTreeMap::new() }
     }
 }
 
@@ -77,11 +72,8 @@ pub struct Taken {
 
 impl Buckets {
     pub fn take(&mut self, limits: &Limits, action: &str, unfiltered: bool, now: Millis) -> Taken {
-        let base = limits
-            .actions
-            .get(action)
-            .copied()
-            .unwrap_or_else(|| documented(action, unfiltered));
+        let base =
+            limits.actions.get(action).copied().unwrap_or_else(|| documented(action, unfiltered));
         let scale = limits.scale.max(0.0);
         let capacity = base.capacity * scale;
         let foreign = limits.foreign.get(action).copied().unwrap_or(0.0);
@@ -95,27 +87,18 @@ impl Buckets {
             action.to_owned()
         };
         let (level, at) = self.levels.entry(key).or_insert((capacity, now));
-        #[allow(
-            clippy::cast_precision_loss,
-            reason = "spans are far below 2^53 milliseconds"
-        )]
+        #[allow(clippy::cast_precision_loss, reason = "spans are far below 2^53 milliseconds")]
         let seconds = now.since(*at) as f64 / 1000.0;
         *level = (*level + seconds * (refill - drain)).clamp(0.0, capacity.max(0.0));
         *at = now;
         if !limits.enabled {
-            return Taken {
-                granted: true,
-                level: *level,
-            };
+            return Taken { granted: true, level: *level };
         }
         let granted = *level >= 1.0;
         if granted {
             *level -= 1.0;
         }
-        Taken {
-            granted,
-            level: *level,
-        }
+        Taken { granted, level: *level }
     }
 }
 
@@ -124,9 +107,7 @@ mod tests {
     use super::*;
 
     fn granted(b: &mut Buckets, l: &Limits, action: &str, n: usize, now: i64) -> usize {
-        (0..n)
-            .filter(|_| b.take(l, action, false, Millis(now)).granted)
-            .count()
+        (0..n).filter(|_| b.take(l, action, false, Millis(now)).granted).count()
     }
 
     #[test]
@@ -134,47 +115,29 @@ mod tests {
         let (mut b, l) = (Buckets::default(), Limits::default());
         assert_eq!(granted(&mut b, &l, "CreateVolume", 150, 0), 100);
         assert_eq!(granted(&mut b, &l, "CreateVolume", 150, 2_000), 10);
-        assert_eq!(
-            granted(&mut b, &l, "AttachVolume", 150, 2_000),
-            50,
-            "each action has its own"
-        );
+        assert_eq!(granted(&mut b, &l, "AttachVolume", 150, 2_000), 50, "each action has its own");
     }
 
     #[test]
     fn calls_without_filter_have_their_own_smaller_bucket() {
         let (mut b, l) = (Buckets::default(), Limits::default());
-        let unfiltered = (0..200)
-            .filter(|_| b.take(&l, "DescribeVolumes", true, Millis(0)).granted)
-            .count();
+        let unfiltered =
+            (0..200).filter(|_| b.take(&l, "DescribeVolumes", true, Millis(0)).granted).count();
         assert_eq!(unfiltered, 50);
         assert_eq!(granted(&mut b, &l, "DescribeVolumes", 200, 0), 100);
     }
 
     #[test]
     fn scale_override_foreign_load_and_switch_work() {
-        let mut l = Limits {
-            scale: 0.5,
-            ..Limits::default()
-        };
-        assert_eq!(
-            granted(&mut Buckets::default(), &l, "DeleteVolume", 150, 0),
-            50
-        );
+        let mut l = Limits { scale: 0.5, ..Limits::default() };
+        assert_eq!(granted(&mut Buckets::default(), &l, "DeleteVolume", 150, 0), 50);
         l.actions.insert("DeleteVolume".to_owned(), rate(4.0, 1.0));
-        assert_eq!(
-            granted(&mut Buckets::default(), &l, "DeleteVolume", 150, 0),
-            2
-        );
+        assert_eq!(granted(&mut Buckets::default(), &l, "DeleteVolume", 150, 0), 2);
         let mut l = Limits::default();
         l.foreign.insert("AttachVolume".to_owned(), 5.0);
         let mut b = Buckets::default();
         assert_eq!(granted(&mut b, &l, "AttachVolume", 60, 0), 50);
-        assert_eq!(
-            granted(&mut b, &l, "AttachVolume", 60, 60_000),
-            0,
-            "others take the refill"
-        );
+        assert_eq!(granted(&mut b, &l, "AttachVolume", 60, 60_000), 0, "others take the refill");
         l.enabled = false;
         assert_eq!(granted(&mut b, &l, "AttachVolume", 60, 60_000), 60);
     }

@@ -96,11 +96,7 @@ mod tests {
             .changed(serde_json::json!({"copies": 3, "storage_tib": {"gp3": 0.5}}))
             .expect("changed");
         assert_eq!(
-            (
-                changed.copies,
-                changed.concurrent_snapshots,
-                changed.storage_tib["gp3"]
-            ),
+            (changed.copies, changed.concurrent_snapshots, changed.storage_tib["gp3"]),
             (3, 5, 0.5)
         );
         assert!(q.changed(serde_json::json!({"copy": 3})).is_err());

@@ -15,9 +15,7 @@ pub struct ControlClient {
 impl ControlClient {
     /// Creates a client for a socket path, as the ready line names it.
     pub fn new(socket: impl AsRef<Path>) -> Self {
-        Self {
-            socket: socket.as_ref().to_owned(),
-        }
+        Self { socket: socket.as_ref().to_owned() }
     }
 
     /// Sends `GET path`.
@@ -69,10 +67,7 @@ impl ControlClient {
             .ok_or_else(|| io::Error::other("the control socket closed without an answer"))?;
         let status = head.split(' ').nth(1).unwrap_or("");
         if status != "200" {
-            return Err(io::Error::other(format!(
-                "{method} {path}: {status} {}",
-                body.trim()
-            )));
+            return Err(io::Error::other(format!("{method} {path}: {status} {}", body.trim())));
         }
         serde_json::from_str(body).map_err(io::Error::other)
     }

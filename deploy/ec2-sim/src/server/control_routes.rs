@@ -31,26 +31,19 @@ pub(super) struct ControlError {
 }
 
 fn refuse(status: u16, why: impl std::fmt::Display) -> ControlError {
-    ControlError {
-        status,
-        why: why.to_string(),
-    }
+    ControlError { status, why: why.to_string() }
 }
 
 impl ControlRequest {
     fn json<T: DeserializeOwned>(&self) -> Result<T, ControlError> {
-        let body: &[u8] = if self.body.iter().all(u8::is_ascii_whitespace) {
-            b"{}"
-        } else {
-            &self.body
-        };
+        let body: &[u8] =
+            if self.body.iter().all(u8::is_ascii_whitespace) { b"{}" } else { &self.body };
         serde_json::from_slice(body).map_err(|e| refuse(400, format!("the body is not valid: {e}")))
     }
 
     fn number(&self, name: &str, default: u64) -> Result<u64, ControlError> {
         self.query.get(name).map_or(Ok(default), |v| {
-            v.parse()
-                .map_err(|_| refuse(400, format!("{name}={v} is not a number")))
+            v.parse().map_err(|_| refuse(400, format!("{name}={v} is not a number")))
         })
     }
 }
@@ -102,16 +95,12 @@ pub(super) async fn answer(
         ("POST", ["v1", "outage"]) => {
             let outage: Outage = asked.json()?;
             let span = Duration::from_millis(outage.for_ms);
-            shared
-                .outage
-                .send_modify(|o| *o = (o.0.wrapping_add(1), span));
+            shared.outage.send_modify(|o| *o = (o.0.wrapping_add(1), span));
             Ok(json!({}))
         }
         ("POST", ["v1", "instances"]) => {
             let seed: InstanceSeed = asked.json()?;
-            add_instance(shared, &seed)
-                .await
-                .map_err(|e| refuse(400, e))
+            add_instance(shared, &seed).await.map_err(|e| refuse(400, e))
         }
         (method, ["v1", rest @ ..]) => {
             shared.with_sim(|sim, now| with_sim(sim, now, method, rest, asked))
@@ -121,10 +110,7 @@ pub(super) async fn answer(
 }
 
 fn unknown(asked: &ControlRequest) -> ControlError {
-    refuse(
-        404,
-        format!("there is no {} /{}", asked.method, asked.path.join("/")),
-    )
+    refuse(404, format!("there is no {} /{}", asked.method, asked.path.join("/")))
 }
 
 fn with_sim(
@@ -140,9 +126,7 @@ fn with_sim(
         ("GET", ["statistics"]) => Ok(sim.statistics.json()),
         ("GET", ["journal"]) => {
             let limit = usize::try_from(asked.number("limit", 1000)?).unwrap_or(usize::MAX);
-            let records = sim
-                .journal
-                .after(asked.number("after", 0)?, limit, query("action"));
+            let records = sim.journal.after(asked.number("after", 0)?, limit, query("action"));
             Ok(json!({"records": records, "last": sim.journal.last_seq()}))
         }
         ("GET", ["invariants"]) => {
@@ -185,14 +169,7 @@ fn with_sim(
             true => Ok(json!({})),
             false => Err(refuse(404, format!("there is no fault rule {id}"))),
         },
-        (
-            "POST",
-            [
-                "instances",
-                id,
-                power @ ("stop" | "hibernate" | "start" | "terminate"),
-            ],
-        ) => {
+        ("POST", ["instances", id, power @ ("stop" | "hibernate" | "start" | "terminate")]) => {
             let change: PowerChange = asked.json()?;
             let wanted = match *power {
                 "stop" => Power::Stop,
@@ -203,10 +180,7 @@ fn with_sim(
             sim.set_power(now, id, wanted, change.at_once)
                 .map(|state| json!({ "state": state }))
                 .ok_or_else(|| {
-                    refuse(
-                        409,
-                        format!("there is no instance {id} that can {power} now"),
-                    )
+                    refuse(409, format!("there is no instance {id} that can {power} now"))
                 })
         }
         ("PUT", ["instances", id, "checks"]) => {

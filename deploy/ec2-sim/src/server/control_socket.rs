@@ -44,18 +44,11 @@ async fn respond(
 ) -> io::Result<Response<ReplyBody>> {
     let (head, body) = request.into_parts();
     let body = read(body).await?;
-    let query = form_urlencoded::parse(head.uri.query().unwrap_or("").as_bytes())
-        .into_owned()
-        .collect();
+    let query =
+        form_urlencoded::parse(head.uri.query().unwrap_or("").as_bytes()).into_owned().collect();
     let asked = ControlRequest {
         method: head.method.as_str().to_owned(),
-        path: head
-            .uri
-            .path()
-            .trim_matches('/')
-            .split('/')
-            .map(str::to_owned)
-            .collect(),
+        path: head.uri.path().trim_matches('/').split('/').map(str::to_owned).collect(),
         query,
         body: body.to_vec(),
     };

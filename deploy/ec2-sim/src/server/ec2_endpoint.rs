@@ -98,11 +98,7 @@ async fn respond(
         Method::GET => query.to_vec(),
         Method::POST => {
             let body = read(body).await?;
-            if query.is_empty() {
-                body.to_vec()
-            } else {
-                [query, b"&", &body].concat()
-            }
+            if query.is_empty() { body.to_vec() } else { [query, b"&", &body].concat() }
         }
         _ => return Ok(plain(StatusCode::METHOD_NOT_ALLOWED)),
     };

@@ -21,10 +21,7 @@ pub(super) struct MetadataReply {
 }
 
 fn answer(status: u16, body: impl Into<String>) -> MetadataReply {
-    MetadataReply {
-        status,
-        body: body.into(),
-    }
+    MetadataReply { status, body: body.into() }
 }
 
 impl Sessions {
@@ -41,9 +38,8 @@ impl Sessions {
             // Refused, as a guard against open proxies: the request came through a proxy.
             return answer(403, "");
         }
-        let Some(ttl) = ttl
-            .and_then(|t| t.trim().parse::<u64>().ok())
-            .filter(|t| (1..=MAX_TTL).contains(t))
+        let Some(ttl) =
+            ttl.and_then(|t| t.trim().parse::<u64>().ok()).filter(|t| (1..=MAX_TTL).contains(t))
         else {
             return answer(400, "");
         };
@@ -63,13 +59,9 @@ impl Sessions {
 /// paths.
 pub(super) fn is_trap(path: &str) -> bool {
     let path = path.trim_end_matches('/');
-    [
-        "/latest/meta-data/iam",
-        "/latest/meta-data/identity-credentials",
-        "/latest/user-data",
-    ]
-    .iter()
-    .any(|p| path == *p || path.starts_with(&format!("{p}/")))
+    ["/latest/meta-data/iam", "/latest/meta-data/identity-credentials", "/latest/user-data"]
+        .iter()
+        .any(|p| path == *p || path.starts_with(&format!("{p}/")))
 }
 
 /// Answers a read of the instance's metadata.
@@ -139,10 +131,7 @@ mod tests {
         for (path, trap) in [
             ("/latest/meta-data/iam/security-credentials/", true),
             ("/latest/meta-data/iam/security-credentials/role", true),
-            (
-                "/latest/meta-data/identity-credentials/ec2/security-credentials/ec2-instance",
-                true,
-            ),
+            ("/latest/meta-data/identity-credentials/ec2/security-credentials/ec2-instance", true),
             ("/latest/user-data", true),
             ("/latest/meta-data/iam", true),
             ("/latest/meta-data/instance-id", false),

@@ -81,21 +81,11 @@ async fn respond(
             let token = header_text("x-aws-ec2-metadata-token");
             get(shared, endpoint, path, token.as_deref())
         }
-        _ => MetadataReply {
-            status: 405,
-            body: String::new(),
-        },
+        _ => MetadataReply { status: 405, body: String::new() },
     };
     Response::builder()
         .status(answer.status)
-        .header(
-            header::CONTENT_TYPE,
-            if answer.status == 404 {
-                "text/html"
-            } else {
-                "text/plain"
-            },
-        )
+        .header(header::CONTENT_TYPE, if answer.status == 404 { "text/html" } else { "text/plain" })
         .body(ReplyBody::Whole(Some(Bytes::from(answer.body))))
         .map_err(io::Error::other)
 }
@@ -108,15 +98,11 @@ fn get(shared: &Shared, endpoint: &Endpoint, path: &str, token: Option<&str>) ->
         sim.statistics.add_imds(trap);
         if trap {
             let detail = format!("{} read {path}", endpoint.instance);
-            sim.invariants
-                .report(now, "no_credentials_from_metadata", detail);
+            sim.invariants.report(now, "no_credentials_from_metadata", detail);
             return imds::missing();
         }
         if !allowed {
-            return MetadataReply {
-                status: 401,
-                body: String::new(),
-            };
+            return MetadataReply { status: 401, body: String::new() };
         }
         match sim.realm().instances().get(&endpoint.instance) {
             Some(i) => imds::read(path, sim.realm(), i),

@@ -33,19 +33,12 @@ const FLUSH: Duration = Duration::from_millis(20);
 impl ReplyBody {
     /// Creates a body that sends all of `bytes` and then breaks the connection.
     pub(super) fn short(bytes: Bytes) -> Self {
-        Self::Short {
-            bytes: Some(bytes),
-            sleep: Box::pin(tokio::time::sleep(FLUSH)),
-        }
+        Self::Short { bytes: Some(bytes), sleep: Box::pin(tokio::time::sleep(FLUSH)) }
     }
 
     /// Creates a body that sends one byte at once and pauses before each other byte.
     pub(super) fn slow(rest: Bytes, between: Duration) -> Self {
-        Self::Slow {
-            rest,
-            between,
-            sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
-        }
+        Self::Slow { rest, between, sleep: Box::pin(tokio::time::sleep(Duration::ZERO)) }
     }
 }
 
@@ -66,11 +59,7 @@ impl Body for ReplyBody {
                 std::task::ready!(sleep.as_mut().poll(cx));
                 Poll::Ready(Some(Err(io::Error::other("cut short on purpose"))))
             }
-            Self::Slow {
-                rest,
-                between,
-                sleep,
-            } => {
+            Self::Slow { rest, between, sleep } => {
                 if rest.is_empty() {
                     return Poll::Ready(None);
                 }

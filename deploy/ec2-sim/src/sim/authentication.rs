@@ -76,9 +76,5 @@ impl Sim {
 pub(super) fn service(params: &Params, credential: Option<&Credential>, action: &str) -> Service {
     let by_scope = credential.is_some_and(|c| c.service == "sts");
     let by_version = params.peek("Version") == Some("2011-06-15");
-    if by_scope || by_version || action == sts::ACTION {
-        Service::Sts
-    } else {
-        Service::Ec2
-    }
+    if by_scope || by_version || action == sts::ACTION { Service::Sts } else { Service::Ec2 }
 }

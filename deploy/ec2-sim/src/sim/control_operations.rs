@@ -59,13 +59,10 @@ impl Sim {
         client: Option<&Params>,
         made: Option<&str>,
     ) -> Request {
-        let authorization = format!(
-            "Credential=FOREIGN/20260101/{}/ec2/aws4_request",
-            self.realm.region
-        );
+        let authorization =
+            format!("Credential=FOREIGN/20260101/{}/ec2/aws4_request", self.realm.region);
         let mut form = form_urlencoded::Serializer::new(String::new());
-        form.append_pair("Action", action)
-            .append_pair("Version", "2016-11-15");
+        form.append_pair("Action", action).append_pair("Version", "2016-11-15");
         for (k, v) in parameters {
             let value = match v.strip_prefix('$') {
                 Some("made") => made,
@@ -93,14 +90,7 @@ impl Sim {
         at_once: bool,
     ) -> Option<&'static str> {
         self.settle(now);
-        let state = power(
-            &mut self.realm,
-            &mut self.latency,
-            instance,
-            wanted,
-            now,
-            at_once,
-        );
+        let state = power(&mut self.realm, &mut self.latency, instance, wanted, now, at_once);
         self.settle(now);
         match self.realm.instances().get(instance) {
             Some(i) if state.is_some() => Some(i.state().1),
@@ -150,10 +140,7 @@ impl Sim {
             }
             // From here on, the detach takes the usual path, including the device.
             if let Some(a) = f.detached.as_deref().and_then(|i| v.attachment_mut(i)) {
-                a.phase = Phase::Detaching {
-                    until: Some(now),
-                    force: true,
-                };
+                a.phase = Phase::Detaching { until: Some(now), force: true };
             }
         });
         self.settle(now);

@@ -35,13 +35,7 @@ impl FaultEffects {
 
     fn add(&mut self, fault: &Fault) {
         match fault {
-            Fault::Error {
-                code,
-                status,
-                message,
-                body,
-                effect,
-            } => {
+            Fault::Error { code, status, message, body, effect } => {
                 self.suppressed |= !effect;
                 self.instead = Some((ApiError::new(*status, code, message.clone()), *body));
             }
@@ -51,11 +45,7 @@ impl FaultEffects {
                 self.retry_after_ms = *retry_after_ms;
                 self.instead = Some((ApiError::throttled(), Body::Xml));
             }
-            Fault::LoseReply {
-                how,
-                effect,
-                hold_ms,
-            } => {
+            Fault::LoseReply { how, effect, hold_ms } => {
                 self.suppressed |= !effect;
                 self.delivery = match how {
                     Loss::Hang => Delivery::Hang(Duration::from_millis(*hold_ms)),
@@ -67,10 +57,7 @@ impl FaultEffects {
                 self.suppressed |= !effect;
                 self.garble = Some(*how);
             }
-            Fault::Slow {
-                first_byte_ms,
-                byte_ms,
-            } => {
+            Fault::Slow { first_byte_ms, byte_ms } => {
                 self.delivery = Delivery::Slow {
                     first: Duration::from_millis(*first_byte_ms),
                     between: Duration::from_millis(*byte_ms),

@@ -51,10 +51,8 @@ impl Sim {
         let started = Instant::now();
         let params = Params::parse(&request.form);
         let action = params.peek("Action").unwrap_or("").to_owned();
-        let credential = Credential::parse(
-            request.authorization.as_deref(),
-            params.peek("X-Amz-Credential"),
-        );
+        let credential =
+            Credential::parse(request.authorization.as_deref(), params.peek("X-Amz-Credential"));
         let service = service(&params, credential.as_ref(), &action);
         let request_id = Ids::request_id(&mut self.request_ids);
         let delay_ms = self.latency.api(&action);
@@ -150,11 +148,7 @@ impl Sim {
             self.others_first(u.now, u.params, &faults);
         }
         if notes.fault_effects.suppressed {
-            return Err(ApiError::new(
-                500,
-                "InternalError",
-                "An internal error has occurred",
-            ));
+            return Err(ApiError::new(500, "InternalError", "An internal error has occurred"));
         }
         if u.service == Service::Sts {
             return sts::answer(u.action, u.params, &self.realm.account, &u.caller);
@@ -210,12 +204,7 @@ impl Sim {
             return;
         }
         for (_, fault) in &notes.struck {
-            if let Fault::Foreign {
-                action,
-                parameters,
-                after_ms: Some(after),
-            } = fault
-            {
+            if let Fault::Foreign { action, parameters, after_ms: Some(after) } = fault {
                 let made = notes.effects.first().map(String::as_str);
                 let call = self.foreign_request(action, parameters, Some(params), made);
                 self.later(now.plus(*after), call, "foreign");
@@ -225,19 +214,13 @@ impl Sim {
 
     fn later(&mut self, at: Millis, request: Request, origin: &'static str) {
         self.planned += 1;
-        self.later
-            .insert((at, self.planned), PlannedRequest { request, origin });
+        self.later.insert((at, self.planned), PlannedRequest { request, origin });
     }
 
     /// Makes the calls of other users that take effect just before a request.
     fn others_first(&mut self, now: Millis, params: &Params, faults: &[Fault]) {
         for fault in faults {
-            if let Fault::Foreign {
-                action,
-                parameters,
-                after_ms: None,
-            } = fault
-            {
+            if let Fault::Foreign { action, parameters, after_ms: None } = fault {
                 let call = self.foreign_request(action, parameters, Some(params), None);
                 self.answer(now, &call, "foreign");
                 // The immediate effects of the call are complete before the request is processed.

@@ -128,13 +128,7 @@ mod tests {
         for a in ["A", "B", "A"] {
             j.add(entry(a));
         }
-        assert_eq!(
-            j.after(1, 10, None)
-                .iter()
-                .map(|e| e.seq)
-                .collect::<Vec<_>>(),
-            [2, 3]
-        );
+        assert_eq!(j.after(1, 10, None).iter().map(|e| e.seq).collect::<Vec<_>>(), [2, 3]);
         assert_eq!(j.after(0, 10, Some("A")).len(), 2);
         assert_eq!(j.after(0, 1, None).len(), 1);
         assert_eq!(j.last_seq(), 3);

@@ -17,11 +17,7 @@ impl Sim {
     /// Advances the state to `now`.
     pub fn settle(&mut self, now: Millis) {
         loop {
-            let later = self
-                .later
-                .first_key_value()
-                .map(|(k, _)| *k)
-                .filter(|(at, _)| *at <= now);
+            let later = self.later.first_key_value().map(|(k, _)| *k).filter(|(at, _)| *at <= now);
             let own = self.realm.next_due().filter(|at| *at <= now);
             match (own, later) {
                 (Some(at), later) if later.is_none_or(|(t, _)| at <= t) => {
@@ -43,10 +39,7 @@ impl Sim {
     fn step(&mut self, key: &Key, now: Millis) {
         match key {
             Key::Volume(id) => {
-                let events = self
-                    .realm
-                    .update_volume(id, |v| v.advance(now))
-                    .unwrap_or_default();
+                let events = self.realm.update_volume(id, |v| v.advance(now)).unwrap_or_default();
                 for event in events {
                     self.volume_event(id, event, now);
                 }
@@ -84,11 +77,7 @@ impl Sim {
             Event::Reshaped => {
                 if let Some(v) = self.realm.volumes().get(id).filter(|v| !v.root) {
                     let size = v.shape.size;
-                    log(
-                        self.devices.resize(id, size),
-                        "a volume could not be made larger",
-                        id,
-                    );
+                    log(self.devices.resize(id, size), "a volume could not be made larger", id);
                 }
             }
         }
@@ -138,9 +127,7 @@ impl Sim {
     fn hold(&mut self, volume: &str, instance: &str, now: Millis) {
         self.realm.update_volume(volume, |v| {
             if let Some(a) = v.attachment_mut(instance) {
-                a.phase = Phase::Busy {
-                    again: Some(now.plus(AGAIN_MS)),
-                };
+                a.phase = Phase::Busy { again: Some(now.plus(AGAIN_MS)) };
             }
         });
     }

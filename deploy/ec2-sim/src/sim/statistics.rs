@@ -94,17 +94,8 @@ mod tests {
     #[test]
     fn median_is_of_the_last_10000() {
         let mut s = Statistics::default();
-        for server_ms in [5.0, 1.0, 3.0]
-            .repeat(KEPT)
-            .into_iter()
-            .chain([7.126; KEPT / 2 + 1])
-        {
-            let ended = Ended {
-                code: None,
-                throttled: false,
-                faulted: false,
-                server_ms,
-            };
+        for server_ms in [5.0, 1.0, 3.0].repeat(KEPT).into_iter().chain([7.126; KEPT / 2 + 1]) {
+            let ended = Ended { code: None, throttled: false, faulted: false, server_ms };
             s.add("CreateVolume", &ended);
         }
         let shown = s.json()["actions"]["CreateVolume"]["server_ms"]["p50"].clone();
@@ -114,24 +105,13 @@ mod tests {
     #[test]
     fn calls_are_counted_by_action_and_error_code() {
         let mut s = Statistics::default();
-        let end = |code, throttled| Ended {
-            code,
-            throttled,
-            faulted: false,
-            server_ms: 2.0,
-        };
+        let end = |code, throttled| Ended { code, throttled, faulted: false, server_ms: 2.0 };
         s.add("CreateVolume", &end(None, false));
         s.add("CreateVolume", &end(Some("RequestLimitExceeded"), true));
-        s.add(
-            "DescribeVolumes",
-            &end(Some("InvalidVolume.NotFound"), false),
-        );
+        s.add("DescribeVolumes", &end(Some("InvalidVolume.NotFound"), false));
         let v = s.json();
         assert_eq!(v["actions"]["CreateVolume"]["calls"], 2);
-        assert_eq!(
-            v["actions"]["CreateVolume"]["errors"]["RequestLimitExceeded"],
-            1
-        );
+        assert_eq!(v["actions"]["CreateVolume"]["errors"]["RequestLimitExceeded"], 1);
         assert_eq!(v["totals"]["throttled"], 1);
     }
 }

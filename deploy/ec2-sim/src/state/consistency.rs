@@ -24,12 +24,7 @@ pub struct Setting {
 impl Default for Setting {
     fn default() -> Self {
         let fixed = |fixed_ms| Distribution::Fixed { fixed_ms };
-        Self {
-            replicas: 0,
-            lag: fixed(500),
-            mapping_lag: fixed(500),
-            tag_lag: fixed(500),
-        }
+        Self { replicas: 0, lag: fixed(500), mapping_lag: fixed(500), tag_lag: fixed(500) }
     }
 }
 
@@ -53,11 +48,7 @@ pub struct View {
 
 impl Consistency {
     pub fn new(setting: Setting, seed: u64) -> Self {
-        Self {
-            setting,
-            seed,
-            random: Random::new(seed, "replicas"),
-        }
+        Self { setting, seed, random: Random::new(seed, "replicas") }
     }
 
     /// Returns how long old versions stay visible, in milliseconds; 0: never.
@@ -107,11 +98,7 @@ impl View {
         } else {
             self.setting.lag
         };
-        let more = if self.tags {
-            self.setting.tag_lag.sample(&mut random)
-        } else {
-            0
-        };
+        let more = if self.tags { self.setting.tag_lag.sample(&mut random) } else { 0 };
         (main.sample(&mut random) + more).max(self.least_ms)
     }
 }
@@ -135,10 +122,7 @@ mod tests {
             .inspect(|v| assert_eq!(v.lag("vol-1", Millis(7)), v.lag("vol-1", Millis(7))))
             .map(|v| v.lag("vol-1", Millis(7)))
             .collect();
-        assert!(
-            lags.len() > 4 && lags.iter().all(|l| *l <= 1000),
-            "{lags:?}"
-        );
+        assert!(lags.len() > 4 && lags.iter().all(|l| *l <= 1000), "{lags:?}");
         let tags = Params::parse(b"Filter.1.Name=tag:a&Filter.1.Value.1=b");
         let view = c.view("DescribeVolumes", &tags, 0).expect("view");
         assert!(view.lag("vol-1", Millis(7)) >= 5_000);

@@ -10,10 +10,7 @@ pub(crate) struct Ids {
 
 impl Ids {
     pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            random: Random::new(seed, "ids"),
-        }
+        Self { seed, random: Random::new(seed, "ids") }
     }
 
     /// Issues an id: the prefix, a hyphen and 17 lower-case hexadecimal digits, of which the first
@@ -28,14 +25,7 @@ impl Ids {
     /// not advance the issuer.
     pub(crate) fn request_id(random: &mut Random) -> String {
         let h = random.hex(32);
-        format!(
-            "{}-{}-4{}-a{}-{}",
-            &h[..8],
-            &h[8..12],
-            &h[13..16],
-            &h[17..20],
-            &h[20..32]
-        )
+        format!("{}-{}-4{}-a{}-{}", &h[..8], &h[8..12], &h[13..16], &h[17..20], &h[20..32])
     }
 }
 
@@ -49,9 +39,7 @@ pub(crate) fn well_formed(id: &str, prefix: &str) -> bool {
         return false;
     };
     matches!(digits.len(), 8 | 17)
-        && digits
-            .bytes()
-            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
         && digits.bytes().any(|b| b != b'0')
 }
 

@@ -27,10 +27,7 @@ pub struct Invariants {
 
 /// The tags by which the driver names what it creates. Two live resources with the same name mean
 /// that a create took effect twice.
-const NAMES: [(&str, &str); 2] = [
-    ("CSIVolumeName", "vol-"),
-    ("CSIVolumeSnapshotName", "snap-"),
-];
+const NAMES: [(&str, &str); 2] = [("CSIVolumeName", "vol-"), ("CSIVolumeSnapshotName", "snap-")];
 
 /// The tag of the resources that a cluster's driver created.
 const CLUSTER: &str = "ebs.csi.aws.com/cluster";
@@ -62,18 +59,10 @@ impl Invariants {
     }
 
     fn volume(&mut self, realm: &Realm, v: &Volume, now: Millis) {
-        let most = if v.shape.multi_attach {
-            MAX_MULTI_ATTACH
-        } else {
-            1
-        };
+        let most = if v.shape.multi_attach { MAX_MULTI_ATTACH } else { 1 };
         if v.attachments.len() > most {
             let on: Vec<&str> = v.attachments.iter().map(|a| a.instance.as_str()).collect();
-            self.report(
-                now,
-                "one_instance",
-                format!("{} is attached to {}", v.id, on.join(", ")),
-            );
+            self.report(now, "one_instance", format!("{} is attached to {}", v.id, on.join(", ")));
         }
         if v.deleting() && !v.attachments.is_empty() {
             self.report(
@@ -95,10 +84,7 @@ impl Invariants {
                 self.report(
                     now,
                     "same_zone",
-                    format!(
-                        "{} in {} is attached to {} in {}",
-                        v.id, v.zone, i.id, i.zone
-                    ),
+                    format!("{} in {} is attached to {} in {}", v.id, v.zone, i.id, i.zone),
                 );
             }
             let mut slots = BTreeSet::new();
@@ -139,11 +125,7 @@ impl Invariants {
             let Some(name) = tags.get(tag) else { continue };
             let live = live_with(realm, tag, name, prefix);
             if live.len() > 1 {
-                self.report(
-                    now,
-                    "named_once",
-                    format!("{tag}={name}: {}", live.join(", ")),
-                );
+                self.report(now, "named_once", format!("{tag}={name}: {}", live.join(", ")));
             }
         }
     }
@@ -173,11 +155,7 @@ impl Invariants {
     pub fn report(&mut self, now: Millis, rule: &'static str, detail: String) {
         if self.known.insert((rule, detail.clone())) {
             tracing::error!(rule, detail, "an invariant is violated");
-            self.found.push(Violation {
-                at: now.iso(),
-                rule,
-                detail,
-            });
+            self.found.push(Violation { at: now.iso(), rule, detail });
         }
     }
 
@@ -259,10 +237,8 @@ mod tests {
 
     fn attached(instances: &[&str]) -> Volume {
         let mut v = fresh();
-        v.attachments = instances
-            .iter()
-            .map(|i| Attachment::new(i, "/dev/xvdba", Millis(0), None))
-            .collect();
+        v.attachments =
+            instances.iter().map(|i| Attachment::new(i, "/dev/xvdba", Millis(0), None)).collect();
         v
     }
 
@@ -275,31 +251,19 @@ mod tests {
         assert!(!check(vec![v]).contains(&"one_instance"));
         let mut v = attached(&["i-1"]);
         v.life = Life::Deleting { until: Millis(1) };
-        assert_eq!(
-            check(vec![v]),
-            ["not_deleted_while_attached", "instance_exists"]
-        );
+        assert_eq!(check(vec![v]), ["not_deleted_while_attached", "instance_exists"]);
         let named = |id: &str| {
             let mut v = fresh();
             v.id = id.to_owned();
-            v.tags
-                .insert("CSIVolumeName".to_owned(), "pvc-1".to_owned());
+            v.tags.insert("CSIVolumeName".to_owned(), "pvc-1".to_owned());
             v
         };
-        assert_eq!(
-            check(vec![named("vol-1a2b3c4d"), named("vol-1a2b3c4e")]),
-            ["named_once"]
-        );
+        assert_eq!(check(vec![named("vol-1a2b3c4d"), named("vol-1a2b3c4e")]), ["named_once"]);
     }
 
     #[test]
     fn file_system_identity_change_while_attached_is_reported() {
-        let print = |id: &str| {
-            Some(Fingerprint {
-                kind: "ext4",
-                identity: id.to_owned(),
-            })
-        };
+        let print = |id: &str| Some(Fingerprint { kind: "ext4", identity: id.to_owned() });
         let mut i = Invariants::default();
         i.attached("vol-1", None);
         i.released("vol-1", print("a").as_ref(), Millis(0));

@@ -49,12 +49,7 @@ pub struct Realm {
 
 impl Realm {
     pub(crate) fn new(account: &str, region: &str, zones: Vec<Zone>) -> Self {
-        Self {
-            account: account.to_owned(),
-            region: region.to_owned(),
-            zones,
-            ..Self::default()
-        }
+        Self { account: account.to_owned(), region: region.to_owned(), zones, ..Self::default() }
     }
 
     pub(crate) fn zone(&self, name: &str) -> Option<&Zone> {
@@ -109,19 +104,12 @@ impl Realm {
 
     /// Returns the volumes with an attachment to an instance, in any phase.
     pub(crate) fn volumes_of(&self, instance: &str) -> impl Iterator<Item = &Volume> {
-        self.by_instance
-            .get(instance)
-            .into_iter()
-            .flatten()
-            .filter_map(|id| self.volumes.get(id))
+        self.by_instance.get(instance).into_iter().flatten().filter_map(|id| self.volumes.get(id))
     }
 
     /// Returns the ids of the volumes and snapshots with this tag.
     pub fn tagged(&self, key: &str, value: &str) -> impl Iterator<Item = &String> {
-        self.by_tag
-            .get(&(key.to_owned(), value.to_owned()))
-            .into_iter()
-            .flatten()
+        self.by_tag.get(&(key.to_owned(), value.to_owned())).into_iter().flatten()
     }
 
     pub(crate) fn put_volume(&mut self, volume: Volume) {
@@ -274,21 +262,14 @@ mod tests {
         let id = v.id.clone();
         r.put_volume(v);
         r.update_volume(&id, |v| {
-            v.attachments
-                .push(Attachment::new("i-1", "/dev/xvdba", Millis(0), None))
+            v.attachments.push(Attachment::new("i-1", "/dev/xvdba", Millis(0), None))
         });
         assert_eq!(r.volumes_of("i-1").count(), 1);
         r.retag(&id, |t| drop(t.insert("a".to_owned(), "b".to_owned())));
         assert_eq!(r.tagged("a", "b").collect::<Vec<_>>(), [&id]);
         r.retag(&id, |t| drop(t.insert("a".to_owned(), "c".to_owned())));
-        assert_eq!(
-            (r.tagged("a", "b").count(), r.tagged("a", "c").count()),
-            (0, 1)
-        );
+        assert_eq!((r.tagged("a", "b").count(), r.tagged("a", "c").count()), (0, 1));
         r.remove_volume(&id);
-        assert_eq!(
-            (r.volumes_of("i-1").count(), r.tagged("a", "c").count()),
-            (0, 0)
-        );
+        assert_eq!((r.volumes_of("i-1").count(), r.tagged("a", "c").count()), (0, 0));
     }
 }

@@ -12,9 +12,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        let machine = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let machine = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             base: Millis(0).plus(u64::try_from(machine.as_millis()).unwrap_or(0)),
             since: Instant::now(),

@@ -64,10 +64,7 @@ impl Distribution {
     }
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "durations are far below 2^53 milliseconds"
-)]
+#[allow(clippy::cast_precision_loss, reason = "durations are far below 2^53 milliseconds")]
 fn as_f64(ms: u64) -> f64 {
     ms as f64
 }
@@ -87,11 +84,7 @@ const ITEMS: &[(&str, Distribution, Distribution)] = &[
     ("api_read", fixed(2), spread(400, 1_500)),
     ("api_write", fixed(2), spread(400, 1_500)),
     ("volume_create", fixed(30), spread(1_000, 4_000)),
-    (
-        "volume_create_from_snapshot",
-        fixed(50),
-        spread(3_000, 10_000),
-    ),
+    ("volume_create_from_snapshot", fixed(50), spread(3_000, 10_000)),
     ("volume_copy", fixed(80), spread(5_000, 60_000)),
     ("volume_delete", fixed(20), spread(1_000, 5_000)),
     ("attach", fixed(50), spread(1_500, 5_000)),
@@ -156,10 +149,7 @@ impl Latency {
             items: BTreeMap::new(),
             random: Random::new(seed, "latency"),
         };
-        model.change(&Change {
-            profile: Some(profile.to_owned()),
-            ..Change::default()
-        })?;
+        model.change(&Change { profile: Some(profile.to_owned()), ..Change::default() })?;
         Ok(model)
     }
 
@@ -168,11 +158,7 @@ impl Latency {
     /// # Errors
     /// Fails for an unknown profile or item.
     pub fn change(&mut self, change: &Change) -> Result<(), LatencyError> {
-        if let Some(bad) = change
-            .items
-            .keys()
-            .find(|k| ITEMS.iter().all(|(n, ..)| n != k))
-        {
+        if let Some(bad) = change.items.keys().find(|k| ITEMS.iter().all(|(n, ..)| n != k)) {
             return Err(LatencyError::Item(bad.clone()));
         }
         if let Some(profile) = &change.profile {
@@ -190,10 +176,8 @@ impl Latency {
             self.api.clear();
             self.profile.clone_from(profile);
         }
-        self.items
-            .extend(change.items.iter().map(|(k, v)| (k.clone(), *v)));
-        self.api
-            .extend(change.api.iter().map(|(k, v)| (k.clone(), *v)));
+        self.items.extend(change.items.iter().map(|(k, v)| (k.clone(), *v)));
+        self.api.extend(change.api.iter().map(|(k, v)| (k.clone(), *v)));
         Ok(())
     }
 
@@ -255,14 +239,7 @@ mod tests {
         )
         .expect("json");
         l.change(&change).expect("change");
-        assert_eq!(
-            (
-                l.sample("attach"),
-                l.api("CreateVolume"),
-                l.api("DeleteVolume")
-            ),
-            (7, 9, 0)
-        );
+        assert_eq!((l.sample("attach"), l.api("CreateVolume"), l.api("DeleteVolume")), (7, 9, 0));
         let bad: Change = serde_json::from_str(r#"{"atach":{"fixed_ms":7}}"#).expect("json");
         assert!(l.change(&bad).is_err());
         assert!(Latency::new("slow", 1).is_err());

@@ -18,11 +18,7 @@ pub(crate) type ApiResult<T> = Result<T, ApiError>;
 impl ApiError {
     /// Creates an error with an explicit status.
     pub fn new(status: u16, code: &str, message: impl Into<String>) -> Self {
-        Self {
-            code: code.to_owned(),
-            status,
-            message: message.into(),
-        }
+        Self { code: code.to_owned(), status, message: message.into() }
     }
 
     /// Creates a client error with status 400.
@@ -48,11 +44,7 @@ impl ApiError {
 
     /// Returns the error of a dry run that would have succeeded.
     pub fn dry_run() -> Self {
-        Self::new(
-            412,
-            "DryRunOperation",
-            "Request would have succeeded, but DryRun flag is set.",
-        )
+        Self::new(412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
     }
 
     /// Returns the error for an empty token bucket.
@@ -93,10 +85,7 @@ impl ApiError {
     }
 
     pub fn no_snapshot(id: &str) -> Self {
-        Self::client(
-            "InvalidSnapshot.NotFound",
-            format!("The snapshot '{id}' does not exist."),
-        )
+        Self::client("InvalidSnapshot.NotFound", format!("The snapshot '{id}' does not exist."))
     }
 
     pub fn no_instance(id: &str) -> Self {

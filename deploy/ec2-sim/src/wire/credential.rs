@@ -22,11 +22,7 @@ impl Credential {
     /// Parses the `Authorization` header, or `X-Amz-Credential` of a presigned query.
     pub fn parse(authorization: Option<&str>, query: Option<&str>) -> Option<Self> {
         let scope = match (authorization, query) {
-            (Some(header), _) => header
-                .split_once("Credential=")?
-                .1
-                .split([',', ' '])
-                .next()?,
+            (Some(header), _) => header.split_once("Credential=")?.1.split([',', ' ']).next()?,
             (None, Some(q)) => q,
             (None, None) => return None,
         };
@@ -35,11 +31,7 @@ impl Credential {
         let _date = parts.next()?;
         let region = parts.next()?.to_owned();
         let service = parts.next()?.to_owned();
-        (!access_key.is_empty()).then_some(Self {
-            access_key,
-            region,
-            service,
-        })
+        (!access_key.is_empty()).then_some(Self { access_key, region, service })
     }
 }
 

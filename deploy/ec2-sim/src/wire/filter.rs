@@ -39,11 +39,8 @@ impl Filters {
             if !is_tag && !known.contains(&name) {
                 return Err(ApiError::value(format!("The filter '{name}' is invalid")));
             }
-            let values: Vec<String> = params
-                .list(&format!("{prefix}Value"))
-                .into_iter()
-                .map(str::to_owned)
-                .collect();
+            let values: Vec<String> =
+                params.list(&format!("{prefix}Value")).into_iter().map(str::to_owned).collect();
             if values.len() > MAX_VALUES {
                 return Err(ApiError::client(
                     "FilterLimitExceeded",

@@ -71,10 +71,7 @@ pub(crate) fn seal(key: &str, action: &str, now: Millis) -> String {
 }
 
 fn open(token: &str, action: &str, now: Millis) -> Option<String> {
-    let (until, key) = token
-        .strip_prefix(action)?
-        .strip_prefix('|')?
-        .split_once('|')?;
+    let (until, key) = token.strip_prefix(action)?.strip_prefix('|')?.split_once('|')?;
     (until.parse::<i64>().ok()? >= now.0).then(|| key.to_owned())
 }
 
@@ -85,10 +82,7 @@ mod tests {
     #[test]
     fn page_token_is_bound_to_action_and_expires() {
         let t = seal("vol-1", "DescribeVolumes", Millis(0));
-        assert_eq!(
-            open(&t, "DescribeVolumes", Millis(5)),
-            Some("vol-1".to_owned())
-        );
+        assert_eq!(open(&t, "DescribeVolumes", Millis(5)), Some("vol-1".to_owned()));
         assert_eq!(open(&t, "DescribeSnapshots", Millis(5)), None);
         assert_eq!(open(&t, "DescribeVolumes", Millis(3_600_001)), None);
         assert_eq!(open("nonsense", "DescribeVolumes", Millis(5)), None);

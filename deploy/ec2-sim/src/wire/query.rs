@@ -22,15 +22,7 @@ impl Params {
     /// Parses a form body or a query string. A repeated name keeps its last value.
     pub fn parse(form: &[u8]) -> Self {
         let map = form_urlencoded::parse(form)
-            .map(|(k, v)| {
-                (
-                    k.into_owned(),
-                    Entry {
-                        value: v.into_owned(),
-                        used: Cell::new(false),
-                    },
-                )
-            })
+            .map(|(k, v)| (k.into_owned(), Entry { value: v.into_owned(), used: Cell::new(false) }))
             .collect();
         Self { map }
     }
@@ -74,9 +66,9 @@ impl Params {
             None => Ok(None),
             Some(v) if v.eq_ignore_ascii_case("true") => Ok(Some(true)),
             Some(v) if v.eq_ignore_ascii_case("false") => Ok(Some(false)),
-            Some(v) => Err(ApiError::value(format!(
-                "Invalid value '{v}' for boolean parameter {name}"
-            ))),
+            Some(v) => {
+                Err(ApiError::value(format!("Invalid value '{v}' for boolean parameter {name}")))
+            }
         }
     }
 
@@ -115,18 +107,12 @@ impl Params {
 
     /// Returns the values of `name.1`, `name.2`, …, in numeric order.
     pub fn list(&self, name: &str) -> Vec<&str> {
-        self.indices(name)
-            .into_iter()
-            .filter_map(|i| self.raw(&format!("{name}.{i}")))
-            .collect()
+        self.indices(name).into_iter().filter_map(|i| self.raw(&format!("{name}.{i}"))).collect()
     }
 
     /// Returns the prefixes `name.1.`, `name.2.`, … that occur, for lists of structures.
     pub fn structures(&self, name: &str) -> Vec<String> {
-        self.indices(name)
-            .into_iter()
-            .map(|i| format!("{name}.{i}."))
-            .collect()
+        self.indices(name).into_iter().map(|i| format!("{name}.{i}.")).collect()
     }
 
     fn indices(&self, name: &str) -> Vec<u32> {
@@ -148,10 +134,8 @@ impl Params {
     /// `UnknownParameter` (wording unverified), which names the first unread parameter.
     pub fn finish(&self) -> ApiResult<()> {
         let known = |k: &str| {
-            matches!(
-                k,
-                "Action" | "Version" | "DryRun" | "AWSAccessKeyId" | "SignatureVersion"
-            ) || k.starts_with("X-Amz-")
+            matches!(k, "Action" | "Version" | "DryRun" | "AWSAccessKeyId" | "SignatureVersion")
+                || k.starts_with("X-Amz-")
         };
         match self.map.iter().find(|(k, e)| !e.used.get() && !known(k)) {
             None => Ok(()),
@@ -209,10 +193,7 @@ mod tests {
             p.positive("Iops").expect_err("negative").message,
             "Value (-1) for parameter iops is invalid. Value must be a positive integer."
         );
-        assert_eq!(
-            p.positive("Size").expect_err("text").code,
-            "InvalidParameterValue"
-        );
+        assert_eq!(p.positive("Size").expect_err("text").code, "InvalidParameterValue");
         assert_eq!(p.positive("Throughput").expect("good"), Some(5));
     }
 

@@ -32,16 +32,10 @@ impl Process {
             .spawn()
             .expect("spawn");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("stdout"))
-            .read_line(&mut line)
-            .expect("a line");
+        BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut line).expect("a line");
         let ready: Value = serde_json::from_str(&line).expect("the ready line");
         let control = ControlClient::new(ready["control"].as_str().expect("control"));
-        Self {
-            child,
-            ready,
-            control,
-        }
+        Self { child, ready, control }
     }
 
     /// Kills the process, like kill -9.
@@ -65,9 +59,7 @@ impl Process {
     pub fn call(&self, form: &str) -> String {
         let mut stream =
             TcpStream::connect(self.url().trim_start_matches("http://")).expect("connect");
-        stream
-            .set_read_timeout(Some(Duration::from_secs(30)))
-            .expect("timeout");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("timeout");
         let form = format!("{form}&Version=2016-11-15");
         write!(
             stream,
@@ -78,8 +70,7 @@ impl Process {
         .expect("write");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("read");
-        text.split_once("\r\n\r\n")
-            .map_or(String::new(), |(_, body)| body.to_owned())
+        text.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned())
     }
 
     /// Describes a volume until the reply contains a text.
@@ -114,11 +105,7 @@ pub fn text(body: &str, element: &str) -> String {
 
 pub fn run(command: &mut Command) -> Output {
     let output = command.output().expect("run");
-    assert!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }
 

@@ -127,13 +127,8 @@ fn pack(line: CommandLine) -> Result<(), Box<dyn std::error::Error>> {
     references.extend(sidecars);
     let references = format!("{}\n", references.join("\n"));
     std::fs::write(line.output.join("images.txt"), references)?;
-    let digests = digests
-        .iter()
-        .map(|(name, digest)| (*name, digest.as_str()));
-    std::fs::write(
-        line.output.join("digests.yaml"),
-        pinned(&architectures, digests),
-    )?;
+    let digests = digests.iter().map(|(name, digest)| (*name, digest.as_str()));
+    std::fs::write(line.output.join("digests.yaml"), pinned(&architectures, digests))?;
     write_layout(&line.output.join("layout"), &layout)?;
     Ok(())
 }
@@ -156,9 +151,7 @@ fn print(platform: Platform, images: &[Built]) -> std::io::Result<()> {
         let (size, digest) = (image.packed.size(), image.packed.digest());
         writeln!(out, "{size:9} bytes  {}  {of}  {digest}", image.reference)?;
     }
-    let node = images
-        .iter()
-        .filter(|image| matches!(image.name, "node-agent" | "mount-helper"));
+    let node = images.iter().filter(|image| matches!(image.name, "node-agent" | "mount-helper"));
     let node: usize = node.map(|image| image.packed.size()).sum();
     writeln!(out, "{node:9} bytes  both images of a node  {of}")
 }

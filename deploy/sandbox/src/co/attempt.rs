@@ -106,10 +106,7 @@ impl CoError {
     }
 
     pub(crate) fn own(what: impl Into<String>, why: impl ToString) -> Self {
-        Self::Own {
-            what: what.into(),
-            why: why.to_string(),
-        }
+        Self::Own { what: what.into(), why: why.to_string() }
     }
 }
 
@@ -141,18 +138,12 @@ pub struct Attempts {
 impl Attempts {
     /// Returns the records so far.
     pub fn all(&self) -> Vec<CallRecord> {
-        self.records
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone()
+        self.records.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// Returns the latest call of `rpc`.
     pub fn last(&self, rpc: &str) -> Option<CallRecord> {
-        self.all()
-            .into_iter()
-            .rev()
-            .find(|record| record.rpc == rpc)
+        self.all().into_iter().rev().find(|record| record.rpc == rpc)
     }
 
     /// Makes the call until it succeeds, the answer is final, or `patience` ends.
@@ -175,14 +166,9 @@ impl Attempts {
             let limit = patience.deadline + Duration::from_millis(500);
             let answer = match tokio::time::timeout(limit, call()).await {
                 Ok(answer) => answer.map_err(|status| (status.code(), status.message().to_owned())),
-                Err(_) => Err((
-                    Code::DeadlineExceeded,
-                    "no answer within the deadline".to_owned(),
-                )),
+                Err(_) => Err((Code::DeadlineExceeded, "no answer within the deadline".to_owned())),
             };
-            let attempts = u32::try_from(retried.len())
-                .unwrap_or(u32::MAX)
-                .saturating_add(1);
+            let attempts = u32::try_from(retried.len()).unwrap_or(u32::MAX).saturating_add(1);
             let note = |ok: bool, retried: Vec<Code>| {
                 let record = CallRecord {
                     rpc,
@@ -193,10 +179,7 @@ impl Attempts {
                     retried,
                     ok,
                 };
-                self.records
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner)
-                    .push(record);
+                self.records.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(record);
             };
             match answer {
                 Ok(reply) => {
@@ -279,10 +262,7 @@ mod tests {
         result.unwrap();
         assert_eq!(records.len(), 1);
         assert_eq!(records[0].attempts, 4);
-        assert_eq!(
-            records[0].retried,
-            [Code::Aborted, Code::Unavailable, Code::Internal]
-        );
+        assert_eq!(records[0].retried, [Code::Aborted, Code::Unavailable, Code::Internal]);
     }
 
     #[tokio::test(start_paused = true)]

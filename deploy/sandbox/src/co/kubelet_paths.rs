@@ -9,9 +9,7 @@ use sha2::{Digest, Sha256};
 pub(crate) fn device_mount_parent(root: &Path, volume_id: &str) -> PathBuf {
     let digest = Sha256::digest(volume_id.as_bytes());
     let name: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    root.join("plugins/kubernetes.io/csi")
-        .join(DRIVER_NAME)
-        .join(name)
+    root.join("plugins/kubernetes.io/csi").join(DRIVER_NAME).join(name)
 }
 
 /// Returns the staging path of a file system volume.
@@ -21,24 +19,17 @@ pub(crate) fn staging(root: &Path, volume_id: &str) -> PathBuf {
 
 /// Returns the target path of a file system volume for one pod.
 pub(crate) fn target(root: &Path, pod: &str, volume_name: &str) -> PathBuf {
-    root.join("pods")
-        .join(pod)
-        .join("volumes/kubernetes.io~csi")
-        .join(volume_name)
-        .join("mount")
+    root.join("pods").join(pod).join("volumes/kubernetes.io~csi").join(volume_name).join("mount")
 }
 
 /// Returns the staging path of a raw block volume.
 pub(crate) fn block_staging(root: &Path, volume_name: &str) -> PathBuf {
-    root.join("plugins/kubernetes.io/csi/volumeDevices/staging")
-        .join(volume_name)
+    root.join("plugins/kubernetes.io/csi/volumeDevices/staging").join(volume_name)
 }
 
 /// Returns the target path (a file) of a raw block volume for one pod.
 pub(crate) fn block_target(root: &Path, pod: &str, volume_name: &str) -> PathBuf {
-    root.join("plugins/kubernetes.io/csi/volumeDevices/publish")
-        .join(volume_name)
-        .join(pod)
+    root.join("plugins/kubernetes.io/csi/volumeDevices/publish").join(volume_name).join(pod)
 }
 
 #[cfg(test)]

@@ -29,10 +29,7 @@ impl Observer {
     /// # Errors
     /// Returns an error when the socket does not answer.
     pub async fn start(socket: &Path) -> Result<Self, CoError> {
-        let fail = |why: String| CoError::Own {
-            what: "observing nodes".to_owned(),
-            why,
-        };
+        let fail = |why: String| CoError::Own { what: "observing nodes".to_owned(), why };
         let (reports, sent) = mpsc::channel(MOST);
         let mut client = SafeDetachClient::new(channel(socket)?);
         let asks = client
@@ -49,10 +46,7 @@ impl Observer {
                     .unwrap_or_else(PoisonError::into_inner)
                     .get(&ask.instance_id)
                     .cloned();
-                let report = Report {
-                    ask: ask.ask,
-                    nodes: node.into_iter().collect(),
-                };
+                let report = Report { ask: ask.ask, nodes: node.into_iter().collect() };
                 if reports.send(report).await.is_err() {
                     return;
                 }
@@ -63,10 +57,7 @@ impl Observer {
 
     /// Sets the content of this instance's Node object from now on.
     pub fn says(&self, instance: &str, node: Node) {
-        self.nodes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(instance.to_owned(), node);
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(instance.to_owned(), node);
     }
 }
 

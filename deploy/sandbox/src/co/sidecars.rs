@@ -115,13 +115,8 @@ impl Co {
                 async move { client.create_volume(request).await }
             })
             .await?;
-        let untrue = |what: String| CoError::Untrue {
-            rpc: "CreateVolume",
-            what,
-        };
-        let volume = reply
-            .volume
-            .ok_or_else(|| untrue("the reply has no volume".to_owned()))?;
+        let untrue = |what: String| CoError::Untrue { rpc: "CreateVolume", what };
+        let volume = reply.volume.ok_or_else(|| untrue("the reply has no volume".to_owned()))?;
         if volume.volume_id.is_empty() {
             return Err(untrue("the volume id is empty".to_owned()));
         }
@@ -136,12 +131,7 @@ impl Co {
             id: volume.volume_id,
             bytes: volume.capacity_bytes,
             context: volume.volume_context,
-            topology: volume
-                .accessible_topology
-                .into_iter()
-                .next()
-                .unwrap_or_default()
-                .segments,
+            topology: volume.accessible_topology.into_iter().next().unwrap_or_default().segments,
             content: claim.content.clone(),
             mode: claim.mode,
         })
@@ -152,10 +142,8 @@ impl Co {
     /// # Errors
     /// Returns the driver's last answer.
     pub async fn delete(&self, volume_id: &str) -> Result<(), CoError> {
-        let message = csi::DeleteVolumeRequest {
-            volume_id: volume_id.to_owned(),
-            ..Default::default()
-        };
+        let message =
+            csi::DeleteVolumeRequest { volume_id: volume_id.to_owned(), ..Default::default() };
         self.attempts
             .run("DeleteVolume", self.provisioner, || {
                 let mut client = self.controller.clone();
@@ -192,10 +180,7 @@ impl Co {
                 what: "publish_context lacks devicePath".to_owned(),
             });
         }
-        Ok(Attachment {
-            node_id: node_id.to_owned(),
-            context: reply.publish_context,
-        })
+        Ok(Attachment { node_id: node_id.to_owned(), context: reply.publish_context })
     }
 
     /// Calls ControllerUnpublishVolume.
@@ -226,10 +211,7 @@ impl Co {
     pub async fn expand(&self, volume: &mut Volume, bytes: i64) -> Result<bool, CoError> {
         let message = csi::ControllerExpandVolumeRequest {
             volume_id: volume.id.clone(),
-            capacity_range: Some(csi::CapacityRange {
-                required_bytes: bytes,
-                limit_bytes: 0,
-            }),
+            capacity_range: Some(csi::CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
             volume_capability: Some(volume.capability()),
             ..Default::default()
         };
@@ -244,10 +226,7 @@ impl Co {
         if reply.capacity_bytes < bytes {
             return Err(CoError::Untrue {
                 rpc: "ControllerExpandVolume",
-                what: format!(
-                    "{bytes} bytes were asked for and {} reported",
-                    reply.capacity_bytes
-                ),
+                what: format!("{bytes} bytes were asked for and {} reported", reply.capacity_bytes),
             });
         }
         volume.bytes = reply.capacity_bytes;
@@ -313,10 +292,7 @@ impl Co {
     /// Returns the errors of [`snapshot`](Self::snapshot), or `Untrue` when the id changes between
     /// answers or the snapshot is not ready within two minutes.
     pub async fn snapshot_ready(&self, name: &str, volume_id: &str) -> Result<Snapshot, CoError> {
-        let untrue = |what: String| CoError::Untrue {
-            rpc: "CreateSnapshot",
-            what,
-        };
+        let untrue = |what: String| CoError::Untrue { rpc: "CreateSnapshot", what };
         let first = self.snapshot(name, volume_id).await?;
         let mut found = first.clone();
         for _ in 0..240 {
@@ -332,10 +308,7 @@ impl Co {
             tokio::time::sleep(Duration::from_millis(500)).await;
             found = self.snapshot(name, volume_id).await?;
         }
-        Err(untrue(format!(
-            "{} is not ready after two minutes",
-            first.id
-        )))
+        Err(untrue(format!("{} is not ready after two minutes", first.id)))
     }
 
     /// Calls DeleteSnapshot.

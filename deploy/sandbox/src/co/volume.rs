@@ -57,14 +57,7 @@ pub(crate) const GIB: i64 = 1 << 30;
 impl Claim {
     /// Returns a claim for a file system volume of `gib` GiB.
     pub fn filesystem(name: &str, kind: &str, gib: i64) -> Self {
-        Self::new(
-            name,
-            Content::Filesystem {
-                kind: kind.to_owned(),
-                flags: Vec::new(),
-            },
-            gib,
-        )
+        Self::new(name, Content::Filesystem { kind: kind.to_owned(), flags: Vec::new() }, gib)
     }
 
     /// Returns a claim for a raw block volume of `gib` GiB.
@@ -106,12 +99,8 @@ impl Claim {
         use csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
         let kind = match &self.source {
             Source::Blank => return None,
-            Source::Snapshot(id) => Type::Snapshot(SnapshotSource {
-                snapshot_id: id.clone(),
-            }),
-            Source::Volume(id) => Type::Volume(VolumeSource {
-                volume_id: id.clone(),
-            }),
+            Source::Snapshot(id) => Type::Snapshot(SnapshotSource { snapshot_id: id.clone() }),
+            Source::Volume(id) => Type::Volume(VolumeSource { volume_id: id.clone() }),
         };
         Some(csi::VolumeContentSource { r#type: Some(kind) })
     }

@@ -18,9 +18,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         }
         scene.co.delete(&volume.id).await?;
         scene.co.delete(&volume.id).await?;
-        scene
-            .told
-            .done(&format!("delete {}, twice", volume.name), &volume.id);
+        scene.told.done(&format!("delete {}, twice", volume.name), &volume.id);
     }
     scene.volumes.clear();
     for snapshot in std::mem::take(&mut scene.snapshots) {
@@ -32,10 +30,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.told.chapter("figures of this machine, now");
     println!("{}", scene.figures.table());
     match &scene.world.options().driver {
-        Some(driver) => println!(
-            "The driver is the build in {}.",
-            driver.directory().display()
-        ),
+        Some(driver) => println!("The driver is the build in {}.", driver.directory().display()),
         None => println!("The driver is a development build."),
     }
     println!("Targets and bounds hold for a release build on an idle machine.");
@@ -43,9 +38,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 }
 
 fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene
-        .told
-        .chapter("the processes, as the kernel shows them");
+    scene.told.chapter("the processes, as the kernel shows them");
     let mut seen = audit::survey(scene.world)?;
     seen.extend(std::mem::take(&mut scene.tools));
     println!("{}", audit::table(&seen));
@@ -54,13 +47,8 @@ fn processes(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     if !lacking.is_empty() {
         println!("This machine itself lacks {lacking}.");
     }
-    let odd = seen
-        .iter()
-        .filter(|process| !process.deviations.is_empty())
-        .count();
-    prove(odd == 0, || {
-        format!("{odd} processes have other rights than are documented")
-    })?;
+    let odd = seen.iter().filter(|process| !process.deviations.is_empty()).count();
+    prove(odd == 0, || format!("{odd} processes have other rights than are documented"))?;
     scene.told.done(
         "each process has the rights that are documented",
         &format!("{} looked at", seen.len()),
@@ -82,19 +70,13 @@ async fn calls(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.told.chapter("the driver's calls to EC2 and STS");
     let mut actions: BTreeMap<String, Count> = BTreeMap::new();
     let records = scene.ec2().journal(0).await?;
-    prove(!records.is_empty(), || {
-        "the simulator saw no call".to_owned()
-    })?;
+    prove(!records.is_empty(), || "the simulator saw no call".to_owned())?;
     for record in &records {
-        let count = actions
-            .entry(record["action"].as_str().unwrap_or("(none)").to_owned())
-            .or_default();
+        let count =
+            actions.entry(record["action"].as_str().unwrap_or("(none)").to_owned()).or_default();
         count.calls += 1;
-        count.faulted += u64::from(
-            record["faults"]
-                .as_array()
-                .is_some_and(|faults| !faults.is_empty()),
-        );
+        count.faulted +=
+            u64::from(record["faults"].as_array().is_some_and(|faults| !faults.is_empty()));
         match record["code"].as_str() {
             None => count.ok += 1,
             Some("RequestLimitExceeded") => count.throttled += 1,
@@ -106,11 +88,8 @@ async fn calls(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         "action", "calls", "ok", "throttled", "faulted"
     );
     for (action, count) in &actions {
-        let errors: Vec<String> = count
-            .errors
-            .iter()
-            .map(|(code, times)| format!("{code} {times}"))
-            .collect();
+        let errors: Vec<String> =
+            count.errors.iter().map(|(code, times)| format!("{code} {times}")).collect();
         println!(
             "{action:<30} {:>7} {:>7} {:>10} {:>8}  {}",
             count.calls,
@@ -124,10 +103,7 @@ async fn calls(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     prove(statistics["imds"]["credential_reads"] == 0, || {
         "a node asked the metadata service for credentials".to_owned()
     })?;
-    scene.told.done(
-        &format!("{} calls", records.len()),
-        "no node asked for a credential",
-    );
+    scene.told.done(&format!("{} calls", records.len()), "no node asked for a credential");
     Ok(())
 }
 
@@ -137,9 +113,8 @@ async fn invariants(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     // EC2 shows a deleted volume for a moment.
     for _ in 0..100 {
         found = scene.world.simulator.get("/v1/invariants").await?;
-        let gone = ["volumes", "snapshots", "attachments"]
-            .iter()
-            .all(|name| empty(&found["live"][*name]));
+        let gone =
+            ["volumes", "snapshots", "attachments"].iter().all(|name| empty(&found["live"][*name]));
         if gone && empty(&found["loops"]) {
             break;
         }
@@ -150,16 +125,9 @@ async fn invariants(scene: &mut Scene<'_>) -> Result<(), DemoError> {
             format!("EC2 still has {name}: {}", found["live"][name])
         })?;
     }
-    prove(found["ok"] == true, || {
-        format!("violations: {}", found["violations"])
-    })?;
-    prove(empty(&found["duplicates"]), || {
-        format!("duplicates: {}", found["duplicates"])
-    })?;
-    scene.told.done(
-        "EC2: no volume, snapshot, attachment left",
-        "no rule broken, no name twice",
-    );
+    prove(found["ok"] == true, || format!("violations: {}", found["violations"]))?;
+    prove(empty(&found["duplicates"]), || format!("duplicates: {}", found["duplicates"]))?;
+    scene.told.done("EC2: no volume, snapshot, attachment left", "no rule broken, no name twice");
     for kubelet in &scene.kubelets {
         data::nothing_mounted(kubelet.root())?;
     }

@@ -16,9 +16,8 @@ const FILE: &str = "data.bin";
 /// Returns a mebibyte of data that depends only on `seed`.
 fn bytes(seed: &str) -> Vec<u8> {
     let start = Sha256::digest(seed.as_bytes());
-    let mut state = start.iter().fold(1_u64, |state, byte| {
-        state.wrapping_mul(257) ^ u64::from(*byte)
-    }) | 1;
+    let mut state =
+        start.iter().fold(1_u64, |state, byte| state.wrapping_mul(257) ^ u64::from(*byte)) | 1;
     let mut all = Vec::with_capacity(1 << 20);
     while all.len() < 1 << 20 {
         // xorshift64: the data differs for each seed, and generating it takes no time compared with
@@ -32,11 +31,7 @@ fn bytes(seed: &str) -> Vec<u8> {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(bytes).iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Writes test data into the directory of a mounted volume and syncs it. Returns a digest.
@@ -54,10 +49,7 @@ pub(super) fn write_file(directory: &Path, seed: &str) -> Result<String, DemoErr
 pub(super) fn find_file(directory: &Path, seed: &str) -> Result<String, DemoError> {
     let found = fs::read(directory.join(FILE))?;
     prove(found == bytes(seed), || {
-        format!(
-            "{} does not hold what was written",
-            directory.join(FILE).display()
-        )
+        format!("{} does not hold what was written", directory.join(FILE).display())
     })?;
     Ok(digest(&found))
 }
@@ -78,18 +70,14 @@ pub(super) fn find_device(device: &Path, seed: &str) -> Result<String, DemoError
     file.seek(SeekFrom::Start(64 << 20))?;
     let mut found = vec![0; 1 << 20];
     file.read_exact(&mut found)?;
-    prove(found == bytes(seed), || {
-        format!("{} does not hold what was written", device.display())
-    })?;
+    prove(found == bytes(seed), || format!("{} does not hold what was written", device.display()))?;
     Ok(digest(&found))
 }
 
 /// Verifies that `path` is a block device of `size` bytes.
 pub(super) fn is_device(path: &Path, size: i64) -> Result<(), DemoError> {
     let kind = fs::metadata(path)?.file_type();
-    prove(kind.is_block_device(), || {
-        format!("{} is not a block device", path.display())
-    })?;
+    prove(kind.is_block_device(), || format!("{} is not a block device", path.display()))?;
     let end = File::open(path)?.seek(SeekFrom::End(0))?;
     prove(i64::try_from(end) == Ok(size), || {
         format!("{} has {end} bytes, not {size}", path.display())
@@ -99,14 +87,11 @@ pub(super) fn is_device(path: &Path, size: i64) -> Result<(), DemoError> {
 /// Verifies that a file system of `kind` is mounted at `path`. Returns the source of the mount.
 pub(super) fn is_mounted(path: &Path, kind: &str) -> Result<String, DemoError> {
     let mounts = mount_table::of("self")?;
-    let mount = mounts
-        .iter()
-        .rev()
-        .find(|mount| mount.point == path)
-        .ok_or_else(|| DemoError::Unproved(format!("nothing is mounted at {}", path.display())))?;
-    prove(mount.kind == kind, || {
-        format!("{} is {}, not {kind}", path.display(), mount.kind)
-    })?;
+    let mount =
+        mounts.iter().rev().find(|mount| mount.point == path).ok_or_else(|| {
+            DemoError::Unproved(format!("nothing is mounted at {}", path.display()))
+        })?;
+    prove(mount.kind == kind, || format!("{} is {}, not {kind}", path.display(), mount.kind))?;
     Ok(mount.source.to_string_lossy().into_owned())
 }
 
@@ -117,9 +102,7 @@ pub(super) fn nothing_mounted(directory: &Path) -> Result<(), DemoError> {
         .filter(|mount| mount.point != directory)
         .map(|mount| mount.point.display().to_string())
         .collect();
-    prove(left.is_empty(), || {
-        format!("still mounted: {}", left.join(", "))
-    })
+    prove(left.is_empty(), || format!("still mounted: {}", left.join(", ")))
 }
 
 /// Returns the size of the mounted file system in bytes.

@@ -34,26 +34,15 @@ async fn controller_in_create(scene: &mut Scene<'_>) -> Result<Volume, DemoError
     let creating = tokio::spawn(async move { co.create(&asked).await });
     scene
         .ec2()
-        .request(before, "CreateVolume", |record| {
-            record["action"] == "CreateVolume"
-        })
+        .request(before, "CreateVolume", |record| record["action"] == "CreateVolume")
         .await?;
     scene.world.controller.kill().await?;
     scene.ec2().no_faults().await?;
     scene.world.start_controller().await?;
     let volume = creating.await.map_err(std::io::Error::other)??;
-    let named = scene
-        .ec2()
-        .volumes("tag:CSIVolumeName", &claim.name)
-        .await?;
-    prove(named.len() == 1 && named[0].id == volume.id, || {
-        format!("EC2 has {named:?}")
-    })?;
-    let attempts = scene
-        .co
-        .attempts
-        .last("CreateVolume")
-        .map_or(0, |call| call.attempts);
+    let named = scene.ec2().volumes("tag:CSIVolumeName", &claim.name).await?;
+    prove(named.len() == 1 && named[0].id == volume.id, || format!("EC2 has {named:?}"))?;
+    let attempts = scene.co.attempts.last("CreateVolume").map_or(0, |call| call.attempts);
     scene.volumes.push((volume.clone(), None));
     scene.told.done(
         "controller dies while it creates",
@@ -65,18 +54,14 @@ async fn controller_in_create(scene: &mut Scene<'_>) -> Result<Volume, DemoError
 /// Kills the controller while EC2 attaches the volume.
 async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<(), DemoError> {
     let simulator = &scene.world.simulator;
-    simulator
-        .put("/v1/latency", &json!({ "attach": { "fixed_ms": 3_000 } }))
-        .await?;
+    simulator.put("/v1/latency", &json!({ "attach": { "fixed_ms": 3_000 } })).await?;
     let before = scene.ec2().last().await?;
     let (co, asked, instance) = (scene.co.clone(), volume.clone(), scene.instance(0));
     let node = instance.clone();
     let attaching = tokio::spawn(async move { co.attach(&asked, &node).await });
     scene
         .ec2()
-        .request(before, "AttachVolume", |record| {
-            record["action"] == "AttachVolume"
-        })
+        .request(before, "AttachVolume", |record| record["action"] == "AttachVolume")
         .await?;
     scene.world.controller.kill().await?;
     scene.world.start_controller().await?;
@@ -84,23 +69,14 @@ async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<
     scene
         .world
         .simulator
-        .put(
-            "/v1/latency",
-            &json!({ "attach": { "uniform_ms": [300, 900] } }),
-        )
+        .put("/v1/latency", &json!({ "attach": { "uniform_ms": [300, 900] } }))
         .await?;
     scene.ec2().attached(&volume.id, &[&instance]).await?;
-    let attempts = scene
-        .co
-        .attempts
-        .last("ControllerPublishVolume")
-        .map_or(0, |call| call.attempts);
+    let attempts =
+        scene.co.attempts.last("ControllerPublishVolume").map_or(0, |call| call.attempts);
     scene.told.done(
         "controller dies while it attaches",
-        &format!(
-            "{attempts} attempts, one attachment: {}",
-            attachment.context["devicePath"]
-        ),
+        &format!("{attempts} attempts, one attachment: {}", attachment.context["devicePath"]),
     );
     scene.attached = Some(attachment);
     Ok(())
@@ -143,11 +119,7 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
         .attached
         .take()
         .ok_or_else(|| DemoError::Unproved(format!("{} is not attached", volume.name)))?;
-    let (kubelet, asked, with) = (
-        scene.kubelets[0].clone(),
-        volume.clone(),
-        attachment.clone(),
-    );
+    let (kubelet, asked, with) = (scene.kubelets[0].clone(), volume.clone(), attachment.clone());
     let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
     catch_tool(scene, 0, &staging).await?;
     let family = scene.world.nodes[0].helper.identities();
@@ -158,11 +130,8 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let alive: Vec<i32> = family
-        .iter()
-        .filter(|member| member.alive())
-        .map(|member| member.pid)
-        .collect();
+    let alive: Vec<i32> =
+        family.iter().filter(|member| member.alive()).map(|member| member.pid).collect();
     prove(alive.is_empty(), || {
         format!("processes {alive:?} outlived the helper's first process by 5 s")
     })?;
@@ -172,17 +141,12 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
     );
     scene.world.start_helper(0).await?;
     staging.await.map_err(std::io::Error::other)??;
-    let attempts = scene.kubelets[0]
-        .attempts
-        .last("NodeStageVolume")
-        .map_or(0, |call| call.attempts);
-    scene.told.done(
-        "helper starts again, kubelet repeats",
-        &format!("staged after {attempts} attempts"),
-    );
-    let in_use = scene
-        .stage_and_publish(volume, 0, "pod-8", attachment)
-        .await?;
+    let attempts =
+        scene.kubelets[0].attempts.last("NodeStageVolume").map_or(0, |call| call.attempts);
+    scene
+        .told
+        .done("helper starts again, kubelet repeats", &format!("staged after {attempts} attempts"));
+    let in_use = scene.stage_and_publish(volume, 0, "pod-8", attachment).await?;
     scene.note_use(&volume.id, Some(in_use.clone()));
     data::write_file(&in_use.published.path, &volume.name)?;
     data::find_file(&in_use.published.path, &volume.name)?;
@@ -198,31 +162,21 @@ async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let instance = scene.instance(1);
     let attachment = scene.co.attach(&volume, &instance).await?;
     scene.told.done("attach pvc-agent-death to node-b", "");
-    let (kubelet, asked, with) = (
-        scene.kubelets[1].clone(),
-        volume.clone(),
-        attachment.clone(),
-    );
+    let (kubelet, asked, with) = (scene.kubelets[1].clone(), volume.clone(), attachment.clone());
     let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
     let tool = catch_tool(scene, 1, &staging).await?;
     scene.world.nodes[1].agent.kill().await?;
     scene.world.start_agent(1).await?;
-    prove(tool.alive(), || {
-        "mke2fs did not outlive the agent".to_owned()
-    })?;
+    prove(tool.alive(), || "mke2fs did not outlive the agent".to_owned())?;
     tool.signal(Signal::CONT)?;
     staging.await.map_err(std::io::Error::other)??;
-    let attempts = scene.kubelets[1]
-        .attempts
-        .last("NodeStageVolume")
-        .map_or(0, |call| call.attempts);
+    let attempts =
+        scene.kubelets[1].attempts.last("NodeStageVolume").map_or(0, |call| call.attempts);
     scene.told.done(
         "agent dies while mke2fs runs",
         &format!("mke2fs went on; staged by the new agent after {attempts} attempts"),
     );
-    let in_use = scene
-        .stage_and_publish(&volume, 1, "pod-9", attachment)
-        .await?;
+    let in_use = scene.stage_and_publish(&volume, 1, "pod-9", attachment).await?;
     data::write_file(&in_use.published.path, &volume.name)?;
     scene.note_use(&volume.id, Some(in_use));
     Ok(())

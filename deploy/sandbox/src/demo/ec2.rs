@@ -72,19 +72,14 @@ impl<'a> Ec2<'a> {
 
     /// Returns a volume that must exist.
     pub(super) async fn needed(&self, id: &str) -> Result<Shown, DemoError> {
-        self.volume(id)
-            .await?
-            .ok_or_else(|| DemoError::Unproved(format!("EC2 does not know {id}")))
+        self.volume(id).await?.ok_or_else(|| DemoError::Unproved(format!("EC2 does not know {id}")))
     }
 
     /// Verifies that `id` is attached to `instances` and to no other instance.
     pub(super) async fn attached(&self, id: &str, instances: &[&str]) -> Result<(), DemoError> {
         let shown = self.needed(id).await?;
         prove(shown.instances == instances, || {
-            format!(
-                "EC2 shows {id} attached to {:?}, not {instances:?}",
-                shown.instances
-            )
+            format!("EC2 shows {id} attached to {:?}, not {instances:?}", shown.instances)
         })
     }
 
@@ -96,22 +91,12 @@ impl<'a> Ec2<'a> {
         let mut records = Vec::new();
         let mut after = after;
         loop {
-            let page = self
-                .simulator
-                .get(&format!("/v1/journal?after={after}&limit=1000"))
-                .await?;
+            let page = self.simulator.get(&format!("/v1/journal?after={after}&limit=1000")).await?;
             let Some(page) = page["records"].as_array().filter(|page| !page.is_empty()) else {
                 return Ok(records);
             };
-            after = page
-                .last()
-                .and_then(|last| last["seq"].as_u64())
-                .unwrap_or(after + 1);
-            records.extend(
-                page.iter()
-                    .filter(|record| record["origin"] != "foreign")
-                    .cloned(),
-            );
+            after = page.last().and_then(|last| last["seq"].as_u64()).unwrap_or(after + 1);
+            records.extend(page.iter().filter(|record| record["origin"] != "foreign").cloned());
         }
     }
 
@@ -120,9 +105,7 @@ impl<'a> Ec2<'a> {
     /// # Errors
     /// Returns an error when the simulator does not answer.
     pub async fn last(&self) -> io::Result<u64> {
-        Ok(self.simulator.get("/v1/journal?limit=1").await?["last"]
-            .as_u64()
-            .unwrap_or(0))
+        Ok(self.simulator.get("/v1/journal?limit=1").await?["last"].as_u64().unwrap_or(0))
     }
 
     /// Waits until the driver has made a request after number `after` that `wanted` accepts.
@@ -138,9 +121,7 @@ impl<'a> Ec2<'a> {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        Err(DemoError::Unproved(format!(
-            "the driver did not send {what} in 10 s"
-        )))
+        Err(DemoError::Unproved(format!("the driver did not send {what} in 10 s")))
     }
 
     /// Adds a fault rule and returns its id.
@@ -289,11 +270,7 @@ mod tests {
             }
         );
         assert_eq!(
-            (
-                volumes[1].status.as_str(),
-                volumes[1].iops,
-                volumes[1].instances.len()
-            ),
+            (volumes[1].status.as_str(), volumes[1].iops, volumes[1].instances.len()),
             ("available", None, 0)
         );
         assert!(items("<volumeSet/>", "volumeSet").is_empty());

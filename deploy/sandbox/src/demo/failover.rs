@@ -29,10 +29,7 @@ struct Writer {
 impl Writer {
     fn start(directory: &Path) -> Result<Self, DemoError> {
         let mut file = File::create(directory.join(FILE))?;
-        let (written, stop) = (
-            Arc::new(AtomicU64::new(0)),
-            Arc::new(AtomicBool::new(false)),
-        );
+        let (written, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, told) = (Arc::clone(&written), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             for number in 1_u64.. {
@@ -46,11 +43,7 @@ impl Writer {
                 std::thread::sleep(Duration::from_millis(2));
             }
         });
-        Ok(Self {
-            written,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { written, stop, thread: Some(thread) })
     }
 
     /// Verifies that the writer makes progress.
@@ -131,10 +124,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene
         .told
         .chapter("a node falls silent while another zone fails; its volume moves when EC2 shows it off (enforce)");
-    let socket = scene
-        .world
-        .controller_socket()
-        .with_file_name("safe-detach.sock");
+    let socket = scene.world.controller_socket().with_file_name("safe-detach.sock");
     let uid = rustix::process::getuid().as_raw();
     let enforce = [
         "--feature-gates=NonGracefulFailover=true".to_owned(),
@@ -162,15 +152,9 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.zone_fails(true).await?;
     scene.is_refused(&volume, 1, "in-use", &writer).await?;
 
-    let silent = Node {
-        ready: false,
-        lease_age_ms: Some(120_000),
-        ..node
-    };
+    let silent = Node { ready: false, lease_age_ms: Some(120_000), ..node };
     observer.says(&instance, silent);
-    scene
-        .is_refused(&volume, 1, "node-not-ready", &writer)
-        .await?;
+    scene.is_refused(&volume, 1, "node-not-ready", &writer).await?;
 
     let last = writer.end();
     scene.world.cut_power(1).await?;
@@ -179,26 +163,17 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let simulator = &scene.world.simulator;
     simulator.post(&power("stop"), &at_once).await?;
     let shown = Instant::now();
-    scene.told.done(
-        "node-b is stopped in EC2",
-        &format!("{last} numbers written"),
-    );
+    scene.told.done("node-b is stopped in EC2", &format!("{last} numbers written"));
     scene.co.detach(&volume.id, &instance).await?;
     scene.ec2().attached(&volume.id, &[]).await?;
     scene.note_use(&volume.id, None);
-    scene.told.done(
-        "detach allowed",
-        "the instance is stopped: that is the proof",
-    );
+    scene.told.done("detach allowed", "the instance is stopped: that is the proof");
     let moved = scene.use_on(&volume, 0, "pod-11").await?;
     let took = shown.elapsed();
     find_all(&moved.published.path, last)?;
     scene.told.done(
         "every number that was written is on node-a",
-        &format!(
-            "{:.2} s after EC2 showed node-b stopped",
-            took.as_secs_f64()
-        ),
+        &format!("{:.2} s after EC2 showed node-b stopped", took.as_secs_f64()),
     );
     scene.figures.add(
         "EC2 shows a node stopped, to its volume mounted elsewhere",
@@ -218,8 +193,6 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.kubelets[1].unstage(&volume).await?;
     drop(observer);
     scene.world.restart_controller(&[]).await?;
-    scene
-        .told
-        .done("node-b is back", "it cleans up after its pod");
+    scene.told.done("node-b is back", "it cleans up after its pod");
     Ok(())
 }

@@ -68,11 +68,7 @@ impl Figures {
 /// Formats milliseconds with one decimal place, or two below ten.
 pub(super) fn milliseconds(duration: Duration) -> String {
     let ms = duration.as_secs_f64() * 1e3;
-    if ms < 10.0 {
-        format!("{ms:.2} ms")
-    } else {
-        format!("{ms:.1} ms")
-    }
+    if ms < 10.0 { format!("{ms:.2} ms") } else { format!("{ms:.1} ms") }
 }
 
 #[cfg(test)]

@@ -25,15 +25,11 @@ async fn online(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     })?;
     let shown = scene.ec2().needed(&volume.id).await?;
     prove(shown.size == 6, || format!("EC2 shows {} GiB", shown.size))?;
-    scene
-        .told
-        .done("expand pvc-xfs in EC2, 4 to 6 GiB", "6 GiB");
+    scene.told.done("expand pvc-xfs in EC2, 4 to 6 GiB", "6 GiB");
     let kubelet = scene.kubelets[in_use.node].clone();
     kubelet.expand(&volume, &in_use.published).await?;
     let after = data::capacity(&in_use.published.path)?;
-    prove(after > before + GIB, || {
-        format!("the file system had {before} bytes and has {after}")
-    })?;
+    prove(after > before + GIB, || format!("the file system had {before} bytes and has {after}"))?;
     data::find_file(&in_use.published.path, "pvc-xfs")?;
     scene.told.done(
         "grow xfs while it is mounted",
@@ -49,15 +45,11 @@ async fn offline(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let before = data::capacity(&in_use.published.path)?;
     scene.take_from(&volume, &in_use).await?;
     scene.co.expand(&mut volume, 6 * GIB).await?;
-    scene
-        .told
-        .done("expand pvc-ext4 in EC2 while it is nowhere", "6 GiB");
+    scene.told.done("expand pvc-ext4 in EC2 while it is nowhere", "6 GiB");
     scene.remember_size(&volume.id, volume.bytes);
     let in_use = scene.use_on(&volume, 0, "pod-5").await?;
     let after = data::capacity(&in_use.published.path)?;
-    prove(after > before + GIB, || {
-        format!("the file system had {before} bytes and has {after}")
-    })?;
+    prove(after > before + GIB, || format!("the file system had {before} bytes and has {after}"))?;
     data::find_file(&in_use.published.path, "pvc-ext4")?;
     scene.told.done(
         "ext4 grew before it was mounted",
@@ -67,12 +59,9 @@ async fn offline(scene: &mut Scene<'_>) -> Result<(), DemoError> {
 }
 
 async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
-    scene
-        .told
-        .chapter("type, IOPS, throughput and size in one ModifyVolume");
-    let mut volume = scene
-        .create(&Claim::filesystem("pvc-tuned", "ext4", 10).parameter("type", "gp2"))
-        .await?;
+    scene.told.chapter("type, IOPS, throughput and size in one ModifyVolume");
+    let mut volume =
+        scene.create(&Claim::filesystem("pvc-tuned", "ext4", 10).parameter("type", "gp2")).await?;
     let after = scene.ec2().last().await?;
     let parameters: HashMap<String, String> =
         [("type", "gp3"), ("iops", "4000"), ("throughput", "250")]
@@ -80,10 +69,8 @@ async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
             .into();
     let (id, co) = (volume.id.clone(), scene.co.clone());
     // external-resizer makes two calls, from two workers.
-    let (expanded, modified) = tokio::join!(
-        co.expand(&mut volume, 12 * GIB),
-        co.modify(&id, &parameters)
-    );
+    let (expanded, modified) =
+        tokio::join!(co.expand(&mut volume, 12 * GIB), co.modify(&id, &parameters));
     expanded?;
     modified?;
     let calls: Vec<_> = scene
@@ -93,39 +80,20 @@ async fn one_modification(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         .into_iter()
         .filter(|record| record["action"] == "ModifyVolume")
         .collect();
-    prove(calls.len() == 1, || {
-        format!("{} calls of ModifyVolume", calls.len())
-    })?;
-    let sent = |name: &str| {
-        calls[0]["parameters"][name]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let all = [
-        sent("Size"),
-        sent("VolumeType"),
-        sent("Iops"),
-        sent("Throughput"),
-    ];
-    prove(all == ["12", "gp3", "4000", "250"], || {
-        format!("it asked for {all:?}")
-    })?;
+    prove(calls.len() == 1, || format!("{} calls of ModifyVolume", calls.len()))?;
+    let sent = |name: &str| calls[0]["parameters"][name].as_str().unwrap_or_default().to_owned();
+    let all = [sent("Size"), sent("VolumeType"), sent("Iops"), sent("Throughput")];
+    prove(all == ["12", "gp3", "4000", "250"], || format!("it asked for {all:?}"))?;
     let shown = scene.ec2().needed(&id).await?;
     prove(
-        (
-            shown.size,
-            shown.kind.as_str(),
-            shown.iops,
-            shown.throughput,
-        ) == (12, "gp3", Some(4000), Some(250)),
+        (shown.size, shown.kind.as_str(), shown.iops, shown.throughput)
+            == (12, "gp3", Some(4000), Some(250)),
         || format!("EC2 shows {shown:?}"),
     )?;
     scene.remember_size(&id, volume.bytes);
-    scene.told.done(
-        "expand and modify pvc-tuned",
-        "1 ModifyVolume: 12 GiB, gp3, 4000 IOPS, 250 MiB/s",
-    );
+    scene
+        .told
+        .done("expand and modify pvc-tuned", "1 ModifyVolume: 12 GiB, gp3, 4000 IOPS, 250 MiB/s");
     Ok(())
 }
 

@@ -42,15 +42,10 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
         .await?
         .iter()
         .filter(|record| {
-            record["action"]
-                .as_str()
-                .is_some_and(|action| !action.starts_with("Describe"))
+            record["action"].as_str().is_some_and(|action| !action.starts_with("Describe"))
         })
         .count();
-    scene.told.done(
-        &format!("{VOLUMES} volumes, from create to delete"),
-        "measured",
-    );
+    scene.told.done(&format!("{VOLUMES} volumes, from create to delete"), "measured");
     let basis = |samples: &[Duration]| format!("median of {}", samples.len());
     let round_trip = round_trip(scene).await?;
     let figures = &mut scene.figures;
@@ -141,28 +136,18 @@ async fn one_life(
 
     let kubelet = scene.kubelets[0].clone();
     kubelet.stage(&volume, &attachment).await?;
-    kubelet
-        .publish(&volume, &attachment, "pod-figure", false)
-        .await?;
+    kubelet.publish(&volume, &attachment, "pod-figure", false).await?;
     let staged = single(&kubelet.attempts, "NodeStageVolume");
     let published = single(&kubelet.attempts, "NodePublishVolume");
-    samples.fresh.extend(
-        staged
-            .zip(published)
-            .map(|(staged, published)| staged + published),
-    );
+    samples.fresh.extend(staged.zip(published).map(|(staged, published)| staged + published));
     let device = LoopDevice::make(&scene.world.state_dir().join("bare"), &name, 1 << 30)?;
-    samples
-        .fresh_bare
-        .push(device.format_and_mount(FsType::Ext4)?);
+    samples.fresh_bare.push(device.format_and_mount(FsType::Ext4)?);
     device.unmount()?;
 
     kubelet.unpublish(&volume, "pod-figure").await?;
     kubelet.unstage(&volume).await?;
     kubelet.stage(&volume, &attachment).await?;
-    samples
-        .clean
-        .extend(single(&kubelet.attempts, "NodeStageVolume"));
+    samples.clean.extend(single(&kubelet.attempts, "NodeStageVolume"));
     samples.clean_bare.push(device.mount(FsType::Ext4)?);
     drop(device);
     kubelet.unstage(&volume).await?;
@@ -232,17 +217,12 @@ fn added(attempts: &Attempts, rpc: &str, own: Option<Duration>) -> Option<Durati
 /// Returns the time of the last call of `rpc` if it needed one attempt: the waits between attempts
 /// are not the driver's.
 pub(super) fn single(attempts: &Attempts, rpc: &str) -> Option<Duration> {
-    attempts
-        .last(rpc)
-        .filter(|call| call.attempts == 1)
-        .map(|call| call.elapsed)
+    attempts.last(rpc).filter(|call| call.attempts == 1).map(|call| call.elapsed)
 }
 
 async fn round_trip(scene: &Scene<'_>) -> Result<String, DemoError> {
     let statistics = scene.world.simulator.get("/v1/statistics").await?;
-    let p50 = statistics["actions"]["DescribeVolumes"]["server_ms"]["p50"]
-        .as_f64()
-        .unwrap_or(0.0);
+    let p50 = statistics["actions"]["DescribeVolumes"]["server_ms"]["p50"].as_f64().unwrap_or(0.0);
     Ok(milliseconds(Duration::from_secs_f64(p50 / 1e3)))
 }
 
@@ -269,20 +249,14 @@ async fn starts(scene: &mut Scene<'_>, round_trip: &str) -> Result<(), DemoError
         "15 ms",
         basis,
     );
-    scene.told.done(
-        &format!("{STARTS} starts of controller and node-agent"),
-        "measured",
-    );
+    scene.told.done(&format!("{STARTS} starts of controller and node-agent"), "measured");
     Ok(())
 }
 
 fn memory(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let seen = audit::survey(scene.world)?;
     let sum = |wanted: &dyn Fn(&audit::ObservedProcess) -> bool| -> u64 {
-        seen.iter()
-            .filter(|process| wanted(process))
-            .map(|process| process.pss_kib)
-            .sum()
+        seen.iter().filter(|process| wanted(process)).map(|process| process.pss_kib).sum()
     };
     let controller = sum(&|process| process.tier == Tier::Controller);
     let node = scene.node_name(0);

@@ -10,20 +10,10 @@ impl Scene<'_> {
         let volume = self.co.create(claim).await?;
         let named = self.ec2().volumes("tag:CSIVolumeName", &claim.name).await?;
         prove(named.len() == 1 && named[0].id == volume.id, || {
-            format!(
-                "{} volumes are named {}: {named:?}",
-                named.len(),
-                claim.name
-            )
+            format!("{} volumes are named {}: {named:?}", named.len(), claim.name)
         })?;
-        prove(named[0].size << 30 == volume.bytes, || {
-            format!("EC2 shows {} GiB", named[0].size)
-        })?;
-        let zone = volume
-            .topology
-            .get("topology.kubernetes.io/zone")
-            .cloned()
-            .unwrap_or_default();
+        prove(named[0].size << 30 == volume.bytes, || format!("EC2 shows {} GiB", named[0].size))?;
+        let zone = volume.topology.get("topology.kubernetes.io/zone").cloned().unwrap_or_default();
         prove(zone == crate::ZONE, || format!("the zone is {zone:?}"))?;
         self.volumes.push((volume.clone(), None));
         self.told.done(
@@ -44,16 +34,9 @@ impl Scene<'_> {
         let name = self.node_name(node);
         let attachment = self.co.attach(volume, &instance).await?;
         self.ec2().attached(&volume.id, &[&instance]).await?;
-        let device = attachment
-            .context
-            .get("devicePath")
-            .cloned()
-            .unwrap_or_default();
-        self.told
-            .done(&format!("attach {} to {name}", volume.name), &device);
-        let in_use = self
-            .stage_and_publish(volume, node, pod, attachment)
-            .await?;
+        let device = attachment.context.get("devicePath").cloned().unwrap_or_default();
+        self.told.done(&format!("attach {} to {name}", volume.name), &device);
+        let in_use = self.stage_and_publish(volume, node, pod, attachment).await?;
         self.note_use(&volume.id, Some(in_use.clone()));
         Ok(in_use)
     }
@@ -90,13 +73,8 @@ impl Scene<'_> {
                 "a block device".to_owned()
             }
         };
-        self.told
-            .done(&format!("publish {} to {pod}", volume.name), &proof);
-        Ok(InUse {
-            node,
-            pod: pod.to_owned(),
-            published,
-        })
+        self.told.done(&format!("publish {} to {pod}", volume.name), &proof);
+        Ok(InUse { node, pod: pod.to_owned(), published })
     }
 
     /// Unpublishes, unstages and detaches; verifies each step.
@@ -109,23 +87,15 @@ impl Scene<'_> {
         kubelet.unpublish(volume, &in_use.pod).await?;
         kubelet.unstage(volume).await?;
         let left = kubelet.staging_path(volume);
-        prove(!left.exists(), || {
-            format!("{} still exists", left.display())
-        })?;
-        self.told.done(
-            &format!("unpublish, unstage {}", volume.name),
-            "no mount, no directory left",
-        );
+        prove(!left.exists(), || format!("{} still exists", left.display()))?;
+        self.told
+            .done(&format!("unpublish, unstage {}", volume.name), "no mount, no directory left");
         let instance = self.instance(in_use.node);
         self.co.detach(&volume.id, &instance).await?;
         self.ec2().attached(&volume.id, &[]).await?;
         self.note_use(&volume.id, None);
         self.told.done(
-            &format!(
-                "detach {} from {}",
-                volume.name,
-                self.node_name(in_use.node)
-            ),
+            &format!("detach {} from {}", volume.name, self.node_name(in_use.node)),
             "available",
         );
         Ok(())
@@ -150,25 +120,18 @@ impl Scene<'_> {
 /// Moves an ext4 and an xfs volume from node-a to node-b.
 pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     for kind in ["ext4", "xfs"] {
-        scene
-            .told
-            .chapter(&format!("a volume with {kind} moves from node to node"));
+        scene.told.chapter(&format!("a volume with {kind} moves from node to node"));
         let name = format!("pvc-{kind}");
-        let volume = scene
-            .create(&Claim::filesystem(&name, kind, 4).parameter("type", "gp3"))
-            .await?;
+        let volume =
+            scene.create(&Claim::filesystem(&name, kind, 4).parameter("type", "gp3")).await?;
         let in_use = scene.use_on(&volume, 0, "pod-1").await?;
         let digest = data::write_file(&in_use.published.path, &name)?;
-        scene
-            .told
-            .done("write a file, fsync", &format!("1 MiB, sha256 {digest}…"));
+        scene.told.done("write a file, fsync", &format!("1 MiB, sha256 {digest}…"));
         scene.take_from(&volume, &in_use).await?;
         data::nothing_mounted(scene.kubelets[0].root())?;
         let in_use = scene.use_on(&volume, 1, "pod-2").await?;
         let digest = data::find_file(&in_use.published.path, &name)?;
-        scene
-            .told
-            .done("read the same bytes", &format!("sha256 {digest}…"));
+        scene.told.done("read the same bytes", &format!("sha256 {digest}…"));
     }
     Ok(())
 }

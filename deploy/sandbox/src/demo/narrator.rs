@@ -13,11 +13,7 @@ pub(super) struct Narrator {
 impl Default for Narrator {
     fn default() -> Self {
         let now = Instant::now();
-        Self {
-            began: now,
-            last: now,
-            steps: 0,
-        }
+        Self { began: now, last: now, steps: 0 }
     }
 }
 

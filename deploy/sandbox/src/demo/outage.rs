@@ -61,21 +61,12 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let claim = Claim::filesystem("pvc-cut-off", "ext4", 1);
     let cut_off = there.create(&claim).await?;
     there.attach(&cut_off, INSTANCE).await?;
-    scene.told.done(
-        &format!("create, attach pvc-cut-off in {ZONE}"),
-        &cut_off.id,
-    );
+    scene.told.done(&format!("create, attach pvc-cut-off in {ZONE}"), &cut_off.id);
     let before = lives(scene, "before").await?;
-    scene.told.done(
-        &format!("{VOLUMES} volumes, from create to delete"),
-        &before.text(),
-    );
+    scene.told.done(&format!("{VOLUMES} volumes, from create to delete"), &before.text());
     scene.zone_fails(true).await?;
     let during = lives(scene, "during").await?;
-    scene.told.done(
-        &format!("{VOLUMES} volumes during the outage"),
-        &during.text(),
-    );
+    scene.told.done(&format!("{VOLUMES} volumes during the outage"), &during.text());
     // The driver must not report success for a detach in the failed zone, whose state it cannot
     // know.
     let request = csi::ControllerUnpublishVolumeRequest {
@@ -86,22 +77,15 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let mut controller = there.controller();
     let asked = controller.controller_unpublish_volume(request);
     let answer = timeout(PATIENCE, asked).await;
-    prove(!matches!(answer, Ok(Ok(_))), || {
-        format!("the detach in {ZONE} ended with {answer:?}")
-    })?;
-    scene
-        .told
-        .done(&format!("detach in {ZONE}"), "is not said to be done");
+    prove(!matches!(answer, Ok(Ok(_))), || format!("the detach in {ZONE} ended with {answer:?}"))?;
+    scene.told.done(&format!("detach in {ZONE}"), "is not said to be done");
     scene.zone_fails(false).await?;
     there.detach(&cut_off.id, INSTANCE).await?;
     there.delete(&cut_off.id).await?;
-    scene
-        .told
-        .done("detach, delete pvc-cut-off", "when the zone is back");
-    for (name, before, during) in [
-        ("create", &before.create, &during.create),
-        ("attach", &before.attach, &during.attach),
-    ] {
+    scene.told.done("detach, delete pvc-cut-off", "when the zone is back");
+    for (name, before, during) in
+        [("create", &before.create, &during.create), ("attach", &before.attach, &during.attach)]
+    {
         scene.figures.add(
             &format!("{name} while another zone fails: added latency"),
             milliseconds(median(during)),
@@ -130,12 +114,7 @@ async fn lives(scene: &mut Scene<'_>, when: &str) -> Result<Times, DemoError> {
         let unpublish = "ControllerUnpublishVolume";
         times.detach.extend(single(&co.attempts, unpublish));
         co.delete(&volume.id).await?;
-        for rpc in [
-            "CreateVolume",
-            "ControllerPublishVolume",
-            unpublish,
-            "DeleteVolume",
-        ] {
+        for rpc in ["CreateVolume", "ControllerPublishVolume", unpublish, "DeleteVolume"] {
             let attempts = co.attempts.last(rpc).map_or(0, |call| call.attempts);
             prove(attempts == 1, || format!("{rpc} took {attempts} attempts"))?;
         }

@@ -32,10 +32,7 @@ pub(crate) fn beneath(directory: &Path) -> io::Result<Vec<Mount>> {
 }
 
 fn parse(table: &[u8]) -> Vec<Mount> {
-    table
-        .split(|byte| *byte == b'\n')
-        .filter_map(line)
-        .collect()
+    table.split(|byte| *byte == b'\n').filter_map(line).collect()
 }
 
 fn line(line: &[u8]) -> Option<Mount> {

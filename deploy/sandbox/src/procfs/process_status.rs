@@ -4,10 +4,7 @@ use std::io;
 
 /// Returns the text behind `name:`.
 pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        .map(str::trim)
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 /// Returns the numbers behind `name:`.
@@ -30,18 +27,10 @@ pub(crate) fn mask(status: &str, name: &str) -> io::Result<u64> {
 /// `main`.
 pub(crate) fn odd_threads(pid: i32, main: &str) -> usize {
     let confinement = |status: &str| -> Vec<String> {
-        [
-            "Uid",
-            "Gid",
-            "CapEff",
-            "CapPrm",
-            "CapBnd",
-            "Seccomp",
-            "NoNewPrivs",
-        ]
-        .iter()
-        .map(|name| field(status, name).unwrap_or_default().to_owned())
-        .collect()
+        ["Uid", "Gid", "CapEff", "CapPrm", "CapBnd", "Seccomp", "NoNewPrivs"]
+            .iter()
+            .map(|name| field(status, name).unwrap_or_default().to_owned())
+            .collect()
     };
     let expected = confinement(main);
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
@@ -60,7 +49,5 @@ pub(crate) fn odd_threads(pid: i32, main: &str) -> usize {
 /// Returns an error when the process ends meanwhile.
 pub fn pss_kib(pid: i32) -> io::Result<u64> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    Ok(field(&rollup, "Pss")
-        .and_then(|text| text.split(' ').next()?.parse().ok())
-        .unwrap_or(0))
+    Ok(field(&rollup, "Pss").and_then(|text| text.split(' ').next()?.parse().ok()).unwrap_or(0))
 }

@@ -45,10 +45,7 @@ pub(crate) fn all() -> Vec<ProcessEntry> {
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return Vec::new();
     };
-    entries
-        .flatten()
-        .filter_map(|entry| row(entry.file_name().to_str()?.parse().ok()?))
-        .collect()
+    entries.flatten().filter_map(|entry| row(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 impl Identity {
@@ -109,9 +106,7 @@ pub(crate) fn family_now(root: Identity) -> Vec<Identity> {
         for task in tasks.flatten() {
             let children =
                 std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            let pids = children
-                .split_ascii_whitespace()
-                .filter_map(|pid| pid.parse().ok());
+            let pids = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
             found.extend(pids.filter_map(Identity::of));
         }
     }
@@ -142,12 +137,7 @@ pub(crate) fn inside(state_dir: &Path) -> Vec<Identity> {
 
 /// Returns the program's name as the kernel knows it, at most 15 bytes.
 pub(crate) fn name(pid: i32) -> Option<String> {
-    Some(
-        std::fs::read_to_string(format!("/proc/{pid}/comm"))
-            .ok()?
-            .trim_end()
-            .to_owned(),
-    )
+    Some(std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned())
 }
 
 #[cfg(test)]
@@ -158,22 +148,13 @@ mod tests {
     fn reused_pid_does_not_count_as_alive() {
         let own = Identity::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(own.alive());
-        assert!(
-            !Identity {
-                started: own.started + 1,
-                ..own
-            }
-            .alive()
-        );
+        assert!(!Identity { started: own.started + 1, ..own }.alive());
     }
 
     #[test]
     fn family_contains_child_and_killed_child_is_dead() {
         let own = Identity::of(i32::try_from(std::process::id()).unwrap()).unwrap();
-        let mut child = std::process::Command::new("sleep")
-            .arg("60")
-            .spawn()
-            .unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let found = family(&[own]);
         let child_identity = Identity::of(i32::try_from(child.id()).unwrap()).unwrap();
         assert!(found.contains(&child_identity));

@@ -49,10 +49,7 @@ pub fn abandoned() -> Vec<PathBuf> {
 
 /// Ends the world of `state_dir` by force. Repeating the call is harmless.
 pub fn clean(state_dir: &Path, binaries: &Binaries) -> Cleaned {
-    let mut cleaned = Cleaned {
-        processes: end_processes(state_dir),
-        ..Cleaned::default()
-    };
+    let mut cleaned = Cleaned { processes: end_processes(state_dir), ..Cleaned::default() };
     remove_mounts(state_dir, &mut cleaned);
     // The simulator knows its own devices; the remaining ones have a backing file in this
     // directory.
@@ -66,29 +63,19 @@ pub fn clean(state_dir: &Path, binaries: &Binaries) -> Cleaned {
             .status();
     }
     for device in loops_of(state_dir) {
-        match Command::new("losetup")
-            .arg("--detach")
-            .arg(&device)
-            .stdin(Stdio::null())
-            .status()
-        {
+        match Command::new("losetup").arg("--detach").arg(&device).stdin(Stdio::null()).status() {
             Ok(status) if status.success() => cleaned.loops += 1,
-            Ok(status) => cleaned.problems.push(format!(
-                "losetup --detach {} ended with {status}",
-                device.display()
-            )),
-            Err(e) => cleaned
+            Ok(status) => cleaned
                 .problems
-                .push(format!("losetup --detach {}: {e}", device.display())),
+                .push(format!("losetup --detach {} ended with {status}", device.display())),
+            Err(e) => cleaned.problems.push(format!("losetup --detach {}: {e}", device.display())),
         }
     }
     if mount_table::beneath(state_dir).is_ok_and(|left| left.is_empty())
         && let Err(e) = fs::remove_dir_all(state_dir)
         && state_dir.exists()
     {
-        cleaned
-            .problems
-            .push(format!("removing {}: {e}", state_dir.display()));
+        cleaned.problems.push(format!("removing {}: {e}", state_dir.display()));
     }
     cleaned
 }
@@ -121,9 +108,7 @@ fn remove_mounts(state_dir: &Path, cleaned: &mut Cleaned) {
     let mounts = match mount_table::beneath(state_dir) {
         Ok(mounts) => mounts,
         Err(e) => {
-            cleaned
-                .problems
-                .push(format!("reading the mount table: {e}"));
+            cleaned.problems.push(format!("reading the mount table: {e}"));
             return;
         }
     };
@@ -134,9 +119,7 @@ fn remove_mounts(state_dir: &Path, cleaned: &mut Cleaned) {
             Ok(()) => cleaned.mounts += 1,
             // The mount disappeared with another member of its peer group.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
-            Err(e) => cleaned
-                .problems
-                .push(format!("unmounting {}: {e}", mount.point.display())),
+            Err(e) => cleaned.problems.push(format!("unmounting {}: {e}", mount.point.display())),
         }
     }
 }
@@ -175,9 +158,7 @@ pub fn leftovers(state_dir: &Path) -> Vec<String> {
             .map(|mount| format!("mount {}", mount.point.display())),
     );
     found.extend(
-        loops_of(state_dir)
-            .into_iter()
-            .map(|device| format!("loop device {}", device.display())),
+        loops_of(state_dir).into_iter().map(|device| format!("loop device {}", device.display())),
     );
     if state_dir.exists() {
         found.push(format!("directory {}", state_dir.display()));

@@ -65,48 +65,30 @@ pub(crate) fn controller(
             vec!["--snapshot-takeover-wait=1s".to_owned()],
         ),
     };
-    let program = state_dir.join(
-        built
-            .file_name()
-            .unwrap_or(OsStr::new("controller-program")),
-    );
+    let program = state_dir.join(built.file_name().unwrap_or(OsStr::new("controller-program")));
     // A replica that runs already has the copy open.
     if !program.exists() {
         std::fs::copy(&built, &program)?;
     }
-    let (endpoint, ec2) = (
-        format!("unix://{}", socket.display()),
-        simulator.ec2().to_owned(),
-    );
-    let (arguments, environment) = (
-        options.controller_arguments.clone(),
-        options.controller_environment.clone(),
-    );
-    Ok(Process::new(
-        name,
-        state_dir,
-        Some(socket.to_owned()),
-        move || {
-            let mut command = bare_command(&program);
-            command
-                .args(&leading)
-                .arg("--endpoint")
-                .arg(&endpoint)
-                .args(&arguments);
-            credentials(&mut command, &ec2);
-            command
-                .env("AWS_EC2_METADATA_DISABLED", "true")
-                .envs(environment.iter().map(|(key, value)| (key, value)));
-            let birth = Birth {
-                bounding: Some(0),
-                identity: Some((CONTROLLER_ID, CONTROLLER_ID)),
-                no_new_privs: true,
-                ..Birth::default()
-            };
-            sys::born(&mut command, birth);
-            Ok(command)
-        },
-    ))
+    let (endpoint, ec2) = (format!("unix://{}", socket.display()), simulator.ec2().to_owned());
+    let (arguments, environment) =
+        (options.controller_arguments.clone(), options.controller_environment.clone());
+    Ok(Process::new(name, state_dir, Some(socket.to_owned()), move || {
+        let mut command = bare_command(&program);
+        command.args(&leading).arg("--endpoint").arg(&endpoint).args(&arguments);
+        credentials(&mut command, &ec2);
+        command
+            .env("AWS_EC2_METADATA_DISABLED", "true")
+            .envs(environment.iter().map(|(key, value)| (key, value)));
+        let birth = Birth {
+            bounding: Some(0),
+            identity: Some((CONTROLLER_ID, CONTROLLER_ID)),
+            no_new_privs: true,
+            ..Birth::default()
+        };
+        sys::born(&mut command, birth);
+        Ok(command)
+    }))
 }
 
 pub(super) fn credentials(command: &mut Command, ec2: &str) {
@@ -168,27 +150,19 @@ pub(crate) fn other_node(
     let (program, leading) = (program.clone(), leading.clone());
     let endpoint = format!("--endpoint=unix://{}", socket.display());
     let (name, imds) = (node.to_owned(), imds.to_owned());
-    Process::new(
-        &format!("{node}/other-driver"),
-        state_dir,
-        Some(socket.to_owned()),
-        move || {
-            let mut command = bare_command(&program);
-            command
-                .args(&leading)
-                .arg(&endpoint)
-                .arg("--metadata-sources=imds")
-                .env("AWS_REGION", "us-east-1")
-                .env("CSI_NODE_NAME", &name)
-                .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
-            let birth = Birth {
-                namespace: Some(namespace.try_clone()?),
-                ..Birth::default()
-            };
-            sys::born(&mut command, birth);
-            Ok(command)
-        },
-    )
+    Process::new(&format!("{node}/other-driver"), state_dir, Some(socket.to_owned()), move || {
+        let mut command = bare_command(&program);
+        command
+            .args(&leading)
+            .arg(&endpoint)
+            .arg("--metadata-sources=imds")
+            .env("AWS_REGION", "us-east-1")
+            .env("CSI_NODE_NAME", &name)
+            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
+        let birth = Birth { namespace: Some(namespace.try_clone()?), ..Birth::default() };
+        sys::born(&mut command, birth);
+        Ok(command)
+    })
 }
 
 /// Prepares the node-agent of `node`, without starting it.
@@ -202,51 +176,31 @@ pub(crate) fn agent(
     namespace: OwnedFd,
 ) -> io::Result<Process> {
     let program = options.driver().path("ebs-csi-node-agent")?;
-    let (endpoint, helper) = (
-        format!("unix://{}", socket.display()),
-        format!("unix://{}", helper.display()),
-    );
-    let ((name, imds), arguments) = (
-        (node.to_owned(), imds.to_owned()),
-        options.agent_arguments.clone(),
-    );
-    Ok(Process::new(
-        &format!("{node}/node-agent"),
-        state_dir,
-        Some(socket.to_owned()),
-        move || {
-            let mut command = bare_command(&program);
-            command
-                .arg("--endpoint")
-                .arg(&endpoint)
-                .arg("--helper")
-                .arg(&helper);
-            command
-                .args(["--metadata-sources", "imds"])
-                .args(&arguments);
-            command
-                .env("CSI_NODE_NAME", &name)
-                .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
-            let birth = Birth {
-                namespace: Some(namespace.try_clone()?),
-                bounding: Some(AGENT_BOUNDING),
-                no_new_privs: true,
-                ..Birth::default()
-            };
-            sys::born(&mut command, birth);
-            Ok(command)
-        },
-    ))
+    let (endpoint, helper) =
+        (format!("unix://{}", socket.display()), format!("unix://{}", helper.display()));
+    let ((name, imds), arguments) =
+        ((node.to_owned(), imds.to_owned()), options.agent_arguments.clone());
+    Ok(Process::new(&format!("{node}/node-agent"), state_dir, Some(socket.to_owned()), move || {
+        let mut command = bare_command(&program);
+        command.arg("--endpoint").arg(&endpoint).arg("--helper").arg(&helper);
+        command.args(["--metadata-sources", "imds"]).args(&arguments);
+        command.env("CSI_NODE_NAME", &name).env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
+        let birth = Birth {
+            namespace: Some(namespace.try_clone()?),
+            bounding: Some(AGENT_BOUNDING),
+            no_new_privs: true,
+            ..Birth::default()
+        };
+        sys::born(&mut command, birth);
+        Ok(command)
+    }))
 }
 
 /// Returns a command with a container's environment, which inherits only logging and coverage
 /// variables from the caller.
 pub(super) fn bare_command(program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().env(
-        "PATH",
-        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    );
+    command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
     for passed in ["RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"] {
         if let Some(value) = std::env::var_os(passed) {
             command.env(passed, value);

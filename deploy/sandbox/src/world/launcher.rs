@@ -19,43 +19,31 @@ pub(crate) fn all(
     socket: &Path,
 ) -> io::Result<Process> {
     let program = options.driver().path("aws-ebs-csi-driver")?;
-    let (endpoint, ec2) = (
-        format!("unix://{}", socket.display()),
-        simulator.ec2().to_owned(),
-    );
-    let (root, imds, name) = (
-        node.kubelet_root.clone(),
-        node.imds.clone(),
-        node.name.clone(),
-    );
+    let (endpoint, ec2) = (format!("unix://{}", socket.display()), simulator.ec2().to_owned());
+    let (root, imds, name) = (node.kubelet_root.clone(), node.imds.clone(), node.name.clone());
     let directory = state_dir.join(&node.name).join("all");
     let namespace = node.namespace.try_clone()?;
-    Ok(Process::new(
-        &format!("{}/all", node.name),
-        state_dir,
-        Some(socket.to_owned()),
-        move || {
-            let mut command = bare_command(&program);
-            command
-                .arg("all")
-                .arg("--endpoint")
-                .arg(&endpoint)
-                .arg("--kubelet-root")
-                .arg(&root)
-                .arg("--runtime-dir")
-                .arg(&directory)
-                .args(["--sandbox", "--metadata-sources=imds"])
-                .env("CSI_NODE_NAME", &name)
-                .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
-            credentials(&mut command, &ec2);
-            let birth = Birth {
-                namespace: Some(namespace.try_clone()?),
-                bounding: Some(HELPER_BOUNDING | capability::KILL),
-                no_new_privs: true,
-                ..Birth::default()
-            };
-            sys::born(&mut command, birth);
-            Ok(command)
-        },
-    ))
+    Ok(Process::new(&format!("{}/all", node.name), state_dir, Some(socket.to_owned()), move || {
+        let mut command = bare_command(&program);
+        command
+            .arg("all")
+            .arg("--endpoint")
+            .arg(&endpoint)
+            .arg("--kubelet-root")
+            .arg(&root)
+            .arg("--runtime-dir")
+            .arg(&directory)
+            .args(["--sandbox", "--metadata-sources=imds"])
+            .env("CSI_NODE_NAME", &name)
+            .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
+        credentials(&mut command, &ec2);
+        let birth = Birth {
+            namespace: Some(namespace.try_clone()?),
+            bounding: Some(HELPER_BOUNDING | capability::KILL),
+            no_new_privs: true,
+            ..Birth::default()
+        };
+        sys::born(&mut command, birth);
+        Ok(command)
+    }))
 }

@@ -86,10 +86,7 @@ pub(crate) fn create(
         let made = scope.spawn(|| -> io::Result<OwnedFd> {
             sys::unshare_mounts()?;
             let mounts = mount_table::of("thread-self")?;
-            for mount in mounts
-                .iter()
-                .filter(|mount| !mount.point.starts_with(kubelet_root))
-            {
+            for mount in mounts.iter().filter(|mount| !mount.point.starts_with(kubelet_root)) {
                 match mount_change(&mount.point, MountPropagationFlags::PRIVATE) {
                     // A later mount hides this one: nothing that propagates to it is visible here.
                     Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
@@ -105,9 +102,7 @@ pub(crate) fn create(
             Ok(File::open("/proc/thread-self/ns/mnt")?.into())
         });
         made.join().unwrap_or_else(|_| {
-            Err(io::Error::other(
-                "the thread that makes the mount namespace panicked",
-            ))
+            Err(io::Error::other("the thread that makes the mount namespace panicked"))
         })
     })
 }

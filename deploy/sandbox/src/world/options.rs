@@ -140,16 +140,8 @@ mod tests {
             options.scenario = added.to_owned();
             let text = options.scenario();
             let instances = text.find("[[instances]]").unwrap();
-            assert_eq!(
-                text.find("profile").is_some_and(|at| at < instances),
-                key,
-                "{text}"
-            );
-            assert_eq!(
-                text.find("[latency]").is_some_and(|at| at > instances),
-                table,
-                "{text}"
-            );
+            assert_eq!(text.find("profile").is_some_and(|at| at < instances), key, "{text}");
+            assert_eq!(text.find("[latency]").is_some_and(|at| at > instances), table, "{text}");
             assert_eq!(text.matches("[[instances]]").count(), 3);
         }
     }

@@ -73,17 +73,12 @@ impl Process {
 
     /// Returns the process id while the process runs.
     pub fn pid(&self) -> Option<i32> {
-        self.identity
-            .filter(|identity| identity.alive())
-            .map(|identity| identity.pid)
+        self.identity.filter(|identity| identity.alive()).map(|identity| identity.pid)
     }
 
     /// Returns the process ids of the process and its descendants, parents first.
     pub fn family(&self) -> Vec<i32> {
-        self.identities()
-            .into_iter()
-            .map(|identity| identity.pid)
-            .collect()
+        self.identities().into_iter().map(|identity| identity.pid).collect()
     }
 
     pub(crate) fn identities(&self) -> Vec<Identity> {
@@ -100,8 +95,7 @@ impl Process {
 
     /// Starts the process and returns its standard output.
     pub(crate) fn start_talking(&mut self) -> io::Result<ChildStdout> {
-        self.spawn(true)?
-            .ok_or_else(|| io::Error::other("the child has no standard output"))
+        self.spawn(true)?.ok_or_else(|| io::Error::other("the child has no standard output"))
     }
 
     fn spawn(&mut self, talking: bool) -> io::Result<Option<ChildStdout>> {
@@ -119,11 +113,7 @@ impl Process {
         let mut child = loop {
             let mut command = (self.make)()?;
             command.stdin(Stdio::null()).stderr(log.try_clone()?);
-            command.stdout(if talking {
-                Stdio::piped()
-            } else {
-                Stdio::from(log.try_clone()?)
-            });
+            command.stdout(if talking { Stdio::piped() } else { Stdio::from(log.try_clone()?) });
             self.started = Some(Instant::now());
             match tokio::process::Command::from(command).spawn() {
                 Ok(child) => break child,
@@ -222,8 +212,6 @@ impl Process {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let all: Vec<&str> = text.lines().collect();
-        all.get(all.len().saturating_sub(lines)..)
-            .unwrap_or_default()
-            .join("\n")
+        all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
     }
 }

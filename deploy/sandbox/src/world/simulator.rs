@@ -71,10 +71,7 @@ impl Simulator {
         let mut line = String::new();
         let read = tokio::time::timeout(Duration::from_secs(30), stdout.read_line(&mut line)).await;
         let failed = |why: String| {
-            io::Error::other(format!(
-                "ec2-sim did not get ready: {why}\n{}",
-                process.log_tail(10)
-            ))
+            io::Error::other(format!("ec2-sim did not get ready: {why}\n{}", process.log_tail(10)))
         };
         match read {
             Err(_) => Err(failed("no line on its standard output in 30 s".to_owned())),
@@ -82,11 +79,7 @@ impl Simulator {
             Ok(Ok(_)) => {
                 let ready =
                     serde_json::from_str(&line).map_err(|e| failed(format!("{e} in {line:?}")))?;
-                Ok(Self {
-                    process,
-                    ready,
-                    _stdout: stdout,
-                })
+                Ok(Self { process, ready, _stdout: stdout })
             }
         }
     }
@@ -151,9 +144,8 @@ impl Simulator {
     async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> io::Result<Value> {
         let what = format!("{method} {path} of the simulator");
         let fail = |why: String| io::Error::other(format!("{what}: {why}"));
-        let stream = UnixStream::connect(&self.ready.control)
-            .await
-            .map_err(|e| fail(e.to_string()))?;
+        let stream =
+            UnixStream::connect(&self.ready.control).await.map_err(|e| fail(e.to_string()))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|e| fail(e.to_string()))?;
@@ -166,23 +158,12 @@ impl Simulator {
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(|e| fail(e.to_string()))?;
-        let reply = sender
-            .send_request(request)
-            .await
-            .map_err(|e| fail(e.to_string()))?;
+        let reply = sender.send_request(request).await.map_err(|e| fail(e.to_string()))?;
         let status = reply.status();
-        let bytes = reply
-            .into_body()
-            .collect()
-            .await
-            .map_err(|e| fail(e.to_string()))?
-            .to_bytes();
+        let bytes = reply.into_body().collect().await.map_err(|e| fail(e.to_string()))?.to_bytes();
         driving.abort();
         if !status.is_success() {
-            return Err(fail(format!(
-                "{status}: {}",
-                String::from_utf8_lossy(&bytes)
-            )));
+            return Err(fail(format!("{status}: {}", String::from_utf8_lossy(&bytes))));
         }
         if bytes.is_empty() {
             return Ok(Value::Null);

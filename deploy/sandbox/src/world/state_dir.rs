@@ -44,10 +44,8 @@ pub(crate) fn make() -> io::Result<PathBuf> {
 }
 
 fn bases() -> Vec<PathBuf> {
-    let mut bases: Vec<PathBuf> = std::env::var_os("TMPDIR")
-        .map(PathBuf::from)
-        .into_iter()
-        .collect();
+    let mut bases: Vec<PathBuf> =
+        std::env::var_os("TMPDIR").map(PathBuf::from).into_iter().collect();
     bases.extend(["/tmp", "/var/tmp", "/run"].map(PathBuf::from));
     bases
 }
@@ -70,10 +68,7 @@ fn read(path: &Path) -> Option<Identity> {
 
 /// Records that `identity` is process `name` of this world.
 pub(crate) fn record(state_dir: &Path, name: &str, identity: Identity) -> io::Result<()> {
-    fs::write(
-        state_dir.join(RUN).join(name),
-        serde_json::to_vec(&identity)?,
-    )
+    fs::write(state_dir.join(RUN).join(name), serde_json::to_vec(&identity)?)
 }
 
 /// Returns every recorded process, dead or alive.
@@ -81,10 +76,7 @@ pub(crate) fn recorded(state_dir: &Path) -> Vec<Identity> {
     let Ok(entries) = fs::read_dir(state_dir.join(RUN)) else {
         return Vec::new();
     };
-    entries
-        .flatten()
-        .filter_map(|entry| read(&entry.path()))
-        .collect()
+    entries.flatten().filter_map(|entry| read(&entry.path())).collect()
 }
 
 /// Returns the state directories whose maker is dead.
@@ -95,10 +87,7 @@ pub(crate) fn abandoned() -> Vec<PathBuf> {
             continue;
         };
         for entry in entries.flatten() {
-            let ours = entry
-                .file_name()
-                .to_str()
-                .is_some_and(|name| name.starts_with(PREFIX));
+            let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
             if ours
                 && entry.path().join(RUN).is_dir()
                 && !owned(&entry.path())

@@ -99,10 +99,7 @@ fn default_words(sb: &[u8]) -> String {
 /// Returns whether the file system continues after an error. As in the kernel, the last `errors=`
 /// option decides, or else `s_errors`.
 fn continues(sb: &[u8], default_words: &str) -> bool {
-    let told = default_words
-        .split(',')
-        .filter_map(|word| word.strip_prefix("errors="))
-        .next_back();
+    let told = default_words.split(',').filter_map(|word| word.strip_prefix("errors=")).next_back();
     match told {
         Some(told) => told == "continue",
         None => le16(sb, 0x3c) == ERRORS_CONTINUE,
@@ -240,9 +237,7 @@ mod tests {
                 f.default_words = "errors=panic,errors=continue".into();
                 f.continues = true;
             }),
-            (&[(0x200, &[b'a'; 65])], |f| {
-                f.default_words = "a".repeat(64)
-            }),
+            (&[(0x200, &[b'a'; 65])], |f| f.default_words = "a".repeat(64)),
             (&[(0x100, &[8])], |f| f.default_options = 8),
             (&[(0x34, &[1])], |f| f.mounted = true),
             (&[(0x275, &[1])], |f| {

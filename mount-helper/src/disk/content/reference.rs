@@ -52,22 +52,14 @@ pub(crate) struct Witness {
 
 impl Witness {
     pub(super) fn of(at: u64, found: &[u8]) -> Self {
-        Self {
-            at,
-            length: found.len() as u64,
-            checksum: crc32c(!0, found),
-        }
+        Self { at, length: found.len() as u64, checksum: crc32c(!0, found) }
     }
 
     /// Returns whether the piece is unchanged on `disk`, which is read directly.
     pub(crate) fn stands(&self, disk: impl AsFd) -> Result<bool, Errno> {
         let mut memory = Memory::of(PIECE);
         let piece = memory.aligned();
-        let found = Reader {
-            disk,
-            piece: &mut [],
-        }
-        .read_into(piece, self.at, self.length)?;
+        let found = Reader { disk, piece: &mut [] }.read_into(piece, self.at, self.length)?;
         Ok(crc32c(!0, found) == self.checksum)
     }
 }
@@ -224,9 +216,7 @@ impl Loose {
     fn covers(&self, at: u64) -> bool {
         at.checked_sub(self.table).is_some_and(|into| {
             into / self.inode < Self::RESERVED
-                && Self::CHECKSUMS
-                    .iter()
-                    .any(|range| range.contains(&(into % self.inode)))
+                && Self::CHECKSUMS.iter().any(|range| range.contains(&(into % self.inode)))
         })
     }
 }

@@ -15,22 +15,10 @@ const fn s(kind: Kind, bytes: &'static [u8], at: &'static [usize]) -> Signature 
 /// Offsets count from the start of the disk; all lie within its first [`super::HEAD`] bytes.
 const FOREIGN: &[Signature] = &[
     s(Kind::Luks, b"LUKS\xba\xbe", &[0]),
-    s(
-        Kind::Luks,
-        b"SKUL\xba\xbe",
-        &[0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000],
-    ),
+    s(Kind::Luks, b"SKUL\xba\xbe", &[0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000]),
     s(Kind::Lvm2, b"LABELONE", &[0, 512, 1024, 1536]),
-    s(
-        Kind::Swap,
-        b"SWAPSPACE2",
-        &[4086, 8182, 16374, 32758, 65526],
-    ),
-    s(
-        Kind::Swap,
-        b"SWAP-SPACE",
-        &[4086, 8182, 16374, 32758, 65526],
-    ),
+    s(Kind::Swap, b"SWAPSPACE2", &[4086, 8182, 16374, 32758, 65526]),
+    s(Kind::Swap, b"SWAP-SPACE", &[4086, 8182, 16374, 32758, 65526]),
     s(Kind::Btrfs, b"_BHRfS_M", &[0x1_0040]),
     s(Kind::Ntfs, b"NTFS    ", &[3]),
     s(Kind::Exfat, b"EXFAT   ", &[3]),
@@ -59,16 +47,8 @@ const FOREIGN: &[Signature] = &[
     s(Kind::Oracleasm, b"ORCLDISK", &[32]),
     s(Kind::XfsLog, b"\xfe\xed\xba\xbe", &[0]),
     s(Kind::Md, b"\xfc\x4e\x2b\xa9", &[0, 4096]),
-    s(
-        Kind::Bcache,
-        b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81",
-        &[4120],
-    ),
-    s(
-        Kind::Bcachefs,
-        b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
-        &[4120],
-    ),
+    s(Kind::Bcache, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81", &[4120]),
+    s(Kind::Bcachefs, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef", &[4120]),
     s(Kind::Stratis, b"!Stra0tis\x86\xff\x02^\x41rh", &[528, 4624]),
     s(Kind::Vdo, b"dmvdo001", &[0]),
 ];
@@ -81,17 +61,13 @@ const FOREIGN_AT_END: &[Signature] = &[
 ];
 
 fn found(bytes: &[u8], at: usize, wanted: &[u8]) -> bool {
-    at.checked_add(wanted.len())
-        .and_then(|end| bytes.get(at..end))
-        == Some(wanted)
+    at.checked_add(wanted.len()).and_then(|end| bytes.get(at..end)) == Some(wanted)
 }
 
 /// Finds a foreign signature in the first bytes of a disk.
 pub(super) fn foreign(head: &[u8]) -> Option<Kind> {
-    let listed = FOREIGN
-        .iter()
-        .find(|s| s.at.iter().any(|at| found(head, *at, s.bytes)))
-        .map(|s| s.kind);
+    let listed =
+        FOREIGN.iter().find(|s| s.at.iter().any(|at| found(head, *at, s.bytes))).map(|s| s.kind);
     listed.or_else(|| zfs(head).then_some(Kind::Zfs))
 }
 
@@ -101,9 +77,7 @@ pub(super) fn foreign_at_end(tail: &[u8]) -> Option<Kind> {
         .iter()
         .find(|s| {
             s.at.iter().any(|back| {
-                tail.len()
-                    .checked_sub(*back)
-                    .is_some_and(|at| found(tail, at, s.bytes))
+                tail.len().checked_sub(*back).is_some_and(|at| found(tail, at, s.bytes))
             })
         })
         .map(|s| s.kind)
@@ -157,9 +131,7 @@ fn mbr(head: &[u8]) -> bool {
         return false;
     }
     let entries = [446, 462, 478, 494];
-    let possible = entries
-        .iter()
-        .all(|at| matches!(head.get(*at), Some(0 | 0x80)));
+    let possible = entries.iter().all(|at| matches!(head.get(*at), Some(0 | 0x80)));
     possible && entries.iter().any(|at| head.get(at + 4) != Some(&0))
 }
 

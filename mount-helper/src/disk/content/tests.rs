@@ -57,93 +57,29 @@ fn disk_is_recognised_wherever_something_stands() {
         (512, &[(511, &[1])], unknown(511)),
         (64 * MIB, &[stray], unknown(3000)),
         (64 * MIB, &[(FIRST as u64, &[1])], unknown(FIRST as u64)),
-        (
-            64 * MIB,
-            &[(HEAD as u64 - 1, &[1])],
-            unknown(HEAD as u64 - 1),
-        ),
+        (64 * MIB, &[(HEAD as u64 - 1, &[1])], unknown(HEAD as u64 - 1)),
         (64 * MIB, &[(HEAD as u64, &[1])], unknown(HEAD as u64)),
         (64 * MIB, &[(MIB + 7, &[1])], unknown(MIB + 7)),
         (64 * MIB, &[(32 * MIB, &[1])], unknown(32 * MIB)),
         (64 * MIB, &[(63 * MIB + 5, &[1])], unknown(63 * MIB + 5)),
-        (
-            64 * MIB,
-            &[(64 * MIB - 70_000, &[1])],
-            unknown(64 * MIB - 70_000),
-        ),
-        (
-            64 * MIB + 512,
-            &[(64 * MIB + 511, &[1])],
-            unknown(64 * MIB + 511),
-        ),
+        (64 * MIB, &[(64 * MIB - 70_000, &[1])], unknown(64 * MIB - 70_000)),
+        (64 * MIB + 512, &[(64 * MIB + 511, &[1])], unknown(64 * MIB + 511)),
         (64 * MIB, &[(20 * MIB + 4096, &[1])], Content::Blank),
-        (
-            64 * MIB,
-            &[(0, b"LUKS\xba\xbe")],
-            Content::Foreign(Signature::Luks),
-        ),
-        (
-            64 * MIB,
-            &[(32769, b"CD001")],
-            Content::Foreign(Signature::Iso9660),
-        ),
-        (
-            64 * MIB,
-            &[(64 * MIB - 8192, b"\xfc\x4e\x2b\xa9")],
-            Content::Foreign(Signature::Md),
-        ),
-        (
-            64 * MIB,
-            &[(64 * MIB - 512, b"EFI PART")],
-            Content::PartitionTable(Signature::Gpt),
-        ),
+        (64 * MIB, &[(0, b"LUKS\xba\xbe")], Content::Foreign(Signature::Luks)),
+        (64 * MIB, &[(32769, b"CD001")], Content::Foreign(Signature::Iso9660)),
+        (64 * MIB, &[(64 * MIB - 8192, b"\xfc\x4e\x2b\xa9")], Content::Foreign(Signature::Md)),
+        (64 * MIB, &[(64 * MIB - 512, b"EFI PART")], Content::PartitionTable(Signature::Gpt)),
         // Backups, beside something that no signature explains.
-        (
-            64 * MIB,
-            &[stray, (8 * MIB + 1024, &backup)],
-            damaged(Signature::Ext2),
-        ),
-        (
-            64 * MIB,
-            &[stray, (32 * MIB, &backup)],
-            damaged(Signature::Ext2),
-        ),
-        (
-            129 * MIB,
-            &[stray, (128 * MIB, &backup)],
-            damaged(Signature::Ext2),
-        ),
-        (
-            8 * MIB + 4096,
-            &[stray, (8 * MIB + 1024, &backup)],
-            damaged(Signature::Ext2),
-        ),
-        (
-            8 * MIB + 3584,
-            &[stray, (8 * MIB + 1024, &backup)],
-            unknown(3000),
-        ),
-        (
-            64 * MIB,
-            &[stray, (8 * MIB + 1024, &group_3)],
-            unknown(3000),
-        ),
-        (
-            64 * MIB,
-            &[stray, (MIB + 8192, &sound)],
-            damaged(Signature::Xfs),
-        ),
-        (
-            64 * MIB,
-            &[stray, (16 * MIB, &sound)],
-            damaged(Signature::Xfs),
-        ),
+        (64 * MIB, &[stray, (8 * MIB + 1024, &backup)], damaged(Signature::Ext2)),
+        (64 * MIB, &[stray, (32 * MIB, &backup)], damaged(Signature::Ext2)),
+        (129 * MIB, &[stray, (128 * MIB, &backup)], damaged(Signature::Ext2)),
+        (8 * MIB + 4096, &[stray, (8 * MIB + 1024, &backup)], damaged(Signature::Ext2)),
+        (8 * MIB + 3584, &[stray, (8 * MIB + 1024, &backup)], unknown(3000)),
+        (64 * MIB, &[stray, (8 * MIB + 1024, &group_3)], unknown(3000)),
+        (64 * MIB, &[stray, (MIB + 8192, &sound)], damaged(Signature::Xfs)),
+        (64 * MIB, &[stray, (16 * MIB, &sound)], damaged(Signature::Xfs)),
         (64 * MIB, &[stray, (MIB + 8192, &unsound)], unknown(3000)),
-        (
-            64 * MIB,
-            &[stray, (MIB + 4096 + 512, &sound)],
-            unknown(3000),
-        ),
+        (64 * MIB, &[stray, (MIB + 4096 + 512, &sound)], unknown(3000)),
     ];
     for (size, pieces, expected) in rows {
         let found = look_within(disk(*size, pieces), *size, 0, || ());
@@ -263,10 +199,7 @@ fn first_byte_that_is_set_is_found() {
 #[test]
 fn byte_behind_searched_area_is_not_looked_at() {
     let mut memory = Memory::of(8192);
-    let mut reader = Reader {
-        disk: disk(MIB, &[(20_000, &[1])]),
-        piece: memory.aligned(),
-    };
+    let mut reader = Reader { disk: disk(MIB, &[(20_000, &[1])]), piece: memory.aligned() };
     for (length, found) in [(16_384, None), (20_000, None), (20_480, Some(20_000))] {
         assert_eq!(reader.first_set(0, length), Ok(found), "{length} bytes");
     }
@@ -274,17 +207,8 @@ fn byte_behind_searched_area_is_not_looked_at() {
 
 #[test]
 fn read_beyond_buffer_is_refused() {
-    let reader = Reader {
-        disk: disk(MIB, &[]),
-        piece: &mut [],
-    };
+    let reader = Reader { disk: disk(MIB, &[]), piece: &mut [] };
     let mut area = [0; 512];
-    assert_eq!(
-        reader.read_into(&mut area, 0, 513).err(),
-        Some(Errno::INVAL)
-    );
-    assert_eq!(
-        reader.read_into(&mut area, 0, 512).map(<[u8]>::len),
-        Ok(512)
-    );
+    assert_eq!(reader.read_into(&mut area, 0, 513).err(), Some(Errno::INVAL));
+    assert_eq!(reader.read_into(&mut area, 0, 512).map(<[u8]>::len), Ok(512));
 }

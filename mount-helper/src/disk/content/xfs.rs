@@ -22,11 +22,7 @@ pub fn read(head: &[u8]) -> Option<XfsFacts> {
     Some(XfsFacts {
         sound: plausible && (version == 4 || checksum_right(head, sector)),
         in_progress: head.get(126).copied() == Some(1),
-        bytes: if plausible {
-            blocks.saturating_mul(block_bytes)
-        } else {
-            0
-        },
+        bytes: if plausible { blocks.saturating_mul(block_bytes) } else { 0 },
         block_bytes: if plausible { block_bytes } else { 0 },
         groups: be32(head, 88),
         uuid: id(head, 32),

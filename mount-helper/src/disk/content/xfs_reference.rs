@@ -32,25 +32,20 @@ pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<
         return Ok(Verdict::Incomparable);
     }
     let (mut witness, mut set, mut comparable) = (None, 0, true);
-    side_by_side(
-        disk,
-        &memory,
-        &areas(&memory, size)?,
-        |at, found, expected| {
-            if at == 0
-                && let Some(facts) = xfs::read(found)
-            {
-                layout.unfinished = facts.sound && facts.in_progress && facts.uuid == layout.uuid;
-                comparable = Layout::of(found).same_geometry(&layout);
-            }
-            set += found.iter().filter(|byte| **byte != 0).count();
-            let all = layout.explains(at, found, expected);
-            if !all {
-                witness = Some(Witness::of(at, found));
-            }
-            all && comparable
-        },
-    )?;
+    side_by_side(disk, &memory, &areas(&memory, size)?, |at, found, expected| {
+        if at == 0
+            && let Some(facts) = xfs::read(found)
+        {
+            layout.unfinished = facts.sound && facts.in_progress && facts.uuid == layout.uuid;
+            comparable = Layout::of(found).same_geometry(&layout);
+        }
+        set += found.iter().filter(|byte| **byte != 0).count();
+        let all = layout.explains(at, found, expected);
+        if !all {
+            witness = Some(Witness::of(at, found));
+        }
+        all && comparable
+    })?;
     Ok(if !comparable {
         Verdict::Incomparable
     } else if witness.is_none() && set >= LEAST {
@@ -120,10 +115,9 @@ impl Layout {
         const OF_TIME: [std::ops::Range<usize>; 3] = [32..56, 100..104, 144..152];
         let size = self.inode.clamp(256, 2048);
         let start = within / size * size;
-        let (Some(there), Some(made)) = (
-            found.get(start..start + size),
-            expected.get(start..start + size),
-        ) else {
+        let (Some(there), Some(made)) =
+            (found.get(start..start + size), expected.get(start..start + size))
+        else {
             return false;
         };
         let same = |index: usize| {
@@ -138,10 +132,9 @@ impl Layout {
     /// inodes.
     fn is_same_node(&self, at: u64, found: &[u8], expected: &[u8], within: usize) -> bool {
         let start = within / BLOCK * BLOCK;
-        let (Some(there), Some(made)) = (
-            found.get(start..start + BLOCK),
-            expected.get(start..start + BLOCK),
-        ) else {
+        let (Some(there), Some(made)) =
+            (found.get(start..start + BLOCK), expected.get(start..start + BLOCK))
+        else {
             return false;
         };
         let kinds: [&[u8]; 6] = [b"AB3B", b"AB3C", b"IAB3", b"FIB3", b"RMB3", b"R3FC"];

@@ -27,9 +27,7 @@ impl Arrivals {
             inotify::add_watch(&watch, directory, events)?;
             Ok::<_, rustix::io::Errno>(watch)
         };
-        Self {
-            watch: watch().ok(),
-        }
+        Self { watch: watch().ok() }
     }
 
     /// Discards the notifications that have arrived until now.
@@ -45,10 +43,7 @@ impl Arrivals {
         let Some(watch) = &self.watch else {
             return std::thread::sleep(patience);
         };
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: patience.subsec_nanos().into(),
-        };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
         match poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => {}
             Ok(_) => self.forget(),
@@ -65,10 +60,7 @@ mod tests {
 
     fn word(arrivals: &Arrivals) -> bool {
         let watch = arrivals.watch.as_ref().expect("a watch");
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&now)).expect("poll") > 0
     }
 

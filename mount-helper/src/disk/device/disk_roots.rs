@@ -86,8 +86,7 @@ impl DiskRoots {
             Proof::Serial(_) if !self.is_ebs(&format!("block/{}", device.disk)) => Ok(None),
             Proof::Serial(_) => {
                 let page = sys::nvme_statistics_page(device);
-                page.map(Some)
-                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+                page.map(Some).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
             }
         }
     }
@@ -125,8 +124,7 @@ impl DiskRoots {
 
     /// Returns whether the kernel still knows a disk of this number.
     pub fn exists(&self, device: DeviceNumber) -> bool {
-        self.open_sysfs(&Self::by_number(device), OFlags::PATH)
-            .is_ok()
+        self.open_sysfs(&Self::by_number(device), OFlags::PATH).is_ok()
     }
 
     pub(super) fn by_number(device: DeviceNumber) -> String {
@@ -156,11 +154,9 @@ impl DiskRoots {
         patience: Duration,
     ) -> Result<Device, DeviceError> {
         let serial = asked.volume.serial();
-        self.wait_for(patience, || {
-            match self.find_now(&serial, asked.partition, access) {
-                Err(DeviceError::Absent) => self.find_named(asked, access),
-                other => other,
-            }
+        self.wait_for(patience, || match self.find_now(&serial, asked.partition, access) {
+            Err(DeviceError::Absent) => self.find_named(asked, access),
+            other => other,
         })
     }
 
@@ -281,19 +277,14 @@ impl DiskRoots {
 
     /// Returns the size of a disk, in bytes; sysfs counts sectors of 512 bytes.
     fn size_beneath(&self, directory: &str) -> Result<u64, Errno> {
-        let sectors: u64 = self
-            .read_sysfs(&format!("{directory}/size"))?
-            .parse()
-            .map_err(|_| Errno::ILSEQ)?;
+        let sectors: u64 =
+            self.read_sysfs(&format!("{directory}/size"))?.parse().map_err(|_| Errno::ILSEQ)?;
         Ok(sectors.saturating_mul(512))
     }
 
     /// Returns the start of a partition, in sectors of 512 bytes; None for a whole disk.
     pub(super) fn start_beneath(&self, directory: &str) -> Option<u64> {
-        self.read_sysfs(&format!("{directory}/start"))
-            .ok()?
-            .parse()
-            .ok()
+        self.read_sysfs(&format!("{directory}/start")).ok()?.parse().ok()
     }
 
     pub(super) fn number_beneath(&self, directory: &str) -> Result<DeviceNumber, Errno> {

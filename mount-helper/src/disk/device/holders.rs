@@ -22,26 +22,15 @@ impl Device {
     /// the partitions.
     pub fn parts(&self, roots: &DiskRoots) -> Result<Vec<Part>, Errno> {
         let directory = format!("block/{}", self.disk);
-        let mut parts = vec![Part {
-            name: self.disk.clone(),
-            number: self.whole,
-            partition: None,
-        }];
+        let mut parts = vec![Part { name: self.disk.clone(), number: self.whole, partition: None }];
         let names = roots.listed(&directory)?;
         // Partitions are the entries whose names begin with the disk's name.
-        for name in names
-            .into_iter()
-            .filter(|name| name.starts_with(&self.disk))
-        {
+        for name in names.into_iter().filter(|name| name.starts_with(&self.disk)) {
             let part = format!("{directory}/{name}");
             if roots.start_beneath(&part).is_some() {
                 let number = roots.number_beneath(&part)?;
                 let partition = roots.partition_of(number);
-                parts.push(Part {
-                    name,
-                    number,
-                    partition,
-                });
+                parts.push(Part { name, number, partition });
             }
         }
         Ok(parts)
@@ -101,11 +90,7 @@ impl DiskRoots {
     /// that of a partition.
     pub fn sequence_of(&self, device: DeviceNumber) -> Option<u64> {
         let directory = Self::by_number(device);
-        let up = if self.partition_of(device).is_some() {
-            "/.."
-        } else {
-            ""
-        };
+        let up = if self.partition_of(device).is_some() { "/.." } else { "" };
         let text = self.read_sysfs(&format!("{directory}{up}/diskseq")).ok()?;
         text.parse().ok()
     }

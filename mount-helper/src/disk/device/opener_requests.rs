@@ -22,11 +22,7 @@ pub type Ends = (Vec<OwnedFd>, Vec<OwnedFd>);
 
 /// Makes one socket pair for each disk that can be opened at once.
 pub fn lanes() -> io::Result<Ends> {
-    Ok((0..LANES)
-        .map(|_| channel::pair())
-        .collect::<io::Result<Vec<_>>>()?
-        .into_iter()
-        .unzip())
+    Ok((0..LANES).map(|_| channel::pair()).collect::<io::Result<Vec<_>>>()?.into_iter().unzip())
 }
 
 /// The broker's ends of the lanes.
@@ -38,10 +34,7 @@ pub(super) struct Opener {
 
 impl Opener {
     pub(super) fn new(lanes: Vec<OwnedFd>) -> Self {
-        Self {
-            free: Mutex::new(lanes),
-            given_back: Condvar::new(),
-        }
+        Self { free: Mutex::new(lanes), given_back: Condvar::new() }
     }
 
     /// Sends a request to open a disk and returns the disk.
@@ -73,18 +66,12 @@ impl Opener {
             if let Some(lane) = free.pop() {
                 return lane;
             }
-            free = self
-                .given_back
-                .wait(free)
-                .unwrap_or_else(PoisonError::into_inner);
+            free = self.given_back.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn give_back(&self, lane: OwnedFd) {
-        self.free
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(lane);
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
         self.given_back.notify_one();
     }
 }

@@ -22,12 +22,7 @@ pub(super) fn may_be(context: &OperationContext, stop: &Stop) -> bool {
 /// the file system must be fit to be mounted unchanged, as it is after
 /// [`crate::operation::copied_mount::release`].
 pub(super) fn beside(found: &FoundDisk<'_>, stop: Stop) -> Done<(Authorized<StageDisk>, Joined)> {
-    let FoundDisk {
-        context,
-        asked,
-        device,
-        ..
-    } = *found;
+    let FoundDisk { context, asked, device, .. } = *found;
     let volume = &asked.disk.volume;
     let ours = context.mounted_disks.accounts_for(device, volume);
     if !ours.at(Step::ReadDevice)? {

@@ -15,18 +15,10 @@ use std::time::{Duration, Instant};
 /// Collects the evidence of what was done to this disk before, above all of an unfinished format of
 /// this volume.
 pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -> Done<Evidence> {
-    let FoundDisk {
-        context,
-        asked,
-        device,
-        ..
-    } = *found;
+    let FoundDisk { context, asked, device, .. } = *found;
     let known = found.remembered();
     let uuid = known.uuid;
-    let unfinished = |unfinished| Evidence {
-        unfinished,
-        ..known
-    };
+    let unfinished = |unfinished| Evidence { unfinished, ..known };
     let marked = matches!(content, Content::Xfs(facts) if facts.in_progress && facts.uuid == uuid);
     // Skips the comparison when it cannot change the decision.
     let could_be = (marked || matches!(content, Content::Unknown { .. } | Content::Damaged(_)))
@@ -45,12 +37,7 @@ pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -
         // progress" mark together with the identifier is accepted instead.
         return Ok(unfinished(marked && asked.fs == FsType::Xfs));
     }
-    let compared = Compared {
-        content: content.clone(),
-        uuid,
-        fs: asked.fs,
-        format: asked.format,
-    };
+    let compared = Compared { content: content.clone(), uuid, fs: asked.fs, format: asked.format };
     if let Some(witness) = context.comparisons.known(device, &compared) {
         // The remembered difference counts while its piece is still on the disk. Whoever erased the
         // piece may have erased everything that was not the format's, so the comparison runs again.
@@ -62,12 +49,8 @@ pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -
     let Some(_alone) = context.comparisons.begin() else {
         return Err(Refusal::Busy.into());
     };
-    let reference = Reference {
-        found,
-        claim,
-        bytes,
-        end: Instant::now() + format_comparison::TIME,
-    };
+    let reference =
+        Reference { found, claim, bytes, end: Instant::now() + format_comparison::TIME };
     let verdict = match asked.fs {
         FsType::Ext3 | FsType::Ext4 => reference.explains_ext()?,
         FsType::Xfs => reference.explains_xfs()?,
@@ -101,10 +84,7 @@ impl Reference<'_> {
         }
         match filesystem_tools::reference(self.found, self.bytes, time, left) {
             Ok(memory) => Ok(Some(memory)),
-            Err(Stop::Failed(Failed {
-                tool: Some(ToolEnd::Exited(_)),
-                ..
-            })) => Ok(None),
+            Err(Stop::Failed(Failed { tool: Some(ToolEnd::Exited(_)), .. })) => Ok(None),
             Err(Stop::Failed(failed)) if failed.step == Step::ToolDeadline => Ok(None),
             Err(stop) => Err(stop),
         }
@@ -114,18 +94,14 @@ impl Reference<'_> {
         let Some(memory) = self.made(now())? else {
             return Ok(Verdict::Strange(None));
         };
-        directly(self.claim, || {
-            xfs_reference::explains(self.claim, &memory, self.bytes)
-        })
+        directly(self.claim, || xfs_reference::explains(self.claim, &memory, self.bytes))
     }
 
     /// Returns whether an ext format of this volume wrote everything on the disk.
     fn explains_ext(&self) -> Done<Verdict> {
         let time = now();
         let explained = |memory: &OwnedFd| {
-            directly(self.claim, || {
-                ext_reference::explains(self.claim, memory, self.bytes)
-            })
+            directly(self.claim, || ext_reference::explains(self.claim, memory, self.bytes))
         };
         let times = {
             let Some(memory) = self.made(time)? else {

@@ -19,12 +19,7 @@ pub(super) fn whole(disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool
     let asked = disk.found.asked;
     match asked.fs {
         FsType::Ext3 | FsType::Ext4 if asked.read_only => {
-            let Examined {
-                found,
-                claim,
-                permit,
-                ..
-            } = &disk;
+            let Examined { found, claim, permit, .. } = &disk;
             if !filesystem_tools::sound(found.context, permit, ToolId::E2fsckLook, claim)? {
                 return Err(errors(asked.fs).into());
             }
@@ -77,28 +72,18 @@ fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
     drop(mount);
     disk.claim = found.claim()?;
     found.verify()?;
-    if sound_xfs(found, &disk.permit, tool)? {
-        Ok(disk)
-    } else {
-        Err(errors(fs).into())
-    }
+    if sound_xfs(found, &disk.permit, tool)? { Ok(disk) } else { Err(errors(fs).into()) }
 }
 
 /// Runs the checker with direct reads, because the page cache of the disk may be older than what a
 /// mount wrote.
 fn sound_xfs(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>, tool: ToolId) -> Done<bool> {
-    let disk = found
-        .device
-        .read_directly(&found.context.disks)
-        .at(Step::ReadDevice)?;
+    let disk = found.device.read_directly(&found.context.disks).at(Step::ReadDevice)?;
     filesystem_tools::sound(found.context, permit, tool, &disk)
 }
 
 fn errors(fs: FsType) -> Refused {
-    let damaged = Observation::Content {
-        signature: fs.into(),
-        state: ContentState::Damaged,
-    };
+    let damaged = Observation::Content { signature: fs.into(), state: ContentState::Damaged };
     Refused::because(Refusal::FilesystemErrors, damaged)
 }
 

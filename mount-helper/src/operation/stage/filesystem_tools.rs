@@ -95,10 +95,7 @@ pub(super) enum Check {
 pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
     let fs = disk.found.asked.fs;
     let run = |job| ask(disk.found.context, job, &disk.claim, None, Step::Check);
-    let full = |time| Job {
-        time,
-        ..plain(ToolId::E2fsckFull)
-    };
+    let full = |time| Job { time, ..plain(ToolId::E2fsckFull) };
     let (first, again) = match how {
         Check::Usual => (plain(ToolId::E2fsck), full(0)),
         Check::Full => (full(0), full(0)),
@@ -118,10 +115,8 @@ pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
         Meaning::Clean | Meaning::Done => Ok(false),
         Meaning::Repaired => Ok(true),
         Meaning::Uncorrectable => {
-            let damaged = Observation::Content {
-                signature: fs.into(),
-                state: ContentState::Damaged,
-            };
+            let damaged =
+                Observation::Content { signature: fs.into(), state: ContentState::Damaged };
             Err(Refused::because(Refusal::FilesystemErrors, damaged).into())
         }
     }
@@ -147,10 +142,7 @@ pub(super) fn grow_ext(disk: &Examined<'_>) -> Done<bool> {
     match ask(disk.found.context, job, &disk.claim, None, Step::Grow) {
         Ok(Meaning::Done) => Ok(true),
         Ok(_) => Err(broken(Step::Grow)),
-        Err(Stop::Failed(Failed {
-            tool: Some(ToolEnd::Exited(_)),
-            ..
-        })) => Ok(false),
+        Err(Stop::Failed(Failed { tool: Some(ToolEnd::Exited(_)), .. })) => Ok(false),
         Err(stop) => Err(stop),
     }
 }
@@ -205,18 +197,11 @@ fn ask_within(
         Ok(report) => report,
         Err(e) => {
             journal::error("runner", &[("tool", tool.key), ("why", &e.to_string())]);
-            return Err(failed(
-                Step::Runner,
-                Errno::from_io_error(&e).unwrap_or(Errno::IO),
-            ));
+            return Err(failed(Step::Runner, Errno::from_io_error(&e).unwrap_or(Errno::IO)));
         }
     };
     let end = format!("{:?}", report.end);
-    let fields = [
-        ("tool", tool.key),
-        ("end", end.as_str()),
-        ("said", report.tail.as_str()),
-    ];
+    let fields = [("tool", tool.key), ("end", end.as_str()), ("said", report.tail.as_str())];
     let meaning = match report.end {
         End::Exited(status) => tool.meaning(status),
         _ => None,

@@ -25,11 +25,7 @@ pub(super) struct FoundDisk<'s> {
 impl FoundDisk<'_> {
     /// Claims the disk for this process alone, with the access that the request needs.
     pub(super) fn claim(&self) -> Done<Claim> {
-        let access = if self.asked.read_only {
-            Access::ReadOnly
-        } else {
-            Access::ReadWrite
-        };
+        let access = if self.asked.read_only { Access::ReadOnly } else { Access::ReadWrite };
         match self.device.claim(&self.context.disks, access) {
             Err(DeviceError::Os(Errno::BUSY)) => Err(Refusal::StillHeld.into()),
             other => other.at(Step::ClaimDevice),

@@ -75,11 +75,7 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
     if preparation == Preparation::Examine {
         found.context.examined_disks.add(found.device);
     }
-    Ok(Prepared {
-        permit: disk.permit,
-        staged,
-        grow_mounted,
-    })
+    Ok(Prepared { permit: disk.permit, staged, grow_mounted })
 }
 
 /// Grows an ext file system that the kernel could not grow once it was mounted, and adds to
@@ -90,12 +86,7 @@ pub(super) fn grow_offline(
     staged: &mut Staged,
 ) -> Done<()> {
     let claim = found.claim()?;
-    let disk = Examined {
-        found,
-        content: look(&claim)?,
-        claim,
-        permit: permit.clone(),
-    };
+    let disk = Examined { found, content: look(&claim)?, claim, permit: permit.clone() };
     disk.grow(false, staged)
 }
 
@@ -121,12 +112,7 @@ impl<'s> Examined<'s> {
         fault_point::reached("stage-looked");
         let permit = found.judged(&content, evidence)?;
         xen_disk::remember(found.context, &asked.disk, found.device)?;
-        let disk = Self {
-            found,
-            claim,
-            content,
-            permit,
-        };
+        let disk = Self { found, claim, content, permit };
         Ok((disk, evidence, format))
     }
 
@@ -180,9 +166,5 @@ fn made(asked: &Stage, content: &Content) -> Done<()> {
         Content::Xfs(facts) => asked.fs == FsType::Xfs && facts.sound && !facts.in_progress,
         _ => false,
     };
-    if right {
-        Ok(())
-    } else {
-        Err(broken(Step::Format))
-    }
+    if right { Ok(()) } else { Err(broken(Step::Format)) }
 }

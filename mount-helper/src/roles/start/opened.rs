@@ -134,18 +134,7 @@ fn bind(path: &Path) -> io::Result<OwnedFd> {
     let group = Gid::from_raw(profile::NODE_AGENT.identity.gid);
     // An owner may change a file's group to one that it is a member of, so no CAP_CHOWN is needed.
     rustix::thread::set_thread_groups(&[group])?;
-    rustix::fs::chownat(
-        rustix::fs::CWD,
-        path,
-        None,
-        Some(group),
-        AtFlags::SYMLINK_NOFOLLOW,
-    )?;
-    rustix::fs::chmodat(
-        rustix::fs::CWD,
-        path,
-        Mode::from_raw_mode(0o660),
-        AtFlags::empty(),
-    )?;
+    rustix::fs::chownat(rustix::fs::CWD, path, None, Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+    rustix::fs::chmodat(rustix::fs::CWD, path, Mode::from_raw_mode(0o660), AtFlags::empty())?;
     Ok(listener)
 }

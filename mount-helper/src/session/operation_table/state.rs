@@ -123,11 +123,7 @@ impl State {
             }
             _ if self.ending && long => return busy(),
             Some(_) if !waits => return busy(),
-            Some(_) => self.behind.push(Behind {
-                lane,
-                operation,
-                asker,
-            }),
+            Some(_) => self.behind.push(Behind { lane, operation, asker }),
             None if full => return busy(),
             None => {
                 self.ready[class.index()].push_back(lane.clone());
@@ -181,11 +177,7 @@ impl State {
         let run = self.runs.get_mut(&lane)?;
         run.taken = true;
         let place = std::mem::take(&mut run.place);
-        let work = Work {
-            operation: Arc::clone(&run.operation),
-            since: run.since,
-            lane,
-        };
+        let work = Work { operation: Arc::clone(&run.operation), since: run.since, lane };
         self.taken[class.index()] += 1;
         Some((work, place))
     }
@@ -243,11 +235,7 @@ impl State {
                 self.behind.push(behind);
                 continue;
             }
-            let Behind {
-                lane,
-                operation,
-                asker,
-            } = behind;
+            let Behind { lane, operation, asker } = behind;
             match self.admit(lane, operation, true, asker) {
                 Submitted::Later => {}
                 Submitted::Answer(outcome) => self.answers.push((asker, outcome)),

@@ -53,10 +53,7 @@ fn numbered(n: usize) -> String {
 const A: &str = "vol-00000000000000001";
 const B: &str = "vol-00000000000000002";
 const LONG: Duration = Duration::from_secs(30);
-const DONE: Outcome = Outcome::Done(Done {
-    already: false,
-    copied: false,
-});
+const DONE: Outcome = Outcome::Done(Done { already: false, copied: false });
 const PENDING: Submitted = Submitted::Answer(Outcome::Pending);
 
 fn busy() -> Submitted {

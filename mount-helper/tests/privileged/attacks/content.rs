@@ -38,9 +38,7 @@ const MIB: u64 = 1 << 20;
 
 /// Returns bytes without a known signature and without a zero.
 fn noise(bytes: u64) -> Vec<u8> {
-    (0..bytes)
-        .map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8 | 1)
-        .collect()
+    (0..bytes).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8 | 1).collect()
 }
 
 fn write_at(attached: &Attached, at: u64, bytes: &[u8]) {
@@ -76,10 +74,7 @@ fn raw_data_between_the_signatures_is_not_formatted() {
             write_at(&attached, at * MIB, &data);
             let told = told(stage_blank(&rig, &volume, fs));
             assert_eq!(told.reason, Refusal::UnknownContent, "{fs} at {at} MiB");
-            assert!(
-                read_at(&attached, at * MIB, data.len()) == data,
-                "{fs} at {at} MiB: changed"
-            );
+            assert!(read_at(&attached, at * MIB, data.len()) == data, "{fs} at {at} MiB: changed");
         }
     }
     row(
@@ -98,9 +93,7 @@ fn a_format_discards_nothing() {
         .step_by(65_536)
         .find(|at| {
             let ranges = blank::ranges(size);
-            ranges
-                .iter()
-                .all(|(start, length)| at + 4096 <= *start || start + length <= *at)
+            ranges.iter().all(|(start, length)| at + 4096 <= *start || start + length <= *at)
         })
         .expect("a place");
     for fs in FsType::ALL {
@@ -177,10 +170,8 @@ fn a_comparison_is_bounded_and_made_once() {
     let ask = |volume: &VolumeId| {
         let mut asked = rig.staging(volume, FsType::Ext4);
         asked.disk.origin = Origin::Blank;
-        let options = UncheckedFormatOptions {
-            block_size: 1024,
-            ..UncheckedFormatOptions::default()
-        };
+        let options =
+            UncheckedFormatOptions { block_size: 1024, ..UncheckedFormatOptions::default() };
         asked.format = FormatOptions::check(options).expect("options");
         let end = Instant::now() + LONG * 5;
         loop {
@@ -210,10 +201,7 @@ fn a_comparison_is_bounded_and_made_once() {
             }
             most
         });
-        let askers: Vec<_> = disks
-            .iter()
-            .map(|(volume, _)| scope.spawn(|| ask(volume)))
-            .collect();
+        let askers: Vec<_> = disks.iter().map(|(volume, _)| scope.spawn(|| ask(volume))).collect();
         for asker in askers {
             assert_eq!(asker.join().expect("an answer"), Refusal::UnknownContent);
         }

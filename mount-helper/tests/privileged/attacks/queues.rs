@@ -36,14 +36,7 @@ fn image(rig: &Rig, name: &str, clean: bool) -> PathBuf {
 fn copy(rig: &Rig, image: &Path) -> (VolumeId, Attached) {
     let volume = volume();
     let to = rig.path("volumes").join(format!("{volume}.img"));
-    shell(
-        "cp",
-        &[
-            "--sparse=always",
-            image.to_str().expect("utf-8"),
-            to.to_str().expect("utf-8"),
-        ],
-    );
+    shell("cp", &["--sparse=always", image.to_str().expect("utf-8"), to.to_str().expect("utf-8")]);
     (volume, rig.attach_image(to))
 }
 
@@ -68,10 +61,8 @@ impl Releaser {
         let thread = std::thread::spawn(move || {
             let mut seen: HashMap<u32, Instant> = HashMap::new();
             while !stop.load(Ordering::Relaxed) {
-                let runners: Vec<u32> = children(supervisor)
-                    .into_iter()
-                    .filter(|pid| role(*pid) == "runner")
-                    .collect();
+                let runners: Vec<u32> =
+                    children(supervisor).into_iter().filter(|pid| role(*pid) == "runner").collect();
                 seen.retain(|pid, _| runners.contains(pid));
                 for pid in runners.into_iter().filter(|pid| is_held(*pid)) {
                     if seen.entry(pid).or_insert_with(Instant::now).elapsed() >= held_for {
@@ -82,10 +73,7 @@ impl Releaser {
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        Self {
-            over,
-            thread: Some(thread),
-        }
+        Self { over, thread: Some(thread) }
     }
 }
 

@@ -44,13 +44,8 @@ pub(crate) const FORMAT: [&str; 8] = [
     "stage-formatted",
     "stage-prepared",
 ];
-pub(crate) const EXAMINED: [&str; 5] = [
-    "runner-started",
-    "tool-started",
-    "runner-finished",
-    "stage-checked",
-    "stage-prepared",
-];
+pub(crate) const EXAMINED: [&str; 5] =
+    ["runner-started", "tool-started", "runner-finished", "stage-checked", "stage-prepared"];
 
 /// Returns the steps of an act, each of which the act reaches.
 fn steps(act: Act, fs: FsType) -> &'static [&'static str] {
@@ -59,12 +54,7 @@ fn steps(act: Act, fs: FsType) -> &'static [&'static str] {
         Act::Check | Act::Repair => &EXAMINED,
         Act::Growth if fs == FsType::Xfs => &["stage-created"],
         Act::Growth if grows_mounted() => &["stage-grown"],
-        Act::Growth => &[
-            "runner-started",
-            "tool-started",
-            "stage-marked",
-            "stage-grown",
-        ],
+        Act::Growth => &["runner-started", "tool-started", "stage-marked", "stage-grown"],
         Act::Mount => &["stage-prepared", "stage-created"],
         Act::Attach => &["stage-attached"],
         Act::Publish => &["publish-made", "publish-attached"],
@@ -84,14 +74,7 @@ const ACTS: [Act; 9] = [
     Act::Unpublish,
     Act::Unstage,
 ];
-const VICTIMS: [&str; 6] = [
-    "supervisor",
-    "broker",
-    "directories",
-    "opener",
-    "runner",
-    "tool",
-];
+const VICTIMS: [&str; 6] = ["supervisor", "broker", "directories", "opener", "runner", "tool"];
 
 #[derive(Clone, Copy, Debug)]
 struct Crash {
@@ -155,15 +138,7 @@ fn crash(seed: u64, cells: &[(Act, FsType, &'static str, &'static str)]) -> Cras
         let after = Duration::from_micros(random.below(micros));
         some.then_some(after)
     };
-    Crash {
-        seed,
-        act,
-        fs,
-        point,
-        victim,
-        later: moment(2, 4_000),
-        again: moment(3, 30_000),
-    }
+    Crash { seed, act, fs, point, victim, later: moment(2, 4_000), again: moment(3, 30_000) }
 }
 
 pub(crate) fn signal(pid: u32, signal: Signal) {
@@ -246,9 +221,7 @@ fn prepared(rig: &Rig, crash: Crash) -> (VolumeId, Attached, Operation) {
 fn kill(rig: &mut Rig, victim: &str) -> bool {
     let found = match victim {
         "supervisor" => Some(rig.pid()),
-        "tool" => rig
-            .part_now("runner")
-            .and_then(|runner| children(runner).first().copied()),
+        "tool" => rig.part_now("runner").and_then(|runner| children(runner).first().copied()),
         other => rig.part_now(other),
     };
     if let Some(pid) = found {
@@ -274,11 +247,7 @@ fn survives(crash: Crash) -> bool {
     client.send(operation.clone(), LONG);
     rig.wait_for(&format!("fault-point name={}", crash.point));
     if let Some(later) = crash.later {
-        let held = if in_a_runner(crash.point) {
-            "runner"
-        } else {
-            "broker"
-        };
+        let held = if in_a_runner(crash.point) { "runner" } else { "broker" };
         if let Some(pid) = rig.part_now(held) {
             signal(pid, Signal::USR1);
         }
@@ -378,9 +347,5 @@ fn random_crashes_leave_volume_stageable_and_intact() {
     for ((act, fs), (tried, killed)) in &table {
         println!("{:<12}{fs:<6}{tried:>8}{killed:>8}", format!("{act:?}"));
     }
-    println!(
-        "{seeds} seeds, {} cells, {:?}",
-        cells.len(),
-        began.elapsed()
-    );
+    println!("{seeds} seeds, {} cells, {:?}", cells.len(), began.elapsed());
 }

@@ -28,10 +28,7 @@ fn a_connected_agent_may_unmount_after_sigterm() {
     // Another connection is served, too.
     done(rig.unpublish(&volume, &target(&volume, "two")));
     // No operation begins that may take longer than the remaining time.
-    assert_refused(
-        rig.stage(&crate::rig::volume(), FsType::Ext4),
-        Refusal::Busy,
-    );
+    assert_refused(rig.stage(&crate::rig::volume(), FsType::Ext4), Refusal::Busy);
     done(rig.unstage(&volume));
     assert_eq!(rig.mounts(&attached), 0);
     drop(agent);

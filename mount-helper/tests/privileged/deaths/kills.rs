@@ -80,25 +80,15 @@ fn around(ask: Ask) -> (Vec<Ask>, usize) {
 #[track_caller]
 fn succeeded(what: &str, outcome: &Outcome) {
     assert!(
-        !matches!(
-            outcome,
-            Outcome::Refused(_) | Outcome::Failed(_) | Outcome::Pending
-        ),
+        !matches!(outcome, Outcome::Refused(_) | Outcome::Failed(_) | Outcome::Pending),
         "{what}: {outcome:?}"
     );
 }
 
 /// The killed processes. The agent's death is the end of its connection, after which the operation
 /// continues.
-const VICTIMS: [&str; 7] = [
-    "agent",
-    "supervisor",
-    "broker",
-    "directories",
-    "opener",
-    "runner",
-    "tool",
-];
+const VICTIMS: [&str; 7] =
+    ["agent", "supervisor", "broker", "directories", "opener", "runner", "tool"];
 
 /// Returns whether the fault point of this step holds a runner.
 fn in_a_runner(point: &str) -> bool {
@@ -164,11 +154,7 @@ fn survives(ask: Ask, point: &str, victim: &str) {
             send(runner.unwrap_or_else(|| rig.part("broker")), Signal::USR1);
         }
         "supervisor" | "broker" | "directories" | "opener" => {
-            kill(if victim == "supervisor" {
-                rig.pid()
-            } else {
-                rig.part(victim)
-            });
+            kill(if victim == "supervisor" { rig.pid() } else { rig.part(victim) });
             assert_ne!(rig.ended(), Some(0));
             // A runner that is released finds no peer and ends. When the broker was killed, the
             // supervisor has ended the runners.
@@ -178,11 +164,7 @@ fn survives(ask: Ask, point: &str, victim: &str) {
         }
         _ => {
             let runner = runner.expect("a step of a runner");
-            kill(if victim == "tool" {
-                children(runner)[0]
-            } else {
-                runner
-            });
+            kill(if victim == "tool" { children(runner)[0] } else { runner });
             if victim == "tool" {
                 // The fault point holds the runner itself, so the runner is killed as well.
                 kill(runner);
@@ -277,14 +259,8 @@ fn retried_request_converges_after_kill_at_any_step() {
             });
         }
     });
-    let converged = converged
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    println!(
-        "{:<40}{}",
-        "killed at",
-        VICTIMS.map(|v| format!("{v:<12}")).concat()
-    );
+    let converged = converged.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{:<40}{}", "killed at", VICTIMS.map(|v| format!("{v:<12}")).concat());
     for (ask, point) in &STEPS {
         let name = format!("{ask:?} {point}");
         let cells = VICTIMS.map(|victim| {
@@ -293,11 +269,9 @@ fn retried_request_converges_after_kill_at_any_step() {
         });
         println!("{name:<40}{}", cells.concat());
     }
-    let cells = STEPS.iter().flat_map(|step| {
-        VICTIMS
-            .into_iter()
-            .filter(move |victim| there(*step, victim))
-    });
+    let cells = STEPS
+        .iter()
+        .flat_map(|step| VICTIMS.into_iter().filter(move |victim| there(*step, victim)));
     assert_eq!(converged.len(), cells.count());
 }
 

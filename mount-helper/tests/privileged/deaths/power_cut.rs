@@ -96,10 +96,7 @@ fn synced_files_survive_power_cut_on_another_node() {
         for n in 0..50 {
             let file = root.join(format!("file-{n}"));
             fs::write(&file, "synced").expect("write");
-            fs::File::open(&file)
-                .expect("open")
-                .sync_all()
-                .expect("sync");
+            fs::File::open(&file).expect("open").sync_all().expect("sync");
             fs::write(root.join(format!("lost-{n}")), "may be lost").expect("write");
         }
         let cut = rig.path("outside/cut");

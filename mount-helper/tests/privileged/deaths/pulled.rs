@@ -33,28 +33,16 @@ const STEPS: [(Act, &[&str]); 8] = [
     (Act::Format, &FORMAT),
     (Act::Check, &EXAMINED),
     (Act::Growth, &["stage-grown"]),
-    (
-        Act::Mount,
-        &["stage-prepared", "stage-created", "stage-attached"],
-    ),
+    (Act::Mount, &["stage-prepared", "stage-created", "stage-attached"]),
     (Act::Publish, &["publish-made", "publish-attached"]),
     (Act::Unpublish, &["unpublish-unmounted"]),
-    (
-        Act::Unstage,
-        &["unstage-synced", "unstage-unmounted", "unstage-removed"],
-    ),
+    (Act::Unstage, &["unstage-synced", "unstage-unmounted", "unstage-removed"]),
     // Last: a disk that a container had raw is not formatted.
-    (
-        Act::PublishRaw,
-        &["publish-block-made", "publish-block-attached"],
-    ),
+    (Act::PublishRaw, &["publish-block-made", "publish-block-attached"]),
 ];
 
 fn at_name(volume: &VolumeId, origin: Origin) -> Disk {
-    Disk {
-        origin,
-        ..told(volume, &format!("/dev/{NAME}"))
-    }
+    Disk { origin, ..told(volume, &format!("/dev/{NAME}")) }
 }
 
 fn stage(rig: &Rig, volume: &VolumeId, origin: Origin) -> Operation {
@@ -70,25 +58,17 @@ fn publish(rig: &Rig, volume: &VolumeId) -> Operation {
 }
 
 fn unpublish(rig: &Rig, volume: &VolumeId, target: &str) -> Operation {
-    Operation::Unpublish(Unpublish {
-        volume: volume.clone(),
-        target: rig.kubelet(target),
-    })
+    Operation::Unpublish(Unpublish { volume: volume.clone(), target: rig.kubelet(target) })
 }
 
 fn unstage(rig: &Rig, volume: &VolumeId) -> Operation {
-    Operation::Unstage(Unstage {
-        volume: volume.clone(),
-        staging: rig.kubelet(&staging(volume)),
-    })
+    Operation::Unstage(Unstage { volume: volume.clone(), staging: rig.kubelet(&staging(volume)) })
 }
 
 /// Brings the disk to the state in which the act begins, and returns the request for the act.
 fn prepared(rig: &Rig, volume: &VolumeId, act: Act) -> Operation {
-    let mut disk = fs::OpenOptions::new()
-        .write(true)
-        .open(format!("/dev/{REAL}"))
-        .expect("the disk");
+    let mut disk =
+        fs::OpenOptions::new().write(true).open(format!("/dev/{REAL}")).expect("the disk");
     disk.write_all(&vec![0; BYTES]).expect("zeros");
     disk.sync_all().expect("sync");
     drop(disk);
@@ -160,23 +140,13 @@ fn pulled(rig: &mut Rig, volume: &VolumeId, act: Act, point: &str) {
     // Whatever the answer was, kubelet can remove the volume, and no path or mount remains.
     for place in [target(volume, "p"), block_target(volume, "p")] {
         done(rig.ask(unpublish(rig, volume, &place)));
-        assert!(
-            !rig.path("kubelet").join(&place).exists(),
-            "{what}: {place}"
-        );
+        assert!(!rig.path("kubelet").join(&place).exists(), "{what}: {place}");
     }
     done(rig.ask(unstage(rig, volume)));
     let place = staging(volume);
-    assert!(
-        !rig.path("kubelet").join(&place).exists(),
-        "{what}: {place}"
-    );
+    assert!(!rig.path("kubelet").join(&place).exists(), "{what}: {place}");
     let root = format!("{}/", rig.path("kubelet").display());
-    assert!(
-        !rig.mountinfo().contains(&root),
-        "{what}: {}",
-        rig.mountinfo()
-    );
+    assert!(!rig.mountinfo().contains(&root), "{what}: {}", rig.mountinfo());
 
     // The disk comes back with its content. The helper restarts, because the fault point would also
     // hold the next runner.

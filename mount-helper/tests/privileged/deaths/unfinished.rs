@@ -13,10 +13,7 @@ use std::time::Duration;
 const SIZE: u64 = 512 << 20;
 
 fn put(attached: &Attached, at: u64, bytes: &[u8]) {
-    let device = fs::File::options()
-        .write(true)
-        .open(attached.path())
-        .expect("device");
+    let device = fs::File::options().write(true).open(attached.path()).expect("device");
     device.write_all_at(bytes, at).expect("write");
     device.sync_all().expect("sync");
 }
@@ -44,15 +41,8 @@ fn as_the_helper_does(
         uuid: identifier(volume),
     });
     let path = attached.path();
-    let own = arguments[1..]
-        .iter()
-        .map(|a| if a == DISK { path.as_str() } else { a });
-    let line: Vec<&str> = under
-        .iter()
-        .copied()
-        .chain([tool.path])
-        .chain(own)
-        .collect();
+    let own = arguments[1..].iter().map(|a| if a == DISK { path.as_str() } else { a });
+    let line: Vec<&str> = under.iter().copied().chain([tool.path]).chain(own).collect();
     Command::new(line[0])
         .args(&line[1..])
         .env("E2FSPROGS_FAKE_TIME", BEGAN.to_string())
@@ -110,10 +100,7 @@ fn byte(attached: &Attached, at: u64) -> u8 {
 
 fn sector(attached: &Attached, at: u64) -> Vec<u8> {
     let mut sector = vec![0; 512];
-    fs::File::open(attached.path())
-        .expect("device")
-        .read_exact_at(&mut sector, at)
-        .expect("read");
+    fs::File::open(attached.path()).expect("device").read_exact_at(&mut sector, at).expect("read");
     sector
 }
 
@@ -208,22 +195,14 @@ fn partially_written_ext4_format_is_redone() {
         let (volume, attached) = rig.new_disk(64 << 20);
         make(&attached, &volume, FsType::Ext4);
         let written = fs::read(attached.path()).expect("device");
-        let device = fs::File::options()
-            .write(true)
-            .open(attached.path())
-            .expect("device");
+        let device = fs::File::options().write(true).open(attached.path()).expect("device");
         let mut lost = 0;
         let blocks = written.chunks(4096).enumerate();
-        for (index, (block, _)) in blocks
-            .filter(|(_, b)| b.iter().any(|b| *b != 0))
-            .enumerate()
-        {
+        for (index, (block, _)) in blocks.filter(|(_, b)| b.iter().any(|b| *b != 0)).enumerate() {
             // The lost part decreases from all but a few blocks to a few blocks, with another
             // selection each time.
             if block == 0 || index * 7919 / 16 % 6 >= part {
-                device
-                    .write_all_at(&[0; 4096], block as u64 * 4096)
-                    .expect("write");
+                device.write_all_at(&[0; 4096], block as u64 * 4096).expect("write");
                 lost += 1;
             }
         }
@@ -257,9 +236,7 @@ fn stage_succeeds_after_format_is_killed() {
             let mut client = rig.client();
             client.send(Operation::Stage(rig.staging(&volume, fs)), LONG);
             let runner = loop {
-                let found = children(rig.pid())
-                    .into_iter()
-                    .find(|pid| role(*pid) == "runner");
+                let found = children(rig.pid()).into_iter().find(|pid| role(*pid) == "runner");
                 if found.is_some() || rig.journal().contains(volume.as_str()) {
                     break found;
                 }

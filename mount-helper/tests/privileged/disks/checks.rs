@@ -18,15 +18,7 @@ fn unclean(rig: &Rig) -> (VolumeId, Attached) {
     let changed = "feature needs_recovery\nssv state 0\n";
     let script = rig.path("outside/debugfs");
     fs::write(&script, changed).expect("write");
-    shell(
-        "debugfs",
-        &[
-            "-w",
-            "-f",
-            script.to_str().expect("utf-8"),
-            &attached.path(),
-        ],
-    );
+    shell("debugfs", &["-w", "-f", script.to_str().expect("utf-8"), &attached.path()]);
     (volume, attached)
 }
 
@@ -62,10 +54,7 @@ fn exited(status: u8) -> ToolEnd {
 /// CAP_SYS_RESOURCE.
 fn limit(tool: u32, resource: Resource, most: u64) {
     let pid = Pid::from_raw(tool.cast_signed());
-    let limit = Rlimit {
-        current: Some(most),
-        maximum: Some(most),
-    };
+    let limit = Rlimit { current: Some(most), maximum: Some(most) };
     std::thread::spawn(move || {
         let (uid, gid) = (Uid::from_raw(TOOL), Gid::from_raw(TOOL));
         rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
@@ -86,26 +75,10 @@ fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
     rig.stop();
     rig.run(&["--fault-point", "tool-started"]);
     let rows: [Row<'_>; 6] = [
-        (
-            "killed, as for want of memory",
-            &|tool| send(tool, Signal::KILL),
-            &[signalled(9)],
-        ),
-        (
-            "a bug in it",
-            &|tool| send(tool, Signal::SEGV),
-            &[signalled(11), exited(8)],
-        ),
-        (
-            "aborted",
-            &|tool| send(tool, Signal::ABORT),
-            &[signalled(6), exited(8)],
-        ),
-        (
-            "out of processor time",
-            &|tool| send(tool, Signal::XCPU),
-            &[signalled(24)],
-        ),
+        ("killed, as for want of memory", &|tool| send(tool, Signal::KILL), &[signalled(9)]),
+        ("a bug in it", &|tool| send(tool, Signal::SEGV), &[signalled(11), exited(8)]),
+        ("aborted", &|tool| send(tool, Signal::ABORT), &[signalled(6), exited(8)]),
+        ("out of processor time", &|tool| send(tool, Signal::XCPU), &[signalled(24)]),
         // With 64 KiB the loader finds no memory, and with 256 KiB the program finds none.
         (
             "64 KiB of memory",
@@ -124,12 +97,7 @@ fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
         send(runner, Signal::USR1);
         let outcome = client.receive().expect("an answer");
         println!("{what}: {outcome:?}");
-        let Outcome::Failed(Failed {
-            step: Step::Check,
-            tool: Some(end),
-            ..
-        }) = outcome
-        else {
+        let Outcome::Failed(Failed { step: Step::Check, tool: Some(end), .. }) = outcome else {
             panic!("{what}: {outcome:?}");
         };
         assert!(expected.contains(&end), "{what}: {end:?}");
@@ -156,13 +124,7 @@ fn checker_past_deadline_is_ended_and_retry_succeeds() {
     send(runner, Signal::USR1);
     let outcome = client.receive().expect("an answer");
     assert!(
-        matches!(
-            outcome,
-            Outcome::Failed(Failed {
-                step: Step::ToolDeadline,
-                ..
-            })
-        ),
+        matches!(outcome, Outcome::Failed(Failed { step: Step::ToolDeadline, .. })),
         "{outcome:?}"
     );
     assert_eq!(rig.mounts(&attached), 0);

@@ -28,10 +28,7 @@ impl Open {
 fn open_in_copy(rig: &Rig, volume: &VolumeId, copy: Namespace) -> Open {
     let path = rig.kubelet(&staging(volume));
     let there = PathBuf::from(format!("/proc/{}/root{path}", copy.pid()));
-    Open {
-        directory: fs::File::open(there).expect("the copy"),
-        _copy: copy,
-    }
+    Open { directory: fs::File::open(there).expect("the copy"), _copy: copy }
 }
 
 /// Stages a volume, writes data to it without a sync, and creates a namespace that has a copy of
@@ -64,10 +61,7 @@ fn on_another_node(volume: &VolumeId, attached: &Attached, fs: FsType) {
     let mut asked = other.staging(volume, fs);
     asked.disk.origin = Origin::Blank;
     let result = staged(other.ask(Operation::Stage(asked)));
-    assert!(
-        !result.formatted && !result.checked && !result.replayed,
-        "{fs}: {result:?}"
-    );
+    assert!(!result.formatted && !result.checked && !result.replayed, "{fs}: {result:?}");
     holds_its_data(&other.inside(&other.kubelet(&staging(volume))));
     done(other.unstage(volume));
 }
@@ -77,10 +71,7 @@ fn shell_copy(from: &Path, to: &Path) {
     crate::rig::shell("cp", &["--sparse=always", from, to]);
 }
 
-const RELEASED: Done = Done {
-    already: false,
-    copied: true,
-};
+const RELEASED: Done = Done { already: false, copied: true };
 
 /// When unstage removes the staging directory, the kernel also unmounts the copy in the other
 /// namespace.

@@ -17,9 +17,7 @@ fn attached(rig: &Rig, owner: (u32, u32)) -> (VolumeId, Attached) {
 fn deviations(rig: &Rig) -> Vec<String> {
     let opener = Process::read(rig.part("opener")).expect("the opener");
     let found = opener.deviations(profile::OPENER, SANDBOX);
-    let of_groups = found
-        .iter()
-        .filter(|one| one.what == "supplementary groups");
+    let of_groups = found.iter().filter(|one| one.what == "supplementary groups");
     of_groups.map(ToString::to_string).collect()
 }
 
@@ -57,10 +55,7 @@ fn opener_runs_as_root_for_0600_disk_nodes() {
     assert_eq!(status(opener, "Groups"), "");
     assert_eq!(status(opener, "Uid").split('\t').next(), Some("0"));
     assert_eq!(status(opener, "CapPrm"), "0000000000000000");
-    assert_ne!(
-        status(rig.part("broker"), "Uid").split('\t').next(),
-        Some("0")
-    );
+    assert_ne!(status(rig.part("broker"), "Uid").split('\t').next(), Some("0"));
     let (volume, disk) = attached(&rig, (0, 0o600));
     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
     done(rig.unstage(&volume));
@@ -100,11 +95,9 @@ fn disk_with_unknown_group_fails_stage_naming_owner() {
 #[track_caller]
 fn refused_by(rig: &Rig, volume: &VolumeId, gid: u32, mode: u32) {
     match rig.stage(volume, FsType::Ext4) {
-        Outcome::Failed(Failed {
-            step: Step::FindDevice,
-            node: Some(node),
-            ..
-        }) => assert_eq!(node, Node { uid: 0, gid, mode }),
+        Outcome::Failed(Failed { step: Step::FindDevice, node: Some(node), .. }) => {
+            assert_eq!(node, Node { uid: 0, gid, mode })
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -40,10 +40,7 @@ fn stage_foreign(rig: &Rig, volume: &VolumeId, fs: FsType) -> Outcome {
 }
 
 fn write_at(attached: &Attached, at: u64, bytes: &[u8]) {
-    let device = fs::File::options()
-        .write(true)
-        .open(attached.path())
-        .expect("device");
+    let device = fs::File::options().write(true).open(attached.path()).expect("device");
     device.write_all_at(bytes, at).expect("write");
     device.sync_all().expect("sync");
 }
@@ -57,10 +54,7 @@ fn damage(attached: &Attached, fs: FsType) {
         }
         // Makes the checksum of the first inode wrong.
         FsType::Xfs => {
-            let dump = shell(
-                "xfs_db",
-                &["-r", "-c", "convert ino 128 daddr", &attached.path()],
-            );
+            let dump = shell("xfs_db", &["-r", "-c", "convert ino 128 daddr", &attached.path()]);
             let sector: u64 = dump
                 .split(['(', ')'])
                 .nth(1)
@@ -150,10 +144,7 @@ fn damaged_foreign_filesystem_with_sound_superblock_is_refused() {
         let mut ours = rig.staging(&volume, fs);
         ours.disk.origin = Origin::Blank;
         let told = rig.ask(Operation::Stage(ours));
-        assert!(
-            !matches!(&told, Outcome::Staged(staged) if staged.checked),
-            "{fs}: {told:?}"
-        );
+        assert!(!matches!(&told, Outcome::Staged(staged) if staged.checked), "{fs}: {told:?}");
         rig.unstage(&volume);
     }
 }
@@ -186,10 +177,7 @@ fn foreign_xfs_log_is_replayed_before_check() {
     // A read-only stage may not write, so the log cannot be replayed and its content cannot be
     // judged.
     asked.read_only = true;
-    assert_refused(
-        rig.ask(Operation::Stage(asked.clone())),
-        Refusal::UntrustedImage,
-    );
+    assert_refused(rig.ask(Operation::Stage(asked.clone())), Refusal::UntrustedImage);
     asked.read_only = false;
     let result = staged(rig.ask(Operation::Stage(asked.clone())));
     assert!(result.checked, "{result:?}");
@@ -251,11 +239,9 @@ fn nodev_nosuid_switch_sets_mount_options_by_origin() {
     if !able() {
         return;
     }
-    for (switch, ours_restricted, theirs_restricted) in [
-        ("off", false, false),
-        ("untrusted", false, true),
-        ("on", true, true),
-    ] {
+    for (switch, ours_restricted, theirs_restricted) in
+        [("off", false, false), ("untrusted", false, true), ("on", true, true)]
+    {
         let rig = Rig::start_with(&["--nodev-nosuid", switch]);
         let (theirs, _attached) = made_by_hand(&rig, FsType::Ext4);
         let ours = volume();
@@ -292,9 +278,6 @@ fn errors_panic_in_superblock_mounts_with_remount_ro() {
     shell("tune2fs", &["-e", "panic", &attached.path()]);
     staged(rig.stage(&volume, FsType::Ext4));
     let line = options(&rig, &staging(&volume));
-    assert!(
-        line.contains("errors=remount-ro") && !line.contains("errors=panic"),
-        "{line}"
-    );
+    assert!(line.contains("errors=remount-ro") && !line.contains("errors=panic"), "{line}");
     done(rig.unstage(&volume));
 }

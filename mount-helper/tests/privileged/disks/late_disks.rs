@@ -16,12 +16,7 @@ const DISK: u32 = 6;
 
 fn disks(rig: &Rig) -> DiskRoots {
     let devices = rig.path("dev");
-    DiskRoots::at(
-        "/sys",
-        devices.to_str().expect("utf-8"),
-        DiskClass::LoopFile,
-    )
-    .expect("roots")
+    DiskRoots::at("/sys", devices.to_str().expect("utf-8"), DiskClass::LoopFile).expect("roots")
 }
 
 /// Waits until a thread sleeps, or until `over` returns true.
@@ -96,11 +91,7 @@ fn disk_look_up_waits_for_device_node_permissions() {
     };
     std::thread::scope(|scope| {
         let now = scope.spawn(|| look(Duration::ZERO));
-        let refused = DeviceError::Closed(Node {
-            uid: 0,
-            gid: DISK,
-            mode: 0o600,
-        });
+        let refused = DeviceError::Closed(Node { uid: 0, gid: DISK, mode: 0o600 });
         assert_eq!(now.join().expect("the look-up"), Err(refused));
         let (tell, told) = mpsc::channel();
         let later = scope.spawn(move || {

@@ -16,22 +16,11 @@ const MIB: u64 = 1 << 20;
 /// Attaches a disk with a table of two partitions, and makes the device nodes of both.
 pub(crate) fn parted(rig: &Rig, volume: &VolumeId) -> Attached {
     let image = rig.path("volumes").join(format!("{volume}.img"));
-    fs::File::create(&image)
-        .and_then(|file| file.set_len(512 * MIB))
-        .expect("image");
-    let mut child = Command::new("sfdisk")
-        .arg("-q")
-        .arg(&image)
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("sfdisk");
+    fs::File::create(&image).and_then(|file| file.set_len(512 * MIB)).expect("image");
+    let mut child =
+        Command::new("sfdisk").arg("-q").arg(&image).stdin(Stdio::piped()).spawn().expect("sfdisk");
     let table = b"label: gpt\n,64M\n,340M\n";
-    child
-        .stdin
-        .take()
-        .expect("stdin")
-        .write_all(table)
-        .expect("write");
+    child.stdin.take().expect("stdin").write_all(table).expect("write");
     assert!(child.wait().expect("wait").success());
     let attached = rig.attach_image(image);
     shell("partx", &["--add", &attached.path()]);
@@ -75,10 +64,7 @@ fn partition_lifecycle_keeps_partition_table_valid() {
             panic!("inventory expected");
         };
         let ours = held.volumes.iter().filter(|held| held.volume == volume);
-        assert_eq!(
-            ours.map(|held| held.staged).collect::<Vec<_>>(),
-            [true, false]
-        );
+        assert_eq!(ours.map(|held| held.staged).collect::<Vec<_>>(), [true, false]);
         // Growth ends at the end of the partition, although the request asks for the volume's size.
         let outcome = rig.client().ask(
             Operation::Expand(Expand {
@@ -119,26 +105,16 @@ fn raw_partition_is_published_writable_never_read_only() {
     let volume = volume();
     let _attached = parted(&rig, &volume);
     let place = block_target(&volume, "p");
-    let mut asked = PublishBlock {
-        disk: disk(&volume),
-        target: rig.kubelet(&place),
-        read_only: false,
-    };
+    let mut asked =
+        PublishBlock { disk: disk(&volume), target: rig.kubelet(&place), read_only: false };
     asked.disk.partition = NonZeroU32::new(1);
     done(rig.ask(Operation::PublishBlock(asked.clone())));
     assert!(done(rig.ask(Operation::PublishBlock(asked.clone()))));
     assert_eq!(
         rig.stats(&volume, &place),
-        Outcome::Usage(Usage {
-            block: true,
-            total_bytes: 64 * MIB,
-            ..Usage::default()
-        })
+        Outcome::Usage(Usage { block: true, total_bytes: 64 * MIB, ..Usage::default() })
     );
     done(rig.unpublish(&volume, &place));
     asked.read_only = true;
-    assert_refused(
-        rig.ask(Operation::PublishBlock(asked)),
-        Refusal::Unsupported,
-    );
+    assert_refused(rig.ask(Operation::PublishBlock(asked)), Refusal::Unsupported);
 }

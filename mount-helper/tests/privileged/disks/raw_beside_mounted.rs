@@ -26,11 +26,7 @@ fn raw_published_disk_refuses_stage_and_unstage() {
     for read_only in [false, true] {
         let (volume, attached) = rig.new_disk(64 * MIB);
         let place = block_target(&volume, "one");
-        let shown = PublishBlock {
-            disk: disk(&volume),
-            target: rig.kubelet(&place),
-            read_only,
-        };
+        let shown = PublishBlock { disk: disk(&volume), target: rig.kubelet(&place), read_only };
         assert!(!done(rig.ask(Operation::PublishBlock(shown))));
         // The disk is still blank, and what the pod writes next must not overwrite a file system.
         held_at(&rig, rig.stage(&volume, FsType::Ext4), &place);
@@ -43,10 +39,7 @@ fn raw_published_disk_refuses_stage_and_unstage() {
             assert_refused(rig.stage(&volume, FsType::Ext4), Refusal::UsedRaw);
             shell("mke2fs", &["-q", "-F", "-t", "ext4", &attached.path()]);
         }
-        assert_eq!(
-            staged(rig.stage(&volume, FsType::Ext4)).formatted,
-            read_only
-        );
+        assert_eq!(staged(rig.stage(&volume, FsType::Ext4)).formatted, read_only);
         held_at(&rig, rig.publish_block(&volume, "one"), &staging(&volume));
         done(rig.unstage(&volume));
     }

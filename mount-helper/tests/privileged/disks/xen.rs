@@ -18,10 +18,7 @@ const MIB: u64 = 1 << 20;
 const SIZE: u64 = 320 * MIB;
 
 pub(crate) fn told(volume: &VolumeId, name: &str) -> Disk {
-    Disk {
-        device_hint: Some(DeviceName::parse(name).expect("a name")),
-        ..disk(volume)
-    }
+    Disk { device_hint: Some(DeviceName::parse(name).expect("a name")), ..disk(volume) }
 }
 
 fn stage(rig: &Rig, volume: &VolumeId, name: &str, fs_type: FsType) -> Outcome {
@@ -94,27 +91,19 @@ fn life_of(fs_type: FsType, called: &str) {
         assert!(!usage.block && usage.total_bytes > 200 * MIB);
         let held = held(&rig);
         assert_eq!(
-            held.iter()
-                .map(|one| (one.staged, one.by_name))
-                .collect::<Vec<_>>(),
+            held.iter().map(|one| (one.staged, one.by_name)).collect::<Vec<_>>(),
             [(true, true), (false, true)]
         );
-        let asked = NvmeStatistics {
-            volume: volume.clone(),
-        };
-        assert_refused(
-            rig.ask(Operation::NvmeStatistics(asked)),
-            Refusal::Unsupported,
-        );
+        let asked = NvmeStatistics { volume: volume.clone() };
+        assert_refused(rig.ask(Operation::NvmeStatistics(asked)), Refusal::Unsupported);
     }
     xen.attached.resize(512 * MIB);
     xen.look_again();
     // Growth of a mounted ext4 needs a capability that not every host grants; the next stage grows
     // the file system.
     if fs_type == FsType::Xfs {
-        let Outcome::Expanded(Expanded {
-            filesystem_bytes, ..
-        }) = rig.expand(&volume, &staging(&volume))
+        let Outcome::Expanded(Expanded { filesystem_bytes, .. }) =
+            rig.expand(&volume, &staging(&volume))
         else {
             panic!("growth expected");
         };
@@ -126,10 +115,7 @@ fn life_of(fs_type: FsType, called: &str) {
     assert!(done(rig.unstage(&volume)));
     assert_eq!(rig.mounts(&xen.attached), 0);
     let again = staged(stage(&rig, &volume, called, fs_type));
-    assert!(
-        !again.formatted && again.grown == (fs_type != FsType::Xfs),
-        "{again:?}"
-    );
+    assert!(!again.formatted && again.grown == (fs_type != FsType::Xfs), "{again:?}");
     let kept = rig.inside(&rig.kubelet(&staging(&volume))).join("file");
     assert_eq!(fs::read_to_string(kept).expect("read"), "kept");
     done(rig.unstage(&volume));
@@ -160,18 +146,10 @@ fn raw_disk_lifecycle_works_by_device_name() {
     assert!(!done(publish_raw(&rig, &volume, "/dev/xvdba", "q")));
     rig.stop();
     rig.run(&[]);
-    let usage = Usage {
-        block: true,
-        total_bytes: SIZE,
-        ..Usage::default()
-    };
+    let usage = Usage { block: true, total_bytes: SIZE, ..Usage::default() };
     let place = block_target(&volume, "p");
     assert_eq!(rig.stats(&volume, &place), Outcome::Usage(usage));
-    assert!(
-        held(&rig)
-            .iter()
-            .all(|one| one.volume == volume && one.by_name)
-    );
+    assert!(held(&rig).iter().all(|one| one.volume == volume && one.by_name));
     // Another volume can neither publish nor stage the same disk.
     let other = volume_after(&volume);
     for outcome in [
@@ -199,9 +177,7 @@ fn xen_partition_mounts_under_its_kernel_name() {
     let Some(rig) = Rig::start_xen() else { return };
     let volume = volume();
     let image = rig.path("volumes").join("parted.img");
-    fs::File::create(&image)
-        .and_then(|file| file.set_len(512 * MIB))
-        .expect("image");
+    fs::File::create(&image).and_then(|file| file.set_len(512 * MIB)).expect("image");
     let table = rig.path("table");
     fs::write(&table, "label: gpt\n,64M\n,340M\n").expect("write");
     let arguments = format!("sfdisk -q {} < {}", image.display(), table.display());
@@ -215,15 +191,8 @@ fn xen_partition_mounts_under_its_kernel_name() {
     asked.partition = NonZeroU32::new(2);
     let first = staged(stage_of(&rig, asked.clone(), FsType::Ext4));
     assert_eq!((first.formatted, first.device_bytes), (true, 340 * MIB));
-    assert!(matches!(
-        rig.stats(&volume, &staging(&volume)),
-        Outcome::Usage(_)
-    ));
-    assert!(
-        rig.mountinfo().contains(" /dev/xvdba2 "),
-        "{}",
-        rig.mountinfo()
-    );
+    assert!(matches!(rig.stats(&volume, &staging(&volume)), Outcome::Usage(_)));
+    assert!(rig.mountinfo().contains(" /dev/xvdba2 "), "{}", rig.mountinfo());
     // The whole disk belongs to the volume, not only the partition.
     let other = volume_after(&volume);
     let mut one = told(&other, "/dev/xvdba");
@@ -252,10 +221,7 @@ fn disk_formatted_for_another_volume_is_refused() {
         }
         rig.wait_for(&format!("identifier-of={first}"));
         // A snapshot keeps the identifier of its volume.
-        let copy = Disk {
-            origin: Origin::Copy,
-            ..told(&second, "/dev/xvdba")
-        };
+        let copy = Disk { origin: Origin::Copy, ..told(&second, "/dev/xvdba") };
         assert!(!staged(stage_of(&rig, copy, fs_type)).formatted);
         done(rig.unstage(&second));
         drop(xen);
@@ -282,26 +248,14 @@ fn disk_and_volume_bind_exclusively() {
         assert_refused(outcome, Refusal::DeviceMismatch);
     }
     rig.wait_for(&format!("taken-for={first}"));
-    assert_refused(
-        stage(&rig, &first, "/dev/xvdbb", FsType::Ext4),
-        Refusal::DeviceAmbiguous,
-    );
+    assert_refused(stage(&rig, &first, "/dev/xvdbb", FsType::Ext4), Refusal::DeviceAmbiguous);
     // Another volume cannot use the first volume's paths either.
     let mut asked = rig.publishing(&second, "p");
     asked.disk = told(&second, "/dev/xvdbb");
     asked.staging = rig.kubelet(&staging(&first));
-    assert_refused(
-        rig.ask(Operation::PublishFilesystem(asked)),
-        Refusal::NotStaged,
-    );
-    assert_refused(
-        rig.stats(&second, &staging(&first)),
-        Refusal::VolumeNotAtPath,
-    );
-    assert_refused(
-        rig.unpublish(&second, &staging(&first)),
-        Refusal::VolumeNotAtPath,
-    );
+    assert_refused(rig.ask(Operation::PublishFilesystem(asked)), Refusal::NotStaged);
+    assert_refused(rig.stats(&second, &staging(&first)), Refusal::VolumeNotAtPath);
+    assert_refused(rig.unpublish(&second, &staging(&first)), Refusal::VolumeNotAtPath);
     done(rig.unstage(&first));
 }
 
@@ -320,10 +274,9 @@ fn swapped_disk_can_only_be_unstaged() {
             rig.stop();
             rig.run(&[]);
         }
-        for outcome in [
-            rig.stats(&volume, &staging(&volume)),
-            rig.expand(&volume, &staging(&volume)),
-        ] {
+        for outcome in
+            [rig.stats(&volume, &staging(&volume)), rig.expand(&volume, &staging(&volume))]
+        {
             assert_refused(outcome, Refusal::DeviceWithoutSerial);
         }
         for outcome in [
@@ -371,10 +324,7 @@ fn lost_disk_record_is_rebuilt_by_named_requests() {
     assert!(!done(publish(&rig, &mounted, "/dev/xvdba")));
     assert!(done(publish_raw(&rig, &raw, "/dev/xvdbb", "p")));
     assert_eq!(held(&rig).len(), 3);
-    assert!(matches!(
-        rig.stats(&mounted, &staging(&mounted)),
-        Outcome::Usage(_)
-    ));
+    assert!(matches!(rig.stats(&mounted, &staging(&mounted)), Outcome::Usage(_)));
     done(rig.unpublish(&mounted, &target(&mounted, "p")));
     // A lost record does not prevent the drain of a node.
     lose(&mut rig);
@@ -394,21 +344,14 @@ fn disk_in_use_elsewhere_is_refused() {
     let Some(rig) = Rig::start_xen() else { return };
     let volume = volume();
     let all = |name: &str| {
-        [
-            stage(&rig, &volume, name, FsType::Ext4),
-            publish_raw(&rig, &volume, name, "p"),
-        ]
-        .map(refused)
+        [stage(&rig, &volume, name, FsType::Ext4), publish_raw(&rig, &volume, name, "p")]
+            .map(refused)
     };
     // The machine's own disk is mounted outside the places of volumes.
     let own = rig.attach_xen("xvdb", "own.img", SIZE);
     shell("mke2fs", &["-q", "-t", "ext4", &own.attached.path()]);
     let outside = rig.path("outside").to_str().expect("utf-8").to_owned();
-    rig.within(&[
-        "mount",
-        &own.attached.path().replace(&own.attached.name, "xvdb"),
-        &outside,
-    ]);
+    rig.within(&["mount", &own.attached.path().replace(&own.attached.name, "xvdb"), &outside]);
     assert_eq!(all("/dev/xvdb"), [Refusal::StillHeld; 2]);
     // A mount of this disk beneath the kubelet root is not removed either.
     let place = target(&volume, "p");
@@ -444,13 +387,8 @@ fn disk_in_use_elsewhere_is_refused() {
 fn partition_beside_mounted_partition_is_refused() {
     let Some(rig) = Rig::start_xen() else { return };
     let image = rig.path("volumes").join("own.img");
-    fs::File::create(&image)
-        .and_then(|file| file.set_len(512 * MIB))
-        .expect("image");
-    let line = format!(
-        "printf 'label: gpt\\n,64M\\n,340M\\n' | sfdisk -q {}",
-        image.display()
-    );
+    fs::File::create(&image).and_then(|file| file.set_len(512 * MIB)).expect("image");
+    let line = format!("printf 'label: gpt\\n,64M\\n,340M\\n' | sfdisk -q {}", image.display());
     shell("/bin/sh", &["-c", &line]);
     let mut own = rig.attach_xen("xvdb", "own.img", 0);
     shell("partx", &["--add", &own.attached.path()]);
@@ -509,41 +447,24 @@ fn usual_content_checks_apply_to_xen_disks() {
     let volume = volume();
     let xen = rig.attach_xen("xvdba", "foreign.img", SIZE);
     shell("mke2fs", &["-q", "-t", "ext4", &xen.attached.path()]);
-    let foreign = Disk {
-        origin: Origin::Copy,
-        ..told(&volume, "/dev/xvdba")
-    };
-    let Staged {
-        formatted, checked, ..
-    } = staged(stage_of(&rig, foreign, FsType::Ext4));
+    let foreign = Disk { origin: Origin::Copy, ..told(&volume, "/dev/xvdba") };
+    let Staged { formatted, checked, .. } = staged(stage_of(&rig, foreign, FsType::Ext4));
     assert!(checked && !formatted);
     done(rig.unstage(&volume));
     // A disk that is not blank is not formatted, and the record does not assign a refused disk to
     // the volume.
     let second = volume_after(&volume);
     let unknown = rig.attach_xen("xvdbb", "unknown.img", SIZE);
-    let image = fs::File::options()
-        .write(true)
-        .open(&unknown.attached.image)
-        .expect("image");
+    let image = fs::File::options().write(true).open(&unknown.attached.image).expect("image");
     image.write_all_at(b"something", 5000).expect("write");
     image.sync_all().expect("sync");
-    assert_refused(
-        stage(&rig, &second, "/dev/xvdbb", FsType::Ext4),
-        Refusal::UnknownContent,
-    );
+    assert_refused(stage(&rig, &second, "/dev/xvdbb", FsType::Ext4), Refusal::UnknownContent);
     let third = volume_after(&second);
     done(publish_raw(&rig, &third, "/dev/xvdbb", "p"));
     done(rig.unpublish(&third, &block_target(&third, "p")));
     let blank = rig.attach_xen("xvdbc", "blank.img", SIZE);
-    let copy = Disk {
-        origin: Origin::Copy,
-        ..told(&second, "/dev/xvdbc")
-    };
-    assert_refused(
-        stage_of(&rig, copy, FsType::Ext4),
-        Refusal::CopyWithoutFilesystem,
-    );
+    let copy = Disk { origin: Origin::Copy, ..told(&second, "/dev/xvdbc") };
+    assert_refused(stage_of(&rig, copy, FsType::Ext4), Refusal::CopyWithoutFilesystem);
     drop(blank);
 }
 
@@ -553,8 +474,7 @@ fn only_broker_has_disk_record_open() {
     let file = rig.path("run/helper.sock.disks");
     let holds = |pid: u32| {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
-        open.flatten()
-            .any(|entry| fs::read_link(entry.path()).is_ok_and(|path| path == file))
+        open.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|path| path == file))
     };
     assert!(holds(rig.part("broker")));
     for other in [rig.part("directories"), rig.pid()] {
@@ -615,10 +535,7 @@ fn killed_helper_finds_disk_again_after_restart() {
         rig.ended();
         rig.run(&[]);
         staged(rig.ask(Operation::Stage(asked)));
-        assert!(
-            matches!(rig.stats(&volume, &staging(&volume)), Outcome::Usage(_)),
-            "{point}"
-        );
+        assert!(matches!(rig.stats(&volume, &staging(&volume)), Outcome::Usage(_)), "{point}");
         done(rig.unstage(&volume));
         assert_eq!(rig.mounts(&xen.attached), 0, "{point}");
     }

@@ -167,10 +167,7 @@ fn rows<const N: usize>(
         let (slice, row) = line.split_at_checked(2).expect(line);
         let mut cells = row.split('|').map(str::trim);
         let name = cells.next().expect(line);
-        let (number, unit) = cells
-            .next()
-            .and_then(|size| size.split_once(' '))
-            .expect(line);
+        let (number, unit) = cells.next().and_then(|size| size.split_once(' ')).expect(line);
         let shift = match unit {
             "MiB" => 20,
             "GiB" => 30,
@@ -217,32 +214,25 @@ pub(super) fn all() -> Vec<Geometry> {
             files: 300,
             slice: true,
         };
-        all.extend(
-            rows(table).map(|(slice, name, bytes, [arguments])| Geometry {
-                slice,
-                ..by_hand(name, bytes, format!("{always} {arguments}"))
-            }),
-        );
-        all.push(Geometry {
-            sector: 4096,
-            ..by_hand("on sectors of 4096", GIB, plain.to_owned())
-        });
+        all.extend(rows(table).map(|(slice, name, bytes, [arguments])| Geometry {
+            slice,
+            ..by_hand(name, bytes, format!("{always} {arguments}"))
+        }));
+        all.push(Geometry { sector: 4096, ..by_hand("on sectors of 4096", GIB, plain.to_owned()) });
         all.push(Geometry {
             files: 200_000,
             slice: false,
             ..by_hand("200000 files", 4 * GIB, plain.to_owned())
         });
     }
-    all.extend(
-        rows(FORMATS).map(|(slice, name, bytes, [fs, named])| Geometry {
-            name,
-            fs: FsType::parse(fs).expect(fs),
-            bytes,
-            sector: 512,
-            make: Make::ByHelper(options(named)),
-            files: 300,
-            slice,
-        }),
-    );
+    all.extend(rows(FORMATS).map(|(slice, name, bytes, [fs, named])| Geometry {
+        name,
+        fs: FsType::parse(fs).expect(fs),
+        bytes,
+        sector: 512,
+        make: Make::ByHelper(options(named)),
+        files: 300,
+        slice,
+    }));
     all
 }

@@ -18,10 +18,7 @@ impl Space {
         let takes_any = probe.set_len(80 << 40).is_ok();
         fs::remove_file(directory.join("probe")).expect("remove");
         if takes_any || !large {
-            return Self {
-                directory,
-                mounted: false,
-            };
+            return Self { directory, mounted: false };
         }
         let image = rig.path("outside/space");
         let file = fs::File::create(&image).expect("create");
@@ -33,10 +30,7 @@ impl Space {
         let at = directory.to_str().expect("utf-8");
         // Space that a disk no longer needs is freed at once.
         shell("mount", &["-o", "loop,discard", image, at]);
-        Self {
-            directory,
-            mounted: true,
-        }
+        Self { directory, mounted: true }
     }
 
     /// Creates an empty disk of a volume.

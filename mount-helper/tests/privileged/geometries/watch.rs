@@ -67,9 +67,7 @@ impl Watch {
         let thread = thread::spawn(move || {
             let mut most = Most::default();
             while !seen.load(Ordering::Relaxed) {
-                let runners = children(supervisor)
-                    .into_iter()
-                    .filter(|pid| role(*pid) == "runner");
+                let runners = children(supervisor).into_iter().filter(|pid| role(*pid) == "runner");
                 for tool in runners.flat_map(children) {
                     most.join(Most::of(tool));
                 }

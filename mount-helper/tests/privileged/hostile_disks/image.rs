@@ -19,10 +19,7 @@ pub(super) struct Image {
 
 impl Image {
     pub(super) fn blank(size: u64) -> Self {
-        Self {
-            size,
-            blocks: BTreeMap::new(),
-        }
+        Self { size, blocks: BTreeMap::new() }
     }
 
     fn read(path: &Path) -> Self {
@@ -41,8 +38,7 @@ impl Image {
         file.set_len(self.size).expect("set_len");
         for (index, block) in &self.blocks {
             let left = usize::try_from(self.size - index * BLOCK).unwrap_or(usize::MAX);
-            file.write_all_at(&block[..left.min(block.len())], index * BLOCK)
-                .expect("write");
+            file.write_all_at(&block[..left.min(block.len())], index * BLOCK).expect("write");
         }
     }
 
@@ -53,9 +49,7 @@ impl Image {
     pub(super) fn get(&self, at: u64, length: usize) -> Vec<u8> {
         (at..at + length as u64)
             .map(|at| {
-                self.blocks
-                    .get(&(at / BLOCK))
-                    .map_or(0, |block| block[(at % BLOCK) as usize])
+                self.blocks.get(&(at / BLOCK)).map_or(0, |block| block[(at % BLOCK) as usize])
             })
             .collect()
     }
@@ -63,10 +57,7 @@ impl Image {
     /// Writes bytes at an offset; bytes beyond the end are left out.
     pub(super) fn put(&mut self, at: u64, bytes: &[u8]) {
         for (at, byte) in (at..self.size).zip(bytes) {
-            let block = self
-                .blocks
-                .entry(at / BLOCK)
-                .or_insert_with(|| vec![0; BLOCK as usize]);
+            let block = self.blocks.entry(at / BLOCK).or_insert_with(|| vec![0; BLOCK as usize]);
             block[(at % BLOCK) as usize] = *byte;
         }
     }
@@ -186,20 +177,8 @@ impl Base {
             Self::Ext3 => ext(&["-t", "ext3"]),
             Self::Ext2 => ext(&["-t", "ext2"]),
             Self::Xfs => tool(directory, 320 * MIB, "mkfs.xfs", &["-q"], &[]),
-            Self::Gpt => tool(
-                directory,
-                16 * MIB,
-                "sfdisk",
-                &["-q"],
-                b"label: gpt\n,8M\n,\n",
-            ),
-            Self::Mbr => tool(
-                directory,
-                16 * MIB,
-                "sfdisk",
-                &["-q"],
-                b"label: dos\n,8M\n,\n",
-            ),
+            Self::Gpt => tool(directory, 16 * MIB, "sfdisk", &["-q"], b"label: gpt\n,8M\n,\n"),
+            Self::Mbr => tool(directory, 16 * MIB, "sfdisk", &["-q"], b"label: dos\n,8M\n,\n"),
             Self::Swap => tool(directory, 16 * MIB, "mkswap", &["-q"], &[]),
             Self::Btrfs => tool(directory, 128 * MIB, "mkfs.btrfs", &["-q"], &[]),
             Self::Vfat => tool(directory, 16 * MIB, "mkfs.vfat", &[], &[]),
@@ -235,9 +214,7 @@ fn tool(
 ) -> Option<Image> {
     use std::io::Write;
     let path = directory.join("image");
-    fs::File::create(&path)
-        .and_then(|file| file.set_len(size))
-        .expect("image");
+    fs::File::create(&path).and_then(|file| file.set_len(size)).expect("image");
     let child = Command::new(name)
         .args(arguments)
         .arg(&path)
@@ -251,9 +228,6 @@ fn tool(
         return None;
     };
     child.stdin.take()?.write_all(input).expect("stdin");
-    assert!(
-        child.wait().expect("wait").success(),
-        "{name} {arguments:?}"
-    );
+    assert!(child.wait().expect("wait").success(), "{name} {arguments:?}");
     Some(Image::read(&path))
 }

@@ -114,11 +114,7 @@ impl Mutation {
                 }
             }
             Self::SuperblockField => {
-                let (start, length) = if is_xfs(image) {
-                    (0, 264)
-                } else {
-                    (EXT, 0x280)
-                };
+                let (start, length) = if is_xfs(image) { (0, 264) } else { (EXT, 0x280) };
                 let at = start + dice.below(length / 4) * 4;
                 let value = match dice.below(4) {
                     0 => 0,

@@ -47,11 +47,7 @@ impl Client {
     /// Sends a request with an id of the caller's choice; the caller need not wait for earlier
     /// answers.
     pub(crate) fn send_as(&mut self, id: u64, operation: Operation, wait: Duration) {
-        let request = Request {
-            id,
-            wait,
-            operation,
-        };
+        let request = Request { id, wait, operation };
         frame::write_frame(&mut self.stream, &request.encode()).expect("write");
     }
 

@@ -20,10 +20,7 @@ impl Elsewhere {
             .args(["/bin/sh", "-c", script, path])
             .arg(directory.path())
             .arg(options);
-        Self {
-            namespace: Namespace::hold(&mut command),
-            directory,
-        }
+        Self { namespace: Namespace::hold(&mut command), directory }
     }
 
     /// Returns the path of the file system's root.

@@ -16,11 +16,7 @@ impl Rig {
             .arg(format!("unix://{}", socket.display()))
             .arg("--kubelet-root")
             .arg(self.path("kubelet"))
-            .args(if self.sandbox {
-                &["--sandbox"][..]
-            } else {
-                &["--paths", "any"][..]
-            })
+            .args(if self.sandbox { &["--sandbox"][..] } else { &["--paths", "any"][..] })
             .args(extra)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -77,10 +77,7 @@ impl Rig {
     }
 
     pub(crate) fn stats(&self, volume: &VolumeId, path: &str) -> Outcome {
-        self.ask(Operation::Stats(Stats {
-            volume: volume.clone(),
-            path: self.kubelet(path),
-        }))
+        self.ask(Operation::Stats(Stats { volume: volume.clone(), path: self.kubelet(path) }))
     }
 }
 

@@ -53,9 +53,7 @@ impl Rig {
     pub(crate) fn attach_xen(&self, name: &str, image: &str, bytes: u64) -> Xen {
         let image = self.path("volumes").join(image);
         if !image.exists() {
-            fs::File::create(&image)
-                .and_then(|file| file.set_len(bytes))
-                .expect("image");
+            fs::File::create(&image).and_then(|file| file.set_len(bytes)).expect("image");
         }
         let attached = self.attach_image(image);
         let shown = self.show_xen(&attached.name, name);
@@ -153,9 +151,5 @@ fn make_disk(sys: &Path, name: &str, number: &str) {
     symlink(format!("../../../vbd-{name}"), disk.join("device")).expect("symlink");
     let target = format!("devices/vbd-{name}/block/{name}");
     symlink(format!("../{target}"), sys.join("block").join(name)).expect("symlink");
-    symlink(
-        format!("../../{target}"),
-        sys.join("dev/block").join(number),
-    )
-    .expect("symlink");
+    symlink(format!("../../{target}"), sys.join("dev/block").join(number)).expect("symlink");
 }

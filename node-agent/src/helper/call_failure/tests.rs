@@ -16,10 +16,7 @@ fn refused_path_error_names_request_field() {
     ] {
         for refusal in [Refusal::PathOutside, Refusal::PathNotPlain] {
             let failure = told(asked, &HelperError::Refused(refusal.into()));
-            assert!(
-                failure.text().contains(&format!(": {field} /k/p: ")),
-                "{failure}"
-            );
+            assert!(failure.text().contains(&format!(": {field} /k/p: ")), "{failure}");
         }
     }
 }
@@ -44,11 +41,7 @@ fn denied_device_node_reports_owner_mode_and_remedy() {
         step: Step::FindDevice,
         errno: std::num::NonZeroI32::new(13),
         tool: None,
-        node: Some(ebs_csi_wire::Node {
-            uid: 0,
-            gid: 485,
-            mode: 0o660,
-        }),
+        node: Some(ebs_csi_wire::Node { uid: 0, gid: 485, mode: 0o660 }),
     };
     let failure = told(NodeCall::Stage, &HelperError::Failed(failed));
     for word in ["0:485 mode 0660", "restart the mount-helper", "udev"] {
@@ -95,16 +88,9 @@ fn refusal_reports_finding_before_advice() {
             Observation::MountedAt(path),
             "found a mount at /k/other/globalmount: ",
         ),
-        (
-            Refusal::SizeOutOfRange,
-            Observation::DiskBytes(4096),
-            "found a disk of 4096 bytes: ",
-        ),
+        (Refusal::SizeOutOfRange, Observation::DiskBytes(4096), "found a disk of 4096 bytes: "),
     ] {
-        let failure = told(
-            NodeCall::Stage,
-            &HelperError::Refused(Refused::because(reason, seen)),
-        );
+        let failure = told(NodeCall::Stage, &HelperError::Refused(Refused::because(reason, seen)));
         let whole = format!("{words}{}", reason.explain());
         assert!(failure.text().ends_with(&whole), "{failure}");
     }
@@ -116,11 +102,7 @@ fn only_busy_and_version_refusals_leave_outcome_open() {
         for refusal in Refusal::ALL {
             let passing = matches!(refusal, Refusal::Busy | Refusal::Version);
             let condition = refused(asked, *refusal);
-            assert_eq!(
-                condition.may_be_in_progress(),
-                passing,
-                "{asked:?} {refusal:?}"
-            );
+            assert_eq!(condition.may_be_in_progress(), passing, "{asked:?} {refusal:?}");
         }
     }
 }
@@ -137,11 +119,7 @@ fn helper_refusals_map_to_csi_error_conditions() {
         (NodeCall::Stats, Refusal::PathNotPlain, NotFound),
         (NodeCall::Expand, Refusal::PathNotPlain, NotFound),
         (NodeCall::Stage, Refusal::PathNotPlain, InvalidField),
-        (
-            NodeCall::Expand,
-            Refusal::SizeOutOfRange,
-            CapacityOutOfRange,
-        ),
+        (NodeCall::Expand, Refusal::SizeOutOfRange, CapacityOutOfRange),
         (NodeCall::Stage, Refusal::UnknownContent, ContentRefused),
         (NodeCall::Stage, Refusal::OriginUntold, ContentRefused),
         (NodeCall::Stage, Refusal::UsedRaw, ContentRefused),
@@ -162,11 +140,7 @@ fn failed_step_after_mount_may_be_in_progress() {
             let failure = told(asked, &failed);
             let behind = matches!(asked, NodeCall::Stage | NodeCall::Publish)
                 && matches!(step, Step::Grow | Step::Sync);
-            assert_eq!(
-                failure.condition().may_be_in_progress(),
-                behind,
-                "{asked:?} {step:?}"
-            );
+            assert_eq!(failure.condition().may_be_in_progress(), behind, "{asked:?} {step:?}");
             assert!(failure.text().contains("os error 5"), "{failure}");
         }
     }
@@ -198,19 +172,10 @@ fn helper_error_without_outcome_may_be_in_progress() {
         HelperError::Unproved,
         HelperError::Lost(lost()),
         HelperError::Foreign("x"),
-        HelperError::Down {
-            address: "unix:///h".to_owned(),
-            source: lost(),
-        },
+        HelperError::Down { address: "unix:///h".to_owned(), source: lost() },
     ] {
         for chosen in [true, false] {
-            let failure = failure(
-                NodeCall::Stage,
-                "vol-0123456789abcdef0",
-                "/k/p",
-                &error,
-                chosen,
-            );
+            let failure = failure(NodeCall::Stage, "vol-0123456789abcdef0", "/k/p", &error, chosen);
             assert!(failure.condition().may_be_in_progress(), "{error:?}");
         }
     }

@@ -100,23 +100,12 @@ async fn converse(mut stream: UnixStream, row: PeerBehaviour) {
         PeerBehaviour::SilentHypervisor => return std::future::pending().await,
         _ => stream.write_all(b"OK 1073741824\n").await.unwrap(),
     }
-    let Some(Hello {
-        oldest: 2,
-        newest: 2,
-        key: KeyStep::Nonce(agent),
-    }) = asked(&mut stream).await
+    let Some(Hello { oldest: 2, newest: 2, key: KeyStep::Nonce(agent) }) = asked(&mut stream).await
     else {
         panic!("no nonce");
     };
-    let said = Transcript {
-        port: PORT,
-        agent,
-        helper: Nonce([9; 32]),
-    };
-    let challenge = |proof| Challenge {
-        nonce: said.helper,
-        proof,
-    };
+    let said = Transcript { port: PORT, agent, helper: Nonce([9; 32]) };
+    let challenge = |proof| Challenge { nonce: said.helper, proof };
     let good = key(7).prove(Side::Helper, &said);
     let sent = match row {
         PeerBehaviour::Good | PeerBehaviour::Distrustful => challenge(good),
@@ -149,10 +138,7 @@ async fn converse(mut stream: UnixStream, row: PeerBehaviour) {
     };
     answer(&mut stream, Outcome::Challenge(sent)).await;
     match asked(&mut stream).await {
-        Some(Hello {
-            key: KeyStep::Proof(proof),
-            ..
-        }) => {
+        Some(Hello { key: KeyStep::Proof(proof), .. }) => {
             assert!(
                 matches!(row, PeerBehaviour::Good | PeerBehaviour::Distrustful),
                 "{row:?}: the agent proved itself to a program without the key"
@@ -165,10 +151,9 @@ async fn converse(mut stream: UnixStream, row: PeerBehaviour) {
             }
         }
         Some(other) => panic!("{other:?}"),
-        None => assert!(
-            !matches!(row, PeerBehaviour::Good | PeerBehaviour::Distrustful),
-            "{row:?}"
-        ),
+        None => {
+            assert!(!matches!(row, PeerBehaviour::Good | PeerBehaviour::Distrustful), "{row:?}")
+        }
     }
 }
 
@@ -194,18 +179,11 @@ impl Hypervisor {
                         | PeerBehaviour::OtherAnswer
                         | PeerBehaviour::EndlessLine
                 );
-                let row = if first || again {
-                    row
-                } else {
-                    PeerBehaviour::Good
-                };
+                let row = if first || again { row } else { PeerBehaviour::Good };
                 tokio::spawn(converse(stream, row));
             }
         });
-        Self {
-            directory,
-            connections,
-        }
+        Self { directory, connections }
     }
 
     fn target(&self) -> Target {
@@ -261,11 +239,8 @@ async fn unproved_helper_is_left_and_next_greeting_works() {
 
 #[tokio::test]
 async fn refused_or_foreign_hypervisor_counts_as_no_listener() {
-    let rows = [
-        PeerBehaviour::NobodyListens,
-        PeerBehaviour::OtherAnswer,
-        PeerBehaviour::EndlessLine,
-    ];
+    let rows =
+        [PeerBehaviour::NobodyListens, PeerBehaviour::OtherAnswer, PeerBehaviour::EndlessLine];
     let tried = rows.map(|row| {
         tokio::spawn(async move {
             let hypervisor = Hypervisor::start(row);

@@ -102,17 +102,12 @@ impl Statistics {
 
 fn histogram(page: &[u8; PAGE], at: usize) -> Result<Vec<Bin>, Malformed> {
     let told = u64_at(page, at);
-    let bins = usize::try_from(told)
-        .ok()
-        .filter(|bins| *bins <= BINS)
-        .ok_or(Malformed::Bins(told))?;
+    let bins =
+        usize::try_from(told).ok().filter(|bins| *bins <= BINS).ok_or(Malformed::Bins(told))?;
     Ok((0..bins)
         .map(|index| {
             let bin = at + 8 + index * BIN;
-            Bin {
-                upper_us: u64_at(page, bin + 8),
-                count: u32_at(page, bin + 16),
-            }
+            Bin { upper_us: u64_at(page, bin + 8), count: u32_at(page, bin + 16) }
         })
         .collect())
 }
@@ -177,10 +172,7 @@ mod tests {
     #[test]
     fn wrong_length_magic_or_bin_count_is_refused() {
         assert_eq!(Statistics::parse(&[]), Err(Malformed::Length(0)));
-        assert_eq!(
-            Statistics::parse(&example()[..4095]),
-            Err(Malformed::Length(4095))
-        );
+        assert_eq!(Statistics::parse(&example()[..4095]), Err(Malformed::Length(4095)));
         assert_eq!(Statistics::parse(&[0; PAGE]), Err(Malformed::Magic(0)));
         let mut page = example();
         page[WRITE_HISTOGRAM] = 65;

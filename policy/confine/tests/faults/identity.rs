@@ -8,14 +8,11 @@ use rustix::thread::capabilities_secure_bits;
 use super::{Case, become_user, enter, expect, expect_fault};
 
 pub(super) const CASES: &[(&str, Case)] = &[
-    (
-        "a_controller_stays_under_the_ordinary_user_it_was_started_as",
-        || {
-            become_user(1000, 1000, &[])?;
-            let enforced = enter(profile::CONTROLLER, false).map_err(|fault| fault.to_string())?;
-            expect(enforced.status.uids == [1000; 4], &enforced)
-        },
-    ),
+    ("a_controller_stays_under_the_ordinary_user_it_was_started_as", || {
+        become_user(1000, 1000, &[])?;
+        let enforced = enter(profile::CONTROLLER, false).map_err(|fault| fault.to_string())?;
+        expect(enforced.status.uids == [1000; 4], &enforced)
+    }),
     ("a_node_agent_under_another_user_is_a_fault", || {
         become_user(1000, 1000, &[])?;
         expect_fault(enter(profile::NODE_AGENT, false), |fault| {
@@ -32,10 +29,7 @@ pub(super) const CASES: &[(&str, Case)] = &[
         let own = profile::NODE_AGENT.identity;
         become_user(own.uid, own.gid, &[])?;
         let enforced = enter(profile::NODE_AGENT, false).map_err(|fault| fault.to_string())?;
-        expect(
-            enforced.status.permitted == 0 && enforced.status.no_new_privs,
-            &enforced,
-        )
+        expect(enforced.status.permitted == 0 && enforced.status.no_new_privs, &enforced)
     }),
     ("a_broker_without_sys_admin_is_a_fault", || {
         keep_capabilities(|one| one != caps::Capability::CAP_SYS_ADMIN)?;
@@ -54,34 +48,22 @@ pub(super) const CASES: &[(&str, Case)] = &[
             &enforced,
         )?;
         expect(
-            enforced
-                .to_string()
-                .contains(" not_granted=CAP_SYS_RESOURCE,CAP_DAC_READ_SEARCH"),
+            enforced.to_string().contains(" not_granted=CAP_SYS_RESOURCE,CAP_DAC_READ_SEARCH"),
             &enforced,
         )?;
         let held = (enforced.status.permitted, enforced.status.bounding);
         expect(held == (1 << 21, 1 << 21), &enforced)
     }),
-    (
-        "a_broker_that_may_not_drop_its_bounding_set_is_a_fault",
-        || {
-            keep_capabilities(|one| one != caps::Capability::CAP_SETPCAP)?;
-            expect_fault(enter(profile::BROKER, false), |fault| {
-                matches!(fault, Fault::Capabilities("bounding", _))
-            })
-        },
-    ),
+    ("a_broker_that_may_not_drop_its_bounding_set_is_a_fault", || {
+        keep_capabilities(|one| one != caps::Capability::CAP_SETPCAP)?;
+        expect_fault(enter(profile::BROKER, false), |fault| {
+            matches!(fault, Fault::Capabilities("bounding", _))
+        })
+    }),
     ("a_broker_that_may_not_change_its_user_is_a_fault", || {
         keep_capabilities(|one| one != caps::Capability::CAP_SETUID)?;
         expect_fault(enter(profile::BROKER, false), |fault| {
-            matches!(
-                fault,
-                Fault::Identity {
-                    what: "user",
-                    id: 65531,
-                    ..
-                }
-            )
+            matches!(fault, Fault::Identity { what: "user", id: 65531, .. })
         })
     }),
     ("a_process_gets_the_limits_of_its_profile", || {
@@ -123,12 +105,8 @@ pub(super) const CASES: &[(&str, Case)] = &[
     ("a_capability_is_effective_while_it_is_raised", || {
         let held = profile::BROKER.capabilities[2].capability;
         let is_effective = || {
-            caps::has_cap(
-                None,
-                caps::CapSet::Effective,
-                caps::Capability::CAP_DAC_READ_SEARCH,
-            )
-            .map_err(|error| error.to_string())
+            caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_DAC_READ_SEARCH)
+                .map_err(|error| error.to_string())
         };
         enter(profile::BROKER, false).map_err(|fault| fault.to_string())?;
         let before = is_effective()?;

@@ -19,40 +19,25 @@ mod start;
 type Case = fn() -> Result<(), String>;
 
 const CASES: &[(&str, Case)] = &[
-    (
-        "a_kernel_without_landlock_is_below_the_supervisors_floor",
-        || {
-            hide_landlock();
-            below_the_floor(profile::SUPERVISOR)
-        },
-    ),
-    (
-        "a_kernel_without_landlock_is_below_the_floor_of_the_directories_process",
-        || {
-            hide_landlock();
-            below_the_floor(profile::DIRECTORIES)
-        },
-    ),
-    (
-        "a_kernel_without_landlock_is_reported_where_the_policy_tolerates_it",
-        || {
-            hide_landlock();
-            let enforced = enter(profile::NODE_AGENT, false).map_err(|fault| fault.to_string())?;
-            expect(enforced.landlock == LandlockState::Missing, &enforced)?;
-            expect(
-                enforced.to_string().contains("landlock=\"missing\""),
-                &enforced,
-            )
-        },
-    ),
-    (
-        "a_tools_side_goes_without_landlock_only_when_it_is_told_to",
-        || {
-            hide_landlock();
-            let enforced = enter(profile::SUPERVISOR, true).map_err(|fault| fault.to_string())?;
-            expect(enforced.landlock == LandlockState::Missing, &enforced)
-        },
-    ),
+    ("a_kernel_without_landlock_is_below_the_supervisors_floor", || {
+        hide_landlock();
+        below_the_floor(profile::SUPERVISOR)
+    }),
+    ("a_kernel_without_landlock_is_below_the_floor_of_the_directories_process", || {
+        hide_landlock();
+        below_the_floor(profile::DIRECTORIES)
+    }),
+    ("a_kernel_without_landlock_is_reported_where_the_policy_tolerates_it", || {
+        hide_landlock();
+        let enforced = enter(profile::NODE_AGENT, false).map_err(|fault| fault.to_string())?;
+        expect(enforced.landlock == LandlockState::Missing, &enforced)?;
+        expect(enforced.to_string().contains("landlock=\"missing\""), &enforced)
+    }),
+    ("a_tools_side_goes_without_landlock_only_when_it_is_told_to", || {
+        hide_landlock();
+        let enforced = enter(profile::SUPERVISOR, true).map_err(|fault| fault.to_string())?;
+        expect(enforced.landlock == LandlockState::Missing, &enforced)
+    }),
     ("a_second_thread_is_a_fault", || {
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || wait.recv());
@@ -64,61 +49,43 @@ const CASES: &[(&str, Case)] = &[
             other => Err(format!("{other:?}")),
         }
     }),
-    (
-        "a_place_that_the_policy_needs_and_nobody_names_is_a_fault",
-        || {
-            let entered = Entering::begin(profile::DIRECTORIES)
-                .and_then(Entering::identity)
-                .and_then(|entering| entering.files(&Places::new()));
-            match entered {
-                Err(Fault::Place { place, .. }) if place == "kubelet-root" => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        },
-    ),
-    (
-        "the_last_filter_can_bind_threads_that_are_there_already",
-        || {
-            let entering = Entering::begin(profile::BROKER)
-                .and_then(Entering::identity)
-                .and_then(|entering| entering.files(&Places::new()))
-                .map_err(|fault| fault.to_string())?;
-            let (go, wait) = std::sync::mpsc::channel::<()>();
-            let (tell, told) = std::sync::mpsc::channel();
-            let (opened, ready) = std::sync::mpsc::channel();
-            let thread = std::thread::spawn(move || {
-                // Opens the file now, because the filter forbids opening by name.
-                let status = File::open("/proc/thread-self/status");
-                let _ = opened.send(());
-                let _ = wait.recv();
-                let mut text = String::new();
-                tell.send(
-                    status
-                        .and_then(|mut file| file.read_to_string(&mut text))
-                        .map(|_| text),
-                )
-            });
-            ready.recv().map_err(|error| error.to_string())?;
-            let enforced = entering
-                .calls_of_all_threads()
-                .map_err(|fault| fault.to_string())?;
-            drop(go);
-            let status = told.recv().map_err(|error| error.to_string())?;
-            let status = status.map_err(|error| error.to_string())?;
-            let _ = thread.join();
-            let filters = enforced.status.seccomp_filters;
-            let other =
-                ebs_csi_policy::audit::Status::parse(&status).map_err(|error| error.to_string())?;
-            expect(
-                other.seccomp == 2 && other.seccomp_filters == filters,
-                &enforced,
-            )?;
-            expect(
-                other.effective == 1 << 21 && other.uids == [65531; 4],
-                &enforced,
-            )
-        },
-    ),
+    ("a_place_that_the_policy_needs_and_nobody_names_is_a_fault", || {
+        let entered = Entering::begin(profile::DIRECTORIES)
+            .and_then(Entering::identity)
+            .and_then(|entering| entering.files(&Places::new()));
+        match entered {
+            Err(Fault::Place { place, .. }) if place == "kubelet-root" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    }),
+    ("the_last_filter_can_bind_threads_that_are_there_already", || {
+        let entering = Entering::begin(profile::BROKER)
+            .and_then(Entering::identity)
+            .and_then(|entering| entering.files(&Places::new()))
+            .map_err(|fault| fault.to_string())?;
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (opened, ready) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            // Opens the file now, because the filter forbids opening by name.
+            let status = File::open("/proc/thread-self/status");
+            let _ = opened.send(());
+            let _ = wait.recv();
+            let mut text = String::new();
+            tell.send(status.and_then(|mut file| file.read_to_string(&mut text)).map(|_| text))
+        });
+        ready.recv().map_err(|error| error.to_string())?;
+        let enforced = entering.calls_of_all_threads().map_err(|fault| fault.to_string())?;
+        drop(go);
+        let status = told.recv().map_err(|error| error.to_string())?;
+        let status = status.map_err(|error| error.to_string())?;
+        let _ = thread.join();
+        let filters = enforced.status.seccomp_filters;
+        let other =
+            ebs_csi_policy::audit::Status::parse(&status).map_err(|error| error.to_string())?;
+        expect(other.seccomp == 2 && other.seccomp_filters == filters, &enforced)?;
+        expect(other.effective == 1 << 21 && other.uids == [65531; 4], &enforced)
+    }),
     ("a_choice_that_the_profile_lacks_is_a_fault", || {
         let entering = Entering::begin(profile::NODE_AGENT).map_err(|fault| fault.to_string())?;
         match entering.choose(Some("tcp")) {
@@ -168,9 +135,7 @@ fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Result<(), S
             expect(enforced.status.groups == identity.groups, &enforced)
         }
         "node-agent" | "supervisor" | "opener" | "runner" if extra => {
-            expect_fault(entered, |fault| {
-                matches!(fault, Fault::Identity { what: "groups", .. })
-            })
+            expect_fault(entered, |fault| matches!(fault, Fault::Identity { what: "groups", .. }))
         }
         _ => {
             let enforced = entered.map_err(|fault| fault.to_string())?;
@@ -188,10 +153,8 @@ fn under_its_own_user(profile: &'static Profile, groups: &[u32]) -> Result<(), S
 fn child(name: &str) -> Result<(), String> {
     if let Some((profile, groups)) = name.split_once(" with ") {
         let profile = profile::named(profile).ok_or("no such profile")?;
-        let (_, groups) = RUNTIMES
-            .iter()
-            .find(|(known, _)| *known == groups)
-            .ok_or("no such groups")?;
+        let (_, groups) =
+            RUNTIMES.iter().find(|(known, _)| *known == groups).ok_or("no such groups")?;
         return under_its_own_user(profile, &groups(profile.identity.gid));
     }
     let mut cases = all_cases();
@@ -246,9 +209,7 @@ fn main() -> ExitCode {
 }
 
 fn enter(profile: &'static Profile, allow_missing_landlock: bool) -> Result<Enforced, Fault> {
-    let places = Places::new()
-        .with("kubelet-root", "/tmp")?
-        .with("service-account", "/tmp")?;
+    let places = Places::new().with("kubelet-root", "/tmp")?.with("service-account", "/tmp")?;
     let places = ebs_csi_confine::tool::programs(places)?;
     Entering::begin(profile)?
         .allow_missing_landlock(allow_missing_landlock)
@@ -259,22 +220,12 @@ fn enter(profile: &'static Profile, allow_missing_landlock: bool) -> Result<Enfo
 
 fn below_the_floor(profile: &'static Profile) -> Result<(), String> {
     expect_fault(enter(profile, false), |fault| {
-        matches!(
-            fault,
-            Fault::LandlockMissing {
-                found: 0,
-                profile_floor: 1
-            }
-        )
+        matches!(fault, Fault::LandlockMissing { found: 0, profile_floor: 1 })
     })
 }
 
 fn expect(holds: bool, enforced: &Enforced) -> Result<(), String> {
-    if holds {
-        Ok(())
-    } else {
-        Err(enforced.to_string())
-    }
+    if holds { Ok(()) } else { Err(enforced.to_string()) }
 }
 
 fn expect_fault(
@@ -323,10 +274,9 @@ fn reported_landlock() -> Result<i32, RulesetError> {
     let rules = Ruleset::default().handle_access(AccessFs::Execute)?;
     let status = rules.create()?.restrict_self()?;
     Ok(match status.landlock {
-        LandlockStatus::Available {
-            effective_abi,
-            kernel_abi,
-        } => kernel_abi.unwrap_or(effective_abi as i32),
+        LandlockStatus::Available { effective_abi, kernel_abi } => {
+            kernel_abi.unwrap_or(effective_abi as i32)
+        }
         LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
     })
 }

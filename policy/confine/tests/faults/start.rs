@@ -11,25 +11,22 @@ use ebs_csi_confine::start;
 use super::{Case, refuse};
 
 pub(super) const CASES: &[(&str, Case)] = &[
-    (
-        "inherited_descriptors_are_closed_but_for_those_that_are_kept",
-        || {
-            start::close_strays(&[]).map_err(text)?;
-            let mut opened = Vec::new();
-            for _ in 0..5 {
-                // No value owns this descriptor, like a descriptor that a parent process left open.
-                opened.push(File::open("/dev/null").map_err(text)?.into_raw_fd());
-            }
-            start::close_strays(&[opened[0], opened[2], opened[3]]).map_err(text)?;
-            let left = [0, 1, 2].into_iter().chain(opened).map(is_open);
-            let left: Vec<bool> = left.collect();
-            if left == [true, true, true, true, false, true, true, false] {
-                Ok(())
-            } else {
-                Err(format!("{left:?}"))
-            }
-        },
-    ),
+    ("inherited_descriptors_are_closed_but_for_those_that_are_kept", || {
+        start::close_strays(&[]).map_err(text)?;
+        let mut opened = Vec::new();
+        for _ in 0..5 {
+            // No value owns this descriptor, like a descriptor that a parent process left open.
+            opened.push(File::open("/dev/null").map_err(text)?.into_raw_fd());
+        }
+        start::close_strays(&[opened[0], opened[2], opened[3]]).map_err(text)?;
+        let left = [0, 1, 2].into_iter().chain(opened).map(is_open);
+        let left: Vec<bool> = left.collect();
+        if left == [true, true, true, true, false, true, true, false] {
+            Ok(())
+        } else {
+            Err(format!("{left:?}"))
+        }
+    }),
     ("a_closed_standard_descriptor_becomes_dev_null", || {
         start::close_strays(&[]).map_err(text)?;
         start::close_strays(&[3]).map_err(text)?;

@@ -37,10 +37,9 @@ impl TryFrom<pb::Reply> for Reply {
                 untold: answer.untold,
                 replayed: answer.replayed,
             }),
-            Wire::Done(answer) => Outcome::Done(Done {
-                already: answer.already,
-                copied: answer.copied,
-            }),
+            Wire::Done(answer) => {
+                Outcome::Done(Done { already: answer.already, copied: answer.copied })
+            }
             Wire::Expanded(answer) => Outcome::Expanded(Expanded {
                 device_bytes: answer.device_bytes,
                 filesystem_bytes: answer.filesystem_bytes,
@@ -67,10 +66,7 @@ impl TryFrom<pb::Reply> for Reply {
             Wire::Pending(pb::Pending {}) => Outcome::Pending,
             Wire::Challenge(answer) => Outcome::Challenge(answer.try_into()?),
         };
-        Ok(Self {
-            id: wire.id,
-            outcome,
-        })
+        Ok(Self { id: wire.id, outcome })
     }
 }
 
@@ -95,10 +91,9 @@ impl From<Reply> for pb::Reply {
                 untold: answer.untold,
                 replayed: answer.replayed,
             }),
-            Outcome::Done(answer) => Wire::Done(pb::Done {
-                already: answer.already,
-                copied: answer.copied,
-            }),
+            Outcome::Done(answer) => {
+                Wire::Done(pb::Done { already: answer.already, copied: answer.copied })
+            }
             Outcome::Expanded(answer) => Wire::Expanded(pb::Expanded {
                 device_bytes: answer.device_bytes,
                 filesystem_bytes: answer.filesystem_bytes,
@@ -122,10 +117,7 @@ impl From<Reply> for pb::Reply {
             Outcome::Pending => Wire::Pending(pb::Pending {}),
             Outcome::Challenge(answer) => Wire::Challenge(answer.into()),
         };
-        Self {
-            id: reply.id,
-            result: Some(result),
-        }
+        Self { id: reply.id, result: Some(result) }
     }
 }
 
@@ -140,9 +132,7 @@ impl TryFrom<pb::Welcome> for Welcome {
         let hexadecimal = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
         if wire.policy_digest.len() != DIGEST_LENGTH || !wire.policy_digest.bytes().all(hexadecimal)
         {
-            return Err(Malformed::Invalid {
-                field: "policy_digest",
-            });
+            return Err(Malformed::Invalid { field: "policy_digest" });
         }
         if wire.version == 0 {
             return Err(Malformed::Invalid { field: "version" });
@@ -223,9 +213,7 @@ impl TryFrom<pb::Failed> for Failed {
             return Err(Malformed::Invalid { field: "errno" });
         }
         if !(0..=SIGNAL_LIMIT).contains(&wire.tool_signal) {
-            return Err(Malformed::Invalid {
-                field: "tool_signal",
-            });
+            return Err(Malformed::Invalid { field: "tool_signal" });
         }
         let byte = |number: i32| u8::try_from(number).ok().and_then(NonZeroU8::new);
         let tool = match (wire.tool_exit, byte(wire.tool_signal)) {
@@ -263,9 +251,7 @@ impl From<Failed> for pb::Failed {
             errno: failed.errno.map_or(0, NonZeroI32::get),
             tool_exit,
             tool_signal,
-            node: failed
-                .node
-                .map(|Node { uid, gid, mode }| pb::Node { uid, gid, mode }),
+            node: failed.node.map(|Node { uid, gid, mode }| pb::Node { uid, gid, mode }),
         }
     }
 }

@@ -57,11 +57,7 @@ impl TryFrom<pb::Request> for Request {
             }),
             Wire::Inspect(asked) => Operation::Inspect(Inspect { first: asked.first }),
         };
-        Ok(Self {
-            id: wire.id,
-            wait: Duration::from_millis(wire.wait_ms.into()),
-            operation,
-        })
+        Ok(Self { id: wire.id, wait: Duration::from_millis(wire.wait_ms.into()), operation })
     }
 }
 
@@ -101,9 +97,9 @@ impl From<Request> for pb::Request {
                 volume_id: asked.volume.to_string(),
                 volume_path: asked.path.to_string(),
             }),
-            Operation::NvmeStatistics(asked) => Wire::NvmeStatistics(pb::NvmeStatistics {
-                volume_id: asked.volume.to_string(),
-            }),
+            Operation::NvmeStatistics(asked) => {
+                Wire::NvmeStatistics(pb::NvmeStatistics { volume_id: asked.volume.to_string() })
+            }
             Operation::Inspect(asked) => Wire::Inspect(pb::Inspect { first: asked.first }),
         };
         Self {
@@ -132,12 +128,7 @@ impl TryFrom<pb::Hello> for Hello {
 impl From<Hello> for pb::Hello {
     fn from(hello: Hello) -> Self {
         let (nonce, proof) = hello.key.to_wire();
-        Self {
-            oldest: hello.oldest,
-            newest: hello.newest,
-            nonce,
-            proof,
-        }
+        Self { oldest: hello.oldest, newest: hello.newest, nonce, proof }
     }
 }
 
@@ -166,10 +157,7 @@ impl From<Disk> for pb::Disk {
     fn from(disk: Disk) -> Self {
         Self {
             volume_id: disk.volume.to_string(),
-            device_hint: disk
-                .device_hint
-                .map(|hint| hint.to_string())
-                .unwrap_or_default(),
+            device_hint: disk.device_hint.map(|hint| hint.to_string()).unwrap_or_default(),
             partition: disk.partition.map_or(0, NonZeroU32::get),
             size_at_attach: number(disk.size_at_attach),
             origin: disk.origin.to_wire(),

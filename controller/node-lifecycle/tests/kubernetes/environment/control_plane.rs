@@ -76,11 +76,7 @@ impl ControlPlane {
         )?;
         let admin = plane.client("admin").await?;
         let begun = Instant::now();
-        let ready = || {
-            http::Request::get("/readyz")
-                .body(Vec::new())
-                .expect("a request")
-        };
+        let ready = || http::Request::get("/readyz").body(Vec::new()).expect("a request");
         while admin.request_text(ready()).await.is_err() {
             plane.check()?;
             if begun.elapsed() > Duration::from_secs(90) {
@@ -143,10 +139,7 @@ impl ControlPlane {
     /// path.
     pub(crate) fn kubeconfig_as(&self, user: &str) -> PathBuf {
         let text = std::fs::read_to_string(self.kubeconfig("admin")).expect("written");
-        let text = text.replace(
-            "token: admin-token",
-            &format!("token: admin-token, as: {user}"),
-        );
+        let text = text.replace("token: admin-token", &format!("token: admin-token, as: {user}"));
         let path = self.directory.join(format!("{user}.kubeconfig"));
         std::fs::write(&path, text).expect("written");
         path
@@ -179,9 +172,7 @@ impl ControlPlane {
         let log = std::fs::read_to_string(self.directory.join("audit.log"));
         let log = log.map_err(|e| e.to_string())?;
         let records = log.lines();
-        Ok(records
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect())
+        Ok(records.filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
     /// Returns how often node-lifecycle has patched that object.
@@ -267,12 +258,7 @@ pub(crate) fn programs() -> Result<PathBuf, String> {
         None => PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache"),
     };
     let directory = cache.join("ebs-csi/kubernetes");
-    for name in [
-        "etcd",
-        "kube-apiserver",
-        "kube-controller-manager",
-        "csi-attacher",
-    ] {
+    for name in ["etcd", "kube-apiserver", "kube-controller-manager", "csi-attacher"] {
         if !directory.join(name).exists() {
             return Err(format!(
                 "{} is not there; ./deploy/kubernetes/rig/prepare builds it",

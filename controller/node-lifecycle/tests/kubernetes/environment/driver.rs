@@ -62,10 +62,8 @@ impl Driver {
     /// Starts the simulator with instances of these ids, and the controller.
     pub(crate) async fn start(directory: &Path, instances: &[String]) -> Result<Self, String> {
         let scenario = directory.join("scenario.json");
-        let instances: Vec<Value> = instances
-            .iter()
-            .map(|id| json!({"id": id, "zone": "us-east-1a"}))
-            .collect();
+        let instances: Vec<Value> =
+            instances.iter().map(|id| json!({"id": id, "zone": "us-east-1a"})).collect();
         let world = json!({"profile": "instant", "limits": {"enabled": false}, "instances": instances,
             "zones": [{"name": "us-east-1a", "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"}]});
         std::fs::write(&scenario, world.to_string()).map_err(|e| e.to_string())?;
@@ -140,10 +138,7 @@ impl Driver {
 
     fn replica(&self, number: usize, kubeconfig: &Path) -> Result<Process, String> {
         let mut arguments = vec![
-            format!(
-                "--safe-detach-endpoint=unix://{}",
-                self.safe_detach.display()
-            ),
+            format!("--safe-detach-endpoint=unix://{}", self.safe_detach.display()),
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--http-endpoint=127.0.0.1:{}", self.http[number]),
             "--namespace=kube-system".to_owned(),
@@ -216,14 +211,9 @@ impl Driver {
         let channel = endpoint.connect().await.map_err(|e| e.to_string())?;
         let request = csi::CreateVolumeRequest {
             name: name.to_owned(),
-            capacity_range: Some(csi::CapacityRange {
-                required_bytes: 1 << 30,
-                limit_bytes: 0,
-            }),
+            capacity_range: Some(csi::CapacityRange { required_bytes: 1 << 30, limit_bytes: 0 }),
             volume_capabilities: vec![csi::VolumeCapability {
-                access_mode: Some(AccessMode {
-                    mode: Mode::SingleNodeWriter.into(),
-                }),
+                access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
                 access_type: Some(AccessType::Mount(MountVolume::default())),
             }],
             accessibility_requirements: Some(csi::TopologyRequirement {
@@ -234,17 +224,13 @@ impl Driver {
         };
         let made = ControllerClient::new(channel).create_volume(request).await;
         let volume = made.map_err(|e| e.to_string())?.into_inner().volume;
-        volume
-            .map(|volume| volume.volume_id)
-            .ok_or_else(|| "no volume".to_owned())
+        volume.map(|volume| volume.volume_id).ok_or_else(|| "no volume".to_owned())
     }
 }
 
 fn zone() -> csi::Topology {
     let key = "topology.ebs.csi.aws.com/zone".to_owned();
-    csi::Topology {
-        segments: [(key, "us-east-1a".to_owned())].into(),
-    }
+    csi::Topology { segments: [(key, "us-east-1a".to_owned())].into() }
 }
 
 async fn wait_for(socket: &Path) -> Result<(), String> {

@@ -65,11 +65,7 @@ impl Driver {
     /// Returns how many requests a fault has affected.
     pub(crate) fn struck(&self, fault: &str) -> Result<u64, String> {
         let rules = self.ec2("GET", "/v1/faults", &json!({}))?;
-        let rule = rules
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|rule| rule["id"] == fault);
+        let rule = rules.as_array().into_iter().flatten().find(|rule| rule["id"] == fault);
         let hits = rule.and_then(|rule| rule["hits"].as_u64());
         hits.ok_or_else(|| format!("there is no fault {fault}: {rules}"))
     }

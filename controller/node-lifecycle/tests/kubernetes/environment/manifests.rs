@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 /// Returns the objects of a file.
 pub(crate) fn read(name: &str) -> Vec<Value> {
     let here = std::env::var("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
-    let path = PathBuf::from(here)
-        .join("../../deploy/kubernetes")
-        .join(name);
+    let path = PathBuf::from(here).join("../../deploy/kubernetes").join(name);
     objects(&std::fs::read_to_string(&path).expect("a manifest"))
 }
 
@@ -32,9 +30,7 @@ pub(crate) fn on_page(page: &str, name: &str) -> Value {
         let block = block.split("```").next().unwrap_or_default();
         serde_saphyr::from_str::<Value>(block).expect("YAML")
     });
-    objects
-        .find(|object| object["metadata"]["name"] == name)
-        .expect("an object of that name")
+    objects.find(|object| object["metadata"]["name"] == name).expect("an object of that name")
 }
 
 /// Returns the API path at which objects of this kind are created.
@@ -64,14 +60,12 @@ fn collection(object: &Value) -> String {
         "VolumeSnapshotClass" => ("apis/snapshot.storage.k8s.io/v1", "volumesnapshotclasses"),
         "ServiceMonitor" => ("apis/monitoring.coreos.com/v1", "servicemonitors"),
         "PrometheusRule" => ("apis/monitoring.coreos.com/v1", "prometheusrules"),
-        "ValidatingAdmissionPolicy" => (
-            "apis/admissionregistration.k8s.io/v1",
-            "validatingadmissionpolicies",
-        ),
-        "ValidatingAdmissionPolicyBinding" => (
-            "apis/admissionregistration.k8s.io/v1",
-            "validatingadmissionpolicybindings",
-        ),
+        "ValidatingAdmissionPolicy" => {
+            ("apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies")
+        }
+        "ValidatingAdmissionPolicyBinding" => {
+            ("apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings")
+        }
         other => panic!("{other}: say where it is made"),
     };
     match object["metadata"]["namespace"].as_str() {
@@ -101,17 +95,13 @@ pub(crate) async fn would_apply(client: &Client, object: &Value) -> Result<(), S
         .body(body)
         .map_err(|e| e.to_string())?;
     let taken: Result<Value, kube::Error> = client.request(request).await;
-    taken
-        .map(drop)
-        .map_err(|e| format!("{} {name}: {e}", object["kind"]))
+    taken.map(drop).map_err(|e| format!("{} {name}: {e}", object["kind"]))
 }
 
 /// Returns whether the API server serves objects of this kind.
 pub(crate) async fn is_served(client: &Client, kind: &str) -> Result<bool, String> {
     let path = collection(&json!({"kind": kind}));
-    let request = http::Request::get(path)
-        .body(Vec::new())
-        .map_err(|e| e.to_string())?;
+    let request = http::Request::get(path).body(Vec::new()).map_err(|e| e.to_string())?;
     let listed: Result<Value, kube::Error> = client.request(request).await;
     listed.map(|_| true).map_err(|e| format!("{kind}: {e}"))
 }
@@ -123,8 +113,7 @@ async fn post(client: &Client, object: &Value, how: &str) -> Result<(), String> 
         .body(body)
         .map_err(|e| e.to_string())?;
     let made: Result<Value, kube::Error> = client.request(request).await;
-    made.map(drop)
-        .map_err(|e| format!("{} {}: {e}", object["kind"], object["metadata"]["name"]))
+    made.map(drop).map_err(|e| format!("{} {}: {e}", object["kind"], object["metadata"]["name"]))
 }
 
 /// Creates all objects of the files.

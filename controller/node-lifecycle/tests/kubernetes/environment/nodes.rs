@@ -46,10 +46,7 @@ fn made<T: serde::de::DeserializeOwned>(value: Value) -> T {
 
 impl Nodes {
     pub(crate) fn new(client: Client) -> Self {
-        Self {
-            client,
-            alive: Arc::default(),
-        }
+        Self { client, alive: Arc::default() }
     }
 
     /// Creates a Ready node on that instance.
@@ -109,19 +106,14 @@ impl Nodes {
         let csi_nodes: Api<CSINode> = Api::all(self.client.clone());
         let patch = Patch::Merge(json!({"spec": {"drivers": drivers}}));
         let patched = csi_nodes.patch(name, &PatchParams::default(), &patch).await;
-        patched
-            .map(drop)
-            .map_err(|e| format!("CSINode {name}: {e}"))
+        patched.map(drop).map_err(|e| format!("CSINode {name}: {e}"))
     }
 
     /// Reports the node as Ready in that boot, and keeps its lease renewed, as kubelet would.
     pub(crate) async fn boot(&self, name: &str, boot: &str) -> Result<(), String> {
         self.is_ready(name, boot).await?;
         self.renew(name).await;
-        self.alive
-            .lock()
-            .expect("not poisoned")
-            .insert(name.to_owned(), boot.to_owned());
+        self.alive.lock().expect("not poisoned").insert(name.to_owned(), boot.to_owned());
         Ok(())
     }
 
@@ -166,17 +158,14 @@ impl Nodes {
             .iter()
             .map(|volume| format!("kubernetes.io/csi/ebs.csi.aws.com^{volume}"))
             .collect();
-        self.status(name, json!({"status": {"volumesInUse": volumes}}))
-            .await
+        self.status(name, json!({"status": {"volumesInUse": volumes}})).await
     }
 
     async fn status(&self, name: &str, status: Value) -> Result<(), String> {
         let how = PatchParams::default();
         let (api, patch) = (self.api(), Patch::Strategic(status));
         let patched = api.patch_status(name, &how, &patch).await;
-        patched
-            .map(drop)
-            .map_err(|e| format!("status of {name}: {e}"))
+        patched.map(drop).map_err(|e| format!("status of {name}: {e}"))
     }
 
     /// Stops the heartbeats of the node.
@@ -207,9 +196,7 @@ impl Nodes {
         let ended = Arc::new(AtomicBool::new(false));
         let end = ended.clone();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
                 let client = control_plane::client(&kubeconfig).await.expect("a client");
                 let nodes = Self { client, alive };
@@ -223,10 +210,7 @@ impl Nodes {
                 }
             });
         });
-        KeptAlive {
-            ended,
-            thread: Some(thread),
-        }
+        KeptAlive { ended, thread: Some(thread) }
     }
 
     async fn renew(&self, name: &str) {

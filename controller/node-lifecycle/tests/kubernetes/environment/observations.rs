@@ -47,11 +47,7 @@ impl World<'_> {
     }
 
     pub(crate) async fn is_ready(&self, node: &str) -> Result<bool, String> {
-        let node = self
-            .all_nodes()
-            .get(node)
-            .await
-            .map_err(|e| e.to_string())?;
+        let node = self.all_nodes().get(node).await.map_err(|e| e.to_string())?;
         let conditions = node.status.and_then(|status| status.conditions);
         Ok(conditions
             .unwrap_or_default()
@@ -61,19 +57,13 @@ impl World<'_> {
 
     /// Waits until Kubernetes marks the node not Ready.
     pub(crate) async fn is_lost(&self, node: &str) -> Outcome {
-        until(&format!("{node} is not Ready"), || async {
-            Ok(!self.is_ready(node).await?)
-        })
-        .await
+        until(&format!("{node} is not Ready"), || async { Ok(!self.is_ready(node).await?) }).await
     }
 
     /// Returns the notes of the events of that reason about a node or a pod.
     pub(crate) async fn events(&self, name: &str, reason: &str) -> Result<Vec<String>, String> {
         let events: Api<Event> = Api::all(self.admin.clone());
-        let all = events
-            .list(&ListParams::default())
-            .await
-            .map_err(|e| e.to_string())?;
+        let all = events.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
         let about = all.into_iter().filter(|event| {
             event.reason.as_deref() == Some(reason)
                 && event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(name)
@@ -98,11 +88,7 @@ impl World<'_> {
 
     /// Returns the values of the node's out-of-service taints.
     pub(crate) async fn taints(&self, node: &str) -> Result<Vec<String>, String> {
-        let node = self
-            .all_nodes()
-            .get_opt(node)
-            .await
-            .map_err(|e| e.to_string())?;
+        let node = self.all_nodes().get_opt(node).await.map_err(|e| e.to_string())?;
         let taints = node.and_then(|node| node.spec).and_then(|spec| spec.taints);
         let ours = taints.unwrap_or_default().into_iter();
         Ok(ours
@@ -115,9 +101,7 @@ impl World<'_> {
     pub(crate) async fn leader(&self) -> Result<Option<String>, String> {
         let leases: Api<Lease> = Api::namespaced(self.admin.clone(), "kube-system");
         let lease = leases.get_opt("ebs-csi-node-lifecycle").await;
-        let spec = lease
-            .map_err(|e| e.to_string())?
-            .and_then(|lease| lease.spec);
+        let spec = lease.map_err(|e| e.to_string())?.and_then(|lease| lease.spec);
         Ok(spec.and_then(|spec| spec.holder_identity))
     }
 
@@ -176,19 +160,10 @@ impl World<'_> {
     /// Checks that the volume is attached to the instance, that no DetachVolume was sent, and that
     /// the node has no taint.
     pub(crate) async fn is_untouched(&self, node: &str, handle: &str, instance: &str) -> Outcome {
-        must(
-            self.driver.is_attached(handle, instance)?,
-            &format!("{handle} is at {instance}"),
-        )?;
+        must(self.driver.is_attached(handle, instance)?, &format!("{handle} is at {instance}"))?;
         let asked = self.driver.detaches(handle)?;
-        must(
-            asked.is_empty(),
-            &format!("no DetachVolume was sent: {asked:?}"),
-        )?;
-        must(
-            self.taints(node).await?.is_empty(),
-            &format!("{node} has no out-of-service taint"),
-        )
+        must(asked.is_empty(), &format!("no DetachVolume was sent: {asked:?}"))?;
+        must(self.taints(node).await?.is_empty(), &format!("{node} has no out-of-service taint"))
     }
 
     /// Checks that EC2 received one DetachVolume, without Force, and has detached the volume from

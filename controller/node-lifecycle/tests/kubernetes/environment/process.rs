@@ -35,14 +35,8 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(both);
-        let child = command
-            .spawn()
-            .map_err(|e| format!("{}: {e}", program.display()))?;
-        Ok(Self {
-            name: name.to_owned(),
-            child,
-            log,
-        })
+        let child = command.spawn().map_err(|e| format!("{}: {e}", program.display()))?;
+        Ok(Self { name: name.to_owned(), child, log })
     }
 
     /// Returns the exit status, if the process has ended, with the end of its log.

@@ -110,8 +110,7 @@ impl World<'_> {
     }
 
     async fn bound(&self, name: &str, driver: &str, handle: &str) -> Outcome {
-        self.bound_in(name, driver, handle, ("ReadWriteOnce", "Filesystem"))
-            .await
+        self.bound_in(name, driver, handle, ("ReadWriteOnce", "Filesystem")).await
     }
 
     /// Creates a claim of that name, bound to a volume of this driver, with that access mode and
@@ -141,14 +140,8 @@ impl World<'_> {
         let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
         let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.admin.clone(), "default");
         let how = PostParams::default();
-        volumes
-            .create(&how, &volume)
-            .await
-            .map_err(|e| e.to_string())?;
-        claims
-            .create(&how, &claim)
-            .await
-            .map_err(|e| e.to_string())?;
+        volumes.create(&how, &volume).await.map_err(|e| e.to_string())?;
+        claims.create(&how, &claim).await.map_err(|e| e.to_string())?;
         until(&format!("{name} is bound"), || async {
             let claim = claims.get(name).await.map_err(|e| e.to_string())?;
             let phase = claim.status.and_then(|status| status.phase);
@@ -202,10 +195,7 @@ impl World<'_> {
         let running = json!({"status": {"phase": "Running", "containerStatuses": [
             {"name": "main", "image": "none", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}}]}});
         let how = PatchParams::default();
-        let patched = self
-            .pods()
-            .patch_status(name, &how, &Patch::Strategic(running))
-            .await;
+        let patched = self.pods().patch_status(name, &how, &Patch::Strategic(running)).await;
         patched.map_err(|e| e.to_string())?;
         let mut handles = Vec::new();
         for claim in claims {
@@ -219,8 +209,7 @@ impl World<'_> {
         let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
         let volume = volumes.get(volume).await.map_err(|e| e.to_string())?;
         let csi = volume.spec.and_then(|spec| spec.csi);
-        csi.map(|csi| csi.volume_handle)
-            .ok_or_else(|| "no CSI volume".to_owned())
+        csi.map(|csi| csi.volume_handle).ok_or_else(|| "no CSI volume".to_owned())
     }
 
     /// Returns the attachment of a volume to a node.
@@ -239,10 +228,7 @@ impl World<'_> {
 
     /// Deletes the attachment, as a person with kubectl would.
     pub(crate) async fn delete_attachment(&self, volume: &str, node: &str) -> Outcome {
-        let found = self
-            .attachment(volume, node)
-            .await?
-            .ok_or("no attachment")?;
+        let found = self.attachment(volume, node).await?.ok_or("no attachment")?;
         let how = DeleteParams::default();
         let deleted = self.attachments().delete(&found.name_any(), &how).await;
         deleted.map(drop).map_err(|e| e.to_string())
@@ -257,25 +243,16 @@ impl World<'_> {
         let patch = json!({"metadata": {"annotations": {"rig/touched": now.to_string()}}});
         let how = PatchParams::default();
         // The attachment may be deleted at this moment.
-        let _ = self
-            .attachments()
-            .patch(&found.name_any(), &how, &Patch::Merge(patch))
-            .await;
+        let _ = self.attachments().patch(&found.name_any(), &how, &Patch::Merge(patch)).await;
         Ok(())
     }
 
     /// Sets a person's override order on the attachment.
     pub(crate) async fn break_glass(&self, volume: &str, node: &str, order: &str) -> Outcome {
-        let found = self
-            .attachment(volume, node)
-            .await?
-            .ok_or("no attachment")?;
+        let found = self.attachment(volume, node).await?.ok_or("no attachment")?;
         let patch = json!({"metadata": {"annotations": {"ebs.csi.aws.com/break-glass": order}}});
         let (how, patch) = (PatchParams::default(), Patch::Merge(patch));
-        let patched = self
-            .attachments()
-            .patch(&found.name_any(), &how, &patch)
-            .await;
+        let patched = self.attachments().patch(&found.name_any(), &how, &patch).await;
         patched.map(drop).map_err(|e| e.to_string())
     }
 
@@ -304,8 +281,7 @@ impl World<'_> {
 
     /// Detaches the volume in EC2, bypassing the driver.
     pub(crate) fn detach_in_ec2(&self, volume: &str) -> Outcome {
-        self.as_foreign("DetachVolume", &json!({"VolumeId": volume}))
-            .map(drop)
+        self.as_foreign("DetachVolume", &json!({"VolumeId": volume})).map(drop)
     }
 
     /// Makes a call as another user of the account. Returns EC2's answer.

@@ -7,10 +7,7 @@ use crate::environment::world::{Outcome, World, must, until};
 use crate::scenarios::{BESIDE, Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
-    vec![Scenario::new(
-        "F40_F41_too_many_nodes_at_once",
-        too_many(world),
-    )]
+    vec![Scenario::new("F40_F41_too_many_nodes_at_once", too_many(world))]
 }
 
 /// First more than half of every zone is silent, with a stopped instance among them; then fewer
@@ -19,12 +16,8 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 async fn too_many(world: &World<'_>) -> Outcome {
     world.volume("f40").await?;
     world.run_pod("f40-0", "node-9", &["f40"]).await?;
-    let living: Vec<String> = world
-        .nodes
-        .living()
-        .into_keys()
-        .filter(|name| name != "node-9")
-        .collect();
+    let living: Vec<String> =
+        world.nodes.living().into_keys().filter(|name| name != "node-9").collect();
     for name in &living {
         world.nodes.silence(name);
     }
@@ -37,10 +30,7 @@ async fn too_many(world: &World<'_>) -> Outcome {
         until_owned(world, why, line)
     };
     held("outage").await?;
-    must(
-        world.taints("node-9").await?.is_empty(),
-        "no taint in an outage",
-    )?;
+    must(world.taints("node-9").await?.is_empty(), "no taint in an outage")?;
     // More than one in twenty of all nodes: as many as there are additional nodes.
     let now = jiff::Timestamp::now();
     let beside = (0..BESIDE).map(|number| (format!("beside-{number:02}"), json!(now)));
@@ -50,17 +40,11 @@ async fn too_many(world: &World<'_>) -> Outcome {
         world.nodes.boot(name, "boot-1").await?;
     }
     held("cluster-share").await?;
-    must(
-        world.taints("node-9").await?.is_empty(),
-        "no taint beyond the share",
-    )?;
+    must(world.taints("node-9").await?.is_empty(), "no taint beyond the share")?;
     world.kill_switch(true).await?;
     set_journal(world, "{}").await?;
     held("kill-switch").await?;
-    must(
-        world.taints("node-9").await?.is_empty(),
-        "no taint while it is stopped",
-    )?;
+    must(world.taints("node-9").await?.is_empty(), "no taint while it is stopped")?;
     world.kill_switch(false).await?;
     until("our taint is on node-9", || async {
         Ok(world.taints("node-9").await? == ["ebs-safe-detach"])
@@ -69,18 +53,13 @@ async fn too_many(world: &World<'_>) -> Outcome {
 }
 
 async fn until_owned(world: &World<'_>, why: &str, line: String) -> Outcome {
-    until(&format!("a node is held: {why}"), || async {
-        Ok(world.driver.metric(&line) >= 1.0)
-    })
-    .await
+    until(&format!("a node is held: {why}"), || async { Ok(world.driver.metric(&line) >= 1.0) })
+        .await
 }
 
 /// Clears the journal, as if ten minutes had passed: earlier actions do not count any more.
 pub(crate) async fn begin_anew(world: &World<'_>) -> Outcome {
-    until("somebody leads", || async {
-        Ok(world.leader().await?.is_some())
-    })
-    .await?;
+    until("somebody leads", || async { Ok(world.leader().await?.is_some()) }).await?;
     set_journal(world, "{}").await
 }
 
@@ -91,8 +70,6 @@ async fn set_journal(world: &World<'_>, text: &str) -> Outcome {
     let leases: kube::Api<Lease> = kube::Api::namespaced(world.admin.clone(), "kube-system");
     let patch = json!({"metadata": {"annotations": {"ebs.csi.aws.com/acted-on": text}}});
     let how = PatchParams::default();
-    let patched = leases
-        .patch("ebs-csi-node-lifecycle", &how, &Patch::Merge(patch))
-        .await;
+    let patched = leases.patch("ebs-csi-node-lifecycle", &how, &Patch::Merge(patch)).await;
     patched.map(drop).map_err(|e| e.to_string())
 }

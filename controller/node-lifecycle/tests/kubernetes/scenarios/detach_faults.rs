@@ -9,14 +9,8 @@ use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
-        Scenario::new(
-            "F21_kubelet_forgets_a_volume_that_is_mounted",
-            forgotten(world),
-        ),
-        Scenario::new(
-            "F27_device_name_of_forced_detach_stays_unused",
-            forced(world),
-        ),
+        Scenario::new("F21_kubelet_forgets_a_volume_that_is_mounted", forgotten(world)),
+        Scenario::new("F27_device_name_of_forced_detach_stays_unused", forced(world)),
         Scenario::new("F28_late_detach_spares_later_attachment", late(world)),
     ]
 }
@@ -36,10 +30,10 @@ async fn forgotten(world: &World<'_>) -> Outcome {
     world.refuses("f21", from, "in-use").await?;
     world.is_untouched(from, &handle, &instance).await?;
 
-    world.driver.fault(
-        &json!({"id": "f21", "match": {"action": "DetachVolume", "resource": handle},
-        "fault": {"kind": "stuck_detach", "busy": true}}),
-    )?;
+    world
+        .driver
+        .fault(&json!({"id": "f21", "match": {"action": "DetachVolume", "resource": handle},
+        "fault": {"kind": "stuck_detach", "busy": true}}))?;
     world.end_pod("f21-0").await?;
     until("its detach is asked for", || async {
         world.touch_attachment("f21", from).await?;
@@ -53,27 +47,16 @@ async fn forgotten(world: &World<'_>) -> Outcome {
         world.touch_attachment("f21", from).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    must(
-        world.driver.is_attached(&handle, &instance)?,
-        "what is mounted stays",
-    )?;
-    must(
-        !world.driver.is_attached(&handle, &other)?,
-        "nobody else has it",
-    )?;
+    must(world.driver.is_attached(&handle, &instance)?, "what is mounted stays")?;
+    must(!world.driver.is_attached(&handle, &other)?, "nobody else has it")?;
     // When the mount is gone, the volume is detached.
     world.driver.mend("f21")?;
     let path = format!("/v1/volumes/{handle}/force");
-    world
-        .driver
-        .ec2("POST", &path, &json!({"detached": instance}))?;
+    world.driver.ec2("POST", &path, &json!({"detached": instance}))?;
     world.until_detached("f21", from).await?;
     world.left_once(&handle, &instance)?;
     world.begin_pod("f21-1", to, &["f21"]).await?;
-    must(
-        world.driver.is_attached(&handle, &other)?,
-        "the volume is where its pod is",
-    )
+    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }
 
 /// A person has a stuck volume detached by force. Its device name stays taken on the instance:
@@ -109,15 +92,9 @@ async fn forced(world: &World<'_>) -> Outcome {
 
     let next = world.volume("f27-y").await?;
     world.run_pod("f27-1", from, &["f27-y"]).await?;
-    must(
-        world.driver.device(&next)? != name,
-        "the name that the instance holds is not used",
-    )?;
+    must(world.driver.device(&next)? != name, "the name that the instance holds is not used")?;
     world.run_pod("f27-0", to, &["f27-x"]).await?;
-    must(
-        world.driver.is_attached(&handle, &other)?,
-        "what was forced off is where its pod is",
-    )
+    must(world.driver.is_attached(&handle, &other)?, "what was forced off is where its pod is")
 }
 
 /// The first detach request takes effect late, and the reply of the second is lost: both times the
@@ -146,10 +123,7 @@ async fn late(world: &World<'_>) -> Outcome {
         must(again != since, "it is another attachment")?;
         since = again;
         let asked = world.driver.detaches(&handle)?;
-        must(
-            asked.len() == round + 1,
-            &format!("each was asked for once: {asked:?}"),
-        )?;
+        must(asked.len() == round + 1, &format!("each was asked for once: {asked:?}"))?;
     }
     // Requests that were still on their way have arrived.
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -159,8 +133,5 @@ async fn late(world: &World<'_>) -> Outcome {
         "the attachment of the pod that runs is the last one",
     )?;
     let asked = world.driver.detaches(&handle)?;
-    must(
-        asked.len() == 2,
-        &format!("nothing more was sent: {asked:?}"),
-    )
+    must(asked.len() == 2, &format!("nothing more was sent: {asked:?}"))
 }

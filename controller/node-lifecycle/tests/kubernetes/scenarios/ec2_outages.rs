@@ -36,14 +36,9 @@ async fn cut_off_from_ec2(world: &World<'_>) -> Outcome {
     world.nodes.in_use(well, &[]).await?;
     world.driver.power(&off_instance, "stop")?;
     world.nodes.silence(silent);
-    world
-        .is_left_alone(silent, "f11-0", &left, &off_instance)
-        .await?;
+    world.is_left_alone(silent, "f11-0", &left, &off_instance).await?;
     world.refuses("f10", well, "attachment-unknown").await?;
-    must(
-        world.driver.is_attached(&kept, &well_instance)?,
-        "the volume stays where it is",
-    )?;
+    must(world.driver.is_attached(&kept, &well_instance)?, "the volume stays where it is")?;
     world.is_untouched(silent, &left, &off_instance).await?;
 
     world.driver.mend("f10")?;
@@ -51,10 +46,7 @@ async fn cut_off_from_ec2(world: &World<'_>) -> Outcome {
     world.left_once(&kept, &well_instance)?;
     is_failed_over(world, silent, "f11", &left, &off_instance).await?;
     world.run_pod("f11-0", well, &["f11"]).await?;
-    must(
-        world.driver.is_attached(&left, &well_instance)?,
-        "the volume is where its pod is",
-    )
+    must(world.driver.is_attached(&left, &well_instance)?, "the volume is where its pod is")
 }
 
 /// While every call is throttled, nothing is known; while every other call is, the facts become
@@ -68,9 +60,7 @@ async fn throttled(world: &World<'_>) -> Outcome {
     world.driver.fault(&storm(1.0))?;
     world.driver.power(&instance, "stop")?;
     world.nodes.silence(node);
-    world
-        .is_left_alone(node, "f29-0", &handle, &instance)
-        .await?;
+    world.is_left_alone(node, "f29-0", &handle, &instance).await?;
     world.driver.fault(&storm(0.5))?;
     is_failed_over(world, node, "f29", &handle, &instance).await?;
     world.driver.mend("f29")
@@ -89,9 +79,7 @@ async fn unseen(world: &World<'_>) -> Outcome {
     };
     world.driver.fault(&unseen(1.0))?;
     world.nodes.silence(node);
-    world
-        .is_left_alone(node, "f30-0", &handle, &instance)
-        .await?;
+    world.is_left_alone(node, "f30-0", &handle, &instance).await?;
     world.delete_attachment("f30", node).await?;
     world.refuses("f30", node, "instance-missing").await?;
     world.is_untouched(node, &handle, &instance).await?;

@@ -7,10 +7,7 @@ use crate::environment::world::{Outcome, World, must, until};
 use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
-    vec![Scenario::new(
-        "opted_in_node_is_fenced_when_checks_fail",
-        fenced(world),
-    )]
+    vec![Scenario::new("opted_in_node_is_fenced_when_checks_fail", fenced(world))]
 }
 
 /// Like F9, on a node whose instance may be fenced: while EC2's status checks pass, the node counts
@@ -20,32 +17,19 @@ async fn fenced(world: &World<'_>) -> Outcome {
     world.run_pod("fence-0", "node-13", &["fence"]).await?;
     let label = json!({"metadata": {"labels": {"ebs.csi.aws.com/fence": "true"}}});
     let how = PatchParams::default();
-    let patched = world
-        .all_nodes()
-        .patch("node-13", &how, &Patch::Merge(label))
-        .await;
+    let patched = world.all_nodes().patch("node-13", &how, &Patch::Merge(label)).await;
     patched.map_err(|e| e.to_string())?;
     let found = json!({"instance": "insufficient-data"});
     world.driver.checks(&instance(13), &found)?;
     world.nodes.silence("node-13");
     world.is_lost("node-13").await?;
     is_held(world, "nobody knows", "instance insufficient-data").await?;
-    world
-        .driver
-        .checks(&instance(13), &json!({"instance": "ok"}))?;
+    world.driver.checks(&instance(13), &json!({"instance": "ok"}))?;
     is_held(world, "only cut off", "system ok, instance ok").await?;
     let line = "aws_ebs_csi_safe_detach_failover_left_alone{reason=\"checks-pass\"}";
-    until("it is counted", || async {
-        Ok(world.driver.metric(line) >= 1.0)
-    })
-    .await?;
-    must(
-        world.driver.stops(&instance(13))? == 0,
-        "not even whether it may be stopped was asked",
-    )?;
-    world
-        .is_untouched("node-13", &handle, &instance(13))
-        .await?;
+    until("it is counted", || async { Ok(world.driver.metric(line) >= 1.0) }).await?;
+    must(world.driver.stops(&instance(13))? == 0, "not even whether it may be stopped was asked")?;
+    world.is_untouched("node-13", &handle, &instance(13)).await?;
 
     let found = json!({"instance": "impaired"});
     world.driver.checks(&instance(13), &found)?;
@@ -55,13 +39,8 @@ async fn fenced(world: &World<'_>) -> Outcome {
     })
     .await?;
     world.pod_is_gone("fence-0").await?;
-    world
-        .is_detached("fence", "node-13", &handle, &instance(13))
-        .await?;
-    must(
-        world.driver.stops(&instance(13))? >= 2,
-        "a dry run and a stop were sent",
-    )?;
+    world.is_detached("fence", "node-13", &handle, &instance(13)).await?;
+    must(world.driver.stops(&instance(13))? >= 2, "a dry run and a stop were sent")?;
     world.nodes.in_use("node-13", &[]).await?;
     world.driver.power(&instance(13), "start")?;
     world.nodes.boot("node-13", "boot-2").await

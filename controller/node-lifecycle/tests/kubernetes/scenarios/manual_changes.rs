@@ -10,26 +10,11 @@ use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
-        Scenario::new(
-            "F31_node_object_deleted_while_the_instance_runs",
-            object_deleted(world),
-        ),
-        Scenario::new(
-            "F33_attachment_of_running_pod_deleted_by_hand",
-            deleted_by_hand(world),
-        ),
-        Scenario::new(
-            "F34_a_persons_taint_on_a_running_instance",
-            persons_taint(world),
-        ),
-        Scenario::new(
-            "F35_out_of_service_taint_on_ready_node",
-            left_tainted(world),
-        ),
-        Scenario::new(
-            "break_glass_detaches_named_attachment_alone",
-            break_glass(world),
-        ),
+        Scenario::new("F31_node_object_deleted_while_the_instance_runs", object_deleted(world)),
+        Scenario::new("F33_attachment_of_running_pod_deleted_by_hand", deleted_by_hand(world)),
+        Scenario::new("F34_a_persons_taint_on_a_running_instance", persons_taint(world)),
+        Scenario::new("F35_out_of_service_taint_on_ready_node", left_tainted(world)),
+        Scenario::new("break_glass_detaches_named_attachment_alone", break_glass(world)),
         Scenario::new("opted_out_node_does_not_fail_over", opted_out(world)),
     ]
 }
@@ -42,19 +27,10 @@ async fn object_deleted(world: &World<'_>) -> Outcome {
     world.nodes.delete("node-6").await?;
     world.is_told("node-6", "SafeDetachUnproven").await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    must(
-        world.is_kept("f31", "node-6").await?,
-        "its attachment stays",
-    )?;
-    must(
-        world.driver.is_attached(&handle, &instance(6))?,
-        "its volume stays",
-    )?;
+    must(world.is_kept("f31", "node-6").await?, "its attachment stays")?;
+    must(world.driver.is_attached(&handle, &instance(6))?, "its volume stays")?;
     // The node's kubelet registers again.
-    world
-        .nodes
-        .create("node-6", &instance(6), "us-east-1a")
-        .await?;
+    world.nodes.create("node-6", &instance(6), "us-east-1a").await?;
     must(world.taints("node-6").await?.is_empty(), "no taint")
 }
 
@@ -72,17 +48,11 @@ async fn deleted_by_hand(world: &World<'_>) -> Outcome {
         world.is_refused("f33", "node-11", "in-use").await
     })
     .await?;
-    must(
-        world.driver.is_attached(&handle, &instance(11))?,
-        "the volume stays under the pod",
-    )?;
+    must(world.driver.is_attached(&handle, &instance(11))?, "the volume stays under the pod")?;
     world.end_pod("f33-0").await?;
     world.nodes.in_use("node-11", &[]).await?;
     world.until_detached_unprompted("f33", "node-11").await?;
-    must(
-        !world.driver.is_attached(&handle, &instance(11))?,
-        "the volume is free",
-    )
+    must(!world.driver.is_attached(&handle, &instance(11))?, "the volume is free")
 }
 
 /// Kubernetes trusts a person's taint and deletes everything; the controller does not detach until
@@ -95,9 +65,7 @@ async fn persons_taint(world: &World<'_>) -> Outcome {
     taint(world, "node-7").await?;
     until("the detach is refused", || async {
         let attachment = world.attachment("f34", "node-7").await?;
-        let error = attachment
-            .and_then(|a| a.status)
-            .and_then(|s| s.detach_error);
+        let error = attachment.and_then(|a| a.status).and_then(|s| s.detach_error);
         Ok(error.is_some_and(|error| error.message.is_some()))
     })
     .await?;
@@ -105,27 +73,16 @@ async fn persons_taint(world: &World<'_>) -> Outcome {
         world.driver.is_attached(&handle, &instance(7))?,
         "the volume stays at the running instance",
     )?;
-    must(
-        world.taints("node-7").await? == ["nodeshutdown"],
-        "the taint is the person's",
-    )?;
+    must(world.taints("node-7").await? == ["nodeshutdown"], "the taint is the person's")?;
     world.driver.power(&instance(7), "stop")?;
     // external-attacher would retry after a minute; the nudge makes it retry at once.
-    world
-        .is_detached("f34", "node-7", &handle, &instance(7))
-        .await?;
-    must(
-        world.taints("node-7").await? == ["nodeshutdown"],
-        "nobody touches the person's taint",
-    )?;
+    world.is_detached("f34", "node-7", &handle, &instance(7)).await?;
+    must(world.taints("node-7").await? == ["nodeshutdown"], "nobody touches the person's taint")?;
     world.driver.power(&instance(7), "start")?;
     world.nodes.in_use("node-7", &[]).await?;
     world.nodes.boot("node-7", "boot-2").await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    must(
-        world.taints("node-7").await? == ["nodeshutdown"],
-        "nobody lifts the person's taint",
-    )
+    must(world.taints("node-7").await? == ["nodeshutdown"], "nobody lifts the person's taint")
 }
 
 /// A person has forgotten to remove the taint. On such a node Kubernetes does not wait until a
@@ -136,9 +93,7 @@ async fn left_tainted(world: &World<'_>) -> Outcome {
     let handle = world.volume("f35").await?;
     taint(world, node).await?;
     let tolerations = json!([{"key": "node.kubernetes.io/out-of-service", "operator": "Exists"}]);
-    world
-        .add_tolerant_pod("f35-0", node, &["f35"], tolerations)
-        .await?;
+    world.add_tolerant_pod("f35-0", node, &["f35"], tolerations).await?;
     world.begin_pod("f35-0", node, &["f35"]).await?;
     // The pod's object is deleted; kubelet still has to unmount.
     world.end_pod("f35-0").await?;
@@ -150,10 +105,7 @@ async fn left_tainted(world: &World<'_>) -> Outcome {
     world.nodes.in_use(node, &[]).await?;
     world.until_detached("f35", node).await?;
     world.left_once(&handle, &instance)?;
-    must(
-        world.taints(node).await? == ["nodeshutdown"],
-        "nobody lifts the person's taint",
-    )
+    must(world.taints(node).await? == ["nodeshutdown"], "nobody lifts the person's taint")
 }
 
 /// Sets the taint, as a person does who has checked that the machine is off.
@@ -204,24 +156,15 @@ async fn opted_out(world: &World<'_>) -> Outcome {
     world.run_pod("opt-out-0", "node-15", &["opt-out"]).await?;
     let label = json!({"metadata": {"labels": {"ebs.csi.aws.com/failover": "off"}}});
     let how = PatchParams::default();
-    let patched = world
-        .all_nodes()
-        .patch("node-15", &how, &Patch::Merge(label))
-        .await;
+    let patched = world.all_nodes().patch("node-15", &how, &Patch::Merge(label)).await;
     patched.map_err(|e| e.to_string())?;
     world.driver.power(&instance(15), "stop")?;
     world.nodes.silence("node-15");
     world.is_lost("node-15").await?;
     tokio::time::sleep(Duration::from_secs(6)).await;
     must(world.taints("node-15").await?.is_empty(), "no taint")?;
-    must(
-        world.is_kept("opt-out", "node-15").await?,
-        "the attachment stays",
-    )?;
-    must(
-        world.driver.is_attached(&handle, &instance(15))?,
-        "the volume stays",
-    )?;
+    must(world.is_kept("opt-out", "node-15").await?, "the attachment stays")?;
+    must(world.driver.is_attached(&handle, &instance(15))?, "the volume stays")?;
     world.driver.power(&instance(15), "start")?;
     world.nodes.boot("node-15", "boot-2").await
 }

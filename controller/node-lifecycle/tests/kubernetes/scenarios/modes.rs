@@ -11,14 +11,8 @@ use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
-        Scenario::new(
-            "kep_mode_deletes_pods_and_detaches_with_proof",
-            as_proposed(world),
-        ),
-        Scenario::new(
-            "F43_F44_fence_refused_by_EC2_detaches_nothing",
-            refused_fences(world),
-        ),
+        Scenario::new("kep_mode_deletes_pods_and_detaches_with_proof", as_proposed(world)),
+        Scenario::new("F43_F44_fence_refused_by_EC2_detaches_nothing", refused_fences(world)),
     ]
 }
 
@@ -29,28 +23,21 @@ async fn as_proposed(world: &World<'_>) -> Outcome {
     let (instance, other) = (world.node(from).await?, world.node(to).await?);
     let handle = world.volume("kep").await?;
     world.run_pod("kep-0", from, &["kep"]).await?;
-    world.driver.change_lifecycle(
-        world.kubeconfig,
-        &["--failover=kep", "--safe-detach=enforce"],
-    )?;
+    world
+        .driver
+        .change_lifecycle(world.kubeconfig, &["--failover=kep", "--safe-detach=enforce"])?;
     world.nodes.silence(from);
     world.is_lost(from).await?;
     world.pod_is_gone("kep-0").await?;
     world.refuses("kep", from, "node-not-ready").await?;
-    must(
-        world.taints(from).await?.is_empty(),
-        "no taint without proof",
-    )?;
+    must(world.taints(from).await?.is_empty(), "no taint without proof")?;
     world.is_untouched(from, &handle, &instance).await?;
 
     world.driver.power(&instance, "stop")?;
     world.is_detached("kep", from, &handle, &instance).await?;
     world.left_once(&handle, &instance)?;
     world.run_pod("kep-0", to, &["kep"]).await?;
-    must(
-        world.driver.is_attached(&handle, &other)?,
-        "the volume is where its pod is",
-    )
+    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }
 
 async fn refused_fences(world: &World<'_>) -> Outcome {
@@ -83,14 +70,8 @@ async fn lost_and_refused(
     world.nodes.silence(name);
     world.is_lost(name).await?;
     world.is_told(name, "FenceFailed").await?;
-    must(
-        world.taints(name).await?.is_empty(),
-        "no taint without proof",
-    )?;
-    must(
-        world.driver.is_attached(&handle, &instance)?,
-        "a fence that was refused moves nothing",
-    )?;
+    must(world.taints(name).await?.is_empty(), "no taint without proof")?;
+    must(world.driver.is_attached(&handle, &instance)?, "a fence that was refused moves nothing")?;
     Ok((instance, handle))
 }
 
@@ -109,10 +90,7 @@ async fn recovered(world: &World<'_>) -> Outcome {
     .await?;
     world.driver.mend(node)?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    must(
-        world.driver.is_attached(&handle, &instance)?,
-        "its instance runs and has its volume",
-    )?;
+    must(world.driver.is_attached(&handle, &instance)?, "its instance runs and has its volume")?;
     let fenced = world.events(node, "FenceRequested").await?;
     must(fenced.is_empty(), "it was not fenced")?;
     must(world.taints(node).await?.is_empty(), "no taint")
@@ -126,15 +104,10 @@ async fn terminated(world: &World<'_>) -> Outcome {
     let (instance, handle) = lost_and_refused(world, from, "f43", "f43-0").await?;
     world.driver.mend(from)?;
     world.is_told(from, "FenceRequested").await?;
-    until("our taint is on it", || async {
-        Ok(world.taints(from).await? == ["ebs-safe-detach"])
-    })
-    .await?;
+    until("our taint is on it", || async { Ok(world.taints(from).await? == ["ebs-safe-detach"]) })
+        .await?;
     world.pod_is_gone("f43-0").await?;
     world.is_detached("f43", from, &handle, &instance).await?;
     world.run_pod("f43-0", to, &["f43"]).await?;
-    must(
-        world.driver.is_attached(&handle, &other)?,
-        "the volume is where its pod is",
-    )
+    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }

@@ -27,15 +27,9 @@ async fn cut_off(world: &World<'_>) -> Outcome {
     .await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     must(world.taints("node-5").await?.is_empty(), "no taint")?;
-    must(
-        world.pods().get("f9-0").await.is_ok(),
-        "the pod's object stays",
-    )?;
+    must(world.pods().get("f9-0").await.is_ok(), "the pod's object stays")?;
     must(world.is_kept("f9", "node-5").await?, "its attachment stays")?;
-    must(
-        world.driver.is_attached(&handle, &instance(5))?,
-        "its volume stays",
-    )?;
+    must(world.driver.is_attached(&handle, &instance(5))?, "its volume stays")?;
     world.nodes.boot("node-5", "boot-1").await?;
     until("node-5 is Ready again", || world.is_ready("node-5")).await
 }

@@ -7,14 +7,8 @@ use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
-        Scenario::new(
-            "F1_powered_off_node_fails_over_and_returns",
-            powered_off(world),
-        ),
-        Scenario::new(
-            "F2_terminated_and_the_node_object_deleted",
-            terminated(world),
-        ),
+        Scenario::new("F1_powered_off_node_fails_over_and_returns", powered_off(world)),
+        Scenario::new("F2_terminated_and_the_node_object_deleted", terminated(world)),
         Scenario::new("F3_stopped", stopped(world)),
     ]
 }
@@ -32,16 +26,11 @@ async fn powered_off(world: &World<'_>) -> Outcome {
     .await?;
     world.is_told("node-1", "NodeProvenDown").await?;
     world.pod_is_gone("f1-0").await?;
-    world
-        .is_detached("f1", "node-1", &handle, &instance(1))
-        .await?;
+    world.is_detached("f1", "node-1", &handle, &instance(1)).await?;
     // What a StatefulSet and the scheduler would do.
     world.run_pod("f1-0", "node-2", &["f1"]).await?;
     must(world.uid("f1-0").await? != before, "the pod is another one")?;
-    must(
-        world.driver.is_attached(&handle, &instance(2))?,
-        "the volume is at the other instance",
-    )?;
+    must(world.driver.is_attached(&handle, &instance(2))?, "the volume is at the other instance")?;
 
     world.nodes.in_use("node-1", &[]).await?;
     world.driver.power(&instance(1), "start")?;
@@ -53,10 +42,7 @@ async fn powered_off(world: &World<'_>) -> Outcome {
         "the taint stays until another boot is Ready",
     )?;
     world.nodes.boot("node-1", "boot-2").await?;
-    until("the taint is lifted", || async {
-        Ok(world.taints("node-1").await?.is_empty())
-    })
-    .await
+    until("the taint is lifted", || async { Ok(world.taints("node-1").await?.is_empty()) }).await
 }
 
 /// The instance is terminated and the cloud controller deletes the Node object: the volume moves
@@ -67,9 +53,7 @@ async fn terminated(world: &World<'_>) -> Outcome {
     world.driver.power(&instance(3), "terminate")?;
     world.nodes.delete("node-3").await?;
     world.pod_is_gone("f2-0").await?;
-    world
-        .is_detached("f2", "node-3", &handle, &instance(3))
-        .await?;
+    world.is_detached("f2", "node-3", &handle, &instance(3)).await?;
     world.run_pod("f2-0", "node-2", &["f2"]).await
 }
 
@@ -80,25 +64,17 @@ async fn stopped(world: &World<'_>) -> Outcome {
     world.nodes.silence("node-4");
     world.is_lost("node-4").await?;
     world.is_told("node-4", "SafeDetachUnproven").await?;
-    must(
-        world.taints("node-4").await?.is_empty(),
-        "no taint without proof",
-    )?;
+    must(world.taints("node-4").await?.is_empty(), "no taint without proof")?;
     world.driver.power(&instance(4), "stop")?;
     until("our taint is on node-4", || async {
         Ok(world.taints("node-4").await? == ["ebs-safe-detach"])
     })
     .await?;
     world.pod_is_gone("f3-0").await?;
-    world
-        .is_detached("f3", "node-4", &handle, &instance(4))
-        .await?;
+    world.is_detached("f3", "node-4", &handle, &instance(4)).await?;
     // The node returns, so that it does not count as suspect.
     world.nodes.in_use("node-4", &[]).await?;
     world.driver.power(&instance(4), "start")?;
     world.nodes.boot("node-4", "boot-2").await?;
-    until("the taint is lifted", || async {
-        Ok(world.taints("node-4").await?.is_empty())
-    })
-    .await
+    until("the taint is lifted", || async { Ok(world.taints("node-4").await?.is_empty()) }).await
 }

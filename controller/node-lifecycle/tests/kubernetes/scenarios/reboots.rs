@@ -11,10 +11,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
         Scenario::new("F5_hibernated_and_resumed", hibernated(world)),
         Scenario::new("F6_rebooted", rebooted(world)),
         Scenario::new("F7_rebooted_while_cut_off", rebooted_cut_off(world)),
-        Scenario::new(
-            "F8_stopped_and_started_while_cut_off",
-            restarted_cut_off(world),
-        ),
+        Scenario::new("F8_stopped_and_started_while_cut_off", restarted_cut_off(world)),
     ]
 }
 
@@ -28,9 +25,7 @@ async fn hibernated(world: &World<'_>) -> Outcome {
     world.run_pod("f5-0", from, &["f5"]).await?;
     world.driver.power(&instance, "hibernate")?;
     world.nodes.silence(from);
-    world
-        .is_left_alone(from, "f5-0", &handle, &instance)
-        .await?;
+    world.is_left_alone(from, "f5-0", &handle, &instance).await?;
     // A person tries to have the volume moved nevertheless.
     world.delete_attachment("f5", from).await?;
     world.refuses("f5", from, "hibernated").await?;
@@ -45,10 +40,7 @@ async fn hibernated(world: &World<'_>) -> Outcome {
     world.until_detached("f5", from).await?;
     world.left_once(&handle, &instance)?;
     world.run_pod("f5-0", to, &["f5"]).await?;
-    must(
-        world.driver.is_attached(&handle, &other)?,
-        "the volume is where its pod is",
-    )
+    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }
 
 /// EC2 does not show a reboot. The new boot terminates the pods that Kubernetes has meanwhile asked
@@ -59,13 +51,8 @@ async fn rebooted(world: &World<'_>) -> Outcome {
     let handle = world.volume("f6").await?;
     world.run_pod("f6-0", node, &["f6"]).await?;
     world.nodes.silence(node);
-    world
-        .is_left_alone(node, "f6-0", &handle, &instance)
-        .await?;
-    must(
-        world.is_kept("f6", node).await?,
-        "nobody asks for its detach",
-    )?;
+    world.is_left_alone(node, "f6-0", &handle, &instance).await?;
+    must(world.is_kept("f6", node).await?, "nobody asks for its detach")?;
     world.nodes.boot(node, "boot-2").await?;
     until("it is Ready again", || world.is_ready(node)).await?;
     // `volumesInUse` still lists the volume: kubelet rebuilds the list from its disk.
@@ -75,10 +62,7 @@ async fn rebooted(world: &World<'_>) -> Outcome {
     world.until_detached("f6", node).await?;
     world.left_once(&handle, &instance)?;
     world.run_pod("f6-0", node, &["f6"]).await?;
-    must(
-        world.driver.is_attached(&handle, &instance)?,
-        "the volume is back",
-    )
+    must(world.driver.is_attached(&handle, &instance)?, "the volume is back")
 }
 
 /// Nobody sees the reboot: the volume stays attached until the new boot reports that it does not
@@ -90,9 +74,7 @@ async fn rebooted_cut_off(world: &World<'_>) -> Outcome {
     let handle = world.volume("f7").await?;
     world.run_pod("f7-0", from, &["f7"]).await?;
     world.nodes.silence(from);
-    world
-        .is_left_alone(from, "f7-0", &handle, &instance)
-        .await?;
+    world.is_left_alone(from, "f7-0", &handle, &instance).await?;
     // A person who knows of the reboot deletes the VolumeAttachment and the pod.
     world.delete_attachment("f7", from).await?;
     world.end_pod("f7-0").await?;
@@ -104,10 +86,7 @@ async fn rebooted_cut_off(world: &World<'_>) -> Outcome {
     world.until_detached("f7", from).await?;
     world.left_once(&handle, &instance)?;
     world.run_pod("f7-0", to, &["f7"]).await?;
-    must(
-        world.driver.is_attached(&handle, &other)?,
-        "the volume is where its pod is",
-    )
+    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }
 
 /// EC2 shows the instance running, with a new launch time. The old boot is over, but nothing shows
@@ -122,17 +101,13 @@ async fn restarted_cut_off(world: &World<'_>) -> Outcome {
     world.driver.power(&instance, "stop")?;
     world.driver.power(&instance, "start")?;
     world.nodes.silence(node);
-    world
-        .is_left_alone(node, "f8-0", &handle, &instance)
-        .await?;
+    world.is_left_alone(node, "f8-0", &handle, &instance).await?;
     world.delete_attachment("f8", node).await?;
     world.refuses("f8", node, "node-not-ready").await?;
     world.is_untouched(node, &handle, &instance).await?;
     // The new boot registers while the detach is tried: in either order, the volume stays attached.
-    let (registered, refused) = tokio::join!(
-        world.nodes.boot(node, "boot-2"),
-        world.refuses("f8", node, "in-use")
-    );
+    let (registered, refused) =
+        tokio::join!(world.nodes.boot(node, "boot-2"), world.refuses("f8", node, "in-use"));
     registered?;
     refused?;
     world.is_untouched(node, &handle, &instance).await?;

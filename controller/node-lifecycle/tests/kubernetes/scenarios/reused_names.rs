@@ -6,10 +6,7 @@ use crate::environment::world::{Outcome, World, must, until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
-    vec![Scenario::new(
-        "F32_another_instance_under_the_nodes_name",
-        replaced(world),
-    )]
+    vec![Scenario::new("F32_another_instance_under_the_nodes_name", replaced(world))]
 }
 
 /// A proof about one instance does not apply to the other. The volume, which Kubernetes now
@@ -32,9 +29,7 @@ async fn replaced(world: &World<'_>) -> Outcome {
     world.add_pod("f32-1", to, &["f32"]).await?;
     until("the attach elsewhere is refused", || async {
         let attachment = world.attachment("f32", to).await?;
-        let error = attachment
-            .and_then(|a| a.status)
-            .and_then(|s| s.attach_error);
+        let error = attachment.and_then(|a| a.status).and_then(|s| s.attach_error);
         let message = error.and_then(|error| error.message).unwrap_or_default();
         Ok(message.contains(&first))
     })

@@ -10,10 +10,7 @@ use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
-        Scenario::new(
-            "F39_one_of_three_nodes_of_shared_volume_dies",
-            one_of_three(world),
-        ),
+        Scenario::new("F39_one_of_three_nodes_of_shared_volume_dies", one_of_three(world)),
         Scenario::new("F50_a_static_volume_attached_by_hand", by_hand(world)),
     ]
 }
@@ -25,25 +22,16 @@ async fn shared_volume(world: &World<'_>, name: &str) -> Result<String, String> 
     let endpoint = Endpoint::try_from(address).map_err(|e| e.to_string())?;
     let channel = endpoint.connect().await.map_err(|e| e.to_string())?;
     let zone = csi::Topology {
-        segments: [(
-            "topology.ebs.csi.aws.com/zone".to_owned(),
-            "us-east-1a".to_owned(),
-        )]
-        .into(),
+        segments: [("topology.ebs.csi.aws.com/zone".to_owned(), "us-east-1a".to_owned())].into(),
     };
     let request = csi::CreateVolumeRequest {
         name: name.to_owned(),
-        capacity_range: Some(csi::CapacityRange {
-            required_bytes: 4 << 30,
-            limit_bytes: 0,
-        }),
+        capacity_range: Some(csi::CapacityRange { required_bytes: 4 << 30, limit_bytes: 0 }),
         parameters: [("type", "io2"), ("iops", "100")]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
         volume_capabilities: vec![csi::VolumeCapability {
-            access_mode: Some(AccessMode {
-                mode: Mode::MultiNodeMultiWriter.into(),
-            }),
+            access_mode: Some(AccessMode { mode: Mode::MultiNodeMultiWriter.into() }),
             access_type: Some(AccessType::Block(BlockVolume {})),
         }],
         accessibility_requirements: Some(csi::TopologyRequirement {
@@ -55,9 +43,7 @@ async fn shared_volume(world: &World<'_>, name: &str) -> Result<String, String> 
     let made = ControllerClient::new(channel).create_volume(request).await;
     let volume = made.map_err(|e| e.to_string())?.into_inner().volume;
     let volume = volume.ok_or("no volume")?;
-    world
-        .bound_as(name, &volume.volume_id, ("ReadWriteMany", "Block"))
-        .await?;
+    world.bound_as(name, &volume.volume_id, ("ReadWriteMany", "Block")).await?;
     Ok(volume.volume_id)
 }
 
@@ -79,14 +65,9 @@ async fn one_of_three(world: &World<'_>) -> Outcome {
     })
     .await?;
     world.pod_is_gone("f39-a-0").await?;
-    world
-        .is_detached("f39", nodes[0], &handle, &instances[0])
-        .await?;
+    world.is_detached("f39", nodes[0], &handle, &instances[0]).await?;
     for (node, instance) in nodes.iter().zip(&instances).skip(1) {
-        must(
-            world.driver.is_attached(&handle, instance)?,
-            "the volume stays at the living",
-        )?;
+        must(world.driver.is_attached(&handle, instance)?, "the volume stays at the living")?;
         must(world.is_kept("f39", node).await?, "its attachment stays")?;
         let pod = world.pods().get(&format!("{node}-0")).await;
         let pod = pod.map_err(|e| e.to_string())?;
@@ -113,17 +94,12 @@ async fn by_hand(world: &World<'_>) -> Outcome {
         "AttachVolume",
         &json!({"VolumeId": handle, "InstanceId": instance, "Device": "/dev/sdf"}),
     )?;
-    world
-        .bound_as("f50", &handle, ("ReadWriteOnce", "Filesystem"))
-        .await?;
+    world.bound_as("f50", &handle, ("ReadWriteOnce", "Filesystem")).await?;
     world.run_pod("f50-0", from, &["f50"]).await?;
     world.driver.power(&instance, "stop")?;
     world.nodes.silence(from);
     world.pod_is_gone("f50-0").await?;
     world.is_detached("f50", from, &handle, &instance).await?;
     world.run_pod("f50-0", to, &["f50"]).await?;
-    must(
-        world.driver.is_attached(&handle, &other)?,
-        "the volume is where its pod is",
-    )
+    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }

@@ -7,14 +7,8 @@ use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
-        Scenario::new(
-            "node_without_provider_id_is_known_by_csinode",
-            by_its_csi_node(world),
-        ),
-        Scenario::new(
-            "a_node_without_any_identity_is_told_of",
-            without_identity(world),
-        ),
+        Scenario::new("node_without_provider_id_is_known_by_csinode", by_its_csi_node(world)),
+        Scenario::new("a_node_without_any_identity_is_told_of", without_identity(world)),
     ]
 }
 
@@ -53,20 +47,13 @@ async fn without_identity(world: &World<'_>) -> Outcome {
     let name = found.name_any();
     until("the event on the attachment says why", || async {
         let notes = world.events(&name, "SafeDetachRefused").await?;
-        Ok(notes
-            .iter()
-            .any(|note| note.contains("neither a providerID")))
+        Ok(notes.iter().any(|note| note.contains("neither a providerID")))
     })
     .await?;
     let metric = "aws_ebs_csi_safe_detach_nodes_unidentified";
-    until("the metric counts the node", || async {
-        Ok(world.driver.metric(metric) >= 1.0)
-    })
-    .await?;
-    must(
-        world.driver.lifecycle_log().contains("nodes have neither"),
-        "the log names it",
-    )?;
+    until("the metric counts the node", || async { Ok(world.driver.metric(metric) >= 1.0) })
+        .await?;
+    must(world.driver.lifecycle_log().contains("nodes have neither"), "the log names it")?;
     world.nodes.register(node, Some(&instance)).await?;
     world.until_detached_unprompted(node, node).await?;
     world.left_once(&handle, &instance)

@@ -36,14 +36,8 @@ fn any_facts() -> impl Strategy<Value = Facts> {
         Just(KubeletReport::InUse),
         Just(KubeletReport::NotReady),
     ];
-    let override_order =
-        (prop_oneof![Just(node()), Just(other_node())], since()).prop_map(|(instance, since)| {
-            OverrideOrder {
-                instance,
-                since,
-                asked: node(),
-            }
-        });
+    let override_order = (prop_oneof![Just(node()), Just(other_node())], since())
+        .prop_map(|(instance, since)| OverrideOrder { instance, since, asked: node() });
     (
         prop_oneof![Just(Mode::Off), Just(Mode::Ec2Only), Just(Mode::Enforce)],
         fact(
@@ -58,16 +52,9 @@ fn any_facts() -> impl Strategy<Value = Facts> {
         fact(Just(())),
         fact(override_order),
     )
-        .prop_map(
-            |(mode, attachment, instance, kubelet_report, fence, override_order)| Facts {
-                mode,
-                attachment,
-                instance,
-                kubelet_report,
-                fence,
-                override_order,
-            },
-        )
+        .prop_map(|(mode, attachment, instance, kubelet_report, fence, override_order)| {
+            Facts { mode, attachment, instance, kubelet_report, fence, override_order }
+        })
 }
 
 /// Returns the facts with one of them lost, for each fact.

@@ -10,10 +10,7 @@ const HERE: &str = "i-1";
 const ELSEWHERE: &str = "i-2";
 
 pub(crate) fn pod(name: &str, volumes: &[&str]) -> Pod {
-    let ours = |volume: &&str| Claim::Ours {
-        volume: (*volume).to_owned(),
-        shared: false,
-    };
+    let ours = |volume: &&str| Claim::Ours { volume: (*volume).to_owned(), shared: false };
     Pod {
         namespace: "default".to_owned(),
         name: name.to_owned(),
@@ -80,9 +77,7 @@ fn node(facts: &mut NodeFacts) -> &mut Node {
 }
 
 fn running() -> InstanceEvidence {
-    InstanceEvidence::Running {
-        impaired: Fact::Unknown,
-    }
+    InstanceEvidence::Running { impaired: Fact::Unknown }
 }
 
 fn tainted(boot: &str) -> OutOfService {

@@ -24,10 +24,7 @@ impl Cluster {
             true => Fact::Present(attachment),
             false => Fact::Absent,
         };
-        let instance = Fact::Present(InstanceFact {
-            power: self.power,
-            hibernation: Fact::Absent,
-        });
+        let instance = Fact::Present(InstanceFact { power: self.power, hibernation: Fact::Absent });
         let (throttled, unknown) = (self.roll(5) != 0, self.roll(2) == 0);
         match self.weather {
             Weather::Throttled if throttled => (Fact::Unknown, Fact::Unknown),
@@ -81,10 +78,7 @@ impl Cluster {
             // gone.
             Verdict::Done if !self.api_up => {}
             Verdict::Done => {
-                assert!(
-                    !self.held,
-                    "S11: OK though the volume is attached: {self:?}"
-                );
+                assert!(!self.held, "S11: OK though the volume is attached: {self:?}");
                 self.attachment = None;
                 self.call = None;
                 self.pause = 1;

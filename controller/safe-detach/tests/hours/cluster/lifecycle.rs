@@ -99,10 +99,7 @@ fn seen_pod(deleting: bool) -> Pod {
         version: "1".to_owned(),
         deleting,
         ended: false,
-        claims: vec![Claim::Ours {
-            volume: VOLUME.to_owned(),
-            shared: false,
-        }],
+        claims: vec![Claim::Ours { volume: VOLUME.to_owned(), shared: false }],
         tolerations: Vec::new(),
         of_daemon_set: false,
         mirror: false,

@@ -26,10 +26,7 @@ fn volume() -> VolumeId {
 }
 
 fn at(attach: u8) -> AttachTime {
-    AttachTime {
-        seconds: i64::from(attach),
-        nanoseconds: 0,
-    }
+    AttachTime { seconds: i64::from(attach), nanoseconds: 0 }
 }
 
 fn permits_detach(verdict: Verdict) -> bool {
@@ -45,21 +42,13 @@ impl World {
             // S16: without a VolumeAttachment that is being deleted, no controller is asked.
             return;
         };
-        steps.fault(true, "a controller dies", || Self {
-            cache: None,
-            ..self.with(slot, None)
-        });
+        steps.fault(true, "a controller dies", || Self { cache: None, ..self.with(slot, None) });
         let node = call.node;
         match call.stage {
             Stage::Began => {
                 for (what, instance) in self.instance_answers(node) {
                     for (how, attachment) in self.volume_answers(node) {
-                        let read = Call {
-                            stage: Stage::Read,
-                            attachment,
-                            instance,
-                            ..call
-                        };
+                        let read = Call { stage: Stage::Read, attachment, instance, ..call };
                         let mut after = self.with(slot, Some(read));
                         if rules.fault == Fault::ReadBeforeTheCall {
                             after.cache = Some((attachment, instance));
@@ -73,12 +62,7 @@ impl World {
             Stage::Asking => {
                 let heard = |kubelet_report| {
                     let stage = Stage::Read;
-                    let heard = Call {
-                        stage,
-                        kubelet_report,
-                        asked: true,
-                        ..call
-                    };
+                    let heard = Call { stage, kubelet_report, asked: true, ..call };
                     self.with(slot, Some(heard))
                 };
                 let kubelet_report = self.kubelet_report(node, rules.fault);
@@ -119,13 +103,7 @@ impl World {
             fresh: true,
         };
         if let Some((attachment, instance)) = self.cache {
-            began = Call {
-                stage: Stage::Read,
-                attachment,
-                instance,
-                fresh: false,
-                ..began
-            };
+            began = Call { stage: Stage::Read, attachment, instance, fresh: false, ..began };
         }
         self.with(slot, Some(began))
     }
@@ -135,11 +113,7 @@ impl World {
             Node::A => (self.shown.power, self.shown.hibernated),
             Node::B => (Power::Running, false),
         };
-        let hibernation = if hibernated {
-            Fact::Present(())
-        } else {
-            Fact::Absent
-        };
+        let hibernation = if hibernated { Fact::Present(()) } else { Fact::Absent };
         let shown = match power {
             Power::Pending => "EC2 shows the instance pending",
             Power::Running => "EC2 shows the instance running",
@@ -164,10 +138,7 @@ impl World {
                 let leaving = self.on_its_way.is_some();
                 let phase = if leaving { Phase::Leaving } else { Phase::Held };
                 let since = Some(at(attach));
-                (
-                    "the volume attached",
-                    Fact::Present(AttachmentFact { phase, since }),
-                )
+                ("the volume attached", Fact::Present(AttachmentFact { phase, since }))
             }
             None => ("the volume free", Fact::Absent),
         };
@@ -193,11 +164,7 @@ impl World {
             provider_id: format!("aws:///us-east-1a/{}", id(node)),
             csi_node_id: String::new(),
             ready: k.ready,
-            lease_age: Some(if k.fresh {
-                Duration::ZERO
-            } else {
-                Duration::from_secs(41)
-            }),
+            lease_age: Some(if k.fresh { Duration::ZERO } else { Duration::from_secs(41) }),
             in_use: named(k.in_use),
             attached: named(k.attached && fault != Fault::WordWithoutVolumesAttached),
         };
@@ -212,11 +179,7 @@ impl World {
             attachment: call.attachment,
             instance: call.instance,
             kubelet_report: call.kubelet_report,
-            fence: if self.fenced {
-                Fact::Present(())
-            } else {
-                Fact::Absent
-            },
+            fence: if self.fenced { Fact::Present(()) } else { Fact::Absent },
             override_order: match override_order {
                 Some(attach) => Fact::Present(OverrideOrder {
                     instance: id(node),
@@ -304,26 +267,11 @@ impl World {
 /// that gives it up.
 fn less_is_safer(facts: &Facts, verdict: Verdict) -> bool {
     let less = [
-        Facts {
-            attachment: Fact::Unknown,
-            ..facts.clone()
-        },
-        Facts {
-            instance: Fact::Unknown,
-            ..facts.clone()
-        },
-        Facts {
-            kubelet_report: Fact::Unknown,
-            ..facts.clone()
-        },
-        Facts {
-            fence: Fact::Unknown,
-            ..facts.clone()
-        },
-        Facts {
-            override_order: Fact::Unknown,
-            ..facts.clone()
-        },
+        Facts { attachment: Fact::Unknown, ..facts.clone() },
+        Facts { instance: Fact::Unknown, ..facts.clone() },
+        Facts { kubelet_report: Fact::Unknown, ..facts.clone() },
+        Facts { fence: Fact::Unknown, ..facts.clone() },
+        Facts { override_order: Fact::Unknown, ..facts.clone() },
     ];
     !permits_detach(verdict) && less.iter().any(|facts| permits_detach(decide(facts)))
 }

@@ -17,21 +17,17 @@ impl World {
         let power = self.ec2.power;
         // The two Describe APIs have separate views.
         let (ec2, shown) = (self.ec2, self.shown);
-        can(
-            "EC2's view of volumes catches up",
-            shown.held != ec2.held,
-            &|w| w.shown.held = w.ec2.held,
-        );
+        can("EC2's view of volumes catches up", shown.held != ec2.held, &|w| {
+            w.shown.held = w.ec2.held
+        });
         let late = (shown.power, shown.hibernated) != (ec2.power, ec2.hibernated);
         can("EC2's view of instances catches up", late, &|w| {
             w.shown.power = w.ec2.power;
             w.shown.hibernated = w.ec2.hibernated;
         });
-        can(
-            "the instance is told to stop",
-            power == Power::Running,
-            &|w| w.ec2.power = Power::Stopping,
-        );
+        can("the instance is told to stop", power == Power::Running, &|w| {
+            w.ec2.power = Power::Stopping
+        });
         can(
             "the instance is told to hibernate",
             power == Power::Running && rules.scope.hibernates,
@@ -40,13 +36,9 @@ impl World {
                 w.ec2.hibernated = true;
             },
         );
-        can(
-            "the instance is told to terminate",
-            power != Power::Terminated,
-            &|w| {
-                w.ec2.power = Power::ShuttingDown;
-            },
-        );
+        can("the instance is told to terminate", power != Power::Terminated, &|w| {
+            w.ec2.power = Power::ShuttingDown;
+        });
         can("the instance is off", power == Power::Stopping, &|w| {
             w.ec2.power = Power::Stopped;
             w.kubelet.up = false;

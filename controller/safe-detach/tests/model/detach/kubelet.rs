@@ -18,27 +18,17 @@ impl World {
                 after
             });
         };
-        can("kubelet lists the volume", speaks && !k.in_use, &|k| {
-            k.in_use = true
-        });
+        can("kubelet lists the volume", speaks && !k.in_use, &|k| k.in_use = true);
         can(
             "kubelet sees that it may mount",
             speaks && k.in_use && k.attached && !k.verified,
             &|k| k.verified = true,
         );
-        can(
-            "kubelet mounts",
-            alive && k.verified && !k.mounted && has,
-            &|k| k.mounted = true,
-        );
-        can(
-            "kubelet unmounts",
-            alive && (k.mounted || k.verified),
-            &|k| {
-                k.mounted = false;
-                k.verified = false;
-            },
-        );
+        can("kubelet mounts", alive && k.verified && !k.mounted && has, &|k| k.mounted = true);
+        can("kubelet unmounts", alive && (k.mounted || k.verified), &|k| {
+            k.mounted = false;
+            k.verified = false;
+        });
         let forgets = rules.fault == Fault::KubeletForgets;
         can(
             "kubelet unlists the volume",
@@ -49,18 +39,10 @@ impl World {
             // In this mode the controller does not ask for kubelet's report.
             return;
         }
-        can("the node is cut off", k.up && k.reaches_api, &|k| {
-            k.reaches_api = false
-        });
-        can("the node is reached again", !k.reaches_api, &|k| {
-            k.reaches_api = true
-        });
-        can("the lease runs out", !speaks && k.fresh, &|k| {
-            k.fresh = false
-        });
-        can("the node is called not ready", !k.fresh && k.ready, &|k| {
-            k.ready = false
-        });
+        can("the node is cut off", k.up && k.reaches_api, &|k| k.reaches_api = false);
+        can("the node is reached again", !k.reaches_api, &|k| k.reaches_api = true);
+        can("the lease runs out", !speaks && k.fresh, &|k| k.fresh = false);
+        can("the node is called not ready", !k.fresh && k.ready, &|k| k.ready = false);
         can("kubelet renews", speaks && !(k.fresh && k.ready), &|k| {
             k.fresh = true;
             k.ready = true;

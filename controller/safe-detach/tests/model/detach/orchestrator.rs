@@ -42,21 +42,13 @@ impl World {
         });
         // The mode `ec2-only` trusts the order of CSI calls.
         let forced = kept && on_a && rules.mode == Mode::Enforce;
-        can(
-            "detach: by force, after six minutes or by a taint",
-            forced,
-            &|w| {
-                w.kubelet.attached = false;
-                w.wanted = Some((Node::A, true));
-            },
-        );
-        can(
-            "detach: the VolumeAttachment is deleted by hand",
-            forced,
-            &|w| {
-                w.wanted = Some((Node::A, true));
-            },
-        );
+        can("detach: by force, after six minutes or by a taint", forced, &|w| {
+            w.kubelet.attached = false;
+            w.wanted = Some((Node::A, true));
+        });
+        can("detach: the VolumeAttachment is deleted by hand", forced, &|w| {
+            w.wanted = Some((Node::A, true));
+        });
         can(
             "the volume is taken off volumesAttached",
             self.kubelet.attached && !kept && unused,

@@ -9,38 +9,21 @@ use crate::explore::Steps;
 impl World {
     pub(super) fn of_ec2(&self, rules: Rules, steps: &mut Steps<Self>) {
         let power = self.ec2.power;
-        let becomes = |power| Self {
-            ec2: Ec2 { power, ..self.ec2 },
-            ..*self
-        };
+        let becomes = |power| Self { ec2: Ec2 { power, ..self.ec2 }, ..*self };
         let off = |after: Self| Self {
-            guest: Guest {
-                up: false,
-                registered: false,
-                mounted: false,
-                ..self.guest
-            },
+            guest: Guest { up: false, registered: false, mounted: false, ..self.guest },
             ..after
         };
         let boots = self.guest.boot < rules.boots;
         let booting = |after: Self| Self {
-            guest: Guest {
-                boot: self.guest.boot + 1,
-                ..off(after).guest
-            },
+            guest: Guest { boot: self.guest.boot + 1, ..off(after).guest },
             ..after
         };
         let runs = power == Power::Running;
-        steps.fault(runs, "the instance is told to stop", || {
-            becomes(Power::Stopping)
-        });
+        steps.fault(runs, "the instance is told to stop", || becomes(Power::Stopping));
         let ends = matches!(power, Power::ShuttingDown | Power::Terminated);
-        steps.fault(!ends, "the instance is told to terminate", || {
-            becomes(Power::ShuttingDown)
-        });
-        steps.can(power == Power::Stopping, "the instance is off", || {
-            off(becomes(Power::Stopped))
-        });
+        steps.fault(!ends, "the instance is told to terminate", || becomes(Power::ShuttingDown));
+        steps.can(power == Power::Stopping, "the instance is off", || off(becomes(Power::Stopped)));
         steps.can(power == Power::ShuttingDown, "the instance is gone", || {
             let mut after = off(becomes(Power::Terminated));
             after.ec2.held = after.ec2.held.filter(|on| *on == On::B);
@@ -50,12 +33,8 @@ impl World {
         steps.fault(stopped && boots, "the instance is started", || {
             booting(becomes(Power::Pending))
         });
-        steps.can(power == Power::Pending, "the instance runs again", || {
-            becomes(Power::Running)
-        });
-        steps.fault(runs && boots && self.guest.up, "the guest reboots", || {
-            booting(*self)
-        });
+        steps.can(power == Power::Pending, "the instance runs again", || becomes(Power::Running));
+        steps.fault(runs && boots && self.guest.up, "the guest reboots", || booting(*self));
         let between = self.on_its_way
             || self
                 .calls
@@ -64,26 +43,16 @@ impl World {
                 .any(|call| matches!(call.stage, Stage::Asking | Stage::Decided(_)));
         let boots = runs && !self.guest.up && self.shown.power == power && !between;
         steps.can(boots, "the guest has booted", || Self {
-            guest: Guest {
-                up: true,
-                ..self.guest
-            },
+            guest: Guest { up: true, ..self.guest },
             ..*self
         });
         let checked = runs && rules.fences == Some(FenceWhen::Impaired);
         let checks = |impaired| Self { impaired, ..*self };
-        steps.fault(checked && !self.impaired, "its checks fail", || {
-            checks(true)
-        });
-        steps.fault(checked && self.impaired, "its checks pass again", || {
-            checks(false)
-        });
+        steps.fault(checked && !self.impaired, "its checks fail", || checks(true));
+        steps.fault(checked && self.impaired, "its checks pass again", || checks(false));
         let late = self.shown.power != power;
         steps.can(late, "EC2's view of instances catches up", || Self {
-            shown: Ec2 {
-                power,
-                ..self.shown
-            },
+            shown: Ec2 { power, ..self.shown },
             ..*self
         });
         let held = self.ec2.held;
@@ -101,9 +70,7 @@ impl World {
             on_its_way: false,
             ..*self
         });
-        steps.fault(self.on_its_way, "DetachVolume is lost", || Self {
-            on_its_way: false,
-            ..*self
-        });
+        steps
+            .fault(self.on_its_way, "DetachVolume is lost", || Self { on_its_way: false, ..*self });
     }
 }

@@ -14,30 +14,19 @@ impl World {
         if let Some(node) = node {
             let silent = !guest.up || guest.cut || !guest.registered;
             steps.can(node.ready && silent, "the node is called not ready", || {
-                self.with_node(Some(NodeObject {
-                    ready: false,
-                    ..node
-                }))
+                self.with_node(Some(NodeObject { ready: false, ..node }))
             });
             let ended = self.shown.power == Power::Terminated;
-            steps.can(ended, "the Node of a terminated instance goes", || {
-                self.with_node(None)
-            });
+            steps.can(ended, "the Node of a terminated instance goes", || self.with_node(None));
         }
         self.of_pods(steps, is_ready, is_tainted);
         match self.attachment {
             None => {
                 let wanted = self.pod.filter(|pod| !pod.deleting);
-                let on = wanted
-                    .map(|pod| pod.on)
-                    .filter(|on| *on == On::B || node.is_some());
+                let on = wanted.map(|pod| pod.on).filter(|on| *on == On::B || node.is_some());
                 if let Some(on) = on {
                     steps.can(true, "an attachment is asked for", || Self {
-                        attachment: Some(Attachment {
-                            on,
-                            deleting: false,
-                            nudged: false,
-                        }),
+                        attachment: Some(Attachment { on, deleting: false, nudged: false }),
                         ..*self
                     });
                 }
@@ -47,17 +36,12 @@ impl World {
         }
         // A VolumeAttachment that a person deleted, or that is gone, does not keep the volume
         // listed.
-        let kept = self
-            .attachment
-            .is_some_and(|va| va.on == On::A && !va.deleting);
+        let kept = self.attachment.is_some_and(|va| va.on == On::A && !va.deleting);
         let listed =
             node.filter(|node| node.attached && (!node.in_use || node.taint != Taint::None));
         if let Some(node) = listed.filter(|_| !kept && !self.is_pod_on_a()) {
             steps.can(true, "the volume is taken off volumesAttached", || {
-                self.with_node(Some(NodeObject {
-                    attached: false,
-                    ..node
-                }))
+                self.with_node(Some(NodeObject { attached: false, ..node }))
             });
         }
     }
@@ -66,12 +50,7 @@ impl World {
         let Some(pod) = self.pod else {
             for (on, name) in [(On::A, "a pod is made on A"), (On::B, "a pod is made on B")] {
                 let may = on == On::B || is_ready && !is_tainted;
-                steps.can(may, name, || {
-                    self.with_pod(Some(Pod {
-                        on,
-                        deleting: false,
-                    }))
-                });
+                steps.can(may, name, || self.with_pod(Some(Pod { on, deleting: false })));
             }
             return;
         };
@@ -80,10 +59,7 @@ impl World {
         }
         let evicted = self.node.is_some() && (!is_ready || is_tainted);
         steps.can(evicted && !pod.deleting, "the pod is evicted", || {
-            self.with_pod(Some(Pod {
-                deleting: true,
-                ..pod
-            }))
+            self.with_pod(Some(Pod { deleting: true, ..pod }))
         });
         let collected = self.node.is_none() || is_tainted && !is_ready && pod.deleting;
         steps.can(collected, "the pod is collected", || self.with_pod(None));
@@ -113,9 +89,7 @@ impl World {
         let held = self.ec2.held == Some(On::A) && self.shown.held == Some(On::A);
         let has = self.node.is_some_and(|node| !node.attached);
         let listed = held && has && self.is_pod_on_a();
-        steps.can(listed, "the volume is put on volumesAttached", || {
-            attached(true)
-        });
+        steps.can(listed, "the volume is put on volumesAttached", || attached(true));
         let node = self.node;
         let orderly = rules.mode != Mode::Enforce;
         let force = match node {
@@ -132,32 +106,22 @@ impl World {
     pub(super) fn of_persons(&self, rules: Rules, steps: &mut Steps<Self>) {
         if let Some(pod) = self.pod.filter(|pod| pod.on == On::A && !pod.deleting) {
             steps.fault(true, "the pod is deleted", || {
-                self.with_pod(Some(Pod {
-                    deleting: true,
-                    ..pod
-                }))
+                self.with_pod(Some(Pod { deleting: true, ..pod }))
             });
         }
         if !rules.persons || rules.mode != Mode::Enforce {
             return;
         }
         if let Some(node) = self.node {
-            steps.fault(true, "a person deletes the Node object", || {
-                self.with_node(None)
-            });
+            steps.fault(true, "a person deletes the Node object", || self.with_node(None));
             let free = node.taint == Taint::None;
             steps.fault(free, "a person sets the taint", || {
-                self.with_node(Some(NodeObject {
-                    taint: Taint::Foreign,
-                    ..node
-                }))
+                self.with_node(Some(NodeObject { taint: Taint::Foreign, ..node }))
             });
         }
         let here = self.attachment.filter(|va| va.on == On::A && !va.deleting);
-        steps.fault(
-            here.is_some(),
-            "a person deletes the VolumeAttachment",
-            || self.with_attachment(|va| va.deleting = true),
-        );
+        steps.fault(here.is_some(), "a person deletes the VolumeAttachment", || {
+            self.with_attachment(|va| va.deleting = true)
+        });
     }
 }

@@ -14,22 +14,13 @@ impl World {
         steps.fault(lives && !guest.cut && !kept, "the node is cut off", || {
             is(Guest { cut: true, ..guest })
         });
-        steps.can(guest.cut, "the node is reached again", || {
-            is(Guest {
-                cut: false,
-                ..guest
-            })
-        });
+        steps.can(guest.cut, "the node is reached again", || is(Guest { cut: false, ..guest }));
         if !lives || guest.cut {
             // Nothing that the guest does becomes known, and its mount stays.
             return;
         }
         let written = match self.node {
-            Some(node) => NodeObject {
-                ready: true,
-                boot: guest.boot,
-                ..node
-            },
+            Some(node) => NodeObject { ready: true, boot: guest.boot, ..node },
             None => NodeObject {
                 ready: true,
                 boot: guest.boot,
@@ -40,10 +31,7 @@ impl World {
         };
         let news = !guest.registered || self.node != Some(written);
         steps.can(news, "kubelet says that its node is ready", || Self {
-            guest: Guest {
-                registered: true,
-                ..guest
-            },
+            guest: Guest { registered: true, ..guest },
             ..self.with_node(Some(written))
         });
         let Some(node) = self.node.filter(|_| guest.registered) else {
@@ -51,34 +39,18 @@ impl World {
         };
         let wanted = self.is_pod_on_a() && self.pod.is_some_and(|pod| !pod.deleting);
         steps.can(wanted && !node.in_use, "kubelet lists the volume", || {
-            self.with_node(Some(NodeObject {
-                in_use: true,
-                ..node
-            }))
+            self.with_node(Some(NodeObject { in_use: true, ..node }))
         });
         let may = wanted && node.in_use && node.attached && self.ec2.held == Some(On::A);
-        steps.can(may && !guest.mounted, "kubelet mounts", || {
-            is(Guest {
-                mounted: true,
-                ..guest
-            })
-        });
+        steps.can(may && !guest.mounted, "kubelet mounts", || is(Guest { mounted: true, ..guest }));
         steps.can(!wanted && guest.mounted, "kubelet unmounts", || {
-            is(Guest {
-                mounted: false,
-                ..guest
-            })
+            is(Guest { mounted: false, ..guest })
         });
         let unused = !wanted && !guest.mounted;
         steps.can(unused && node.in_use, "kubelet unlists the volume", || {
-            self.with_node(Some(NodeObject {
-                in_use: false,
-                ..node
-            }))
+            self.with_node(Some(NodeObject { in_use: false, ..node }))
         });
         let ended = unused && self.is_pod_on_a();
-        steps.can(ended, "kubelet says that the pod has ended", || {
-            self.with_pod(None)
-        });
+        steps.can(ended, "kubelet says that the pod has ended", || self.with_pod(None));
     }
 }

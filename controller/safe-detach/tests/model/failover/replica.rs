@@ -27,9 +27,7 @@ impl World {
             after
         };
         let replica = self.replicas[slot];
-        steps.fault(replica != Replica::Idle, "a replica dies", || {
-            is(Replica::Idle)
-        });
+        steps.fault(replica != Replica::Idle, "a replica dies", || is(Replica::Idle));
         match replica {
             Replica::Idle => {
                 let look = Look {
@@ -52,27 +50,19 @@ impl World {
                     return;
                 }
                 steps.can(suspect, "a replica looks", || is(Replica::Looked(look)));
-                let before = Attachment {
-                    on: On::A,
-                    deleting: false,
-                    nudged: false,
-                };
+                let before = Attachment { on: On::A, deleting: false, nudged: false };
                 let late = look.attachment != Some(before);
-                steps.fault(
-                    suspect && late,
-                    "a replica looks, with a watch that is late",
-                    || {
-                        is(Replica::Looked(Look {
-                            attachment: Some(before),
-                            changed: Changed {
-                                attachment: true,
-                                gone: look.attachment.is_none(),
-                                ..Changed::default()
-                            },
-                            ..look
-                        }))
-                    },
-                );
+                steps.fault(suspect && late, "a replica looks, with a watch that is late", || {
+                    is(Replica::Looked(Look {
+                        attachment: Some(before),
+                        changed: Changed {
+                            attachment: true,
+                            gone: look.attachment.is_none(),
+                            ..Changed::default()
+                        },
+                        ..look
+                    }))
+                });
             }
             Replica::Looked(look) => self.answered(slot, look, rules, steps, true),
             Replica::Acting(plan) => self.acts(slot, plan, rules, steps),
@@ -178,10 +168,7 @@ impl World {
         };
         let changed = plan.changed;
         if plan.fence {
-            let left = Plan {
-                fence: false,
-                ..plan
-            };
+            let left = Plan { fence: false, ..plan };
             let runs = self.ec2.power == Power::Running;
             // The controller asks EC2 again; the answer that the replica has may be out of date.
             let only_impaired = rules.fences == Some(FenceWhen::Impaired);
@@ -205,10 +192,7 @@ impl World {
             steps.add((name, ""), after.map(|after| rest(after, left)), false);
             steps.fault(true, "the fence fails", || rest(*self, left));
         } else if let Some(boot) = plan.taint {
-            let left = Plan {
-                taint: None,
-                ..plan
-            };
+            let left = Plan { taint: None, ..plan };
             let late = changed.node && rules.fault != Fault::TaintWithoutVersion;
             let after = match self.node.filter(|_| !late) {
                 None => Ok(*self),
@@ -220,10 +204,7 @@ impl World {
                 false,
             );
         } else if plan.lift {
-            let left = Plan {
-                lift: false,
-                ..plan
-            };
+            let left = Plan { lift: false, ..plan };
             let after = match self.node.filter(|_| !changed.node) {
                 None => Ok(*self),
                 Some(node) => self.lifted(node, plan.was_bare),
@@ -251,11 +232,7 @@ impl World {
                 false,
             );
         } else if plan.attachment || plan.nudge {
-            let left = Plan {
-                attachment: false,
-                nudge: false,
-                ..plan
-            };
+            let left = Plan { attachment: false, nudge: false, ..plan };
             let name = match plan.attachment {
                 true => "the VolumeAttachment is deleted",
                 false => "the VolumeAttachment is nudged",
@@ -281,10 +258,7 @@ impl World {
         if node.boot != about || self.guest.boot == about && self.guest.up {
             return Err("S9: our taint though the instance was not off since the node registered");
         }
-        Ok(self.with_node(Some(NodeObject {
-            taint: Taint::Ours(about),
-            ..node
-        })))
+        Ok(self.with_node(Some(NodeObject { taint: Taint::Ours(about), ..node })))
     }
 
     fn lifted(&self, node: NodeObject, was_bare: bool) -> Result<Self, &'static str> {
@@ -294,10 +268,7 @@ impl World {
         if node.boot == about || !was_bare {
             return Err("L5: our taint is lifted without proof of return");
         }
-        Ok(self.with_node(Some(NodeObject {
-            taint: Taint::None,
-            ..node
-        })))
+        Ok(self.with_node(Some(NodeObject { taint: Taint::None, ..node })))
     }
 }
 
@@ -315,11 +286,7 @@ struct PlanFacts {
 
 impl Plan {
     fn nothing() -> Self {
-        Self {
-            was_free: true,
-            was_bare: true,
-            ..Self::default()
-        }
+        Self { was_free: true, was_bare: true, ..Self::default() }
     }
 }
 
@@ -362,11 +329,7 @@ fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidenc
             }),
         },
         attachments: look.attachment.map(seen_attachment).into_iter().collect(),
-        pods: look
-            .pod
-            .map(|pod| seen_pod(pod, rules.kind))
-            .into_iter()
-            .collect(),
+        pods: look.pod.map(|pod| seen_pod(pod, rules.kind)).into_iter().collect(),
         volumes: [((INSTANCE.to_owned(), VOLUME.to_owned()), evidence)].into(),
         instances: [(INSTANCE.to_owned(), instance)].into(),
     }
@@ -385,10 +348,7 @@ fn seen_attachment(va: Attachment) -> SeenAttachment {
 }
 
 fn seen_pod(pod: Pod, kind: Kind) -> SeenPod {
-    let volume = Claim::Ours {
-        volume: VOLUME.to_owned(),
-        shared: kind == Kind::Shared,
-    };
+    let volume = Claim::Ours { volume: VOLUME.to_owned(), shared: kind == Kind::Shared };
     let mut claims = vec![volume];
     if kind == Kind::Foreign {
         claims.push(Claim::Foreign);

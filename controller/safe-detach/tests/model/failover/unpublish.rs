@@ -40,10 +40,7 @@ impl World {
             true => Phase::Leaving,
             false => Phase::Held,
         };
-        let since = Some(AttachTime {
-            seconds: 1,
-            nanoseconds: 0,
-        });
+        let since = Some(AttachTime { seconds: 1, nanoseconds: 0 });
         Facts {
             mode: rules.mode,
             attachment: match (ear, self.shown.held) {
@@ -75,21 +72,13 @@ impl World {
             (Ear::Shown, false) => Fact::Absent,
             _ => Fact::Unknown,
         };
-        (
-            decide(&facts).into(),
-            InstanceEvidence::new(instance, launched, impaired),
-        )
+        (decide(&facts).into(), InstanceEvidence::new(instance, launched, impaired))
     }
 
     pub(super) fn of_controller(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
         let Some(call) = self.calls[slot] else {
-            let going = self
-                .attachment
-                .is_some_and(|va| va.on == On::A && va.deleting);
-            let call = Call {
-                stage: Stage::Began,
-                gone: false,
-            };
+            let going = self.attachment.is_some_and(|va| va.on == On::A && va.deleting);
+            let call = Call { stage: Stage::Began, gone: false };
             steps.can(going, "a call begins", || self.with_call(slot, Some(call)));
             return;
         };
@@ -107,10 +96,7 @@ impl World {
                 // EC2's state when the controller asked for the report: the volume attached, the
                 // instance running.
                 let then = Self {
-                    shown: super::Ec2 {
-                        held: Some(On::A),
-                        power: Power::Running,
-                    },
+                    shown: super::Ec2 { held: Some(On::A), power: Power::Running },
                     on_its_way: false,
                     ..*self
                 };
@@ -148,10 +134,7 @@ impl World {
         let asked = call.stage == Stage::Asking;
         match verdict {
             Verdict::Done => (("decided: done", how), self.ended(slot, call)),
-            Verdict::Safe(rung) => (
-                ("decided: safe", rung.label()),
-                goes_on(Stage::Decided(rung)),
-            ),
+            Verdict::Safe(rung) => (("decided: safe", rung.label()), goes_on(Stage::Decided(rung))),
             Verdict::Wait(Waiting::Leaving) => (("decided: wait", "leaving"), goes_on(Stage::Sent)),
             Verdict::Wait(Waiting::Transition) => {
                 (("decided: wait", "transition"), goes_on(Stage::Began))

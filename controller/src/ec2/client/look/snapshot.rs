@@ -39,10 +39,7 @@ impl Ec2 {
                     .await
                     .map_err(|e| Ec2Error::from_sdk(action, &e))?;
                 let on = |state: Option<&State>| {
-                    matches!(
-                        state,
-                        Some(State::Enabling | State::Optimizing | State::Enabled)
-                    )
+                    matches!(state, Some(State::Enabling | State::Optimizing | State::Enabled))
                 };
                 Ok(output
                     .fast_snapshot_restores()

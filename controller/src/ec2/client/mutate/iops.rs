@@ -76,9 +76,7 @@ fn read_max_iops(message: &str) -> MaxIops {
     }
     // "... greater than 64 TiB or 256K IOPS or ..."
     let thousands = lower.find("k iops").and_then(|end| {
-        let start = lower[..end]
-            .rfind(|c: char| !c.is_ascii_digit())
-            .map_or(0, |at| at + 1);
+        let start = lower[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
         lower[start..end].parse::<u32>().ok()?.checked_mul(1000)
     });
     thousands.map_or(MaxIops::NotSaid, MaxIops::AtMost)
@@ -91,26 +89,14 @@ mod tests {
     #[test]
     fn maximum_iops_is_parsed_from_ec2_refusal() {
         let rows = [
-            (
-                "Volume iops of 2147483647 is too high; maximum is 80000.",
-                MaxIops::AtMost(80_000),
-            ),
+            ("Volume iops of 2147483647 is too high; maximum is 80000.", MaxIops::AtMost(80_000)),
             (
                 "io2 volumes configured with greater than 64 TiB or 256K IOPS or 1000:1 IOPS:GB ratio are not supported",
                 MaxIops::AtMost(256_000),
             ),
-            (
-                "The parameter iops is not supported for gp2 volumes.",
-                MaxIops::NotSettable,
-            ),
-            (
-                "Request would have succeeded, but DryRun flag is set.",
-                MaxIops::NotSaid,
-            ),
-            (
-                "Volume iops of 1 is too high; maximum is 99999999999.",
-                MaxIops::NotSaid,
-            ),
+            ("The parameter iops is not supported for gp2 volumes.", MaxIops::NotSettable),
+            ("Request would have succeeded, but DryRun flag is set.", MaxIops::NotSaid),
+            ("Volume iops of 1 is too high; maximum is 99999999999.", MaxIops::NotSaid),
             ("é too high K IOPS", MaxIops::NotSaid),
             ("", MaxIops::NotSaid),
         ];

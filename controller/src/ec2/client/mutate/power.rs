@@ -87,8 +87,6 @@ impl Ec2 {
 }
 
 fn state(changes: &[sdk::InstanceStateChange]) -> String {
-    let state = changes
-        .first()
-        .and_then(|change| change.current_state()?.name());
+    let state = changes.first().and_then(|change| change.current_state()?.name());
     state.map_or_else(String::new, |name| name.as_str().to_owned())
 }

@@ -44,10 +44,7 @@ impl Ec2 {
     pub async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Ec2Error> {
         let action = Action::DeleteSnapshot;
         self.change(action, || async {
-            sending!(
-                action,
-                self.core.client.delete_snapshot().snapshot_id(id.as_str())
-            );
+            sending!(action, self.core.client.delete_snapshot().snapshot_id(id.as_str()));
             Ok(())
         })
         .await

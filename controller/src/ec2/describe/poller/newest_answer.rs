@@ -26,13 +26,7 @@ struct Newest<V> {
 
 impl<V> Default for NewestAnswer<V> {
     fn default() -> Self {
-        Self {
-            newest: Mutex::new(Newest {
-                call: 0,
-                answer: None,
-            }),
-            come: Notify::new(),
-        }
+        Self { newest: Mutex::new(Newest { call: 0, answer: None }), come: Notify::new() }
     }
 }
 
@@ -48,10 +42,7 @@ impl<V> NewestAnswer<V> {
         if call < newest.call {
             return;
         }
-        *newest = Newest {
-            call,
-            answer: Some(answer),
-        };
+        *newest = Newest { call, answer: Some(answer) };
         drop(newest);
         self.come.notify_one();
     }
@@ -73,10 +64,7 @@ mod tests {
     use super::*;
 
     fn answer(value: u32) -> DatedAnswer<u32> {
-        DatedAnswer {
-            began: Instant::now(),
-            seen: LookResult::Present(value),
-        }
+        DatedAnswer { began: Instant::now(), seen: LookResult::Present(value) }
     }
 
     #[tokio::test]

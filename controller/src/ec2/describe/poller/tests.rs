@@ -90,10 +90,7 @@ async fn idle_poller_calls_at_once_then_stays_silent() {
     let start = Instant::now();
     assert_eq!(poller.look(&1, None, after(60)).await.present(), Some(&10));
     assert_eq!(start.elapsed(), Duration::from_millis(100));
-    assert!(matches!(
-        poller.look(&2, None, after(60)).await,
-        LookResult::Absent
-    ));
+    assert!(matches!(poller.look(&2, None, after(60)).await, LookResult::Absent));
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(memory.calls.load(Ordering::Relaxed), 2);
 }
@@ -243,11 +240,7 @@ async fn watch_delivers_answers_until_callback_breaks() {
         .await;
     assert_eq!(found, Some(7));
     // Seen within one poll of the change, and not without calls.
-    assert!(
-        start.elapsed() < Duration::from_millis(2120),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_millis(2120), "{:?}", start.elapsed());
     assert!((15..40).contains(&absent), "{absent}");
 }
 
@@ -274,21 +267,14 @@ async fn watch_keeps_polling_during_slow_answers() {
         .await;
     assert_eq!((found, last), (Some(7), Some(Some(7))));
     // Less than the time of an answer, plus the answer itself.
-    assert!(
-        start.elapsed() < Duration::from_millis(2000 + 270 + 400),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_millis(2000 + 270 + 400), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn watch_ends_at_deadline_and_stops_polling() {
     let (poller, memory) = poller();
-    let ended: Option<()> = poller
-        .watch(&1, None, Duration::ZERO, after(5), |_| {
-            ControlFlow::Continue(())
-        })
-        .await;
+    let ended: Option<()> =
+        poller.watch(&1, None, Duration::ZERO, after(5), |_| ControlFlow::Continue(())).await;
     assert_eq!(ended, None);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let calls = memory.calls.load(Ordering::Relaxed);
@@ -304,9 +290,7 @@ async fn long_watches_take_at_most_half_of_refill() {
         let poller = poller.clone();
         tokio::spawn(async move {
             poller
-                .watch(&key, None, Duration::ZERO, after(300), |_| {
-                    ControlFlow::<()>::Continue(())
-                })
+                .watch(&key, None, Duration::ZERO, after(300), |_| ControlFlow::<()>::Continue(()))
                 .await
         });
     }
@@ -317,11 +301,8 @@ async fn long_watches_take_at_most_half_of_refill() {
     // All keys are asked for in turn: none starves.
     let asked = memory.with(|m| m.asked.clone());
     let late = Instant::now() - Duration::from_secs(30);
-    let keys: std::collections::BTreeSet<u32> = asked
-        .into_iter()
-        .filter(|(at, _)| *at >= late)
-        .flat_map(|(_, keys)| keys)
-        .collect();
+    let keys: std::collections::BTreeSet<u32> =
+        asked.into_iter().filter(|(at, _)| *at >= late).flat_map(|(_, keys)| keys).collect();
     assert_eq!(keys.len(), 1500);
 }
 
@@ -372,12 +353,8 @@ async fn lives_of_volumes(seed: u64) -> (Vec<u128>, f64) {
     let begin = Instant::now();
     let lives: Vec<_> = (0..6u32)
         .map(|life| {
-            let (poller, memory, random, kinds) = (
-                poller.clone(),
-                Arc::clone(&memory),
-                Arc::clone(&random),
-                kinds.clone(),
-            );
+            let (poller, memory, random, kinds) =
+                (poller.clone(), Arc::clone(&memory), Arc::clone(&random), kinds.clone());
             tokio::spawn(async move {
                 let mut late = Vec::new();
                 for turn in 0..30u32 {

@@ -75,10 +75,7 @@ pub(super) struct Recipients<V> {
 
 impl<V> Default for Recipients<V> {
     fn default() -> Self {
-        Self {
-            lookers: Vec::new(),
-            watchers: Vec::new(),
-        }
+        Self { lookers: Vec::new(), watchers: Vec::new() }
     }
 }
 
@@ -112,11 +109,7 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         needed: Instant,
     ) -> oneshot::Receiver<LookResult<V>> {
         let (answer, answered) = oneshot::channel();
-        let looker = Looker {
-            since,
-            needed,
-            answer,
-        };
+        let looker = Looker { since, needed, answer };
         self.lookers.entry(key).or_default().push(looker);
         answered
     }
@@ -243,10 +236,7 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         let mut since: BTreeMap<&K, Instant> = BTreeMap::new();
         for (key, lookers) in &self.lookers {
             since.extend(
-                lookers
-                    .iter()
-                    .map(|looker| (key, looker.since))
-                    .min_by_key(|(_, since)| *since),
+                lookers.iter().map(|looker| (key, looker.since)).min_by_key(|(_, since)| *since),
             );
         }
         let overlap = self.overlap();
@@ -261,11 +251,6 @@ impl<K: Ord + Clone, V> Waiting<K, V> {
         let mut order: Vec<(Instant, &K)> =
             since.into_iter().map(|(key, since)| (since, key)).collect();
         order.select_nth_unstable(MOST_VALUES - 1);
-        Some(
-            order[..MOST_VALUES]
-                .iter()
-                .map(|(_, key)| (*key).clone())
-                .collect(),
-        )
+        Some(order[..MOST_VALUES].iter().map(|(_, key)| (*key).clone()).collect())
     }
 }

@@ -39,24 +39,13 @@ where
         core: Arc<Core>,
         budget: Arc<Budget>,
     ) -> Self {
-        Self {
-            source,
-            zones,
-            core,
-            budget,
-            pollers: Mutex::default(),
-        }
+        Self { source, zones, core, budget, pollers: Mutex::default() }
     }
 
     fn in_zone(&self, zone: Option<Arc<str>>) -> Poller<S> {
         let mut pollers = self.pollers.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = || {
-            Poller::new(
-                self.source.clone(),
-                Arc::clone(&self.core),
-                Arc::clone(&self.budget),
-            )
-        };
+        let made =
+            || Poller::new(self.source.clone(), Arc::clone(&self.core), Arc::clone(&self.budget));
         pollers.entry(zone).or_insert_with(made).clone()
     }
 

@@ -7,10 +7,7 @@ use super::*;
 
 mod tokens;
 
-const ATTACH: Rate = Rate {
-    capacity: 50.0,
-    refill: 5.0,
-};
+const ATTACH: Rate = Rate { capacity: 50.0, refill: 5.0 };
 
 /// The time of a call to EC2, and the time of EC2's answer back.
 const WAY: Duration = Duration::from_millis(15);
@@ -259,57 +256,16 @@ async fn burst_uses_account_rate_with_few_throttles() {
         row("default", Some(attach), attach, 1000, 1.01, 0.0, 0.8),
         row("default", Some(create), create, 1000, 1.01, 0.0, 0.8),
         row("default", Some(attach), attach, 5000, 1.01, 0.0, 0.5),
-        row(
-            "double",
-            Some(rate(100.0, 10.0)),
-            attach,
-            1000,
-            1.03,
-            0.0,
-            1.0,
-        ),
-        row(
-            "tenfold",
-            Some(rate(500.0, 50.0)),
-            attach,
-            2000,
-            1.05,
-            0.0,
-            0.9,
-        ),
-        row(
-            "tenfold",
-            Some(rate(1000.0, 50.0)),
-            create,
-            2000,
-            1.05,
-            0.0,
-            1.0,
-        ),
-        row(
-            "capacity",
-            Some(rate(500.0, 5.0)),
-            attach,
-            1000,
-            1.03,
-            0.0,
-            3.0,
-        ),
-        row(
-            "refill",
-            Some(rate(50.0, 100.0)),
-            attach,
-            2000,
-            3.0,
-            0.0,
-            1.0,
-        ),
+        row("double", Some(rate(100.0, 10.0)), attach, 1000, 1.03, 0.0, 1.0),
+        row("tenfold", Some(rate(500.0, 50.0)), attach, 2000, 1.05, 0.0, 0.9),
+        row("tenfold", Some(rate(1000.0, 50.0)), create, 2000, 1.05, 0.0, 1.0),
+        row("capacity", Some(rate(500.0, 5.0)), attach, 1000, 1.03, 0.0, 3.0),
+        row("refill", Some(rate(50.0, 100.0)), attach, 2000, 3.0, 0.0, 1.0),
         row("half", Some(rate(25.0, 2.5)), attach, 1000, 1.03, 0.0, 5.0),
         row("no limit", None, attach, 2000, 1.0, 4.5, 0.0),
     ] {
-        let least = row.ec2.map_or(0.0, |rate| {
-            (count(row.calls) - rate.capacity).max(0.0) / rate.refill
-        });
+        let least =
+            row.ec2.map_or(0.0, |rate| (count(row.calls) - rate.capacity).max(0.0) / rate.refill);
         let mut play = Play::new(row.ec2, row.start, Ceiling::Open);
         play.run(row.calls, 100_000, None);
         let (seconds, percent) = (play.seconds(), play.throttled_percent());
@@ -329,11 +285,8 @@ async fn rate_yields_to_second_user_and_recovers() {
     // The other user takes half of the refill, from the first minute to the third.
     let other = (60, 180, Duration::from_millis(400));
     play.run(10_000, 300, Some(other));
-    let (alone, beside, again) = (
-        play.per_second(20, 60),
-        play.per_second(90, 180),
-        play.per_second(210, 300),
-    );
+    let (alone, beside, again) =
+        (play.per_second(20, 60), play.per_second(90, 180), play.per_second(210, 300));
     let percent = play.throttled_percent();
     println!("{alone:.2}, {beside:.2}, {again:.2} a second, {percent:.2} % throttled");
     assert!((4.5..=5.5).contains(&alone), "{alone}");

@@ -43,10 +43,7 @@ async fn turns_follow_arrival_order_at_bucket_rate() {
     while let Some(entry) = order.recv().await {
         seen.push(entry);
     }
-    assert_eq!(
-        seen.iter().map(|(n, _)| *n).collect::<Vec<_>>(),
-        (0..20).collect::<Vec<_>>()
-    );
+    assert_eq!(seen.iter().map(|(n, _)| *n).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
     // 3 at once (4 less the reserve of 1), then one each second.
     assert!((seen[19].1 - 17.0).abs() < 0.1, "{seen:?}");
 }
@@ -83,11 +80,7 @@ async fn abandoned_turn_does_not_delay_next_caller() {
     let start = Instant::now();
     impatient.abort();
     patient.await.unwrap().unwrap();
-    assert!(
-        start.elapsed() <= Duration::from_millis(1100),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() <= Duration::from_millis(1100), "{:?}", start.elapsed());
     assert_eq!(lane.level(Instant::now()).waiting, 0);
 }
 

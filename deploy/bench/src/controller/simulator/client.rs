@@ -38,9 +38,7 @@ impl<'w> Client<'w> {
         let address = endpoint.trim_start_matches("http://");
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        let date = jiff::Timestamp::now()
-            .strftime("%Y%m%dT%H%M%SZ")
-            .to_string();
+        let date = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
         // The simulator accepts any signature; its date is valid for minutes, longer than a
         // run.
         let head = format!(
@@ -153,16 +151,11 @@ impl<'w> Client<'w> {
         if reply.contains(volume) {
             return Ok(());
         }
-        Err(BenchError::Other(format!(
-            "DescribeVolumes: no {volume} in {reply}"
-        )))
+        Err(BenchError::Other(format!("DescribeVolumes: no {volume} in {reply}")))
     }
 
     fn attach(&mut self, volume: &str) -> Result<(), BenchError> {
-        let form = format!(
-            "VolumeId={volume}&InstanceId={}&Device=/dev/xvdba",
-            self.instance
-        );
+        let form = format!("VolumeId={volume}&InstanceId={}&Device=/dev/xvdba", self.instance);
         self.ask("AttachVolume", &form).map(drop)
     }
 
@@ -172,8 +165,7 @@ impl<'w> Client<'w> {
     }
 
     fn delete(&mut self, volume: &str) -> Result<(), BenchError> {
-        self.ask("DeleteVolume", &format!("VolumeId={volume}"))
-            .map(drop)
+        self.ask("DeleteVolume", &format!("VolumeId={volume}")).map(drop)
     }
 
     /// Sends a request and returns the body of the response. Any status but 200 is an error.

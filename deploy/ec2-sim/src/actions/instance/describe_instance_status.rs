@@ -48,10 +48,9 @@ pub(crate) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String>
 fn checks(i: &Instance) -> [(&'static str, Option<Check>); 3] {
     let shown = |check: Check| match i.life {
         Life::Running => Some(check),
-        Life::Pending { .. } => Some(Check {
-            outcome: Outcome::Initializing,
-            impaired_since: None,
-        }),
+        Life::Pending { .. } => {
+            Some(Check { outcome: Outcome::Initializing, impaired_since: None })
+        }
         _ => None,
     };
     [
@@ -77,8 +76,7 @@ fn member(call: &Call<'_>, x: &mut Xml, i: &Instance) {
         x.nest(element, |x| {
             x.text("status", status(check));
             x.list("details", check, |x, check| {
-                x.text("name", "reachability")
-                    .text("status", check.outcome.reachability());
+                x.text("name", "reachability").text("status", check.outcome.reachability());
                 if let Some(since) = check.impaired_since {
                     x.text("impairedSince", &since.iso());
                 }

@@ -10,22 +10,16 @@ pub(crate) fn describe_instance_types(call: &mut Call<'_>) -> ApiResult<String> 
     let p = call.params;
     let names = p.list("InstanceType");
     p.finish()?;
-    let (known, unknown): (Vec<&str>, Vec<&str>) = names
-        .iter()
-        .partition(|name| instance_type::find(name).is_some());
+    let (known, unknown): (Vec<&str>, Vec<&str>) =
+        names.iter().partition(|name| instance_type::find(name).is_some());
     if !unknown.is_empty() {
         // unverified wording.
         return Err(ApiError::client(
             "InvalidInstanceType",
-            format!(
-                "The following supplied instance types do not exist: [{}]",
-                unknown.join(", ")
-            ),
+            format!("The following supplied instance types do not exist: [{}]", unknown.join(", ")),
         ));
     }
-    let asked = TYPES
-        .iter()
-        .filter(|t| names.is_empty() || known.contains(&t.name));
+    let asked = TYPES.iter().filter(|t| names.is_empty() || known.contains(&t.name));
     let mut x = Xml::new();
     x.list("instanceTypeSet", asked, member);
     Ok(x.finish())

@@ -77,10 +77,8 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
     call.permit(|c| ids.iter().map(|id| c.existing(id)).collect())?;
     call.dry_run()?;
     let mut x = Xml::new();
-    let before: Vec<_> = ids
-        .iter()
-        .filter_map(|id| Some((*id, call.realm.instances().get(*id)?.state())))
-        .collect();
+    let before: Vec<_> =
+        ids.iter().filter_map(|id| Some((*id, call.realm.instances().get(*id)?.state()))).collect();
     for id in ids {
         power_of(call.realm, call.latency, id, power, call.begin, false);
         call.effects.push(id.to_owned());
@@ -135,15 +133,9 @@ fn power_of(
 ) {
     let mut until = |item| from.plus(if at_once { 0 } else { latency.sample(item) });
     let next = match power {
-        Power::Start => Life::Pending {
-            until: until("instance_start"),
-        },
-        Power::Stop | Power::Hibernate => Life::Stopping {
-            until: until("instance_stop"),
-        },
-        Power::Terminate => Life::ShuttingDown {
-            until: until("instance_terminate"),
-        },
+        Power::Start => Life::Pending { until: until("instance_start") },
+        Power::Stop | Power::Hibernate => Life::Stopping { until: until("instance_stop") },
+        Power::Terminate => Life::ShuttingDown { until: until("instance_terminate") },
     };
     realm.update_instance(id, |i| match (power, i.life) {
         // The instance is already in the requested state or on the way to that state.

@@ -59,10 +59,7 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
         }
     }
     let id = call.ids.issue("snap");
-    let data_bytes = call
-        .devices
-        .snapshot(volume, &id)
-        .map_err(|e| Call::internal(&e))?;
+    let data_bytes = call.devices.snapshot(volume, &id).map_err(|e| Call::internal(&e))?;
     let snapshot = Snapshot {
         id: id.clone(),
         volume: volume.to_owned(),
@@ -81,8 +78,7 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     render::snapshot(&mut x, call.realm, &snapshot, call.now);
     let now = call.now;
     call.realm.put_snapshot(snapshot);
-    call.realm
-        .update_volume(volume, |v| v.last_snapshot = Some(now));
+    call.realm.update_volume(volume, |v| v.last_snapshot = Some(now));
     call.effects.push(id);
     Ok(x.finish())
 }

@@ -18,9 +18,7 @@ pub(crate) fn delete_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
             format!("The snapshot '{id}' is locked and cannot be deleted."),
         ));
     }
-    call.devices
-        .delete_snapshot(id)
-        .map_err(|e| Call::internal(&e))?;
+    call.devices.delete_snapshot(id).map_err(|e| Call::internal(&e))?;
     call.realm.remove_snapshot(id);
     call.realm.fast_restores.retain(|_, f| f.snapshot != id);
     call.effects.push(id.to_owned());

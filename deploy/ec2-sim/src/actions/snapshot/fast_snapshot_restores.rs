@@ -100,10 +100,7 @@ fn member(call: &Call<'_>, x: &mut Xml, f: &FastRestore) {
         .text("availabilityZone", &f.zone)
         .text("availabilityZoneId", call.realm.zone_id(&f.zone))
         .text("state", f.state(call.now))
-        .text(
-            "stateTransitionReason",
-            "Client.UserInitiated - Lifecycle state transition",
-        )
+        .text("stateTransitionReason", "Client.UserInitiated - Lifecycle state transition")
         .text("ownerId", &call.realm.account);
     time(x, "enablingTime", f.enabling);
     time(x, "optimizingTime", f.optimizing);

@@ -31,15 +31,11 @@ pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
         check_device(call, i, device)?;
         check_limit(call, i)?;
         let card = check_card(i, card)?;
-        Attachment {
-            card,
-            ..attachment(call, instance, device)
-        }
+        Attachment { card, ..attachment(call, instance, device) }
     };
     let mut x = Xml::new();
     render::attachment(&mut x, volume, &attachment);
-    call.realm
-        .update_volume(volume, |v| v.attachments.push(attachment));
+    call.realm.update_volume(volume, |v| v.attachments.push(attachment));
     call.effects.push(volume.to_owned());
     Ok(x.finish())
 }
@@ -50,8 +46,7 @@ fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
     for fault in call.faults {
         match fault {
             Fault::DeviceTaken { stays: true } => {
-                call.realm
-                    .update_instance(instance, |i| i.hidden_devices.push(device.to_owned()));
+                call.realm.update_instance(instance, |i| i.hidden_devices.push(device.to_owned()));
             }
             Fault::DeviceRaced {} => {
                 let Some(zone) = call.realm.instances().get(instance).map(|i| i.zone.clone())
@@ -64,12 +59,7 @@ fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
                     continue;
                 }
                 let mut v = Volume::plain(call.ids.issue("vol"), 1, &zone, call.now);
-                v.attachments.push(Attachment::new(
-                    instance,
-                    device,
-                    call.now,
-                    Some(call.begin),
-                ));
+                v.attachments.push(Attachment::new(instance, device, call.now, Some(call.begin)));
                 call.realm.put_volume(v);
             }
             _ => {}
@@ -158,10 +148,7 @@ fn check_device(call: &Call<'_>, i: &Instance, device: &str) -> ApiResult<()> {
     }
     let slot = device_name::slot(device);
     let mut hidden = i.hidden_devices.iter().map(|d| device_name::slot(d));
-    let once = call
-        .faults
-        .iter()
-        .any(|f| matches!(f, Fault::DeviceTaken { .. }));
+    let once = call.faults.iter().any(|f| matches!(f, Fault::DeviceTaken { .. }));
     if listed(call, &i.id, device) || hidden.any(|d| d == slot) || once {
         return Err(ApiError::value(format!(
             "Invalid value '{device}' for unixDevice. Attachment point {device} is already in use"
@@ -173,10 +160,7 @@ fn check_device(call: &Call<'_>, i: &Instance, device: &str) -> ApiResult<()> {
 /// Returns whether a volume of the instance has this device name.
 fn listed(call: &Call<'_>, instance: &str, device: &str) -> bool {
     let slot = device_name::slot(device);
-    let mut attachments = call
-        .realm
-        .volumes_of(instance)
-        .filter_map(|v| v.attachment(instance));
+    let mut attachments = call.realm.volumes_of(instance).filter_map(|v| v.attachment(instance));
     attachments.any(|a| device_name::slot(&a.device) == slot)
 }
 

@@ -16,10 +16,7 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let source = p.required("SourceVolumeId", "SourceVolumeId")?;
     let (size, kind) = (p.positive("Size")?, p.text("VolumeType").unwrap_or("gp2"));
-    let wanted = Wanted {
-        iops: p.positive("Iops")?,
-        throughput: p.positive("Throughput")?,
-    };
+    let wanted = Wanted { iops: p.positive("Iops")?, throughput: p.positive("Throughput")? };
     let multi_attach = p.boolean("MultiAttachEnabled")?.unwrap_or(false);
     let encrypted = p.boolean("Encrypted")?;
     let kms_key = p.text("KmsKeyId");
@@ -39,12 +36,7 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     let shape = kind.shape(size, wanted, multi_attach)?;
     call.permit(|c| {
         let made = c.made("volume", &tags).with(|about| {
-            describe_new(
-                about,
-                &shape,
-                &from.zone,
-                from.encrypted || encrypted == Some(true),
-            );
+            describe_new(about, &shape, &from.zone, from.encrypted || encrypted == Some(true));
             about.set("ec2:ParentVolume", c.arn("volume", source));
         });
         vec![c.existing(source), made]
@@ -98,24 +90,14 @@ fn check_source(call: &Call<'_>, from: &Volume) -> ApiResult<()> {
     if from.life != Life::Ready {
         return Err(from.incorrect_state());
     }
-    if from
-        .modification
-        .as_ref()
-        .is_some_and(|m| m.state == State::Modifying)
-    {
+    if from.modification.as_ref().is_some_and(|m| m.state == State::Modifying) {
         return state(format!("Volume '{}' is being modified.", from.id));
     }
     if matches!(from.origin, Origin::Volume(_)) && from.initialized_percent(call.now) < 100 {
-        return state(format!(
-            "Volume '{}' is a copy that is not initialized yet.",
-            from.id
-        ));
+        return state(format!("Volume '{}' is a copy that is not initialized yet.", from.id));
     }
     let under_way: Vec<&Volume> = usage::copies(call.realm, call.now).collect();
-    if under_way
-        .iter()
-        .any(|v| v.origin == Origin::Volume(from.id.clone()))
-    {
+    if under_way.iter().any(|v| v.origin == Origin::Volume(from.id.clone())) {
         return state(format!("Volume '{}' is already being copied.", from.id));
     }
     let most = call.quotas.copies;

@@ -85,9 +85,7 @@ pub(super) fn replayed<'a>(
 ) -> ApiResult<Option<&'a Volume>> {
     let Some(token) = token else { return Ok(None) };
     if token.chars().count() > client_token::MAX_LENGTH {
-        return Err(ApiError::value(
-            "Client token must be less than or equal to 64 characters.",
-        ));
+        return Err(ApiError::value("Client token must be less than or equal to 64 characters."));
     }
     let gone = |id: &str| call.realm.volume(id).is_err();
     let spent = call.realm.token(token);
@@ -103,15 +101,9 @@ pub(super) fn make(
     token: Option<&str>,
     fingerprint: String,
 ) -> ApiResult<()> {
-    call.devices
-        .create(&volume.id, volume.shape.size, source)
-        .map_err(|e| Call::internal(&e))?;
+    call.devices.create(&volume.id, volume.shape.size, source).map_err(|e| Call::internal(&e))?;
     if let Some(token) = token {
-        let spent = TokenUse {
-            volume: volume.id.clone(),
-            fingerprint,
-            at: call.now,
-        };
+        let spent = TokenUse { volume: volume.id.clone(), fingerprint, at: call.now };
         call.realm.spend(token, spent);
     }
     call.effects.push(volume.id.clone());
@@ -122,12 +114,7 @@ pub(super) fn make(
 fn permit(call: &Call<'_>, asked: &CreateVolumeRequest) -> ApiResult<()> {
     call.permit(|c| {
         let made = c.made("volume", &asked.tags).with(|about| {
-            describe_new(
-                about,
-                &asked.shape,
-                &asked.zone,
-                asked.encrypted == Some(true),
-            );
+            describe_new(about, &asked.shape, &asked.zone, asked.encrypted == Some(true));
             if let Some(id) = &asked.snapshot {
                 about.set("ec2:ParentSnapshot", c.arn("snapshot", id));
             }
@@ -161,21 +148,12 @@ fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
     let size = p.positive("Size")?;
     let snapshot = p.text("SnapshotId").map(str::to_owned);
     let kind = p.text("VolumeType").unwrap_or("gp2");
-    let wanted = Wanted {
-        iops: p.positive("Iops")?,
-        throughput: p.positive("Throughput")?,
-    };
+    let wanted = Wanted { iops: p.positive("Iops")?, throughput: p.positive("Throughput")? };
     let multi_attach = p.boolean("MultiAttachEnabled")?.unwrap_or(false);
     let encrypted = p.boolean("Encrypted")?;
-    let sent = [
-        "Size",
-        "VolumeType",
-        "Iops",
-        "Throughput",
-        "MultiAttachEnabled",
-    ]
-    .map(|name| p.text(name).map(str::to_owned))
-    .into();
+    let sent = ["Size", "VolumeType", "Iops", "Throughput", "MultiAttachEnabled"]
+        .map(|name| p.text(name).map(str::to_owned))
+        .into();
     let kms_key = p.text("KmsKeyId").map(str::to_owned);
     let outpost = p.text("OutpostArn").map(str::to_owned);
     let rate = p.positive("VolumeInitializationRate")?;
@@ -188,9 +166,7 @@ fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
     if let Some(id) = &snapshot {
         Call::check_snapshot_id(id)?;
     }
-    let from = snapshot
-        .as_ref()
-        .and_then(|id| call.realm.snapshots().get(id));
+    let from = snapshot.as_ref().and_then(|id| call.realm.snapshots().get(id));
     let size = match (size, &snapshot, from) {
         (None, None, _) => return Err(ApiError::missing("size/snapshot")),
         // EC2 silently raises a size below the snapshot's.
@@ -240,11 +216,8 @@ fn build(
     asked: &CreateVolumeRequest,
     source: (bool, Option<String>),
 ) -> Volume {
-    let item = if asked.snapshot.is_some() {
-        "volume_create_from_snapshot"
-    } else {
-        "volume_create"
-    };
+    let item =
+        if asked.snapshot.is_some() { "volume_create_from_snapshot" } else { "volume_create" };
     let until = call.begin.plus(call.latency.sample(item));
     let kms_key = asked.kms_key.clone().or(source.1);
     let key_refused = !call.may_use_key(kms_key.as_deref(), source.0);
@@ -260,12 +233,7 @@ fn build(
             None => call.latency.sample("initialize_per_gib"),
         };
         Initialization {
-            kind: if asked.rate.is_some() {
-                "provisioned-rate"
-            } else {
-                "default"
-            }
-            .to_owned(),
+            kind: if asked.rate.is_some() { "provisioned-rate" } else { "default" }.to_owned(),
             from: until,
             until: until.plus(per_gib.saturating_mul(u64::from(asked.shape.size))),
         }
@@ -298,11 +266,7 @@ pub(super) fn creation(faults: &[Fault], key_refused: bool, begin: Millis, until
         Fault::FailCreate { outcome, after_ms } => Some((*outcome, begin.plus(*after_ms))),
         _ => None,
     });
-    let usual = if key_refused {
-        Outcome::Vanish
-    } else {
-        Outcome::Available
-    };
+    let usual = if key_refused { Outcome::Vanish } else { Outcome::Available };
     let (outcome, until) = failed.unwrap_or((usual, until));
     Life::Creating { until, outcome }
 }

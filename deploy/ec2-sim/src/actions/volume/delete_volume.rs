@@ -18,9 +18,7 @@ pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
         ));
     };
     if !well_formed(id, "vol") {
-        return Err(ApiError::value(format!(
-            "The volume ID '{id}' is malformed"
-        )));
+        return Err(ApiError::value(format!("The volume ID '{id}' is malformed")));
     }
     let volume = call.realm.volume(id)?;
     call.permit_on(id)?;
@@ -38,7 +36,6 @@ pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
 /// Begins the deletion of a detached volume.
 pub(super) fn begin(call: &mut Call<'_>, id: &str) {
     let until = call.begin.plus(call.latency.sample("volume_delete"));
-    call.realm
-        .update_volume(id, |v| v.life = Life::Deleting { until });
+    call.realm.update_volume(id, |v| v.life = Life::Deleting { until });
     call.effects.push(id.to_owned());
 }

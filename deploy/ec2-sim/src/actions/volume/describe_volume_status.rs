@@ -45,11 +45,7 @@ fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, &'static str)> {
     let mut out = vec![
         (
             "io-enabled",
-            if v.life == Life::Failed || v.checks.io_disabled {
-                "failed"
-            } else {
-                "passed"
-            },
+            if v.life == Life::Failed || v.checks.io_disabled { "failed" } else { "passed" },
         ),
         (
             "io-performance",
@@ -62,10 +58,7 @@ fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, &'static str)> {
     ];
     if v.initialization.is_some() {
         let done = v.initialized_percent(call.now) == 100;
-        out.push((
-            "initialization-state",
-            if done { "completed" } else { "initializing" },
-        ));
+        out.push(("initialization-state", if done { "completed" } else { "initializing" }));
     }
     out
 }
@@ -76,16 +69,14 @@ fn member(call: &Call<'_>, x: &mut Xml, v: &Volume) {
         .text("availabilityZoneId", call.realm.zone_id(&v.zone))
         .option("outpostArn", v.outpost.as_ref())
         .nest("volumeStatus", |x| {
-            x.text("status", status(v))
-                .list("details", details(call, v), |x, (name, status)| {
-                    x.text("name", name).text("status", status);
-                });
+            x.text("status", status(v)).list("details", details(call, v), |x, (name, status)| {
+                x.text("name", name).text("status", status);
+            });
         })
         .text("eventsSet", "")
         .text("actionsSet", "")
         .list("attachmentStatuses", &v.attachments, |x, a| {
-            x.text("instanceId", &a.instance)
-                .text("ioPerformance", v.checks.performance.as_str());
+            x.text("instanceId", &a.instance).text("ioPerformance", v.checks.performance.as_str());
         });
     if let Some(i) = &v.initialization {
         x.nest("initializationStatusDetails", |x| {
@@ -93,10 +84,7 @@ fn member(call: &Call<'_>, x: &mut Xml, v: &Volume) {
                 .value("progress", v.initialized_percent(call.now));
             // Only a provisioned rate yields an estimate.
             if i.kind == "provisioned-rate" {
-                x.value(
-                    "estimatedTimeToCompleteInSeconds",
-                    i.until.since(call.now).div_ceil(1000),
-                );
+                x.value("estimatedTimeToCompleteInSeconds", i.until.since(call.now).div_ceil(1000));
             }
         });
     }

@@ -25,17 +25,10 @@ pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
             let v = c.realm.volumes().get(volume)?;
             Some(v.attachments.first()?.instance.as_str())
         });
-        std::iter::once(volume)
-            .chain(from)
-            .map(|id| c.existing(id))
-            .collect()
+        std::iter::once(volume).chain(from).map(|id| c.existing(id)).collect()
     })?;
     call.dry_run()?;
-    let v = call
-        .realm
-        .volumes()
-        .get(volume)
-        .ok_or_else(|| ApiError::no_volume(volume))?;
+    let v = call.realm.volumes().get(volume).ok_or_else(|| ApiError::no_volume(volume))?;
     let from = check(call, v, instance, device)?;
     let (until, busy) = plan(call);
     let mut x = Xml::new();
@@ -111,13 +104,9 @@ fn check(
             ),
         ));
     }
-    let boots_from_it = call
-        .realm
-        .instances()
-        .get(&attachment.instance)
-        .is_some_and(|i| {
-            attachment.device == ROOT_DEVICE && !matches!(i.life, InstanceLife::Stopped)
-        });
+    let boots_from_it = call.realm.instances().get(&attachment.instance).is_some_and(|i| {
+        attachment.device == ROOT_DEVICE && !matches!(i.life, InstanceLife::Stopped)
+    });
     if boots_from_it {
         return Err(ApiError::client(
             "OperationNotPermitted",

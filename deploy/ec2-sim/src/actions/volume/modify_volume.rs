@@ -30,10 +30,7 @@ pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let change = Change {
         size: p.positive("Size")?,
         kind: p.text("VolumeType"),
-        wanted: Wanted {
-            iops: p.positive("Iops")?,
-            throughput: p.positive("Throughput")?,
-        },
+        wanted: Wanted { iops: p.positive("Iops")?, throughput: p.positive("Throughput")? },
         multi_attach: p.boolean("MultiAttachEnabled")?,
     };
     p.finish()?;
@@ -95,11 +92,7 @@ fn check_state(v: &Volume) -> ApiResult<()> {
 
 /// Limits the modifications within any 24 hours; a call that changes nothing counts too.
 fn check_rate(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
-    let recent: Vec<_> = v
-        .modified
-        .iter()
-        .filter(|t| call.now.since(**t) < DAY_MS)
-        .collect();
+    let recent: Vec<_> = v.modified.iter().filter(|t| call.now.since(**t) < DAY_MS).collect();
     if recent.len() < call.quotas.modifications_per_day {
         return Ok(());
     }
@@ -120,9 +113,7 @@ fn target(v: &Volume, c: &Change<'_>) -> ApiResult<Shape> {
     let kind = volume_type::find(c.kind.unwrap_or(&now.volume_type))?;
     let size = c.size.unwrap_or(now.size);
     if size < now.size {
-        return Err(ApiError::value(
-            "New size cannot be smaller than existing size",
-        ));
+        return Err(ApiError::value("New size cannot be smaller than existing size"));
     }
     if now.volume_type == "io1" && now.multi_attach {
         return Err(ApiError::client(
@@ -158,13 +149,8 @@ fn target(v: &Volume, c: &Change<'_>) -> ApiResult<Shape> {
 fn filled(now: &Shape, kind: &str, wanted: Wanted) -> Wanted {
     let same = kind == now.volume_type;
     let limits = |iops: bool| {
-        volume_type::find(kind).is_ok_and(|t| {
-            if iops {
-                t.iops.is_some()
-            } else {
-                t.throughput.is_some()
-            }
-        })
+        volume_type::find(kind)
+            .is_ok_and(|t| if iops { t.iops.is_some() } else { t.throughput.is_some() })
     };
     let from_gp2 = now.volume_type == "gp2" && kind == "gp3";
     let iops = wanted.iops.or_else(|| match () {
@@ -218,12 +204,8 @@ mod tests {
         let mut v = fresh();
         v.shape.volume_type = "io1".to_owned();
         v.shape.multi_attach = true;
-        let change = Change {
-            size: Some(20),
-            kind: None,
-            wanted: Wanted::default(),
-            multi_attach: None,
-        };
+        let change =
+            Change { size: Some(20), kind: None, wanted: Wanted::default(), multi_attach: None };
         let refused = target(&v, &change).expect_err("io1");
         assert_eq!(refused.code, "UnsupportedOperation");
     }

@@ -31,17 +31,12 @@ impl<T: Clone> Versions<T> {
     fn begin(current: &BTreeMap<String, T>) -> Self {
         let first =
             |(id, t): (&String, &T)| (id.clone(), VecDeque::from([(ALWAYS, Some(t.clone()))]));
-        Self {
-            all: current.iter().map(first).collect(),
-            recent: BTreeSet::new(),
-        }
+        Self { all: current.iter().map(first).collect(), recent: BTreeSet::new() }
     }
 
     fn note(&mut self, id: &str, now: Millis, value: Option<&T>) {
-        let versions = self
-            .all
-            .entry(id.to_owned())
-            .or_insert_with(|| VecDeque::from([(ALWAYS, None)]));
+        let versions =
+            self.all.entry(id.to_owned()).or_insert_with(|| VecDeque::from([(ALWAYS, None)]));
         if versions.back().is_some_and(|(at, _)| *at == now) {
             versions.pop_back();
         }
@@ -55,10 +50,7 @@ impl<T: Clone> Versions<T> {
             let Some(versions) = all.get_mut(id) else {
                 return false;
             };
-            while versions
-                .get(1)
-                .is_some_and(|(at, _)| now.since(*at) > keep_ms)
-            {
+            while versions.get(1).is_some_and(|(at, _)| now.since(*at) > keep_ms) {
                 versions.pop_front();
             }
             if versions.len() > 1 {
@@ -147,11 +139,7 @@ impl Realm {
                 h.instances.behind(now, view),
             ),
         };
-        self.exchange(Displaced {
-            volumes,
-            snapshots,
-            instances,
-        })
+        self.exchange(Displaced { volumes, snapshots, instances })
     }
 
     pub(crate) fn put_back(&mut self, truth: Displaced) {

@@ -9,29 +9,18 @@ use crate::time::Millis;
 /// Returns the shapes that count for a volume: the current one, and the target of an accepted
 /// modification.
 fn shapes(v: &Volume) -> impl Iterator<Item = &Shape> {
-    let coming = v
-        .modification
-        .as_ref()
-        .filter(|m| m.state == State::Modifying)
-        .map(|m| &m.target);
+    let coming = v.modification.as_ref().filter(|m| m.state == State::Modifying).map(|m| &m.target);
     std::iter::once(&v.shape).chain(coming)
 }
 
 /// Returns the largest amount among a volume's shapes of one type.
 fn claim(v: &Volume, kind: &str, of: impl Fn(&Shape) -> u64) -> u64 {
-    shapes(v)
-        .filter(|s| s.volume_type == kind)
-        .map(of)
-        .max()
-        .unwrap_or(0)
+    shapes(v).filter(|s| s.volume_type == kind).map(of).max().unwrap_or(0)
 }
 
 /// Returns the volumes that count: neither `root` volumes nor volumes being deleted.
 fn counted(realm: &Realm) -> impl Iterator<Item = &Volume> {
-    realm
-        .volumes()
-        .values()
-        .filter(|v| !v.root && !v.deleting())
+    realm.volumes().values().filter(|v| !v.root && !v.deleting())
 }
 
 fn gib(s: &Shape) -> u64 {

@@ -25,11 +25,8 @@ impl Realm {
     /// simulator the former always fail, and so do the corresponding calls for volumes. Status and
     /// wording unverified.
     pub(crate) fn check_zones(&self, action: &str, params: &Params) -> ApiResult<()> {
-        let down: Vec<_> = self
-            .zones
-            .iter()
-            .filter(|z| z.state == ZoneState::Unavailable)
-            .collect();
+        let down: Vec<_> =
+            self.zones.iter().filter(|z| z.state == ZoneState::Unavailable).collect();
         if down.is_empty() {
             return Ok(());
         }

@@ -65,10 +65,7 @@ impl Attachment {
             instance: instance.to_owned(),
             device: device.to_owned(),
             since: now,
-            phase: Phase::Attaching {
-                until,
-                mapped: None,
-            },
+            phase: Phase::Attaching { until, mapped: None },
             delete_on_termination: false,
             card: 0,
             appears: None,
@@ -89,9 +86,7 @@ impl Attachment {
     /// and may show `attached` early.
     pub fn mapping_status(&self, now: Millis) -> &'static str {
         match self.phase {
-            Phase::Attaching {
-                mapped: Some(at), ..
-            } if at <= now => "attached",
+            Phase::Attaching { mapped: Some(at), .. } if at <= now => "attached",
             Phase::Busy { .. } => "detaching",
             _ => self.status(),
         }

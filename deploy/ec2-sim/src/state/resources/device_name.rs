@@ -23,9 +23,7 @@ pub(crate) fn valid(name: &str) -> bool {
 /// and so do `sda1` and `xvda1`.
 pub(crate) fn slot(name: &str) -> &str {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
-    name.strip_prefix("xvd")
-        .or_else(|| name.strip_prefix("sd"))
-        .unwrap_or(name)
+    name.strip_prefix("xvd").or_else(|| name.strip_prefix("sd")).unwrap_or(name)
 }
 
 #[cfg(test)]

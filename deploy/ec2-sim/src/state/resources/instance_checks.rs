@@ -48,10 +48,7 @@ pub struct Check {
 impl Check {
     pub fn becomes(&mut self, outcome: Outcome, now: Millis) {
         let since = self.impaired_since.unwrap_or(now);
-        *self = Self {
-            outcome,
-            impaired_since: (outcome == Outcome::Impaired).then_some(since),
-        };
+        *self = Self { outcome, impaired_since: (outcome == Outcome::Impaired).then_some(since) };
     }
 }
 
@@ -98,10 +95,7 @@ mod tests {
     #[test]
     fn impaired_since_keeps_first_failure_time() {
         let mut checks = Checks::default();
-        let system = |outcome| Findings {
-            system: Some(outcome),
-            ..Findings::default()
-        };
+        let system = |outcome| Findings { system: Some(outcome), ..Findings::default() };
         let rows = [
             (Outcome::Impaired, 5, Some(5)),
             (Outcome::Impaired, 9, Some(5)),

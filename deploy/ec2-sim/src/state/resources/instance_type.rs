@@ -24,17 +24,11 @@ const fn nitro(name: &'static str, maximum_attachments: u32) -> InstanceType {
 }
 
 const fn metal(name: &'static str, maximum_attachments: u32) -> InstanceType {
-    InstanceType {
-        hypervisor: "",
-        ..nitro(name, maximum_attachments)
-    }
+    InstanceType { hypervisor: "", ..nitro(name, maximum_attachments) }
 }
 
 const fn xen(name: &'static str) -> InstanceType {
-    InstanceType {
-        hypervisor: "xen",
-        ..nitro(name, 40)
-    }
+    InstanceType { hypervisor: "xen", ..nitro(name, 40) }
 }
 
 /// The types with their published limits, on an instance with one network interface and without
@@ -47,21 +41,14 @@ pub(crate) const TYPES: &[InstanceType] = &[
     nitro("m5d.xlarge", 26),
     nitro("c5.large", 27),
     nitro("m6i.large", 27),
-    InstanceType {
-        architecture: "arm64",
-        ..nitro("m7g.large", 27)
-    },
+    InstanceType { architecture: "arm64", ..nitro("m7g.large", 27) },
     nitro("m7i.large", 32),
     nitro("m7i.16xlarge", 48),
     nitro("m7i.24xlarge", 64),
     nitro("m7i.48xlarge", 128),
     metal("m7i.metal-24xl", 39),
     metal("m5.metal", 31),
-    InstanceType {
-        cards: 2,
-        architecture: "arm64",
-        ..nitro("r8gb.48xlarge", 128)
-    },
+    InstanceType { cards: 2, architecture: "arm64", ..nitro("r8gb.48xlarge", 128) },
     nitro("d3.8xlarge", 3),
     xen("m4.large"),
     xen("t2.micro"),

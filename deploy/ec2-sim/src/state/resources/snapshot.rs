@@ -105,11 +105,7 @@ impl Snapshot {
     pub(crate) fn advance(&mut self, now: Millis) -> bool {
         match self.life {
             Life::Pending { until, fails } if until <= now => {
-                self.life = if fails {
-                    Life::Failed
-                } else {
-                    Life::Completed { since: until }
-                };
+                self.life = if fails { Life::Failed } else { Life::Completed { since: until } };
                 true
             }
             _ => false,
@@ -138,8 +134,7 @@ impl Lock {
 
     /// Returns when the cooling-off period of a compliance lock ends.
     pub fn cool_off_until(&self) -> Millis {
-        self.created
-            .plus(u64::from(self.cool_off_hours) * 3_600_000)
+        self.created.plus(u64::from(self.cool_off_hours) * 3_600_000)
     }
 }
 
@@ -153,10 +148,7 @@ mod tests {
             volume: "vol-0123456789abcdef0".to_owned(),
             size: 1,
             started: Millis(0),
-            life: Life::Pending {
-                until: Millis(100),
-                fails: false,
-            },
+            life: Life::Pending { until: Millis(100), fails: false },
             description: String::new(),
             encrypted: false,
             kms_key: None,
@@ -177,10 +169,7 @@ mod tests {
         assert!(!s.advance(Millis(99)));
         assert!(s.advance(Millis(250)));
         assert_eq!(s.life, Life::Completed { since: Millis(100) });
-        assert_eq!(
-            (s.progress(Millis(100)), s.due()),
-            ("100%".to_owned(), None)
-        );
+        assert_eq!((s.progress(Millis(100)), s.due()), ("100%".to_owned(), None));
     }
 
     #[test]

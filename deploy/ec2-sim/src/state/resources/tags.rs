@@ -99,10 +99,7 @@ mod tests {
     fn tag_specification_parameters_become_tags() {
         let tags = parse("TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=a&TagSpecification.1.Tag.1.Value=&TagSpecification.1.Tag.2.Key=b&TagSpecification.1.Tag.2.Value=x")
             .expect("tags");
-        assert_eq!(
-            tags,
-            Tags::from([("a".into(), String::new()), ("b".into(), "x".into())])
-        );
+        assert_eq!(tags, Tags::from([("a".into(), String::new()), ("b".into(), "x".into())]));
     }
 
     #[test]

@@ -191,12 +191,7 @@ impl Volume {
             Life::Ready | Life::Failed => None,
         };
         let modification = self.modification.as_ref().and_then(Modification::due);
-        self.attachments
-            .iter()
-            .filter_map(Attachment::due)
-            .chain(life)
-            .chain(modification)
-            .min()
+        self.attachments.iter().filter_map(Attachment::due).chain(life).chain(modification).min()
     }
 
     /// Performs the transitions that are due, at most one for each part. The caller repeats the
@@ -234,17 +229,9 @@ pub(crate) mod tests {
     pub(crate) fn fresh() -> Volume {
         let outcome = Outcome::Available;
         Volume {
-            life: Life::Creating {
-                until: Millis(10),
-                outcome,
-            },
+            life: Life::Creating { until: Millis(10), outcome },
             root: false,
-            ..Volume::plain(
-                "vol-0123456789abcdef0".to_owned(),
-                1,
-                "us-east-1a",
-                Millis(0),
-            )
+            ..Volume::plain("vol-0123456789abcdef0".to_owned(), 1, "us-east-1a", Millis(0))
         }
     }
 }

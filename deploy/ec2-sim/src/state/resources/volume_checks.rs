@@ -63,10 +63,7 @@ mod tests {
             (true, Normal, "impaired"),
             (true, Degraded, "impaired"),
         ] {
-            let checks = Checks {
-                io_disabled,
-                performance,
-            };
+            let checks = Checks { io_disabled, performance };
             assert_eq!(checks.status(), status, "{checks:?}");
         }
     }

@@ -35,11 +35,7 @@ const fn plain(name: &'static str, min_size: u32, max_size: u32) -> VolumeType {
 }
 
 pub(crate) const TYPES: &[VolumeType] = &[
-    VolumeType {
-        iops: Some((80_000, 500)),
-        throughput: Some(2_000),
-        ..plain("gp3", 1, 65_536)
-    },
+    VolumeType { iops: Some((80_000, 500)), throughput: Some(2_000), ..plain("gp3", 1, 65_536) },
     plain("gp2", 1, 16_384),
     VolumeType {
         iops: Some((64_000, 50)),
@@ -70,15 +66,12 @@ const GP3_THROUGHPUT: u32 = 125;
 /// # Errors
 /// `UnknownVolumeType`, with the trailing space of the real message.
 pub(crate) fn find(name: &str) -> ApiResult<&'static VolumeType> {
-    TYPES
-        .iter()
-        .find(|t| t.name.eq_ignore_ascii_case(name))
-        .ok_or_else(|| {
-            ApiError::client(
-                "UnknownVolumeType",
-                format!("Unsupported volume type '{name}' for volume creation. "),
-            )
-        })
+    TYPES.iter().find(|t| t.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+        ApiError::client(
+            "UnknownVolumeType",
+            format!("Unsupported volume type '{name}' for volume creation. "),
+        )
+    })
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -97,13 +90,7 @@ impl VolumeType {
         self.check_size(size)?;
         let iops = self.check_iops(size, wanted.iops)?;
         let throughput = self.check_throughput(iops, wanted.throughput)?;
-        Ok(Shape {
-            size,
-            iops,
-            throughput,
-            volume_type: self.name.to_owned(),
-            multi_attach,
-        })
+        Ok(Shape { size, iops, throughput, volume_type: self.name.to_owned(), multi_attach })
     }
 
     fn check_size(&self, size: u32) -> ApiResult<()> {
@@ -160,11 +147,7 @@ impl VolumeType {
                 "Iops to volume size ratio of {ratio:.6} is too high; maximum is {per_gib}"
             )));
         }
-        Ok(Some(if self.name == "gp3" {
-            iops.max(GP3_IOPS)
-        } else {
-            iops
-        }))
+        Ok(Some(if self.name == "gp3" { iops.max(GP3_IOPS) } else { iops }))
     }
 
     fn check_throughput(&self, iops: Option<u32>, wanted: Option<u32>) -> ApiResult<Option<u32>> {
@@ -215,11 +198,7 @@ pub(crate) fn gp2_iops(size: u32) -> u32 {
 
 /// Returns the throughput of a gp2 volume in MiB per second: 128 up to 170 GiB, 250 from 334 GiB.
 pub(crate) fn gp2_throughput(size: u32) -> u32 {
-    if size <= 170 {
-        128
-    } else {
-        (size.saturating_mul(3) / 4).clamp(128, 250)
-    }
+    if size <= 170 { 128 } else { (size.saturating_mul(3) / 4).clamp(128, 250) }
 }
 
 #[cfg(test)]

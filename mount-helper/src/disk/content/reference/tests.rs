@@ -91,12 +91,9 @@ fn only_bytes_of_format_are_explained() {
 fn byte_outside_compared_areas_is_not_looked_at() {
     let mut format = format();
     format.push((FREE, vec![0x33; 5000]));
-    for (at, explained) in [
-        (FREE + (2 << 20), true),
-        (FREE + 4999, false),
-        (32 << 20, false),
-        (LARGE - 1, false),
-    ] {
+    for (at, explained) in
+        [(FREE + (2 << 20), true), (FREE + 4999, false), (32 << 20, false), (LARGE - 1, false)]
+    {
         let disk = disk_of(LARGE, &format);
         put(&disk, at, &[0x77]);
         let verdict = explains(disk, disk_of(LARGE, &format), LARGE);
@@ -109,11 +106,9 @@ fn byte_outside_compared_areas_is_not_looked_at() {
 #[test]
 fn fewer_than_16_bytes_explain_nothing() {
     for at in [FREE, 8192] {
-        for (bytes, verdict) in [
-            (0, Verdict::Strange(None)),
-            (15, Verdict::Strange(None)),
-            (16, Verdict::Explained),
-        ] {
+        for (bytes, verdict) in
+            [(0, Verdict::Strange(None)), (15, Verdict::Strange(None)), (16, Verdict::Explained)]
+        {
             let disk = disk_of(LARGE, &vec![(at, vec![0x22; bytes])]);
             let memory = disk_of(LARGE, &vec![(at, vec![0x22; 100])]);
             let found = explains(disk, memory, LARGE);
@@ -137,15 +132,10 @@ fn written_area_lengthens_area_that_it_overlaps() {
 fn last_piece_ends_with_its_area() {
     let mut pieces = Vec::new();
     let area = [(4096, PIECE as u64 + 4096)];
-    side_by_side(
-        disk(&vec![]),
-        disk(&vec![]),
-        &area,
-        |at, found, expected| {
-            pieces.push((at, found.len(), expected.len()));
-            true
-        },
-    )
+    side_by_side(disk(&vec![]), disk(&vec![]), &area, |at, found, expected| {
+        pieces.push((at, found.len(), expected.len()));
+        true
+    })
     .expect("read");
     let second = 4096 + PIECE as u64;
     assert_eq!(pieces, [(4096, PIECE, PIECE), (second, 4096, 4096)]);
@@ -253,11 +243,9 @@ fn unfinished_xfs_headers_need_unfinished_superblock() {
         assert_eq!(verdict == Verdict::Explained, explained, "{verdict:?}");
     }
     // The superblock and the headers did not reach the disk, some bytes of the format did.
-    for (bytes, verdict) in [
-        (15, Verdict::Strange(None)),
-        (16, Verdict::Explained),
-        (17, Verdict::Explained),
-    ] {
+    for (bytes, verdict) in
+        [(15, Verdict::Strange(None)), (16, Verdict::Explained), (17, Verdict::Explained)]
+    {
         let made = xfs_reference::tests::superblock(|_| ());
         let memory = disk_of(LARGE, &vec![(0, made), (FREE, vec![3; 64])]);
         let found = disk_of(LARGE, &vec![(FREE, vec![3; bytes])]);

@@ -213,9 +213,7 @@ fn header_and_node_need_unfinished_superblock() {
     let header = |fill| header(b"XAGI", Some(8), 296, 312, fill, UUID);
     for (found, made) in [
         (header(2), header(1)),
-        (node(b"AB3B", at, 2)[BLOCK..].to_vec(), {
-            node(b"AB3B", at, 1)[BLOCK..].to_vec()
-        }),
+        (node(b"AB3B", at, 2)[BLOCK..].to_vec(), { node(b"AB3B", at, 1)[BLOCK..].to_vec() }),
     ] {
         // The node's place counts from the start of the piece.
         let at = if found.len() == BLOCK { at + 4096 } else { at };

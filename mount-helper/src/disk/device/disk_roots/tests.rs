@@ -30,23 +30,10 @@ fn only_ebs_nvme_models_yield_volume_serials() {
     let root = directory.path();
     let ebs = "Amazon Elastic Block Store";
     nvme(root, "nvme1n1", "259:1", ebs, "vol0123456789abcdef0");
-    nvme(
-        root,
-        "nvme2n1",
-        "259:2",
-        "Amazon EC2 NVMe Instance Storage",
-        "AWS1",
-    );
+    nvme(root, "nvme2n1", "259:2", "Amazon EC2 NVMe Instance Storage", "AWS1");
     nvme(root, "nvme3n1", "259:3", "Another", "vol0123456789abcdef1");
     nvme(root, "nvme4n1", "259:4", ebs, "vol-0123456789abcdef2");
-    for name in [
-        "nvme1",
-        "nvme1n1p1",
-        "nvme-fabrics",
-        "nvme",
-        "loop1",
-        "nvme9n1",
-    ] {
+    for name in ["nvme1", "nvme1n1p1", "nvme-fabrics", "nvme", "loop1", "nvme9n1"] {
         fs::write(root.join("dev").join(name), "").expect("write");
     }
     let roots = DiskRoots::at(
@@ -55,12 +42,8 @@ fn only_ebs_nvme_models_yield_volume_serials() {
         DiskClass::Ebs,
     )
     .expect("roots");
-    let mut found: Vec<_> = roots
-        .names()
-        .expect("names")
-        .into_iter()
-        .map(|name| (roots.serial(&name), name))
-        .collect();
+    let mut found: Vec<_> =
+        roots.names().expect("names").into_iter().map(|name| (roots.serial(&name), name)).collect();
     found.sort();
     let serial = |text: &str| Some(text.to_owned());
     assert_eq!(
@@ -78,12 +61,7 @@ fn only_ebs_nvme_models_yield_volume_serials() {
     assert_eq!(roots.serial_of(number(1)), Ok(found[3].0.clone()));
     assert_eq!(roots.serial_of(number(9)), Ok(None));
     // The kernel knows the disk, but the disk has no device node, so the disk counts as absent.
-    let find = roots.find_part(
-        "vol0123456789abcdef0",
-        None,
-        Access::ReadOnly,
-        Duration::ZERO,
-    );
+    let find = roots.find_part("vol0123456789abcdef0", None, Access::ReadOnly, Duration::ZERO);
     assert_eq!(find.err(), Some(DeviceError::Absent));
 }
 
@@ -122,25 +100,17 @@ fn emulated_disks_have_serials_in_guest_class_alone() {
         )
         .expect("roots");
         let names = roots.names().expect("names");
-        let mut found: Vec<_> = names
-            .into_iter()
-            .filter(|name| roots.serial(name).is_some())
-            .collect();
+        let mut found: Vec<_> =
+            names.into_iter().filter(|name| roots.serial(name).is_some()).collect();
         found.sort();
         let known = ["vda", "vda1", "nvme1n1p1", "loop7", "sda1"];
         (found, known.map(|name| roots.may_be_called(name)))
     };
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    assert_eq!(
-        found(DiskClass::Ebs),
-        (names(&["nvme2n1"]), [false, false, true, false, false])
-    );
+    assert_eq!(found(DiskClass::Ebs), (names(&["nvme2n1"]), [false, false, true, false, false]));
     assert_eq!(
         found(DiskClass::Guest),
-        (
-            names(&["nvme1n1", "nvme2n1", "vda"]),
-            [true, true, true, false, false]
-        )
+        (names(&["nvme1n1", "nvme2n1", "vda"]), [true, true, true, false, false])
     );
     assert_eq!(found(DiskClass::LoopFile).0, Vec::<String>::new());
 }
@@ -201,13 +171,7 @@ fn existing_xen_disk_without_serial_differs_from_absent() {
 fn regular_file_as_device_node_is_no_disk() {
     let directory = tempfile::tempdir().expect("tempdir");
     let root = directory.path();
-    nvme(
-        root,
-        "nvme1n1",
-        "259:1",
-        "Amazon Elastic Block Store",
-        "vol0123456789abcdef0",
-    );
+    nvme(root, "nvme1n1", "259:1", "Amazon Elastic Block Store", "vol0123456789abcdef0");
     let devices = root.join("dev");
     let roots = DiskRoots::at(
         root.to_str().expect("utf-8"),
@@ -215,12 +179,7 @@ fn regular_file_as_device_node_is_no_disk() {
         DiskClass::Ebs,
     )
     .expect("roots");
-    let find = roots.find_part(
-        "vol0123456789abcdef0",
-        None,
-        Access::ReadWrite,
-        Duration::ZERO,
-    );
+    let find = roots.find_part("vol0123456789abcdef0", None, Access::ReadWrite, Duration::ZERO);
     assert_eq!(find.err(), Some(DeviceError::Absent));
     assert_eq!(roots.numbered(), Ok(Vec::new()));
 }

@@ -33,8 +33,7 @@ impl DiskRoots {
 
     /// Returns whether the machine has a disk of Xen. Each machine that is built on Xen has one.
     pub fn have_xen(&self) -> bool {
-        self.listed("block")
-            .is_ok_and(|names| names.iter().any(|name| self.is_xen(name)))
+        self.listed("block").is_ok_and(|names| names.iter().any(|name| self.is_xen(name)))
     }
 
     /// Returns whether `name` has the form of a kernel name of a disk that can be a volume, or of a
@@ -65,11 +64,7 @@ impl DiskRoots {
             return None;
         }
         Some(XenDisk {
-            sequence: self
-                .read_sysfs(&format!("{directory}/diskseq"))
-                .ok()?
-                .parse()
-                .ok()?,
+            sequence: self.read_sysfs(&format!("{directory}/diskseq")).ok()?.parse().ok()?,
             number: self.number_beneath(&directory).ok()?,
         })
     }
@@ -85,16 +80,10 @@ impl DiskRoots {
             return Err(DeviceError::Absent);
         }
         let words = self.read_sysfs(&format!("{}/uevent", Self::by_number(disk.number)))?;
-        let name = words
-            .lines()
-            .find_map(|line| line.strip_prefix("DEVNAME="))
-            .ok_or(Errno::ILSEQ)?;
+        let name =
+            words.lines().find_map(|line| line.strip_prefix("DEVNAME=")).ok_or(Errno::ILSEQ)?;
         let device = self.open_disk(name, disk.number, partition, access, Proof::Name)?;
-        if device.sequence() == disk.sequence {
-            Ok(device)
-        } else {
-            Err(DeviceError::Absent)
-        }
+        if device.sequence() == disk.sequence { Ok(device) } else { Err(DeviceError::Absent) }
     }
 
     /// Returns the device numbers of a disk and of its partitions.
@@ -166,8 +155,7 @@ impl DiskRoots {
     }
 
     fn is_xen(&self, name: &str) -> bool {
-        self.read_sysfs(&format!("block/{name}/device/modalias"))
-            .is_ok_and(|text| text == XEN_DISK)
+        self.read_sysfs(&format!("block/{name}/device/modalias")).is_ok_and(|text| text == XEN_DISK)
     }
 
     pub(in crate::disk::device) fn listed(&self, directory: &str) -> Result<Vec<String>, Errno> {

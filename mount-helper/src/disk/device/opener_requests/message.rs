@@ -78,16 +78,7 @@ pub(crate) fn asked(request: &[u8]) -> Option<OpenRequest> {
 
 /// Encodes the answer for an opened disk, whose descriptor is sent along.
 pub(crate) fn found(device: &Device) -> Vec<u8> {
-    let Device {
-        name,
-        number,
-        whole,
-        sequence,
-        bytes,
-        whole_bytes,
-        start,
-        ..
-    } = device;
+    let Device { name, number, whole, sequence, bytes, whole_bytes, start, .. } = device;
     let start = start.map_or_else(|| "-".to_owned(), |start| start.to_string());
     let (number, whole) = (number.0, whole.0);
     format!("opened {name} {number} {whole} {sequence} {bytes} {whole_bytes} {start}").into_bytes()
@@ -115,16 +106,7 @@ pub(super) fn answer(
     let text = std::str::from_utf8(answer).map_err(|_| broken())?;
     let words: Vec<&str> = text.split(' ').collect();
     Err(match words.as_slice() {
-        &[
-            "opened",
-            name,
-            number,
-            whole,
-            sequence,
-            bytes,
-            whole_bytes,
-            start,
-        ] => {
+        &["opened", name, number, whole, sequence, bytes, whole_bytes, start] => {
             return device(
                 descriptor,
                 asked,
@@ -231,11 +213,7 @@ mod tests {
 
     #[test]
     fn answer_without_descriptor_is_device_error() {
-        let node = Node {
-            uid: 0,
-            gid: 6,
-            mode: 0o600,
-        };
+        let node = Node { uid: 0, gid: 6, mode: 0o600 };
         for error in [
             DeviceError::Absent,
             DeviceError::Ambiguous,

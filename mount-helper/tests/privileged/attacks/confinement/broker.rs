@@ -23,20 +23,12 @@ fn open(path: &str, flags: OFlags) -> Result<(), Errno> {
 fn etc_at(path: &str) -> Result<(), Errno> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let copy = open_tree(CWD, "/etc", flags)?;
-    move_mount(
-        &copy,
-        c"",
-        CWD,
-        path,
-        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
-    )
+    move_mount(&copy, c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 /// Makes an attempt in the broker's profile, and exits with its errno.
 pub(super) fn reach(what: &str, path: &str) {
-    confinement::broker()
-        .and_then(Entering::calls)
-        .expect("confined");
+    confinement::broker().and_then(Entering::calls).expect("confined");
     let (read, write) = (OFlags::RDONLY, OFlags::RDWR);
     let result = match what {
         "read" => open(path, read),

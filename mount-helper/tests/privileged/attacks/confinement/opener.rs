@@ -65,22 +65,13 @@ pub(super) fn be_asked(devices: &str, mounted: (&str, &str), unused: (&str, &str
     tell("write-shared", ask(with(&[(4, "write")])));
     tell("write", ask(with(&[(4, "write"), (5, "1")])));
     tell("claim", ask(with(&[(5, "1")])));
-    tell(
-        "another",
-        ask(["serial", unused.0, disk, "0", "read", "0", "0"]),
-    );
+    tell("another", ask(["serial", unused.0, disk, "0", "read", "0", "0"]));
     tell("by-name", ask(with(&[(0, "name"), (1, "")])));
     tell("no-disk", ask(with(&[(2, "null")])));
     tell("path", ask(with(&[(2, "../etc/shadow")])));
     tell("partition", ask(with(&[(3, "7")])));
-    tell(
-        "unused-shared",
-        ask(["serial", unused.0, unused.1, "0", "write", "0", "0"]),
-    );
-    tell(
-        "unused",
-        ask(["serial", unused.0, unused.1, "0", "write", "1", "0"]),
-    );
+    tell("unused-shared", ask(["serial", unused.0, unused.1, "0", "write", "0", "0"]));
+    tell("unused", ask(["serial", unused.0, unused.1, "0", "write", "1", "0"]));
 }
 
 #[test]

@@ -33,10 +33,7 @@ impl Ran {
     /// Returns the value that the script printed for a word.
     #[track_caller]
     pub(super) fn told(&self, word: &str) -> &str {
-        let value = self
-            .said
-            .lines()
-            .find_map(|line| line.strip_prefix(word)?.strip_prefix('='));
+        let value = self.said.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix('='));
         value.unwrap_or_else(|| panic!("no {word} in {self:?}"))
     }
 }
@@ -67,11 +64,7 @@ fn itself() -> PathBuf {
 
 fn ran(mut command: Command, name: &str, arguments: &[&str]) -> Ran {
     let words = [&[name][..], arguments].concat().join(" ");
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command
+    let Output { status, stdout, stderr } = command
         .args(["--exact", "attacks::confinement::script", "--ignored"])
         .args(["--nocapture", "--test-threads=1"])
         .env(SCRIPT, words)

@@ -47,9 +47,9 @@ pub(super) fn clone_with(flags: &str) {
             tell("child", held.unwrap_or_default().trim());
             exit(0);
         }
-        Ok(_) => exit(i32::from(
-            rustix::process::wait(rustix::process::WaitOptions::empty()).is_err(),
-        )),
+        Ok(_) => {
+            exit(i32::from(rustix::process::wait(rustix::process::WaitOptions::empty()).is_err()))
+        }
         Err(error) => exit(error.raw_os_error().unwrap_or(-1)),
     }
 }
@@ -129,16 +129,12 @@ pub(super) fn be_asked_for_too_many() {
 /// Asks for runners, keeps each answer, and prints how many processes exist.
 fn hoard(asking: &OwnedFd, supervisor: u32) {
     let ready = |flags, milliseconds: i64| {
-        let patience = Timespec {
-            tv_sec: 0,
-            tv_nsec: milliseconds * 1_000_000,
-        };
+        let patience = Timespec { tv_sec: 0, tv_nsec: milliseconds * 1_000_000 };
         poll(&mut [PollFd::new(asking, flags)], Some(&patience)).is_ok_and(|ready| ready > 0)
     };
     let answer = |milliseconds| -> Option<OwnedFd> {
-        let (_, mut descriptors) = ready(PollFlags::IN, milliseconds)
-            .then(|| channel::receive(asking).ok())
-            .flatten()?;
+        let (_, mut descriptors) =
+            ready(PollFlags::IN, milliseconds).then(|| channel::receive(asking).ok()).flatten()?;
         descriptors.pop()
     };
     let living = || {

@@ -62,10 +62,7 @@ pub(super) fn reach(what: &str) {
     let (it, kill) = (i64::from(neighbour), i64::from(libc::SIGKILL));
     let fcntl = |command, value| sys::call(libc::SYS_fcntl, [0, command, value, 0]);
     let limit = |of| {
-        let few = Rlimit {
-            current: Some(100),
-            maximum: Some(100),
-        };
+        let few = Rlimit { current: Some(100), maximum: Some(100) };
         Ok(prlimit(of, Resource::Cpu, few).map(|_| 0)?)
     };
     let result = match what {

@@ -24,10 +24,7 @@ fn show(rig: &Rig, disk: &Disk, pod: &str, read_only: bool) -> Outcome {
 }
 
 fn part(volume: &VolumeId, number: u32) -> Disk {
-    Disk {
-        partition: NonZeroU32::new(number),
-        ..disk(volume)
-    }
+    Disk { partition: NonZeroU32::new(number), ..disk(volume) }
 }
 
 /// A loop device over another loop device.
@@ -41,9 +38,7 @@ impl Over {
 
 impl Drop for Over {
     fn drop(&mut self) {
-        let _ = std::process::Command::new("losetup")
-            .args(["-d", &self.0])
-            .output();
+        let _ = std::process::Command::new("losetup").args(["-d", &self.0]).output();
     }
 }
 
@@ -91,10 +86,7 @@ fn active_swap_disk_is_not_published_raw() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(64 * MIB);
     shell("mkswap", &["-q", &attached.path()]);
-    let on = std::process::Command::new("swapon")
-        .arg(attached.path())
-        .output()
-        .expect("swapon");
+    let on = std::process::Command::new("swapon").arg(attached.path()).output().expect("swapon");
     if !on.status.success() {
         println!("skipped: {}", String::from_utf8_lossy(&on.stderr).trim());
         return;
@@ -110,11 +102,7 @@ fn active_swap_disk_is_not_published_raw() {
     drop(off);
     done(show(&rig, &disk(&volume), "p", false));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
-    row(
-        "N3",
-        "a disk in use as swap is published raw",
-        "refused as held",
-    );
+    row("N3", "a disk in use as swap is published raw", "refused as held");
 }
 
 /// A loop device over a disk that is already published does not block another publish.
@@ -147,10 +135,7 @@ fn disk_with_sysfs_holder_is_not_published_raw() {
     let Some(rig) = Rig::start_xen() else { return };
     let volume = volume();
     let xen = rig.attach_xen("xvdba", "held.img", 64 * MIB);
-    let named = Disk {
-        device_hint: DeviceName::parse("/dev/xvdba").ok(),
-        ..disk(&volume)
-    };
+    let named = Disk { device_hint: DeviceName::parse("/dev/xvdba").ok(), ..disk(&volume) };
     // The helper knows the disk from this publish on.
     done(show(&rig, &named, "p", false));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
@@ -161,11 +146,7 @@ fn disk_with_sysfs_holder_is_not_published_raw() {
     fs::remove_dir(xen.directory().join("holders/dm-0")).expect("rmdir");
     done(show(&rig, &named, "p", false));
     done(rig.unpublish(&volume, &block_target(&volume, "p")));
-    row(
-        "N3",
-        "a disk with an entry in holders/ of sysfs is published raw",
-        "refused as held",
-    );
+    row("N3", "a disk with an entry in holders/ of sysfs is published raw", "refused as held");
 }
 
 #[test]
@@ -234,10 +215,7 @@ fn partition_of_disk_holding_kubelet_directory_is_refused() {
     rig.within(&["mount", "-t", "ext4", &node, kubelets]);
     let mut asked = rig.staging(&volume, FsType::Ext4);
     asked.disk = part(&volume, 1);
-    let there = Refused::because(
-        Refusal::StillHeld,
-        Observation::MountedAt(rig.kubelet("pods")),
-    );
+    let there = Refused::because(Refusal::StillHeld, Observation::MountedAt(rig.kubelet("pods")));
     assert_eq!(told(rig.ask(Operation::Stage(asked.clone()))), there);
     assert_eq!(told(show(&rig, &asked.disk, "p", false)), there);
     rig.within(&["umount", kubelets]);
@@ -251,12 +229,9 @@ fn partition_of_disk_holding_kubelet_directory_is_refused() {
 #[test]
 fn host_mounted_disk_is_neither_staged_nor_unstaged() {
     let Some(rig) = Rig::start() else { return };
-    for (fs_type, options) in [
-        (FsType::Xfs, "rw"),
-        (FsType::Xfs, "ro"),
-        (FsType::Ext4, "rw"),
-        (FsType::Ext4, "ro"),
-    ] {
+    for (fs_type, options) in
+        [(FsType::Xfs, "rw"), (FsType::Xfs, "ro"), (FsType::Ext4, "rw"), (FsType::Ext4, "ro")]
+    {
         let (volume, attached) = rig.new_disk(512 * MIB);
         shell(&format!("mkfs.{fs_type}"), &["-q", &attached.path()]);
         let elsewhere = Elsewhere::mount(&attached.path(), options);
@@ -271,11 +246,7 @@ fn host_mounted_disk_is_neither_staged_nor_unstaged() {
             assert_eq!(rig.mounts(&attached), 0, "{fs_type} {options}");
         }
         // The volume was never staged, and unstage must not make the mount read-only.
-        assert_eq!(
-            refused(rig.unstage(&volume)),
-            Refusal::StillHeld,
-            "{fs_type} {options}"
-        );
+        assert_eq!(refused(rig.unstage(&volume)), Refusal::StillHeld, "{fs_type} {options}");
         match options {
             "rw" => elsewhere.lives(),
             _ => assert!(fs::write(elsewhere.root().join("kept"), "x").is_err()),

@@ -45,10 +45,7 @@ impl Broker {
     fn ask(&self, act: u8, name: &str, parent: &OwnedFd) -> Option<Result<(), Errno>> {
         let request = [&[act], name.as_bytes()].concat();
         channel::send(&self.0, &request, &[parent.as_fd()]).ok()?;
-        let second = Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        };
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         if poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&second)) != Ok(1) {
             return None;
         }
@@ -78,14 +75,7 @@ fn only_empty_root_owned_entries_are_removed() {
     fs::write(at("linked"), "").expect("write");
     fs::hard_link(at("linked"), at("linked-too")).expect("link");
     std::os::unix::fs::symlink("etc-hosts", at("link")).expect("symlink");
-    mknodat(
-        CWD,
-        at("pipe"),
-        FileType::Fifo,
-        Mode::from_raw_mode(0o600),
-        0,
-    )
-    .expect("mkfifo");
+    mknodat(CWD, at("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("mkfifo");
     let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("bind");
     fs::create_dir_all(at("full/kept")).expect("mkdir");
     // The visible file at this name is empty, and the file beneath the mount is not.

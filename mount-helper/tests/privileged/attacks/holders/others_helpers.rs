@@ -71,11 +71,9 @@ fn second_helper_formats_again_after_interrupted_format() {
     if !able() {
         return;
     }
-    for (victim, signal) in [
-        ("supervisor", Signal::TERM),
-        ("broker", Signal::KILL),
-        ("supervisor", Signal::KILL),
-    ] {
+    for (victim, signal) in
+        [("supervisor", Signal::TERM), ("broker", Signal::KILL), ("supervisor", Signal::KILL)]
+    {
         for fs_type in [FsType::Ext4, FsType::Xfs] {
             let mut rig = Rig::start_with(&["--fault-point", "tool-started", "--grace", "0"]);
             let (volume, attached) = rig.new_disk(512 * MIB);

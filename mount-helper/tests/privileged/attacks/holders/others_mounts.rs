@@ -10,10 +10,7 @@ use std::fs;
 /// Mounts whose device number belongs to no disk.
 const ANONYMOUS: [(&str, &[&str]); 3] = [
     ("tmpfs", &["-t", "tmpfs", "none"]),
-    (
-        "overlay",
-        &["-t", "overlay", "-o", "lowerdir=/usr:/etc", "none"],
-    ),
+    ("overlay", &["-t", "overlay", "-o", "lowerdir=/usr:/etc", "none"]),
     ("proc", &["-t", "proc", "none"]),
 ];
 
@@ -74,9 +71,7 @@ fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
     let rig = Rig::start_xen_with(&[]);
     let volume = volume();
     let image = rig.path("volumes/other.img");
-    fs::File::create(&image)
-        .and_then(|file| file.set_len(64 * MIB))
-        .expect("image");
+    fs::File::create(&image).and_then(|file| file.set_len(64 * MIB)).expect("image");
     let other = rig.attach_image(image);
     shell("mkfs.ext4", &["-q", &other.path()]);
     let place = target(&volume, "p");
@@ -92,10 +87,7 @@ fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
     fs::File::create(&raw).expect("create");
     let at = raw.to_str().expect("utf-8");
     rig.within(&["mount", "--bind", &format!("/dev/{}", other.name), at]);
-    assert_refused(
-        rig.unpublish(&volume, &block_target(&volume, "p")),
-        Refusal::VolumeNotAtPath,
-    );
+    assert_refused(rig.unpublish(&volume, &block_target(&volume, "p")), Refusal::VolumeNotAtPath);
     rig.within(&["umount", at]);
     // The mount of a detached disk of the kind that can hold volumes is removed.
     let gone = rig.attach_xen("xvdba", "gone.img", 64 * MIB);

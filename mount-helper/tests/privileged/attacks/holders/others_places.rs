@@ -35,11 +35,7 @@ fn stage_outside_kubelet_globalmount_path_is_refused() {
     ] {
         let mut asked = rig.staging(&volume, FsType::Ext4);
         asked.staging = rig.kubelet(&format!("{csi}/{place}"));
-        assert_eq!(
-            refused(rig.ask(Operation::Stage(asked))),
-            Refusal::PathOutside,
-            "{place}"
-        );
+        assert_eq!(refused(rig.ask(Operation::Stage(asked))), Refusal::PathOutside, "{place}");
     }
     assert_eq!(rig.mounts(&attached), 0);
     staged(rig.stage(&volume, FsType::Ext4));
@@ -75,10 +71,8 @@ fn stacked(rig: &Rig, place: &str) -> usize {
 /// Sends all requests at once, and returns the answers in the order of the requests.
 fn at_once(rig: &Rig, asked: Vec<Operation>) -> Vec<Outcome> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> = asked
-            .into_iter()
-            .map(|operation| scope.spawn(move || rig.ask(operation)))
-            .collect();
+        let threads: Vec<_> =
+            asked.into_iter().map(|operation| scope.spawn(move || rig.ask(operation))).collect();
         let joined = threads.into_iter().map(|thread| thread.join());
         joined.map(|outcome| outcome.expect("thread")).collect()
     })
@@ -109,9 +103,7 @@ fn one_has_it(rig: &Rig, place: &str, outcomes: &[Outcome]) {
 fn concurrent_volumes_never_share_staging_or_target_path() {
     let Some(rig) = Rig::start() else { return };
     let volumes = [volume(), volume()];
-    let _attached = volumes
-        .each_ref()
-        .map(|volume| rig.attach(volume, 64 * MIB));
+    let _attached = volumes.each_ref().map(|volume| rig.attach(volume, 64 * MIB));
     let shared = "plugins/kubernetes.io/csi/ebs.csi.aws.com/shared/globalmount";
     for _ in 0..6 {
         let asked = volumes.iter().map(|volume| {
@@ -212,11 +204,8 @@ fn path_mounted_during_operation_is_not_mounted_over() {
     });
     taken_meanwhile("publish-block-made", |rig, volume| {
         let place = block_target(volume, "p");
-        let asked = PublishBlock {
-            disk: disk(volume),
-            target: rig.kubelet(&place),
-            read_only: false,
-        };
+        let asked =
+            PublishBlock { disk: disk(volume), target: rig.kubelet(&place), read_only: false };
         (Operation::PublishBlock(asked), place)
     });
     row(

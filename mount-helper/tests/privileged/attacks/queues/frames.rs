@@ -22,9 +22,7 @@ fn slowly_sent_frame_closes_connection() {
     // The frame never reaches this length.
     bytes[..4].copy_from_slice(&1000_u32.to_le_bytes());
     let stream = &mut client.stream;
-    stream
-        .set_read_timeout(Some(Duration::from_secs(1)))
-        .expect("timeout");
+    stream.set_read_timeout(Some(Duration::from_secs(1))).expect("timeout");
     let end = Instant::now() + LONG;
     let mut sent = 0_usize;
     loop {
@@ -40,11 +38,7 @@ fn slowly_sent_frame_closes_connection() {
     }
     rig.wait_for("peer-cut-off");
     let tried = "a frame of which one byte comes each second";
-    row(
-        "N22",
-        tried,
-        "the connection ends 10 s after the frame began",
-    );
+    row("N22", tried, "the connection ends 10 s after the frame began");
 }
 
 #[test]

@@ -43,10 +43,7 @@ struct Frozen(PathBuf);
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        let _ = Command::new("fsfreeze")
-            .arg("--unfreeze")
-            .arg(&self.0)
-            .status();
+        let _ = Command::new("fsfreeze").arg("--unfreeze").arg(&self.0).status();
     }
 }
 
@@ -76,10 +73,7 @@ fn hanging_unstages_do_not_block_healthy_volumes() {
         .iter()
         .map(|(volume, _)| {
             let mut client = rig.client();
-            let asked = Unstage {
-                volume: volume.clone(),
-                staging: rig.kubelet(&staging(volume)),
-            };
+            let asked = Unstage { volume: volume.clone(), staging: rig.kubelet(&staging(volume)) };
             client.send(Operation::Unstage(asked), LONG * 2);
             client
         })

@@ -53,12 +53,8 @@ impl Times {
 /// Asks for statistics, publishes and unpublishes the volume, and asks for statistics again. Each
 /// request must succeed at its first attempt.
 fn use_once(rig: &Rig, client: &mut Client, volume: &VolumeId, times: &mut Times) {
-    let stats = |path: &str| {
-        Operation::Stats(Stats {
-            volume: volume.clone(),
-            path: rig.kubelet(path),
-        })
-    };
+    let stats =
+        |path: &str| Operation::Stats(Stats { volume: volume.clone(), path: rig.kubelet(path) });
     let (staged_at, target) = (staging(volume), target(volume, "p"));
     for path in [&staged_at, &target] {
         if *path == target {
@@ -68,10 +64,7 @@ fn use_once(rig: &Rig, client: &mut Client, volume: &VolumeId, times: &mut Times
         let usage = times.ask(client, stats(path));
         assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
     }
-    let asked = Unpublish {
-        volume: volume.clone(),
-        target: rig.kubelet(&target),
-    };
+    let asked = Unpublish { volume: volume.clone(), target: rig.kubelet(&target) };
     done(times.ask(client, Operation::Unpublish(asked)));
 }
 
@@ -137,10 +130,7 @@ fn healthy_volumes_stay_usable_during_many_restores() {
     assert!(most < MEMORY, "{most}");
     let mut client = rig.client();
     for (volume, _) in healthy.iter().chain(&restored) {
-        let asked = Unstage {
-            volume: volume.clone(),
-            staging: rig.kubelet(&staging(volume)),
-        };
+        let asked = Unstage { volume: volume.clone(), staging: rig.kubelet(&staging(volume)) };
         done(client.ask(Operation::Unstage(asked), LONG));
     }
     row(

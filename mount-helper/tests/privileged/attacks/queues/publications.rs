@@ -11,10 +11,7 @@ fn publish(rig: &Rig, client: &mut Client, volume: &VolumeId, pod: &str) -> Outc
 }
 
 fn unpublish(rig: &Rig, client: &mut Client, volume: &VolumeId, pod: &str) -> Outcome {
-    let asked = Unpublish {
-        volume: volume.clone(),
-        target: rig.kubelet(&target(volume, pod)),
-    };
+    let asked = Unpublish { volume: volume.clone(), target: rig.kubelet(&target(volume, pod)) };
     client.ask(Operation::Unpublish(asked), LONG)
 }
 
@@ -48,20 +45,13 @@ fn volume_publications_are_limited_and_leave_no_directories() {
     assert!(done(publish(&rig, &mut client, &volume, "pod-0")));
     assert!(!pods.join(format!("pod-{published}")).exists());
     for number in 0..published {
-        done(unpublish(
-            &rig,
-            &mut client,
-            &volume,
-            &format!("pod-{number}"),
-        ));
+        done(unpublish(&rig, &mut client, &volume, &format!("pod-{number}")));
     }
     done(unpublish(&rig, &mut client, &volume, "own"));
     assert!(own.is_dir(), "kubelet's directory is gone");
     assert!(!own.join("mount").exists());
-    let mut left: Vec<_> = fs::read_dir(&pods)
-        .expect("pods")
-        .map(|entry| entry.expect("entry").file_name())
-        .collect();
+    let mut left: Vec<_> =
+        fs::read_dir(&pods).expect("pods").map(|entry| entry.expect("entry").file_name()).collect();
     left.sort();
     assert_eq!(left, ["empty", "own"]);
     done(rig.unstage(&volume));

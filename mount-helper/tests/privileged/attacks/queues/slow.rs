@@ -22,10 +22,7 @@ fn slow_filesystem_checks_do_not_block_healthy_volumes() {
         .iter()
         .map(|(volume, _)| {
             let mut client = rig.client();
-            client.send(
-                Operation::Stage(rig.staging(volume, FsType::Ext4)),
-                LONG * 2,
-            );
+            client.send(Operation::Stage(rig.staging(volume, FsType::Ext4)), LONG * 2);
             client
         })
         .collect();
@@ -99,10 +96,8 @@ fn request_flood_is_bounded_and_others_are_served() {
     assert!(busy > FLOOD / 2, "{busy}");
     // While the operations of the flood still wait, other requests are served, including stages.
     let mut client = rig.client();
-    let stats = Operation::Stats(Stats {
-        volume: healthy.clone(),
-        path: rig.kubelet(&staging(&healthy)),
-    });
+    let stats =
+        Operation::Stats(Stats { volume: healthy.clone(), path: rig.kubelet(&staging(&healthy)) });
     let usage = client.ask(stats, LONG);
     assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
     done(rig.publish(&healthy, "p"));

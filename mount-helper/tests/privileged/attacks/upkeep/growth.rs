@@ -27,10 +27,7 @@ impl Killer {
             .spawn()
             .expect("strace");
         let end = Instant::now() + LONG;
-        while !fs::read_to_string(log.path())
-            .expect("read")
-            .contains("attached")
-        {
+        while !fs::read_to_string(log.path()).expect("read").contains("attached") {
             assert!(Instant::now() < end, "strace does not attach");
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -107,12 +104,7 @@ fn bigalloc_ext4_on_enlarged_disk_is_still_staged() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(1024 * MIB);
     let (path, features) = (attached.path(), "bigalloc");
-    shell(
-        "mke2fs",
-        &[
-            "-q", "-F", "-t", "ext4", "-O", features, "-C", "16384", &path,
-        ],
-    );
+    shell("mke2fs", &["-q", "-F", "-t", "ext4", "-O", features, "-C", "16384", &path]);
     let mut asked = rig.staging(&volume, FsType::Ext4);
     asked.disk.origin = Origin::Copy;
     staged(rig.ask(Operation::Stage(asked.clone())));

@@ -55,12 +55,7 @@ fn operator_set_read_only_device_stays_read_only() {
         done(rig.ask(publishing(&rig, &volume, true)));
         done(unpublish(&rig, &volume));
         assert!(is_read_only(&attached));
-        assert!(
-            fs::read(attached.path())
-                .expect("read")
-                .iter()
-                .all(|byte| *byte == 0)
-        );
+        assert!(fs::read(attached.path()).expect("read").iter().all(|byte| *byte == 0));
         shell("blockdev", &["--setrw", &attached.path()]);
         done(rig.ask(publishing(&rig, &volume, true)));
         assert!(is_read_only(&attached));

@@ -46,9 +46,7 @@ fn errors_panic_in_superblock_does_not_panic_node() {
             staged(rig.ask(Operation::Stage(asked)));
             let options = in_force(&attached);
             assert!(
-                options
-                    .lines()
-                    .any(|line| line == format!("errors={after}")),
+                options.lines().any(|line| line == format!("errors={after}")),
                 "{behaviour} {words}: {options}"
             );
             if !read_only {
@@ -74,13 +72,7 @@ fn errors_panic_in_superblock_does_not_panic_node() {
 #[test]
 fn superblock_mount_options_outside_allowlist_are_refused() {
     let Some(rig) = Rig::start() else { return };
-    for words in [
-        "journal_dev=2065",
-        "journal_path=/dev/sda",
-        "noload",
-        "dax",
-        "made_up",
-    ] {
+    for words in ["journal_dev=2065", "journal_path=/dev/sda", "noload", "dax", "made_up"] {
         let (volume, attached) = ext4(&rig);
         set_words(&attached, words);
         let reason = refused(rig.stage(&volume, FsType::Ext4));
@@ -88,15 +80,7 @@ fn superblock_mount_options_outside_allowlist_are_refused() {
         assert_eq!(rig.mounts(&attached), 0);
     }
     let (volume, attached) = ext4(&rig);
-    shell(
-        "debugfs",
-        &[
-            "-w",
-            "-R",
-            "ssv default_mount_opts 0x8000",
-            &attached.path(),
-        ],
-    );
+    shell("debugfs", &["-w", "-R", "ssv default_mount_opts 0x8000", &attached.path()]);
     assert_refused(rig.stage(&volume, FsType::Ext4), Refusal::SuperblockAsks);
     // Options that administrators usually set are accepted.
     let (volume, attached) = ext4(&rig);
@@ -119,15 +103,9 @@ fn an_external_journal_is_refused() {
     let (victim, other) = (volume(), volume());
     let journal = rig.attach(&other, 64 * MIB);
     let attached = rig.attach(&victim, 64 * MIB);
-    shell(
-        "mke2fs",
-        &["-q", "-F", "-O", "journal_dev", &journal.path()],
-    );
+    shell("mke2fs", &["-q", "-F", "-O", "journal_dev", &journal.path()]);
     let device = format!("device={}", journal.path());
-    shell(
-        "mke2fs",
-        &["-q", "-F", "-t", "ext4", "-J", &device, &attached.path()],
-    );
+    shell("mke2fs", &["-q", "-F", "-t", "ext4", "-J", &device, &attached.path()]);
     for read_only in [false, true] {
         let mut asked = rig.staging(&victim, FsType::Ext4);
         asked.read_only = read_only;
@@ -139,10 +117,7 @@ fn an_external_journal_is_refused() {
     assert_eq!(told.reason, Refusal::ForeignContent);
     assert_eq!(
         told.seen,
-        Some(Observation::Content {
-            signature: Signature::ExtJournal,
-            state: ContentState::Sound
-        })
+        Some(Observation::Content { signature: Signature::ExtJournal, state: ContentState::Sound })
     );
     // Crafted superblocks: without the number of the internal journal, with the number of another
     // disk, and both.
@@ -151,10 +126,7 @@ fn an_external_journal_is_refused() {
     for changes in [
         vec!["ssv journal_inum 0".to_owned()],
         vec![format!("ssv journal_dev {number}")],
-        vec![
-            "ssv journal_inum 0".to_owned(),
-            format!("ssv journal_dev {number}"),
-        ],
+        vec!["ssv journal_inum 0".to_owned(), format!("ssv journal_dev {number}")],
     ] {
         let (volume, attached) = ext4(&rig);
         for change in &changes {

@@ -18,10 +18,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new("the_manifests_are_taken_whole", taken(world)),
         Scenario::new("the_charts_objects_are_taken_whole", rendered(world)),
-        Scenario::new(
-            "the_node_policy_allows_the_daemonset_alone",
-            node_policy(world),
-        ),
+        Scenario::new("the_node_policy_allows_the_daemonset_alone", node_policy(world)),
         Scenario::new("the_flags_of_the_manifests_are_known", known()),
     ]
 }
@@ -77,9 +74,7 @@ const FOREIGN_KINDS: [ForeignKinds; 2] = [
 /// prints why the objects are skipped and returns false.
 async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Result<bool, String> {
     let mut command = Command::new("go");
-    command
-        .args(["mod", "download", "-json", foreign.module])
-        .current_dir(rig);
+    command.args(["mod", "download", "-json", foreign.module]).current_dir(rig);
     // On another thread, because the other scenarios continue meanwhile.
     let found = tokio::task::spawn_blocking(move || command.output()).await;
     let found = found.map_err(|e| e.to_string())?;
@@ -108,9 +103,7 @@ async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Result
 /// with each set of values in `deploy/chart/ci`.
 async fn rendered(world: &World<'_>) -> Outcome {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or(home);
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
     let helm = cache.unwrap_or_default().join("ebs-csi/bin/helm");
     if !helm.exists() {
         println!("skipped: no Helm; ./deploy/kubernetes/rig/prepare builds it");
@@ -144,9 +137,7 @@ async fn rendered(world: &World<'_>) -> Outcome {
         }
         // On another thread, because the other scenarios continue meanwhile.
         let ended = tokio::task::spawn_blocking(move || command.output()).await;
-        let out = ended
-            .map_err(|e| e.to_string())?
-            .map_err(|e| e.to_string())?;
+        let out = ended.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         let said = String::from_utf8_lossy(&out.stderr);
         must(out.status.success(), &format!("{set:?}: {said}"))?;
         for object in manifests::objects(&String::from_utf8_lossy(&out.stdout)) {
@@ -163,10 +154,7 @@ async fn rendered(world: &World<'_>) -> Outcome {
         let was_shown = shown.iter().any(|it| it == kind);
         must(was_shown, &format!("a {kind} was shown"))?;
     }
-    must(
-        shown.len() > 200,
-        &format!("{} objects were shown", shown.len()),
-    )
+    must(shown.len() > 200, &format!("{} objects were shown", shown.len()))
 }
 
 type Change = fn(&mut Value);
@@ -206,10 +194,7 @@ const MORE: [(Change, &str); 11] = [
     (|pod| pod["spec"]["hostNetwork"] = json!(true), "namespaces"),
     (|pod| pod["spec"]["hostPID"] = json!(true), "namespaces"),
     (|pod| pod["spec"]["hostIPC"] = json!(true), "namespaces"),
-    (
-        |pod| pod["spec"]["automountServiceAccountToken"] = json!(true),
-        "no service account token",
-    ),
+    (|pod| pod["spec"]["automountServiceAccountToken"] = json!(true), "no service account token"),
     (
         |pod| {
             let sources = json!([{"serviceAccountToken": {"path": "token"}}]);
@@ -284,10 +269,7 @@ async fn node_policy(world: &World<'_>) -> Outcome {
     for (change, words) in MORE {
         let taken = manifests::would_create(&world.admin, &changed(change)).await;
         let why = taken.err().unwrap_or_default();
-        must(
-            why.contains(words),
-            &format!("refused as {words:?}: {why:?}"),
-        )?;
+        must(why.contains(words), &format!("refused as {words:?}: {why:?}"))?;
     }
     // A pod of somebody else is nothing to the policy.
     let mut other = refused.clone();
@@ -303,10 +285,7 @@ async fn node_policy(world: &World<'_>) -> Outcome {
             "securityContext": {"privileged": privileged},
         });
         let patch = Patch::Strategic(json!({"spec": {"ephemeralContainers": [debug]}}));
-        let how = PatchParams {
-            dry_run: true,
-            ..PatchParams::default()
-        };
+        let how = PatchParams { dry_run: true, ..PatchParams::default() };
         let taken = pods.patch_ephemeral_containers(name, &how, &patch).await;
         let what = format!("an ephemeral container, privileged {privileged}: {taken:?}");
         must(taken.is_ok() == allowed, &what)?;
@@ -319,15 +298,11 @@ async fn node_policy(world: &World<'_>) -> Outcome {
 /// Checks the flags with safe detach off, as in the manifest, and on.
 async fn known() -> Outcome {
     let objects = manifests::read("controller.yaml");
-    let deployment = objects
-        .iter()
-        .find(|object| object["kind"] == "Deployment")
-        .ok_or("no Deployment")?;
+    let deployment =
+        objects.iter().find(|object| object["kind"] == "Deployment").ok_or("no Deployment")?;
     let containers = &deployment["spec"]["template"]["spec"]["containers"];
-    let programs = [
-        ("ebs-plugin", "ebs-csi-controller"),
-        ("node-lifecycle", "ebs-csi-node-lifecycle"),
-    ];
+    let programs =
+        [("ebs-plugin", "ebs-csi-controller"), ("node-lifecycle", "ebs-csi-node-lifecycle")];
     for (container, name) in programs {
         let container = containers
             .as_array()

@@ -30,10 +30,8 @@ async fn written(world: &World<'_>) -> Outcome {
     let none = json!({COPIED: null, "topology.ebs.csi.aws.com/zone": null, "node.kubernetes.io/instance-type": "t2.micro"});
     patch_node(world, node, json!({"metadata": {"labels": none}})).await?;
     create_without_zone(world, pod, node).await?;
-    until("the pod has its zone", || async {
-        Ok(annotation(world, pod, ZONE).await?.is_some())
-    })
-    .await?;
+    until("the pod has its zone", || async { Ok(annotation(world, pod, ZONE).await?.is_some()) })
+        .await?;
     for (key, want) in [
         (ZONE, "us-east-1a"),
         ("ebs.csi.aws.com/instance-id", instance.as_str()),
@@ -73,10 +71,7 @@ async fn copied(world: &World<'_>) -> Outcome {
         Ok(annotation(world, pod, DRAINING).await?.is_some())
     })
     .await?;
-    must(
-        annotation(world, pod, ZONE).await?.is_none(),
-        "no fact is written",
-    )?;
+    must(annotation(world, pod, ZONE).await?.is_none(), "no fact is written")?;
     let patches = world.plane.patches("pods", pod)?;
     must(patches == 1, &format!("{patches} patches of {pod}"))?;
     delete(world, pod).await?;
@@ -126,10 +121,7 @@ async fn unknown(world: &World<'_>) -> Outcome {
     patch_node(world, node, json!({"metadata": {"labels": {COPIED: null}}})).await?;
     create_without_zone(world, pod, node).await?;
     world.is_told(pod, "NodeFactsUnknown").await?;
-    must(
-        world.driver.metric("aws_ebs_csi_onboarding_pods_behind") >= 1.0,
-        "the pod is counted",
-    )?;
+    must(world.driver.metric("aws_ebs_csi_onboarding_pods_behind") >= 1.0, "the pod is counted")?;
     // Once the Node has its zone, so has the pod.
     let label = json!({"metadata": {"labels": {COPIED: "us-east-1b"}}});
     patch_node(world, node, label).await?;
@@ -164,18 +156,15 @@ pub(super) async fn create(world: &World<'_>, name: &str, node: &str, owner: &st
 /// Creates a pod of the node-agent on a node that has lost its zone. The API server copies labels
 /// of nodes from a cache, which may show the zone for a moment longer.
 async fn create_without_zone(world: &World<'_>, name: &str, node: &str) -> Outcome {
-    until(
-        &format!("{name} gets no zone from the API server"),
-        || async {
-            create(world, name, node, "ebs-csi-node").await?;
-            let pod = agents(world).get(name).await.map_err(|e| e.to_string())?;
-            let is_bare = !pod.labels().contains_key(COPIED);
-            if !is_bare {
-                delete(world, name).await?;
-            }
-            Ok(is_bare)
-        },
-    )
+    until(&format!("{name} gets no zone from the API server"), || async {
+        create(world, name, node, "ebs-csi-node").await?;
+        let pod = agents(world).get(name).await.map_err(|e| e.to_string())?;
+        let is_bare = !pod.labels().contains_key(COPIED);
+        if !is_bare {
+            delete(world, name).await?;
+        }
+        Ok(is_bare)
+    })
     .await
 }
 

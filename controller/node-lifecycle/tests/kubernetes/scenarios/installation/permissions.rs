@@ -15,19 +15,10 @@ use crate::scenarios::installation::node_facts::{create, delete, patch_pod};
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
         Scenario::new("each_permission_is_needed", each_is_needed(world)),
-        Scenario::new(
-            "the_policy_allows_facts_on_agent_pods_only",
-            only_facts(world),
-        ),
+        Scenario::new("the_policy_allows_facts_on_agent_pods_only", only_facts(world)),
         Scenario::new("the_policy_allows_our_taint_only", only_our_taint(world)),
-        Scenario::new(
-            "the_policy_keeps_our_taint_off_ready_nodes",
-            not_while_ready(world),
-        ),
-        Scenario::new(
-            "the_startup_taint_may_only_be_taken_off",
-            startup_taint(world),
-        ),
+        Scenario::new("the_policy_keeps_our_taint_off_ready_nodes", not_while_ready(world)),
+        Scenario::new("the_startup_taint_may_only_be_taken_off", startup_taint(world)),
     ]
 }
 
@@ -51,10 +42,7 @@ async fn each_is_needed(world: &World<'_>) -> Outcome {
     }
     let used = world.plane.used()?;
     let idle: Vec<_> = granted.difference(&used).collect();
-    must(
-        idle.is_empty(),
-        &format!("every verb is used; not: {idle:?}"),
-    )
+    must(idle.is_empty(), &format!("every verb is used; not: {idle:?}"))
 }
 
 /// As node-lifecycle's user: its own taint may be added and removed; nothing else of a Node may
@@ -73,27 +61,11 @@ async fn only_our_taint(world: &World<'_>) -> Outcome {
     }
     let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "0"}]);
     let rows = [
-        (
-            "an owner",
-            json!({"metadata": {"ownerReferences": owner}}),
-            false,
-        ),
-        (
-            "a finalizer",
-            json!({"metadata": {"finalizers": ["example.com/x"]}}),
-            false,
-        ),
+        ("an owner", json!({"metadata": {"ownerReferences": owner}}), false),
+        ("a finalizer", json!({"metadata": {"finalizers": ["example.com/x"]}}), false),
         ("cordon", json!({"spec": {"unschedulable": true}}), false),
-        (
-            "a label",
-            json!({"metadata": {"labels": {"x": "y"}}}),
-            false,
-        ),
-        (
-            "an annotation",
-            json!({"metadata": {"annotations": {"x": "y"}}}),
-            false,
-        ),
+        ("a label", json!({"metadata": {"labels": {"x": "y"}}}), false),
+        ("an annotation", json!({"metadata": {"annotations": {"x": "y"}}}), false),
         (
             "our annotation",
             json!({"metadata": {"annotations": {"ebs.csi.aws.com/out-of-service": "y"}}}),
@@ -108,10 +80,7 @@ async fn only_our_taint(world: &World<'_>) -> Outcome {
     for (what, patch, allowed) in rows {
         let how = PatchParams::default();
         let patched = nodes.patch("node-2", &how, &Patch::Merge(patch)).await;
-        must(
-            patched.is_ok() == allowed,
-            &format!("{what}: allowed is {allowed}; {patched:?}"),
-        )?;
+        must(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
     }
     Ok(())
 }
@@ -155,19 +124,9 @@ async fn startup_taint(world: &World<'_>) -> Outcome {
     let (how, none) = (PatchParams::default(), json!([]));
     let rows = [
         ("to add it", none.clone(), json!([startup]), false),
-        (
-            "to add another of the key",
-            json!([startup]),
-            json!([startup, other]),
-            false,
-        ),
+        ("to add another of the key", json!([startup]), json!([startup, other]), false),
         ("to change it", json!([startup]), json!([other]), false),
-        (
-            "to take one off",
-            json!([startup, other]),
-            json!([other]),
-            true,
-        ),
+        ("to take one off", json!([startup, other]), json!([other]), true),
         ("to take it off", json!([startup]), none, true),
     ];
     for (what, before, after, allowed) in rows {
@@ -175,10 +134,7 @@ async fn startup_taint(world: &World<'_>) -> Outcome {
         let set = admin.patch(name, &how, &taints(&before)).await;
         set.map_err(|e| e.to_string())?;
         let patched = lifecycle.patch(name, &how, &taints(&after)).await;
-        must(
-            patched.is_ok() == allowed,
-            &format!("{what}: allowed is {allowed}; {patched:?}"),
-        )?;
+        must(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
     }
     world.nodes.delete(name).await
 }
@@ -211,12 +167,7 @@ async fn only_facts(world: &World<'_>) -> Outcome {
             annotate(json!({"ebs.csi.aws.com/zone": "us-east-1b"})),
             false,
         ),
-        (
-            name,
-            "to remove the zone",
-            annotate(json!({"ebs.csi.aws.com/zone": null})),
-            false,
-        ),
+        (name, "to remove the zone", annotate(json!({"ebs.csi.aws.com/zone": null})), false),
         (
             name,
             "to say that it is drained",
@@ -229,51 +180,18 @@ async fn only_facts(world: &World<'_>) -> Outcome {
             annotate(json!({"ebs.csi.aws.com/draining": "perhaps"})),
             false,
         ),
-        (
-            name,
-            "another annotation",
-            annotate(json!({"x": "y"})),
-            false,
-        ),
-        (
-            name,
-            "a label",
-            json!({"metadata": {"labels": {"x": "y"}}}),
-            false,
-        ),
-        (
-            name,
-            "a finalizer",
-            json!({"metadata": {"finalizers": ["example.com/x"]}}),
-            false,
-        ),
-        (
-            name,
-            "the owner",
-            json!({"metadata": {"ownerReferences": []}}),
-            false,
-        ),
-        (
-            name,
-            "an image",
-            json!({"spec": {"containers": image}}),
-            false,
-        ),
-        (
-            name,
-            "a toleration",
-            json!({"spec": {"tolerations": toleration}}),
-            false,
-        ),
+        (name, "another annotation", annotate(json!({"x": "y"})), false),
+        (name, "a label", json!({"metadata": {"labels": {"x": "y"}}}), false),
+        (name, "a finalizer", json!({"metadata": {"finalizers": ["example.com/x"]}}), false),
+        (name, "the owner", json!({"metadata": {"ownerReferences": []}}), false),
+        (name, "an image", json!({"spec": {"containers": image}}), false),
+        (name, "a toleration", json!({"spec": {"tolerations": toleration}}), false),
         ("other", "a pod of another DaemonSet", zone.clone(), false),
         ("alone", "a pod of no DaemonSet", zone.clone(), false),
     ];
     for (pod, what, patch, allowed) in rows {
         let patched = patch_pod(&pods, pod, patch).await;
-        must(
-            patched.is_ok() == allowed,
-            &format!("{what}: allowed is {allowed}; {patched:?}"),
-        )?;
+        must(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
     }
     // The administrator may: the image of a running pod can be changed at all.
     let admin: Api<Pod> = Api::namespaced(world.admin.clone(), "kube-system");
@@ -306,10 +224,7 @@ async fn may_taint(
             break;
         }
     }
-    must(
-        patched.is_ok() == allowed,
-        &format!("{what}: allowed is {allowed}; {patched:?}"),
-    )
+    must(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))
 }
 
 /// Gives the node these taints, in addition to those that Kubernetes has set for its state.

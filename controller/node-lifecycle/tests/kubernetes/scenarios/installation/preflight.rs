@@ -16,10 +16,7 @@ use crate::scenarios::Scenario;
 const VIEWER: &str = "preflight-viewer";
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
-    vec![Scenario::new(
-        "preflight_names_refusals_and_exits_with_failure",
-        judged(world),
-    )]
+    vec![Scenario::new("preflight_names_refusals_and_exits_with_failure", judged(world))]
 }
 
 async fn judged(world: &World<'_>) -> Outcome {

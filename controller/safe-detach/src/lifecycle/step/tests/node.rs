@@ -8,12 +8,7 @@ fn node_without_usable_proof_is_left_alone() {
     check(
         FailoverMode::ProveFirst,
         &[
-            (
-                "ready",
-                |f| node(f).ready = Readiness::Ready,
-                Phase::Healthy,
-                &[],
-            ),
+            ("ready", |f| node(f).ready = Readiness::Ready, Phase::Healthy, &[]),
             (
                 "ready, whatever is answered",
                 |f| {
@@ -61,8 +56,7 @@ fn node_without_usable_proof_is_left_alone() {
             (
                 "F43: a fence was accepted, and the stop does not end",
                 |f| {
-                    f.instances
-                        .insert(HERE.to_owned(), InstanceEvidence::NotOff);
+                    f.instances.insert(HERE.to_owned(), InstanceEvidence::NotOff);
                     answer(f, "vol-1", Evidence::Waiting);
                     answer(f, "vol-2", Evidence::Waiting);
                 },
@@ -72,8 +66,7 @@ fn node_without_usable_proof_is_left_alone() {
             (
                 "F29, F30: throttled, or NotFound: nothing of it proves anything",
                 |f| {
-                    f.instances
-                        .insert(HERE.to_owned(), InstanceEvidence::NotOff);
+                    f.instances.insert(HERE.to_owned(), InstanceEvidence::NotOff);
                     answer(f, "vol-1", Evidence::Unproven);
                 },
                 Phase::Querying,
@@ -95,12 +88,7 @@ fn instance_off_taints_its_own_node() {
                 Phase::NodeProven,
                 &["taint i-1 boot-1"],
             ),
-            (
-                "another instance is off",
-                |f| is_off(f, ELSEWHERE),
-                Phase::Suspect,
-                &[],
-            ),
+            ("another instance is off", |f| is_off(f, ELSEWHERE), Phase::Suspect, &[]),
             (
                 "off, and nothing of this driver is there",
                 |f| {
@@ -124,10 +112,8 @@ fn instance_off_taints_its_own_node() {
                 "F39: one of three nodes that use a volume at once is off",
                 |f| {
                     is_off(f, HERE);
-                    f.pods[0].claims = vec![Claim::Ours {
-                        volume: "vol-1".to_owned(),
-                        shared: true,
-                    }];
+                    f.pods[0].claims =
+                        vec![Claim::Ours { volume: "vol-1".to_owned(), shared: true }];
                     let key = (ELSEWHERE.to_owned(), "vol-1".to_owned());
                     f.volumes.insert(key, Evidence::Unproven);
                 },
@@ -181,12 +167,7 @@ fn foreign_taint_is_neither_duplicated_nor_removed() {
 #[test]
 fn evicted_pod_is_deleted_while_instance_is_off() {
     let rows: [Row; 5] = [
-        (
-            "the pod was asked to end",
-            |f| f.pods[0].deleting = true,
-            Phase::Acting,
-            &["pod db-0"],
-        ),
+        ("the pod was asked to end", |f| f.pods[0].deleting = true, Phase::Acting, &["pod db-0"]),
         ("the pod was not asked to end", |_| (), Phase::Acting, &[]),
         (
             "the pod may not be deleted by force",

@@ -58,10 +58,8 @@ fn proven_pods_are_deleted_before_their_attachments() {
             (
                 "F39: one of three nodes that use a volume at once; it is free of this one",
                 |f| {
-                    f.pods[0].claims = vec![Claim::Ours {
-                        volume: "vol-1".to_owned(),
-                        shared: true,
-                    }];
+                    f.pods[0].claims =
+                        vec![Claim::Ours { volume: "vol-1".to_owned(), shared: true }];
                     answer(f, "vol-1", Evidence::Proven);
                     answer(f, "vol-2", Evidence::Proven);
                 },
@@ -183,12 +181,7 @@ fn kep_mode_deletes_terminating_pods_then_attachments() {
     check(
         FailoverMode::Kep,
         &[
-            (
-                "kep: a pod that Kubernetes does not want to end yet",
-                |_| (),
-                Phase::Suspect,
-                &[],
-            ),
+            ("kep: a pod that Kubernetes does not want to end yet", |_| (), Phase::Suspect, &[]),
             (
                 "kep: a pod that Kubernetes wants to end",
                 |f| f.pods[0].deleting = true,

@@ -5,17 +5,10 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn token_is_due_at_next_whole_millisecond() {
     let now = Instant::now();
-    for (level, refill, millis) in [
-        (0.0, 5.0, 200),
-        (0.5, 5.0, 100),
-        (0.0, 3.0, 334),
-        (0.9999, 5.0, 1),
-        (1.0, 5.0, 1),
-    ] {
-        let tokens = Tokens {
-            level,
-            ..Tokens::full(10.0, now)
-        };
+    for (level, refill, millis) in
+        [(0.0, 5.0, 200), (0.5, 5.0, 100), (0.0, 3.0, 334), (0.9999, 5.0, 1), (1.0, 5.0, 1)]
+    {
+        let tokens = Tokens { level, ..Tokens::full(10.0, now) };
         let at = tokens.one_at(refill, now);
         assert_eq!(at - now, Duration::from_millis(millis), "{level} {refill}");
     }
@@ -31,11 +24,9 @@ async fn reserve_is_at_most_quarter_of_capacity() {
 #[tokio::test(start_paused = true)]
 async fn ceiling_limits_tokens_of_both_kinds() {
     let now = Instant::now();
-    for (ceiling, first, next) in [
-        (rate(10.0, 1.0), 10, 1000),
-        (rate(100.0, 1.0), 50, 1000),
-        (rate(45.0, 10.0), 41, 200),
-    ] {
+    for (ceiling, first, next) in
+        [(rate(10.0, 1.0), 10, 1000), (rate(100.0, 1.0), 50, 1000), (rate(45.0, 10.0), 41, 200)]
+    {
         let mut bucket = Bucket::new(ATTACH, Ceiling::Rate(ceiling), now);
         assert_eq!(drain(&mut bucket, now), first, "{ceiling:?}");
         let at = bucket.take(now).unwrap_err();
@@ -107,11 +98,7 @@ async fn throttle_after_calls_beyond_estimate_raises_rate() {
     for (beyond, refill) in [(true, 10.0), (false, 5.0)] {
         let mut bucket = Bucket::new(ATTACH, Ceiling::Open, start);
         assert_eq!(drain(&mut bucket, start), 46);
-        let end = if beyond {
-            Ended::Accepted
-        } else {
-            Ended::Unknown
-        };
+        let end = if beyond { Ended::Accepted } else { Ended::Unknown };
         bucket.ended(start, start, Token::Beyond, end);
         for _ in 0..119 {
             bucket.ended(start, start, Token::Own, Ended::Accepted);
