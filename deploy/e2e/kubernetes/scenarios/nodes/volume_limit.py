@@ -9,6 +9,7 @@ from rig.workload import SLEEPER, Space, pod_spec
 from ..expect import expect
 
 _NODE = 3
+_LARGE_NODE = 4
 # Where the kernel has its PCI devices and the links to them; the node-agent counts network adapters
 # there. The scenario mounts directories of its own over both.
 _SYSFS = {"pci-devices": "/sys/devices/pci0000:00", "pci-links": "/sys/bus/pci/devices"}
@@ -19,6 +20,8 @@ _VALUES = {"node": {
     "volumeMounts": [{"name": name, "mountPath": path} for name, path in _SYSFS.items()]}}
 # m5.large: 27 slots less the root volume's, and less one for each further network adapter.
 _FREE = 26
+# m7i.24xlarge: 64 slots less the root volume's.
+_FREE_ON_LARGE = 63
 _PER_POD = 5
 _LOWERED = 7
 
@@ -31,6 +34,7 @@ def play(rig):
     (node,) = rig.join(_NODE)
     rig.wait_installed(240)
     space = Space(rig, "volume-limit")
+    _large_node(rig, space)
     adapters = node.root() / _MADE_UP
     _adapter(adapters, 1)
     rig.install(_VALUES)
@@ -43,7 +47,7 @@ def play(rig):
     expect(node.processes("ebs-csi-node-agent") == agents, "the same node-agent lowered the limit")
     space.step("a network adapter that takes a slot: the limit is lower without a restart")
 
-    pods = _fill(space, node, _FREE - 1)
+    pods = _fill(space, node, _FREE - 1, "data")
     attached = _attached(rig, node)
     expect(attached == _FREE - 1, f"EC2 has {_FREE - 1} volumes attached, not {attached}")
     space.step(f"{_FREE - 1} volumes in {len(pods)} pods on one node")
@@ -74,6 +78,24 @@ def play(rig):
     rig.wait_installed(240)
 
 
+def _large_node(rig, space):
+    """Fills a node whose limit is above 60; its volumes and the node are gone afterwards."""
+    (node,) = rig.join(_LARGE_NODE)
+    rig.wait_installed(240)
+    _wait_count(rig, space, node, _FREE_ON_LARGE)
+    pods = _fill(space, node, _FREE_ON_LARGE, "many")
+    attached = _attached(rig, node)
+    expect(attached == _FREE_ON_LARGE, f"EC2 has {_FREE_ON_LARGE} volumes attached, not {attached}")
+    space.step(f"{_FREE_ON_LARGE} volumes in {len(pods)} pods on one node")
+    said = _kept_waiting(space, node, "too-many")
+    space.step(f"next pod waits: {said}")
+    for name in (*pods, "too-many"):
+        rig.api.delete("Pod", name, space.name)
+    rig.api.wait("all volumes detached", lambda: not _attached(rig, node), 240)
+    space.step("pods deleted: EC2 has none of the volumes attached")
+    rig.leave(node)
+
+
 def _adapter(directory, number):
     """An Elastic Network Adapter as sysfs shows it."""
     device, links = directory / "pci-devices" / str(number), directory / "pci-links"
@@ -91,17 +113,17 @@ def _wait_count(rig, space, node, count):
     space.step(f"CSINode {node.name} says {count}, after {time.monotonic() - started:.1f} s")
 
 
-def _fill(space, node, count):
+def _fill(space, node, count, prefix):
     """Pods with so many volumes in all; returns their names."""
     pods = []
     for first in range(0, count, _PER_POD):
-        claims = [f"data-{number}" for number in range(first, min(first + _PER_POD, count))]
+        claims = [f"{prefix}-{number}" for number in range(first, min(first + _PER_POD, count))]
         for claim in claims:
             space.claim(claim)
         spec = pod_spec(SLEEPER, node.name, None, False)
         spec["volumes"] = [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in claims]
         spec["containers"][0]["volumeMounts"] = [{"name": one, "mountPath": f"/{one}"} for one in claims]
-        pods.append(f"pod-{first}")
+        pods.append(f"pod-{prefix}-{first}")
         space.start(pods[-1], spec)
     for name in pods:
         space.wait_ready(name, 240)
