@@ -122,15 +122,15 @@ class Rig:
                     raise
                 time.sleep(0.5)
 
-    def install(self, *values):
-        """Installs or upgrades the chart with the rig's values and these."""
+    def install(self, *values, flags=()):
+        """Installs or upgrades the chart with the rig's values and these, and with Helm's flags."""
         files = [self.here / "values.yaml"]
         for number, more in enumerate(values):
             file = self.state.directory / f"values-{number}.json"
             file.write_text(json.dumps(more))
             files.append(file)
         values = [word for file in files for word in ("--values", file)]
-        self.run_helm("upgrade", "--install", RELEASE, self.source / "deploy/chart", *values)
+        self.run_helm("upgrade", "--install", RELEASE, self.source / "deploy/chart", *values, *flags)
 
     def run_helm(self, *arguments):
         """Helm's standard output."""

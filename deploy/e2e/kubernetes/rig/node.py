@@ -97,9 +97,22 @@ class Node:
             raise RuntimeError(f"kubelet of {self.name} does not answer")
 
     def begin_kubelet(self):
+        self._begin("kubelet.sh")
+
+    def restart_containerd(self):
+        """Kills containerd, whose containers go on, and starts it again."""
+        (pid,) = self.processes("/containerd")
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not Path(f"/proc/{pid}").exists(), 5)
+        self._begin("containerd.sh")
+        if not until(lambda: self.processes("/containerd"), 10):
+            raise RuntimeError(f"containerd of {self.name} does not start")
+
+    def _begin(self, script):
+        """Starts a script of the node's directory on the node."""
         subprocess.Popen(
             ["nsenter", "-t", str(self.first_process()), "--mount", "--pid", "--net",
-             str(self.directory / "kubelet.sh")],
+             str(self.directory / script)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             start_new_session=True)
 
@@ -212,14 +225,20 @@ class Node:
         }))
         labels = (f"topology.kubernetes.io/zone={ZONE},topology.kubernetes.io/region={ZONE[:-1]},"
                   f"node.kubernetes.io/instance-type={TYPES[self.name]},topology.rig.test/node={self.name}")
-        script = directory / "kubelet.sh"
-        script.write_text(
-            "#!/bin/sh\n"
-            f"exec {self._rig.programs}/kubelet --config={directory}/kubelet.json "
+        self._write_script(
+            "kubelet.sh",
+            f"{self._rig.programs}/kubelet --config={directory}/kubelet.json "
             f"--kubeconfig={keys.path(f'kubelet-{self.name}.kubeconfig')} "
             "--root-dir=/var/lib/kubelet --cert-dir=/var/lib/kubelet/pki "
             f"--hostname-override={self.name} --node-ip={node_address(self.number)} "
-            f"--node-labels={labels} >>{self._rig.state.log}/kubelet-{self.name}.log 2>&1\n")
+            f"--node-labels={labels} >>{self._rig.state.log}/kubelet-{self.name}.log 2>&1")
+        self._write_script(
+            "containerd.sh", f"containerd -c {directory}/containerd.toml "
+            f">>{self._rig.state.log}/containerd-{self.name}.log 2>&1")
+
+    def _write_script(self, name, command):
+        script = self.directory / name
+        script.write_text(f"#!/bin/sh\nexec {command}\n")
         script.chmod(0o755)
 
     def _containerd(self):
@@ -274,7 +293,7 @@ mount --make-private /var/lib/kubelet
 mount --make-shared /var/lib/kubelet
 mount --bind {rig.simulator.device_directory(self.name)} {DEVICES}
 trap : TERM
-containerd -c {directory}/containerd.toml >>{rig.state.log}/containerd-{self.name}.log 2>&1 &
+{directory}/containerd.sh &
 for attempt in $(seq 100); do {client} version >/dev/null 2>&1 && break; sleep 0.1; done
 for image in {rig.images}/*.tar; do
     name=$(basename "$image")

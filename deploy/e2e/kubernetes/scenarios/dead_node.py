@@ -13,12 +13,12 @@ from .expect import expect
 _COUNTING = ("i=$(tail -n 1 /data/log 2>/dev/null || echo 0); echo start $i >>/data/starts; "
              "while :; do i=$((i+1)); echo $i >>/data/log; sync; echo $i; sleep .1; done")
 _TAINT = "node.kubernetes.io/out-of-service"
-_SAFE_DETACH = {"safeDetach": {"gate": True, "mode": "enforce", "failover": "prove-first"}}
+SAFE_DETACH = {"safeDetach": {"gate": True, "mode": "enforce", "failover": "prove-first"}}
 _READY_ELSEWHERE = 40
 
 
 def play(rig):
-    rig.install(_SAFE_DETACH)
+    rig.install(SAFE_DETACH)
     rig.wait_installed()
     rig.wait_controllers_apart()
     space = Space(rig, "dead-node")

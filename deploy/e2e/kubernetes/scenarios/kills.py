@@ -5,7 +5,8 @@ import os
 import signal
 import time
 
-from rig.cluster import NAMESPACE, NODE
+from rig import control_plane
+from rig.cluster import CONTROLLER, NAMESPACE, NODE
 from rig.images import SIDECARS
 from rig.workload import SLEEPER, Space
 
@@ -15,7 +16,8 @@ from .expect import expect
 def play(rig):
     space = Space(rig, "kills")
     for kill in (_agent, _helper, _node_processes, _creating, _attaching, _sidecars, _kubelet,
-                 _emptied_registration, _copied, _drain, _rollout, _reboot):
+                 _containerd, _api_server, _pods_under_load, _emptied_registration, _copied, _drain,
+                 _rollout, _reboot):
         kill(rig, space)
     space.remove()
 
@@ -176,6 +178,74 @@ def _kubelet(rig, space):
     rig.api.wait("registered again", lambda: rig.registered("n1"), 30)
     _moves(space, "kubelet", _lines(space, "kubelet"))
     space.step("kubelet killed: mounted volume written on, driver registered, pod moved")
+
+
+def _containerd(rig, space):
+    _mounted(space, "containerd")
+    rig.node("n1").restart_containerd()
+    _mounted(space, "after-containerd")
+    space.delete_pod("after-containerd")
+    _writes_on(space, "containerd")
+    _moves(space, "containerd", _lines(space, "containerd"))
+    _node_pod_recovers(rig)
+    space.step("containerd killed: mounted volume written on, new pod started, old one moved")
+
+
+def _api_server(rig, space):
+    """The API server ends while EC2 makes a volume, and comes back after the volume is there."""
+    _mounted(space, "api-server")
+    lines = _lines(space, "api-server")
+    before = len(rig.simulator.calls("CreateVolume"))
+    rig.simulator.latency(volume_create={"fixed_ms": 3000})
+    space.claim("during")
+    space.pod("during", "n1", "during")
+    rig.api.wait("CreateVolume", lambda: len(rig.simulator.calls("CreateVolume")) > before, 60)
+    rig.state.stop("apiserver", first=signal.SIGKILL)
+    time.sleep(6)
+    control_plane.start_api_server(rig)
+    rig.api.wait("API server ready", rig.api.ready, 120)
+    rig.simulator.latency(volume_create={"fixed_ms": 50})
+    space.wait_ready("during", 180)
+    live = rig.simulator.invariants()["live"]["volumes"]
+    claims = len(space.api.list("PersistentVolumeClaim", space.name))
+    expect(live == claims, f"one volume for each claim: {live} of {claims}")
+    space.delete_pod("during")
+    expect(_lines(space, "api-server") > lines + 20, "the mounted volume was written on meanwhile")
+    rig.api.wait("controller ready", rig.controller_ready, 180)
+    _node_pod_recovers(rig)
+    _moves(space, "api-server", lines)
+    space.step("API server killed while EC2 makes a volume: one volume, pod ready, old one moved")
+
+
+def _pods_under_load(rig, space):
+    """All pods of the driver are deleted while twelve pods start, and again while these end."""
+    names = [f"load-{number}" for number in range(12)]
+    rig.simulator.latency(volume_create={"fixed_ms": 1000}, attach={"fixed_ms": 1000})
+    for number, name in enumerate(names):
+        space.claim(name, kind=("ebs-ext4", "ebs-xfs")[number % 2])
+        space.pod(name, ("n1", "n2")[number // 6], name)
+    rig.api.wait("the first volume", lambda: any(space.volume_of(name) for name in names), 60)
+    _delete_driver_pods(rig)
+    for name in names:
+        space.wait_ready(name, 240)
+    live = rig.simulator.invariants()["live"]["volumes"]
+    claims = len(space.api.list("PersistentVolumeClaim", space.name))
+    expect(live == claims, f"one volume for each claim: {live} of {claims}")
+    space.step("all pods of the driver deleted while 12 pods start: all ready, one volume each")
+
+    for name in names:
+        rig.api.delete("Pod", name, space.name)
+    _delete_driver_pods(rig)
+    for name in names:
+        rig.api.wait(f"{name} detached", lambda: space.attached(name) is None, 240)
+        rig.api.delete("PersistentVolumeClaim", name, space.name)
+    rig.simulator.latency(volume_create={"fixed_ms": 50}, attach={"fixed_ms": 50})
+    rig.wait_installed(240)
+    space.step("all pods of the driver deleted while the 12 end: all volumes detached")
+
+
+def _delete_driver_pods(rig):
+    rig.kubectl("-n", NAMESPACE, "delete", "pod", "--wait=false", "-l", f"app in ({CONTROLLER}, {NODE})")
 
 
 def _emptied_registration(rig, space):

@@ -1,0 +1,102 @@
+"""This driver installed over objects that no Helm release owns, with volumes in use: those of plain
+manifests, and those that EKS leaves of its add-on. The steps are those of `upgrade.md`."""
+
+from rig.cluster import CONTROLLER, NAMESPACE, NODE, condition
+from rig.workload import SLEEPER, Space
+
+from ..expect import expect
+from . import stand_in
+from .upgrade import OURS
+from .workloads import Workloads, expect_known_refusals
+
+_TAKE_OWNERSHIP = ("--take-ownership", "--force-conflicts")
+# The new pods of nodes come one by one, when somebody deletes the old ones.
+_ON_DELETE = {"node": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}
+_ROLE_OF_NODES = ("clusterrole/ebs-csi-node-role", "clusterrolebinding/ebs-csi-node-getter-binding")
+
+
+def play(rig):
+    _plain_manifests(rig)
+    _add_on(rig)
+
+
+def _plain_manifests(rig):
+    stand_in.install_manifests(rig)
+    space = Space(rig, "manifests")
+    workloads = Workloads(rig, space)
+    workloads.start()
+    space.step("stand-in installed from plain manifests, volumes in use")
+
+    def replace_workloads():
+        rig.kubectl("-n", NAMESPACE, "delete", f"deployment/{CONTROLLER}", f"daemonset/{NODE}",
+                    "--cascade=orphan")
+        rig.install(flags=_TAKE_OWNERSHIP)
+        rig.kubectl("-n", NAMESPACE, "delete", "pod", "-l",
+                    f"app in ({CONTROLLER}, {NODE}), !app.kubernetes.io/instance")
+        rig.wait_installed(240)
+
+    workloads.change(OURS, replace_workloads)
+    _use_new_volume(space, "n1")
+    workloads.expect_complete()
+    expect_known_refusals(rig, space)
+    space.remove()
+
+
+def _add_on(rig):
+    stand_in.install_add_on(rig)
+    space = Space(rig, "add-on")
+    workloads = Workloads(rig, space)
+    workloads.start()
+    space.step("stand-in installed as EKS leaves its add-on, volumes in use")
+
+    rig.kubectl("annotate", *_ROLE_OF_NODES, "helm.sh/resource-policy=keep")
+    workloads.change("this driver's controller", lambda: (
+        rig.install(_ON_DELETE, flags=_TAKE_OWNERSHIP),
+        rig.api.wait("controller ready", rig.controller_ready, 240)))
+    for node in rig.nodes:
+        (pod,) = rig.driver_pods(NODE, node.name)
+        expect(_is_stand_in(pod), f"{node.name} still has the stand-in's pod")
+    _use_new_volume(space, "n1")
+    space.step("new volume formatted and used by the stand-in's node part under this controller")
+
+    space.claim("moving")
+    space.pod("moving", "n2", "moving")
+    space.wait_ready("moving")
+    workloads.change("this driver on n1", lambda: _replace_node_pod(rig, "n1"))
+    for node in ("n1", "n2"):
+        space.delete_pod("moving")
+        space.pod("moving", node, "moving")
+        space.wait_ready("moving")
+    space.delete_pod("moving")
+    space.step("a volume moved from the stand-in's node to this driver's and back")
+
+    workloads.change("this driver on all nodes", lambda: (rig.install(), rig.wait_installed(240)))
+    rig.kubectl("delete", *_ROLE_OF_NODES)
+    _use_new_volume(space, "n2")
+    workloads.expect_complete()
+    expect_known_refusals(rig, space)
+    space.remove()
+
+
+def _is_stand_in(pod):
+    return any(one["name"] == "node-driver-registrar" for one in pod["spec"]["containers"])
+
+
+def _replace_node_pod(rig, node):
+    (pod,) = rig.driver_pods(NODE, node)
+    rig.kubectl("-n", NAMESPACE, "delete", "pod", pod["metadata"]["name"])
+    rig.api.wait(f"this driver's pod ready on {node}", lambda: any(
+        condition(one, "Ready") == "True" and not _is_stand_in(one)
+        for one in rig.driver_pods(NODE, node)), 120)
+    rig.api.wait(f"driver registered on {node}", lambda: rig.registered(node), 60)
+
+
+def _use_new_volume(space, node):
+    name = f"new-on-{node}"
+    space.claim(name)
+    space.pod(name, node, name, SLEEPER)
+    space.wait_ready(name)
+    space.run(name, "echo written >/data/mark && sync")
+    space.delete_pod(name)
+    space.api.delete("PersistentVolumeClaim", name, space.name)
+    space.api.wait(f"claim {name} gone", lambda: space.get("PersistentVolumeClaim", name) is None, 60)
