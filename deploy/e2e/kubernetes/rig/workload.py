@@ -143,12 +143,25 @@ class Space:
 
     def remove(self, seconds=180):
         """Deletes all that the scenario made and waits until nothing of it is left."""
-        for kind in ("StatefulSet", "Pod", "VolumeSnapshot", "PersistentVolumeClaim"):
-            for one in self.api.list(kind, self.name):
-                self.api.delete(kind, one["metadata"]["name"], self.name)
+        delete_all(self.rig, self.name)
         self.api.wait("pods gone", lambda: not self.api.list("Pod", self.name), seconds)
         self.api.wait("nothing left", lambda: not left_over(self.rig), seconds)
         self.step("all deleted: no volume, attachment, snapshot, mount or loop device left")
+
+
+def delete_all(rig, namespace):
+    """Deletes what has volumes in a namespace."""
+    for kind in ("StatefulSet", "Pod", "VolumeSnapshot", "PersistentVolumeClaim"):
+        for one in rig.api.list(kind, namespace):
+            rig.api.delete(kind, one["metadata"]["name"], namespace)
+
+
+def clear_after_failure(rig, seconds=180):
+    """Removes what a failed scenario left, so that the next one begins as usual."""
+    for one in rig.api.list("Namespace"):
+        if not one["metadata"]["name"].startswith("kube-"):
+            delete_all(rig, one["metadata"]["name"])
+    rig.api.wait("nothing left", lambda: not left_over(rig), seconds)
 
 
 def pod_spec(command, node, claim, block):
