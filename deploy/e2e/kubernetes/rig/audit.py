@@ -14,7 +14,7 @@ def now():
 
 def events(rig, since=""):
     """The requests that arrived since then and have been answered."""
-    with open(rig.state.directory / "audit.log", encoding="utf-8") as log:
+    with open(rig.state.directory / "apiserver-audit.log", encoding="utf-8") as log:
         for line in log:
             try:
                 event = json.loads(line)

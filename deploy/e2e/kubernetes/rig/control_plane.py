@@ -43,12 +43,13 @@ def start(rig):
     ], "control")
 
 
-def start_etcd(rig):
-    client, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
-    rig.state.start("etcd", [
+def start_etcd(rig, name="etcd", port=2379):
+    """Its peers' port is the next one."""
+    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port + 1}"
+    rig.state.start(name, [
         rig.programs / "etcd",
         "--name=rig",
-        f"--data-dir={rig.state.directory / 'etcd'}",
+        f"--data-dir={rig.state.directory / name}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}",
@@ -58,14 +59,14 @@ def start_etcd(rig):
     ], "control")
 
 
-def start_api_server(rig):
+def start_api_server(rig, name="apiserver", program="kube-apiserver", port=443, etcd=2379):
     state, keys = rig.state, rig.certificates
-    state.start("apiserver", [
-        rig.programs / "kube-apiserver",
-        "--etcd-servers=http://127.0.0.1:2379",
+    state.start(name, [
+        rig.programs / program,
+        f"--etcd-servers=http://127.0.0.1:{etcd}",
         "--bind-address=0.0.0.0",
         f"--advertise-address={CONTROL}",
-        "--secure-port=443",
+        f"--secure-port={port}",
         f"--tls-cert-file={keys.path('apiserver.crt')}",
         f"--tls-private-key-file={keys.path('apiserver.key')}",
         f"--client-ca-file={keys.authority}",
@@ -79,18 +80,27 @@ def start_api_server(rig):
         "--authorization-mode=Node,RBAC",
         "--allow-privileged=true",
         f"--audit-policy-file={state.directory / 'audit-policy.json'}",
-        f"--audit-log-path={state.directory / 'audit.log'}",
+        f"--audit-log-path={state.directory / f'{name}-audit.log'}",
         "--v=1",
     ], "control")
 
 
+def module(rig, name):
+    """The directory of a Go module; without a version, of the one that the rig uses."""
+    found = subprocess.run(["go", "mod", "download", "-json", name], cwd=rig.modules,
+                           check=True, capture_output=True, text=True)
+    return Path(json.loads(found.stdout)["Dir"])
+
+
+def snapshot_definitions(rig):
+    """The files that define VolumeSnapshots, which Kubernetes lacks."""
+    client = module(rig, "github.com/kubernetes-csi/external-snapshotter/client/v8")
+    return sorted((client / "config/crd").glob("*.storage.k8s.io_*.yaml"))
+
+
 def start_snapshot_controller(rig):
     """Adds the VolumeSnapshot definitions and their controller, which no CSI driver ships."""
-    module = "github.com/kubernetes-csi/external-snapshotter/client/v8"
-    found = subprocess.run(["go", "list", "-m", "-f", "{{.Dir}}", module], cwd=rig.modules,
-                           check=True, capture_output=True, text=True)
-    definitions = Path(found.stdout.strip()) / "config/crd"
-    for definition in sorted(definitions.glob("*.storage.k8s.io_*.yaml")):
+    for definition in snapshot_definitions(rig):
         rig.kubectl("apply", "-f", definition)
     rig.state.start("snapshot-controller", [
         rig.programs / "snapshot-controller",

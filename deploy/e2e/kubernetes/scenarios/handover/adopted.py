@@ -28,14 +28,15 @@ def _plain_manifests(rig):
     space.step("stand-in installed from plain manifests, volumes in use")
 
     def replace_workloads():
-        rig.kubectl("-n", NAMESPACE, "delete", f"deployment/{CONTROLLER}", f"daemonset/{NODE}",
-                    "--cascade=orphan")
+        rig.kubectl("-n", NAMESPACE, "delete", f"deployment/{CONTROLLER}")
+        rig.kubectl("-n", NAMESPACE, "delete", f"daemonset/{NODE}", "--cascade=orphan")
         rig.install(flags=_TAKE_OWNERSHIP)
-        rig.kubectl("-n", NAMESPACE, "delete", "pod", "-l",
-                    f"app in ({CONTROLLER}, {NODE}), !app.kubernetes.io/instance")
+        rig.kubectl("-n", NAMESPACE, "delete", "pod", "-l", f"app={NODE}, !app.kubernetes.io/instance")
         rig.wait_installed(240)
 
     workloads.change(OURS, replace_workloads)
+    for app in (CONTROLLER, NODE):
+        expect(len(rig.driver_pods(app)) == 2, f"{app} has this driver's pods alone")
     _use_new_volume(space, "n1")
     workloads.expect_complete()
     expect_known_refusals(rig, space)
