@@ -157,7 +157,8 @@ def delete_all(rig, namespace):
 
 
 def clear_after_failure(rig, seconds=180):
-    """Removes what a failed scenario left, so that the next one begins as usual."""
+    """Installs the driver as usual and removes what a failed scenario left."""
+    rig.install(flags=("--take-ownership", "--force-conflicts"))
     for one in rig.api.list("Namespace"):
         if not one["metadata"]["name"].startswith("kube-"):
             delete_all(rig, one["metadata"]["name"])
