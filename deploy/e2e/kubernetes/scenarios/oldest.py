@@ -5,6 +5,7 @@ release."""
 import subprocess
 
 from rig import control_plane
+from rig.cluster import NAMESPACE
 from rig.network import CONTROL
 from rig.workload import Space
 
@@ -29,6 +30,8 @@ def play(rig):
                  lambda: rig.kubectl(server, "get", "--raw=/readyz", check=False) == "ok", 120)
     said = rig.kubectl(server, "version", "-o", "json")
     expect('"minor": "29"' in said, f"the API server is of Kubernetes 1.29: {said}")
+    # A pod needs it, and no controller-manager of that release runs.
+    rig.kubectl(server, "create", "serviceaccount", "default", "-n", NAMESPACE)
     for definition in _definitions(rig):
         rig.kubectl(server, "apply", "-f", definition)
     rig.kubectl(server, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
