@@ -37,6 +37,7 @@ def _plain_manifests(rig):
     workloads.change(OURS, replace_workloads)
     for app in (CONTROLLER, NODE):
         expect(len(rig.driver_pods(app)) == 2, f"{app} has this driver's pods alone")
+    rig.kubectl("delete", *_ROLE_OF_NODES)
     _use_new_volume(space, "n1")
     workloads.expect_complete()
     expect_known_refusals(rig, space)

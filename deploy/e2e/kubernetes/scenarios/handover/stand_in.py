@@ -48,7 +48,7 @@ def _remove_driver(rig):
         rig.api.wait(f"pods of {app} gone",
                      lambda: not rig.api.list("Pod", NAMESPACE, labels=f"app={app}"), 90)
     for node in rig.nodes:
-        shutil.rmtree(node.root() / "run/ebs-csi")
+        shutil.rmtree(node.root() / "run/ebs-csi", ignore_errors=True)
         for socket in (node.directory / "kubelet/plugins_registry").glob(f"{DRIVER}*"):
             socket.unlink()
         rig.api.wait(f"driver gone from CSINode {node.name}",
