@@ -163,6 +163,7 @@ def clear_after_failure(rig, seconds=180):
         if not one["metadata"]["name"].startswith("kube-"):
             delete_all(rig, one["metadata"]["name"])
     rig.api.wait("nothing left", lambda: not left_over(rig), seconds)
+    rig.audited_from = audit.now()
 
 
 def pod_spec(command, node, claim, block):

@@ -1,6 +1,5 @@
 """Pods that write and sync numbers while the driver is replaced, and what must stay as it was."""
 
-import datetime
 import hashlib
 import re
 import threading
@@ -184,4 +183,4 @@ def expect_known_refusals(rig, space):
     for one in refused:
         expect(any(re.search(allowed, one) for allowed in _REFUSED), f"{one} is not refused")
         space.step(f"refused while the roles changed: {one}")
-    rig.audited_from = datetime.datetime.now(datetime.timezone.utc).isoformat()
+    rig.audited_from = audit.now()
