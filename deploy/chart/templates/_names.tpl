@@ -135,6 +135,14 @@ imagePullSecrets:
 {{- if or .Values.sidecars.snapshotter.forceEnable (.Capabilities.APIVersions.Has "snapshot.storage.k8s.io/v1") -}}yes{{- end -}}
 {{- end -}}
 
+{{- /* The version of VolumeAttributesClass that the cluster serves: before Kubernetes 1.34 a beta, which
+       somebody has to enable. */ -}}
+{{- define "ebs.attributesClassVersion" -}}
+{{- if semverCompare ">=1.34.0-0" .Capabilities.KubeVersion.Version -}}storage.k8s.io/v1
+{{- else if and (semverCompare ">=1.31.0-0" .Capabilities.KubeVersion.Version) (.Capabilities.APIVersions.Has "storage.k8s.io/v1beta1") -}}storage.k8s.io/v1beta1
+{{- end -}}
+{{- end -}}
+
 {{- define "ebs.hasMonitors" -}}
 {{- .Capabilities.APIVersions.Has "monitoring.coreos.com/v1" | ternary "yes" "" -}}
 {{- end -}}

@@ -158,7 +158,7 @@ def delete_all(rig, namespace):
 
 def clear_after_failure(rig, seconds=180):
     """Installs the driver as usual and removes what a failed scenario left."""
-    rig.install(flags=("--take-ownership", "--force-conflicts"))
+    rig.install(flags=("--take-ownership", "--server-side=false"))
     for one in rig.api.list("Namespace"):
         if not one["metadata"]["name"].startswith("kube-"):
             delete_all(rig, one["metadata"]["name"])

@@ -145,6 +145,33 @@ admissionPolicies.enabled=false | onboarding.nodeFacts
 ";
 
 #[test]
+fn attributes_class_has_version_that_cluster_serves() {
+    let Some(helm) = helm() else { return };
+    let class =
+        "volumeAttributesClasses[0].name=quick,volumeAttributesClasses[0].parameters.type=gp3";
+    let rows = [
+        ("1.29.0", None),
+        ("1.30.0", None),
+        ("1.31.0", Some("storage.k8s.io/v1beta1")),
+        ("1.33.0", Some("storage.k8s.io/v1beta1")),
+        ("1.34.0", Some("storage.k8s.io/v1")),
+    ];
+    for (kubernetes, version) in rows {
+        let rendered = text(&helm, &["--kube-version", kubernetes, "--set", class]);
+        let rendered = rendered.expect(kubernetes);
+        let found = rendered.split_once("\nkind: VolumeAttributesClass\n").map(|(before, _)| {
+            before
+                .rsplit_once("apiVersion: ")
+                .map(|(_, version)| version.trim())
+                .expect("a version")
+        });
+        assert_eq!(found, version, "Kubernetes {kubernetes}");
+        let noted = rendered.contains("# Noted: volumeAttributesClasses are left out");
+        assert_eq!(noted, version.is_none(), "Kubernetes {kubernetes}");
+    }
+}
+
+#[test]
 fn values_without_effect_are_noted_in_output() {
     let Some(helm) = helm() else { return };
     let quiet = text(&helm, &[]).expect("the defaults");

@@ -9,7 +9,8 @@ from . import stand_in
 from .upgrade import OURS
 from .workloads import Workloads, expect_known_refusals
 
-_TAKE_OWNERSHIP = ("--take-ownership", "--force-conflicts")
+# On the server's side, what another field manager set would stay: privileged: true, the registrar.
+_TAKE_OWNERSHIP = ("--take-ownership", "--server-side=false")
 # The new pods of nodes come one by one, when somebody deletes the old ones.
 _ON_DELETE = {"node": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}
 _ROLE_OF_NODES = ("clusterrole/ebs-csi-node-role", "clusterrolebinding/ebs-csi-node-getter-binding")
