@@ -129,6 +129,11 @@ fn unreadable_disk_fails_stage_and_is_not_formatted() {
         .set_len(0)
         .expect("truncate");
     shell("blockdev", &["--flushbufs", &attached.path()]);
+    // Earlier kernels do so where they read the file without direct I/O, as on a tmpfs.
+    if fs::read(attached.path()).is_ok() {
+        println!("skipped: a loop device here reads zeros behind the end of its file");
+        return;
+    }
     let Outcome::Failed(failed) = rig.stage(&volume, FsType::Ext4) else {
         panic!("a failure expected");
     };

@@ -24,7 +24,7 @@ impl Attached {
     }
 
     /// Returns the disk's number as in mountinfo, `7:3`.
-    pub(super) fn number(&self) -> String {
+    pub(crate) fn number(&self) -> String {
         number(&self.path())
     }
 
