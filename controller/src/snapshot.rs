@@ -118,7 +118,7 @@ impl Snapshots {
         let (ec2, shown) = (self.ec2.clone(), self.shown.clone());
         self.deleting
             .run(id.clone(), (), patience, move |_| async move {
-                match ec2.by(Instant::now() + DELETE_TIME).delete_snapshot(&id).await {
+                match ec2.with_deadline(Instant::now() + DELETE_TIME).delete_snapshot(&id).await {
                     Ok(()) => {
                         shown.forget_where(|other| *other == id);
                         Ok(())

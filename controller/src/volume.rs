@@ -107,7 +107,7 @@ impl Volumes {
     }
 
     async fn unmake(&self, id: &VolumeId) -> Result<(), Failure> {
-        let ec2 = self.ec2.by(Instant::now() + DELETE_TIME);
+        let ec2 = self.ec2.with_deadline(Instant::now() + DELETE_TIME);
         let Err(error) = ec2.delete_volume(id).await else {
             return Ok(());
         };

@@ -33,14 +33,14 @@ impl Attachments {
     ) -> Result<Attached, Failure> {
         let began = Instant::now();
         let deadline = began + OPERATION_TIME;
-        let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
+        let ec2 = self.ec2.with_deadline(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = &request.pair;
         self.recent.attach_begins(volume, node);
         let is_attached = |seen: &LookResult<Volume>| {
             let attachment = seen.present().and_then(|volume| volume.attachment(node));
             attachment.is_some_and(|attachment| attachment.state == AttachmentState::Attached)
         };
-        let line = ec2.in_line(Action::AttachVolume, volume, is_attached);
+        let line = ec2.wait_in_queue(Action::AttachVolume, volume, is_attached);
         let ec2 = line.await.map_err(|e| failure(&e))?;
         if mandate.is_superseded() {
             return Err(Mandate::superseded_failure());

@@ -37,10 +37,10 @@ impl Cards {
         if let Some((cards, until)) = known.get(instance_type)
             && *until > now
         {
-            ec2.remembered("instance_type", true);
+            ec2.count_cache_lookup("instance_type", true);
             return *cards;
         }
-        ec2.remembered("instance_type", false);
+        ec2.count_cache_lookup("instance_type", false);
         let (cards, holds) = match ec2.instance_type(instance_type).await {
             Ok(Some(found)) => (found.cards, ANSWER_HOLDS),
             Ok(None) => (guess(instance_type), GUESS_HOLDS),

@@ -21,7 +21,7 @@ impl Attachments {
     /// Detaches the volume under this mandate.
     pub(super) async fn detach_now(&self, pair: &Pair, mandate: &Mandate) -> Result<(), Failure> {
         let deadline = Instant::now() + OPERATION_TIME;
-        let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
+        let ec2 = self.ec2.with_deadline(deadline).while_wanted(mandate.wanted());
         let Pair { volume, node } = pair;
         if self.was_detached(&ec2, pair).await {
             return Ok(());
@@ -32,7 +32,7 @@ impl Attachments {
             LookResult::Absent => true,
             LookResult::Unknown(_) => false,
         };
-        let line = ec2.in_line(Action::DetachVolume, volume, is_detached);
+        let line = ec2.wait_in_queue(Action::DetachVolume, volume, is_detached);
         let ec2 = line.await.map_err(|e| failure(&e))?;
         if mandate.is_superseded() {
             return Err(Mandate::superseded_failure());

@@ -46,7 +46,7 @@ impl Attachments {
             return Ok(false);
         };
         let pair = Pair { volume: volume.clone(), node: holder.clone() };
-        let line = ec2.in_line(Action::DetachVolume, volume, |_| false);
+        let line = ec2.wait_in_queue(Action::DetachVolume, volume, |_| false);
         let ec2 = &line.await.map_err(|e| failure(&e))?;
         let gathered = gather(ec2, self.safe_detach, &pair, &self.cluster_evidence).await;
         if gathered.root_device.is_some() || gathered.is_launch_volume {

@@ -34,7 +34,7 @@ impl Modifications {
         callers: &Callers,
     ) -> Result<Volume, Failure> {
         let deadline = Instant::now() + CHANGE_TIME;
-        let ec2 = self.ec2.by(deadline);
+        let ec2 = self.ec2.with_deadline(deadline);
         let (volume, latest) = tokio::join!(ec2.look_volume(id), ec2.look_modification(id));
         let mut volume = existing(id, volume)?;
         if change.is_empty() {
@@ -113,7 +113,7 @@ impl Modifications {
         };
         wait_until_effective(ec2, id, accepted, deadline).await?;
         let shown = ec2
-            .watch_volume(id, WatchedChange::Showing, deadline, |seen| match seen {
+            .watch_volume(id, WatchedChange::Visibility, deadline, |seen| match seen {
                 LookResult::Present(volume) if has_become(volume, request) => {
                     ControlFlow::Break(volume.clone())
                 }

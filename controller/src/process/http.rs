@@ -57,7 +57,7 @@ impl Pages {
 
     /// Returns the lanes, each under the name of its action.
     fn lanes(&self) -> Vec<(&'static str, LaneLevel)> {
-        let levels = self.ec2.levels().into_iter();
+        let levels = self.ec2.lane_levels().into_iter();
         levels.map(|(action, level)| (action.name(), level)).collect()
     }
 

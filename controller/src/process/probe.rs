@@ -105,7 +105,7 @@ impl Probe {
     pub(crate) async fn run(self: Arc<Self>, ec2: Ec2, metrics: Arc<Metrics>) {
         let mut failures = 0u32;
         loop {
-            let result = ec2.check().await;
+            let result = ec2.check_access().await;
             metrics.usable(result.is_ok());
             let first_success = self.note(&result);
             if first_success {

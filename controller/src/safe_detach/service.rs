@@ -57,7 +57,7 @@ impl Service {
 
     fn ec2<T>(&self, request: &Request<T>) -> Ec2 {
         let patience = caller_timeout::of(request.metadata()).unwrap_or(PATIENCE);
-        self.ec2.by(Instant::now() + patience)
+        self.ec2.with_deadline(Instant::now() + patience)
     }
 
     fn volume_answer(pair: &Pair, facts: &Facts) -> query_response::Answer {

@@ -33,9 +33,9 @@ impl Snapshots {
         request: CreateSnapshot,
         mandate: Mandate,
     ) -> Result<Snapshot, Failure> {
-        let ec2 = self.ec2.by(Instant::now() + CREATE_TIME);
+        let ec2 = self.ec2.with_deadline(Instant::now() + CREATE_TIME);
         let doubt = self.doubtful.get(&request.name).map(|()| Instant::now() + TAG_LAG);
-        let found = match ec2.has(KnownBug::SnapshotWithoutLookUp) {
+        let found = match ec2.has_known_bug(KnownBug::SnapshotWithoutLookUp) {
             true => None,
             false => find_late(&ec2, &request, doubt.max(Some(self.taken_over))).await?,
         };
@@ -108,7 +108,7 @@ impl Snapshots {
 
     /// Returns whether EC2 recently showed, accepted or may have accepted a snapshot of this name.
     fn may_be_hidden(&self, name: &str) -> bool {
-        !self.ec2.has(KnownBug::SnapshotWithoutLookUp)
+        !self.ec2.has_known_bug(KnownBug::SnapshotWithoutLookUp)
             && (self.shown.get(name).is_some() || self.doubtful.get(name).is_some())
     }
 

@@ -64,7 +64,7 @@ impl Volumes {
         request: CreateVolume,
         mandate: Mandate,
     ) -> Result<Volume, Failure> {
-        let ec2 = self.ec2.by(Instant::now() + CREATE_TIME);
+        let ec2 = self.ec2.with_deadline(Instant::now() + CREATE_TIME);
         let plan = match self.plan(&ec2, &request).await {
             Ok(plan) => plan,
             Err(failure) => return self.made_before(&ec2, &request, failure).await,
@@ -180,7 +180,7 @@ impl Volumes {
             Err(error)
                 if matches!(error.kind, Ec2ErrorKind::TokenMismatch | Ec2ErrorKind::TokenSpent) =>
             {
-                if ec2.has(KnownBug::TokenBumpWithoutAdoption) {
+                if ec2.has_known_bug(KnownBug::TokenBumpWithoutAdoption) {
                     return Ok(Next::StepOver(failure(&error)));
                 }
                 match find(ec2, request, TAG_LAG).await? {

@@ -91,7 +91,7 @@ impl IopsCeilings {
         let mut answers = self.0.lock().await;
         let now = Instant::now();
         answers.retain(|_, (_, until)| *until > now);
-        ec2.remembered("iops_maximum", answers.contains_key(&question));
+        ec2.count_cache_lookup("iops_maximum", answers.contains_key(&question));
         let answer = match answers.get(&question) {
             Some((answer, _)) => *answer,
             None => {

@@ -56,7 +56,7 @@ impl Sources {
     /// Returns where the volume's first content came from. A look that fails does not fail the
     /// attach.
     pub(crate) async fn of(&self, volume: &Volume) -> Origin {
-        let ec2 = self.ec2.by(Instant::now() + PATIENCE);
+        let ec2 = self.ec2.with_deadline(Instant::now() + PATIENCE);
         if let Some(snapshot) = &volume.snapshot {
             let look = async { writer(&self.tags, ec2.look_snapshot(snapshot).await, |s| s.tags) };
             return Origin::Snapshot(self.known_or(snapshot.as_str(), look).await);

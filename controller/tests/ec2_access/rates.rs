@@ -26,7 +26,7 @@ fn calls(world: &InProcess, action: &str) -> (usize, usize) {
 }
 
 fn level(ec2: &Ec2, wanted: Action) -> LaneLevel {
-    let mut levels = ec2.levels().into_iter();
+    let mut levels = ec2.lane_levels().into_iter();
     let found = levels.find(|(action, _)| *action == wanted);
     found.expect("every action has a lane").1
 }
@@ -45,7 +45,7 @@ async fn burst(granted: Value, believed: Rate, volumes: usize) -> (InProcess, Ec
     let ec2 = world.access_with(settings).await;
     let tasks: Vec<_> = (0..volumes)
         .map(|n| {
-            let ec2 = ec2.by(Instant::now() + Duration::from_secs(600));
+            let ec2 = ec2.with_deadline(Instant::now() + Duration::from_secs(600));
             tokio::spawn(async move {
                 let volume = small(&format!("pvc-{n}"));
                 ec2.create_volume(&volume).await.map(drop)
@@ -166,7 +166,7 @@ async fn call_waiting_past_deadline_is_not_sent() {
         ..Settings::default()
     };
     let ec2 = world.access_with(settings).await;
-    let ec2 = ec2.by(Instant::now() + Duration::from_millis(300));
+    let ec2 = ec2.with_deadline(Instant::now() + Duration::from_millis(300));
     // Either the reserve keeps the only token, or the first call takes it.
     let _ = ec2.delete_volume(&nobody()).await;
     let before = calls(&world, "DeleteVolume");

@@ -39,7 +39,7 @@ pub(super) async fn list(
     let wire = request.get_ref();
     let (entries, next_token) = PageRequest::parse(wire.max_entries, &wire.starting_token)?
         .read(|max, token| async move {
-            let page = this.ec2.list_unwell_volumes(max, token).await?;
+            let page = this.ec2.list_impaired_volumes(max, token).await?;
             Ok(Page { entries: own(this, page.entries).await?, next: page.next })
         })
         .await?;
