@@ -229,6 +229,6 @@ impl Ec2 {
     }
 
     pub(super) fn deadline_or_default(&self) -> Instant {
-        self.deadline.unwrap_or_else(|| Instant::now() + self.core.settings.patience)
+        self.deadline.unwrap_or_else(|| Instant::now() + self.core.settings.default_timeout)
     }
 }

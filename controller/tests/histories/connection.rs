@@ -93,7 +93,7 @@ impl HttpConnector for Connection {
                 HttpConnectorFuture::new(async move {
                     tokio::select! {
                         biased;
-                        _ = cut.until(|cut| *cut) => std::future::pending().await,
+                        _ = cut.wait_for(|cut| *cut) => std::future::pending().await,
                         answer = deliver(reply) => answer,
                     }
                 })

@@ -86,7 +86,7 @@ pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
         };
         tokio::select! {
             biased;
-            _ = process.dead.until(|dead| *dead) => {}
+            _ = process.dead.wait_for(|dead| *dead) => {}
             () = tired => {}
         }
         leader.set(None);
@@ -129,7 +129,7 @@ where
     F: Future<Output = Result<Response<T>, Status>>,
 {
     let leader = world.leaders.of_sidecar(sidecar);
-    let at = leader.until(Option::is_some).await.unwrap_or(0);
+    let at = leader.wait_for(Option::is_some).await.unwrap_or(0);
     let Some(process) = world.replicas[at].process() else {
         return Err(cut_off("nobody listens"));
     };
@@ -139,9 +139,9 @@ where
     let answer = act(process.controller.clone(), request);
     tokio::select! {
         biased;
-        _ = process.dead.until(|dead| *dead) => Err(cut_off("the connection broke")),
+        _ = process.dead.wait_for(|dead| *dead) => Err(cut_off("the connection broke")),
         // The new leader calls again; nobody waits for this answer any more.
-        _ = leader.until(Option::is_none) => Err(cut_off("the sidecar is no longer the leader")),
+        _ = leader.wait_for(Option::is_none) => Err(cut_off("the sidecar is no longer the leader")),
         // The transport cuts the call off at the limit, whatever the service does.
         answer = tokio::time::timeout(limit, answer) => match answer {
             Ok(answer) => answer.map(Response::into_inner),

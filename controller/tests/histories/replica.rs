@@ -68,7 +68,7 @@ impl Replica {
     /// Starts a new process whenever one has died.
     pub(crate) async fn keep(self: Arc<Self>) {
         while let Some(process) = self.process() {
-            process.dead.until(|dead| *dead).await;
+            process.dead.wait_for(|dead| *dead).await;
             self.process.lock().unwrap().take();
             // A container restarts no sooner than this; `STALE_AT_MOST` explains why that matters.
             tokio::time::sleep(self.random.millis(2_000, 15_000)).await;

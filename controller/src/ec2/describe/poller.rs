@@ -332,7 +332,7 @@ impl<S: Source> Inner<S> {
         let call_in_flight = CallInFlight { inner: Arc::clone(&self), call, began };
         let keys: Vec<S::Key> = batch.keys().cloned().collect();
         self.core.metrics.poll_batch(S::ACTION.name(), keys.len());
-        let deadline = began + self.core.settings.patience;
+        let deadline = began + self.core.settings.default_timeout;
         let mut fetched = self.source.fetch(&keys, deadline).await;
         {
             let mut state = self.state();
