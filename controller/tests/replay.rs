@@ -93,7 +93,7 @@ fn history(seed: u64) -> (Vec<String>, Vec<String>) {
                 Err(error) => format!("{:?}", error.kind),
             });
         }
-        (world.passed(), ends)
+        (world.log_lines(), ends)
     })
 }
 
@@ -163,7 +163,7 @@ fn many_callers_of_one_key() -> Vec<String> {
         for caller in callers {
             caller.await.unwrap();
         }
-        world.passed()
+        world.log_lines()
     })
 }
 

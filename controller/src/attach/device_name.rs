@@ -363,8 +363,8 @@ mod tests {
             let all: Vec<_> = names().collect();
             let shown: Vec<_> = taken.iter().map(|i| mapped(&all[*i])).collect();
             let names = DeviceNames::default();
-            let reservation: Vec<_> = (0..count).map(|n| names.reserve(&node(), &volume(n), &shown, 1).unwrap()).collect();
-            let mut used: Vec<_> = reservation.iter().map(|r| r.name_and_card().device.as_str()).collect();
+            let reservations: Vec<_> = (0..count).map(|n| names.reserve(&node(), &volume(n), &shown, 1).unwrap()).collect();
+            let mut used: Vec<_> = reservations.iter().map(|r| r.name_and_card().device.as_str()).collect();
             used.sort_unstable();
             used.dedup();
             prop_assert_eq!(used.len(), count);

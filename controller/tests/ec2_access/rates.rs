@@ -19,8 +19,8 @@ use crate::{device, nobody, node_a};
 /// Returns how many requests of an action reached EC2, and how many of them EC2 throttled.
 fn calls(world: &InProcess, action: &str) -> (usize, usize) {
     let wanted = format!("Action={action}&");
-    let passed = world.passed();
-    let of_action = || passed.iter().filter(|line| line.contains(&wanted));
+    let log = world.log_lines();
+    let of_action = || log.iter().filter(|line| line.contains(&wanted));
     let throttled = of_action().filter(|line| line.contains(" 503 "));
     (of_action().count(), throttled.count())
 }
