@@ -75,7 +75,7 @@ pub(crate) struct Attachments {
     recent: RecentChanges,
     /// By pair, since when EC2 has shown neither the pair's volume nor the pair's instance.
     unseen: ExpiringCache<Instant>,
-    tally: OperationCount,
+    operation_count: OperationCount,
     safe_detach: Mode,
     cluster_evidence: ClusterEvidence,
     running: Operations<Key, Intent, Option<Attached>>,
@@ -87,7 +87,7 @@ impl Attachments {
         ec2: Ec2,
         safe_detach: Mode,
         cluster_evidence: ClusterEvidence,
-        tally: OperationCount,
+        operation_count: OperationCount,
     ) -> Self {
         Self {
             ec2,
@@ -96,8 +96,8 @@ impl Attachments {
             publish_options: KnownPublishOptions::default(),
             recent: RecentChanges::default(),
             unseen: ExpiringCache::default(),
-            running: Operations::new(Conflict::Supersede, tally.clone()),
-            tally,
+            running: Operations::new(Conflict::Supersede, operation_count.clone()),
+            operation_count,
             safe_detach,
             cluster_evidence,
         }
@@ -112,14 +112,14 @@ impl Attachments {
     pub(crate) async fn attach(
         &self,
         request: Publish,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Attached, Failure> {
         let this = self.clone();
         let key = Key(request.pair.volume.clone(), request.pair.node.clone());
         let attached = self
             .running
-            .run(key, Intent::Attach(request.clone()), patience, move |mandate| async move {
-                this.attach_now(&request, &mandate).await.map(Some)
+            .run(key, Intent::Attach(request.clone()), timeout, move |cancellation| async move {
+                this.attach_now(&request, &cancellation).await.map(Some)
             })
             .await?;
         attached.ok_or_else(|| Failure::new(Condition::Bug, "an attach ended as a detach"))
@@ -133,13 +133,13 @@ impl Attachments {
     pub(crate) async fn detach(
         &self,
         pair: Pair,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<(), Failure> {
         let this = self.clone();
         let key = Key(pair.volume.clone(), pair.node.clone());
         self.running
-            .run(key, Intent::Detach, patience, move |mandate| async move {
-                this.detach_now(&pair, &mandate).await.map(|()| None)
+            .run(key, Intent::Detach, timeout, move |cancellation| async move {
+                this.detach_now(&pair, &cancellation).await.map(|()| None)
             })
             .await
             .map(drop)

@@ -28,17 +28,17 @@ mod sys;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    exit::status_of("ebs-csi-controller", || begin().map(|()| ExitCode::SUCCESS))
+    exit::status_of("ebs-csi-controller", || run().map(|()| ExitCode::SUCCESS))
 }
 
-fn begin() -> Result<(), Exit> {
-    let faulty = |what: &str| {
+fn run() -> Result<(), Exit> {
+    let startup_fault = |what: &str| {
         let what = what.to_owned();
         move |error: std::io::Error| Exit::new(Fault::EXIT, format!("{what}: {error}"))
     };
-    start::close_strays(&[]).map_err(faulty("closing inherited descriptors"))?;
+    start::close_strays(&[]).map_err(startup_fault("closing inherited descriptors"))?;
     start::keep_environment(&confinement::KEPT_VARIABLES)
-        .map_err(faulty("clearing the environment"))?;
+        .map_err(startup_fault("clearing the environment"))?;
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
@@ -48,7 +48,7 @@ fn begin() -> Result<(), Exit> {
     }
     let config = match Config::read(arguments, &environment) {
         Ok(config) => config,
-        Err(stop) => return before_the_start(stop),
+        Err(stop) => return exit_before_serving(stop),
     };
     let (collect, exporter) = config.traces.clone().map(traces::channel).unzip();
     observe::init_log_beside(
@@ -57,10 +57,10 @@ fn begin() -> Result<(), Exit> {
         config.sdk_levels,
         collect.map(|collect| Box::new(collect) as observe::Beside),
     );
-    for (flag, instead) in &config.without_meaning {
+    for (flag, instead) in &config.without_effect {
         tracing::info!("--{flag} has no meaning here: {instead}");
     }
-    for (variable, instead) in &config.variables_without_meaning {
+    for (variable, instead) in &config.variables_without_effect {
         tracing::info!("{variable} has no meaning here: {instead}");
     }
 
@@ -103,9 +103,9 @@ fn begin() -> Result<(), Exit> {
 }
 
 /// Prints help or version, or returns the error of a wrong command line, one line.
-fn before_the_start(stop: Stop) -> Result<(), Exit> {
+fn exit_before_serving(stop: Stop) -> Result<(), Exit> {
     match stop {
-        Stop::Say(text) => {
+        Stop::Print(text) => {
             std::io::stdout().write_all(text.as_bytes()).map_err(|error| Exit::new(1, error))
         }
         Stop::Usage(line) => Err(Exit::new(64, format!("{line}; see --help"))),
@@ -124,13 +124,13 @@ fn orphans(
     arguments: impl Iterator<Item = OsString>,
     environment: &BTreeMap<String, String>,
 ) -> Result<(), Exit> {
-    let asked = match command::OrphansArguments::read(arguments) {
-        Ok(asked) => asked,
-        Err(stop) => return before_the_start(stop),
+    let command_arguments = match command::OrphansArguments::read(arguments) {
+        Ok(command_arguments) => command_arguments,
+        Err(stop) => return exit_before_serving(stop),
     };
     let config = match Config::read([], environment) {
         Ok(config) => config,
-        Err(stop) => return before_the_start(stop),
+        Err(stop) => return exit_before_serving(stop),
     };
     let mut handles = String::new();
     std::io::stdin()
@@ -138,12 +138,12 @@ fn orphans(
         .map_err(|error| Exit::new(1, format!("standard input: {error}")))?;
     let known = Known::read(&handles).map_err(|why| Exit::new(64, why))?;
     confinement::enter(&[], environment, None).map_err(|fault| Exit::new(Fault::EXIT, fault))?;
-    let (found, told) = runtime()?
-        .block_on(asked.answer(&config, &known))
+    let (orphans_found, summary) = runtime()?
+        .block_on(command_arguments.run(&config, &known))
         .map_err(|ended| Exit::new(ended.status(), ended))?;
-    let lines: String = found.iter().map(|orphan| format!("{orphan}\n")).collect();
+    let lines: String = orphans_found.iter().map(|orphan| format!("{orphan}\n")).collect();
     std::io::stdout()
         .write_all(lines.as_bytes())
-        .and_then(|()| writeln!(std::io::stderr(), "ebs-csi-controller: {told}"))
+        .and_then(|()| writeln!(std::io::stderr(), "ebs-csi-controller: {summary}"))
         .map_err(|error| Exit::new(1, error))
 }

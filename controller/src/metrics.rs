@@ -235,7 +235,7 @@ impl Metrics {
         self.safe_detach.fenced(mode, result);
     }
 
-    /// Counts observers of nodes that connected (1) or left (-1).
+    /// Counts observers of nodes that connected (1) or disconnected (-1).
     pub(crate) fn observer(&self, change: i64) {
         self.safe_detach.observer(change);
     }
@@ -258,8 +258,8 @@ impl Metrics {
 
     /// Notes that the deadline of a detach passed before the detach ended. The detach stays shown
     /// as it is until it is requested again.
-    pub fn detach_left(&self, volume: &str, instance: &str) {
-        self.detaches.leave(volume, instance);
+    pub fn detach_timed_out(&self, volume: &str, instance: &str) {
+        self.detaches.note_timed_out(volume, instance);
     }
 
     /// Notes that a detach ended or is not wanted any more.

@@ -36,7 +36,7 @@ pub(crate) struct Modifications {
     tags: Arc<TagSettings>,
     ceilings: IopsCeilings,
     window: Duration,
-    tally: OperationCount,
+    operation_count: OperationCount,
     slots: Arc<Mutex<HashMap<VolumeId, Slot>>>,
 }
 
@@ -64,7 +64,7 @@ struct Batch {
     /// Notified when both parts have arrived.
     complete: Arc<Notify>,
     callers: Callers,
-    ended: Outcome<Results>,
+    outcome: Outcome<Results>,
 }
 
 /// The result of each part.
@@ -88,9 +88,9 @@ impl Modifications {
         tags: Arc<TagSettings>,
         ceilings: IopsCeilings,
         window: Duration,
-        tally: OperationCount,
+        operation_count: OperationCount,
     ) -> Self {
-        Self { ec2, tags, ceilings, window, tally, slots: Arc::default() }
+        Self { ec2, tags, ceilings, window, operation_count, slots: Arc::default() }
     }
 
     /// Grows the volume to at least this size, and waits until the new size is effective. Leaves a
@@ -102,9 +102,9 @@ impl Modifications {
         &self,
         volume: &VolumeId,
         size: GiB,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Volume, Failure> {
-        self.request(volume, Part::Expand, Change::to_size(size), patience).await
+        self.request(volume, Part::Expand, Change::to_size(size), timeout).await
     }
 
     /// Changes type, performance and tags, and waits until the performance change is under way.
@@ -116,10 +116,10 @@ impl Modifications {
         &self,
         volume: &VolumeId,
         attributes: VolumeAttributes,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Volume, Failure> {
         let change = Change::to_attributes(attributes)?;
-        self.request(volume, Part::Modify, change, patience).await
+        self.request(volume, Part::Modify, change, timeout).await
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<VolumeId, Slot>> {
@@ -133,17 +133,17 @@ impl Modifications {
         volume: &VolumeId,
         part: Part,
         change: Change,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Volume, Failure> {
-        let (ended, _caller) = self.join(volume, part, change)?;
-        let results = match patience {
-            Some(patience) => tokio::time::timeout(patience, ended.wait()).await.map_err(|_| {
+        let (outcome, _caller) = self.join(volume, part, change)?;
+        let results = match timeout {
+            Some(timeout) => tokio::time::timeout(timeout, outcome.wait()).await.map_err(|_| {
                 Failure::new(
                     Condition::DeadlinePassed,
                     format!("volume {volume}: the time for this call has passed; the change goes on and a repeated call joins it"),
                 )
             })?,
-            None => ended.wait().await,
+            None => outcome.wait().await,
         };
         match (results, part) {
             (Some(results), Part::Expand) => results.expand,
@@ -172,7 +172,7 @@ impl Modifications {
             && running.has(part)
             && running.change.covers(&change)
         {
-            return Ok((running.ended.clone(), running.callers.join()));
+            return Ok((running.outcome.clone(), running.callers.join()));
         }
         if let Some(gathering) = &mut slot.gathering {
             gathering.change.merge(&change).map_err(|field| {
@@ -181,13 +181,13 @@ impl Modifications {
                     format!("volume {volume}: another request asks for another {field} at the same time; ask again when it is done"),
                 )
             })?;
-            gathering.take(part);
+            gathering.add(part);
             if gathering.expands && gathering.modifies {
                 gathering.complete.notify_one();
             }
-            return Ok((gathering.ended.clone(), gathering.callers.join()));
+            return Ok((gathering.outcome.clone(), gathering.callers.join()));
         }
-        let (end, ended) = outcome();
+        let (setter, outcome) = outcome();
         let complete = Arc::new(Notify::new());
         let mut batch = Batch {
             change,
@@ -195,30 +195,30 @@ impl Modifications {
             modifies: false,
             complete: Arc::clone(&complete),
             callers: Callers::default(),
-            ended: ended.clone(),
+            outcome: outcome.clone(),
         };
         let caller = batch.callers.join();
-        batch.take(part);
+        batch.add(part);
         slot.gathering = Some(batch);
         let turn = Arc::clone(&slot.turn);
         drop(slots);
         let this = self.clone();
         let volume = volume.clone();
-        let counted = self.tally.count();
+        let counted = self.operation_count.count();
         let task = async move {
             let _counted = counted;
             let _ = tokio::time::timeout(this.window, complete.notified()).await;
             let _turn = turn.lock().await;
-            let leave = LeaveOnDrop { modifications: this.clone(), volume: volume.clone() };
+            let running = EndChangeOnDrop { modifications: this.clone(), volume: volume.clone() };
             let Some(batch) = this.start(&volume) else {
                 return;
             };
             let results = this.carry_out(&volume, &batch).await;
-            drop(leave);
-            end.tell(results);
+            drop(running);
+            setter.set(results);
         };
         tokio::spawn(task.instrument(tracing::Span::current()));
-        Ok((ended, caller))
+        Ok((outcome, caller))
     }
 
     /// Turns the gathered change into the running one.
@@ -231,7 +231,7 @@ impl Modifications {
 
     async fn carry_out(&self, volume: &VolumeId, batch: &Batch) -> Results {
         let whole = self.apply(volume, &batch.change, &batch.callers).await;
-        let wrong = |failure: &Failure| {
+        let is_caused_by_request = |failure: &Failure| {
             matches!(
                 failure.condition(),
                 Condition::InvalidField
@@ -243,7 +243,7 @@ impl Modifications {
         match whole {
             // EC2 may refuse only one of the two parts, which must not keep the other from its own
             // result.
-            Err(failure) if batch.expands && batch.modifies && wrong(&failure) => {
+            Err(failure) if batch.expands && batch.modifies && is_caused_by_request(&failure) => {
                 let expand = self.apply(volume, &batch.change.size_alone(), &batch.callers).await;
                 let modify = match &expand {
                     Ok(_) => Err(failure),
@@ -266,7 +266,7 @@ impl Batch {
         }
     }
 
-    fn take(&mut self, part: Part) {
+    fn add(&mut self, part: Part) {
         match part {
             Part::Expand => self.expands = true,
             Part::Modify => self.modifies = true,
@@ -275,12 +275,12 @@ impl Batch {
 }
 
 /// Ends the change in its slot on drop, also after a panic.
-struct LeaveOnDrop {
+struct EndChangeOnDrop {
     modifications: Modifications,
     volume: VolumeId,
 }
 
-impl Drop for LeaveOnDrop {
+impl Drop for EndChangeOnDrop {
     fn drop(&mut self) {
         let mut slots = self.modifications.lock();
         if let Some(slot) = slots.get_mut(&self.volume) {

@@ -38,13 +38,17 @@ pub(crate) enum Conflict {
 #[derive(Debug)]
 pub(crate) struct Operations<K, I, T> {
     conflict: Conflict,
-    tally: OperationCount,
+    operation_count: OperationCount,
     table: Arc<Mutex<Table<K, I, T>>>,
 }
 
 impl<K, I, T> Clone for Operations<K, I, T> {
     fn clone(&self) -> Self {
-        Self { conflict: self.conflict, tally: self.tally.clone(), table: Arc::clone(&self.table) }
+        Self {
+            conflict: self.conflict,
+            operation_count: self.operation_count.clone(),
+            table: Arc::clone(&self.table),
+        }
     }
 }
 
@@ -59,7 +63,7 @@ struct Running<I, T> {
     number: u64,
     intent: I,
     result: Outcome<Result<T, Failure>>,
-    mandate: Mandate,
+    cancellation: Cancellation,
 }
 
 /// A check whether somebody still waits for the change that a call makes; made right before the
@@ -89,8 +93,8 @@ impl Callers {
     /// # Errors
     /// [`Condition::OperationPending`] when nobody waits: the result of an operation whose next
     /// step would begin something for nobody.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.any() {
+    pub(crate) fn check_any_waits(&self) -> Result<(), Failure> {
+        if self.any_waits() {
             return Ok(());
         }
         Err(Failure::new(
@@ -100,7 +104,7 @@ impl Callers {
     }
 
     /// Returns whether somebody waits.
-    pub(crate) fn any(&self) -> bool {
+    pub(crate) fn any_waits(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 }
@@ -111,14 +115,15 @@ impl Drop for Caller {
     }
 }
 
-/// What an operation's callers still want of the operation.
+/// Tells an operation whether to stop: whether a caller still waits, and whether a later call took
+/// the operation's place.
 #[derive(Clone, Debug)]
-pub(crate) struct Mandate {
+pub(crate) struct Cancellation {
     superseded: Arc<OrderedWatch<bool>>,
     callers: Callers,
 }
 
-impl Mandate {
+impl Cancellation {
     /// Returns whether a later intent has replaced this one; the operation must then begin nothing
     /// more and end.
     pub(crate) fn is_superseded(&self) -> bool {
@@ -130,19 +135,19 @@ impl Mandate {
     /// # Errors
     /// The failure with which the operation ends when nobody waits.
     pub(crate) fn check_wanted(&self) -> Result<(), Failure> {
-        self.callers.check()
+        self.callers.check_any_waits()
     }
 
     /// Returns the same check for a call that is still to be sent: whether somebody waits and no
     /// later intent has replaced this one.
     pub(crate) fn wanted(&self) -> Wanted {
         let this = self.clone();
-        Arc::new(move || !this.is_superseded() && this.callers.any())
+        Arc::new(move || !this.is_superseded() && this.callers.any_waits())
     }
 
     /// Waits until a later intent replaces this one; never returns when none does.
     pub(crate) async fn superseded(&self) {
-        self.superseded.until(|superseded| *superseded).await;
+        self.superseded.wait_for(|superseded| *superseded).await;
     }
 
     /// Returns the failure of a superseded operation.
@@ -155,14 +160,14 @@ impl Mandate {
 }
 
 /// Removes the operation from the table when it is dropped, also after a panic.
-struct LeaveOnDrop<K: Eq + Hash, I, T> {
+struct RemoveOnDrop<K: Eq + Hash, I, T> {
     table: Arc<Mutex<Table<K, I, T>>>,
     key: K,
     number: u64,
     _counted: Counted,
 }
 
-impl<K: Eq + Hash, I, T> Drop for LeaveOnDrop<K, I, T> {
+impl<K: Eq + Hash, I, T> Drop for RemoveOnDrop<K, I, T> {
     fn drop(&mut self) {
         let mut table = lock(&self.table);
         if table.running.get(&self.key).is_some_and(|running| running.number == self.number) {
@@ -173,7 +178,7 @@ impl<K: Eq + Hash, I, T> Drop for LeaveOnDrop<K, I, T> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every statement under the lock leaves the table consistent, so a panic elsewhere does not
-    // spoil it.
+    // invalidate it.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -184,38 +189,38 @@ where
     T: Clone + Send + Sync + 'static,
 {
     /// Creates an empty table.
-    pub(crate) fn new(conflict: Conflict, tally: OperationCount) -> Self {
+    pub(crate) fn new(conflict: Conflict, operation_count: OperationCount) -> Self {
         Self {
             conflict,
-            tally,
+            operation_count,
             table: Arc::new(Mutex::new(Table { running: HashMap::new(), started: 0 })),
         }
     }
 
     /// Joins the operation under `key`, or begins `work`, and waits for the result for at most
-    /// `patience`.
+    /// `timeout`.
     ///
-    /// The work goes on when the caller is dropped or its patience ends. Must run inside a tokio
+    /// The work goes on when the caller is dropped or its timeout ends. Must run inside a tokio
     /// runtime.
     ///
     /// # Errors
     /// The failure of the work; [`Condition::OperationPending`] when another intent holds the key
     /// or took it, and when the work panicked, because its effects until then are unknown;
-    /// [`Condition::DeadlinePassed`] when `patience` ends first.
+    /// [`Condition::DeadlinePassed`] when `timeout` ends first.
     pub(crate) async fn run<W, F>(
         &self,
         key: K,
         intent: I,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
         work: W,
     ) -> Result<T, Failure>
     where
-        W: FnOnce(Mandate) -> F + Send + 'static,
+        W: FnOnce(Cancellation) -> F + Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
-        let (result, mandate, _caller) = self.join(key.clone(), intent, work)?;
-        let ended = match patience {
-            Some(patience) => tokio::time::timeout(patience, result.wait()).await.map_err(|_| {
+        let (result, cancellation, _caller) = self.join(key.clone(), intent, work)?;
+        let ended = match timeout {
+            Some(timeout) => tokio::time::timeout(timeout, result.wait()).await.map_err(|_| {
                 Failure::new(
                     Condition::DeadlinePassed,
                     format!("{key}: the time for this call has passed; the work goes on and a repeated call joins it"),
@@ -225,8 +230,8 @@ where
         };
         // The operation may have succeeded before it noticed; its result is out of date
         // nevertheless.
-        if mandate.is_superseded() {
-            return Err(Mandate::superseded_failure());
+        if cancellation.is_superseded() {
+            return Err(Cancellation::superseded_failure());
         }
         ended.unwrap_or_else(|| {
             Err(Failure::new(
@@ -242,32 +247,32 @@ where
         key: K,
         intent: I,
         work: W,
-    ) -> Result<(Outcome<Result<T, Failure>>, Mandate, Caller), Failure>
+    ) -> Result<(Outcome<Result<T, Failure>>, Cancellation, Caller), Failure>
     where
-        W: FnOnce(Mandate) -> F + Send + 'static,
+        W: FnOnce(Cancellation) -> F + Send + 'static,
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let mut table = lock(&self.table);
         table.started += 1;
         let number = table.started;
-        let (ended, result) = outcome();
-        let mandate = Mandate { superseded: Arc::default(), callers: Callers::default() };
-        let begun = Running {
+        let (setter, result) = outcome();
+        let cancellation = Cancellation { superseded: Arc::default(), callers: Callers::default() };
+        let new = Running {
             number,
             intent: intent.clone(),
             result: result.clone(),
-            mandate: mandate.clone(),
+            cancellation: cancellation.clone(),
         };
-        let before = match table.running.entry(key.clone()) {
+        let previous = match table.running.entry(key.clone()) {
             Entry::Vacant(free) => {
-                free.insert(begun);
+                free.insert(new);
                 None
             }
             Entry::Occupied(taken) if taken.get().intent == intent => {
                 let running = taken.get();
-                let mandate = running.mandate.clone();
-                let caller = mandate.callers.join();
-                return Ok((running.result.clone(), mandate, caller));
+                let cancellation = running.cancellation.clone();
+                let caller = cancellation.callers.join();
+                return Ok((running.result.clone(), cancellation, caller));
             }
             Entry::Occupied(_) if self.conflict == Conflict::Refuse => {
                 return Err(Failure::new(
@@ -278,36 +283,36 @@ where
                 ));
             }
             Entry::Occupied(mut taken) => {
-                let running = taken.insert(begun);
-                running.mandate.superseded.set(true);
+                let running = taken.insert(new);
+                running.cancellation.superseded.set(true);
                 Some(running.result)
             }
         };
-        let leave = LeaveOnDrop {
+        let entry = RemoveOnDrop {
             table: Arc::clone(&self.table),
             key,
             number,
-            _counted: self.tally.count(),
+            _counted: self.operation_count.count(),
         };
-        let caller = mandate.callers.join();
-        let noticed = mandate.clone();
+        let caller = cancellation.callers.join();
+        let task_cancellation = cancellation.clone();
         let task = async move {
-            let leave = leave;
-            if let Some(before) = before {
+            let entry = entry;
+            if let Some(previous) = previous {
                 // A result, or none when the task panicked, both mean that the former operation has
                 // ended.
-                let _ = before.wait().await;
+                let _ = previous.wait().await;
             }
-            let value = if noticed.is_superseded() {
-                Err(Mandate::superseded_failure())
+            let value = if task_cancellation.is_superseded() {
+                Err(Cancellation::superseded_failure())
             } else {
-                work(noticed).await
+                work(task_cancellation).await
             };
-            drop(leave);
-            ended.tell(value);
+            drop(entry);
+            setter.set(value);
         };
         tokio::spawn(task.instrument(tracing::Span::current()));
-        Ok((result, mandate, caller))
+        Ok((result, cancellation, caller))
     }
 }
 

@@ -35,9 +35,9 @@ use probe::Probe;
 use traces::Exporter;
 
 /// How long the end of the process waits for the collector.
-const LAST_TRACES: Duration = Duration::from_secs(2);
+const TRACES_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long no operation must run until the process is at rest.
-const REST: Duration = Duration::from_secs(1);
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The sockets, bound before the process confined itself.
 #[derive(Debug)]
@@ -90,12 +90,12 @@ impl From<ServeError> for Ended {
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then lets the running calls end. Calls `at_rest` each time that
+/// Serves until SIGTERM or SIGINT, then lets the running calls end. Calls `on_idle` each time that
 /// no operation has run for a second after the last one ended. Must run inside a tokio runtime.
 ///
 /// # Errors
 /// [`Ended`].
-pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), Ended> {
+pub async fn run(config: Config, sockets: Sockets, on_idle: fn()) -> Result<(), Ended> {
     let metrics = Arc::new(Metrics::new(config.deprecated_metrics));
     let surroundings = Surroundings { metrics: Arc::clone(&metrics), ..Surroundings::default() };
     let ec2 = Ec2::connect(settings::of_ec2(&config), surroundings)
@@ -110,7 +110,7 @@ pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), 
     tracing::info!(
         mode = %config.safe_detach,
         gate = config.safe_detach != Mode::Off,
-        fence = %config.fence.leave,
+        fence = %config.fence.permission,
         "safe detach"
     );
     let probe = Probe::new(config.probe_aws);
@@ -125,30 +125,30 @@ pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), 
         // Health and metrics are served until the last call has ended.
         tokio::spawn(server.run(pages, std::future::pending()));
     }
-    let (ended, told) = oneshot::channel::<()>();
-    let exporting = sockets.traces.map(|exporter| {
+    let (calls_ended, end_signal) = oneshot::channel::<()>();
+    let export_task = sockets.traces.map(|exporter| {
         tokio::spawn(async move {
-            let told = async {
+            let stopped = async {
                 // A message and a dropped sender both mean the end.
-                let _ = told.await;
+                let _ = end_signal.await;
             };
-            if let Err(error) = exporter.run(told).await {
+            if let Err(error) = exporter.run(stopped).await {
                 tracing::error!(%error, "traces are not exported");
             }
         })
     });
     let settings = settings::of_service(&config).map_err(Ended::Setting)?;
     let controller = Controller::new(ec2.clone(), settings, Arc::clone(&metrics));
-    tokio::spawn(controller.at_rest(REST, at_rest));
+    tokio::spawn(controller.on_idle(IDLE_AFTER, on_idle));
     if let (Some(listener), Some(socket)) = (sockets.safe_detach, &config.safe_detach_socket) {
         let routes = controller.safe_detach().routes(socket.peers.clone());
         let routes = rpc::guarded(routes, Arc::clone(&metrics));
         tracing::info!(endpoint = %socket.endpoint, "serving SafeDetach");
         // The streams of SafeDetach do not end by themselves, so it is served until the last CSI
         // call has ended.
-        let serving = serve(listener, routes, std::future::pending(), config.drain);
+        let server = serve(listener, routes, std::future::pending(), config.drain);
         tokio::spawn(async move {
-            if let Err(error) = serving.await {
+            if let Err(error) = server.await {
                 tracing::error!(%error, "SafeDetach is served no more");
             }
         });
@@ -156,10 +156,10 @@ pub async fn run(config: Config, sockets: Sockets, at_rest: fn()) -> Result<(), 
     let routes = routes(&config, controller, &metrics, &probe);
     tracing::info!(endpoint = %config.endpoint, version = VERSION, "serving CSI");
     serve(sockets.csi, routes, stop, config.drain).await?;
-    drop(ended);
-    if let Some(exporting) = exporting {
+    drop(calls_ended);
+    if let Some(export_task) = export_task {
         // Sends the last spans, with a time limit.
-        let _ = tokio::time::timeout(LAST_TRACES, exporting).await;
+        let _ = tokio::time::timeout(TRACES_END_TIMEOUT, export_task).await;
     }
     tracing::info!("ended");
     Ok(())

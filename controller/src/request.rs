@@ -69,10 +69,10 @@ impl CreateVolume {
     /// # Errors
     /// A failure that names the field; a source id that EC2 cannot have issued is "not found".
     pub(crate) fn parse(wire: &csi::CreateVolumeRequest) -> Result<Self, Failure> {
-        let name = present("name", &wire.name)?.to_owned();
+        let name = require("name", &wire.name)?.to_owned();
         let capabilities = Capability::parse_all(&wire.volume_capabilities)?;
-        let range = range(wire.capacity_range.as_ref())?;
-        let size = within_ebs(range.size_or(GiB::DEFAULT)?)?;
+        let range = parse_range(wire.capacity_range.as_ref())?;
+        let size = check_size(range.size_or(GiB::DEFAULT)?)?;
         let class = VolumeParameters::parse(&wire.parameters)?;
         let attributes = VolumeAttributes::parse(&wire.mutable_parameters)?;
         class.format.check(&capabilities)?;
@@ -88,8 +88,8 @@ impl CreateVolume {
                 &volume.volume_id,
             )?)),
         };
-        let copied = matches!(source, Some(Source::Volume(_)));
-        if copied && class.encrypted == Some(false) {
+        let is_copy = matches!(source, Some(Source::Volume(_)));
+        if is_copy && class.encrypted == Some(false) {
             return Err(Failure::invalid(
                 "parameters.encrypted",
                 "a copy is encrypted as its source is; remove the parameter or set it to \"true\"",
@@ -101,7 +101,7 @@ impl CreateVolume {
             size,
             range,
             multi_attach,
-            placement: match copied {
+            placement: match is_copy {
                 // A copy is in its source's zone.
                 true => None,
                 false => topology::choose(wire.accessibility_requirements.as_ref())?,
@@ -169,8 +169,8 @@ impl Publish {
     /// # Errors
     /// A failure that names the field; an id that EC2 cannot have issued is "not found".
     pub(crate) fn parse(wire: &csi::ControllerPublishVolumeRequest) -> Result<Self, Failure> {
-        let volume = present("volume_id", &wire.volume_id)?;
-        let node = present("node_id", &wire.node_id)?;
+        let volume = require("volume_id", &wire.volume_id)?;
+        let node = require("node_id", &wire.node_id)?;
         let capability =
             wire.volume_capability.as_ref().ok_or_else(|| Failure::missing("volume_capability"))?;
         let options =
@@ -200,11 +200,11 @@ impl Publish {
 ///
 /// # Errors
 /// An empty field, or a node that exists outside of EC2, whose attachments cannot be seen.
-pub(crate) fn unpublish(
+pub(crate) fn parse_unpublish(
     wire: &csi::ControllerUnpublishVolumeRequest,
 ) -> Result<Option<Pair>, Failure> {
-    let volume = present("volume_id", &wire.volume_id)?;
-    let node = present("node_id", &wire.node_id)?;
+    let volume = require("volume_id", &wire.volume_id)?;
+    let node = require("node_id", &wire.node_id)?;
     match (VolumeId::parse(volume), InstanceId::parse(node)) {
         (Ok(volume), Ok(node)) => Ok(Some(Pair { volume, node })),
         (Ok(volume), Err(_)) if is_hyperpod(node) => Err(Failure::new(
@@ -227,8 +227,11 @@ fn is_hyperpod(node: &str) -> bool {
 ///
 /// # Errors
 /// An empty field.
-pub(crate) fn delete<T: std::str::FromStr>(field: &str, value: &str) -> Result<Option<T>, Failure> {
-    Ok(present(field, value)?.parse().ok())
+pub(crate) fn parse_delete<T: std::str::FromStr>(
+    field: &str,
+    value: &str,
+) -> Result<Option<T>, Failure> {
+    Ok(require(field, value)?.parse().ok())
 }
 
 /// ControllerExpandVolume.
@@ -248,7 +251,7 @@ impl Expand {
     /// # Errors
     /// A failure that names the field.
     pub(crate) fn parse(wire: &csi::ControllerExpandVolumeRequest) -> Result<Self, Failure> {
-        let volume = present("volume_id", &wire.volume_id)?;
+        let volume = require("volume_id", &wire.volume_id)?;
         let range =
             wire.capacity_range.as_ref().ok_or_else(|| Failure::missing("capacity_range"))?;
         node_local_handle::refuse("volume_id", volume, "be expanded")?;
@@ -261,7 +264,7 @@ impl Expand {
         };
         let size = match range.required.0 {
             0 => None,
-            _ => Some(within_ebs(range.size_or(GiB::DEFAULT)?)?),
+            _ => Some(check_size(range.size_or(GiB::DEFAULT)?)?),
         };
         Ok(Self { volume: volume_id("volume_id", volume)?, size, block })
     }
@@ -271,11 +274,11 @@ impl Expand {
 ///
 /// # Errors
 /// A failure that names the field.
-pub(crate) fn modify(
+pub(crate) fn parse_modify(
     volume: &str,
     parameters: &HashMap<String, String>,
 ) -> Result<(VolumeId, VolumeAttributes), Failure> {
-    let volume = present("volume_id", volume)?;
+    let volume = require("volume_id", volume)?;
     node_local_handle::refuse("volume_id", volume, "be modified")?;
     let attributes = VolumeAttributes::parse(parameters)?;
     Ok((volume_id("volume_id", volume)?, attributes))
@@ -298,8 +301,8 @@ impl CreateSnapshot {
     /// # Errors
     /// A failure that names the field; a volume id that EC2 cannot have issued is "not found".
     pub(crate) fn parse(wire: &csi::CreateSnapshotRequest) -> Result<Self, Failure> {
-        let name = present("name", &wire.name)?.to_owned();
-        let volume = present("source_volume_id", &wire.source_volume_id)?;
+        let name = require("name", &wire.name)?.to_owned();
+        let volume = require("source_volume_id", &wire.source_volume_id)?;
         node_local_handle::refuse("source_volume_id", volume, "have snapshots")?;
         Ok(Self {
             name,
@@ -313,7 +316,7 @@ impl CreateSnapshot {
 ///
 /// # Errors
 /// A failure that names the field.
-pub(crate) fn present<'a>(field: &str, value: &'a str) -> Result<&'a str, Failure> {
+pub(crate) fn require<'a>(field: &str, value: &'a str) -> Result<&'a str, Failure> {
     if value.is_empty() {
         return Err(Failure::missing(field));
     }
@@ -325,7 +328,7 @@ pub(crate) fn present<'a>(field: &str, value: &'a str) -> Result<&'a str, Failur
 /// # Errors
 /// [`Condition::NotFound`].
 pub(crate) fn volume_id(field: &str, value: &str) -> Result<VolumeId, Failure> {
-    VolumeId::parse(present(field, value)?)
+    VolumeId::parse(require(field, value)?)
         .map_err(|e| Failure::new(Condition::NotFound, format!("{field}: {e}")))
 }
 
@@ -334,27 +337,27 @@ pub(crate) fn volume_id(field: &str, value: &str) -> Result<VolumeId, Failure> {
 /// # Errors
 /// [`Condition::NotFound`].
 pub(crate) fn snapshot_id(field: &str, value: &str) -> Result<SnapshotId, Failure> {
-    SnapshotId::parse(present(field, value)?)
+    SnapshotId::parse(require(field, value)?)
         .map_err(|e| Failure::new(Condition::NotFound, format!("{field}: {e}")))
 }
 
 /// The largest size of any volume type (64 TiB; EBS volume types page). EC2 checks the limits of a
 /// single type or zone.
-const LARGEST: GiB = GiB(65_536);
+const MAX_SIZE: GiB = GiB(65_536);
 
-fn within_ebs(size: GiB) -> Result<GiB, Failure> {
-    if size > LARGEST {
+fn check_size(size: GiB) -> Result<GiB, Failure> {
+    if size > MAX_SIZE {
         return Err(Failure::new(
             Condition::CapacityOutOfRange,
             format!(
-                "capacity_range.required_bytes: {size} are asked for, and no EBS volume is larger than {LARGEST}; ask for less, or use several volumes"
+                "capacity_range.required_bytes: {size} are asked for, and no EBS volume is larger than {MAX_SIZE}; ask for less, or use several volumes"
             ),
         ));
     }
     Ok(size)
 }
 
-fn range(wire: Option<&csi::CapacityRange>) -> Result<CapacityRange, Failure> {
+fn parse_range(wire: Option<&csi::CapacityRange>) -> Result<CapacityRange, Failure> {
     wire.map_or_else(|| Ok(CapacityRange::default()), CapacityRange::parse)
 }
 

@@ -17,5 +17,5 @@ pub(crate) use cluster_evidence::ClusterEvidence;
 pub use ebs_csi_safe_detach::Mode;
 pub(crate) use ebs_csi_safe_detach::{Fact, Facts, Phase, Refusal, Rung, Verdict, Waiting, decide};
 pub(crate) use evidence::gather;
-pub use fence::{FenceLeave, FenceSettings};
+pub use fence::{FencePermission, FenceSettings};
 pub use service::Service;

@@ -23,13 +23,13 @@ use crate::request::tags::TagSettings;
 /// How long one deletion may take, including the wait for its turn.
 const DELETE_TIME: Duration = Duration::from_secs(120);
 /// How long a caller is assumed to know a snapshot that was returned to it.
-const TOLD: Duration = Duration::from_secs(24 * 3600);
+const RETURNED_TTL: Duration = Duration::from_secs(24 * 3600);
 /// How long reads may miss a snapshot that EC2 accepted, or may have accepted: EC2 has no client
 /// token for snapshots, and no other proof that there is none.
-const GAP: Duration = Duration::from_secs(75);
+const LOOKUP_GAP: Duration = Duration::from_secs(75);
 /// How long a snapshot that EC2 showed is assumed to exist, unless this process deletes it: several
 /// gaps may follow each other.
-const BELIEVED: Duration = Duration::from_secs(600);
+const SHOWN_TTL: Duration = Duration::from_secs(600);
 
 /// Creates, deletes and lists snapshots.
 #[derive(Clone, Debug)]
@@ -37,14 +37,14 @@ pub(crate) struct Snapshots {
     ec2: Ec2,
     tags: Arc<TagSettings>,
     /// Until when a request of the previous process may still become visible.
-    taken_over: Instant,
+    takeover_ends: Instant,
     /// Names whose create recently had no clear answer.
-    doubtful: ExpiringCache<()>,
+    unclear: ExpiringCache<()>,
     /// Names whose fast restores and lock are set.
     finished: ExpiringCache<()>,
     /// By name, the snapshots that were returned to callers.
-    told: ExpiringCache<SnapshotId>,
-    /// By name, the snapshots that EC2 showed within [`BELIEVED`].
+    returned: ExpiringCache<SnapshotId>,
+    /// By name, the snapshots that EC2 showed within [`SHOWN_TTL`].
     shown: ExpiringCache<SnapshotId>,
     creating: Operations<String, CreateSnapshot, Snapshot>,
     deleting: Operations<SnapshotId, (), ()>,
@@ -67,18 +67,18 @@ impl Snapshots {
         ec2: Ec2,
         tags: Arc<TagSettings>,
         takeover: Duration,
-        tally: &OperationCount,
+        operation_count: &OperationCount,
     ) -> Self {
         Self {
             ec2,
             tags,
-            taken_over: Instant::now() + takeover,
-            doubtful: ExpiringCache::default(),
+            takeover_ends: Instant::now() + takeover,
+            unclear: ExpiringCache::default(),
             finished: ExpiringCache::default(),
-            told: ExpiringCache::default(),
+            returned: ExpiringCache::default(),
             shown: ExpiringCache::default(),
-            creating: Operations::new(Conflict::Refuse, tally.clone()),
-            deleting: Operations::new(Conflict::Refuse, tally.clone()),
+            creating: Operations::new(Conflict::Refuse, operation_count.clone()),
+            deleting: Operations::new(Conflict::Refuse, operation_count.clone()),
         }
     }
 
@@ -91,18 +91,18 @@ impl Snapshots {
     pub(crate) async fn create(
         &self,
         request: CreateSnapshot,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Snapshot, Failure> {
         let this = self.clone();
         let name = request.name.clone();
         let snapshot = self
             .creating
-            .run(name.clone(), request.clone(), patience, move |mandate| {
-                this.make(request, mandate)
+            .run(name.clone(), request.clone(), timeout, move |cancellation| {
+                this.create_now(request, cancellation)
             })
             .await?;
-        self.told.put(&name, snapshot.id.clone(), TOLD);
-        self.shown.put(&name, snapshot.id.clone(), BELIEVED);
+        self.returned.put(&name, snapshot.id.clone(), RETURNED_TTL);
+        self.shown.put(&name, snapshot.id.clone(), SHOWN_TTL);
         Ok(snapshot)
     }
 
@@ -113,14 +113,14 @@ impl Snapshots {
     pub(crate) async fn delete(
         &self,
         id: SnapshotId,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<(), Failure> {
         let (ec2, shown) = (self.ec2.clone(), self.shown.clone());
         self.deleting
-            .run(id.clone(), (), patience, move |_| async move {
-                match ec2.by(Instant::now() + DELETE_TIME).delete_snapshot(&id).await {
+            .run(id.clone(), (), timeout, move |_| async move {
+                match ec2.with_deadline(Instant::now() + DELETE_TIME).delete_snapshot(&id).await {
                     Ok(()) => {
-                        shown.forget_where(|other| *other == id);
+                        shown.remove_if(|other| *other == id);
                         Ok(())
                     }
                     Err(error)

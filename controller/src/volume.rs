@@ -38,15 +38,15 @@ pub(crate) struct Volumes {
     tags: Arc<TagSettings>,
     ceilings: IopsCeilings,
     /// By name, the next attempt when it is not the first.
-    spent: ExpiringCache<Attempt>,
+    next_attempts: ExpiringCache<Attempt>,
     /// Names under which EC2 recently accepted, or may have accepted, a create.
-    doubtful: ExpiringCache<()>,
+    recently_requested: ExpiringCache<()>,
     /// By name, since when EC2 has refused the name's client token though no look-up shows a
     /// volume.
-    mismatched: ExpiringCache<Instant>,
+    mismatched_since: ExpiringCache<Instant>,
     /// By name, since when requests were refused regardless of the client token while no look-up
     /// showed a volume.
-    refused: ExpiringCache<Instant>,
+    refused_since: ExpiringCache<Instant>,
     creating: Operations<String, CreateVolume, Volume>,
     deleting: Operations<VolumeId, (), ()>,
 }
@@ -57,18 +57,18 @@ impl Volumes {
         ec2: Ec2,
         tags: Arc<TagSettings>,
         ceilings: IopsCeilings,
-        tally: &OperationCount,
+        operation_count: &OperationCount,
     ) -> Self {
         Self {
             ec2,
             tags,
             ceilings,
-            spent: ExpiringCache::default(),
-            doubtful: ExpiringCache::default(),
-            mismatched: ExpiringCache::default(),
-            refused: ExpiringCache::default(),
-            creating: Operations::new(Conflict::Refuse, tally.clone()),
-            deleting: Operations::new(Conflict::Refuse, tally.clone()),
+            next_attempts: ExpiringCache::default(),
+            recently_requested: ExpiringCache::default(),
+            mismatched_since: ExpiringCache::default(),
+            refused_since: ExpiringCache::default(),
+            creating: Operations::new(Conflict::Refuse, operation_count.clone()),
+            deleting: Operations::new(Conflict::Refuse, operation_count.clone()),
         }
     }
 
@@ -81,12 +81,12 @@ impl Volumes {
     pub(crate) async fn create(
         &self,
         request: CreateVolume,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Volume, Failure> {
         let this = self.clone();
         self.creating
-            .run(request.name.clone(), request.clone(), patience, move |mandate| {
-                this.make(request, mandate)
+            .run(request.name.clone(), request.clone(), timeout, move |cancellation| {
+                this.create_now(request, cancellation)
             })
             .await
     }
@@ -98,16 +98,16 @@ impl Volumes {
     pub(crate) async fn delete(
         &self,
         id: VolumeId,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<(), Failure> {
         let this = self.clone();
         self.deleting
-            .run(id.clone(), (), patience, move |_| async move { this.unmake(&id).await })
+            .run(id.clone(), (), timeout, move |_| async move { this.delete_now(&id).await })
             .await
     }
 
-    async fn unmake(&self, id: &VolumeId) -> Result<(), Failure> {
-        let ec2 = self.ec2.by(Instant::now() + DELETE_TIME);
+    async fn delete_now(&self, id: &VolumeId) -> Result<(), Failure> {
+        let ec2 = self.ec2.with_deadline(Instant::now() + DELETE_TIME);
         let Err(error) = ec2.delete_volume(id).await else {
             return Ok(());
         };

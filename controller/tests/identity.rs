@@ -24,14 +24,18 @@ async fn list(channel: &Channel) -> Result<(), tonic::Status> {
 }
 
 /// Repeats the RPC until a request signed with this key reaches EC2.
-async fn called_with(server: &Server, channel: &Channel, key: &str) {
-    let begun = Instant::now();
+async fn wait_until_signed_with(server: &Server, channel: &Channel, key: &str) {
+    let start = Instant::now();
     loop {
         list(channel).await.expect("EC2 answers");
-        if server.of("DescribeSnapshots").iter().any(|asked| asked.key().as_deref() == Some(key)) {
+        if server
+            .requests_of("DescribeSnapshots")
+            .iter()
+            .any(|request| request.key().as_deref() == Some(key))
+        {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "EC2 was never called with {key}");
+        assert!(start.elapsed() < Duration::from_secs(20), "EC2 was never called with {key}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -55,7 +59,7 @@ fn rotate(volume: &Path, version: &str, token: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rotated_web_identity_token_is_read_again() {
     // Sessions of 61 seconds are renewed after one second.
-    let server = Server::start(|asked| aws(asked, 61)).await;
+    let server = Server::start(|request| aws(request, 61)).await;
     let volume = tempfile::tempdir().expect("a directory");
     rotate(volume.path(), "..1", "one1");
     let file = volume.path().join("token");
@@ -65,11 +69,11 @@ async fn rotated_web_identity_token_is_read_again() {
     let controller = Controller::with(server.address(), false, &["--v=5"], &environment);
     let channel = controller.channel().await;
     assert!(probe(&channel).await.expect("ready"));
-    called_with(&server, &channel, "ASIAone1").await;
+    wait_until_signed_with(&server, &channel, "ASIAone1").await;
     rotate(volume.path(), "..2", "two2");
-    called_with(&server, &channel, "ASIAtwo2").await;
-    let sessions = server.of("AssumeRoleWithWebIdentity");
-    assert!(sessions.iter().all(|asked| asked.parameter("RoleArn").as_deref() == Some(role)));
+    wait_until_signed_with(&server, &channel, "ASIAtwo2").await;
+    let sessions = server.requests_of("AssumeRoleWithWebIdentity");
+    assert!(sessions.iter().all(|request| request.parameter("RoleArn").as_deref() == Some(role)));
     let (_, log) = controller.stop();
     for word in ["444455556666", "assumed-role/ebs", "web identity token"] {
         assert!(log.contains(word), "{word}\n{log}");
@@ -84,13 +88,13 @@ async fn expired_session_is_renewed_within_call() {
     let refused = Arc::new(AtomicU32::new(0));
     let script = {
         let refused = Arc::clone(&refused);
-        move |asked: &scripted::RecordedRequest| {
-            let first = asked.key().as_deref() == Some("ASIAone1");
-            if asked.parameter("Action").as_deref() == Some("DescribeSnapshots") && first {
+        move |request: &scripted::RecordedRequest| {
+            let first = request.key().as_deref() == Some("ASIAone1");
+            if request.parameter("Action").as_deref() == Some("DescribeSnapshots") && first {
                 refused.fetch_add(1, Ordering::Relaxed);
                 return ScriptedResponse::ec2_error(400, "RequestExpired");
             }
-            aws(asked, 3600)
+            aws(request, 3600)
         }
     };
     let server = Server::start(script).await;
@@ -109,17 +113,17 @@ async fn expired_session_is_renewed_within_call() {
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     list(&channel).await.expect("renewed and made again");
     assert_eq!(refused.load(Ordering::Relaxed), 1);
-    assert_eq!(server.of("AssumeRoleWithWebIdentity").len(), 2);
+    assert_eq!(server.requests_of("AssumeRoleWithWebIdentity").len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn container_credentials_use_token_from_file() {
-    let server = Server::start(|asked| match asked.uri.as_str() {
-        "/v1/credentials" if asked.header("authorization") == Some("pod-token") => {
+    let server = Server::start(|request| match request.uri.as_str() {
+        "/v1/credentials" if request.header("authorization") == Some("pod-token") => {
             keys("pod", 3600)
         }
         "/v1/credentials" => ScriptedResponse::ec2_error(401, "no"),
-        _ => aws(asked, 3600),
+        _ => aws(request, 3600),
     })
     .await;
     let volume = tempfile::tempdir().expect("a directory");
@@ -133,14 +137,14 @@ async fn container_credentials_use_token_from_file() {
     let controller = Controller::with(server.address(), false, &[], &environment);
     let channel = controller.channel().await;
     assert!(probe(&channel).await.expect("ready"));
-    called_with(&server, &channel, "ASIApod").await;
+    wait_until_signed_with(&server, &channel, "ASIApod").await;
 }
 
 /// With a Region and keys in the environment, the controller sends no metadata request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instance_metadata_credentials_are_last_resort() {
     let metadata = || {
-        Server::start(|asked| match asked.uri.as_str() {
+        Server::start(|request| match request.uri.as_str() {
             "/latest/api/token" => ScriptedResponse {
                 headers: vec![("x-aws-ec2-metadata-token-ttl-seconds", "21600".to_owned())],
                 ..ScriptedResponse::ok("session")
@@ -150,21 +154,20 @@ async fn instance_metadata_credentials_are_last_resort() {
             _ => ScriptedResponse::ec2_error(404, "no"),
         })
     };
-    let server = Server::start(|asked| aws(asked, 3600)).await;
-    let (asked, not_asked) = (metadata().await, metadata().await);
-    let environment = [("AWS_EC2_METADATA_SERVICE_ENDPOINT", asked.address())];
+    let server = Server::start(|request| aws(request, 3600)).await;
+    let (used, unused) = (metadata().await, metadata().await);
+    let environment = [("AWS_EC2_METADATA_SERVICE_ENDPOINT", used.address())];
     let controller = Controller::with(server.address(), false, &[], &environment);
-    called_with(&server, &controller.channel().await, "ASIAnode").await;
-    let environment =
-        [KEYS[0], KEYS[1], ("AWS_EC2_METADATA_SERVICE_ENDPOINT", not_asked.address())];
+    wait_until_signed_with(&server, &controller.channel().await, "ASIAnode").await;
+    let environment = [KEYS[0], KEYS[1], ("AWS_EC2_METADATA_SERVICE_ENDPOINT", unused.address())];
     let controller = Controller::with(server.address(), false, &[], &environment);
-    called_with(&server, &controller.channel().await, "AKIATEST").await;
-    assert!(not_asked.asked().is_empty(), "{:?}", not_asked.asked());
+    wait_until_signed_with(&server, &controller.channel().await, "AKIATEST").await;
+    assert!(unused.requests().is_empty(), "{:?}", unused.requests());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn profile_assumes_role_of_another_account() {
-    let server = Server::start(|asked| aws(asked, 3600)).await;
+    let server = Server::start(|request| aws(request, 3600)).await;
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("config");
     std::fs::write(
@@ -174,25 +177,25 @@ async fn profile_assumes_role_of_another_account() {
     .expect("a file");
     let environment = [("AWS_CONFIG_FILE", file.to_str().expect("text")), ("AWS_PROFILE", "other")];
     let controller = Controller::with(server.address(), false, &[], &environment);
-    called_with(&server, &controller.channel().await, "ASIAassumed").await;
-    let assumed = &server.of("AssumeRole")[0];
+    wait_until_signed_with(&server, &controller.channel().await, "ASIAassumed").await;
+    let assumed = &server.requests_of("AssumeRole")[0];
     assert_eq!(assumed.key().as_deref(), Some("AKIABASE"));
     assert_eq!(assumed.parameter("ExternalId").as_deref(), Some("x1"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_request_user_agent_names_driver_version() {
-    let server = Server::start(|asked| aws(asked, 3600)).await;
+    let server = Server::start(|request| aws(request, 3600)).await;
     let controller = Controller::start(server.address(), false, &["--user-agent-extra=helm"]);
     assert!(probe(&controller.channel().await).await.expect("ready"));
     let name = format!("exec-env/aws-ebs-csi-driver-v{}-helm", env!("CARGO_PKG_VERSION"));
-    let begun = Instant::now();
-    while server.of("GetCallerIdentity").is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "STS was not asked");
+    let start = Instant::now();
+    while server.requests_of("GetCallerIdentity").is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(20), "STS was not asked");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    for asked in server.asked() {
-        let agent = asked.header("user-agent").expect("a user agent");
+    for request in server.requests() {
+        let agent = request.header("user-agent").expect("a user agent");
         assert!(agent.split(' ').any(|word| word == name), "{agent}");
     }
 }
@@ -219,10 +222,10 @@ async fn endpoints_follow_region_and_fips_setting() {
         ];
         let controller = Controller::with("", false, &[], &environment);
         let refused = probe(&controller.channel().await).await.expect_err("no AWS here");
-        let asked = proxy.asked();
+        let requests = proxy.requests();
         assert!(
-            asked.iter().any(|asked| asked.method == "CONNECT" && asked.uri == host),
-            "{region} {fips}: {asked:?}"
+            requests.iter().any(|request| request.method == "CONNECT" && request.uri == host),
+            "{region} {fips}: {requests:?}"
         );
         // The message names the host to which the request was sent.
         assert!(refused.message().contains(host.trim_end_matches(":443")), "{refused}");
@@ -232,7 +235,7 @@ async fn endpoints_follow_region_and_fips_setting() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_outside_aws_ca_bundle_is_not_trusted() {
     for (bundle, trusted) in [("one.crt", true), ("two.crt", false)] {
-        let server = Server::behind_a_proxy("one", |asked| aws(asked, 3600)).await;
+        let server = Server::behind_a_proxy("one", |request| aws(request, 3600)).await;
         // The controller's user may have no access to the checkout.
         let directory = tempfile::tempdir().expect("a directory");
         let copy = directory.path().join(bundle);
@@ -248,7 +251,7 @@ async fn server_outside_aws_ca_bundle_is_not_trusted() {
         let controller = Controller::with("", false, &[], &environment);
         let answer = probe(&controller.channel().await).await;
         assert_eq!(answer.is_ok_and(|ready| ready), trusted, "{bundle}");
-        assert_eq!(!server.asked().is_empty(), trusted, "{bundle}");
+        assert_eq!(!server.requests().is_empty(), trusted, "{bundle}");
     }
 }
 
@@ -261,32 +264,32 @@ async fn auth_refusal_names_cause_and_next_step() {
     const CASES: &[Case] = &[
         (
             "a clock that is wrong",
-            |asked| match asked.parameter("Action").as_deref() {
+            |request| match request.parameter("Action").as_deref() {
                 Some("DescribeAvailabilityZones") => ScriptedResponse {
                     headers: vec![("date", "Sun, 09 Sep 2001 01:46:40 GMT".to_owned())],
                     ..ScriptedResponse::ec2_error(400, "RequestExpired")
                 },
-                _ => aws(asked, 3600),
+                _ => aws(request, 3600),
             },
             &["RequestExpired", "minutes ahead of AWS's", "NTP", "request-2"],
         ),
         (
             "a wrong key",
-            |asked| match asked.parameter("Action").as_deref() {
+            |request| match request.parameter("Action").as_deref() {
                 Some("DescribeAvailabilityZones") => {
                     ScriptedResponse::ec2_error(401, "AuthFailure")
                 }
-                _ => aws(asked, 3600),
+                _ => aws(request, 3600),
             },
             &["AuthFailure", "access key", "request-2"],
         ),
         (
             "a wrong secret",
-            |asked| match asked.parameter("Action").as_deref() {
+            |request| match request.parameter("Action").as_deref() {
                 Some("DescribeAvailabilityZones") => {
                     ScriptedResponse::ec2_error(403, "SignatureDoesNotMatch")
                 }
-                _ => aws(asked, 3600),
+                _ => aws(request, 3600),
             },
             &["SignatureDoesNotMatch", "secret access key belongs", "request-2"],
         ),
@@ -304,13 +307,13 @@ async fn auth_refusal_names_cause_and_next_step() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn untrusted_role_is_named_with_sts_reason() {
-    let server = Server::start(|asked| match asked.parameter("Action").as_deref() {
+    let server = Server::start(|request| match request.parameter("Action").as_deref() {
         Some("AssumeRoleWithWebIdentity") => ScriptedResponse {
             status: 403,
             headers: Vec::new(),
             body: "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>Sender</Type><Code>AccessDenied</Code><Message>Not authorized to perform sts:AssumeRoleWithWebIdentity</Message></Error><RequestId>request-3</RequestId></ErrorResponse>".to_owned(),
         },
-        _ => aws(asked, 3600),
+        _ => aws(request, 3600),
     })
     .await;
     let volume = tempfile::tempdir().expect("a directory");

@@ -58,7 +58,7 @@ const OLDER: [&str; 3] = [
 async fn all_metrics_are_served_deprecated_only_on_request() {
     for older in [false, true] {
         let world = World::new().await;
-        world.once(
+        world.fault_once(
             "DescribeSnapshots",
             &json!({ "kind": "error", "code": "RequestLimitExceeded", "status": 503 }),
         );
@@ -109,7 +109,7 @@ fn orphans(aws: &str, arguments: &[&str], handles: &str) -> (Option<i32>, String
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orphans_command_lists_leftovers_and_deletes_nothing() {
     let world = World::new().await;
-    let of = async |cluster: &str, names: &[&str]| {
+    let start_with_volumes = async |cluster: &str, names: &[&str]| {
         let flag = format!("--k8s-tag-cluster-id={cluster}");
         let flags = [flag.as_str(), "--snapshot-takeover-wait=0"];
         let controller = Controller::start(&world.server.ec2(), false, &flags);
@@ -121,8 +121,9 @@ async fn orphans_command_lists_leftovers_and_deletes_nothing() {
         }
         (csi, made, controller)
     };
-    let (mut csi, own, _controller) = of("prod", &["pvc-kept", "pvc-left", "pvc-gone"]).await;
-    let (_, other, _other) = of("test", &["pvc-other"]).await;
+    let (mut csi, own, _controller) =
+        start_with_volumes("prod", &["pvc-kept", "pvc-left", "pvc-gone"]).await;
+    let (_, other, _other) = start_with_volumes("test", &["pvc-other"]).await;
     let mut snapshots = Vec::new();
     for name in ["snapshot-kept", "snapshot-left"] {
         let request = csi::CreateSnapshotRequest {
@@ -141,23 +142,23 @@ async fn orphans_command_lists_leftovers_and_deletes_nothing() {
     let (kept, left) = (&own[0], &own[1]);
     let all = ["--k8s-tag-cluster-id=prod", "--older-than=0"];
     let with_snapshots = format!("{kept}\n{}\n", snapshots[0]);
-    let (code, out, told) = orphans(&aws, &all, &with_snapshots);
-    assert_eq!(code, Some(0), "{told}");
+    let (code, out, stderr) = orphans(&aws, &all, &with_snapshots);
+    assert_eq!(code, Some(0), "{stderr}");
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 2, "{out}");
     assert!(lines[0].starts_with(&format!("{left}\tpvc-left\t4 GiB\t20")), "{out}");
     assert!(lines[0].ends_with("\t-"), "{out}");
     assert!(lines[1].starts_with(&format!("{}\tsnapshot-left\t", snapshots[1])), "{out}");
-    assert!(told.contains("2 orphans of cluster prod"), "{told}");
+    assert!(stderr.contains("2 orphans of cluster prod"), "{stderr}");
     assert!(!out.contains(&other[0]), "{out}");
 
     // Without a snapshot handle no snapshot is checked, and a young object may belong to a request
     // in progress.
-    let (code, out, told) = orphans(&aws, &all, kept);
-    assert_eq!((code, out.lines().count()), (Some(0), 1), "{told}");
-    assert!(told.contains("snapshots were not looked at"), "{told}");
-    let (code, out, told) = orphans(&aws, &all[..1], &with_snapshots);
-    assert_eq!((code, out.as_str()), (Some(0), ""), "{told}");
+    let (code, out, stderr) = orphans(&aws, &all, kept);
+    assert_eq!((code, out.lines().count()), (Some(0), 1), "{stderr}");
+    assert!(stderr.contains("snapshots were not looked at"), "{stderr}");
+    let (code, out, stderr) = orphans(&aws, &all[..1], &with_snapshots);
+    assert_eq!((code, out.as_str()), (Some(0), ""), "{stderr}");
 
     // Input that could make a volume in use an orphan is refused.
     for (arguments, handles, word) in [
@@ -166,14 +167,14 @@ async fn orphans_command_lists_leftovers_and_deletes_nothing() {
         (&["--older-than=0"][..], kept.as_str(), "--k8s-tag-cluster-id"),
         (&["--k8s-tag-cluster-id="][..], kept.as_str(), "--k8s-tag-cluster-id"),
     ] {
-        let (code, out, told) = orphans(&aws, arguments, handles);
-        assert_eq!((code, out.as_str()), (Some(64), ""), "{told}");
-        assert!(told.contains(word), "{word}: {told}");
+        let (code, out, stderr) = orphans(&aws, arguments, handles);
+        assert_eq!((code, out.as_str()), (Some(64), ""), "{stderr}");
+        assert!(stderr.contains(word), "{word}: {stderr}");
     }
     world.fault(json!({ "match": { "action": "DescribeSnapshots" }, "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403 } }));
-    let (code, out, told) = orphans(&aws, &all, &with_snapshots);
-    assert_eq!((code, out.as_str()), (Some(1), ""), "{told}");
-    assert!(told.contains("ec2:DescribeSnapshots"), "{told}");
+    let (code, out, stderr) = orphans(&aws, &all, &with_snapshots);
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{stderr}");
+    assert!(stderr.contains("ec2:DescribeSnapshots"), "{stderr}");
     for action in ["DeleteVolume", "DeleteSnapshot"] {
         assert_eq!(world.calls(action), u64::from(action == "DeleteVolume"));
     }
@@ -203,10 +204,10 @@ async fn get_by_tls(address: SocketAddr, name: &str) -> std::io::Result<String> 
 }
 
 /// Replaces a file by another version, as a rotation does.
-fn put(from: &str, to: &Path) {
-    let beside = to.with_extension("new");
-    std::fs::copy(certificate(from), &beside).expect("a copy");
-    std::fs::rename(&beside, to).expect("in its place");
+fn replace_file(from: &str, to: &Path) {
+    let temporary = to.with_extension("new");
+    std::fs::copy(certificate(from), &temporary).expect("a copy");
+    std::fs::rename(&temporary, to).expect("in its place");
 }
 
 /// Makes the directory readable for others: the controller gives up root, and a test's directory is
@@ -222,8 +223,8 @@ async fn metrics_tls_follows_certificate_rotation() {
     let world = World::new().await;
     let directory = tempfile::tempdir().expect("a directory");
     let (chain, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
-    put("one.crt", &chain);
-    put("one.key", &key);
+    replace_file("one.crt", &chain);
+    replace_file("one.key", &key);
     open(directory.path());
     let flags = [
         format!("--metrics-cert-file={}", chain.display()),
@@ -236,9 +237,9 @@ async fn metrics_tls_follows_certificate_rotation() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(get_by_tls(address, "two").await.is_err());
     // Half of a rotation: the key does not fit the certificate, and the previous pair stays in use.
-    put("two.crt", &chain);
+    replace_file("two.crt", &chain);
     assert!(get_by_tls(address, "one").await.is_ok());
-    put("two.key", &key);
+    replace_file("two.key", &key);
     let answer = get_by_tls(address, "two").await.expect("rotated");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(get_by_tls(address, "one").await.is_err());
@@ -251,7 +252,7 @@ fn unusable_metrics_certificate_exits_78() {
     let dir = tempfile::tempdir().expect("a directory");
     open(dir.path());
     for file in ["README.md", "two.crt", "one.key"] {
-        put(file, &dir.path().join(file));
+        replace_file(file, &dir.path().join(file));
     }
     let endpoint = format!("--endpoint=unix://{}/csi.sock", dir.path().display());
     let http = format!("--http-endpoint={}", program::port());
@@ -277,20 +278,20 @@ async fn grpc_health_tells_readiness_from_liveness() {
     let check = async |service: &str| {
         let mut grpc = tonic::client::Grpc::new(channel.clone());
         grpc.ready().await.expect("connected");
-        let asked = HealthCheckRequest { service: service.to_owned() };
+        let request = HealthCheckRequest { service: service.to_owned() };
         let codec: tonic_prost::ProstCodec<HealthCheckRequest, HealthCheckResponse> =
             tonic_prost::ProstCodec::default();
         let path = http::uri::PathAndQuery::from_static("/grpc.health.v1.Health/Check");
-        grpc.unary(tonic::Request::new(asked), path, codec)
+        grpc.unary(tonic::Request::new(request), path, codec)
             .await
             .map(|answer| answer.into_inner().status())
     };
     assert_eq!(check("").await.expect("alive"), ServingStatus::Serving);
     assert_eq!(check("readiness").await.expect("an answer"), ServingStatus::NotServing);
-    world.no_faults();
-    let begun = Instant::now();
+    world.clear_faults();
+    let start = Instant::now();
     while check("readiness").await.expect("an answer") != ServingStatus::Serving {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it did not recover");
+        assert!(start.elapsed() < Duration::from_secs(30), "it did not recover");
         let _ = probe(&channel).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -329,14 +330,14 @@ async fn traces_reach_a_collector_by_either_protocol() {
             .expect("a volume");
         let (ended, log) = controller.stop();
         assert_eq!(ended.code(), Some(0), "{log}");
-        let asked = collector.asked();
-        assert!(!asked.is_empty(), "{protocol}: nothing arrived\n{log}");
+        let requests = collector.requests();
+        assert!(!requests.is_empty(), "{protocol}: nothing arrived\n{log}");
         let mut spans = Vec::new();
-        for asked in &asked {
-            assert!(asked.uri.ends_with(path), "{}", asked.uri);
-            assert_eq!(asked.header("x-tenant"), Some("t1"));
+        for request in &requests {
+            assert!(request.uri.ends_with(path), "{}", request.uri);
+            assert_eq!(request.header("x-tenant"), Some("t1"));
             // A gRPC message has a prefix of five bytes.
-            let body = &asked.body[if protocol == "grpc" { 5 } else { 0 }..];
+            let body = &request.body[if protocol == "grpc" { 5 } else { 0 }..];
             let export = ExportTraceServiceRequest::decode(body).expect("an export");
             for resource in export.resource_spans {
                 let of = resource.resource.expect("a resource").attributes;

@@ -140,10 +140,10 @@ async fn controller_starts_unready_without_ec2_then_recovers() {
     assert!(refused.message().contains("Unavailable"), "{refused}");
     assert_eq!(controller.get("/readyz").0, 503);
     assert_eq!(controller.get("/healthz").0, 200);
-    world.no_faults();
-    let begun = Instant::now();
+    world.clear_faults();
+    let start = Instant::now();
     while probe(&channel).await.is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it did not recover");
+        assert!(start.elapsed() < Duration::from_secs(30), "it did not recover");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(controller.get("/readyz").0, 200);
@@ -176,10 +176,10 @@ fn stale_socket_is_taken_over() {
         .spawn()
         .expect("the program starts");
     let log = BufReader::new(child.stderr.take().expect("piped"));
-    let serving = log.lines().map_while(Result::ok).any(|line| line.contains("serving CSI"));
+    let server = log.lines().map_while(Result::ok).any(|line| line.contains("serving CSI"));
     child.kill().expect("killed");
     child.wait().expect("ended");
-    assert!(serving);
+    assert!(server);
 }
 
 #[test]
@@ -190,19 +190,19 @@ fn failed_confinement_exits_77_and_serves_nothing() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let socket = dir.path().join("csi.sock");
-    for lacking in ["setpcap", "setuid", "setgid"] {
-        let mut command = program::bare(Path::new("/usr/bin/setpriv"));
+    for missing in ["setpcap", "setuid", "setgid"] {
+        let mut command = program::command_of(Path::new("/usr/bin/setpriv"));
         command
-            .arg(format!("--bounding-set=-{lacking}"))
+            .arg(format!("--bounding-set=-{missing}"))
             .arg(program::PROGRAM)
             .arg(format!("--endpoint=unix://{}", socket.display()))
             .env("AWS_REGION", "us-east-1");
-        let (code, _, err) = program::end_of(&mut command);
-        assert_eq!(code, Some(77), "{lacking}: {err}");
-        assert!(err.to_uppercase().contains("CAP_SET"), "{lacking}: {err}");
+        let (code, _, err) = program::run_to_end(&mut command);
+        assert_eq!(code, Some(77), "{missing}: {err}");
+        assert!(err.to_uppercase().contains("CAP_SET"), "{missing}: {err}");
         assert!(
             std::os::unix::net::UnixStream::connect(&socket).is_err(),
-            "{lacking}: somebody serves"
+            "{missing}: somebody serves"
         );
     }
 }
@@ -216,7 +216,7 @@ async fn running_call_is_answered_before_sigterm_exit() {
     assert!(probe(&channel).await.expect("ready"));
     let mut csi = ControllerClient::new(channel);
     let call = tokio::spawn(async move { csi.create_volume(volume("pvc-last", 4)).await });
-    under_way(&controller, "CreateVolume").await;
+    wait_for_call(&controller, "CreateVolume").await;
     controller.terminate();
     let made = call.await.expect("no panic").expect("answered");
     assert!(made.into_inner().volume.is_some());
@@ -232,7 +232,7 @@ async fn call_beyond_drain_timeout_is_cut_off() {
     let mut controller = Controller::start(&world.server.ec2(), true, &["--drain-timeout=500ms"]);
     let mut csi = ControllerClient::new(controller.channel().await);
     let call = tokio::spawn(async move { csi.create_volume(volume("pvc-late", 4)).await });
-    under_way(&controller, "CreateVolume").await;
+    wait_for_call(&controller, "CreateVolume").await;
     controller.terminate();
     assert!(call.await.expect("no panic").is_err(), "it was cut off");
     let ended = controller.child.wait().expect("it ends");
@@ -241,11 +241,11 @@ async fn call_beyond_drain_timeout_is_cut_off() {
 }
 
 /// Waits until the controller has a call of this action in progress.
-async fn under_way(controller: &Controller, action: &str) {
+async fn wait_for_call(controller: &Controller, action: &str) {
     let line = format!("aws_ebs_csi_ec2_lane_under_way{{request=\"{action}\"}} 1");
-    let begun = Instant::now();
+    let start = Instant::now();
     while !controller.get("/metrics").1.contains(&line) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{action} was not called");
+        assert!(start.elapsed() < Duration::from_secs(20), "{action} was not called");
         // The endpoint answers five requests a second.
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
@@ -283,16 +283,16 @@ async fn a_panic_in_one_call_harms_no_other() {
     use ebs_csi_proto::identity::Identity;
 
     // The first readiness check waits, the second panics, the later ones are answered.
-    let asked = Arc::new(AtomicU32::new(0));
-    let go_on = Arc::new(tokio::sync::Notify::new());
+    let checks = Arc::new(AtomicU32::new(0));
+    let proceed = Arc::new(tokio::sync::Notify::new());
     let readiness = {
-        let (asked, go_on) = (Arc::clone(&asked), Arc::clone(&go_on));
+        let (checks, proceed) = (Arc::clone(&checks), Arc::clone(&proceed));
         Arc::new(move || {
-            let number = asked.fetch_add(1, Ordering::SeqCst);
-            let go_on = Arc::clone(&go_on);
+            let number = checks.fetch_add(1, Ordering::SeqCst);
+            let proceed = Arc::clone(&proceed);
             let answer = async move {
                 match number {
-                    0 => go_on.notified().await,
+                    0 => proceed.notified().await,
                     1 => panic!("on purpose"),
                     _ => {}
                 }
@@ -307,7 +307,7 @@ async fn a_panic_in_one_call_harms_no_other() {
         format!("unix://{}", socket.display()).parse().expect("an endpoint");
     let routes = tonic::service::Routes::new(IdentityServer::new(Identity::new("v0", readiness)));
     let routes = ebs_csi_controller::csi::rpc::guarded(routes, Arc::default());
-    let serving = tokio::spawn(ebs_csi_proto::serve::serve(
+    let server = tokio::spawn(ebs_csi_proto::serve::serve(
         endpoint.bind().expect("bound"),
         routes,
         std::future::pending(),
@@ -322,7 +322,7 @@ async fn a_panic_in_one_call_harms_no_other() {
         let channel = channel.clone();
         async move { probe(&channel).await }
     });
-    while asked.load(Ordering::SeqCst) == 0 {
+    while checks.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let fault = probe(&channel).await.expect_err("it panicked");
@@ -331,9 +331,9 @@ async fn a_panic_in_one_call_harms_no_other() {
     assert!(probe(&channel).await.expect("the next one is answered"));
     let info = IdentityClient::new(channel).get_plugin_info(csi::GetPluginInfoRequest {}).await;
     assert!(info.is_ok());
-    go_on.notify_one();
+    proceed.notify_one();
     assert!(waiting.await.expect("no panic").expect("answered at last"));
-    serving.abort();
+    server.abort();
 }
 
 /// In mode off there is no socket. The plugin manifest advertises safe-detach only where the socket

@@ -85,7 +85,7 @@ fn history(seed: u64) -> (Vec<String>, Vec<String>) {
             ],
         }));
         let ec2 = world.access(seed).await;
-        let lives: Vec<_> = (0..20).map(|n| tokio::spawn(life(ec2.by(Instant::now() + Duration::from_secs(900)), n))).collect();
+        let lives: Vec<_> = (0..20).map(|n| tokio::spawn(life(ec2.with_deadline(Instant::now() + Duration::from_secs(900)), n))).collect();
         let mut ends = Vec::new();
         for life in lives {
             ends.push(match life.await.unwrap() {
@@ -93,7 +93,7 @@ fn history(seed: u64) -> (Vec<String>, Vec<String>) {
                 Err(error) => format!("{:?}", error.kind),
             });
         }
-        (world.passed(), ends)
+        (world.log_lines(), ends)
     })
 }
 
@@ -163,7 +163,7 @@ fn many_callers_of_one_key() -> Vec<String> {
         for caller in callers {
             caller.await.unwrap();
         }
-        world.passed()
+        world.log_lines()
     })
 }
 

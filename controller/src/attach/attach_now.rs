@@ -18,35 +18,35 @@ use crate::ec2::{
     Action, AttachmentState, Ec2, Ec2ErrorKind, Instance, InstanceState, LookResult, Volume,
     WatchedChange,
 };
-use crate::operation::Mandate;
+use crate::operation::Cancellation;
 use crate::request::{Pair, Publish};
 
 /// The most device names that one attach tries when EC2 says "already in use".
-const NAMES_TRIED: u32 = 8;
+const MAX_NAMES_TRIED: u32 = 8;
 
 impl Attachments {
     /// Attaches the volume under this mandate.
     pub(super) async fn attach_now(
         &self,
         request: &Publish,
-        mandate: &Mandate,
+        cancellation: &Cancellation,
     ) -> Result<Attached, Failure> {
         let began = Instant::now();
         let deadline = began + OPERATION_TIME;
-        let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
+        let ec2 = self.ec2.with_deadline(deadline).while_wanted(cancellation.wanted());
         let Pair { volume, node } = &request.pair;
-        self.recent.attach_begins(volume, node);
-        let is_attached = |seen: &LookResult<Volume>| {
-            let attachment = seen.present().and_then(|volume| volume.attachment(node));
+        self.recent.note_attach_begins(volume, node);
+        let is_attached = |look: &LookResult<Volume>| {
+            let attachment = look.present().and_then(|volume| volume.attachment(node));
             attachment.is_some_and(|attachment| attachment.state == AttachmentState::Attached)
         };
-        let line = ec2.in_line(Action::AttachVolume, volume, is_attached);
-        let ec2 = line.await.map_err(|e| failure(&e))?;
-        if mandate.is_superseded() {
-            return Err(Mandate::superseded_failure());
+        let queued = ec2.wait_in_queue(Action::AttachVolume, volume, is_attached);
+        let ec2 = queued.await.map_err(|e| failure(&e))?;
+        if cancellation.is_superseded() {
+            return Err(Cancellation::superseded_failure());
         }
-        let (instance, seen) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
-        let shown = alive(node, instance.known().map_err(|e| failure(&e))?)?;
+        let (instance, look) = tokio::join!(ec2.look_instance(node), ec2.look_volume(volume));
+        let shown = check_not_terminated(node, instance.known().map_err(|e| failure(&e))?)?;
         if let Some(instance) = &shown {
             own_volume::refuse_publish(instance, volume)?;
         }
@@ -54,19 +54,19 @@ impl Attachments {
         // tells whether the instance exists.
         let is_hidden = shown.is_none();
         let mut instance = Some(shown);
-        let shared = request.options.capability.needs_multi_attach();
-        let mut machine = Attaching::new(volume.clone(), node.clone(), shared);
-        let mut step = machine.see(&self.recent.corrected(&seen), Instant::now());
+        let is_shared = request.options.capability.needs_multi_attach();
+        let mut machine = Attaching::new(volume.clone(), node.clone(), is_shared);
+        let mut step = machine.observe(&self.recent.correct(&look), Instant::now());
         // Kept until the attachment is seen, so that no other attach takes the name meanwhile.
-        let mut kept: Option<Reservation> = None;
-        let mut freed = false;
+        let mut reservation: Option<Reservation> = None;
+        let mut is_freed = false;
         let mut is_confirmed = false;
         let attached = loop {
-            if mandate.is_superseded() {
-                return Err(Mandate::superseded_failure());
+            if cancellation.is_superseded() {
+                return Err(Cancellation::superseded_failure());
             }
             match step {
-                AttachStep::Done(_) if is_hidden && machine.is_first() => {
+                AttachStep::Done(_) if is_hidden && machine.has_sent_nothing() => {
                     return Err(Failure::new(
                         Condition::OperationPending,
                         format!(
@@ -75,65 +75,67 @@ impl Attachments {
                     ));
                 }
                 // The look may be from before a detach by another process.
-                AttachStep::Done(_) if machine.is_first() && !is_confirmed => {
+                AttachStep::Done(_) if machine.has_sent_nothing() && !is_confirmed => {
                     tokio::time::sleep_until(began + READ_LAG).await;
                     is_confirmed = true;
                 }
                 AttachStep::Done(attached) => break *attached,
                 AttachStep::Refuse(failure) => {
                     let elsewhere = failure.condition() == Condition::PublishedElsewhere;
-                    freed = elsewhere
-                        && !freed
-                        && self.free_left_behind(&ec2, volume, node, mandate).await?;
-                    if !freed {
+                    is_freed = elsewhere
+                        && !is_freed
+                        && self.detach_left_behind(&ec2, volume, node, cancellation).await?;
+                    if !is_freed {
                         return Err(failure);
                     }
                 }
-                // A process whose caller has left must not act against the process that the caller
-                // asks now.
+                // A process whose caller no longer waits must not act against the process that the
+                // caller asks now.
                 AttachStep::Stuck => {
-                    mandate.check_wanted()?;
-                    return Err(self.give_up_stuck(&ec2, &request.pair, mandate, deadline).await);
+                    cancellation.check_wanted()?;
+                    return Err(self
+                        .detach_stuck(&ec2, &request.pair, cancellation, deadline)
+                        .await);
                 }
                 AttachStep::Attach => {
-                    mandate.check_wanted()?;
+                    cancellation.check_wanted()?;
                     let instance = match instance.take() {
                         Some(instance) => instance,
-                        None => alive(
+                        None => check_not_terminated(
                             node,
                             ec2.look_instance(node).await.known().map_err(|e| failure(&e))?,
                         )?,
                     };
                     let is_mapped = instance.as_ref().is_some_and(|i| is_mapped(i, volume));
-                    if machine.is_first() && is_mapped {
+                    if machine.has_sent_nothing() && is_mapped {
                         // The instance shows the attachment already, the volume does not yet.
-                        machine.sent(Instant::now());
+                        machine.note_sent(Instant::now());
                     } else {
-                        kept = self
+                        reservation = self
                             .send_attach(&ec2, &request.pair, instance.as_ref(), &mut machine)
                             .await?;
                     }
                 }
                 AttachStep::Wait => {}
             }
-            let seen = ec2
-                .watch_volume(volume, WatchedChange::Attachment, deadline, |seen| {
-                    if mandate.is_superseded() {
+            let next = ec2
+                .watch_volume(volume, WatchedChange::Attachment, deadline, |look| {
+                    if cancellation.is_superseded() {
                         return ControlFlow::Break(AttachStep::Wait);
                     }
-                    match machine.see(&self.recent.corrected(seen), Instant::now()) {
+                    match machine.observe(&self.recent.correct(look), Instant::now()) {
                         AttachStep::Wait => ControlFlow::Continue(()),
                         step => ControlFlow::Break(step),
                     }
                 })
                 .await;
-            step = seen.ok_or_else(|| machine.overdue())?;
+            step = next.ok_or_else(|| machine.overdue_failure())?;
         };
-        drop(kept);
+        drop(reservation);
         let key = Key(volume.clone(), node.clone());
-        self.publish_options.agree(&key, &request.options, attached.since)?;
+        self.publish_options.check_or_remember(&key, &request.options, attached.since)?;
         if request.wait_until_initialized {
-            wait_until_initialized(&ec2, volume, deadline, mandate).await?;
+            wait_until_initialized(&ec2, volume, deadline, cancellation).await?;
         }
         Ok(attached)
     }
@@ -147,7 +149,7 @@ impl Attachments {
         machine: &mut Attaching,
     ) -> Result<Option<Reservation>, Failure> {
         let cards = match instance {
-            Some(instance) => self.cards.of(ec2, &instance.kind).await,
+            Some(instance) => self.cards.count_of(ec2, &instance.kind).await,
             None => 1,
         };
         let devices = instance.iter().flat_map(|instance| &instance.devices);
@@ -158,47 +160,47 @@ impl Attachments {
                 card: device.card,
             })
             .collect();
-        for _ in 0..NAMES_TRIED {
-            let mut kept =
+        for _ in 0..MAX_NAMES_TRIED {
+            let mut reservation =
                 self.names.reserve(node, volume, &mapped, cards).map_err(|NoNameLeft| {
                     Failure::new(
                         Condition::AttachLimit,
                         format!("all device names of node {node} are taken; use another node"),
                     )
                 })?;
-            kept.told();
-            let place = kept.place();
+            reservation.note_sent();
+            let place = reservation.name_and_card();
             let answer = ec2.attach_volume(volume, node, &place.device, place.card).await;
-            self.recent.attach_sent(volume, node);
-            machine.sent(Instant::now());
+            self.recent.note_attach_sent(volume, node);
+            machine.note_sent(Instant::now());
             let error = match answer {
                 Ok(attachment) => {
-                    machine.accepted(attachment.attached);
-                    self.names.accepted(node, &place.device);
-                    return Ok(Some(kept));
+                    machine.note_accepted(attachment.attached);
+                    self.names.note_accepted(node, &place.device);
+                    return Ok(Some(reservation));
                 }
                 Err(error) => error,
             };
             match error.kind {
                 Ec2ErrorKind::DeviceInUse => {
                     tracing::info!(node.id = node.as_str(), device = %place.device, "EC2 says that the name is in use, though it does not show it");
-                    self.names.refused(node, &place.device);
+                    self.names.note_refused(node, &place.device);
                 }
                 // An attach of this process whose answer was lost, or another caller's: the volume
                 // shows which.
                 Ec2ErrorKind::VolumeInUse => {
-                    machine.unclear(Instant::now());
-                    return Ok(Some(kept));
+                    machine.note_unclear(Instant::now());
+                    return Ok(Some(reservation));
                 }
                 _ if error.may_have_happened() => {
-                    machine.unclear(Instant::now());
+                    machine.note_unclear(Instant::now());
                     tracing::warn!(%error, "whether the attach was accepted is seen at the volume");
-                    return Ok(Some(kept));
+                    return Ok(Some(reservation));
                 }
                 // A late look shows `available` before `creating` has ended, or `creating` after it
                 // has.
                 Ec2ErrorKind::IncorrectState if machine.may_wait_for_state(&error) => {
-                    return Ok(Some(kept));
+                    return Ok(Some(reservation));
                 }
                 Ec2ErrorKind::VolumeNotFound => return Err(Failure::not_found("volume", volume)),
                 Ec2ErrorKind::InstanceNotFound => return Err(Failure::not_found("node", node)),
@@ -208,25 +210,25 @@ impl Attachments {
         Err(Failure::new(
             Condition::OperationPending,
             format!(
-                "EC2 refused {NAMES_TRIED} device names of node {node} as in use; the next try uses others"
+                "EC2 refused {MAX_NAMES_TRIED} device names of node {node} as in use; the next try uses others"
             ),
         ))
     }
 
     /// Detaches a volume that stays in `attaching`, if it may leave.
-    async fn give_up_stuck(
+    async fn detach_stuck(
         &self,
         ec2: &Ec2,
         pair: &Pair,
-        mandate: &Mandate,
+        cancellation: &Cancellation,
         deadline: Instant,
     ) -> Failure {
         let Pair { volume, node } = pair;
-        let decision = self.decide_detach(ec2, pair, mandate, deadline).await;
-        let decided = Instant::now();
+        let decision = self.decide_detach(ec2, pair, cancellation, deadline).await;
+        let decided_at = Instant::now();
         let outcome = match decision {
             Ok(DetachDecision::Send(force)) => {
-                match ec2.detach_volume(volume, node, force, decided).await {
+                match ec2.detach_volume(volume, node, force, decided_at).await {
                     Ok(_) => "it is detached, so that the next try begins afresh".to_owned(),
                     Err(error) => format!("detaching it failed too: {error}"),
                 }
@@ -247,7 +249,10 @@ impl Attachments {
 }
 
 /// Returns the instance, or an error when EC2 shows that nothing can be attached to it any more.
-fn alive(node: &InstanceId, instance: Option<Instance>) -> Result<Option<Instance>, Failure> {
+fn check_not_terminated(
+    node: &InstanceId,
+    instance: Option<Instance>,
+) -> Result<Option<Instance>, Failure> {
     let state = instance.as_ref().map(|instance| &instance.state);
     match state {
         Some(InstanceState::Terminated | InstanceState::ShuttingDown) => {

@@ -17,8 +17,8 @@ use crate::volume::holders;
 /// An attachment that stays in `attaching` for this long counts as stuck.
 pub(super) const STUCK_AFTER: Duration = Duration::from_secs(90);
 /// A request whose effect is not seen may be late: reads lag behind writes.
-const LATE: Duration = Duration::from_secs(5);
-const LATE_LOOKS: u32 = 3;
+const NO_EFFECT_AFTER: Duration = Duration::from_secs(5);
+const NO_EFFECT_LOOKS: u32 = 3;
 /// An attachment that was seen and then is missing in this many looks in a row has failed in EC2.
 const LOST_LOOKS: u32 = 2;
 /// The least time between the request and that conclusion: a late read shows the volume as it was
@@ -29,7 +29,7 @@ const LOST_AFTER: Duration = Duration::from_secs(2);
 /// by rounding.
 const OTHER_ATTACHMENT: i64 = 5;
 /// The most requests that one attach sends.
-const MOST_REQUESTS: u32 = 4;
+const MAX_REQUESTS: u32 = 4;
 
 /// The next step of the attach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,11 +52,11 @@ pub(super) struct Attaching {
     volume: VolumeId,
     node: InstanceId,
     /// Whether the caller wants the volume at several nodes.
-    shared: bool,
+    is_shared: bool,
     requests: u32,
     last_sent: Option<Instant>,
     /// When EC2 accepted the latest request.
-    begun: Option<Timestamp>,
+    accepted_at: Option<Timestamp>,
     /// Until when a look may show the state before the latest request, if it is unknown whether EC2
     /// accepted that request.
     unclear_until: Option<Instant>,
@@ -68,14 +68,14 @@ pub(super) struct Attaching {
 }
 
 impl Attaching {
-    pub(super) fn new(volume: VolumeId, node: InstanceId, shared: bool) -> Self {
+    pub(super) fn new(volume: VolumeId, node: InstanceId, is_shared: bool) -> Self {
         Self {
             volume,
             node,
-            shared,
+            is_shared,
             requests: 0,
             last_sent: None,
-            begun: None,
+            accepted_at: None,
             unclear_until: None,
             attaching_since: None,
             missing: 0,
@@ -85,34 +85,36 @@ impl Attaching {
     }
 
     /// Returns whether nothing has been sent yet.
-    pub(super) fn is_first(&self) -> bool {
+    pub(super) fn has_sent_nothing(&self) -> bool {
         self.requests == 0
     }
 
     /// Notes that AttachVolume was sent, or is known to have been sent.
-    pub(super) fn sent(&mut self, now: Instant) {
+    pub(super) fn note_sent(&mut self, now: Instant) {
         self.requests += 1;
         self.last_sent = Some(now);
-        self.begun = None;
+        self.accepted_at = None;
         self.unclear_until = None;
         self.attaching_since = None;
         self.missing = 0;
     }
 
-    /// Notes that EC2 accepted the request, at `begun` by EC2's clock.
-    pub(super) fn accepted(&mut self, begun: Option<Timestamp>) {
-        self.begun = begun;
+    /// Notes that EC2 accepted the request, at `accepted_at` by EC2's clock.
+    pub(super) fn note_accepted(&mut self, accepted_at: Option<Timestamp>) {
+        self.accepted_at = accepted_at;
     }
 
     /// Notes that the answer leaves open whether EC2 accepted the request.
-    pub(super) fn unclear(&mut self, now: Instant) {
+    pub(super) fn note_unclear(&mut self, now: Instant) {
         self.unclear_until = Some(now + LOST_AFTER);
     }
 
     /// Returns whether a look shows the attachment that ended before the latest request.
-    fn is_of_before(&self, attachment: &Attachment, now: Instant) -> bool {
-        let is_older = match (self.begun, attachment.attached) {
-            (Some(begun), Some(attached)) => attached.seconds + OTHER_ATTACHMENT < begun.seconds,
+    fn is_previous_attachment(&self, attachment: &Attachment, now: Instant) -> bool {
+        let is_older = match (self.accepted_at, attachment.attached) {
+            (Some(accepted_at), Some(attached)) => {
+                attached.seconds + OTHER_ATTACHMENT < accepted_at.seconds
+            }
             _ => false,
         };
         is_older || self.unclear_until.is_some_and(|until| now < until)
@@ -122,11 +124,11 @@ impl Attaching {
     /// whether to wait for another state.
     pub(super) fn may_wait_for_state(&mut self, error: &Ec2Error) -> bool {
         self.waiting_for = Some(error.to_string());
-        self.requests < MOST_REQUESTS
+        self.requests < MAX_REQUESTS
     }
 
     /// Returns the failure when the operation's time is over.
-    pub(super) fn overdue(&self) -> Failure {
+    pub(super) fn overdue_failure(&self) -> Failure {
         let what = self.waiting_for.as_deref().unwrap_or("EC2 still works on it");
         Failure::new(
             Condition::OperationPending,
@@ -135,16 +137,16 @@ impl Attaching {
     }
 
     /// Evaluates one fresh look.
-    pub(super) fn see(&mut self, seen: &LookResult<Volume>, now: Instant) -> AttachStep {
-        match seen {
+    pub(super) fn observe(&mut self, look: &LookResult<Volume>, now: Instant) -> AttachStep {
+        match look {
             LookResult::Unknown(error) if error.is_transient() => AttachStep::Wait,
             LookResult::Unknown(error) => AttachStep::Refuse(failure(error)),
             // Reads lag and have gaps: only EC2's answer to the request tells whether the volume
             // exists.
-            LookResult::Absent if self.is_first() => AttachStep::Attach,
+            LookResult::Absent if self.has_sent_nothing() => AttachStep::Attach,
             LookResult::Absent => {
                 self.missing += 1;
-                match self.missing >= LATE_LOOKS && self.is_late(now) {
+                match self.missing >= NO_EFFECT_LOOKS && self.effect_is_overdue(now) {
                     true => self.attach_again(),
                     false => AttachStep::Wait,
                 }
@@ -152,14 +154,14 @@ impl Attaching {
             LookResult::Present(volume) => {
                 self.key = volume.encrypted.then(|| volume.kms_key_id.clone().unwrap_or_default());
                 match volume.attachment(&self.node) {
-                    Some(attachment) => self.see_attachment(volume, attachment, now),
-                    None => self.see_none(volume, now),
+                    Some(attachment) => self.observe_attachment(volume, attachment, now),
+                    None => self.observe_no_attachment(volume, now),
                 }
             }
         }
     }
 
-    fn see_attachment(
+    fn observe_attachment(
         &mut self,
         volume: &Volume,
         attachment: &Attachment,
@@ -174,7 +176,9 @@ impl Attaching {
                 self.waiting_for = Some(format!("EC2 shows it at {} at once", holders(volume)));
                 AttachStep::Wait
             }
-            AttachmentState::Attached if self.is_of_before(attachment, now) => AttachStep::Wait,
+            AttachmentState::Attached if self.is_previous_attachment(attachment, now) => {
+                AttachStep::Wait
+            }
             AttachmentState::Attached => AttachStep::Done(Box::new(Attached {
                 device: attachment.device.clone(),
                 since: attachment.attached,
@@ -187,7 +191,7 @@ impl Attaching {
                     false => AttachStep::Wait,
                 }
             }
-            AttachmentState::Detached => self.see_none(volume, now),
+            AttachmentState::Detached => self.observe_no_attachment(volume, now),
             AttachmentState::Detaching | AttachmentState::Busy => {
                 // The earlier request belongs to the attachment that is ending.
                 self.last_sent = None;
@@ -206,14 +210,14 @@ impl Attaching {
         })
     }
 
-    fn see_none(&mut self, volume: &Volume, now: Instant) -> AttachStep {
+    fn observe_no_attachment(&mut self, volume: &Volume, now: Instant) -> AttachStep {
         let others: Vec<_> = self.others(volume).collect();
-        let for_one = !(volume.multi_attach && self.shared);
-        if for_one && !others.is_empty() {
-            let leaving = |a: &&Attachment| {
+        let is_for_one_node = !(volume.multi_attach && self.is_shared);
+        if is_for_one_node && !others.is_empty() {
+            let is_detaching = |a: &&Attachment| {
                 matches!(a.state, AttachmentState::Detaching | AttachmentState::Busy)
             };
-            if others.iter().all(leaving) {
+            if others.iter().all(is_detaching) {
                 self.waiting_for = Some(format!("it is being detached from {}", holders(volume)));
                 return AttachStep::Wait;
             }
@@ -224,7 +228,7 @@ impl Attaching {
                     self.volume,
                     holders(volume),
                     self.node,
-                    match (volume.multi_attach, self.shared) {
+                    match (volume.multi_attach, self.is_shared) {
                         (true, _) => ", because its access mode is for one node",
                         (false, true) => ", because Multi-Attach is not enabled for it",
                         (false, false) => "",
@@ -254,18 +258,18 @@ impl Attaching {
             return AttachStep::Attach;
         }
         self.missing += 1;
-        let lost = self.attaching_since.is_some()
+        let is_lost = self.attaching_since.is_some()
             && self.missing >= LOST_LOOKS
             && self.sent_before(now, LOST_AFTER);
-        let ineffective = self.missing >= LATE_LOOKS && self.is_late(now);
-        if !(lost || ineffective) {
+        let is_ineffective = self.missing >= NO_EFFECT_LOOKS && self.effect_is_overdue(now);
+        if !(is_lost || is_ineffective) {
             return AttachStep::Wait;
         }
         self.attach_again()
     }
 
     fn attach_again(&self) -> AttachStep {
-        if self.requests < MOST_REQUESTS {
+        if self.requests < MAX_REQUESTS {
             return AttachStep::Attach;
         }
         let why = match (&self.waiting_for, &self.key) {
@@ -288,8 +292,8 @@ impl Attaching {
         ))
     }
 
-    fn is_late(&self, now: Instant) -> bool {
-        self.sent_before(now, LATE)
+    fn effect_is_overdue(&self, now: Instant) -> bool {
+        self.sent_before(now, NO_EFFECT_AFTER)
     }
 
     fn sent_before(&self, now: Instant, span: Duration) -> bool {

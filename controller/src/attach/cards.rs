@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use crate::ec2::Ec2;
 
 /// How long an answer of EC2 is valid: types do not change.
-const ANSWER_HOLDS: Duration = Duration::from_hours(24);
+const ANSWER_TTL: Duration = Duration::from_hours(24);
 /// How long a guess is valid.
-const GUESS_HOLDS: Duration = Duration::from_secs(300);
+const GUESS_TTL: Duration = Duration::from_secs(300);
 
 /// Families whose largest sizes have two cards (EC2 instance types page), for a role that may not
 /// call DescribeInstanceTypes.
@@ -30,32 +30,32 @@ pub(super) struct Cards(Arc<Mutex<HashMap<String, (u32, Instant)>>>);
 
 impl Cards {
     /// Returns the number of cards of a type, at least 1.
-    pub(super) async fn of(&self, ec2: &Ec2, instance_type: &str) -> u32 {
+    pub(super) async fn count_of(&self, ec2: &Ec2, instance_type: &str) -> u32 {
         // Held while EC2 is asked, so that concurrent callers find the answer.
         let mut known = self.0.lock().await;
         let now = Instant::now();
         if let Some((cards, until)) = known.get(instance_type)
             && *until > now
         {
-            ec2.remembered("instance_type", true);
+            ec2.count_cache_lookup("instance_type", true);
             return *cards;
         }
-        ec2.remembered("instance_type", false);
-        let (cards, holds) = match ec2.instance_type(instance_type).await {
-            Ok(Some(found)) => (found.cards, ANSWER_HOLDS),
-            Ok(None) => (guess(instance_type), GUESS_HOLDS),
+        ec2.count_cache_lookup("instance_type", false);
+        let (cards, ttl) = match ec2.instance_type(instance_type).await {
+            Ok(Some(found)) => (found.cards, ANSWER_TTL),
+            Ok(None) => (guess(instance_type), GUESS_TTL),
             Err(error) => {
                 tracing::warn!(%error, instance_type, "the number of EBS cards was not learnt and is taken from a table");
                 // The table may be older than the type, so it is kept only where EC2 refuses to
                 // answer.
-                let holds = match error.is_transient() {
+                let ttl = match error.is_transient() {
                     true => Duration::ZERO,
-                    false => GUESS_HOLDS,
+                    false => GUESS_TTL,
                 };
-                (guess(instance_type), holds)
+                (guess(instance_type), ttl)
             }
         };
-        known.insert(instance_type.to_owned(), (cards, now + holds));
+        known.insert(instance_type.to_owned(), (cards, now + ttl));
         cards
     }
 }

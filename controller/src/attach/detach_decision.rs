@@ -7,22 +7,22 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::time::Instant;
 
 use super::Attachments;
-use super::own_volume::detach_refused;
-use super::recent_changes::name;
+use super::own_volume::root_volume_refusal;
+use super::recent_changes::pair_key;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{Ec2, Force, InstanceState, LookResult};
-use crate::operation::Mandate;
+use crate::operation::Cancellation;
 use crate::request::Pair;
-use crate::safe_detach::verdict_text::refused;
+use crate::safe_detach::verdict_text::refusal_text;
 use crate::safe_detach::{
     Fact, Facts, Mode, Phase, Refusal, Rung, Verdict, Waiting, decide, gather,
 };
 
 /// The pause before the next look, while a look may be from before the attach.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long reads may miss an existing volume and its instance.
-const UNSEEN: Duration = Duration::from_secs(75);
+const GONE_AFTER: Duration = Duration::from_secs(75);
 
 /// The next step of a detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,43 +45,43 @@ impl Attachments {
         &self,
         ec2: &Ec2,
         pair: &Pair,
-        mandate: &Mandate,
+        cancellation: &Cancellation,
         deadline: Instant,
     ) -> Result<DetachDecision, Failure> {
         if self.safe_detach == Mode::Off {
             return Ok(DetachDecision::Send(Force::No));
         }
         loop {
-            if mandate.is_superseded() {
-                return Err(Mandate::superseded_failure());
+            if cancellation.is_superseded() {
+                return Err(Cancellation::superseded_failure());
             }
             let mut gathered = gather(ec2, self.safe_detach, pair, &self.cluster_evidence).await;
             if let Some(device) = &gathered.root_device {
-                return Err(detach_refused(&pair.volume, &pair.node, device));
+                return Err(root_volume_refusal(&pair.volume, &pair.node, device));
             }
-            if !gathered.is_unseen {
-                self.unseen.forget(&name(&pair.volume, &pair.node));
+            if !gathered.shows_neither {
+                self.unseen.remove(&pair_key(&pair.volume, &pair.node));
             }
             let facts = &mut gathered.facts;
             let mut verdict = decide(facts);
             if verdict == Verdict::Refuse(Refusal::NoReport) {
                 // Kubelet's report is read only when no other evidence decides.
-                facts.kubelet_report = self.cluster_evidence.reports.of(pair).await;
+                facts.kubelet_report = self.cluster_evidence.reports.read(pair).await;
                 verdict = decide(facts);
             }
-            self.tally.metrics().safe_detach_decided(verdict.label());
+            self.operation_count.metrics().safe_detach_decided(verdict.label());
             match verdict {
                 // The look may be from before the attach.
-                Verdict::Done if self.recent.is_new(&pair.volume, &pair.node) => {
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                Verdict::Done if self.recent.was_attach_just_sent(&pair.volume, &pair.node) => {
+                    tokio::time::sleep(LOOK_PAUSE).await;
                 }
-                Verdict::Done if gathered.is_unseen => {
-                    self.is_gone(pair)?;
+                Verdict::Done if gathered.shows_neither => {
+                    self.check_gone(pair)?;
                     return Ok(DetachDecision::NotAttached);
                 }
                 Verdict::Done => return Ok(DetachDecision::NotAttached),
                 Verdict::Safe(Rung::OverrideOrder) => {
-                    return Ok(self.by_order(pair, &gathered.facts));
+                    return Ok(self.follow_override_order(pair, &gathered.facts));
                 }
                 Verdict::Safe(rung) => {
                     tracing::debug!(evidence = rung.label(), facts = ?gathered.facts, "the volume may leave");
@@ -89,18 +89,20 @@ impl Attachments {
                 }
                 Verdict::Wait(Waiting::Leaving) => return Ok(DetachDecision::InProgress),
                 Verdict::Wait(Waiting::Transition) => {
-                    mandate.check_wanted()?;
-                    wait_for_transition(ec2, pair, mandate, deadline).await?;
+                    cancellation.check_wanted()?;
+                    wait_for_transition(ec2, pair, cancellation, deadline).await?;
                 }
                 Verdict::Refuse(why) => {
                     tracing::info!(reason = why.token(), facts = ?gathered.facts, "the detach is refused");
-                    return Err(match gathered.silence.filter(|_| why.is_silence()) {
-                        Some(error) => {
-                            failure(&error).context(refused(why, pair, &gathered.facts.instance))
-                        }
+                    return Err(match gathered.unknown_because.filter(|_| why.is_silence()) {
+                        Some(error) => failure(&error).context(refusal_text(
+                            why,
+                            pair,
+                            &gathered.facts.instance,
+                        )),
                         None => Failure::new(
                             Condition::InUse,
-                            refused(why, pair, &gathered.facts.instance),
+                            refusal_text(why, pair, &gathered.facts.instance),
                         ),
                     });
                 }
@@ -108,34 +110,35 @@ impl Attachments {
         }
     }
 
-    /// Checks that EC2 has shown neither the volume nor the instance for [`UNSEEN`]. No request
+    /// Checks that EC2 has shown neither the volume nor the instance for [`GONE_AFTER`]. No request
     /// that is safe in both cases tells whether they are gone.
     ///
     /// # Errors
     /// [`Condition::OperationPending`] until then.
-    fn is_gone(&self, pair: &Pair) -> Result<(), Failure> {
-        let (name, now) = (name(&pair.volume, &pair.node), Instant::now());
-        let since = self.unseen.get(&name).unwrap_or(now);
-        if now.duration_since(since) >= UNSEEN {
+    fn check_gone(&self, pair: &Pair) -> Result<(), Failure> {
+        let (key, now) = (pair_key(&pair.volume, &pair.node), Instant::now());
+        let since = self.unseen.get(&key).unwrap_or(now);
+        if now.duration_since(since) >= GONE_AFTER {
             return Ok(());
         }
-        self.unseen.put(&name, since, 48 * UNSEEN);
+        self.unseen.put(&key, since, 48 * GONE_AFTER);
         Err(Failure::new(
             Condition::OperationPending,
             format!(
                 "EC2 shows neither volume {} nor node {}; when neither is shown for {} s, both are gone",
                 pair.volume,
                 pair.node,
-                UNSEEN.as_secs()
+                GONE_AFTER.as_secs()
             ),
         ))
     }
 
     /// Follows a person's override order: a plain detach first, then one forced detach if the
     /// attachment is stuck in `detaching`.
-    fn by_order(&self, pair: &Pair, facts: &Facts) -> DetachDecision {
-        let leaving = matches!(facts.attachment, Fact::Present(at) if at.phase == Phase::Leaving);
-        let decision = match leaving {
+    fn follow_override_order(&self, pair: &Pair, facts: &Facts) -> DetachDecision {
+        let is_detaching =
+            matches!(facts.attachment, Fact::Present(at) if at.phase == Phase::Leaving);
+        let decision = match is_detaching {
             false => DetachDecision::Send(Force::No),
             true if self.cluster_evidence.overrides.use_up(pair) => {
                 DetachDecision::Send(Force::Yes)
@@ -150,7 +153,7 @@ impl Attachments {
             "a detach by a person's order"
         );
         if decision == DetachDecision::Send(Force::Yes) {
-            self.tally.metrics().forced_detach();
+            self.operation_count.metrics().forced_detach();
         }
         decision
     }
@@ -159,12 +162,12 @@ impl Attachments {
 async fn wait_for_transition(
     ec2: &Ec2,
     pair: &Pair,
-    mandate: &Mandate,
+    cancellation: &Cancellation,
     deadline: Instant,
 ) -> Result<(), Failure> {
-    let settled = ec2
-        .watch_instance(&pair.node, deadline, |seen| match seen {
-            _ if mandate.is_superseded() => ControlFlow::Break(()),
+    let transition_end = ec2
+        .watch_instance(&pair.node, deadline, |look| match look {
+            _ if cancellation.is_superseded() => ControlFlow::Break(()),
             LookResult::Present(instance) => match instance.state {
                 InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown => {
                     ControlFlow::Continue(())
@@ -176,7 +179,7 @@ async fn wait_for_transition(
             LookResult::Unknown(_) => ControlFlow::Break(()),
         })
         .await;
-    settled.ok_or_else(|| {
+    transition_end.ok_or_else(|| {
         Failure::new(
             Condition::DeadlinePassed,
             format!(

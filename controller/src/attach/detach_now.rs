@@ -13,62 +13,68 @@ use super::recent_changes::READ_LAG;
 use super::{Attachments, Key, OPERATION_TIME};
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{Action, Ec2, Ec2ErrorKind, LookResult, Volume, WatchedChange};
-use crate::operation::Mandate;
+use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::Mode;
 
 impl Attachments {
     /// Detaches the volume under this mandate.
-    pub(super) async fn detach_now(&self, pair: &Pair, mandate: &Mandate) -> Result<(), Failure> {
+    pub(super) async fn detach_now(
+        &self,
+        pair: &Pair,
+        cancellation: &Cancellation,
+    ) -> Result<(), Failure> {
         let deadline = Instant::now() + OPERATION_TIME;
-        let ec2 = self.ec2.by(deadline).while_wanted(mandate.wanted());
+        let ec2 = self.ec2.with_deadline(deadline).while_wanted(cancellation.wanted());
         let Pair { volume, node } = pair;
         if self.was_detached(&ec2, pair).await {
             return Ok(());
         }
         let mut machine = Detaching::new(volume.clone(), node.clone());
-        let is_detached = |seen: &LookResult<Volume>| match seen {
+        let is_detached = |look: &LookResult<Volume>| match look {
             LookResult::Present(volume) => volume.attachment(node).is_none(),
             LookResult::Absent => true,
             LookResult::Unknown(_) => false,
         };
-        let line = ec2.in_line(Action::DetachVolume, volume, is_detached);
-        let ec2 = line.await.map_err(|e| failure(&e))?;
-        if mandate.is_superseded() {
-            return Err(Mandate::superseded_failure());
+        let queued = ec2.wait_in_queue(Action::DetachVolume, volume, is_detached);
+        let ec2 = queued.await.map_err(|e| failure(&e))?;
+        if cancellation.is_superseded() {
+            return Err(Cancellation::superseded_failure());
         }
-        let mut pending = PendingDetach::new(pair, self.tally.metrics());
+        let mut pending = PendingDetach::new(pair, self.operation_count.metrics());
         // With safe detach, `decide_detach` gathers the facts before any DetachVolume.
-        let since = |seen: &LookResult<Volume>| Some(seen.present()?.attachment(node)?.attached);
+        let attach_time =
+            |look: &LookResult<Volume>| Some(look.present()?.attachment(node)?.attached);
         let mut attached = None;
         let mut step = if self.safe_detach == Mode::Off {
-            let seen = ec2.look_volume(volume).await;
-            attached = since(&seen).flatten();
-            machine.see(&seen, Instant::now())
+            let look = ec2.look_volume(volume).await;
+            attached = attach_time(&look).flatten();
+            machine.observe(&look, Instant::now())
         } else {
             DetachStep::Detach
         };
         loop {
-            if mandate.is_superseded() {
-                return Err(Mandate::superseded_failure());
+            if cancellation.is_superseded() {
+                return Err(Cancellation::superseded_failure());
             }
             match step {
-                DetachStep::Gone => {
-                    self.publish_options.forget(&Key(volume.clone(), node.clone()));
+                DetachStep::Done => {
+                    self.publish_options.remove(&Key(volume.clone(), node.clone()));
                     if attached.is_some() {
-                        self.recent.ended(volume, node, attached);
+                        self.recent.note_ended(volume, node, attached);
                     }
-                    if machine.has_asked() {
-                        self.recent.detached(volume, node);
+                    if machine.has_sent() {
+                        self.recent.note_detached(volume, node);
                     }
                     return Ok(());
                 }
                 DetachStep::Refuse(failure) => return Err(failure),
                 DetachStep::Detach => {
-                    mandate.check_wanted()?;
-                    let force = match self.decide_detach(&ec2, pair, mandate, deadline).await? {
+                    cancellation.check_wanted()?;
+                    let force = match self.decide_detach(&ec2, pair, cancellation, deadline).await?
+                    {
                         DetachDecision::NotAttached => {
-                            step = DetachStep::Gone;
+                            step = DetachStep::Done;
                             continue;
                         }
                         DetachDecision::InProgress => {
@@ -77,30 +83,30 @@ impl Attachments {
                         }
                         DetachDecision::Send(force) => force,
                     };
-                    let decided = Instant::now();
+                    let decided_at = Instant::now();
                     // The decision may have taken long.
-                    if mandate.is_superseded() {
-                        return Err(Mandate::superseded_failure());
+                    if cancellation.is_superseded() {
+                        return Err(Cancellation::superseded_failure());
                     }
-                    mandate.check_wanted()?;
-                    let answer = ec2.detach_volume(volume, node, force, decided).await;
+                    cancellation.check_wanted()?;
+                    let answer = ec2.detach_volume(volume, node, force, decided_at).await;
                     if let Err(error) = &answer
                         && error.kind == Ec2ErrorKind::Stale
                     {
                         step = DetachStep::Detach;
                         continue;
                     }
-                    machine.sent(Instant::now());
+                    machine.note_sent(Instant::now());
                     match answer {
                         Ok(_) => {}
                         Err(error) => match error.kind {
                             Ec2ErrorKind::VolumeNotFound | Ec2ErrorKind::MalformedId => {
-                                step = DetachStep::Gone;
+                                step = DetachStep::Done;
                                 continue;
                             }
                             Ec2ErrorKind::AttachmentNotFound
                             | Ec2ErrorKind::IncorrectState
-                            | Ec2ErrorKind::InstanceNotFound => machine.denied(&error),
+                            | Ec2ErrorKind::InstanceNotFound => machine.note_denied(&error),
                             _ if error.may_have_happened() => {
                                 tracing::warn!(%error, "whether the detach was accepted is seen at the volume");
                             }
@@ -110,20 +116,20 @@ impl Attachments {
                 }
                 DetachStep::Wait => {}
             }
-            let seen = ec2
-                .watch_volume(volume, WatchedChange::Detachment, deadline, |seen| {
-                    if mandate.is_superseded() {
+            let next = ec2
+                .watch_volume(volume, WatchedChange::Detachment, deadline, |look| {
+                    if cancellation.is_superseded() {
                         return ControlFlow::Break(DetachStep::Wait);
                     }
-                    pending.see(seen);
-                    attached = since(seen).unwrap_or(attached);
-                    if self.recent.may_be_late(seen, volume, node) {
+                    pending.record_state(look);
+                    attached = attach_time(look).unwrap_or(attached);
+                    if self.recent.may_predate_attach(look, volume, node) {
                         return ControlFlow::Continue(());
                     }
-                    match machine.see(seen, Instant::now()) {
+                    match machine.observe(look, Instant::now()) {
                         // An override order may have come since.
                         DetachStep::Wait
-                            if machine.is_leaving()
+                            if machine.is_detaching()
                                 && self.cluster_evidence.overrides.is_unused(pair) =>
                         {
                             ControlFlow::Break(DetachStep::Detach)
@@ -133,15 +139,16 @@ impl Attachments {
                     }
                 })
                 .await;
-            step = seen.ok_or_else(|| {
-                pending.overdue();
-                machine.overdue()
+            step = next.ok_or_else(|| {
+                pending.note_overdue();
+                machine.overdue_failure()
             })?;
         }
     }
+
     /// Returns whether an earlier operation of this process detached the volume and nobody has
-    /// attached the volume again. A detach whose caller left succeeds for nobody; without this, the
-    /// repeated call would need another DetachVolume as its proof.
+    /// attached the volume again. A detach whose caller no longer waits succeeds for nobody;
+    /// without this, the repeated call would need another DetachVolume as its proof.
     ///
     /// The look is made when reads show every attach from before this call.
     async fn was_detached(&self, ec2: &Ec2, pair: &Pair) -> bool {
@@ -150,7 +157,7 @@ impl Attachments {
             return false;
         }
         tokio::time::sleep(READ_LAG).await;
-        let seen = ec2.look_volume(volume).await;
-        seen.present().is_some_and(|seen| seen.attachment(node).is_none())
+        let look = ec2.look_volume(volume).await;
+        look.present().is_some_and(|volume| volume.attachment(node).is_none())
     }
 }

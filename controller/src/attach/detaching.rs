@@ -7,16 +7,17 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
-use super::own_volume::detach_refused;
+use super::own_volume::root_volume_refusal;
 use crate::attach::device_name::is_boot_device;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{AttachmentState, Ec2Error, Ec2ErrorKind, LookResult, Volume};
 
-/// A request counts as lost when it shows no effect for [`LATE`] and over [`LATE_LOOKS`] looks.
-const LATE: Duration = Duration::from_secs(10);
-const LATE_LOOKS: u32 = 3;
+/// A request counts as lost when it shows no effect for [`NO_EFFECT_AFTER`] and over
+/// [`NO_EFFECT_LOOKS`] looks.
+const NO_EFFECT_AFTER: Duration = Duration::from_secs(10);
+const NO_EFFECT_LOOKS: u32 = 3;
 /// The most requests that one detach sends.
-const MOST_REQUESTS: u32 = 4;
+const MAX_REQUESTS: u32 = 4;
 
 /// The next step of the detach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub(super) enum DetachStep {
     /// Send DetachVolume.
     Detach,
     /// EC2 shows no attachment.
-    Gone,
+    Done,
     /// The detach fails.
     Refuse(Failure),
 }
@@ -40,15 +41,15 @@ pub(super) struct Detaching {
     last_sent: Option<Instant>,
     /// Whether the attachment was seen detaching, or EC2 said that there is none. One look without
     /// the attachment is then proof.
-    expected: bool,
+    absence_is_proof: bool,
     /// Whether EC2 said that the volume is not attached to this node.
-    detached: bool,
+    is_denied: bool,
     absences: u32,
-    held: u32,
+    held_looks: u32,
     denial: Option<String>,
-    busy: bool,
+    is_busy: bool,
     /// Whether the last look showed the attachment detaching.
-    leaving: bool,
+    is_detaching: bool,
 }
 
 impl Detaching {
@@ -58,49 +59,49 @@ impl Detaching {
             node,
             requests: 0,
             last_sent: None,
-            expected: false,
-            detached: false,
+            absence_is_proof: false,
+            is_denied: false,
             absences: 0,
-            held: 0,
+            held_looks: 0,
             denial: None,
-            busy: false,
-            leaving: false,
+            is_busy: false,
+            is_detaching: false,
         }
     }
 
     /// Returns whether the last look showed the attachment detaching.
-    pub(super) fn is_leaving(&self) -> bool {
-        self.leaving
+    pub(super) fn is_detaching(&self) -> bool {
+        self.is_detaching
     }
 
     /// Returns whether DetachVolume was sent.
-    pub(super) fn has_asked(&self) -> bool {
+    pub(super) fn has_sent(&self) -> bool {
         self.requests > 0
     }
 
     /// Notes that DetachVolume was sent.
-    pub(super) fn sent(&mut self, now: Instant) {
+    pub(super) fn note_sent(&mut self, now: Instant) {
         self.requests += 1;
         self.last_sent = Some(now);
-        self.held = 0;
-        self.detached = false;
+        self.held_looks = 0;
+        self.is_denied = false;
     }
 
     /// Notes that EC2 found nothing to detach. If EC2 shows the volume, the volume must confirm
     /// that.
-    pub(super) fn denied(&mut self, error: &Ec2Error) {
-        self.expected = true;
-        self.detached = error.kind == Ec2ErrorKind::AttachmentNotFound;
+    pub(super) fn note_denied(&mut self, error: &Ec2Error) {
+        self.absence_is_proof = true;
+        self.is_denied = error.kind == Ec2ErrorKind::AttachmentNotFound;
         self.denial = Some(error.to_string());
     }
 
     /// Returns the failure when the operation's time is over.
-    pub(super) fn overdue(&self) -> Failure {
-        self.not_yet(Condition::DeadlinePassed)
+    pub(super) fn overdue_failure(&self) -> Failure {
+        self.pending_failure(Condition::DeadlinePassed)
     }
 
-    fn not_yet(&self, condition: Condition) -> Failure {
-        let why = match (self.busy, &self.denial) {
+    fn pending_failure(&self, condition: Condition) -> Failure {
+        let why = match (self.is_busy, &self.denial) {
             (true, _) => {
                 "the node still uses the device: unmount it there; a node that is down must be stopped or terminated in EC2"
             }
@@ -114,68 +115,68 @@ impl Detaching {
     }
 
     /// Evaluates one fresh look.
-    pub(super) fn see(&mut self, seen: &LookResult<Volume>, now: Instant) -> DetachStep {
-        let attachment = match seen {
+    pub(super) fn observe(&mut self, look: &LookResult<Volume>, now: Instant) -> DetachStep {
+        let attachment = match look {
             LookResult::Unknown(error) if error.is_transient() => return DetachStep::Wait,
             LookResult::Unknown(error) => return DetachStep::Refuse(failure(error)),
-            LookResult::Absent => return self.see_hidden(now),
+            LookResult::Absent => return self.observe_absent_volume(now),
             LookResult::Present(volume) => volume
                 .attachment(&self.node)
                 .filter(|attachment| attachment.state != AttachmentState::Detached),
         };
-        self.leaving = attachment.is_some_and(|attachment| {
+        self.is_detaching = attachment.is_some_and(|attachment| {
             matches!(attachment.state, AttachmentState::Detaching | AttachmentState::Busy)
         });
         let Some(attachment) = attachment else {
             // A single look may be late; EC2's answer to the request is not.
             self.absences += 1;
-            return match (self.requests, self.expected, self.absences) {
+            return match (self.requests, self.absence_is_proof, self.absences) {
                 (0, false, _) => DetachStep::Detach,
-                (_, true, _) | (_, false, 2..) => DetachStep::Gone,
+                (_, true, _) | (_, false, 2..) => DetachStep::Done,
                 _ => DetachStep::Wait,
             };
         };
         self.absences = 0;
         if self.requests == 0 && is_boot_device(&attachment.device) {
-            return DetachStep::Refuse(detach_refused(
+            return DetachStep::Refuse(root_volume_refusal(
                 &self.volume,
                 &self.node,
                 &attachment.device,
             ));
         }
-        if !self.leaving {
-            return self.see_held(now);
+        if !self.is_detaching {
+            return self.observe_held(now);
         }
-        self.expected = true;
-        self.busy = attachment.state == AttachmentState::Busy;
+        self.absence_is_proof = true;
+        self.is_busy = attachment.state == AttachmentState::Busy;
         // A detach that was requested earlier continues by itself.
         self.last_sent.get_or_insert(now);
-        self.held = 0;
+        self.held_looks = 0;
         DetachStep::Wait
     }
 
     /// Evaluates a look in which EC2 does not show the volume: it is deleted, or reads have a gap.
     /// Only EC2's answer to the request distinguishes the two cases.
-    fn see_hidden(&mut self, now: Instant) -> DetachStep {
-        self.leaving = false;
-        match self.detached {
-            true => DetachStep::Gone,
-            false => self.see_held(now),
+    fn observe_absent_volume(&mut self, now: Instant) -> DetachStep {
+        self.is_detaching = false;
+        match self.is_denied {
+            true => DetachStep::Done,
+            false => self.observe_held(now),
         }
     }
 
-    fn see_held(&mut self, now: Instant) -> DetachStep {
+    fn observe_held(&mut self, now: Instant) -> DetachStep {
         let Some(sent) = self.last_sent else {
             return DetachStep::Detach;
         };
-        self.held += 1;
-        if self.held < LATE_LOOKS || now.duration_since(sent) < LATE {
+        self.held_looks += 1;
+        if self.held_looks < NO_EFFECT_LOOKS || now.duration_since(sent) < NO_EFFECT_AFTER {
             return DetachStep::Wait;
         }
-        if self.requests < MOST_REQUESTS {
+        if self.requests < MAX_REQUESTS {
             return DetachStep::Detach;
         }
-        DetachStep::Refuse(self.not_yet(Condition::OperationPending))
+        DetachStep::Refuse(self.pending_failure(Condition::OperationPending))
     }
 }
 
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn first_volume_state_decides_detach_wait_or_refusal() {
         let now = Instant::now();
-        for (seen, want) in [
+        for (look, want) in [
             (with(AttachmentState::Attached), DetachStep::Detach),
             (with(AttachmentState::Attaching), DetachStep::Detach),
             (with(AttachmentState::Detaching), DetachStep::Wait),
@@ -218,9 +219,9 @@ mod tests {
             (LookResult::Absent, DetachStep::Detach),
             (unknown(Ec2ErrorKind::NoAnswer), DetachStep::Wait),
         ] {
-            assert_eq!(machine().see(&seen, now), want, "{seen:?}");
+            assert_eq!(machine().observe(&look, now), want, "{look:?}");
         }
-        let refused = machine().see(&unknown(Ec2ErrorKind::Unauthorized), now);
+        let refused = machine().observe(&unknown(Ec2ErrorKind::Unauthorized), now);
         assert!(matches!(refused, DetachStep::Refuse(_)));
     }
 
@@ -229,21 +230,24 @@ mod tests {
     #[test]
     fn gone_needs_seen_detach_or_second_absence() {
         let now = Instant::now();
-        let mut seen_leaving = machine();
-        seen_leaving.sent(now);
-        assert_eq!(seen_leaving.see(&with(AttachmentState::Detaching), now), DetachStep::Wait);
-        assert_eq!(seen_leaving.see(&free(), now), DetachStep::Gone);
+        let mut seen_detaching = machine();
+        seen_detaching.note_sent(now);
+        assert_eq!(
+            seen_detaching.observe(&with(AttachmentState::Detaching), now),
+            DetachStep::Wait
+        );
+        assert_eq!(seen_detaching.observe(&free(), now), DetachStep::Done);
 
         let mut unseen = machine();
-        unseen.sent(now);
-        assert_eq!(unseen.see(&free(), now), DetachStep::Wait);
-        assert_eq!(unseen.see(&free(), now), DetachStep::Gone);
+        unseen.note_sent(now);
+        assert_eq!(unseen.observe(&free(), now), DetachStep::Wait);
+        assert_eq!(unseen.observe(&free(), now), DetachStep::Done);
 
         let mut denied = machine();
-        assert_eq!(denied.see(&free(), now), DetachStep::Detach);
-        denied.sent(now);
-        denied.denied(&error(Ec2ErrorKind::AttachmentNotFound));
-        assert_eq!(denied.see(&free(), now), DetachStep::Gone);
+        assert_eq!(denied.observe(&free(), now), DetachStep::Detach);
+        denied.note_sent(now);
+        denied.note_denied(&error(Ec2ErrorKind::AttachmentNotFound));
+        assert_eq!(denied.observe(&free(), now), DetachStep::Done);
     }
 
     /// Reads can miss a volume; only the error AttachmentNotFound proves that it is detached.
@@ -251,30 +255,30 @@ mod tests {
     fn hidden_volume_is_gone_only_after_ec2_denial() {
         let now = Instant::now();
         let mut machine = machine();
-        assert_eq!(machine.see(&LookResult::Absent, now), DetachStep::Detach);
-        machine.sent(now);
-        machine.see(&with(AttachmentState::Detaching), now);
-        for _ in 0..LATE_LOOKS {
-            assert_eq!(machine.see(&LookResult::Absent, now), DetachStep::Wait);
+        assert_eq!(machine.observe(&LookResult::Absent, now), DetachStep::Detach);
+        machine.note_sent(now);
+        machine.observe(&with(AttachmentState::Detaching), now);
+        for _ in 0..NO_EFFECT_LOOKS {
+            assert_eq!(machine.observe(&LookResult::Absent, now), DetachStep::Wait);
         }
-        assert_eq!(machine.see(&LookResult::Absent, now + LATE), DetachStep::Detach);
-        machine.sent(now + LATE);
-        machine.denied(&error(Ec2ErrorKind::AttachmentNotFound));
-        assert_eq!(machine.see(&LookResult::Absent, now + LATE), DetachStep::Gone);
+        assert_eq!(machine.observe(&LookResult::Absent, now + NO_EFFECT_AFTER), DetachStep::Detach);
+        machine.note_sent(now + NO_EFFECT_AFTER);
+        machine.note_denied(&error(Ec2ErrorKind::AttachmentNotFound));
+        assert_eq!(machine.observe(&LookResult::Absent, now + NO_EFFECT_AFTER), DetachStep::Done);
     }
 
     #[test]
     fn denial_contradicted_by_volume_is_not_gone() {
         let now = Instant::now();
         let mut machine = machine();
-        for _ in 0..MOST_REQUESTS {
-            machine.sent(now);
-            machine.denied(&error(Ec2ErrorKind::IncorrectState));
+        for _ in 0..MAX_REQUESTS {
+            machine.note_sent(now);
+            machine.note_denied(&error(Ec2ErrorKind::IncorrectState));
         }
         let held = with(AttachmentState::Attached);
-        assert_eq!(machine.see(&held, now), DetachStep::Wait);
-        assert_eq!(machine.see(&held, now), DetachStep::Wait);
-        match machine.see(&held, now + LATE) {
+        assert_eq!(machine.observe(&held, now), DetachStep::Wait);
+        assert_eq!(machine.observe(&held, now), DetachStep::Wait);
+        match machine.observe(&held, now + NO_EFFECT_AFTER) {
             DetachStep::Refuse(failure) => {
                 assert_eq!(failure.condition(), Condition::OperationPending)
             }
@@ -286,18 +290,18 @@ mod tests {
     fn detach_without_effect_is_resent_after_10_seconds() {
         let now = Instant::now();
         let mut machine = machine();
-        machine.sent(now);
+        machine.note_sent(now);
         let held = with(AttachmentState::Attached);
         for _ in 0..5 {
-            assert_eq!(machine.see(&held, now), DetachStep::Wait);
+            assert_eq!(machine.observe(&held, now), DetachStep::Wait);
         }
-        assert_eq!(machine.see(&held, now + LATE), DetachStep::Detach);
+        assert_eq!(machine.observe(&held, now + NO_EFFECT_AFTER), DetachStep::Detach);
     }
 
     #[test]
     fn boot_device_is_never_detached() {
         for device in ["/dev/xvda", "/dev/sda1"] {
-            let seen = LookResult::Present(Volume {
+            let look = LookResult::Present(Volume {
                 state: VolumeState::InUse,
                 attachments: vec![Attachment {
                     device: device.to_owned(),
@@ -305,7 +309,7 @@ mod tests {
                 }],
                 ..example_volume()
             });
-            match machine().see(&seen, Instant::now()) {
+            match machine().observe(&look, Instant::now()) {
                 DetachStep::Refuse(failure) => assert_eq!(failure.condition(), Condition::InUse),
                 other => panic!("{device}: {other:?}"),
             }
@@ -316,7 +320,7 @@ mod tests {
     fn busy_device_timeout_asks_for_unmount() {
         let now = Instant::now();
         let mut machine = machine();
-        machine.see(&with(AttachmentState::Busy), now);
-        assert!(machine.overdue().text().contains("unmount"));
+        machine.observe(&with(AttachmentState::Busy), now);
+        assert!(machine.overdue_failure().text().contains("unmount"));
     }
 }

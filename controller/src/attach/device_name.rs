@@ -13,10 +13,10 @@ use ebs_csi_wire::{DeviceName, InstanceId, VolumeId};
 use tokio::time::Instant;
 
 /// How long a name that EC2 refused is avoided.
-const AVOIDED: Duration = Duration::from_secs(3600);
+const REFUSED_NAME_TTL: Duration = Duration::from_secs(3600);
 
 /// How long after an attach reads may still miss the attachment.
-const SHOWN_AFTER: Duration = Duration::from_secs(60);
+const SENT_NAME_TTL: Duration = Duration::from_secs(60);
 
 /// A device of the instance, as DescribeInstances shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,36 +73,36 @@ struct Node {
     in_flight: HashMap<VolumeId, NameAndCard>,
     refused: HashMap<String, Instant>,
     /// Names that were sent to EC2, until reads are sure to show them.
-    told: HashMap<String, Instant>,
+    sent: HashMap<String, Instant>,
 }
 
 impl Node {
     fn is_idle(&self, now: Instant) -> bool {
-        let mut avoided = self.refused.values().chain(self.told.values());
+        let mut avoided = self.refused.values().chain(self.sent.values());
         self.in_flight.is_empty() && avoided.all(|until| *until <= now)
     }
 }
 
-/// A place that is kept for one attach. Drop it once EC2 shows the attachment or never will; that
-/// releases the name.
+/// A name and card that are kept for one attach. Drop it once EC2 shows the attachment or never
+/// will; that releases the name.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     names: DeviceNames,
     node: InstanceId,
     volume: VolumeId,
-    place: NameAndCard,
-    told: bool,
+    name_and_card: NameAndCard,
+    is_sent: bool,
 }
 
 impl Reservation {
     /// Notes that the name is sent to EC2 now.
-    pub(crate) fn told(&mut self) {
-        self.told = true;
+    pub(crate) fn note_sent(&mut self) {
+        self.is_sent = true;
     }
 
-    /// Returns the place.
-    pub(crate) fn place(&self) -> &NameAndCard {
-        &self.place
+    /// Returns the reserved name and card.
+    pub(crate) fn name_and_card(&self) -> &NameAndCard {
+        &self.name_and_card
     }
 }
 
@@ -111,9 +111,9 @@ impl Drop for Reservation {
         let mut nodes = self.names.lock();
         if let Some(node) = nodes.get_mut(&self.node) {
             node.in_flight.remove(&self.volume);
-            if self.told {
-                let device = self.place.device.as_str().to_owned();
-                node.told.insert(device, Instant::now() + SHOWN_AFTER);
+            if self.is_sent {
+                let device = self.name_and_card.device.as_str().to_owned();
+                node.sent.insert(device, Instant::now() + SENT_NAME_TTL);
             }
             if node.is_idle(Instant::now()) {
                 nodes.remove(&self.node);
@@ -129,15 +129,15 @@ pub(crate) struct NoNameLeft;
 impl DeviceNames {
     fn lock(&self) -> MutexGuard<'_, HashMap<InstanceId, Node>> {
         // Every statement under the lock leaves the map consistent, so a panic elsewhere does not
-        // spoil it.
+        // invalidate it.
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves a place on `node` for `volume`. `mapped` is what DescribeInstances shows, `cards`
-    /// the number of EBS cards of the instance type.
+    /// Reserves a name and card on `node` for `volume`. `mapped` is what DescribeInstances shows,
+    /// `cards` the number of EBS cards of the instance type.
     ///
     /// The choice depends only on the arguments and on the names that this process remembers. Names
-    /// that EC2 refused lately come last.
+    /// that EC2 recently refused come last.
     ///
     /// # Errors
     /// [`NoNameLeft`] when all 127 names are taken.
@@ -150,29 +150,29 @@ impl DeviceNames {
     ) -> Result<Reservation, NoNameLeft> {
         let now = Instant::now();
         let mut nodes = self.lock();
-        // A node that is gone never asks again, so its entry would stay for ever.
+        // A terminated node never asks again, so its entry would stay for ever.
         nodes.retain(|_, state| !state.is_idle(now));
         let state = nodes.entry(node.clone()).or_default();
         state.refused.retain(|_, until| *until > now);
-        state.told.retain(|_, until| *until > now);
+        state.sent.retain(|_, until| *until > now);
         let others = || state.in_flight.iter().filter(|(of, _)| *of != volume);
         let taken: Vec<&str> = mapped
             .iter()
             .map(|m| m.device.as_str())
             .chain(others().map(|(_, place)| place.device.as_str()))
             .collect();
-        let chosen = choose(&taken, &state.refused, &state.told).ok_or(NoNameLeft)?;
+        let chosen = choose(&taken, &state.refused, &state.sent).ok_or(NoNameLeft)?;
         let device = DeviceName::parse(&chosen).map_err(|_| NoNameLeft)?;
         let card = (cards > 1).then(|| {
             let load = |card: u32| {
                 let shown = mapped.iter().filter(|m| m.card == Some(card)).count();
-                let coming = others()
+                let reserved = others()
                     .filter(|(of, place)| {
                         place.card == Some(card)
                             && !mapped.iter().any(|m| m.volume.as_ref() == Some(*of))
                     })
                     .count();
-                shown + coming
+                shown + reserved
             };
             (0..cards).min_by_key(|card| load(*card)).unwrap_or(0)
         });
@@ -182,23 +182,23 @@ impl DeviceNames {
             names: self.clone(),
             node: node.clone(),
             volume: volume.clone(),
-            place,
-            told: false,
+            name_and_card: place,
+            is_sent: false,
         })
     }
 
     /// Notes that EC2 reported the name as in use without showing it; the name is avoided for an
     /// hour.
-    pub(crate) fn refused(&self, node: &InstanceId, device: &DeviceName) {
+    pub(crate) fn note_refused(&self, node: &InstanceId, device: &DeviceName) {
         self.lock()
             .entry(node.clone())
             .or_default()
             .refused
-            .insert(device.as_str().to_owned(), Instant::now() + AVOIDED);
+            .insert(device.as_str().to_owned(), Instant::now() + REFUSED_NAME_TTL);
     }
 
     /// Notes that EC2 attached something under the name, so the name is usable again.
-    pub(crate) fn accepted(&self, node: &InstanceId, device: &DeviceName) {
+    pub(crate) fn note_accepted(&self, node: &InstanceId, device: &DeviceName) {
         if let Some(state) = self.lock().get_mut(node) {
             state.refused.remove(device.as_str());
         }
@@ -210,13 +210,13 @@ impl DeviceNames {
 fn choose(
     taken: &[&str],
     refused: &HashMap<String, Instant>,
-    told: &HashMap<String, Instant>,
+    sent: &HashMap<String, Instant>,
 ) -> Option<String> {
-    let free = |name: &str| !taken.contains(&name);
-    let alone = |name: &str| !taken.iter().any(|t| alias(t) == alias(name));
-    names()
-        .filter(|name| free(name))
-        .min_by_key(|name| (refused.contains_key(name), told.get(name).copied(), !alone(name)))
+    let is_free = |name: &str| !taken.contains(&name);
+    let has_free_alias = |name: &str| !taken.iter().any(|t| alias(t) == alias(name));
+    names().filter(|name| is_free(name)).min_by_key(|name| {
+        (refused.contains_key(name), sent.get(name).copied(), !has_free_alias(name))
+    })
 }
 
 #[cfg(test)]
@@ -266,12 +266,12 @@ mod tests {
         let shown = [mapped("/dev/xvda"), mapped("/dev/xvdaa")];
         let first = names.reserve(&node(), &volume(1), &shown, 1).unwrap();
         let second = names.reserve(&node(), &volume(2), &shown, 1).unwrap();
-        assert_eq!(first.place().device.as_str(), "/dev/xvdab");
-        assert_eq!(second.place().device.as_str(), "/dev/xvdac");
-        assert_eq!(first.place().card, None);
+        assert_eq!(first.name_and_card().device.as_str(), "/dev/xvdab");
+        assert_eq!(second.name_and_card().device.as_str(), "/dev/xvdac");
+        assert_eq!(first.name_and_card().card, None);
         drop(first);
         let third = names.reserve(&node(), &volume(3), &shown, 1).unwrap();
-        assert_eq!(third.place().device.as_str(), "/dev/xvdab");
+        assert_eq!(third.name_and_card().device.as_str(), "/dev/xvdab");
         drop((second, third));
         assert!(names.lock().is_empty());
     }
@@ -281,22 +281,22 @@ mod tests {
     async fn refused_name_is_avoided_1_hour_unless_last() {
         let names = DeviceNames::default();
         let bad = DeviceName::parse("/dev/xvdaa").unwrap();
-        names.refused(&node(), &bad);
+        names.note_refused(&node(), &bad);
         let pick = |shown: &[Mapped]| {
-            let kept = names.reserve(&node(), &volume(1), shown, 1).unwrap();
-            kept.place().device.as_str().to_owned()
+            let reservation = names.reserve(&node(), &volume(1), shown, 1).unwrap();
+            reservation.name_and_card().device.as_str().to_owned()
         };
         assert_eq!(pick(&[]), "/dev/xvdab");
         let all_but_bad: Vec<_> =
             super::names().filter(|name| name != bad.as_str()).map(|name| mapped(&name)).collect();
         assert_eq!(pick(&all_but_bad), "/dev/xvdaa");
-        // An attach that lasts keeps the node's other names remembered.
-        let lasting = names.reserve(&node(), &volume(2), &[], 1).unwrap();
-        tokio::time::advance(AVOIDED).await;
+        // A long attach keeps the node's other names remembered.
+        let long_attach = names.reserve(&node(), &volume(2), &[], 1).unwrap();
+        tokio::time::advance(REFUSED_NAME_TTL).await;
         assert_eq!(pick(&[]), "/dev/xvdaa");
-        drop(lasting);
-        names.refused(&node(), &bad);
-        names.accepted(&node(), &bad);
+        drop(long_attach);
+        names.note_refused(&node(), &bad);
+        names.note_accepted(&node(), &bad);
         assert_eq!(pick(&[]), "/dev/xvdaa");
     }
 
@@ -306,30 +306,30 @@ mod tests {
     async fn recently_sent_device_name_is_reused_last() {
         let names = DeviceNames::default();
         let pick = || {
-            let mut kept = names.reserve(&node(), &volume(1), &[], 1).unwrap();
-            kept.told();
-            kept.place().device.as_str().to_owned()
+            let mut reservation = names.reserve(&node(), &volume(1), &[], 1).unwrap();
+            reservation.note_sent();
+            reservation.name_and_card().device.as_str().to_owned()
         };
         assert_eq!((pick(), pick()), ("/dev/xvdaa".into(), "/dev/xvdab".into()));
         for _ in 2..127 {
             tokio::time::advance(Duration::from_millis(1)).await;
             pick();
         }
-        // When all names were sent lately, the one that was sent longest ago comes first.
+        // When all names were sent recently, the one that was sent longest ago comes first.
         assert_eq!(pick(), "/dev/xvdaa");
-        let _lasting = names.reserve(&node(), &volume(2), &[], 1).unwrap();
-        tokio::time::advance(SHOWN_AFTER).await;
+        let _long_attach = names.reserve(&node(), &volume(2), &[], 1).unwrap();
+        tokio::time::advance(SENT_NAME_TTL).await;
         assert_eq!(pick(), "/dev/xvdaa");
     }
 
     #[test]
     fn exactly_127_names_can_be_reserved() {
         let names = DeviceNames::default();
-        let kept: Vec<_> =
+        let reservation: Vec<_> =
             (0..127).map(|n| names.reserve(&node(), &volume(n), &[], 1).unwrap()).collect();
         let full = names.reserve(&node(), &volume(127), &[], 1);
         assert_eq!(full.unwrap_err(), NoNameLeft);
-        drop(kept);
+        drop(reservation);
     }
 
     #[test]
@@ -344,17 +344,17 @@ mod tests {
         let names = DeviceNames::default();
         let on = |device: &str, card| Mapped { card: Some(card), ..mapped(device) };
         let first = names.reserve(&node(), &volume(1), &[], 2).unwrap();
-        assert_eq!(first.place().card, Some(0));
+        assert_eq!(first.name_and_card().card, Some(0));
         let second = names.reserve(&node(), &volume(2), &[], 2).unwrap();
-        assert_eq!(second.place().card, Some(1));
+        assert_eq!(second.name_and_card().card, Some(1));
         let shown = [on("/dev/xvdba", 1), on("/dev/xvdbb", 1)];
         let third = names.reserve(&node(), &volume(3), &shown, 2).unwrap();
-        assert_eq!(third.place().card, Some(0));
+        assert_eq!(third.name_and_card().card, Some(0));
         // Two are coming to card 0, and EC2 shows another volume on card 1.
         drop(second);
         let other = Mapped { volume: Some(volume(9)), ..on("/dev/xvdba", 1) };
         let fourth = names.reserve(&node(), &volume(4), &[other], 2).unwrap();
-        assert_eq!(fourth.place().card, Some(1));
+        assert_eq!(fourth.name_and_card().card, Some(1));
     }
 
     proptest! {
@@ -363,8 +363,8 @@ mod tests {
             let all: Vec<_> = names().collect();
             let shown: Vec<_> = taken.iter().map(|i| mapped(&all[*i])).collect();
             let names = DeviceNames::default();
-            let kept: Vec<_> = (0..count).map(|n| names.reserve(&node(), &volume(n), &shown, 1).unwrap()).collect();
-            let mut used: Vec<_> = kept.iter().map(|r| r.place().device.as_str()).collect();
+            let reservations: Vec<_> = (0..count).map(|n| names.reserve(&node(), &volume(n), &shown, 1).unwrap()).collect();
+            let mut used: Vec<_> = reservations.iter().map(|r| r.name_and_card().device.as_str()).collect();
             used.sort_unstable();
             used.dedup();
             prop_assert_eq!(used.len(), count);

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{Ec2, Initialization};
-use crate::operation::Mandate;
+use crate::operation::Cancellation;
 
 /// EC2 renews its report about initialization every few minutes; a small volume is done in seconds.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
-const SLOWEST_LOOK: Duration = Duration::from_secs(30);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 /// Waits until all data of a restored volume is on it. The wait holds no lock: a detach supersedes
 /// it at once.
@@ -20,9 +20,9 @@ pub(super) async fn wait_until_initialized(
     ec2: &Ec2,
     volume: &VolumeId,
     deadline: Instant,
-    mandate: &Mandate,
+    cancellation: &Cancellation,
 ) -> Result<(), Failure> {
-    let mut pause = FIRST_LOOK;
+    let mut pause = FIRST_PAUSE;
     loop {
         let status = match ec2.look_volume_status(volume).await.known() {
             Ok(status) => status,
@@ -32,7 +32,7 @@ pub(super) async fn wait_until_initialized(
             }
             Err(error) => return Err(failure(&error)),
         };
-        let come = match status.map(|status| status.initialization) {
+        let progress_text = match status.map(|status| status.initialization) {
             Some(Initialization::Complete) => return Ok(()),
             Some(Initialization::Running { progress, .. }) => progress.map(|p| format!("{p} %")),
             // EC2's status of a volume lags behind the volume.
@@ -43,13 +43,13 @@ pub(super) async fn wait_until_initialized(
                 Condition::OperationPending,
                 format!(
                     "volume {volume} is attached and {} of its data has come from its source; blockAttachUntilInitialized waits for the rest",
-                    come.as_deref().unwrap_or("a part")
+                    progress_text.as_deref().unwrap_or("a part")
                 ),
             ));
         }
-        if tokio::time::timeout(pause, mandate.superseded()).await.is_ok() {
-            return Err(Mandate::superseded_failure());
+        if tokio::time::timeout(pause, cancellation.superseded()).await.is_ok() {
+            return Err(Cancellation::superseded_failure());
         }
-        pause = (pause * 2).min(SLOWEST_LOOK);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }

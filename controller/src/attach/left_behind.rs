@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Attachments, Key};
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{Action, Attachment, AttachmentState, Ec2, Ec2ErrorKind, Force, Volume};
-use crate::operation::Mandate;
+use crate::operation::Cancellation;
 use crate::request::Pair;
 use crate::safe_detach::{Mode, Rung, Verdict, decide, gather};
 
@@ -28,40 +28,40 @@ impl Attachments {
     /// # Errors
     /// EC2's error of DetachVolume; a failure when the operation is superseded or no caller waits
     /// for it any more.
-    pub(super) async fn free_left_behind(
+    pub(super) async fn detach_left_behind(
         &self,
         ec2: &Ec2,
         volume: &VolumeId,
         node: &InstanceId,
-        mandate: &Mandate,
+        cancellation: &Cancellation,
     ) -> Result<bool, Failure> {
         if self.safe_detach == Mode::Off {
             return Ok(false);
         }
-        let seen = ec2.look_volume(volume).await;
-        let Some(left) = seen.present().and_then(|volume| only_holder(volume, node)) else {
+        let look = ec2.look_volume(volume).await;
+        let Some(attachment) = look.present().and_then(|volume| only_holder(volume, node)) else {
             return Ok(false);
         };
-        let Some(holder) = left.instance.clone() else {
+        let Some(holder) = attachment.instance.clone() else {
             return Ok(false);
         };
         let pair = Pair { volume: volume.clone(), node: holder.clone() };
-        let line = ec2.in_line(Action::DetachVolume, volume, |_| false);
-        let ec2 = &line.await.map_err(|e| failure(&e))?;
+        let queued = ec2.wait_in_queue(Action::DetachVolume, volume, |_| false);
+        let ec2 = &queued.await.map_err(|e| failure(&e))?;
         let gathered = gather(ec2, self.safe_detach, &pair, &self.cluster_evidence).await;
         if gathered.root_device.is_some() || gathered.is_launch_volume {
             return Ok(false);
         }
-        let decided = Instant::now();
+        let decided_at = Instant::now();
         let Verdict::Safe(rung @ (Rung::Terminated | Rung::Stopped | Rung::Fenced)) =
             decide(&gathered.facts)
         else {
             return Ok(false);
         };
-        if mandate.is_superseded() {
-            return Err(Mandate::superseded_failure());
+        if cancellation.is_superseded() {
+            return Err(Cancellation::superseded_failure());
         }
-        mandate.check_wanted()?;
+        cancellation.check_wanted()?;
         tracing::warn!(
             volume.id = volume.as_str(),
             node.id = holder.as_str(),
@@ -69,9 +69,9 @@ impl Attachments {
             facts = ?gathered.facts,
             "the volume was left at an instance that is off; it is detached there, for it is wanted elsewhere"
         );
-        let metrics = self.tally.metrics();
+        let metrics = self.operation_count.metrics();
         metrics.safe_detach_decided(Verdict::Safe(rung).label());
-        match ec2.detach_volume(volume, &holder, Force::No, decided).await {
+        match ec2.detach_volume(volume, &holder, Force::No, decided_at).await {
             Ok(_) => {}
             Err(error) => match error.kind {
                 Ec2ErrorKind::AttachmentNotFound | Ec2ErrorKind::IncorrectState => {}
@@ -80,8 +80,8 @@ impl Attachments {
             },
         }
         // A late look would show the volume attached there.
-        self.recent.ended(volume, &holder, left.attached);
-        self.publish_options.forget(&Key(volume.clone(), holder));
+        self.recent.note_ended(volume, &holder, attachment.attached);
+        self.publish_options.remove(&Key(volume.clone(), holder));
         Ok(true)
     }
 }

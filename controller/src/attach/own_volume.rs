@@ -36,7 +36,7 @@ pub(super) fn refuse_publish(instance: &Instance, volume: &VolumeId) -> Result<(
 
 /// Returns the refusal to detach a root volume. EC2 would detach it from a stopped instance, which
 /// could not start any more.
-pub(super) fn detach_refused(volume: &VolumeId, node: &InstanceId, device: &str) -> Failure {
+pub(super) fn root_volume_refusal(volume: &VolumeId, node: &InstanceId, device: &str) -> Failure {
     Failure::new(
         Condition::InUse,
         format!(

@@ -12,22 +12,22 @@ pub(super) struct PendingDetach<'a> {
     pair: &'a Pair,
     metrics: &'a Metrics,
     since: Instant,
-    overdue: bool,
+    is_overdue: bool,
 }
 
 impl<'a> PendingDetach<'a> {
     pub(super) fn new(pair: &'a Pair, metrics: &'a Metrics) -> Self {
-        Self { pair, metrics, since: Instant::now(), overdue: false }
+        Self { pair, metrics, since: Instant::now(), is_overdue: false }
     }
 
     /// Notes that the operation's time is over before the detach has ended.
-    pub(super) fn overdue(&mut self) {
-        self.overdue = true;
+    pub(super) fn note_overdue(&mut self) {
+        self.is_overdue = true;
     }
 
     /// Records the state in which a look shows the attachment.
-    pub(super) fn see(&self, seen: &LookResult<Volume>) {
-        let Some(attachment) = seen.present().and_then(|volume| volume.attachment(&self.pair.node))
+    pub(super) fn record_state(&self, look: &LookResult<Volume>) {
+        let Some(attachment) = look.present().and_then(|volume| volume.attachment(&self.pair.node))
         else {
             return;
         };
@@ -47,8 +47,8 @@ impl<'a> PendingDetach<'a> {
 impl Drop for PendingDetach<'_> {
     fn drop(&mut self) {
         let Pair { volume, node } = self.pair;
-        match self.overdue {
-            true => self.metrics.detach_left(volume.as_str(), node.as_str()),
+        match self.is_overdue {
+            true => self.metrics.detach_timed_out(volume.as_str(), node.as_str()),
             false => self.metrics.detach_ended(volume.as_str(), node.as_str()),
         }
     }

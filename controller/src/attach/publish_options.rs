@@ -15,7 +15,7 @@ use crate::ec2::Timestamp;
 use crate::request::PublishOptions;
 
 /// The most attachments that are remembered; nothing is known about further ones.
-const MOST: usize = 20_000;
+const MAX_ATTACHMENTS: usize = 20_000;
 
 /// Returns the field in which two publishes contradict each other. Mount flags cannot contradict:
 /// they are a matter of the node.
@@ -49,11 +49,12 @@ impl KnownPublishOptions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the options of an attachment, or compares it with the first one.
+    /// Compares the options with those of the first publish of the attachment, or remembers them as
+    /// the first.
     ///
     /// # Errors
     /// [`Condition::Incompatible`], naming the field in which the two differ.
-    pub(super) fn agree(
+    pub(super) fn check_or_remember(
         &self,
         key: &Key,
         options: &PublishOptions,
@@ -74,7 +75,7 @@ impl KnownPublishOptions {
                 ),
             ));
         }
-        if known.len() < MOST || known.contains_key(key) {
+        if known.len() < MAX_ATTACHMENTS || known.contains_key(key) {
             let kept = known.entry(key.clone());
             let entry = kept.or_insert_with(|| (since, options.clone()));
             if entry.0 != since {
@@ -84,8 +85,8 @@ impl KnownPublishOptions {
         Ok(())
     }
 
-    /// Forgets the options of an attachment that has ended.
-    pub(super) fn forget(&self, key: &Key) {
+    /// Removes the options of an attachment that has ended.
+    pub(super) fn remove(&self, key: &Key) {
         self.lock().remove(key);
     }
 }
@@ -130,9 +131,9 @@ mod tests {
         let key = Key(example_volume().id, node());
         let publish_options = KnownPublishOptions::default();
         for _ in 0..2 {
-            publish_options.agree(&key, &first, at(1)).unwrap();
+            publish_options.check_or_remember(&key, &first, at(1)).unwrap();
             for (other, field) in &rows {
-                match (publish_options.agree(&key, other, at(1)), field) {
+                match (publish_options.check_or_remember(&key, other, at(1)), field) {
                     (Ok(()), None) => {}
                     (Err(failure), Some(field)) => {
                         assert_eq!(failure.condition(), Condition::Incompatible);
@@ -150,12 +151,12 @@ mod tests {
             (Key(example_volume().id, node()), KnownPublishOptions::default());
         let block = options(AccessType::Block, AccessMode::SingleNodeWriter, false);
         let mounted = options(mount("ext4", &[]), AccessMode::SingleNodeWriter, false);
-        publish_options.agree(&key, &block, at(1)).unwrap();
-        publish_options.agree(&key, &mounted, at(2)).unwrap();
-        assert!(publish_options.agree(&key, &block, at(2)).is_err());
-        publish_options.agree(&key, &block, None).unwrap();
-        publish_options.forget(&key);
-        publish_options.agree(&key, &block, at(2)).unwrap();
+        publish_options.check_or_remember(&key, &block, at(1)).unwrap();
+        publish_options.check_or_remember(&key, &mounted, at(2)).unwrap();
+        assert!(publish_options.check_or_remember(&key, &block, at(2)).is_err());
+        publish_options.check_or_remember(&key, &block, None).unwrap();
+        publish_options.remove(&key);
+        publish_options.check_or_remember(&key, &block, at(2)).unwrap();
         assert_eq!(publish_options.lock().len(), 1);
     }
 }

@@ -15,7 +15,7 @@ pub(super) const READ_LAG: Duration = Duration::from_secs(2);
 
 /// How long a proved detachment is remembered: longer than external-attacher's longest pause
 /// between two calls (`--retry-interval-max`, 5 min).
-const PROOF_KEPT: Duration = Duration::from_secs(600);
+const PROOF_TTL: Duration = Duration::from_secs(600);
 
 /// The pairs with a recent write. Forgetting them, as a new process does, is safe once the lag has
 /// passed.
@@ -28,73 +28,79 @@ pub(super) struct RecentChanges {
 }
 
 /// Returns the key under which facts about the pair are remembered.
-pub(super) fn name(volume: &VolumeId, node: &InstanceId) -> String {
+pub(super) fn pair_key(volume: &VolumeId, node: &InstanceId) -> String {
     format!("{volume} {node}")
 }
 
 impl RecentChanges {
     /// Notes that EC2 was asked to attach the volume.
-    pub(super) fn attach_sent(&self, volume: &VolumeId, node: &InstanceId) {
-        self.attach_sent.put(&name(volume, node), (), READ_LAG);
+    pub(super) fn note_attach_sent(&self, volume: &VolumeId, node: &InstanceId) {
+        self.attach_sent.put(&pair_key(volume, node), (), READ_LAG);
     }
 
     /// Notes that the attachment made at `attached` was seen to have ended.
-    pub(super) fn ended(&self, volume: &VolumeId, node: &InstanceId, attached: Option<Timestamp>) {
-        self.ended.put(&name(volume, node), attached, READ_LAG);
+    pub(super) fn note_ended(
+        &self,
+        volume: &VolumeId,
+        node: &InstanceId,
+        attached: Option<Timestamp>,
+    ) {
+        self.ended.put(&pair_key(volume, node), attached, READ_LAG);
     }
 
     /// Notes that EC2 proved that the volume is not attached to the node.
-    pub(super) fn detached(&self, volume: &VolumeId, node: &InstanceId) {
-        self.detached.put(&name(volume, node), (), PROOF_KEPT);
+    pub(super) fn note_detached(&self, volume: &VolumeId, node: &InstanceId) {
+        self.detached.put(&pair_key(volume, node), (), PROOF_TTL);
     }
 
-    /// Forgets that proof: this process begins an attach of the pair.
-    pub(super) fn attach_begins(&self, volume: &VolumeId, node: &InstanceId) {
-        self.detached.forget(&name(volume, node));
+    /// Removes that proof: this process begins an attach of the pair.
+    pub(super) fn note_attach_begins(&self, volume: &VolumeId, node: &InstanceId) {
+        self.detached.remove(&pair_key(volume, node));
     }
 
     /// Returns whether EC2 proved that the volume is detached, since when only another process can
     /// have attached the volume.
     pub(super) fn was_detached(&self, volume: &VolumeId, node: &InstanceId) -> bool {
-        self.detached.get(&name(volume, node)).is_some()
+        self.detached.get(&pair_key(volume, node)).is_some()
     }
 
     /// Returns whether a look that shows no attachment may be from before the attach.
-    pub(super) fn may_be_late(
+    pub(super) fn may_predate_attach(
         &self,
-        seen: &LookResult<Volume>,
+        look: &LookResult<Volume>,
         volume: &VolumeId,
         node: &InstanceId,
     ) -> bool {
-        let shows_none = match seen {
+        let shows_none = match look {
             LookResult::Unknown(_) => false,
             LookResult::Absent => true,
             LookResult::Present(volume) => volume.attachment(node).is_none(),
         };
-        shows_none && self.is_new(volume, node)
+        shows_none && self.was_attach_just_sent(volume, node)
     }
 
     /// Returns whether the attach request is so recent that a look may be from before it.
-    pub(super) fn is_new(&self, volume: &VolumeId, node: &InstanceId) -> bool {
-        self.attach_sent.get(&name(volume, node)).is_some()
+    pub(super) fn was_attach_just_sent(&self, volume: &VolumeId, node: &InstanceId) -> bool {
+        self.attach_sent.get(&pair_key(volume, node)).is_some()
     }
 
     /// Returns the look with each attachment that has ended since shown as `detaching` instead.
-    pub(super) fn corrected(&self, seen: &LookResult<Volume>) -> LookResult<Volume> {
-        let mut seen = seen.clone();
-        if let LookResult::Present(volume) = &mut seen {
+    pub(super) fn correct(&self, look: &LookResult<Volume>) -> LookResult<Volume> {
+        let mut corrected = look.clone();
+        if let LookResult::Present(volume) = &mut corrected {
             for attachment in &mut volume.attachments {
                 let Some(node) = &attachment.instance else {
                     continue;
                 };
-                let ended = self.ended.get(&name(&volume.id, node));
-                let same = ended.is_some_and(|time| time.is_none() || time == attachment.attached);
-                if same && attachment.state != AttachmentState::Detached {
+                let ended = self.ended.get(&pair_key(&volume.id, node));
+                let is_same =
+                    ended.is_some_and(|time| time.is_none() || time == attachment.attached);
+                if is_same && attachment.state != AttachmentState::Detached {
                     attachment.state = AttachmentState::Detaching;
                 }
             }
         }
-        seen
+        corrected
     }
 }
 
@@ -119,20 +125,20 @@ mod tests {
         })
     }
 
-    fn state(seen: &LookResult<Volume>) -> AttachmentState {
-        seen.present().unwrap().attachments[0].state.clone()
+    fn state(look: &LookResult<Volume>) -> AttachmentState {
+        look.present().unwrap().attachments[0].state.clone()
     }
 
     #[tokio::test(start_paused = true)]
     async fn ended_attachment_shows_detaching_during_read_lag() {
         let recent = RecentChanges::default();
-        recent.ended(&example_volume().id, &node(), time(5));
-        let seen = |seconds| state(&recent.corrected(&attached_at(seconds)));
-        assert_eq!(seen(5), AttachmentState::Detaching);
+        recent.note_ended(&example_volume().id, &node(), time(5));
+        let look = |seconds| state(&recent.correct(&attached_at(seconds)));
+        assert_eq!(look(5), AttachmentState::Detaching);
         // Another attachment of the same pair.
-        assert_eq!(seen(6), AttachmentState::Attached);
+        assert_eq!(look(6), AttachmentState::Attached);
         tokio::time::advance(READ_LAG).await;
-        assert_eq!(seen(5), AttachmentState::Attached);
+        assert_eq!(look(5), AttachmentState::Attached);
     }
 
     /// For 2 seconds after an attach request, a read without the attachment may be older than the
@@ -141,13 +147,13 @@ mod tests {
     async fn missing_attachment_may_be_stale_after_recent_attach() {
         let recent = RecentChanges::default();
         let id = example_volume().id;
-        recent.attach_sent(&id, &node());
+        recent.note_attach_sent(&id, &node());
         let none = LookResult::Present(example_volume());
-        assert!(recent.may_be_late(&none, &id, &node()));
-        assert!(recent.may_be_late(&LookResult::Absent, &id, &node()));
-        assert!(!recent.may_be_late(&attached_at(5), &id, &node()));
-        assert!(!recent.may_be_late(&none, &id, &other_node()));
+        assert!(recent.may_predate_attach(&none, &id, &node()));
+        assert!(recent.may_predate_attach(&LookResult::Absent, &id, &node()));
+        assert!(!recent.may_predate_attach(&attached_at(5), &id, &node()));
+        assert!(!recent.may_predate_attach(&none, &id, &other_node()));
         tokio::time::advance(READ_LAG).await;
-        assert!(!recent.may_be_late(&none, &id, &node()));
+        assert!(!recent.may_predate_attach(&none, &id, &node()));
     }
 }

@@ -6,7 +6,7 @@ use ebs_csi_proto::csi::{
 };
 
 /// The capabilities of the Go driver, in the Go driver's order.
-const OFFERS: [Offer; 7] = [
+const GO_DRIVER: [Offer; 7] = [
     Offer::CreateDeleteVolume,
     Offer::CloneVolume,
     Offer::PublishUnpublishVolume,
@@ -20,18 +20,19 @@ const OFFERS: [Offer; 7] = [
 ///
 /// LIST_VOLUMES_PUBLISHED_NODES is missing on purpose: with it, external-attacher would attach a
 /// volume again that was detached on purpose.
-const MORE: [Offer; 3] = [Offer::SingleNodeMultiWriter, Offer::GetSnapshot, Offer::ListVolumes];
+const ADDITIONAL: [Offer; 3] =
+    [Offer::SingleNodeMultiWriter, Offer::GetSnapshot, Offer::ListVolumes];
 
 /// Offered with `--enable-volume-health`.
 const HEALTH: [Offer; 2] = [Offer::GetVolumeHealth, Offer::ListVolumeHealth];
 
 /// Returns the answer of ControllerGetCapabilities.
-pub(crate) fn answer(volume_health: bool) -> ControllerGetCapabilitiesResponse {
+pub(crate) fn response(volume_health: bool) -> ControllerGetCapabilitiesResponse {
     let health: &[Offer] = if volume_health { &HEALTH } else { &[] };
     ControllerGetCapabilitiesResponse {
-        capabilities: OFFERS
+        capabilities: GO_DRIVER
             .iter()
-            .chain(&MORE)
+            .chain(&ADDITIONAL)
             .chain(health)
             .map(|offer| ControllerServiceCapability {
                 r#type: Some(Type::Rpc(Rpc { r#type: *offer as i32 })),

@@ -13,7 +13,7 @@ use crate::csi::validated;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{AttachmentState, Ec2, Instance};
 use crate::request::node_local_handle::PREFIX;
-use crate::request::present;
+use crate::request::require;
 
 /// Checks a capability. Each node has a volume of its own, so many nodes may write, whatever the
 /// access type.
@@ -21,9 +21,9 @@ use crate::request::present;
 /// # Errors
 /// Those of [`Capability::parse`].
 pub(crate) fn check_capability(wire: &csi::VolumeCapability) -> Result<(), Failure> {
-    let many =
+    let is_multi_writer =
         wire.access_mode.as_ref().is_some_and(|mode| mode.mode() == Mode::MultiNodeMultiWriter);
-    match many && wire.access_type.is_some() {
+    match is_multi_writer && wire.access_type.is_some() {
         true => Ok(()),
         false => Capability::parse(wire).map(drop),
     }
@@ -64,8 +64,8 @@ pub(crate) async fn publish(
     enabled: bool,
     wire: &csi::ControllerPublishVolumeRequest,
 ) -> Result<HashMap<String, String>, Failure> {
-    let device = device(&wire.volume_id)?;
-    let node = present("node_id", &wire.node_id)?;
+    let device = device_of_handle(&wire.volume_id)?;
+    let node = require("node_id", &wire.node_id)?;
     let capability =
         wire.volume_capability.as_ref().ok_or_else(|| Failure::missing("volume_capability"))?;
     check_capability(capability)?;
@@ -79,14 +79,14 @@ pub(crate) async fn publish(
     }
     let node = InstanceId::parse(node)
         .map_err(|e| Failure::new(Condition::NotFound, format!("node_id: {e}")))?;
-    let seen = ec2.look_instance(&node).await.known();
+    let look = ec2.look_instance(&node).await.known();
     let instance =
-        seen.map_err(|error| failure(&error))?.ok_or_else(|| Failure::not_found("node", &node))?;
-    find(&instance, &device)
+        look.map_err(|error| failure(&error))?.ok_or_else(|| Failure::not_found("node", &node))?;
+    find_volume(&instance, &device)
 }
 
 /// Returns the device name that a handle stands for.
-fn device(volume: &str) -> Result<String, Failure> {
+fn device_of_handle(volume: &str) -> Result<String, Failure> {
     match volume.strip_prefix(PREFIX).unwrap_or_default() {
         "" => Err(Failure::invalid(
             "volume_id",
@@ -96,7 +96,7 @@ fn device(volume: &str) -> Result<String, Failure> {
     }
 }
 
-fn find(instance: &Instance, device: &str) -> Result<HashMap<String, String>, Failure> {
+fn find_volume(instance: &Instance, device: &str) -> Result<HashMap<String, String>, Failure> {
     let node = &instance.id;
     if instance.root_device.as_deref() == Some(device) {
         return Err(Failure::new(
@@ -176,7 +176,7 @@ mod tests {
             ("local-ebs://dev/xvdby", Err(Condition::OperationPending)),
         ];
         for (handle, want) in rows {
-            let got = device(handle).and_then(|device| find(&instance(), &device));
+            let got = device_of_handle(handle).and_then(|device| find_volume(&instance(), &device));
             match (got, want) {
                 (Ok(context), Ok(volume)) => {
                     assert_eq!(context[VOLUME_ID], volume);

@@ -13,14 +13,14 @@ pub(crate) const VOLUME_ID: &str = "volumeID";
 /// The size at attach in bytes; a smaller device is another disk.
 pub(crate) const SIZE_BYTES: &str = "ebs.csi.aws.com/size-bytes";
 /// `blank`, or the kind of source of a copy, which holds data and is never formatted: `snapshot` or
-/// `volume`, with the prefix `own-` where the source bears the tags of this driver and cluster, and
+/// `volume`, with the prefix `own-` where the source has the tags of this driver and cluster, and
 /// `unseen-` where EC2 does not show the source any more.
 pub(crate) const ORIGIN: &str = "ebs.csi.aws.com/origin";
 /// When the attach was accepted, RFC 3339.
 pub(crate) const ATTACHED_AT: &str = "ebs.csi.aws.com/attached-at";
 
 /// Returns the publish context of an attachment. Nodes of the Go driver read only the device name.
-pub(crate) fn of(attached: &Attached, origin: Origin) -> HashMap<String, String> {
+pub(crate) fn build(attached: &Attached, origin: Origin) -> HashMap<String, String> {
     let volume = &attached.volume;
     let origin = match origin {
         Origin::Blank => "blank",

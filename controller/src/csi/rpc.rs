@@ -58,9 +58,9 @@ where
         let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         let metrics = Arc::clone(&self.metrics);
         let started = Instant::now();
-        let answering = Caught(Box::pin(self.inner.call(request)));
+        let answer_future = Caught(Box::pin(self.inner.call(request)));
         Box::pin(async move {
-            let (answer, code) = match answering.await {
+            let (answer, code) = match answer_future.await {
                 Ok(Ok(response)) => {
                     // A unary error is an answer without a body; its status is in the headers.
                     let code = Status::from_header_map(response.headers())
@@ -71,7 +71,7 @@ where
                 Err(panic) => {
                     tracing::error!(
                         method,
-                        panic = said(panic.as_ref()),
+                        panic = panic_text(panic.as_ref()),
                         "a call panicked; the others go on"
                     );
                     // The effect of what the call had begun may exist, so the code must not make a
@@ -113,7 +113,7 @@ impl<F: Future> Future for Caught<F> {
     }
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

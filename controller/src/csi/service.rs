@@ -74,7 +74,7 @@ pub struct Controller {
     node_local_volumes: bool,
     volume_health: bool,
     safe_detach: safe_detach::Service,
-    tally: OperationCount,
+    operation_count: OperationCount,
 }
 
 impl Controller {
@@ -88,36 +88,41 @@ impl Controller {
             cluster_evidence: cluster_evidence.clone(),
             metrics: Arc::clone(&metrics),
         };
-        let tally = OperationCount::shown_by(metrics);
+        let operation_count = OperationCount::with_metrics(metrics);
         let tags = Arc::new(settings.tags);
         let ceilings = IopsCeilings::default();
         Self {
-            volumes: Volumes::new(ec2.clone(), Arc::clone(&tags), ceilings.clone(), &tally),
+            volumes: Volumes::new(
+                ec2.clone(),
+                Arc::clone(&tags),
+                ceilings.clone(),
+                &operation_count,
+            ),
             attachments: Attachments::new(
                 ec2.clone(),
                 settings.safe_detach,
                 cluster_evidence,
-                tally.clone(),
+                operation_count.clone(),
             ),
             modifications: Modifications::new(
                 ec2.clone(),
                 Arc::clone(&tags),
                 ceilings,
                 settings.modify_window,
-                tally.clone(),
+                operation_count.clone(),
             ),
             snapshots: Snapshots::new(
                 ec2.clone(),
                 Arc::clone(&tags),
                 settings.snapshot_takeover,
-                &tally,
+                &operation_count,
             ),
             sources: Sources::new(ec2.clone(), Arc::clone(&tags)),
             tags,
             node_local_volumes: settings.node_local_volumes,
             volume_health: settings.volume_health,
             safe_detach,
-            tally,
+            operation_count,
             ec2,
         }
     }
@@ -127,18 +132,18 @@ impl Controller {
         self.safe_detach.clone()
     }
 
-    /// Calls `rest` each time that no operation has been under way for `pause`.
-    pub fn at_rest(
+    /// Calls `callback` each time that no operation has been under way for `pause`.
+    pub fn on_idle(
         &self,
         pause: Duration,
-        rest: impl FnMut() + Send + 'static,
+        callback: impl FnMut() + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        self.tally.clone().at_rest(pause, rest)
+        self.operation_count.clone().on_idle(pause, callback)
     }
 
-    /// Returns the number of operations under way, including those whose callers have left.
+    /// Returns the number of operations under way, including those whose callers no longer wait.
     pub fn operations(&self) -> usize {
-        self.tally.running()
+        self.operation_count.running()
     }
 }
 
@@ -227,7 +232,7 @@ impl controller_server::Controller for Controller {
         &self,
         _: Request<csi::ControllerGetCapabilitiesRequest>,
     ) -> RpcResult<csi::ControllerGetCapabilitiesResponse> {
-        Ok(Response::new(capabilities::answer(self.volume_health)))
+        Ok(Response::new(capabilities::response(self.volume_health)))
     }
 
     async fn list_volumes(

@@ -2,9 +2,9 @@
 
 use crate::ec2::{Health, Volume, VolumeState, VolumeStatus};
 
-/// The severity of a trouble (CSI specification, `VolumeHealthErrorType`).
+/// The severity of a problem (CSI specification, `VolumeHealthErrorType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Harm {
+pub(crate) enum Severity {
     /// Usable, and slower than it should be.
     Degraded,
     /// Reads and writes do not complete.
@@ -15,22 +15,22 @@ pub(crate) enum Harm {
 
 /// A problem of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct Problem {
     /// The severity.
-    pub harm: Harm,
-    /// One word, for programs; a volume has at most one trouble of each word.
+    pub severity: Severity,
+    /// One word, for programs; a volume has at most one problem of each word.
     pub reason: &'static str,
     /// The next step, for people.
     pub message: &'static str,
 }
 
 /// Results of EC2's checks (EBS user guide, "Amazon EBS volume status checks").
-const CHECKS: [(&str, &str, Trouble); 4] = [
+const CHECKS: [(&str, &str, Problem); 4] = [
     (
         "io-enabled",
         "failed",
-        Trouble {
-            harm: Harm::Inaccessible,
+        Problem {
+            severity: Severity::Inaccessible,
             reason: "IoDisabled",
             message: "EC2 stopped reads and writes because the data may be inconsistent; check the file system, then enable I/O (EnableVolumeIO)",
         },
@@ -38,8 +38,8 @@ const CHECKS: [(&str, &str, Trouble); 4] = [
     (
         "io-performance",
         "degraded",
-        Trouble {
-            harm: Harm::Degraded,
+        Problem {
+            severity: Severity::Degraded,
             reason: "IoPerformanceDegraded",
             message: "the volume is slower than it was provisioned for; EC2 works on it",
         },
@@ -47,8 +47,8 @@ const CHECKS: [(&str, &str, Trouble); 4] = [
     (
         "io-performance",
         "severely-degraded",
-        Trouble {
-            harm: Harm::Degraded,
+        Problem {
+            severity: Severity::Degraded,
             reason: "IoPerformanceSeverelyDegraded",
             message: "the volume is far slower than it was provisioned for; EC2 works on it",
         },
@@ -56,20 +56,20 @@ const CHECKS: [(&str, &str, Trouble); 4] = [
     (
         "io-performance",
         "stalled",
-        Trouble {
-            harm: Harm::Inaccessible,
+        Problem {
+            severity: Severity::Inaccessible,
             reason: "IoPerformanceStalled",
             message: "reads and writes of the volume do not end; EC2 works on it, a restored snapshot is the way around",
         },
     ),
 ];
 
-/// Returns all known troubles of the volume. Missing data is not a trouble.
-pub(crate) fn troubles(volume: &Volume, status: Option<&VolumeStatus>) -> Vec<Trouble> {
+/// Returns all known problems of the volume. Missing data is not a problem.
+pub(crate) fn problems(volume: &Volume, status: Option<&VolumeStatus>) -> Vec<Problem> {
     let mut found = Vec::new();
     if volume.state == VolumeState::Error {
-        found.push(Trouble {
-            harm: Harm::DataLoss,
+        found.push(Problem {
+            severity: Severity::DataLoss,
             reason: "VolumeFailed",
             message: "EC2 shows the volume as failed, and what it held cannot be read any more; restore it from a snapshot",
         });
@@ -81,18 +81,18 @@ pub(crate) fn troubles(volume: &Volume, status: Option<&VolumeStatus>) -> Vec<Tr
             .filter(|(check, result, _)| {
                 status.details.iter().any(|(name, value)| name == check && value == result)
             })
-            .map(|(_, _, trouble)| *trouble),
+            .map(|(_, _, problem)| *problem),
     );
     if found.is_empty() {
         // The overall status may cover checks that are unknown here.
         found.extend(match status.health {
-            Health::Impaired => Some(Trouble {
-                harm: Harm::Inaccessible,
+            Health::Impaired => Some(Problem {
+                severity: Severity::Inaccessible,
                 reason: "Impaired",
                 message: "EC2 calls the volume impaired; see its status checks (DescribeVolumeStatus)",
             }),
-            Health::Warning => Some(Trouble {
-                harm: Harm::Degraded,
+            Health::Warning => Some(Problem {
+                severity: Severity::Degraded,
                 reason: "Warning",
                 message: "EC2 warns about the volume; see its status checks (DescribeVolumeStatus)",
             }),
@@ -122,12 +122,12 @@ mod tests {
 
     #[test]
     fn volume_status_and_state_map_to_health_problems() {
-        use Harm::{DataLoss, Degraded, Inaccessible};
+        use Severity::{DataLoss, Degraded, Inaccessible};
         type Row = (
             VolumeState,
             Health,
             &'static [(&'static str, &'static str)],
-            &'static [(Harm, &'static str)],
+            &'static [(Severity, &'static str)],
         );
         let rows: [Row; 9] = [
             (
@@ -167,10 +167,10 @@ mod tests {
         ];
         for (state, health, details, want) in rows {
             let volume = Volume { state, ..example_volume() };
-            let found = troubles(&volume, Some(&status(health, details)));
-            let found: Vec<_> = found.iter().map(|t| (t.harm, t.reason)).collect();
+            let found = problems(&volume, Some(&status(health, details)));
+            let found: Vec<_> = found.iter().map(|t| (t.severity, t.reason)).collect();
             assert_eq!(found, want, "{details:?}");
         }
-        assert!(troubles(&example_volume(), None).is_empty());
+        assert!(problems(&example_volume(), None).is_empty());
     }
 }

@@ -53,8 +53,8 @@ impl fmt::Display for StartError {
                 "no AWS Region: AWS_REGION is not set, and neither the AWS profile nor the node's label (NODE_REGION) nor instance metadata names one; set AWS_REGION",
             ),
             Self::CaBundle(why) => write!(f, "AWS_CA_BUNDLE: {why}"),
-            Self::Endpoint(given) => {
-                write!(f, "AWS_EC2_ENDPOINT: {given:?} is not an http:// or https:// URL; correct it or leave it out")
+            Self::Endpoint(endpoint) => {
+                write!(f, "AWS_EC2_ENDPOINT: {endpoint:?} is not an http:// or https:// URL; correct it or leave it out")
             }
         }
     }
@@ -125,20 +125,20 @@ impl Ec2 {
                 None => RegionProviderChain::first_try(region),
             });
         }
-        let trusted = match &settings.ca_bundle {
+        let tls_context = match &settings.ca_bundle {
             Some(path) => ca_bundle::read(path).map_err(StartError::CaBundle)?,
             None => TlsContext::default(),
         };
         loader = loader.http_client(
-            surroundings.http.unwrap_or_else(|| SharedHttpClient::new(ByScheme::new(trusted))),
+            surroundings.http.unwrap_or_else(|| SharedHttpClient::new(ByScheme::new(tls_context))),
         );
         if let Some(credentials) = surroundings.credentials {
             loader = loader.credentials_provider(credentials);
         }
         if !settings.profile_files {
-            let none =
+            let empty =
                 EnvConfigFiles::builder().with_contents(EnvConfigFileKind::Config, "").build();
-            loader = loader.profile_files(none);
+            loader = loader.profile_files(empty);
         }
         let sdk = loader.load().await;
         let credentials = sdk.credentials_provider().map(|source| {
@@ -188,7 +188,7 @@ impl Ec2 {
     /// Returns a clone for work that begins now and must be answered by `deadline`: calls that have
     /// not had their turn by then fail.
     #[must_use]
-    pub fn by(&self, deadline: Instant) -> Self {
+    pub fn with_deadline(&self, deadline: Instant) -> Self {
         Self { deadline: Some(deadline), began: Some(Instant::now()), ..self.clone() }
     }
 
@@ -205,7 +205,7 @@ impl Ec2 {
     }
 
     /// Returns whether a test has switched this bug on.
-    pub(crate) fn has(&self, bug: KnownBug) -> bool {
+    pub(crate) fn has_known_bug(&self, bug: KnownBug) -> bool {
         self.core.settings.known_bug == Some(bug)
     }
 
@@ -219,7 +219,7 @@ impl Ec2 {
         self.sdk.time_source().map_or_else(SystemTime::now, |clock| clock.now()).into()
     }
 
-    pub(super) fn sdk(&self) -> &SdkConfig {
+    pub(super) fn sdk_config(&self) -> &SdkConfig {
         &self.sdk
     }
 
@@ -228,7 +228,7 @@ impl Ec2 {
         self.began.map_or(Duration::ZERO, |began| began.elapsed())
     }
 
-    pub(super) fn until(&self) -> Instant {
-        self.deadline.unwrap_or_else(|| Instant::now() + self.core.settings.patience)
+    pub(super) fn deadline_or_default(&self) -> Instant {
+        self.deadline.unwrap_or_else(|| Instant::now() + self.core.settings.default_timeout)
     }
 }

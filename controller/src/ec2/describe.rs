@@ -30,19 +30,19 @@ use super::model::volume_status::VolumeStatus;
 use super::sdk::call::{Core, Tries};
 use crate::ec2::known_bug::KnownBug;
 use by_id::ById;
-use page::{SdkPage, all_pages, filter, literal, read_all};
+use page::{SdkPage, escape_wildcards, filter, read_all, read_pages};
 use poller::Source;
 
 pub(super) use modifications::Modifications;
 pub(super) use snapshots::{Snapshots, SnapshotsByName, snapshot_page};
 pub(super) use statuses::{InstanceStatuses, Statuses};
 
-/// The tag by which a volume is found again, as the Go driver writes it.
+/// The tag that holds the name of a volume, as the Go driver writes it.
 pub(super) const VOLUME_NAME_TAG: &str = "CSIVolumeName";
-/// The tag by which a snapshot is found again, as the Go driver writes it.
+/// The tag that holds the name of a snapshot, as the Go driver writes it.
 pub(super) const SNAPSHOT_NAME_TAG: &str = "CSIVolumeSnapshotName";
 
-fn strings<T: ToString>(keys: &[T]) -> Vec<String> {
+fn to_strings<T: ToString>(keys: &[T]) -> Vec<String> {
     keys.iter().map(ToString::to_string).collect()
 }
 
@@ -79,9 +79,9 @@ identified! {
     Snapshot, SnapshotId, id;
 }
 
-/// Asks by id alone, without filters and pages: EC2 refuses a page size together with ids, and
+/// Describes by id alone, without filters and pages: EC2 refuses a page size together with ids, and
 /// answers for all ids at once.
-async fn by_ids<V, F>(
+async fn describe_by_ids<V, F>(
     (core, by_id): (&Core, &ById),
     action: Action,
     keys: &[V::Id],
@@ -95,8 +95,8 @@ where
 {
     let ask = &ask;
     by_id
-        .ask(keys, |ids| async move {
-            let ids = strings(&ids);
+        .describe(keys, |ids| async move {
+            let ids = to_strings(&ids);
             let found = core.call(action, deadline, Tries::One, || ask(ids.clone())).await?;
             for value in &found {
                 by_id.zones.learn(value.id(), value.zone());
@@ -108,7 +108,7 @@ where
 }
 
 /// Reads every page of an answer; each page is a call of its own.
-async fn every_page<T, F>(
+async fn describe_every_page<T, F>(
     core: &Core,
     action: Action,
     deadline: Instant,
@@ -119,7 +119,7 @@ where
     F: Future<Output = Result<SdkPage<T>, Ec2Error>>,
 {
     let ask = &ask;
-    all_pages(action, |token| async move {
+    read_pages(action, |token| async move {
         core.call(action, deadline, tries, || ask(token.clone())).await
     })
     .await
@@ -134,7 +134,7 @@ async fn describe_volumes(
     deadline: Instant,
 ) -> Result<Vec<Volume>, Ec2Error> {
     let (action, filters) = (Action::DescribeVolumes, &filters);
-    every_page(core, action, deadline, Tries::One, |token| async move {
+    describe_every_page(core, action, deadline, Tries::One, |token| async move {
         let request = core.client.describe_volumes().max_results(500);
         let request = request.set_filters(Some(filters.clone()));
         let output = request.set_next_token(token).send().await;
@@ -167,9 +167,9 @@ impl Source for Volumes {
             let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
             read_all(action, output.volumes(), Volume::read)
         };
-        let answers = by_ids((core, by_id), action, keys, deadline, ask).await;
+        let answers = describe_by_ids((core, by_id), action, keys, deadline, ask).await;
         if core.settings.known_bug == Some(KnownBug::BatchErrorToAll)
-            && answers.values().any(|seen| matches!(seen, LookResult::Absent))
+            && answers.values().any(|result| matches!(result, LookResult::Absent))
         {
             return Err(Ec2Error {
                 kind: Ec2ErrorKind::VolumeNotFound,
@@ -184,7 +184,7 @@ impl Source for Volumes {
     }
 }
 
-/// Volumes by the name that the CO gave them. Several volumes may bear one name.
+/// Volumes by the name that the CO gave them. Several volumes may have the same name.
 pub(super) struct VolumesByName(pub(super) Arc<Core>);
 
 impl Source for VolumesByName {
@@ -197,10 +197,10 @@ impl Source for VolumesByName {
         keys: &[String],
         deadline: Instant,
     ) -> Result<BTreeMap<String, LookResult<Vec<Volume>>>, Ec2Error> {
-        let values = keys.iter().map(|name| literal(name));
+        let values = keys.iter().map(|name| escape_wildcards(name));
         let filters = vec![filter(&format!("tag:{VOLUME_NAME_TAG}"), values)];
         let found = describe_volumes(&self.0, filters, deadline).await?;
-        Ok(by_tag(found, |volume| volume.tags.get(VOLUME_NAME_TAG)))
+        Ok(group_by_tag(found, |volume| volume.tags.get(VOLUME_NAME_TAG)))
     }
 }
 
@@ -212,7 +212,7 @@ pub(super) async fn describe_instances(
     tries: Tries,
 ) -> Result<Vec<Instance>, Ec2Error> {
     let (action, filters) = (Action::DescribeInstances, &filters);
-    every_page(core, action, deadline, tries, |token| async move {
+    describe_every_page(core, action, deadline, tries, |token| async move {
         let request = core.client.describe_instances().max_results(1000);
         let request = request.set_filters(Some(filters.clone()));
         let output = request.set_next_token(token).send().await;
@@ -247,11 +247,11 @@ impl Source for Instances {
             let instances = output.reservations().iter().flat_map(|r| r.instances());
             read_all(action, instances, Instance::read)
         };
-        Ok(by_ids((core, by_id), action, keys, deadline, ask).await)
+        Ok(describe_by_ids((core, by_id), action, keys, deadline, ask).await)
     }
 }
 
-fn by_tag<T: Clone>(
+fn group_by_tag<T: Clone>(
     found: Vec<T>,
     tag: impl Fn(&T) -> Option<&String>,
 ) -> BTreeMap<String, LookResult<Vec<T>>> {

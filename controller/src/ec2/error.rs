@@ -60,7 +60,7 @@ impl Ec2Error {
     }
 
     /// Returns whether AWS refused the credentials and may accept newly fetched ones.
-    pub(crate) fn refuses_the_session(&self) -> bool {
+    pub(crate) fn refuses_credentials(&self) -> bool {
         // EC2 also returns RequestExpired for a session that has ended.
         self.code.as_deref().is_some_and(|code| {
             [
@@ -75,7 +75,7 @@ impl Ec2Error {
     }
 
     /// Adds the endpoint to the message where the endpoint did not answer.
-    pub(crate) fn at(mut self, endpoint: &str) -> Self {
+    pub(crate) fn with_endpoint(mut self, endpoint: &str) -> Self {
         if matches!(self.kind, Ec2ErrorKind::Unreachable | Ec2ErrorKind::NoAnswer) {
             self.message = format!("{endpoint}: {}", self.message);
         }
@@ -83,7 +83,7 @@ impl Ec2Error {
     }
 
     /// Creates the error for a caller's deadline that passed before the call had its turn.
-    pub(crate) fn deadline(action: Action, waited_for: &str) -> Self {
+    pub(crate) fn deadline_passed(action: Action, waited_for: &str) -> Self {
         Self {
             kind: Ec2ErrorKind::Deadline,
             action,
@@ -143,8 +143,8 @@ impl fmt::Display for Ec2Error {
         if let Some(code) = &self.code {
             write!(f, "{code}: ")?;
         }
-        let message = bounded(self.message.trim());
-        match next_step::of(self.kind, self.code.as_deref()) {
+        let message = shorten(self.message.trim());
+        match next_step::advice(self.kind, self.code.as_deref()) {
             // EC2's messages end in a full stop.
             Some(step) => write!(f, "{}; {step}", message.trim_end_matches('.'))?,
             None => f.write_str(message)?,
@@ -160,7 +160,7 @@ impl StdError for Ec2Error {}
 
 /// Cuts the message to a usable length. An authorization failure carries kilobytes of encoded
 /// detail, which no event or status should hold.
-fn bounded(message: &str) -> &str {
+fn shorten(message: &str) -> &str {
     let cut = message.find(" Encoded authorization failure message").unwrap_or(message.len());
     let message = &message[..cut];
     match message.char_indices().nth(600) {
@@ -271,7 +271,7 @@ mod tests {
             (None, false),
         ] {
             failed.code = code.map(str::to_owned);
-            assert_eq!(failed.refuses_the_session(), refused, "{code:?}");
+            assert_eq!(failed.refuses_credentials(), refused, "{code:?}");
         }
     }
 }

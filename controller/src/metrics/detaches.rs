@@ -15,7 +15,7 @@ const PENDING_AFTER: Duration = Duration::from_secs(60);
 
 /// How long a detach whose deadline passed counts as the same detach: external-attacher asks for it
 /// again within some minutes.
-const BETWEEN_TRIES: Duration = Duration::from_secs(600);
+const RETRY_WITHIN: Duration = Duration::from_secs(600);
 
 /// Detaches that have not ended.
 #[derive(Debug, Default)]
@@ -26,12 +26,12 @@ struct Pending {
     state: String,
     since: Instant,
     /// When the deadline passed, while nobody has asked again.
-    left: Option<Instant>,
+    timed_out_at: Option<Instant>,
 }
 
 impl Pending {
     fn is_given_up(&self) -> bool {
-        self.left.is_some_and(|at| at.elapsed() >= BETWEEN_TRIES)
+        self.timed_out_at.is_some_and(|at| at.elapsed() >= RETRY_WITHIN)
     }
 }
 
@@ -39,20 +39,20 @@ impl Detaches {
     pub(super) fn set(&self, volume: &str, instance: &str, state: &str, since: Instant) {
         let mut all = self.all();
         let key = (volume.to_owned(), instance.to_owned());
-        let before = all.get(&key).filter(|before| !before.is_given_up());
+        let previous = all.get(&key).filter(|previous| !previous.is_given_up());
         let pending = Pending {
             state: state.to_owned(),
-            since: before.map_or(since, |before| before.since.min(since)),
-            left: None,
+            since: previous.map_or(since, |previous| previous.since.min(since)),
+            timed_out_at: None,
         };
         all.insert(key, pending);
     }
 
     /// Notes that the deadline of a detach passed before the detach ended.
-    pub(super) fn leave(&self, volume: &str, instance: &str) {
+    pub(super) fn note_timed_out(&self, volume: &str, instance: &str) {
         let mut all = self.all();
         if let Some(pending) = all.get_mut(&(volume.to_owned(), instance.to_owned())) {
-            pending.left = Some(Instant::now());
+            pending.timed_out_at = Some(Instant::now());
         }
     }
 

@@ -45,13 +45,13 @@ async fn pending_detach_keeps_counting_across_retries_until_abandoned() {
     let wait = |seconds| tokio::time::advance(Duration::from_secs(seconds));
     metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
     wait(360).await;
-    metrics.detach_left("vol-1", "i-1");
+    metrics.detach_timed_out("vol-1", "i-1");
     wait(300).await;
     assert_eq!(shown(), Some(660.0), "between two tries");
     metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());
     wait(10).await;
     assert_eq!(shown(), Some(670.0), "and in the next");
-    metrics.detach_left("vol-1", "i-1");
+    metrics.detach_timed_out("vol-1", "i-1");
     wait(600).await;
     assert_eq!(shown(), None, "nobody asks any more");
     metrics.detach_pending("vol-1", "i-1", "busy", Instant::now());

@@ -8,7 +8,7 @@ use ebs_csi_wire::VolumeId;
 use tokio::time::Instant;
 
 use super::Modifications;
-use super::change::{Change, described, has_become};
+use super::change::{Change, describe_request, has_values_of};
 use super::explain::{optimizing, pending, refused};
 use super::tagging::Tagging;
 use crate::ec2::csi_failure::{failure, failure_as};
@@ -22,7 +22,7 @@ use crate::volume::iops::IopsLimits;
 /// How long one change continues. A repeated call continues where this one ended.
 const CHANGE_TIME: Duration = Duration::from_secs(300);
 /// How long the modification is looked for after a lost answer.
-const LATE: Duration = Duration::from_secs(5);
+const LOST_ANSWER_LOOKS: Duration = Duration::from_secs(5);
 
 impl Modifications {
     /// Applies the change to the volume. Tags are set last, so that a refused change leaves nothing
@@ -34,7 +34,7 @@ impl Modifications {
         callers: &Callers,
     ) -> Result<Volume, Failure> {
         let deadline = Instant::now() + CHANGE_TIME;
-        let ec2 = self.ec2.by(deadline);
+        let ec2 = self.ec2.with_deadline(deadline);
         let (volume, latest) = tokio::join!(ec2.look_volume(id), ec2.look_modification(id));
         let mut volume = existing(id, volume)?;
         if change.is_empty() {
@@ -57,16 +57,16 @@ impl Modifications {
         // A change of several calls must not stop halfway for a missing permission that could have
         // been detected before.
         if tagging.calls() > 0 && tagging.calls() + usize::from(request.is_some()) > 1 {
-            tagging.rehearse(&ec2, id).await?;
+            tagging.dry_run(&ec2, id).await?;
         }
         let modifies = request.is_some();
         if let Some(request) = request {
-            callers.check()?;
-            tracing::info!("modifying {}", described(id, &request));
+            callers.check_any_waits()?;
+            tracing::info!("modifying {}", describe_request(id, &request));
             volume = self.send(&ec2, &request, latest.as_ref(), deadline).await?;
         }
-        if tagging.changes_any() {
-            callers.check()?;
+        if tagging.has_changes() {
+            callers.check_any_waits()?;
             tagging.carry_out(&ec2, id).await.map_err(|failed| {
                 if modifies {
                     failed.context("the volume is modified, its tags are not yet")
@@ -108,13 +108,15 @@ impl Modifications {
         let id = &request.volume;
         let accepted = match ec2.modify_volume(request).await {
             Ok(accepted) => accepted,
-            Err(error) if error.may_have_happened() => look_for(ec2, request, &error).await?,
+            Err(error) if error.may_have_happened() => {
+                find_lost_modification(ec2, request, &error).await?
+            }
             Err(error) => return Err(refused(&error, latest)),
         };
         wait_until_effective(ec2, id, accepted, deadline).await?;
         let shown = ec2
-            .watch_volume(id, WatchedChange::Showing, deadline, |seen| match seen {
-                LookResult::Present(volume) if has_become(volume, request) => {
+            .watch_volume(id, WatchedChange::Visibility, deadline, |look| match look {
+                LookResult::Present(volume) if has_values_of(volume, request) => {
                     ControlFlow::Break(volume.clone())
                 }
                 _ => ControlFlow::Continue(()),
@@ -126,8 +128,8 @@ impl Modifications {
     }
 }
 
-fn existing(id: &VolumeId, seen: LookResult<Volume>) -> Result<Volume, Failure> {
-    seen.known()
+fn existing(id: &VolumeId, look: LookResult<Volume>) -> Result<Volume, Failure> {
+    look.known()
         .map_err(|error| failure(&error))?
         .filter(|volume| !matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted))
         .ok_or_else(|| Failure::not_found("volume", id))
@@ -137,10 +139,10 @@ fn existing(id: &VolumeId, seen: LookResult<Volume>) -> Result<Volume, Failure> 
 async fn wait_until_effective(
     ec2: &Ec2,
     id: &VolumeId,
-    begun: Modification,
+    accepted_modification: Modification,
     deadline: Instant,
 ) -> Result<Modification, Failure> {
-    let judge = |modification: &Modification| match modification.state {
+    let outcome_of = |modification: &Modification| match modification.state {
         ModificationState::Optimizing | ModificationState::Completed => {
             Some(Ok(modification.clone()))
         }
@@ -153,24 +155,26 @@ async fn wait_until_effective(
         ))),
         ModificationState::Modifying | ModificationState::Other(_) => None,
     };
-    if let Some(end) = judge(&begun) {
+    if let Some(end) = outcome_of(&accepted_modification) {
         return end;
     }
-    let seen = ec2
-        .watch_modification(id, deadline, |seen| match seen {
+    let outcome = ec2
+        .watch_modification(id, deadline, |look| match look {
             // A late look shows the modification before this one.
-            LookResult::Present(modification) if modification.started >= begun.started => {
-                judge(modification).map_or(ControlFlow::Continue(()), ControlFlow::Break)
+            LookResult::Present(modification)
+                if modification.started >= accepted_modification.started =>
+            {
+                outcome_of(modification).map_or(ControlFlow::Continue(()), ControlFlow::Break)
             }
             _ => ControlFlow::Continue(()),
         })
         .await;
-    seen.unwrap_or_else(|| Err(pending(id, "EC2 still modifies it")))
+    outcome.unwrap_or_else(|| Err(pending(id, "EC2 still modifies it")))
 }
 
 /// Finds the modification of a request whose answer was lost: the latest modification has the
 /// request's targets if EC2 accepted it.
-async fn look_for(
+async fn find_lost_modification(
     ec2: &Ec2,
     request: &ModifyVolume,
     error: &Ec2Error,
@@ -183,12 +187,14 @@ async fn look_for(
                 m.target.kind.as_deref().is_some_and(|kind| kind.eq_ignore_ascii_case(wanted))
             })
     };
-    let found = ec2
-        .watch_modification(&request.volume, Instant::now() + LATE, |seen| match seen {
-            LookResult::Present(modification) if is_ours(modification) => {
-                ControlFlow::Break(modification.clone())
+    let found =
+        ec2.watch_modification(&request.volume, Instant::now() + LOST_ANSWER_LOOKS, |look| {
+            match look {
+                LookResult::Present(modification) if is_ours(modification) => {
+                    ControlFlow::Break(modification.clone())
+                }
+                _ => ControlFlow::Continue(()),
             }
-            _ => ControlFlow::Continue(()),
         })
         .await;
     found.ok_or_else(|| failure_as(Condition::OperationPending, error))

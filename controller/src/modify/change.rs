@@ -68,7 +68,7 @@ impl Change {
     /// The name of the field for which both give different values; this change then stays
     /// unchanged.
     pub(super) fn merge(&mut self, other: &Self) -> Result<(), &'static str> {
-        fn join<T: Clone + PartialEq>(
+        fn merge_field<T: Clone + PartialEq>(
             mine: &Option<T>,
             theirs: &Option<T>,
             name: &'static str,
@@ -80,14 +80,14 @@ impl Change {
             }
         }
         *self = Self {
-            size: join(&self.size, &other.size, "size")?,
-            kind: join(&self.kind, &other.kind, "type")?,
-            iops: join(&self.iops, &other.iops, "iops")?,
-            throughput: join(&self.throughput, &other.throughput, "throughput")?,
-            iops_per_gib: join(&self.iops_per_gib, &other.iops_per_gib, "iopspergb")?,
-            raise: join(&self.raise, &other.raise, "allowautoiopsincreaseonmodify")?,
-            tags: join(&self.tags, &other.tags, "tags")?,
-            tag_deletions: join(&self.tag_deletions, &other.tag_deletions, "tag deletions")?,
+            size: merge_field(&self.size, &other.size, "size")?,
+            kind: merge_field(&self.kind, &other.kind, "type")?,
+            iops: merge_field(&self.iops, &other.iops, "iops")?,
+            throughput: merge_field(&self.throughput, &other.throughput, "throughput")?,
+            iops_per_gib: merge_field(&self.iops_per_gib, &other.iops_per_gib, "iopspergb")?,
+            raise: merge_field(&self.raise, &other.raise, "allowautoiopsincreaseonmodify")?,
+            tags: merge_field(&self.tags, &other.tags, "tags")?,
+            tag_deletions: merge_field(&self.tag_deletions, &other.tag_deletions, "tag deletions")?,
         };
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Change {
         };
         let raise = match (self.raise, volume.tags.get(RAISE_IOPS_ON_MODIFY)) {
             (Some(raise), _) => raise,
-            (None, Some(tag)) => go_truth(tag).ok_or_else(|| {
+            (None, Some(tag)) => parse_go_bool(tag).ok_or_else(|| {
                 Failure::invalid(
                     &format!("tag {RAISE_IOPS_ON_MODIFY} of {}", volume.id),
                     format!("{tag:?} is neither true nor false; correct the tag"),
@@ -164,7 +164,7 @@ impl Change {
 }
 
 /// Returns whether the volume has the values that were sent.
-pub(super) fn has_become(volume: &Volume, sent: &ModifyVolume) -> bool {
+pub(super) fn has_values_of(volume: &Volume, sent: &ModifyVolume) -> bool {
     sent.size.is_none_or(|size| volume.size >= size)
         && sent.kind.as_deref().is_none_or(|kind| volume.kind.eq_ignore_ascii_case(kind))
         && sent.iops.is_none_or(|iops| volume.iops == Some(iops))
@@ -172,7 +172,7 @@ pub(super) fn has_become(volume: &Volume, sent: &ModifyVolume) -> bool {
 }
 
 /// Describes a change for its log line: the volume's id and the new values.
-pub(super) fn described(volume: &VolumeId, sent: &ModifyVolume) -> String {
+pub(super) fn describe_request(volume: &VolumeId, sent: &ModifyVolume) -> String {
     let mut words = Vec::new();
     if let Some(size) = sent.size {
         words.push(size.to_string());
@@ -184,7 +184,7 @@ pub(super) fn described(volume: &VolumeId, sent: &ModifyVolume) -> String {
 }
 
 /// Parses a tag's boolean like Go's `strconv.ParseBool`, which the Go driver uses.
-fn go_truth(value: &str) -> Option<bool> {
+fn parse_go_bool(value: &str) -> Option<bool> {
     match value {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
@@ -281,8 +281,8 @@ mod tests {
         let explicit = Change { iops: Some(7), ..grow.clone() };
         assert_eq!(explicit.wanted_iops(&tagged("true", "50")), Ok(Some(7)));
         for raise in [None, Some(true), Some(false)] {
-            let asked = Change { iops_per_gib: Some(9), raise, ..Change::default() };
-            assert_eq!(asked.wanted_iops(&gp3()), Ok(Some(90)), "{raise:?}");
+            let change = Change { iops_per_gib: Some(9), raise, ..Change::default() };
+            assert_eq!(change.wanted_iops(&gp3()), Ok(Some(90)), "{raise:?}");
         }
         let allowed = Change { raise: Some(true), ..grow.clone() };
         assert_eq!(allowed.wanted_iops(&tagged("false", "50")), Ok(Some(1000)));

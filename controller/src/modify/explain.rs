@@ -22,15 +22,15 @@ pub(super) fn pending(id: &VolumeId, what: &str) -> Failure {
 
 /// Returns the failure of a volume whose last modification is still optimizing.
 pub(super) fn optimizing(latest: &Modification, now: Timestamp) -> Failure {
-    let end = match ends_about(latest, now) {
+    let end = match estimated_end(latest, now) {
         Some(end) => format!("at its pace it ends about {end}"),
         None => "EC2 does not say yet when it ends".to_owned(),
     };
-    let begun = latest.started.map_or(String::new(), |begun| format!(", begun {begun}"));
+    let began = latest.started.map_or(String::new(), |began| format!(", begun {began}"));
     Failure::new(
         Condition::Local,
         format!(
-            "volume {} is still optimizing after its last modification ({} %{begun}); {end}, and EC2 takes the next one then; the volume is \
+            "volume {} is still optimizing after its last modification ({} %{began}); {end}, and EC2 takes the next one then; the volume is \
              usable meanwhile, and the request is repeated",
             latest.volume, latest.progress
         ),
@@ -39,11 +39,11 @@ pub(super) fn optimizing(latest: &Modification, now: Timestamp) -> Failure {
 
 /// Returns when a modification ends if it continues at its pace so far. A progress of 100 % without
 /// the state `completed` gives no estimate.
-fn ends_about(latest: &Modification, now: Timestamp) -> Option<Timestamp> {
-    let begun = latest.started?.seconds;
-    let so_far = now.seconds.checked_sub(begun).filter(|span| *span > 0)?;
+fn estimated_end(latest: &Modification, now: Timestamp) -> Option<Timestamp> {
+    let began = latest.started?.seconds;
+    let so_far = now.seconds.checked_sub(began).filter(|span| *span > 0)?;
     let percent = Some(latest.progress).filter(|percent| (1..100).contains(percent))?;
-    let end = begun.checked_add(so_far.checked_mul(100)? / percent)?;
+    let end = began.checked_add(so_far.checked_mul(100)? / percent)?;
     Some(Timestamp {
         seconds: (end + QUARTER_SECONDS - 1).div_euclid(QUARTER_SECONDS) * QUARTER_SECONDS,
         nanoseconds: 0,
@@ -60,7 +60,7 @@ pub(super) fn refused(error: &Ec2Error, latest: Option<&Modification>) -> Failur
             ),
         ),
         Ec2ErrorKind::ModificationRate => {
-            let when = match (free_again(&error.message), latest.and_then(|m| m.started)) {
+            let when = match (parse_wait_until(&error.message), latest.and_then(|m| m.started)) {
                 (Some(time), _) => format!("takes the next one at {time}"),
                 (None, Some(last)) => {
                     format!("does not say when it takes the next one; the last began {last}")
@@ -82,7 +82,7 @@ pub(super) fn refused(error: &Ec2Error, latest: Option<&Modification>) -> Failur
 }
 
 /// Returns the time in EC2's message "Wait until …".
-fn free_again(message: &str) -> Option<Timestamp> {
+fn parse_wait_until(message: &str) -> Option<Timestamp> {
     let (_, rest) = message.split_once("until ")?;
     Timestamp::parse(rest.split_whitespace().next()?.trim_end_matches('.'))
 }
@@ -122,9 +122,9 @@ mod tests {
             (50, None, "does not say yet"),
             (50, Some("2026-09-25T12:00:00Z"), "does not say yet"),
         ] {
-            let told = optimizing(&running(progress, started), now);
-            assert_eq!(told.condition(), Condition::Local);
-            assert!(told.text().contains(end), "{progress}: {told}");
+            let failure = optimizing(&running(progress, started), now);
+            assert_eq!(failure.condition(), Condition::Local);
+            assert!(failure.text().contains(end), "{progress}: {failure}");
         }
         // A minute later the text is the same.
         let later = optimizing(&running(25, Some(BEGUN)), at("2026-09-25T10:59:30Z"));
@@ -155,9 +155,9 @@ mod tests {
             ),
             ("", None, "does not say when"),
         ] {
-            let told = refused(&refusal(message), latest);
-            assert_eq!(told.condition(), Condition::Local);
-            assert!(told.text().contains(words) && told.text().contains("r-1"), "{told}");
+            let failure = refused(&refusal(message), latest);
+            assert_eq!(failure.condition(), Condition::Local);
+            assert!(failure.text().contains(words) && failure.text().contains("r-1"), "{failure}");
         }
     }
 }

@@ -11,9 +11,9 @@ use crate::request::tags::Tags;
 
 /// The most tags of one resource; those of AWS itself (`aws:`) do not count (EC2 user guide, "Tag
 /// restrictions").
-const MOST_TAGS: usize = 50;
+const MAX_TAGS: usize = 50;
 /// The most characters of a key and of a value.
-const LONGEST: (usize, usize) = (128, 256);
+const MAX_LENGTHS: (usize, usize) = (128, 256);
 
 /// The changes to a volume's tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,9 +39,10 @@ impl Tagging {
         delete.sort_unstable();
         delete.dedup();
         let has_ratio = volume.tags.contains_key(IOPS_PER_GIB);
-        let is_asked = set.contains_key(IOPS_PER_GIB) || delete.iter().any(|k| k == IOPS_PER_GIB);
+        let is_requested =
+            set.contains_key(IOPS_PER_GIB) || delete.iter().any(|k| k == IOPS_PER_GIB);
         let tagging =
-            Self { set, delete, ends_ratio: change.iops.is_some() && has_ratio && !is_asked };
+            Self { set, delete, ends_ratio: change.iops.is_some() && has_ratio && !is_requested };
         tagging.check(volume)?;
         Ok(tagging)
     }
@@ -55,12 +56,12 @@ impl Tagging {
                     "the tag {key:?}: keys that begin with aws: are AWS's own; use another key"
                 ));
             }
-            if key.chars().count() > LONGEST.0 || value.chars().count() > LONGEST.1 {
+            if key.chars().count() > MAX_LENGTHS.0 || value.chars().count() > MAX_LENGTHS.1 {
                 return refuse(format!(
                     "the tag {:?}: a key has at most {} characters and a value {}; shorten it",
-                    key.chars().take(LONGEST.0).collect::<String>(),
-                    LONGEST.0,
-                    LONGEST.1
+                    key.chars().take(MAX_LENGTHS.0).collect::<String>(),
+                    MAX_LENGTHS.0,
+                    MAX_LENGTHS.1
                 ));
             }
         }
@@ -70,9 +71,9 @@ impl Tagging {
             .filter(|key| !key.starts_with("aws:") && !self.delete.contains(key))
             .filter(|key| !self.set.contains_key(*key));
         let total = kept.count() + self.set.len();
-        if !self.set.is_empty() && total > MOST_TAGS {
+        if !self.set.is_empty() && total > MAX_TAGS {
             return refuse(format!(
-                "volume {} would have {total} tags, and EC2 takes {MOST_TAGS}; set fewer, or delete some (tagDeletion_N)",
+                "volume {} would have {total} tags, and EC2 takes {MAX_TAGS}; set fewer, or delete some (tagDeletion_N)",
                 volume.id
             ));
         }
@@ -85,7 +86,7 @@ impl Tagging {
     }
 
     /// Returns whether there is anything to carry out.
-    pub(super) fn changes_any(&self) -> bool {
+    pub(super) fn has_changes(&self) -> bool {
         self.calls() > 0 || self.ends_ratio
     }
 
@@ -93,7 +94,7 @@ impl Tagging {
     ///
     /// # Errors
     /// A missing permission, by name; and EC2's errors.
-    pub(super) async fn rehearse(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
+    pub(super) async fn dry_run(&self, ec2: &Ec2, id: &VolumeId) -> Result<(), Failure> {
         ec2.may_change_tags(id.as_str(), &self.set, &self.delete)
             .await
             .map_err(|error| failure(&error).context("nothing is changed"))
@@ -115,7 +116,7 @@ impl Tagging {
                 tracing::warn!(%error, volume.id = id.as_str(), tag = IOPS_PER_GIB, "the tag stays: the next growth may change the IOPS by its ratio");
                 Ok(())
             }
-            ended => ended.map_err(failed),
+            deleted => deleted.map_err(failed),
         }
     }
 }

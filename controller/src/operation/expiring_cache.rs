@@ -1,5 +1,4 @@
-//! Facts about names that were learned earlier. Forgetting a fact costs a call to EC2, never
-//! correctness.
+//! Facts about names that were learned earlier. A lost fact costs a call to EC2, never correctness.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,10 +7,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The most names that one table remembers.
-const MOST_NAMES: usize = 10_000;
+const MAX_NAMES: usize = 10_000;
 
 /// How often a full table is searched for expired values.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A value for each name, each with its own lifetime. Reading does not prolong it.
 #[derive(Clone, Debug)]
@@ -20,31 +19,31 @@ pub(crate) struct ExpiringCache<V>(Arc<Mutex<Names<V>>>);
 #[derive(Debug)]
 struct Names<V> {
     map: HashMap<String, (V, Instant)>,
-    swept: Option<Instant>,
+    last_sweep: Option<Instant>,
 }
 
 impl<V> Default for ExpiringCache<V> {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Names { map: HashMap::new(), swept: None })))
+        Self(Arc::new(Mutex::new(Names { map: HashMap::new(), last_sweep: None })))
     }
 }
 
 impl<V: Clone> ExpiringCache<V> {
-    /// Remembers the value for `span`. When the table is full, new names are not remembered.
-    pub(crate) fn put(&self, name: &str, value: V, span: Duration) {
+    /// Remembers the value for `ttl`. When the table is full, new names are not remembered.
+    pub(crate) fn put(&self, name: &str, value: V, ttl: Duration) {
         let now = Instant::now();
         let mut names = self.lock();
-        if let Some(known) = names.map.get_mut(name) {
-            *known = (value, now + span);
+        if let Some(entry) = names.map.get_mut(name) {
+            *entry = (value, now + ttl);
             return;
         }
-        let is_due = names.swept.is_none_or(|swept| now >= swept + SWEEP_EVERY);
-        if names.map.len() >= MOST_NAMES && is_due {
-            names.swept = Some(now);
+        let is_due = names.last_sweep.is_none_or(|last_sweep| now >= last_sweep + SWEEP_INTERVAL);
+        if names.map.len() >= MAX_NAMES && is_due {
+            names.last_sweep = Some(now);
             names.map.retain(|_, (_, until)| *until > now);
         }
-        if names.map.len() < MOST_NAMES {
-            names.map.insert(name.to_owned(), (value, now + span));
+        if names.map.len() < MAX_NAMES {
+            names.map.insert(name.to_owned(), (value, now + ttl));
         }
     }
 
@@ -55,19 +54,19 @@ impl<V: Clone> ExpiringCache<V> {
         (*until > Instant::now()).then(|| value.clone())
     }
 
-    /// Forgets the name.
-    pub(crate) fn forget(&self, name: &str) {
+    /// Removes the name.
+    pub(crate) fn remove(&self, name: &str) {
         self.lock().map.remove(name);
     }
 
-    /// Forgets each name whose value satisfies the predicate.
-    pub(crate) fn forget_where(&self, is_so: impl Fn(&V) -> bool) {
-        self.lock().map.retain(|_, (value, _)| !is_so(value));
+    /// Removes each name whose value satisfies the predicate.
+    pub(crate) fn remove_if(&self, predicate: impl Fn(&V) -> bool) {
+        self.lock().map.retain(|_, (value, _)| !predicate(value));
     }
 
     fn lock(&self) -> MutexGuard<'_, Names<V>> {
         // Every statement under the lock leaves the map consistent, so a panic elsewhere does not
-        // spoil it.
+        // invalidate it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -89,10 +88,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn cache_is_limited_to_10000_entries() {
         let names = ExpiringCache::default();
-        for n in 0..MOST_NAMES + 100 {
+        for n in 0..MAX_NAMES + 100 {
             names.put(&n.to_string(), n, Duration::from_secs(60));
         }
-        assert_eq!(names.lock().map.len(), MOST_NAMES);
+        assert_eq!(names.lock().map.len(), MAX_NAMES);
         names.put("0", 7, Duration::from_secs(60));
         assert_eq!(names.get("0"), Some(7));
         tokio::time::advance(Duration::from_secs(60)).await;

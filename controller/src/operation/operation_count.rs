@@ -16,7 +16,7 @@ pub(crate) struct OperationCount(Arc<Inner>);
 struct Inner {
     running: AtomicUsize,
     /// Notified when the last operation ended.
-    none: Notify,
+    became_idle: Notify,
     metrics: Arc<Metrics>,
 }
 
@@ -26,8 +26,8 @@ pub(crate) struct Counted(OperationCount);
 
 impl OperationCount {
     /// Creates a count that is shown as a metric.
-    pub(crate) fn shown_by(metrics: Arc<Metrics>) -> Self {
-        Self(Arc::new(Inner { running: AtomicUsize::new(0), none: Notify::new(), metrics }))
+    pub(crate) fn with_metrics(metrics: Arc<Metrics>) -> Self {
+        Self(Arc::new(Inner { running: AtomicUsize::new(0), became_idle: Notify::new(), metrics }))
     }
 
     /// Returns how many operations are running.
@@ -35,17 +35,17 @@ impl OperationCount {
         self.0.running.load(Ordering::Relaxed)
     }
 
-    /// Calls `rest` each time that nothing has run for `pause` after an operation.
-    pub(crate) async fn at_rest(self, pause: Duration, mut rest: impl FnMut()) {
+    /// Calls `callback` each time that nothing has run for `pause` after an operation.
+    pub(crate) async fn on_idle(self, pause: Duration, mut callback: impl FnMut()) {
         loop {
-            self.0.none.notified().await;
+            self.0.became_idle.notified().await;
             loop {
-                match tokio::time::timeout(pause, self.0.none.notified()).await {
+                match tokio::time::timeout(pause, self.0.became_idle.notified()).await {
                     // An operation ran meanwhile.
                     Ok(()) => {}
                     Err(_) if self.running() > 0 => break,
                     Err(_) => {
-                        rest();
+                        callback();
                         break;
                     }
                 }
@@ -69,7 +69,7 @@ impl Drop for Counted {
         let before = self.0.0.running.fetch_sub(1, Ordering::Relaxed);
         self.0.0.metrics.operations(before.saturating_sub(1));
         if before == 1 {
-            self.0.0.none.notify_one();
+            self.0.0.became_idle.notify_one();
         }
     }
 }
@@ -80,27 +80,27 @@ mod tests {
 
     const PAUSE: Duration = Duration::from_secs(1);
 
-    /// A gap between two operations that is shorter than the pause is no rest.
+    /// A gap between two operations that is shorter than the pause is not idle.
     #[tokio::test(start_paused = true)]
-    async fn at_rest_calls_back_once_after_last_operation() {
-        let tally = OperationCount::default();
-        let rests = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&rests);
-        let resting = tally.clone().at_rest(PAUSE, move || {
+    async fn idle_callback_runs_once_after_last_operation() {
+        let operation_count = OperationCount::default();
+        let callbacks = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&callbacks);
+        let idle_watch = operation_count.clone().on_idle(PAUSE, move || {
             counted.fetch_add(1, Ordering::Relaxed);
         });
-        tokio::spawn(resting);
-        let rests_after = async |wait: Duration| {
+        tokio::spawn(idle_watch);
+        let callbacks_after = async |wait: Duration| {
             tokio::time::sleep(wait).await;
-            rests.load(Ordering::Relaxed)
+            callbacks.load(Ordering::Relaxed)
         };
-        assert_eq!(rests_after(PAUSE * 5).await, 0, "nothing ran yet");
-        drop(tally.count());
-        assert_eq!(rests_after(PAUSE / 2).await, 0);
-        let second = tally.count();
-        assert_eq!(rests_after(PAUSE * 5).await, 0, "one runs");
+        assert_eq!(callbacks_after(PAUSE * 5).await, 0, "nothing ran yet");
+        drop(operation_count.count());
+        assert_eq!(callbacks_after(PAUSE / 2).await, 0);
+        let second = operation_count.count();
+        assert_eq!(callbacks_after(PAUSE * 5).await, 0, "one runs");
         drop(second);
-        assert_eq!(rests_after(PAUSE * 2).await, 1);
-        assert_eq!(rests_after(PAUSE * 60).await, 1, "once is enough");
+        assert_eq!(callbacks_after(PAUSE * 2).await, 1);
+        assert_eq!(callbacks_after(PAUSE * 60).await, 1, "once is enough");
     }
 }

@@ -16,13 +16,13 @@ pub struct OrderedWatch<T> {
 }
 
 impl<T: Clone> OrderedWatch<T> {
-    /// Creates a signal with its first value.
+    /// Creates the value.
     pub fn new(value: T) -> Self {
         Self { value: Mutex::new(value), changed: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, T> {
-        // The value is only replaced as a whole, so a panic elsewhere does not spoil it.
+        // The value is only replaced as a whole, so a panic elsewhere does not invalidate it.
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -38,12 +38,12 @@ impl<T: Clone> OrderedWatch<T> {
     }
 
     /// Waits until the predicate holds, and returns the value.
-    pub async fn until(&self, so: impl Fn(&T) -> bool) -> T {
+    pub async fn wait_for(&self, is_met: impl Fn(&T) -> bool) -> T {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
             let value = self.get();
-            if so(&value) {
+            if is_met(&value) {
                 return value;
             }
             changed.await;
@@ -52,49 +52,49 @@ impl<T: Clone> OrderedWatch<T> {
 }
 
 #[derive(Clone, Debug)]
-enum Course<T> {
-    UnderWay,
+enum WorkState<T> {
+    Running,
     Ended(T),
     Lost,
 }
 
 /// The outcome of work, for all tasks that wait for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome<T>(Arc<OrderedWatch<Course<T>>>);
+pub(crate) struct Outcome<T>(Arc<OrderedWatch<WorkState<T>>>);
 
 /// Sets the outcome of the work. When it is dropped before, the outcome is lost and the waiting
 /// tasks learn that.
 #[derive(Debug)]
-pub(crate) struct Teller<T: Clone>(Arc<OrderedWatch<Course<T>>>);
+pub(crate) struct OutcomeSetter<T: Clone>(Arc<OrderedWatch<WorkState<T>>>);
 
 /// Creates the two ends for work that begins.
-pub(crate) fn outcome<T: Clone>() -> (Teller<T>, Outcome<T>) {
-    let course = Arc::new(OrderedWatch::new(Course::UnderWay));
-    (Teller(Arc::clone(&course)), Outcome(course))
+pub(crate) fn outcome<T: Clone>() -> (OutcomeSetter<T>, Outcome<T>) {
+    let state = Arc::new(OrderedWatch::new(WorkState::Running));
+    (OutcomeSetter(Arc::clone(&state)), Outcome(state))
 }
 
 impl<T: Clone> Outcome<T> {
     /// Waits until the work has ended; returns `None` when it panicked and left no result.
     pub(crate) async fn wait(&self) -> Option<T> {
-        match self.0.until(|course| !matches!(course, Course::UnderWay)).await {
-            Course::Ended(value) => Some(value),
-            Course::UnderWay | Course::Lost => None,
+        match self.0.wait_for(|state| !matches!(state, WorkState::Running)).await {
+            WorkState::Ended(value) => Some(value),
+            WorkState::Running | WorkState::Lost => None,
         }
     }
 }
 
-impl<T: Clone> Teller<T> {
+impl<T: Clone> OutcomeSetter<T> {
     /// Sets the result and ends the work.
-    pub(crate) fn tell(self, value: T) {
-        self.0.set(Course::Ended(value));
+    pub(crate) fn set(self, value: T) {
+        self.0.set(WorkState::Ended(value));
     }
 }
 
-impl<T: Clone> Drop for Teller<T> {
+impl<T: Clone> Drop for OutcomeSetter<T> {
     fn drop(&mut self) {
-        let under_way = matches!(*self.0.lock(), Course::UnderWay);
+        let under_way = matches!(*self.0.lock(), WorkState::Running);
         if under_way {
-            self.0.set(Course::Lost);
+            self.0.set(WorkState::Lost);
         }
     }
 }
@@ -111,7 +111,7 @@ mod tests {
             .map(|n| {
                 let (signal, order) = (Arc::clone(&signal), Arc::clone(&order));
                 tokio::spawn(async move {
-                    signal.until(|set| *set).await;
+                    signal.wait_for(|set| *set).await;
                     order.lock().unwrap().push(n);
                 })
             })
@@ -126,23 +126,23 @@ mod tests {
 
     #[tokio::test]
     async fn early_and_late_waiters_learn_outcome_or_loss() {
-        let (teller, outcome) = outcome();
+        let (setter, outcome) = outcome();
         let early = tokio::spawn({
             let outcome = outcome.clone();
             async move { outcome.wait().await }
         });
         tokio::task::yield_now().await;
-        teller.tell(7);
+        setter.set(7);
         assert_eq!(early.await.unwrap(), Some(7));
         assert_eq!(outcome.wait().await, Some(7));
 
-        let (teller, lost) = super::outcome::<u8>();
+        let (setter, lost) = super::outcome::<u8>();
         let early = tokio::spawn({
             let lost = lost.clone();
             async move { lost.wait().await }
         });
         tokio::task::yield_now().await;
-        drop(teller);
+        drop(setter);
         assert_eq!(early.await.unwrap(), None);
         assert_eq!(lost.wait().await, None);
     }

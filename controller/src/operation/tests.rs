@@ -17,20 +17,20 @@ fn key() -> String {
 #[tokio::test(start_paused = true)]
 async fn calls_with_same_intent_share_one_operation() {
     let table = Table::new(Conflict::Refuse, OperationCount::default());
-    let begun = Arc::new(AtomicUsize::new(0));
-    let work = |begun: Arc<AtomicUsize>| {
+    let started = Arc::new(AtomicUsize::new(0));
+    let work = |started: Arc<AtomicUsize>| {
         move |_| async move {
-            begun.fetch_add(1, Ordering::SeqCst);
+            started.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(100)).await;
             Ok(7)
         }
     };
     let (a, b) = tokio::join!(
-        table.run(key(), 1, PATIENCE, work(begun.clone())),
-        table.run(key(), 1, PATIENCE, work(begun.clone()))
+        table.run(key(), 1, PATIENCE, work(started.clone())),
+        table.run(key(), 1, PATIENCE, work(started.clone()))
     );
     assert_eq!((a, b), (Ok(7), Ok(7)));
-    assert_eq!(begun.load(Ordering::SeqCst), 1);
+    assert_eq!(started.load(Ordering::SeqCst), 1);
     assert_eq!(running(&table), 0);
 }
 
@@ -81,16 +81,20 @@ async fn conflict_supersede_runs_latest_intent_after_previous_ends() {
     let table = Table::new(Conflict::Supersede, OperationCount::default());
     let alone = Arc::new(AtomicUsize::new(0));
     let work = |alone: Arc<AtomicUsize>, value| {
-        move |mandate: Mandate| async move {
+        move |cancellation: Cancellation| async move {
             assert_eq!(alone.fetch_add(1, Ordering::SeqCst), 0, "two run at once");
             for _ in 0..10 {
-                if mandate.is_superseded() {
+                if cancellation.is_superseded() {
                     break;
                 }
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             alone.fetch_sub(1, Ordering::SeqCst);
-            if mandate.is_superseded() { Err(Mandate::superseded_failure()) } else { Ok(value) }
+            if cancellation.is_superseded() {
+                Err(Cancellation::superseded_failure())
+            } else {
+                Ok(value)
+            }
         }
     };
     let spawn = |intent, value| {
@@ -146,11 +150,12 @@ async fn operations_with_different_keys_run_in_parallel() {
     assert_eq!(waiting.await.unwrap(), Ok(1));
 }
 
-/// The first operation ignores its mandate and succeeds, but its caller gets `OperationPending`.
+/// The first operation ignores its cancellation and succeeds, but its caller gets
+/// `OperationPending`.
 #[tokio::test(start_paused = true)]
 async fn superseded_operation_result_is_not_returned() {
     let table = Table::new(Conflict::Supersede, OperationCount::default());
-    let deaf = tokio::spawn({
+    let ignoring = tokio::spawn({
         let table = table.clone();
         async move {
             let work = |_| async {
@@ -162,37 +167,37 @@ async fn superseded_operation_result_is_not_returned() {
     });
     tokio::task::yield_now().await;
     assert_eq!(table.run(key(), 2, None, |_| async { Ok(2) }).await, Ok(2));
-    let failure = deaf.await.unwrap().unwrap_err();
+    let failure = ignoring.await.unwrap().unwrap_err();
     assert_eq!(failure.condition(), Condition::OperationPending);
 }
 
 #[tokio::test(start_paused = true)]
 async fn operation_is_unwanted_while_no_caller_waits() {
     let table = Table::new(Conflict::Refuse, OperationCount::default());
-    let (tell, told) = tokio::sync::oneshot::channel();
-    let work = |mandate: Mandate| async move {
-        assert!(mandate.check_wanted().is_ok());
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let work = |cancellation: Cancellation| async move {
+        assert!(cancellation.check_wanted().is_ok());
         tokio::time::sleep(Duration::from_secs(5)).await;
-        assert!(mandate.check_wanted().is_err());
+        assert!(cancellation.check_wanted().is_err());
         tokio::time::sleep(Duration::from_secs(5)).await;
-        assert!(mandate.check_wanted().is_ok());
-        let _ = tell.send(());
+        assert!(cancellation.check_wanted().is_ok());
+        let _ = sender.send(());
         Ok(1)
     };
     assert!(table.run(key(), 1, PATIENCE, work).await.is_err());
     tokio::time::sleep(Duration::from_secs(5)).await;
     let joined = table.run(key(), 1, None, |_| async { Ok(2) }).await;
     assert_eq!(joined, Ok(1));
-    told.await.unwrap();
+    receiver.await.unwrap();
 }
 
 #[test]
 fn callers_count_from_join_until_drop() {
     let callers = Callers::default();
-    assert!(callers.check().is_err());
+    assert!(callers.check_any_waits().is_err());
     let (first, second) = (callers.join(), callers.clone().join());
     drop(first);
-    assert!(callers.check().is_ok());
+    assert!(callers.check_any_waits().is_ok());
     drop(second);
-    assert!(callers.check().is_err());
+    assert!(callers.check_any_waits().is_err());
 }

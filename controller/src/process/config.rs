@@ -22,7 +22,7 @@ use crate::ec2::{Action, Rate};
 use crate::process::http::CertificateFiles;
 use crate::process::probe::ProbeAws;
 use crate::process::traces;
-use crate::safe_detach::{FenceLeave, FenceSettings, Mode};
+use crate::safe_detach::{FencePermission, FenceSettings, Mode};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
@@ -92,9 +92,9 @@ pub struct Config {
     /// Whether there are AWS profile files.
     pub profile_files: bool,
     /// Flags that were given and have no effect, each with what replaces it.
-    pub without_meaning: Vec<(&'static str, &'static str)>,
+    pub without_effect: Vec<(&'static str, &'static str)>,
     /// Variables that are set and have no effect, each with what replaces it.
-    pub variables_without_meaning: Vec<(&'static str, &'static str)>,
+    pub variables_without_effect: Vec<(&'static str, &'static str)>,
 }
 
 /// The socket of SafeDetach.
@@ -110,7 +110,7 @@ pub struct SafeDetachSocket {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Stop {
     /// Print this on standard output and exit with success.
-    Say(String),
+    Print(String),
     /// The command line is wrong: print this one line and exit with status 64.
     Usage(String),
 }
@@ -121,7 +121,7 @@ const SDK_DEBUG: &str = "aws_config=debug,aws_runtime=debug,aws_smithy_runtime=d
 
 /// Variables that the Go driver or the SDK reads and that have no effect here, each with the
 /// reason.
-const VARIABLES_WITHOUT_MEANING: [(&str, &str); 3] = [
+const VARIABLES_WITHOUT_EFFECT: [(&str, &str); 3] = [
     ("AWS_SAGEMAKER_ENDPOINT", "HyperPod nodes, which it is for, are refused"),
     ("AWS_RETRY_MODE", "the driver itself decides which calls are sent again, and when"),
     ("AWS_MAX_ATTEMPTS", "the driver itself decides which calls are sent again, and when"),
@@ -129,7 +129,7 @@ const VARIABLES_WITHOUT_MEANING: [(&str, &str); 3] = [
 
 /// Removes the word `true` after a switch: Go reads `--batching true` as the switch and an
 /// argument, and the Go driver ignores arguments.
-fn without_true(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+fn remove_true_after_switches(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let is_switch = |word: &OsString| {
         let name = word.to_str().and_then(|word| word.strip_prefix("--"));
         name.is_some_and(|name| {
@@ -157,9 +157,10 @@ impl Config {
         environment: &BTreeMap<String, String>,
     ) -> Result<Self, Stop> {
         let named = std::iter::once(OsString::from("ebs-csi-controller")).chain(arguments);
-        let flags = Flags::try_parse_from(without_true(named)).map_err(|error| stop(&error))?;
+        let flags = Flags::try_parse_from(remove_true_after_switches(named))
+            .map_err(|error| stop_of(&error))?;
         if flags.version {
-            return Err(Stop::Say(version()));
+            return Err(Stop::Print(version()));
         }
         let usage = |flag: &str, why: &str| Stop::Usage(format!("--{flag}: {why}"));
         if flags.modify_volume_request_handler_timeout.is_zero() {
@@ -177,7 +178,7 @@ impl Config {
                 "kep needs --safe-detach=enforce: otherwise a node that runs and is cut off loses its volumes while it writes to them",
             ));
         }
-        if flags.safe_detach == Mode::Off && flags.safe_detach_fence != FenceLeave::Off {
+        if flags.safe_detach == Mode::Off && flags.safe_detach_fence != FencePermission::Off {
             return Err(usage("safe-detach-fence", "needs --safe-detach"));
         }
         let safe_detach_socket = match flags.safe_detach_endpoint {
@@ -240,7 +241,7 @@ impl Config {
             // Not an error: a user who sets the mode back to off need not change the other flags.
             safe_detach_socket: safe_detach_socket.filter(|_| flags.safe_detach != Mode::Off),
             fence: FenceSettings {
-                leave: flags.safe_detach_fence,
+                permission: flags.safe_detach_fence,
                 limit: flags.safe_detach_fence_limit,
             },
             node_local_volumes: flags.enable_node_local_volumes,
@@ -265,8 +266,8 @@ impl Config {
                 .or_else(|| sdk_endpoint("AWS_ENDPOINT_URL_EC2")),
             sts_endpoint: sdk_endpoint("AWS_ENDPOINT_URL_STS"),
             profile_files: profile_files(environment),
-            without_meaning: flags.without_meaning.given(),
-            variables_without_meaning: VARIABLES_WITHOUT_MEANING
+            without_effect: flags.without_effect.given(),
+            variables_without_effect: VARIABLES_WITHOUT_EFFECT
                 .into_iter()
                 .filter(|(name, _)| variable(name).is_some())
                 .collect(),
@@ -314,9 +315,9 @@ fn credentials_from(environment: &BTreeMap<String, String>) -> String {
 }
 
 /// Converts an error of clap. Help is printed whole; an error is cut to its first line.
-pub(crate) fn stop(error: &clap::Error) -> Stop {
+pub(crate) fn stop_of(error: &clap::Error) -> Stop {
     if !error.use_stderr() {
-        return Stop::Say(error.to_string());
+        return Stop::Print(error.to_string());
     }
     let text = error.to_string();
     let line = text.lines().next().unwrap_or("bad command line").trim_start_matches("error: ");

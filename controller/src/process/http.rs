@@ -41,23 +41,23 @@ pub(crate) struct Pages {
     pub metrics: Arc<Metrics>,
     /// The checks behind `/readyz`.
     pub probe: Arc<Probe>,
-    limit: Mutex<Limit>,
+    limiter: Mutex<RequestLimiter>,
 }
 
 impl Pages {
     /// Creates the pages.
     pub(crate) fn new(ec2: Ec2, metrics: Arc<Metrics>, probe: Arc<Probe>) -> Self {
-        Self { ec2, metrics, probe, limit: Mutex::new(Limit::full(Instant::now())) }
+        Self { ec2, metrics, probe, limiter: Mutex::new(RequestLimiter::full(Instant::now())) }
     }
 
-    fn allowed(&self) -> bool {
-        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        limit.allows(Instant::now())
+    fn try_allow(&self) -> bool {
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        limiter.try_take(Instant::now())
     }
 
     /// Returns the lanes, each under the name of its action.
     fn lanes(&self) -> Vec<(&'static str, LaneLevel)> {
-        let levels = self.ec2.levels().into_iter();
+        let levels = self.ec2.lane_levels().into_iter();
         levels.map(|(action, level)| (action.name(), level)).collect()
     }
 
@@ -77,7 +77,7 @@ impl Pages {
                 None => (StatusCode::OK, TEXT, "ok\n".to_owned()),
                 Some(why) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
             },
-            "/metrics" if !self.allowed() => {
+            "/metrics" if !self.try_allow() => {
                 (StatusCode::TOO_MANY_REQUESTS, TEXT, "too many requests\n".to_owned())
             }
             "/metrics" => match self.metrics.encode(&self.lanes()) {
@@ -115,25 +115,25 @@ impl Pages {
 
 /// A token bucket of the requests that may be answered.
 #[derive(Debug)]
-struct Limit {
+struct RequestLimiter {
     level: f64,
     at: Instant,
 }
 
-impl Limit {
+impl RequestLimiter {
     fn full(now: Instant) -> Self {
         Self { level: BURST, at: now }
     }
 
-    fn allows(&mut self, now: Instant) -> bool {
+    fn try_take(&mut self, now: Instant) -> bool {
         let refill = now.duration_since(self.at).as_secs_f64() * RATE;
         self.level = (self.level + refill).min(BURST);
         self.at = now;
-        let allowed = self.level >= 1.0;
-        if allowed {
+        let is_allowed = self.level >= 1.0;
+        if is_allowed {
             self.level -= 1.0;
         }
-        allowed
+        is_allowed
     }
 }
 
@@ -184,10 +184,10 @@ impl Server {
             let (pages, tls) = (Arc::clone(&pages), self.tls.clone());
             tokio::spawn(async move {
                 let Some(tls) = tls else {
-                    return converse(stream, &pages).await;
+                    return serve_connection(stream, &pages).await;
                 };
                 match tokio::time::timeout(HEADER_TIMEOUT, tls.acceptor().accept(stream)).await {
-                    Ok(Ok(stream)) => converse(stream, &pages).await,
+                    Ok(Ok(stream)) => serve_connection(stream, &pages).await,
                     Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
                     Err(_) => tracing::debug!("a TLS handshake took too long"),
                 }
@@ -196,7 +196,7 @@ impl Server {
     }
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, pages: &Pages) {
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, pages: &Pages) {
     let service = service_fn(|request| {
         let response = pages.answer(&request);
         async move { Ok::<_, Infallible>(response) }
@@ -217,11 +217,11 @@ mod tests {
 
     #[test]
     fn limit_allows_10_requests_then_5_per_second() {
-        let begun = Instant::now();
-        let mut limit = Limit::full(begun);
+        let start = Instant::now();
+        let mut limiter = RequestLimiter::full(start);
         let mut answered = |after_ms: u64, asked: usize| {
-            let now = begun + Duration::from_millis(after_ms);
-            (0..asked).filter(|_| limit.allows(now)).count()
+            let now = start + Duration::from_millis(after_ms);
+            (0..asked).filter(|_| limiter.try_take(now)).count()
         };
         assert_eq!(answered(0, 12), 10);
         assert_eq!(answered(150, 3), 0);

@@ -113,7 +113,7 @@ pub async fn find(
         created.is_none_or(|at| age(at).is_some_and(|age| age >= older_than.as_secs()))
     };
     let own = tags.of_own_volumes();
-    let volumes = whole(async |token| ec2.list_volumes(None, token, &own).await).await?;
+    let volumes = read_every_page(async |token| ec2.list_volumes(None, token, &own).await).await?;
     let mut orphans: Vec<_> = volumes
         .into_iter()
         .filter(|volume| {
@@ -139,7 +139,7 @@ pub async fn find(
             let all = ListPage { token, ..ListPage::default() };
             ec2.list_snapshots(all).await
         };
-        let snapshots = whole(page).await?;
+        let snapshots = read_every_page(page).await?;
         let left = snapshots.into_iter().filter(|snapshot| {
             own.are_on(&snapshot.tags)
                 && is_old(snapshot.started)
@@ -157,7 +157,7 @@ pub async fn find(
 }
 
 /// Reads every page of a list.
-async fn whole<T, F>(page: impl Fn(Option<String>) -> F) -> Result<Vec<T>, Ec2Error>
+async fn read_every_page<T, F>(page: impl Fn(Option<String>) -> F) -> Result<Vec<T>, Ec2Error>
 where
     F: Future<Output = Result<Page<T>, Ec2Error>>,
 {

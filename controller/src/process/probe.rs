@@ -2,7 +2,7 @@
 //! to Probe and /readyz.
 //!
 //! An outage of AWS must not restart the process. A liveness probe reads Probe, so after the first
-//! success Probe stays good, and later failures show in /readyz, in a metric and in the log
+//! success Probe stays ready, and later failures show in /readyz, in a metric and in the log
 //! (`--probe-aws` changes that).
 
 use std::sync::Arc;
@@ -31,14 +31,14 @@ pub enum ProbeAws {
 /// How long the result of a successful check stays valid.
 const INTERVAL: Duration = Duration::from_secs(3600);
 /// How long Probe waits for the first check, which is under way.
-const FIRST: Duration = Duration::from_secs(10);
+const FIRST_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest pause after a failed check; the pause begins at one second and doubles.
-const RETRY_MOST: Duration = Duration::from_secs(60);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 struct Outcome {
     /// Whether a check ever succeeded.
-    ever: bool,
+    has_ever_succeeded: bool,
     /// Why the last check failed.
     failure: Option<String>,
 }
@@ -48,13 +48,13 @@ struct Outcome {
 pub(crate) struct Probe {
     mode: ProbeAws,
     outcome: watch::Sender<Option<Outcome>>,
-    asked: Notify,
+    check_requested: Notify,
 }
 
 impl Probe {
     /// Creates a probe before its first check.
     pub(crate) fn new(mode: ProbeAws) -> Arc<Self> {
-        Arc::new(Self { mode, outcome: watch::Sender::new(None), asked: Notify::new() })
+        Arc::new(Self { mode, outcome: watch::Sender::new(None), check_requested: Notify::new() })
     }
 
     /// Returns the function that answers CSI Probe.
@@ -71,16 +71,18 @@ impl Probe {
             return Ok(true);
         }
         let mut outcomes = self.outcome.subscribe();
-        let known = timeout(FIRST, outcomes.wait_for(Option::is_some)).await;
+        let known = timeout(FIRST_CHECK_TIMEOUT, outcomes.wait_for(Option::is_some)).await;
         let outcome = match known {
             Ok(Ok(outcome)) => outcome.clone(),
             _ => None,
         };
         match outcome {
             Some(Outcome { failure: None, .. }) => Ok(true),
-            Some(Outcome { ever: true, .. }) if self.mode == ProbeAws::Startup => Ok(true),
+            Some(Outcome { has_ever_succeeded: true, .. }) if self.mode == ProbeAws::Startup => {
+                Ok(true)
+            }
             Some(Outcome { failure: Some(why), .. }) => {
-                self.asked.notify_one();
+                self.check_requested.notify_one();
                 Err(Failure::new(Condition::NotReady, format!("the check of AWS failed: {why}")))
             }
             None => Err(Failure::new(
@@ -105,11 +107,11 @@ impl Probe {
     pub(crate) async fn run(self: Arc<Self>, ec2: Ec2, metrics: Arc<Metrics>) {
         let mut failures = 0u32;
         loop {
-            let result = ec2.check().await;
+            let result = ec2.check_access().await;
             metrics.usable(result.is_ok());
-            let first_success = self.note(&result);
+            let first_success = self.record(&result);
             if first_success {
-                tokio::spawn(say_who_we_are(ec2.clone()));
+                tokio::spawn(log_identity(ec2.clone()));
             }
             match result {
                 Ok(()) => {
@@ -117,7 +119,7 @@ impl Probe {
                     sleep(INTERVAL).await;
                 }
                 Err(_) => {
-                    let pause = Duration::from_secs(1 << failures.min(6)).min(RETRY_MOST);
+                    let pause = Duration::from_secs(1 << failures.min(6)).min(MAX_RETRY_PAUSE);
                     failures = failures.saturating_add(1);
                     tokio::select! {
                         // A fixed order instead of a random one, so that a seeded history replays
@@ -125,7 +127,7 @@ impl Probe {
                         biased;
                         () = sleep(pause) => {}
                         // A caller of Probe asks: check again, but at most once a second.
-                        () = self.asked.notified() => sleep(Duration::from_secs(1)).await,
+                        () = self.check_requested.notified() => sleep(Duration::from_secs(1)).await,
                     }
                 }
             }
@@ -133,28 +135,31 @@ impl Probe {
     }
 
     /// Records an outcome. Returns whether it is the first success.
-    fn note(&self, result: &Result<(), Ec2Error>) -> bool {
+    fn record(&self, result: &Result<(), Ec2Error>) -> bool {
         let failure = result.as_ref().err().map(ToString::to_string);
         let mut first = false;
         self.outcome.send_modify(|outcome| {
             let before = outcome.take();
-            let ever = before.as_ref().is_some_and(|o| o.ever);
-            let failing = before.as_ref().is_some_and(|o| o.failure.is_some());
-            first = failure.is_none() && !ever;
+            let has_ever_succeeded = before.as_ref().is_some_and(|o| o.has_ever_succeeded);
+            let was_failing = before.as_ref().is_some_and(|o| o.failure.is_some());
+            first = failure.is_none() && !has_ever_succeeded;
             match &failure {
-                Some(why) if !failing => tracing::warn!(%why, "the check of AWS failed"),
+                Some(why) if !was_failing => tracing::warn!(%why, "the check of AWS failed"),
                 Some(why) => tracing::debug!(%why, "the check of AWS failed again"),
-                None if failing || first => tracing::info!("the check of AWS succeeded"),
+                None if was_failing || first => tracing::info!("the check of AWS succeeded"),
                 None => {}
             }
-            *outcome = Some(Outcome { ever: ever || failure.is_none(), failure });
+            *outcome = Some(Outcome {
+                has_ever_succeeded: has_ever_succeeded || failure.is_none(),
+                failure,
+            });
         });
         first
     }
 }
 
 /// Asks for the identity that AWS sees, which logs it.
-async fn say_who_we_are(ec2: Ec2) {
+async fn log_identity(ec2: Ec2) {
     if let Err(why) = ec2.caller().await {
         tracing::warn!(
             why,
@@ -184,14 +189,14 @@ mod tests {
     async fn probe_fails_until_first_success_then_always_succeeds() {
         let probe = Probe::new(ProbeAws::Startup);
         assert!(probe.answer().await.unwrap_err().text().contains("first check"));
-        assert!(!probe.note(&down()));
+        assert!(!probe.record(&down()));
         let failure = probe.answer().await.unwrap_err();
         assert_eq!(failure.condition(), Condition::NotReady);
         assert!(failure.text().contains("connection refused"));
-        assert!(probe.note(&Ok(())));
+        assert!(probe.record(&Ok(())));
         assert_eq!(probe.answer().await, Ok(true));
         assert_eq!(probe.unready(), None);
-        assert!(!probe.note(&down()));
+        assert!(!probe.record(&down()));
         assert_eq!(probe.answer().await, Ok(true));
         assert!(probe.unready().is_some_and(|why| why.contains("connection refused")));
     }
@@ -199,13 +204,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn always_mode_reports_failure_never_mode_stays_ready() {
         let always = Probe::new(ProbeAws::Always);
-        always.note(&Ok(()));
+        always.record(&Ok(()));
         assert_eq!(always.answer().await, Ok(true));
-        always.note(&down());
+        always.record(&down());
         assert!(always.answer().await.is_err());
         let never = Probe::new(ProbeAws::Never);
         assert_eq!(never.answer().await, Ok(true));
-        never.note(&down());
+        never.record(&down());
         assert_eq!((never.answer().await, never.unready()), (Ok(true), None));
     }
 }

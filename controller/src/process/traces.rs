@@ -43,31 +43,31 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the variables; `None` when nothing asks for traces. `asked` is
+    /// Reads the variables; `None` when nothing asks for traces. `is_requested` is
     /// `--enable-otel-tracing`.
     ///
     /// # Errors
     /// One line that names the variable.
     pub fn read(
-        asked: bool,
+        is_requested: bool,
         environment: &BTreeMap<String, String>,
     ) -> Result<Option<Self>, String> {
         let variable = |name: &str| {
             environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
         };
         // The variable for traces alone wins over the one for all signals.
-        let either = |what: &str| {
+        let signal_or_all = |what: &str| {
             let (own, all) =
                 (format!("OTEL_EXPORTER_OTLP_TRACES_{what}"), format!("OTEL_EXPORTER_OTLP_{what}"));
             variable(&own).or_else(|| variable(&all))
         };
-        let off = variable("OTEL_SDK_DISABLED").is_some_and(|v| v.eq_ignore_ascii_case("true"))
+        let is_off = variable("OTEL_SDK_DISABLED").is_some_and(|v| v.eq_ignore_ascii_case("true"))
             || variable("OTEL_TRACES_EXPORTER") == Some("none")
             || variable("OTEL_TRACES_SAMPLER").is_some_and(|s| s.ends_with("always_off"));
-        if off || !(asked || either("ENDPOINT").is_some()) {
+        if is_off || !(is_requested || signal_or_all("ENDPOINT").is_some()) {
             return Ok(None);
         }
-        let protocol = match either("PROTOCOL") {
+        let protocol = match signal_or_all("PROTOCOL") {
             None | Some("grpc") => Protocol::Grpc,
             Some("http/protobuf") => Protocol::HttpProtobuf,
             Some(other) => {
@@ -76,7 +76,7 @@ impl Settings {
                 ));
             }
         };
-        let base = either("ENDPOINT").unwrap_or(match protocol {
+        let base = signal_or_all("ENDPOINT").unwrap_or(match protocol {
             Protocol::Grpc => "http://localhost:4317",
             Protocol::HttpProtobuf => "http://localhost:4318",
         });
@@ -95,7 +95,7 @@ impl Settings {
             (Protocol::HttpProtobuf, Some(whole)) => whole.to_owned(),
             (Protocol::HttpProtobuf, None) => format!("{base}/v1/traces"),
         };
-        let milliseconds = either("TIMEOUT")
+        let milliseconds = signal_or_all("TIMEOUT")
             .map(|text| {
                 text.parse().map_err(|_| {
                     format!("OTEL_EXPORTER_OTLP_TIMEOUT: {text:?} is not a number of milliseconds")
@@ -112,7 +112,7 @@ impl Settings {
         Ok(Some(Self {
             protocol,
             address,
-            headers: pairs("OTEL_EXPORTER_OTLP_HEADERS", either("HEADERS"))?,
+            headers: pairs("OTEL_EXPORTER_OTLP_HEADERS", signal_or_all("HEADERS"))?,
             timeout: Duration::from_millis(milliseconds.unwrap_or(10_000)),
             resource,
         }))
@@ -135,11 +135,11 @@ fn pairs(variable: &str, text: Option<&str>) -> Result<Vec<(String, String)>, St
 }
 
 /// The most records that wait for the exporter, about 1 MiB. Further ones are dropped.
-const QUEUE: usize = 2048;
+const QUEUE_LENGTH: usize = 2048;
 
 /// Creates the layer that collects spans and the exporter that sends them.
 pub fn channel(settings: Settings) -> (Collect, Exporter) {
-    let (records, queue) = mpsc::channel::<Record>(QUEUE);
+    let (records, queue) = mpsc::channel::<Record>(QUEUE_LENGTH);
     (Collect::new(records), Exporter::new(settings, queue))
 }
 
@@ -147,12 +147,12 @@ pub fn channel(settings: Settings) -> (Collect, Exporter) {
 mod tests {
     use super::*;
 
-    fn read(asked: bool, variables: &[(&str, &str)]) -> Result<Option<Settings>, String> {
+    fn read(is_requested: bool, variables: &[(&str, &str)]) -> Result<Option<Settings>, String> {
         let environment = variables
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        Settings::read(asked, &environment)
+        Settings::read(is_requested, &environment)
     }
 
     #[test]
@@ -160,12 +160,12 @@ mod tests {
         assert_eq!(read(false, &[]), Ok(None));
         assert_eq!(read(false, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]), Ok(None));
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317");
-        for off in [
+        for is_off in [
             ("OTEL_SDK_DISABLED", "true"),
             ("OTEL_TRACES_EXPORTER", "none"),
             ("OTEL_TRACES_SAMPLER", "always_off"),
         ] {
-            assert_eq!(read(true, &[endpoint, off]), Ok(None), "{off:?}");
+            assert_eq!(read(true, &[endpoint, is_off]), Ok(None), "{is_off:?}");
         }
     }
 
@@ -203,8 +203,8 @@ mod tests {
                 "http://c:1/exactly".to_owned(),
             ),
         ];
-        for (asked, variables, address) in rows {
-            let settings = read(asked, variables).unwrap().unwrap();
+        for (is_requested, variables, address) in rows {
+            let settings = read(is_requested, variables).unwrap().unwrap();
             assert_eq!(settings.address, address, "{variables:?}");
         }
     }

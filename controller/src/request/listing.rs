@@ -12,16 +12,16 @@ use crate::ec2::{Ec2Error, Ec2ErrorKind, Page};
 use page_token::PageToken;
 
 /// The fewest entries that EC2 takes as a page size.
-const LEAST_PAGE: usize = 5;
+const MIN_PAGE: usize = 5;
 /// The most pages that one call reads while they are empty: EC2 filters after it has cut the pages.
-const EMPTY_PAGES: usize = 20;
+const MAX_EMPTY_PAGES: usize = 20;
 
 /// The parameters of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PageRequest {
     /// The most entries; 0 for as many as EC2 returns at once.
-    most: usize,
-    start: String,
+    max_entries: usize,
+    starting_token: String,
 }
 
 impl PageRequest {
@@ -31,9 +31,9 @@ impl PageRequest {
     /// A failure of `max_entries` when it is negative.
     pub(crate) fn parse(max_entries: i32, starting_token: &str) -> Result<Self, Failure> {
         Ok(Self {
-            most: usize::try_from(max_entries)
+            max_entries: usize::try_from(max_entries)
                 .map_err(|_| Failure::invalid("max_entries", "is negative; give 0 for no limit"))?,
-            start: starting_token.to_owned(),
+            starting_token: starting_token.to_owned(),
         })
     }
 
@@ -49,16 +49,16 @@ impl PageRequest {
     where
         F: Future<Output = Result<Page<T>, Ec2Error>>,
     {
-        let PageToken { mut skip, mut page } = PageToken::parse(&self.start)?;
-        let size = u32::try_from(self.most.max(LEAST_PAGE)).ok();
-        for _ in 0..EMPTY_PAGES {
-            let answer = fetch(size.filter(|_| self.most > 0), page.clone())
+        let PageToken { mut skip, mut page } = PageToken::parse(&self.starting_token)?;
+        let size = u32::try_from(self.max_entries.max(MIN_PAGE)).ok();
+        for _ in 0..MAX_EMPTY_PAGES {
+            let answer = fetch(size.filter(|_| self.max_entries > 0), page.clone())
                 .await
-                .map_err(|error| self.refused(&error))?;
-            let whole = answer.entries.len();
-            let taken = if self.most == 0 { whole } else { self.most };
+                .map_err(|error| self.convert_error(&error))?;
+            let total = answer.entries.len();
+            let taken = if self.max_entries == 0 { total } else { self.max_entries };
             let entries: Vec<_> = answer.entries.into_iter().skip(skip).take(taken).collect();
-            let next = if skip + entries.len() < whole {
+            let next = if skip + entries.len() < total {
                 Some(PageToken { skip: skip + entries.len(), page: page.clone() })
             } else {
                 answer.next.clone().map(|page| PageToken { skip: 0, page: Some(page) })
@@ -75,11 +75,11 @@ impl PageRequest {
 
     /// Converts an error of EC2. The token is the only part of a listing's request that the driver
     /// does not choose, so a value that EC2 refuses is the token.
-    fn refused(&self, error: &Ec2Error) -> Failure {
-        let of_the_token =
+    fn convert_error(&self, error: &Ec2Error) -> Failure {
+        let is_about_token =
             matches!(error.kind, Ec2ErrorKind::BadPageToken | Ec2ErrorKind::InvalidParameter);
-        match of_the_token && !self.start.is_empty() {
-            true => page_token::bad(&self.start, &error.to_string()),
+        match is_about_token && !self.starting_token.is_empty() {
+            true => page_token::bad_token(&self.starting_token, &error.to_string()),
             false => failure(error),
         }
     }
@@ -93,12 +93,12 @@ mod tests {
     use std::collections::VecDeque;
 
     async fn read(
-        most: i32,
-        start: &str,
+        max_entries: i32,
+        starting_token: &str,
         pages: Vec<Result<Page<u32>, Ec2Error>>,
     ) -> Result<(Vec<u32>, String), Failure> {
         let mut pages = VecDeque::from(pages);
-        PageRequest::parse(most, start)?
+        PageRequest::parse(max_entries, starting_token)?
             .read(|_, _| {
                 let page = pages.pop_front().expect("not asked for more");
                 async move { page }
@@ -122,7 +122,7 @@ mod tests {
         let shorter = vec![page(&[1], Some("a")), page(&[2], None)];
         assert_eq!(read(2, "skip:3:t", shorter).await, Ok((vec![2], String::new())));
         // An answer in time matters more than the end of many empty pages; the caller continues.
-        let long = (0..EMPTY_PAGES).map(|_| page(&[], Some("z"))).collect();
+        let long = (0..MAX_EMPTY_PAGES).map(|_| page(&[], Some("z"))).collect();
         assert_eq!(read(0, "", long).await, Ok((Vec::new(), "z".to_owned())));
         assert_eq!(
             read(-1, "", Vec::new()).await.unwrap_err().condition(),
@@ -143,10 +143,10 @@ mod tests {
             })]
         };
         for kind in [Ec2ErrorKind::BadPageToken, Ec2ErrorKind::InvalidParameter] {
-            let bad = read(3, "AbC", refusal(kind)).await.unwrap_err();
-            assert_eq!(bad.condition(), Condition::BadStartingToken);
+            let bad_token = read(3, "AbC", refusal(kind)).await.unwrap_err();
+            assert_eq!(bad_token.condition(), Condition::BadStartingToken);
             for word in ["starting_token", "\"AbC\"", "empty starting_token", "r-1"] {
-                assert!(bad.text().contains(word), "{bad}");
+                assert!(bad_token.text().contains(word), "{bad_token}");
             }
         }
         let other = read(3, "", refusal(Ec2ErrorKind::InvalidParameter)).await;

@@ -44,14 +44,14 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// Stores the value of one of the three keys; returns `false` for any other key.
-    fn take(&mut self, key: &str, value: &str) -> bool {
-        let place = match key {
+    fn accept(&mut self, key: &str, value: &str) -> bool {
+        let slot = match key {
             PVC_NAME => &mut self.name,
             PVC_NAMESPACE => &mut self.namespace,
             PV_NAME => &mut self.volume,
             _ => return false,
         };
-        value.clone_into(place);
+        value.clone_into(slot);
         true
     }
 
@@ -94,31 +94,31 @@ fn sorted(entries: &HashMap<String, String>) -> Vec<(&str, &str)> {
     entries
 }
 
-fn unknown(list: &str, key: &str, known: &str) -> Failure {
+fn unknown_key(list: &str, key: &str, known: &str) -> Failure {
     Failure::invalid(
         list,
-        format!("{:?} is not a parameter of this driver; known are {known}", short(key)),
+        format!("{:?} is not a parameter of this driver; known are {known}", truncate(key)),
     )
 }
 
 /// Parses a whole number from 0 to 2,147,483,647. Zero means "not given", as in the Go driver.
-fn number(list: &str, key: &str, value: &str) -> Result<Option<u32>, Failure> {
+fn parse_number(list: &str, key: &str, value: &str) -> Result<Option<u32>, Failure> {
     match value.parse::<i32>() {
         Ok(parsed) if parsed >= 0 => Ok(Some(parsed.unsigned_abs()).filter(|n| *n > 0)),
         _ => Err(Failure::invalid(
             &format!("{list}.{key}"),
-            format!("{:?} is not a whole number from 0 to {}", short(value), i32::MAX),
+            format!("{:?} is not a whole number from 0 to {}", truncate(value), i32::MAX),
         )),
     }
 }
 
 /// Parses a boolean: only `true` is true. Any other value than `false` or the empty one is most
 /// likely a mistake; it means false, since existing classes rely on that.
-fn boolean(list: &str, key: &str, value: &str) -> bool {
+fn parse_boolean(list: &str, key: &str, value: &str) -> bool {
     if !matches!(value, "true" | "false" | "") {
         tracing::warn!(
             parameter = format!("{list}.{key}"),
-            value = short(value),
+            value = truncate(value),
             "reads as false: only \"true\" is true"
         );
     }
@@ -126,26 +126,26 @@ fn boolean(list: &str, key: &str, value: &str) -> bool {
 }
 
 /// Returns the start of a user's value for an error text, limited in length.
-fn short(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(128).collect()
 }
 
 /// Checks the form of a `tagSpecification` value, and returns it unchanged.
-fn tag(list: &str, key: &str, value: &str) -> Result<String, Failure> {
+fn check_tag(list: &str, key: &str, value: &str) -> Result<String, Failure> {
     match value.split_once('=') {
         Some((name, _)) if !name.is_empty() => Ok(value.to_owned()),
         _ => Err(Failure::invalid(
             &format!("{list}.{key}"),
             format!(
                 "{:?} is not a tag; write it as key=value, for example team=storage (each tag under a key of its own: tagSpecification_1, tagSpecification_2)",
-                short(value)
+                truncate(value)
             ),
         )),
     }
 }
 
 /// Refuses `iops` and `iopsPerGB` in one class.
-fn exclude_both(list: &str, iops: Option<u32>, per_gib: Option<u32>) -> Result<(), Failure> {
+fn refuse_both_iops(list: &str, iops: Option<u32>, per_gib: Option<u32>) -> Result<(), Failure> {
     if iops.is_some() && per_gib.is_some() {
         return Err(Failure::invalid(
             list,

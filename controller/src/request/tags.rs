@@ -126,7 +126,7 @@ impl TagSettings {
                 Ok(value) => {
                     tags.insert(key.clone(), value);
                 }
-                Err(error) => self.unusable(key, &error)?,
+                Err(error) => self.refuse_or_skip(key, &error)?,
             }
         }
         // An explicit rate of the VolumeAttributesClass overrides a ratio of the StorageClass.
@@ -186,7 +186,7 @@ impl TagSettings {
                     format!("{specification:?} is not key=value"),
                 ));
             };
-            let read = if is_reserved(key) {
+            let rendered = if is_reserved(key) {
                 Err(Failure::invalid(
                     &format!("{list}.tagSpecification"),
                     format!("the tag {key:?} is the driver's own; use another key"),
@@ -199,7 +199,7 @@ impl TagSettings {
                     )
                 })
             };
-            match read {
+            match rendered {
                 Ok(value) => {
                     tags.insert(key.to_owned(), value);
                 }
@@ -212,7 +212,7 @@ impl TagSettings {
         Ok(tags)
     }
 
-    fn unusable(&self, key: &str, error: &TemplateError) -> Result<(), Failure> {
+    fn refuse_or_skip(&self, key: &str, error: &TemplateError) -> Result<(), Failure> {
         if self.warn_on_invalid {
             tracing::warn!(tag = key, %error, "left out");
             return Ok(());

@@ -46,10 +46,10 @@ const LENGTH_LIMIT: usize = 8192;
 /// # Errors
 /// [`TemplateError`] for text that is not a template of this language.
 pub(crate) fn check(text: &str) -> Result<(), TemplateError> {
-    read(text).map(drop)
+    parse_template(text).map(drop)
 }
 
-fn read(text: &str) -> Result<Vec<parse::Node>, TemplateError> {
+fn parse_template(text: &str) -> Result<Vec<parse::Node>, TemplateError> {
     if text.len() > LENGTH_LIMIT {
         return Err(TemplateError::new(format!(
             "a template has at most {LENGTH_LIMIT} bytes, this one has {}",
@@ -65,7 +65,7 @@ fn read(text: &str) -> Result<Vec<parse::Node>, TemplateError> {
 /// [`TemplateError`] for text that is not a template of this language, an unknown field, a
 /// function's wrong arguments, or an index out of range.
 pub(crate) fn render(text: &str, fields: &dyn Fields) -> Result<String, TemplateError> {
-    let nodes = read(text)?;
+    let nodes = parse_template(text)?;
     let mut out = String::new();
     eval::render(&nodes, &eval::Scope::root(fields), &mut out)?;
     Ok(out)

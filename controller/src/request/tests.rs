@@ -103,14 +103,14 @@ fn copy_accepts_only_true_for_encrypted_parameter() {
 /// initialization.
 #[test]
 fn malformed_ids_delete_as_gone_otherwise_not_found() {
-    let gone = csi::ControllerUnpublishVolumeRequest {
+    let impossible = csi::ControllerUnpublishVolumeRequest {
         volume_id: "vol-impossible".to_owned(),
         node_id: "i-0123456789abcdef0".to_owned(),
         ..Default::default()
     };
-    assert_eq!(unpublish(&gone), Ok(None));
-    assert_eq!(delete::<VolumeId>("volume_id", "nope"), Ok(None));
-    assert!(delete::<VolumeId>("volume_id", "").is_err());
+    assert_eq!(parse_unpublish(&impossible), Ok(None));
+    assert_eq!(parse_delete::<VolumeId>("volume_id", "nope"), Ok(None));
+    assert!(parse_delete::<VolumeId>("volume_id", "").is_err());
     assert_eq!(volume_id("volume_id", "nope").unwrap_err().condition(), Condition::NotFound);
     let mut publish = csi::ControllerPublishVolumeRequest {
         volume_id: "vol-0123456789abcdef0".to_owned(),
@@ -130,25 +130,28 @@ fn malformed_ids_delete_as_gone_otherwise_not_found() {
 #[test]
 fn hyperpod_node_is_refused_for_publish_and_unpublish() {
     const NODE: &str = "hyperpod-abc-i-0123456789abcdef0";
-    let mut leave = csi::ControllerUnpublishVolumeRequest {
+    let mut unpublish_request = csi::ControllerUnpublishVolumeRequest {
         volume_id: "vol-0123456789abcdef0".to_owned(),
         node_id: NODE.to_owned(),
         ..Default::default()
     };
-    let arrive = csi::ControllerPublishVolumeRequest {
-        volume_id: leave.volume_id.clone(),
+    let publish_request = csi::ControllerPublishVolumeRequest {
+        volume_id: unpublish_request.volume_id.clone(),
         node_id: NODE.to_owned(),
         volume_capability: Some(capability(false, Mode::SingleNodeWriter)),
         ..Default::default()
     };
-    for refused in [unpublish(&leave).unwrap_err(), Publish::parse(&arrive).unwrap_err()] {
+    for refused in [
+        parse_unpublish(&unpublish_request).unwrap_err(),
+        Publish::parse(&publish_request).unwrap_err(),
+    ] {
         assert_eq!(refused.condition(), Condition::Unsupported, "{refused}");
         for part in ["HyperPod", NODE] {
             assert!(refused.text().contains(part), "{refused}");
         }
     }
-    leave.volume_id = "vol-impossible".to_owned();
-    assert_eq!(unpublish(&leave), Ok(None));
+    unpublish_request.volume_id = "vol-impossible".to_owned();
+    assert_eq!(parse_unpublish(&unpublish_request), Ok(None));
 }
 
 #[test]

@@ -80,19 +80,19 @@ fn outpost_of(term: &Topology) -> Option<String> {
 /// account, which other segments, or AWS, must supply.
 pub(crate) fn lacks_owner(requirement: &TopologyRequirement) -> bool {
     let mut terms = requirement.preferred.iter().chain(&requirement.requisite);
-    terms.any(|term| names_by_id(term) && (!has(term, PARTITION) || !has(term, ACCOUNT)))
+    terms.any(|term| has_outpost_id_only(term) && (!has(term, PARTITION) || !has(term, ACCOUNT)))
 }
 
 /// Adds the missing segments of each Outpost that is named by its id: the Outpost is in this
 /// Region, and the caller's own.
-pub(crate) fn complete(
+pub(crate) fn complete_outposts(
     requirement: &mut TopologyRequirement,
     region: &str,
     owner: &CallerIdentity,
 ) {
     let terms = requirement.preferred.iter_mut();
     for term in terms.chain(&mut requirement.requisite) {
-        if !names_by_id(term) {
+        if !has_outpost_id_only(term) {
             continue;
         }
         for (key, value) in
@@ -105,7 +105,7 @@ pub(crate) fn complete(
     }
 }
 
-fn names_by_id(term: &Topology) -> bool {
+fn has_outpost_id_only(term: &Topology) -> bool {
     has(term, OUTPOST) && !term.segments[OUTPOST].starts_with("arn:")
 }
 
@@ -174,7 +174,7 @@ pub(crate) fn check(
 
 /// Returns one of several zones for this name: always the same for a name, and distributed over the
 /// names.
-pub(crate) fn pick<'a>(zones: &[&'a str], name: &str) -> Option<&'a str> {
+pub(crate) fn choose_zone<'a>(zones: &[&'a str], name: &str) -> Option<&'a str> {
     let mut zones = zones.to_vec();
     zones.sort_unstable();
     // FNV-1a, which never changes, unlike the standard library's hasher.

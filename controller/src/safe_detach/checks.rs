@@ -11,8 +11,8 @@ use crate::ec2::{Check, InstanceStatus, LookResult};
 ///
 /// The check of its volumes does not count: the cause that keeps a volume from completing I/O may
 /// lie in the volume, and would follow the volume to any instance.
-pub(super) fn impaired(seen: &LookResult<InstanceStatus>) -> Fact<()> {
-    let Some(status) = seen.present() else {
+pub(super) fn impaired(status: &LookResult<InstanceStatus>) -> Fact<()> {
+    let Some(status) = status.present() else {
         return Fact::Unknown;
     };
     match (&status.system, &status.instance) {
@@ -23,8 +23,8 @@ pub(super) fn impaired(seen: &LookResult<InstanceStatus>) -> Fact<()> {
 }
 
 /// Returns the result of [`impaired`] for the wire.
-pub(super) fn told(seen: &LookResult<InstanceStatus>) -> StatusChecks {
-    match impaired(seen) {
+pub(super) fn to_wire(status: &LookResult<InstanceStatus>) -> StatusChecks {
+    match impaired(status) {
         Fact::Present(()) => StatusChecks::Failed,
         Fact::Absent => StatusChecks::Passed,
         Fact::Unknown => StatusChecks::Unspecified,
@@ -32,8 +32,8 @@ pub(super) fn told(seen: &LookResult<InstanceStatus>) -> StatusChecks {
 }
 
 /// Describes the status checks for a person.
-pub(super) fn text(id: &InstanceId, seen: &LookResult<InstanceStatus>) -> String {
-    match seen {
+pub(super) fn describe(id: &InstanceId, status: &LookResult<InstanceStatus>) -> String {
+    match status {
         LookResult::Present(status) => format!(
             "EC2's status checks of instance {id}: system {}, instance {}, attached EBS {}",
             status.system, status.instance, status.attached_ebs
@@ -66,13 +66,13 @@ mod tests {
         ];
         for (system, instance, want) in rows {
             for attached_ebs in [Check::Ok, Check::Impaired, unclear()] {
-                let seen = LookResult::Present(InstanceStatus {
+                let status = LookResult::Present(InstanceStatus {
                     id: InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap(),
                     system: system.clone(),
                     instance: instance.clone(),
                     attached_ebs,
                 });
-                assert_eq!(impaired(&seen), want, "{seen:?}");
+                assert_eq!(impaired(&status), want, "{status:?}");
             }
         }
         assert_eq!(impaired(&LookResult::Absent), Fact::Unknown);

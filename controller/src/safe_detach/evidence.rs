@@ -3,7 +3,7 @@
 use ebs_csi_safe_detach::{AttachTime, AttachmentFact, Fact, Facts, Mode, Phase};
 
 use super::cluster_evidence::ClusterEvidence;
-use super::instance_fact::instance_seen;
+use super::instance_fact::instance_look_to_fact;
 use crate::ec2::{
     AttachmentState, Ec2, Ec2Error, Instance, InstanceState, LookResult, Timestamp, Volume,
 };
@@ -12,11 +12,11 @@ use crate::request::Pair;
 /// The facts, and the error that left some of them unknown.
 pub(crate) struct Gathered {
     pub(crate) facts: Facts,
-    pub(crate) silence: Option<Ec2Error>,
+    pub(crate) unknown_because: Option<Ec2Error>,
     /// The device name, when the volume is the instance's root volume.
     pub(crate) root_device: Option<String>,
     /// Whether EC2 shows neither the volume nor the instance: they are gone, or reads have a gap.
-    pub(crate) is_unseen: bool,
+    pub(crate) shows_neither: bool,
     /// Whether the instance was launched with the volume.
     pub(crate) is_launch_volume: bool,
 }
@@ -35,11 +35,11 @@ pub(crate) async fn gather(
     cluster_evidence: &ClusterEvidence,
 ) -> Gathered {
     let instance = ec2.look_instance(&pair.node).await;
-    let volume = match is_enough(mode, pair, &instance) {
+    let volume = match is_instance_look_enough(mode, pair, &instance) {
         true => None,
         false => Some(ec2.look_volume(&pair.volume).await),
     };
-    weigh(mode, pair, instance, volume, cluster_evidence)
+    derive_facts(mode, pair, instance, volume, cluster_evidence)
 }
 
 /// Like [`gather`] for many pairs, to report and not to act on, with as few calls as EC2 permits.
@@ -64,38 +64,38 @@ pub(super) async fn gather_all(
     looks
         .map(|((pair, node), shown)| {
             let volume = if shown { None } else { volumes.next() };
-            weigh(mode, pair, node, volume, cluster_evidence)
+            derive_facts(mode, pair, node, volume, cluster_evidence)
         })
         .collect()
 }
 
 /// Returns whether the instance shows the volume attached.
 fn is_shown(pair: &Pair, instance: &LookResult<Instance>) -> bool {
-    let mapped = instance.present().and_then(|instance| of_mapping(instance, pair));
+    let mapped = instance.present().and_then(|instance| mapped_attachment(instance, pair));
     mapped.is_some_and(|attachment| attachment.phase == Phase::Held)
 }
 
 /// Returns whether the look at the instance is enough, so that the volume need not be described.
-fn is_enough(mode: Mode, pair: &Pair, instance: &LookResult<Instance>) -> bool {
-    let runs = |instance: &Instance| instance.state == InstanceState::Running;
-    mode == Mode::Ec2Only && instance.present().is_some_and(runs) && is_shown(pair, instance)
+fn is_instance_look_enough(mode: Mode, pair: &Pair, instance: &LookResult<Instance>) -> bool {
+    let is_running = |instance: &Instance| instance.state == InstanceState::Running;
+    mode == Mode::Ec2Only && instance.present().is_some_and(is_running) && is_shown(pair, instance)
 }
 
 /// Derives the facts from the looks. Without a look at the volume, the instance's view counts.
-fn weigh(
+fn derive_facts(
     mode: Mode,
     pair: &Pair,
     instance: LookResult<Instance>,
     volume: Option<LookResult<Volume>>,
     cluster_evidence: &ClusterEvidence,
 ) -> Gathered {
-    let mapped = instance.present().and_then(|instance| of_mapping(instance, pair));
-    let mut silence = None;
-    let is_unseen =
+    let mapped = instance.present().and_then(|instance| mapped_attachment(instance, pair));
+    let mut unknown_because = None;
+    let shows_neither =
         matches!(instance, LookResult::Absent) && matches!(volume, Some(LookResult::Absent));
     let attachment = match volume {
         None => mapped.map_or(Fact::Unknown, Fact::Present),
-        Some(volume) => match of_volume(volume, pair, mapped, &mut silence) {
+        Some(volume) => match attachment_of_volume(volume, pair, mapped, &mut unknown_because) {
             // The instance, which may show the attachment, could not be seen.
             Fact::Absent if matches!(instance, LookResult::Unknown(_)) => Fact::Unknown,
             attachment => attachment,
@@ -108,9 +108,9 @@ fn weigh(
     let is_launch_volume = instance
         .present()
         .is_some_and(|instance| instance.launch_device_of(&pair.volume).is_some());
-    let fact = instance_seen(&instance);
+    let fact = instance_look_to_fact(&instance);
     if let LookResult::Unknown(error) = instance {
-        silence = Some(error);
+        unknown_because = Some(error);
     }
     Gathered {
         facts: Facts {
@@ -121,14 +121,14 @@ fn weigh(
             fence: cluster_evidence.fences.of(&pair.node),
             override_order: cluster_evidence.overrides.of(pair),
         },
-        silence,
+        unknown_because,
         root_device,
-        is_unseen,
+        shows_neither,
         is_launch_volume,
     }
 }
 
-fn of_attachment(state: &AttachmentState, since: Option<Timestamp>) -> AttachmentFact {
+fn attachment_fact(state: &AttachmentState, since: Option<Timestamp>) -> AttachmentFact {
     AttachmentFact {
         phase: match state {
             AttachmentState::Attaching | AttachmentState::Attached => Phase::Held,
@@ -140,30 +140,30 @@ fn of_attachment(state: &AttachmentState, since: Option<Timestamp>) -> Attachmen
     }
 }
 
-fn of_mapping(instance: &Instance, pair: &Pair) -> Option<AttachmentFact> {
+fn mapped_attachment(instance: &Instance, pair: &Pair) -> Option<AttachmentFact> {
     let device =
         instance.devices.iter().find(|device| device.volume.as_ref() == Some(&pair.volume))?;
-    Some(of_attachment(&device.state, device.attached))
+    Some(attachment_fact(&device.state, device.attached))
 }
 
 /// Returns the attachment. The two views of EC2 may lag behind each other, so there is no
 /// attachment only when neither view shows one.
-fn of_volume(
-    seen: LookResult<Volume>,
+fn attachment_of_volume(
+    look: LookResult<Volume>,
     pair: &Pair,
     mapped: Option<AttachmentFact>,
-    silence: &mut Option<Ec2Error>,
+    unknown_because: &mut Option<Ec2Error>,
 ) -> Fact<AttachmentFact> {
-    let shown = match &seen {
+    let shown = match &look {
         LookResult::Present(volume) => volume.attachment(&pair.node),
         LookResult::Absent => None,
         LookResult::Unknown(error) => {
-            *silence = Some(error.clone());
+            *unknown_because = Some(error.clone());
             return Fact::Unknown;
         }
     };
     shown
-        .map(|attachment| of_attachment(&attachment.state, attachment.attached))
+        .map(|attachment| attachment_fact(&attachment.state, attachment.attached))
         .or(mapped)
         .map_or(Fact::Absent, Fact::Present)
 }

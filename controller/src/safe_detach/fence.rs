@@ -13,7 +13,7 @@ use ebs_csi_wire::InstanceId;
 use tokio::time::Instant;
 
 use super::checks;
-use super::instance_fact::instance_seen;
+use super::instance_fact::instance_look_to_fact;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{Ec2, Ec2Error, LookResult, PowerOff};
 use crate::metrics::Metrics;
@@ -22,11 +22,11 @@ use crate::operation::expiring_cache::ExpiringCache;
 /// The brake's window.
 pub(crate) const WINDOW: Duration = Duration::from_secs(600);
 /// How long this process remembers that it fenced an instance.
-const REMEMBERED: Duration = Duration::from_secs(3600);
+const FENCE_TTL: Duration = Duration::from_secs(3600);
 
 /// What a fence may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FenceLeave {
+pub enum FencePermission {
     /// Nothing.
     #[default]
     Off,
@@ -36,7 +36,7 @@ pub enum FenceLeave {
     Terminate,
 }
 
-impl FenceLeave {
+impl FencePermission {
     /// All values, the least permission first.
     pub const ALL: [Self; 3] = [Self::Off, Self::Stop, Self::Terminate];
 
@@ -50,17 +50,17 @@ impl FenceLeave {
     }
 }
 
-impl fmt::Display for FenceLeave {
+impl fmt::Display for FencePermission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.label())
     }
 }
 
-impl FromStr for FenceLeave {
+impl FromStr for FencePermission {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|leave| leave.label() == text);
+        let found = Self::ALL.into_iter().find(|permission| permission.label() == text);
         found.ok_or_else(|| "give off, stop or terminate".to_owned())
     }
 }
@@ -69,14 +69,14 @@ impl FromStr for FenceLeave {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceSettings {
     /// What a fence may do.
-    pub leave: FenceLeave,
+    pub permission: FencePermission,
     /// The brake: the most instances in ten minutes.
     pub limit: u32,
 }
 
 impl Default for FenceSettings {
     fn default() -> Self {
-        Self { leave: FenceLeave::Off, limit: 1 }
+        Self { permission: FencePermission::Off, limit: 1 }
     }
 }
 
@@ -92,12 +92,12 @@ pub(super) struct Fence {
 }
 
 /// A fence that was refused or failed: the outcome for the metric, and the failure for the caller.
-struct NotMade {
+struct FenceError {
     outcome: &'static str,
     failure: Failure,
 }
 
-impl From<Ec2Error> for NotMade {
+impl From<Ec2Error> for FenceError {
     fn from(error: Ec2Error) -> Self {
         Self { outcome: "failed", failure: failure(&error) }
     }
@@ -150,7 +150,7 @@ impl Fences {
             Ok(_) if *dry_run => "allowed",
             Ok((_, true)) => "accepted",
             Ok((_, false)) => "not-needed",
-            Err(not_made) => not_made.outcome,
+            Err(error) => error.outcome,
         };
         metrics.fenced(how.label(), outcome);
         let error = result.as_ref().err().map(|not| not.failure.to_string());
@@ -162,54 +162,54 @@ impl Fences {
             error,
             "the fence"
         );
-        result.map(|(state, _)| state).map_err(|not_made| not_made.failure)
+        result.map(|(state, _)| state).map_err(|error| error.failure)
     }
 
     /// Returns the state, and whether anything was sent.
-    async fn try_fence(&self, ec2: &Ec2, fence: &Fence) -> Result<(String, bool), NotMade> {
+    async fn try_fence(&self, ec2: &Ec2, fence: &Fence) -> Result<(String, bool), FenceError> {
         let Fence { instance, how, dry_run, .. } = fence;
-        let needed = match how {
-            PowerOff::Stop => FenceLeave::Stop,
-            PowerOff::Terminate => FenceLeave::Terminate,
+        let required = match how {
+            PowerOff::Stop => FencePermission::Stop,
+            PowerOff::Terminate => FencePermission::Terminate,
         };
-        if self.settings.leave < needed {
+        if self.settings.permission < required {
             let text = format!(
                 "instance {instance} is left alone: --safe-detach-fence={} gives no leave to {} it",
-                self.settings.leave,
+                self.settings.permission,
                 how.label()
             );
-            return Err(NotMade {
+            return Err(FenceError {
                 outcome: "no-leave",
                 failure: Failure::new(Condition::NotPrepared, text),
             });
         }
-        let seen = ec2.look_instance(instance).await;
-        let seen = instance_seen(&seen);
-        if let Fact::Present(shown) = seen {
-            let is_off = matches!(decide_instance(&seen, Fact::Absent), Verdict::Safe(_));
+        let look = ec2.look_instance(instance).await;
+        let look = instance_look_to_fact(&look);
+        if let Fact::Present(shown) = look {
+            let is_off = matches!(decide_instance(&look, Fact::Absent), Verdict::Safe(_));
             if is_off || matches!(shown.power, Power::Stopping | Power::ShuttingDown) {
                 return Ok((shown.power.label().to_owned(), false));
             }
         }
         if fence.only_impaired {
-            must_be_impaired(ec2, instance).await?;
+            require_impaired(ec2, instance).await?;
         }
         // EC2 says whether the call is permitted before the brake counts it.
         ec2.may_power_off(instance, *how).await?;
         if *dry_run {
             return Ok((String::new(), false));
         }
-        self.spend(instance)?;
+        self.count_against_limit(instance)?;
         let answered = ec2.power_off(instance, *how).await;
         if answered.is_ok() {
-            self.done.put(instance.as_str(), (), REMEMBERED);
+            self.done.put(instance.as_str(), (), FENCE_TTL);
         }
         Ok((answered?, true))
     }
 
     /// Counts the instance against the brake; a second request for the same instance is not
     /// counted.
-    fn spend(&self, instance: &InstanceId) -> Result<(), NotMade> {
+    fn count_against_limit(&self, instance: &InstanceId) -> Result<(), FenceError> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         while recent.front().is_some_and(|(at, _)| now.duration_since(*at) >= WINDOW) {
@@ -224,7 +224,7 @@ impl Fences {
                 recent.len(),
                 WINDOW.as_secs() / 60
             );
-            return Err(NotMade {
+            return Err(FenceError {
                 outcome: "brake",
                 failure: Failure::new(Condition::QuotaExhausted, text),
             });
@@ -236,9 +236,9 @@ impl Fences {
 
 /// Refuses the fence unless EC2's status checks fail now: they may have passed again since the
 /// caller saw them.
-async fn must_be_impaired(ec2: &Ec2, instance: &InstanceId) -> Result<(), NotMade> {
+async fn require_impaired(ec2: &Ec2, instance: &InstanceId) -> Result<(), FenceError> {
     let status = ec2.look_instance_status(instance).await;
-    let text = checks::text(instance, &status);
+    let text = checks::describe(instance, &status);
     if checks::impaired(&status) == Fact::Present(()) {
         tracing::warn!(node.id = instance.as_str(), text, "its checks fail");
         return Ok(());
@@ -249,7 +249,7 @@ async fn must_be_impaired(ec2: &Ec2, instance: &InstanceId) -> Result<(), NotMad
     let text = format!(
         "instance {instance} is left alone: it was to be fenced only while its status checks fail, and they do not; {text}. Bring its node back, or power it off by hand"
     );
-    Err(NotMade { outcome: "not-impaired", failure: Failure::new(Condition::NotPrepared, text) })
+    Err(FenceError { outcome: "not-impaired", failure: Failure::new(Condition::NotPrepared, text) })
 }
 
 #[cfg(test)]
@@ -258,23 +258,26 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn fence_limit_counts_each_instance_once_per_window() {
-        let fences = Fences::new(FenceSettings { leave: FenceLeave::Stop, limit: 2 });
+        let fences = Fences::new(FenceSettings { permission: FencePermission::Stop, limit: 2 });
         let id = |n: u8| InstanceId::parse(&format!("i-0aaaaaaaaaaaaaaa{n}")).unwrap();
         for n in [1, 1, 2, 1] {
-            assert!(fences.spend(&id(n)).is_ok());
+            assert!(fences.count_against_limit(&id(n)).is_ok());
         }
-        let refused = fences.spend(&id(3)).err().unwrap();
+        let refused = fences.count_against_limit(&id(3)).err().unwrap();
         assert_eq!(refused.failure.condition(), Condition::QuotaExhausted);
         assert_eq!(refused.outcome, "brake");
         tokio::time::advance(WINDOW).await;
-        assert!(fences.spend(&id(3)).is_ok());
+        assert!(fences.count_against_limit(&id(3)).is_ok());
     }
 
     #[test]
     fn fence_leave_values_are_ordered_and_round_trip() {
-        assert!(FenceLeave::Off < FenceLeave::Stop && FenceLeave::Stop < FenceLeave::Terminate);
-        for leave in FenceLeave::ALL {
-            assert_eq!(leave.to_string().parse(), Ok(leave));
+        assert!(
+            FencePermission::Off < FencePermission::Stop
+                && FencePermission::Stop < FencePermission::Terminate
+        );
+        for permission in FencePermission::ALL {
+            assert_eq!(permission.to_string().parse(), Ok(permission));
         }
     }
 }

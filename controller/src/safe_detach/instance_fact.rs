@@ -5,7 +5,7 @@ use ebs_csi_safe_detach::{Fact, InstanceFact, Power};
 use crate::ec2::{Hibernation, Instance, InstanceState, LookResult};
 
 /// Converts a look at an instance to a fact.
-pub(super) fn instance_seen(seen: &LookResult<Instance>) -> Fact<InstanceFact> {
+pub(super) fn instance_look_to_fact(seen: &LookResult<Instance>) -> Fact<InstanceFact> {
     match seen {
         LookResult::Present(instance) => Fact::Present(instance_fact(instance)),
         LookResult::Absent => Fact::Absent,

@@ -14,9 +14,9 @@ use crate::request::Pair;
 
 /// How long a detach waits for an answer. The call's own deadline is usually later; the next call
 /// asks again.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most unread questions to one observer. An observer that has this many gets no more.
-const MOST_ASKS: usize = 1024;
+const MAX_UNREAD_QUESTIONS: usize = 1024;
 
 /// The open questions, and the observers that can answer them. Clones share their state.
 #[derive(Clone, Debug, Default)]
@@ -25,21 +25,21 @@ pub(crate) struct KubeletReports(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     /// The last number of a question or observer; each number is used once.
-    last: u64,
-    open: HashMap<u64, oneshot::Sender<Vec<Node>>>,
+    last_number: u64,
+    open_questions: HashMap<u64, oneshot::Sender<Vec<Node>>>,
     observers: HashMap<u64, mpsc::Sender<Ask>>,
 }
 
 /// A connected observer, which answers questions until the connection ends.
 #[derive(Debug)]
 pub(super) struct Observer {
-    words: KubeletReports,
+    reports: KubeletReports,
     number: u64,
 }
 
 /// A question, which closes on drop.
 struct Question {
-    words: KubeletReports,
+    reports: KubeletReports,
     number: u64,
     answer: oneshot::Receiver<Vec<Node>>,
 }
@@ -47,48 +47,48 @@ struct Question {
 impl KubeletReports {
     /// Returns kubelet's report about the volume, read after this call began; `Unknown` without
     /// one.
-    pub(crate) async fn of(&self, pair: &Pair) -> Fact<KubeletReport> {
+    pub(crate) async fn read(&self, pair: &Pair) -> Fact<KubeletReport> {
         let Some(mut question) = self.ask(&pair.node) else {
             return Fact::Unknown;
         };
-        let asked = Instant::now();
-        let nodes = match tokio::time::timeout(PATIENCE, &mut question.answer).await {
+        let asked_at = Instant::now();
+        let nodes = match tokio::time::timeout(ANSWER_TIMEOUT, &mut question.answer).await {
             Ok(Ok(nodes)) => nodes,
             // Nobody answered in time, or every observer that could have answered has left.
             Ok(Err(_)) | Err(_) => return Fact::Unknown,
         };
-        let reports: Vec<_> = nodes.into_iter().map(report).collect();
-        kubelet_report(&reports, &pair.node, &pair.volume, asked.elapsed())
+        let node_reports: Vec<_> = nodes.into_iter().map(report).collect();
+        kubelet_report(&node_reports, &pair.node, &pair.volume, asked_at.elapsed())
     }
 
     /// Sends the question; `None` when no observer accepts it.
     fn ask(&self, instance: &InstanceId) -> Option<Question> {
         let mut state = self.lock();
-        state.last += 1;
-        let number = state.last;
+        state.last_number += 1;
+        let number = state.last_number;
         let ask = Ask { ask: number, instance_id: instance.to_string() };
-        let taken = state
+        let accepted = state
             .observers
             .values()
             .filter(|observer| observer.try_send(ask.clone()).is_ok())
             .count();
-        if taken == 0 {
+        if accepted == 0 {
             return None;
         }
-        let (open, answer) = oneshot::channel();
-        state.open.insert(number, open);
-        Some(Question { words: self.clone(), number, answer })
+        let (open_questions, answer) = oneshot::channel();
+        state.open_questions.insert(number, open_questions);
+        Some(Question { reports: self.clone(), number, answer })
     }
 
     /// Registers a new observer, and returns it with the stream of its questions.
     pub(super) fn observe(&self) -> (Observer, mpsc::Receiver<Ask>) {
-        let (asks, receiver) = mpsc::channel(MOST_ASKS);
+        let (asks, receiver) = mpsc::channel(MAX_UNREAD_QUESTIONS);
         let mut state = self.lock();
-        state.last += 1;
-        let number = state.last;
+        state.last_number += 1;
+        let number = state.last_number;
         state.observers.insert(number, asks);
-        let words = self.clone();
-        (Observer { words, number }, receiver)
+        let reports = self.clone();
+        (Observer { reports, number }, receiver)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -101,23 +101,23 @@ impl KubeletReports {
 impl Observer {
     /// Passes on an answer. An answer to a closed question, or to none, is dropped.
     pub(super) fn report(&self, report: Report) {
-        let open = self.words.lock().open.remove(&report.ask);
-        if let Some(open) = open {
+        let open_questions = self.reports.lock().open_questions.remove(&report.ask);
+        if let Some(open_questions) = open_questions {
             // The asker may have just given up.
-            let _ = open.send(report.nodes);
+            let _ = open_questions.send(report.nodes);
         }
     }
 }
 
 impl Drop for Observer {
     fn drop(&mut self) {
-        self.words.lock().observers.remove(&self.number);
+        self.reports.lock().observers.remove(&self.number);
     }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
-        self.words.lock().open.remove(&self.number);
+        self.reports.lock().open_questions.remove(&self.number);
     }
 }
 
@@ -155,12 +155,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_report_with_matching_number_answers_question() {
-        let words = KubeletReports::default();
-        assert_eq!(words.of(&pair()).await, Fact::Unknown, "nobody to ask");
-        let (observer, mut asks) = words.observe();
-        let asking = tokio::spawn({
-            let words = words.clone();
-            async move { words.of(&pair()).await }
+        let reports = KubeletReports::default();
+        assert_eq!(reports.read(&pair()).await, Fact::Unknown, "nobody to ask");
+        let (observer, mut asks) = reports.observe();
+        let waiting = tokio::spawn({
+            let reports = reports.clone();
+            async move { reports.read(&pair()).await }
         });
         let ask = asks.recv().await.unwrap();
         assert_eq!(ask.instance_id, pair().node.as_str());
@@ -169,13 +169,13 @@ mod tests {
             observer.report(Report { ask: number, nodes: vec![node()] });
         }
         tokio::task::yield_now().await;
-        assert!(!asking.is_finished());
+        assert!(!waiting.is_finished());
         observer.report(Report { ask: ask.ask, nodes: vec![node()] });
-        assert_eq!(asking.await.unwrap(), Fact::Present(KubeletReport::Released));
+        assert_eq!(waiting.await.unwrap(), Fact::Present(KubeletReport::Released));
         // An observer that does not answer, and one that has left.
-        assert_eq!(words.of(&pair()).await, Fact::Unknown);
+        assert_eq!(reports.read(&pair()).await, Fact::Unknown);
         drop(observer);
-        assert_eq!(words.of(&pair()).await, Fact::Unknown);
-        assert!(words.lock().open.is_empty());
+        assert_eq!(reports.read(&pair()).await, Fact::Unknown);
+        assert!(reports.lock().open_questions.is_empty());
     }
 }

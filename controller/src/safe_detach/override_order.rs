@@ -8,26 +8,26 @@ use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::Pair;
 
 /// How long an order is valid that is not repeated.
-const STANDS: Duration = Duration::from_secs(600);
+const ORDER_TTL: Duration = Duration::from_secs(600);
 /// How long an attachment is not forced a second time.
-const FORCED: Duration = Duration::from_secs(3600);
+const FORCED_TTL: Duration = Duration::from_secs(3600);
 
 /// The current override orders. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OverrideOrders {
-    broken: ExpiringCache<AttachTime>,
+    orders: ExpiringCache<AttachTime>,
     forced: ExpiringCache<()>,
 }
 
 impl OverrideOrders {
     /// Records an order for the attachment that EC2 accepted at `since`.
     pub(super) fn order(&self, pair: &Pair, since: AttachTime) {
-        self.broken.put(&name(pair), since, STANDS);
+        self.orders.put(&pair_key(pair), since, ORDER_TTL);
     }
 
     /// Returns the order for this pair as `decide` reads it.
     pub(crate) fn of(&self, pair: &Pair) -> Fact<OverrideOrder> {
-        match self.broken.get(&name(pair)) {
+        match self.orders.get(&pair_key(pair)) {
             Some(since) => Fact::Present(OverrideOrder {
                 instance: pair.node.clone(),
                 since,
@@ -39,26 +39,26 @@ impl OverrideOrders {
 
     /// Returns whether there is an order that has not been used to force the attachment yet.
     pub(crate) fn is_unused(&self, pair: &Pair) -> bool {
-        let since = self.broken.get(&name(pair));
-        since.is_some_and(|since| self.forced.get(&attachment(pair, since)).is_none())
+        let since = self.orders.get(&pair_key(pair));
+        since.is_some_and(|since| self.forced.get(&attachment_key(pair, since)).is_none())
     }
 
     /// Uses the order. Returns `true` once for each attachment.
     pub(crate) fn use_up(&self, pair: &Pair) -> bool {
-        let unused = self.is_unused(pair);
-        if let Some(since) = self.broken.get(&name(pair)).filter(|_| unused) {
-            self.forced.put(&attachment(pair, since), (), FORCED);
+        let is_unused = self.is_unused(pair);
+        if let Some(since) = self.orders.get(&pair_key(pair)).filter(|_| is_unused) {
+            self.forced.put(&attachment_key(pair, since), (), FORCED_TTL);
         }
-        unused
+        is_unused
     }
 }
 
-fn name(pair: &Pair) -> String {
+fn pair_key(pair: &Pair) -> String {
     format!("{} {}", pair.volume, pair.node)
 }
 
-fn attachment(pair: &Pair, since: AttachTime) -> String {
-    format!("{} {}.{}", name(pair), since.seconds, since.nanoseconds)
+fn attachment_key(pair: &Pair, since: AttachTime) -> String {
+    format!("{} {}.{}", pair_key(pair), since.seconds, since.nanoseconds)
 }
 
 #[cfg(test)]
@@ -78,14 +78,14 @@ mod tests {
         let overrides = OverrideOrders::default();
         assert!(!overrides.use_up(&pair));
         overrides.order(&pair, at(1));
-        assert!(matches!(overrides.of(&pair), Fact::Present(glass) if glass.since == at(1)));
+        assert!(matches!(overrides.of(&pair), Fact::Present(order) if order.since == at(1)));
         assert_eq!(overrides.of(&other), Fact::Absent);
         assert!(overrides.use_up(&pair));
         overrides.order(&pair, at(1));
         assert!(!overrides.use_up(&pair), "repeated, it is the same order");
         overrides.order(&pair, at(2));
         assert!(overrides.use_up(&pair), "another attachment");
-        tokio::time::advance(STANDS).await;
+        tokio::time::advance(ORDER_TTL).await;
         assert_eq!(overrides.of(&pair), Fact::Absent);
     }
 }

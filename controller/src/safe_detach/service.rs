@@ -10,7 +10,7 @@ use ebs_csi_proto::safe_detach::safe_detach_server::{self, SafeDetachServer};
 use ebs_csi_proto::safe_detach::{
     Ask, BreakGlassRequest, BreakGlassResponse, FenceRequest, FenceResponse, Outcome,
     QueryInstancesRequest, QueryInstancesResponse, QueryRequest, QueryResponse, Report, Subject,
-    Verdict as Told, fence_request, query_instances_response, query_response,
+    Verdict as WireVerdict, fence_request, query_instances_response, query_response,
 };
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_safe_detach::{
@@ -26,16 +26,16 @@ use tonic::{Request, Response, Status, Streaming};
 use super::cluster_evidence::ClusterEvidence;
 use super::evidence::gather_all;
 use super::fence::Fence;
-use super::instance_fact::instance_seen;
+use super::instance_fact::instance_look_to_fact;
 use super::{checks, peers, verdict_text};
 use crate::ec2::{Ec2, Instance, InstanceState, InstanceStatus, LookResult, PowerOff, Timestamp};
 use crate::metrics::Metrics;
 use crate::request::Pair;
 
 /// How long a call without its own deadline waits for EC2.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most volumes or instances that one call may name.
-const MOST_SUBJECTS: usize = 10_000;
+const MAX_SUBJECTS: usize = 10_000;
 
 /// The service. Clones share their state.
 #[derive(Clone, Debug)]
@@ -56,8 +56,8 @@ impl Service {
     }
 
     fn ec2<T>(&self, request: &Request<T>) -> Ec2 {
-        let patience = caller_timeout::of(request.metadata()).unwrap_or(PATIENCE);
-        self.ec2.by(Instant::now() + patience)
+        let timeout = caller_timeout::of(request.metadata()).unwrap_or(DEFAULT_TIMEOUT);
+        self.ec2.with_deadline(Instant::now() + timeout)
     }
 
     fn volume_answer(pair: &Pair, facts: &Facts) -> query_response::Answer {
@@ -72,27 +72,29 @@ impl Service {
                 volume_id: pair.volume.to_string(),
                 instance_id: pair.node.to_string(),
             }),
-            verdict: Some(told(verdict, text, &facts.instance)),
-            attached_since: since.map(written).unwrap_or_default(),
+            verdict: Some(verdict_to_wire(verdict, text, &facts.instance)),
+            attached_since: since.map(format_time).unwrap_or_default(),
         }
     }
 
     fn instance_answer(
         &self,
         id: &InstanceId,
-        seen: &LookResult<Instance>,
+        look: &LookResult<Instance>,
         status: Option<&LookResult<InstanceStatus>>,
     ) -> query_instances_response::Answer {
-        let fact = instance_seen(seen);
+        let fact = instance_look_to_fact(look);
         let verdict = decide_instance(&fact, self.cluster_evidence.fences.of(id));
-        let launched = seen.present().and_then(|instance| instance.launched);
+        let launched = look.present().and_then(|instance| instance.launched);
         let text = verdict_text::of_instance(verdict, id, &fact);
         query_instances_response::Answer {
             instance_id: id.to_string(),
-            verdict: Some(told(verdict, text, &fact)),
+            verdict: Some(verdict_to_wire(verdict, text, &fact)),
             launch_time: launched.map(|at| at.to_string()).unwrap_or_default(),
-            status_checks: status.map(checks::told).unwrap_or_default().into(),
-            status_checks_text: status.map(|status| checks::text(id, status)).unwrap_or_default(),
+            status_checks: status.map(checks::to_wire).unwrap_or_default().into(),
+            status_checks_text: status
+                .map(|status| checks::describe(id, status))
+                .unwrap_or_default(),
         }
     }
 }
@@ -102,8 +104,8 @@ impl safe_detach_server::SafeDetach for Service {
     async fn query(&self, request: Request<QueryRequest>) -> RpcResult<QueryResponse> {
         let ec2 = self.ec2(&request);
         let subjects = request.into_inner().subjects;
-        check_number(subjects.len())?;
-        let pairs = subjects.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+        check_count(subjects.len())?;
+        let pairs = subjects.iter().map(parse_pair).collect::<Result<Vec<_>, _>>()?;
         let gathered = gather_all(&ec2, self.mode, &pairs, &self.cluster_evidence).await;
         let answers = pairs.iter().zip(&gathered);
         let answers =
@@ -117,21 +119,22 @@ impl safe_detach_server::SafeDetach for Service {
     ) -> RpcResult<QueryInstancesResponse> {
         let ec2 = self.ec2(&request);
         let QueryInstancesRequest { instance_ids, status_checks_of } = request.into_inner();
-        check_number(instance_ids.len())?;
-        let ids = instance_ids.iter().map(|id| instance(id)).collect::<Result<Vec<_>, _>>()?;
-        let seen = ec2.look_instances(&ids).await;
+        check_count(instance_ids.len())?;
+        let ids =
+            instance_ids.iter().map(|id| parse_instance(id)).collect::<Result<Vec<_>, _>>()?;
+        let looks = ec2.look_instances(&ids).await;
         let wanted: HashSet<&str> = status_checks_of.iter().map(String::as_str).collect();
         let checked: Vec<InstanceId> = ids
             .iter()
-            .zip(&seen)
-            .filter(|(id, seen)| wanted.contains(id.as_str()) && runs(seen))
+            .zip(&looks)
+            .filter(|(id, look)| wanted.contains(id.as_str()) && is_running(look))
             .map(|(id, _)| id.clone())
             .collect();
         let statuses = ec2.look_instance_statuses(&checked).await;
         let statuses: HashMap<_, _> = checked.iter().zip(&statuses).collect();
-        let answers = ids.iter().zip(&seen);
+        let answers = ids.iter().zip(&looks);
         let answers = answers
-            .map(|(id, seen)| self.instance_answer(id, seen, statuses.get(id).copied()))
+            .map(|(id, look)| self.instance_answer(id, look, statuses.get(id).copied()))
             .collect();
         Ok(Response::new(QueryInstancesResponse { answers }))
     }
@@ -143,14 +146,14 @@ impl safe_detach_server::SafeDetach for Service {
         let mut reports = request.into_inner();
         let metrics = Arc::clone(&self.metrics);
         metrics.observer(1);
-        tracing::info!("an observer of nodes has come");
+        tracing::info!("an observer of nodes connected");
         tokio::spawn(async move {
             // The stream has ended or failed; either ends the observer.
             while let Ok(Some(report)) = reports.message().await {
                 observer.report(report);
             }
             metrics.observer(-1);
-            tracing::info!("the observer of nodes has gone");
+            tracing::info!("the observer of nodes disconnected");
         });
         let asks = tokio_stream::StreamExt::map(ReceiverStream::new(asks), Ok);
         Ok(Response::new(Box::pin(asks)))
@@ -167,17 +170,17 @@ impl safe_detach_server::SafeDetach for Service {
             }
         };
         let fence = Fence {
-            instance: instance(&wire.instance_id)?,
+            instance: parse_instance(&wire.instance_id)?,
             how,
             reason: wire.reason,
             dry_run: wire.dry_run,
             only_impaired: wire.only_impaired,
         };
         let (this, metrics) = (self.cluster_evidence.fences.clone(), Arc::clone(&self.metrics));
-        // The fence continues when the caller has left, so that a fence that was begun is also
-        // logged.
-        let fencing = tokio::spawn(async move { this.fence(&ec2, &metrics, &fence).await });
-        let instance_state = fencing.await.map_err(|_| fault())??;
+        // The fence continues when the caller no longer waits, so that a fence that was begun is
+        // also logged.
+        let fence_task = tokio::spawn(async move { this.fence(&ec2, &metrics, &fence).await });
+        let instance_state = fence_task.await.map_err(|_| fault())??;
         Ok(Response::new(FenceResponse { instance_state }))
     }
 
@@ -186,7 +189,7 @@ impl safe_detach_server::SafeDetach for Service {
         request: Request<BreakGlassRequest>,
     ) -> RpcResult<BreakGlassResponse> {
         let wire = request.into_inner();
-        let pair = pair(wire.subject.as_ref().ok_or_else(|| Failure::missing("subject"))?)?;
+        let pair = parse_pair(wire.subject.as_ref().ok_or_else(|| Failure::missing("subject"))?)?;
         let since = Timestamp::parse(&wire.attached_since).ok_or_else(|| {
             Failure::invalid("attached_since", "give the time that Query tells, as RFC 3339")
         })?;
@@ -204,19 +207,19 @@ impl safe_detach_server::SafeDetach for Service {
 }
 
 /// Returns whether EC2 shows the instance running: EC2 checks no other instances.
-fn runs(seen: &LookResult<Instance>) -> bool {
-    let state = seen.present().map(|instance| &instance.state);
+fn is_running(look: &LookResult<Instance>) -> bool {
+    let state = look.present().map(|instance| &instance.state);
     state == Some(&InstanceState::Running)
 }
 
-fn told(verdict: Verdict, text: String, instance: &Fact<InstanceFact>) -> Told {
+fn verdict_to_wire(verdict: Verdict, text: String, instance: &Fact<InstanceFact>) -> WireVerdict {
     let outcome = match verdict {
         Verdict::Done => Outcome::Done,
         Verdict::Safe(_) => Outcome::Safe,
         Verdict::Wait(_) => Outcome::Wait,
         Verdict::Refuse(_) => Outcome::Refuse,
     };
-    Told {
+    WireVerdict {
         outcome: outcome.into(),
         token: verdict.label().1.to_owned(),
         text,
@@ -227,29 +230,29 @@ fn told(verdict: Verdict, text: String, instance: &Fact<InstanceFact>) -> Told {
     }
 }
 
-fn written(at: AttachTime) -> String {
+fn format_time(at: AttachTime) -> String {
     let at = Timestamp { seconds: at.seconds, nanoseconds: at.nanoseconds };
     at.to_string()
 }
 
-fn pair(subject: &Subject) -> Result<Pair, Failure> {
+fn parse_pair(subject: &Subject) -> Result<Pair, Failure> {
     Ok(Pair {
         volume: VolumeId::parse(&subject.volume_id)
             .map_err(|why| Failure::invalid("volume_id", why))?,
-        node: instance(&subject.instance_id)?,
+        node: parse_instance(&subject.instance_id)?,
     })
 }
 
-fn instance(id: &str) -> Result<InstanceId, Failure> {
+fn parse_instance(id: &str) -> Result<InstanceId, Failure> {
     InstanceId::parse(id).map_err(|why| Failure::invalid("instance_id", why))
 }
 
-fn check_number(number: usize) -> Result<(), Failure> {
+fn check_count(number: usize) -> Result<(), Failure> {
     match number {
-        0..=MOST_SUBJECTS => Ok(()),
+        0..=MAX_SUBJECTS => Ok(()),
         _ => Err(Failure::invalid(
             "subjects",
-            format!("{number} in one call; ask for at most {MOST_SUBJECTS}"),
+            format!("{number} in one call; ask for at most {MAX_SUBJECTS}"),
         )),
     }
 }

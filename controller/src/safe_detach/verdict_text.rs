@@ -7,7 +7,7 @@ use crate::request::Pair;
 
 /// Returns why the volume stays. The text has no time or count, since it is written to the status
 /// of a VolumeAttachment.
-pub(crate) fn refused(why: Refusal, pair: &Pair, instance: &Fact<InstanceFact>) -> String {
+pub(crate) fn refusal_text(why: Refusal, pair: &Pair, instance: &Fact<InstanceFact>) -> String {
     format!(
         "SafeDetachRefused/{why}: volume {} stays at node {}, whose instance {}; {}",
         pair.volume,
@@ -30,7 +30,7 @@ pub(super) fn of_volume(verdict: Verdict, pair: &Pair, instance: &Fact<InstanceF
             "volume {volume} may leave node {node} when its instance, which {}, has come to rest",
             state_of(instance)
         ),
-        Verdict::Refuse(why) => refused(why, pair, instance),
+        Verdict::Refuse(why) => refusal_text(why, pair, instance),
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! EC2 creates a second snapshot when a request reaches it twice, and finds new ones by tag only
 //! after a while. So each look-up permits one request, and after a lost answer the snapshot is
-//! looked for, for longer than look-ups lag, before the request is sent again. While this process
-//! is young, it also looks for that long for a snapshot that the previous process requested.
+//! looked for, for longer than look-ups lag, before the request is sent again. Shortly after its
+//! start, this process also looks for that long for a snapshot that the previous process requested.
 
 use std::time::Duration;
 
@@ -12,47 +12,49 @@ use tokio::time::Instant;
 
 use super::fulfil::fulfil;
 use super::promise::Promise;
-use super::{BELIEVED, GAP, Snapshots, failed};
+use super::{LOOKUP_GAP, SHOWN_TTL, Snapshots, failed};
 use crate::ec2::KnownBug;
 use crate::ec2::csi_failure::{failure, failure_as};
 use crate::ec2::{self, Ec2, Ec2ErrorKind, Snapshot, SnapshotState, Timestamp};
-use crate::operation::Mandate;
+use crate::operation::Cancellation;
 use crate::request::CreateSnapshot;
 
 /// How long one creation may take, including the wait for its turn.
 const CREATE_TIME: Duration = Duration::from_secs(180);
 /// How long look-ups by tag may lag behind a creation.
 const TAG_LAG: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// How long fast restores and locks that were set are not set again.
-const FINISHED: Duration = Duration::from_secs(24 * 3600);
+const FINISHED_TTL: Duration = Duration::from_secs(24 * 3600);
 
 impl Snapshots {
-    pub(super) async fn make(
+    pub(super) async fn create_now(
         self,
         request: CreateSnapshot,
-        mandate: Mandate,
+        cancellation: Cancellation,
     ) -> Result<Snapshot, Failure> {
-        let ec2 = self.ec2.by(Instant::now() + CREATE_TIME);
-        let doubt = self.doubtful.get(&request.name).map(|()| Instant::now() + TAG_LAG);
-        let found = match ec2.has(KnownBug::SnapshotWithoutLookUp) {
+        let ec2 = self.ec2.with_deadline(Instant::now() + CREATE_TIME);
+        let unclear_until = self.unclear.get(&request.name).map(|()| Instant::now() + TAG_LAG);
+        let found = match ec2.has_known_bug(KnownBug::SnapshotWithoutLookUp) {
             true => None,
-            false => find_late(&ec2, &request, doubt.max(Some(self.taken_over))).await?,
+            false => {
+                find_until(&ec2, &request, unclear_until.max(Some(self.takeover_ends))).await?
+            }
         };
         if let Some(snapshot) = found {
             if snapshot.state == SnapshotState::Error {
                 // A caller that does not know the id could never delete the failed snapshot, and a
                 // caller that knows it would not learn of another one. So the failed snapshot is
                 // returned once.
-                return match self.told.get(&request.name) == Some(snapshot.id.clone()) {
+                return match self.returned.get(&request.name) == Some(snapshot.id.clone()) {
                     true => Err(failed(&snapshot)),
                     false => Ok(snapshot),
                 };
             }
             // The process may have crashed between the snapshot and its fast restores and lock.
             let promise =
-                Promise::recorded(&snapshot.tags).unwrap_or_else(|| Promise::of(&request.class));
-            self.keep(&ec2, &request.name, &snapshot, &promise, true).await?;
+                Promise::from_tags(&snapshot.tags).unwrap_or_else(|| Promise::of(&request.class));
+            self.fulfil_promise(&ec2, &request.name, &snapshot, &promise, true).await?;
             return Ok(snapshot);
         }
         if self.may_be_hidden(&request.name) {
@@ -61,7 +63,7 @@ impl Snapshots {
                 format!(
                     "a snapshot named {} was taken or asked for a short while ago, and EC2 does not show it; if somebody has deleted it, another is taken {} min after it was seen last",
                     request.name,
-                    BELIEVED.as_secs() / 60
+                    SHOWN_TTL.as_secs() / 60
                 ),
             ));
         }
@@ -69,7 +71,7 @@ impl Snapshots {
         check_zones(&ec2, &request).await?;
         let promise = Promise::of(&request.class);
         let mut tags = self.tags.of_snapshot(&request.name, &request.class)?;
-        tags.extend(promise.tags());
+        tags.extend(promise.to_tags());
         let create = ec2::CreateSnapshot {
             volume: request.volume.clone(),
             description: format!("Created by AWS EBS CSI driver for volume {}", request.volume),
@@ -78,14 +80,14 @@ impl Snapshots {
         };
         // The caller may have got its snapshot from another process by now: EC2 would create a
         // second one.
-        mandate.check_wanted()?;
-        let wanted = ec2.while_wanted(mandate.wanted());
+        cancellation.check_wanted()?;
+        let wanted = ec2.while_wanted(cancellation.wanted());
         let snapshot = match wanted.create_snapshot(&create).await {
             Ok(snapshot) => snapshot,
             Err(error) if error.may_have_happened() => {
-                self.doubtful.put(&request.name, (), GAP);
+                self.unclear.put(&request.name, (), LOOKUP_GAP);
                 tracing::warn!(name = request.name, %error, "whether the snapshot was taken is looked for by its name");
-                find_late(&ec2, &request, Some(Instant::now() + TAG_LAG))
+                find_until(&ec2, &request, Some(Instant::now() + TAG_LAG))
                     .await?
                     .ok_or_else(|| failure_as(Condition::OperationPending, &error))?
             }
@@ -97,23 +99,23 @@ impl Snapshots {
         if snapshot.state == SnapshotState::Error {
             return Ok(snapshot);
         }
-        match self.keep(&ec2, &request.name, &snapshot, &promise, false).await {
+        match self.fulfil_promise(&ec2, &request.name, &snapshot, &promise, false).await {
             Ok(()) => Ok(snapshot),
             // The caller calls again, and the promise is in the snapshot's tags: no second snapshot
             // is needed.
             Err(why) if why.condition().may_be_in_progress() => Err(why),
-            Err(why) => Err(self.undo(&ec2, &snapshot, why).await),
+            Err(why) => Err(self.delete_unfulfilled(&ec2, &snapshot, why).await),
         }
     }
 
     /// Returns whether EC2 recently showed, accepted or may have accepted a snapshot of this name.
     fn may_be_hidden(&self, name: &str) -> bool {
-        !self.ec2.has(KnownBug::SnapshotWithoutLookUp)
-            && (self.shown.get(name).is_some() || self.doubtful.get(name).is_some())
+        !self.ec2.has_known_bug(KnownBug::SnapshotWithoutLookUp)
+            && (self.shown.get(name).is_some() || self.unclear.get(name).is_some())
     }
 
-    /// Fulfils the promise of the snapshot, once per [`FINISHED`].
-    async fn keep(
+    /// Fulfils the promise of the snapshot, once per [`FINISHED_TTL`].
+    async fn fulfil_promise(
         &self,
         ec2: &Ec2,
         name: &str,
@@ -125,12 +127,12 @@ impl Snapshots {
             return Ok(());
         }
         fulfil(ec2, &snapshot.id, promise, found).await?;
-        self.finished.put(name, (), FINISHED);
+        self.finished.put(name, (), FINISHED_TTL);
         Ok(())
     }
 
     /// Deletes a snapshot whose promise could not be fulfilled: it must not stay without its lock.
-    async fn undo(&self, ec2: &Ec2, snapshot: &Snapshot, why: Failure) -> Failure {
+    async fn delete_unfulfilled(&self, ec2: &Ec2, snapshot: &Snapshot, why: Failure) -> Failure {
         match ec2.delete_snapshot(&snapshot.id).await {
             Ok(()) => why,
             Err(error) if error.kind == Ec2ErrorKind::SnapshotNotFound => why,
@@ -157,7 +159,7 @@ fn check_lock(request: &CreateSnapshot, now: Timestamp) -> Result<(), Failure> {
     }
 }
 
-/// Finds the snapshot that bears the name: of several the oldest; a failed one when there is no
+/// Finds the snapshot that has the name: of several the oldest; a failed one when there is no
 /// other.
 async fn find(ec2: &Ec2, request: &CreateSnapshot) -> Result<Option<Snapshot>, Failure> {
     let snapshots = ec2
@@ -166,31 +168,31 @@ async fn find(ec2: &Ec2, request: &CreateSnapshot) -> Result<Option<Snapshot>, F
         // An unknown state must not be reported as "nothing was done": an earlier request may have
         // taken the snapshot.
         .map_err(|error| failure_as(Condition::OperationPending, &error))?;
-    judge(request, snapshots)
+    choose(request, snapshots)
 }
 
 /// Like [`find`]; when it finds nothing, repeats until a look that began after `until` finds
 /// nothing either.
-async fn find_late(
+async fn find_until(
     ec2: &Ec2,
     request: &CreateSnapshot,
     until: Option<Instant>,
 ) -> Result<Option<Snapshot>, Failure> {
     loop {
-        let begun = Instant::now();
+        let look_began = Instant::now();
         if let Some(snapshot) = find(ec2, request).await? {
             return Ok(Some(snapshot));
         }
         match until {
-            Some(until) if begun < until => {
-                tokio::time::sleep_until(until.min(begun + LOOK_EVERY)).await;
+            Some(until) if look_began < until => {
+                tokio::time::sleep_until(until.min(look_began + LOOK_INTERVAL)).await;
             }
             _ => return Ok(None),
         }
     }
 }
 
-fn judge(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<Snapshot>, Failure> {
+fn choose(request: &CreateSnapshot, snapshots: Vec<Snapshot>) -> Result<Option<Snapshot>, Failure> {
     let (broken, mut snapshots): (Vec<_>, Vec<_>) =
         snapshots.into_iter().partition(|snapshot| snapshot.state == SnapshotState::Error);
     // The caller may know the failed snapshot by its id: another one under its name would belong to
@@ -278,7 +280,7 @@ mod tests {
             volume: VolumeId::parse(OURS).unwrap(),
             class: Default::default(),
         };
-        let kept = judge(
+        let kept = choose(
             &request,
             vec![
                 snapshot(9, OURS, SnapshotState::Completed),
@@ -288,9 +290,9 @@ mod tests {
         );
         assert_eq!(kept.unwrap().unwrap().id, snapshot(5, OURS, SnapshotState::Pending).id);
         let broken = snapshot(1, OURS, SnapshotState::Error);
-        assert_eq!(judge(&request, vec![broken.clone()]), Ok(Some(broken)));
-        assert_eq!(judge(&request, Vec::new()), Ok(None));
-        let other = judge(&request, vec![snapshot(1, OTHER, SnapshotState::Completed)]);
+        assert_eq!(choose(&request, vec![broken.clone()]), Ok(Some(broken)));
+        assert_eq!(choose(&request, Vec::new()), Ok(None));
+        let other = choose(&request, vec![snapshot(1, OTHER, SnapshotState::Completed)]);
         assert_eq!(other.unwrap_err().condition(), Condition::Incompatible);
     }
 }

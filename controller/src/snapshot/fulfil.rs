@@ -35,11 +35,11 @@ pub(super) async fn fulfil(
         }
     }
     if let Some(lock) = &promise.lock {
-        let held = found
-            && is_held(ec2, snapshot, lock)
+        let has_lock = found
+            && is_locked(ec2, snapshot, lock)
                 .await
                 .map_err(|error| describe("whether it is locked is not known", &error))?;
-        if !held {
+        if !has_lock {
             ec2.lock_snapshot(&ec2::LockSnapshot {
                 snapshot: snapshot.clone(),
                 mode: lock.mode.as_str().to_owned(),
@@ -60,7 +60,9 @@ async fn missing_zones(
     wanted: &[String],
 ) -> Result<Vec<String>, Ec2Error> {
     let enabled = match ec2.fast_restore_zones(snapshot).await {
-        Err(error) if error.kind == Ec2ErrorKind::Unauthorized => return Ok(again(wanted, &error)),
+        Err(error) if error.kind == Ec2ErrorKind::Unauthorized => {
+            return Ok(warn_and_assume(wanted, &error));
+        }
         answer => answer?,
     };
     Ok(wanted.iter().filter(|zone| !enabled.contains(zone)).cloned().collect())
@@ -68,9 +70,11 @@ async fn missing_zones(
 
 /// Returns whether the snapshot has the promised lock. An expired lock counts as kept; a weaker
 /// lock than the promised one does not count.
-async fn is_held(ec2: &Ec2, snapshot: &SnapshotId, promised: &Lock) -> Result<bool, Ec2Error> {
+async fn is_locked(ec2: &Ec2, snapshot: &SnapshotId, promised: &Lock) -> Result<bool, Ec2Error> {
     match ec2.snapshot_lock(snapshot).await {
-        Err(error) if error.kind == Ec2ErrorKind::Unauthorized => Ok(again(&false, &error)),
+        Err(error) if error.kind == Ec2ErrorKind::Unauthorized => {
+            Ok(warn_and_assume(&false, &error))
+        }
         Err(error) => Err(error),
         Ok(None) => Ok(false),
         Ok(Some(Locked::Compliance | Locked::Expired)) => Ok(true),
@@ -80,7 +84,7 @@ async fn is_held(ec2: &Ec2, snapshot: &SnapshotId, promised: &Lock) -> Result<bo
 
 /// Logs the refused look and returns `all`: IAM policies written for the Go driver do not allow the
 /// look, and setting the same again does no harm.
-fn again<T: ToOwned + ?Sized>(all: &T, error: &Ec2Error) -> T::Owned {
+fn warn_and_assume<T: ToOwned + ?Sized>(all: &T, error: &Ec2Error) -> T::Owned {
     tracing::warn!(%error, "what a snapshot has already is not known; it is set again");
     all.to_owned()
 }

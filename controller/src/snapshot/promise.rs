@@ -34,7 +34,7 @@ impl Promise {
 
     /// Returns the tags that record the promise. Spaces separate the words, because not every tag
     /// value may contain commas.
-    pub(super) fn tags(&self) -> Tags {
+    pub(super) fn to_tags(&self) -> Tags {
         let mut tags = Tags::new();
         if !self.zones.is_empty() {
             tags.insert(PROMISED_FAST_RESTORES.to_owned(), self.zones.join(" "));
@@ -58,7 +58,7 @@ impl Promise {
 
     /// Reads the recorded promise. `None` when there is none that can be parsed: the promise of the
     /// current class then applies.
-    pub(super) fn recorded(tags: &Tags) -> Option<Self> {
+    pub(super) fn from_tags(tags: &Tags) -> Option<Self> {
         let zones = tags.get(PROMISED_FAST_RESTORES);
         let lock = tags.get(PROMISED_LOCK);
         if zones.is_none() && lock.is_none() {
@@ -69,14 +69,14 @@ impl Promise {
                 zones.split_whitespace().map(str::to_owned).collect()
             }),
             lock: match lock {
-                Some(words) => Some(read_lock(words)?),
+                Some(words) => Some(parse_lock(words)?),
                 None => None,
             },
         })
     }
 }
 
-fn read_lock(words: &str) -> Option<Lock> {
+fn parse_lock(words: &str) -> Option<Lock> {
     let mut words = words.split_whitespace();
     let mode = match words.next()? {
         "governance" => LockMode::Governance,
@@ -117,14 +117,14 @@ mod tests {
     proptest! {
         #[test]
         fn recorded_promise_round_trips_through_tags(promise in promise()) {
-            let recorded = Promise::recorded(&promise.tags());
-            prop_assert_eq!(recorded, Some(promise).filter(|promise| !promise.is_empty()));
+            let parsed = Promise::from_tags(&promise.to_tags());
+            prop_assert_eq!(parsed, Some(promise).filter(|promise| !promise.is_empty()));
         }
 
         #[test]
         fn arbitrary_tag_values_never_panic(zones in ".{0,20}", lock in ".{0,30}") {
             let tags = Tags::from([(PROMISED_FAST_RESTORES.to_owned(), zones), (PROMISED_LOCK.to_owned(), lock)]);
-            let _ = Promise::recorded(&tags);
+            let _ = Promise::from_tags(&tags);
         }
     }
 
@@ -132,14 +132,14 @@ mod tests {
     fn promise_tags_are_plain_words_invalid_ones_ignored() {
         let promise = Promise {
             zones: vec!["us-east-1a".to_owned(), "us-east-1b".to_owned()],
-            lock: read_lock("compliance days=7 cool-off-hours=24"),
+            lock: parse_lock("compliance days=7 cool-off-hours=24"),
         };
-        let tags = promise.tags();
+        let tags = promise.to_tags();
         assert_eq!(tags["ebs.csi.aws.com/fast-restore-zones"], "us-east-1a us-east-1b");
         assert_eq!(tags["ebs.csi.aws.com/lock"], "compliance days=7 cool-off-hours=24");
         for unreadable in ["", "soft", "governance days=many", "governance forever"] {
             let tags = Tags::from([(PROMISED_LOCK.to_owned(), unreadable.to_owned())]);
-            assert_eq!(Promise::recorded(&tags), None, "{unreadable}");
+            assert_eq!(Promise::from_tags(&tags), None, "{unreadable}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a volume that already bears the name is the requested one.
+//! Whether a volume that already has the name is the requested one.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use crate::request::{CreateVolume, Source};
 /// What the volumes of one name mean for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// No live volume bears the name.
+    /// No live volume has the name.
     Nothing,
     /// This volume fits the request.
     Fitting(Box<Volume>),
-    /// A live volume bears the name but differs from the request; the text gives the difference.
+    /// A live volume has the name but differs from the request; the text gives the difference.
     Other(String),
 }
 
-/// Evaluates the volumes that bear the name. Of several that fit, returns the oldest.
-fn judge(request: &CreateVolume, mut volumes: Vec<Volume>) -> Found {
+/// Evaluates the volumes that have the name. Of several that fit, returns the oldest.
+fn choose(request: &CreateVolume, mut volumes: Vec<Volume>) -> Found {
     volumes.retain(|volume| {
         !matches!(volume.state, VolumeState::Error | VolumeState::Deleting | VolumeState::Deleted)
     });
@@ -88,13 +88,13 @@ pub(super) fn difference(request: &CreateVolume, volume: &Volume) -> Option<Stri
     None
 }
 
-/// Finds the volumes that bear the name. When there is none, looks once more after `lag`.
+/// Finds the volumes that have the name. When there is none, looks once more after `lag`.
 pub(super) async fn find(
     ec2: &Ec2,
     request: &CreateVolume,
     lag: Duration,
 ) -> Result<Found, Failure> {
-    let mut looked_late = lag.is_zero();
+    let mut has_looked_again = lag.is_zero();
     loop {
         let volumes = ec2
             .volumes_by_name(&request.name)
@@ -103,9 +103,9 @@ pub(super) async fn find(
         for failed in volumes.iter().filter(|v| v.state == VolumeState::Error) {
             delete_failed(ec2, failed).await?;
         }
-        match judge(request, volumes) {
-            Found::Nothing if !looked_late => {
-                looked_late = true;
+        match choose(request, volumes) {
+            Found::Nothing if !has_looked_again => {
+                has_looked_again = true;
                 tokio::time::sleep(lag).await;
             }
             found => return Ok(found),
@@ -113,7 +113,7 @@ pub(super) async fn find(
     }
 }
 
-/// Deletes a volume that EC2 failed to create: the volume bears this request's name, is of no use,
+/// Deletes a volume that EC2 failed to create: the volume has this request's name, is of no use,
 /// and nobody else would delete it.
 pub(super) async fn delete_failed(ec2: &Ec2, volume: &Volume) -> Result<(), Failure> {
     match ec2.delete_volume(&volume.id).await {
@@ -225,17 +225,17 @@ pub(super) mod tests {
             dead(2, VolumeState::Deleting),
             dead(3, VolumeState::Deleted),
         ];
-        assert_eq!(judge(&request(4), none), Found::Nothing);
+        assert_eq!(choose(&request(4), none), Found::Nothing);
         let several = vec![
             volume(9),
             dead(1, VolumeState::Error),
             volume(5),
             Volume { size: GiB(1), ..volume(2) },
         ];
-        match judge(&request(4), several) {
+        match choose(&request(4), several) {
             Found::Fitting(kept) => assert_eq!(kept.id, volume(5).id),
             other => panic!("{other:?}"),
         }
-        assert!(matches!(judge(&request(8), vec![volume(1)]), Found::Other(_)));
+        assert!(matches!(choose(&request(8), vec![volume(1)]), Found::Other(_)));
     }
 }

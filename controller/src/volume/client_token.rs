@@ -35,7 +35,7 @@ impl fmt::Display for ClientToken {
     }
 }
 
-/// The number of a create under one name. An asynchronous failure spends a token for hours; the
+/// The number of a create under one name. An asynchronous failure uses up a token for hours; the
 /// next number has a new token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Attempt(u32);
@@ -43,9 +43,9 @@ pub(crate) struct Attempt(u32);
 impl Attempt {
     /// The first attempt of every name.
     pub(crate) const FIRST: Self = Self(1);
-    /// The most spent tokens that one RPC steps over before it answers; the next RPC continues
-    /// there.
-    pub(crate) const STEPS: u32 = 12;
+    /// The most used-up tokens that one RPC tries before it answers; the next RPC continues after
+    /// them.
+    pub(crate) const MAX_PER_CALL: u32 = 12;
 
     /// Returns the number after this one.
     #[must_use]

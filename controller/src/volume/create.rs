@@ -3,7 +3,7 @@
 //! The client token makes a repeated create the same create, as long as EC2 remembers the token. A
 //! token does not always help: EC2 tests its quota before it looks at tokens, refuses a token whose
 //! parameters have changed, and keeps a token used whose volume failed later. Then, and whenever an
-//! error is about to be final, the volumes that bear the name decide: one that fits is the answer.
+//! error is about to be final, the volumes with the name decide: one that fits is the answer.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::settle::{Settled, not_ready, settle, watch_adopted};
 use crate::ec2::KnownBug;
 use crate::ec2::csi_failure::{condition, failure, failure_as};
 use crate::ec2::{Ec2, Ec2Error, Ec2ErrorKind, Volume};
-use crate::operation::Mandate;
+use crate::operation::Cancellation;
 use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::CreateVolume;
 use crate::volume::client_token::Attempt;
@@ -30,17 +30,17 @@ const TAG_LAG: Duration = Duration::from_secs(2);
 
 /// How long a used-up token is remembered. Forgetting it costs one more call: EC2's answer shows it
 /// again.
-const SPENT: Duration = Duration::from_secs(3600);
+const ATTEMPT_TTL: Duration = Duration::from_secs(3600);
 /// How long a create that EC2 accepted, or may have accepted, is remembered. Until then a look-up
 /// by name that finds nothing proves nothing, since reads lag and have gaps.
-const DOUBT: Duration = Duration::from_secs(120);
+const RECENT_REQUEST: Duration = Duration::from_secs(120);
 /// How long a refusal that does not depend on the client token is repeated before it is final:
 /// another process may have sent the request, and reads may not show its volume for as long.
-const REFUSED: Duration = Duration::from_secs(75);
+const FINAL_AFTER: Duration = Duration::from_secs(75);
 /// A volume that no look has shown for this long is requested again with its client token; then
-/// after twice as long, and so on up to [`HIDDEN_LONGEST`].
+/// after twice as long, and so on up to [`MAX_HIDDEN_AFTER`].
 const HIDDEN_AFTER: Duration = Duration::from_secs(3);
-const HIDDEN_LONGEST: Duration = Duration::from_secs(48);
+const MAX_HIDDEN_AFTER: Duration = Duration::from_secs(48);
 
 /// One attempt: a request under one client token.
 struct Creation<'a> {
@@ -48,48 +48,53 @@ struct Creation<'a> {
     request: &'a CreateVolume,
     plan: &'a Plan,
     attempt: Attempt,
-    mandate: &'a Mandate,
+    cancellation: &'a Cancellation,
 }
 
 /// The outcome of one attempt.
-enum Next {
+enum AttemptEnd {
     Done(Box<Volume>),
-    /// The token is used up, and no volume bears the name.
-    StepOver(Failure),
+    /// The token is used up, and no volume has the name.
+    TokenUsedUp(Failure),
 }
 
 impl Volumes {
-    pub(super) async fn make(
+    pub(super) async fn create_now(
         self,
         request: CreateVolume,
-        mandate: Mandate,
+        cancellation: Cancellation,
     ) -> Result<Volume, Failure> {
-        let ec2 = self.ec2.by(Instant::now() + CREATE_TIME);
+        let ec2 = self.ec2.with_deadline(Instant::now() + CREATE_TIME);
         let plan = match self.plan(&ec2, &request).await {
             Ok(plan) => plan,
-            Err(failure) => return self.made_before(&ec2, &request, failure).await,
+            Err(failure) => return self.find_created_before(&ec2, &request, failure).await,
         };
-        let mut attempt = self.spent.get(&request.name).unwrap_or(Attempt::FIRST);
+        let mut attempt = self.next_attempts.get(&request.name).unwrap_or(Attempt::FIRST);
         let mut last = None;
-        for _ in 0..Attempt::STEPS {
-            let creation =
-                Creation { ec2: &ec2, request: &request, plan: &plan, attempt, mandate: &mandate };
+        for _ in 0..Attempt::MAX_PER_CALL {
+            let creation = Creation {
+                ec2: &ec2,
+                request: &request,
+                plan: &plan,
+                attempt,
+                cancellation: &cancellation,
+            };
             match self.attempt(&creation).await? {
-                Next::Done(volume) => return Ok(*volume),
-                Next::StepOver(failure) => last = Some(failure),
+                AttemptEnd::Done(volume) => return Ok(*volume),
+                AttemptEnd::TokenUsedUp(failure) => last = Some(failure),
             }
             // The caller may have got its volume from another process, and may have deleted it
             // since.
-            mandate.check_wanted()?;
+            cancellation.check_wanted()?;
             attempt = attempt.next();
             tracing::info!(name = request.name, %attempt, "a client token is used up and no volume bears the name: using the next");
-            self.spent.put(&request.name, attempt, SPENT);
+            self.next_attempts.put(&request.name, attempt, ATTEMPT_TTL);
         }
         Err(Failure::new(
             Condition::OperationPending,
             format!(
                 "{} client tokens of {} in a row are used up; the next call goes on with token {attempt}: {}",
-                Attempt::STEPS,
+                Attempt::MAX_PER_CALL,
                 request.name,
                 last.as_ref().map_or("", Failure::text)
             ),
@@ -98,7 +103,7 @@ impl Volumes {
 
     /// Looks for a volume that an earlier request created, when the volume cannot be created any
     /// more (its source is gone, for example).
-    async fn made_before(
+    async fn find_created_before(
         &self,
         ec2: &Ec2,
         request: &CreateVolume,
@@ -108,16 +113,16 @@ impl Volumes {
             return Err(failure);
         }
         let found = find(ec2, request, self.lag(request)).await;
-        let volume = match found.map_err(|unknown| not_known(&failure, &unknown))? {
+        let volume = match found.map_err(|unknown| existence_unknown(&failure, &unknown))? {
             Found::Fitting(volume) => *volume,
             Found::Other(text) => return Err(incompatible(request, &text)),
-            Found::Nothing if self.is_doubtful(request) => {
+            Found::Nothing if self.was_recently_requested(request) => {
                 return Err(Failure::new(
                     Condition::OperationPending,
                     format!("{failure}; a volume of this name was asked for before"),
                 ));
             }
-            Found::Nothing => return Err(self.final_after_repetition(request, failure)),
+            Found::Nothing => return Err(self.final_or_pending(request, failure)),
         };
         let deadline = Instant::now() + CREATE_TIME;
         match watch_adopted(ec2, volume, deadline).await? {
@@ -128,32 +133,32 @@ impl Volumes {
     }
 
     /// Returns whether EC2 recently accepted, or may have accepted, a create under this name.
-    fn is_doubtful(&self, request: &CreateVolume) -> bool {
-        self.doubtful.get(&request.name).is_some()
+    fn was_recently_requested(&self, request: &CreateVolume) -> bool {
+        self.recently_requested.get(&request.name).is_some()
     }
 
     /// Returns the failure of a request under whose name no look-up shows a volume. A refusal that
     /// EC2 may give before it looks at the client token (the source is not shown, the credentials
     /// are refused) does not show whether another process had a volume made; it is final after
-    /// [`REFUSED`].
-    fn final_after_repetition(&self, request: &CreateVolume, failure: Failure) -> Failure {
+    /// [`FINAL_AFTER`].
+    fn final_or_pending(&self, request: &CreateVolume, failure: Failure) -> Failure {
         let precedes_token =
             matches!(failure.condition(), Condition::NotFound | Condition::NotPermitted);
-        if !precedes_token || lasts(&self.refused, &request.name) >= REFUSED {
+        if !precedes_token || time_in_state(&self.refused_since, &request.name) >= FINAL_AFTER {
             return failure;
         }
         Failure::new(
             Condition::OperationPending,
             format!(
                 "{failure}; this is final when it has been the answer for {} s",
-                REFUSED.as_secs()
+                FINAL_AFTER.as_secs()
             ),
         )
     }
 
     /// Returns how long look-ups by tag may lag behind changes under this name.
     fn lag(&self, request: &CreateVolume) -> Duration {
-        match self.is_doubtful(request) {
+        match self.was_recently_requested(request) {
             true => TAG_LAG,
             false => Duration::ZERO,
         }
@@ -164,50 +169,50 @@ impl Volumes {
         let name = &creation.request.name;
         let sent = creation.plan.send(creation.ec2, name, creation.attempt).await;
         if !matches!(&sent, Err(error) if !error.may_have_happened()) {
-            self.doubtful.put(name, (), DOUBT);
+            self.recently_requested.put(name, (), RECENT_REQUEST);
         }
         if sent.is_ok() {
-            self.refused.forget(name);
+            self.refused_since.remove(name);
         }
         sent
     }
 
-    async fn attempt(&self, creation: &Creation<'_>) -> Result<Next, Failure> {
+    async fn attempt(&self, creation: &Creation<'_>) -> Result<AttemptEnd, Failure> {
         let Creation { ec2, request, attempt, .. } = *creation;
         let deadline = Instant::now() + CREATE_TIME;
         let end = match self.send(creation).await {
-            Ok(volume) => self.follow(creation, volume, deadline).await?,
+            Ok(volume) => self.wait_until_created(creation, volume, deadline).await?,
             Err(error)
                 if matches!(error.kind, Ec2ErrorKind::TokenMismatch | Ec2ErrorKind::TokenSpent) =>
             {
-                if ec2.has(KnownBug::TokenBumpWithoutAdoption) {
-                    return Ok(Next::StepOver(failure(&error)));
+                if ec2.has_known_bug(KnownBug::TokenBumpWithoutAdoption) {
+                    return Ok(AttemptEnd::TokenUsedUp(failure(&error)));
                 }
                 match find(ec2, request, TAG_LAG).await? {
                     Found::Fitting(volume) => watch_adopted(ec2, *volume, deadline).await?,
                     Found::Other(text) => return Err(incompatible(request, &text)),
                     Found::Nothing if error.kind == Ec2ErrorKind::TokenSpent => {
-                        return Ok(Next::StepOver(failure(&error)));
+                        return Ok(AttemptEnd::TokenUsedUp(failure(&error)));
                     }
                     Found::Nothing => match self.resend_as_go_driver(creation).await {
                         Some(volume) => watch_adopted(ec2, volume, deadline).await?,
-                        None => return self.token_of_another(&request.name, &error),
+                        None => return self.handle_token_mismatch(&request.name, &error),
                     },
                 }
             }
-            Err(error) => match self.refused(ec2, request, &error).await? {
+            Err(error) => match self.find_despite_error(ec2, request, &error).await? {
                 Some(volume) => watch_adopted(ec2, volume, deadline).await?,
                 None => {
-                    return Err(self.final_after_repetition(request, create_failure(&error)));
+                    return Err(self.final_or_pending(request, create_failure(&error)));
                 }
             },
         };
         match end {
             Settled::Ready(volume) => match difference(request, &volume) {
-                None => Ok(Next::Done(Box::new(volume))),
+                None => Ok(AttemptEnd::Done(Box::new(volume))),
                 Some(text) => Err(incompatible(request, &text)),
             },
-            Settled::Deleted => Ok(Next::StepOver(Failure::new(
+            Settled::Deleted => Ok(AttemptEnd::TokenUsedUp(Failure::new(
                 Condition::OperationPending,
                 "the volume that the name belonged to is being deleted",
             ))),
@@ -215,7 +220,7 @@ impl Volumes {
             Settled::Failed(volume) => {
                 // The token stays bound to the failed volume until the volume is deleted.
                 delete_failed(ec2, &volume).await?;
-                self.step_past(&request.name, attempt);
+                self.use_next_token(&request.name, attempt);
                 Err(Failure::new(
                     Condition::Local,
                     format!(
@@ -225,7 +230,7 @@ impl Volumes {
                 ))
             }
             Settled::Dropped => {
-                self.step_past(&request.name, attempt);
+                self.use_next_token(&request.name, attempt);
                 Err(Failure::new(
                     Condition::Local,
                     "EC2 accepted the volume and then dropped it, which is how it reports an encryption key that cannot be used: check kmsKeyId, that \
@@ -238,7 +243,7 @@ impl Volumes {
     /// Follows a volume that this attempt's token created. While looks do not show the volume, the
     /// request is repeated at growing intervals: EC2 answers with the volume, or that the volume is
     /// deleted.
-    async fn follow(
+    async fn wait_until_created(
         &self,
         creation: &Creation<'_>,
         mut volume: Volume,
@@ -248,7 +253,7 @@ impl Volumes {
         loop {
             match settle(creation.ec2, volume, hidden_after, deadline).await? {
                 Settled::Hidden(last) => {
-                    creation.mandate.check_wanted()?;
+                    creation.cancellation.check_wanted()?;
                     volume = match self.send(creation).await {
                         Ok(volume) => volume,
                         Err(error) if error.kind == Ec2ErrorKind::TokenSpent => {
@@ -256,7 +261,7 @@ impl Volumes {
                         }
                         Err(_) => last,
                     };
-                    hidden_after = (hidden_after * 2).min(HIDDEN_LONGEST);
+                    hidden_after = (hidden_after * 2).min(MAX_HIDDEN_AFTER);
                 }
                 settled => return Ok(settled),
             }
@@ -272,31 +277,31 @@ impl Volumes {
     }
 
     /// Handles a token that a request with other parameters has used while no look-up shows its
-    /// volume. The next token is used only after [`DOUBT`] in this state: a volume that is hidden
-    /// for longer is created twice.
+    /// volume. The next token is used only after [`RECENT_REQUEST`] in this state: a volume that is
+    /// hidden for longer is created twice.
     ///
     /// # Errors
     /// [`Condition::OperationPending`] until then.
-    fn token_of_another(&self, name: &str, error: &Ec2Error) -> Result<Next, Failure> {
-        if lasts(&self.mismatched, name) >= DOUBT {
-            return Ok(Next::StepOver(failure(error)));
+    fn handle_token_mismatch(&self, name: &str, error: &Ec2Error) -> Result<AttemptEnd, Failure> {
+        if time_in_state(&self.mismatched_since, name) >= RECENT_REQUEST {
+            return Ok(AttemptEnd::TokenUsedUp(failure(error)));
         }
         // Another process has requested the volume, so no refusal is final until look-ups have had
         // time to show it.
-        self.doubtful.put(name, (), DOUBT);
+        self.recently_requested.put(name, (), RECENT_REQUEST);
         Err(failure_as(Condition::OperationPending, error).context(format!(
             "no volume of this name is shown; when none has been for {} s, it is made under the next client token",
-            DOUBT.as_secs()
+            RECENT_REQUEST.as_secs()
         )))
     }
 
-    fn step_past(&self, name: &str, attempt: Attempt) {
-        self.spent.put(name, attempt.next(), SPENT);
+    fn use_next_token(&self, name: &str, attempt: Attempt) {
+        self.next_attempts.put(name, attempt.next(), ATTEMPT_TTL);
     }
 
     /// Returns the volume of this name if one exists in spite of the error. An error that may be
     /// final is final only when no such volume exists.
-    async fn refused(
+    async fn find_despite_error(
         &self,
         ec2: &Ec2,
         request: &CreateVolume,
@@ -306,14 +311,14 @@ impl Volumes {
         // A full quota or zone may hide a volume, though its code is not final: EC2 tests it before
         // the token. A scheduler that is sent to another zone would have a second volume created
         // there.
-        let hides = matches!(
+        let may_hide_volume = matches!(
             error.kind,
             Ec2ErrorKind::VolumeQuota
                 | Ec2ErrorKind::IopsQuota
                 | Ec2ErrorKind::NoCapacity
                 | Ec2ErrorKind::TypeNotInZone
         );
-        if condition(error).may_be_in_progress() && !hides {
+        if condition(error).may_be_in_progress() && !may_hide_volume {
             // `Unreachable` already maps to a retryable code.
             return match unclear && error.kind != Ec2ErrorKind::Unreachable {
                 true => Err(failure_as(Condition::OperationPending, error)),
@@ -321,7 +326,7 @@ impl Volumes {
             };
         }
         // Another process may have created the volume just now, without this process's knowledge.
-        let lag = match hides {
+        let lag = match may_hide_volume {
             true => TAG_LAG,
             false => self.lag(request),
         };
@@ -329,26 +334,27 @@ impl Volumes {
             Ok(Found::Fitting(volume)) => Ok(Some(*volume)),
             // Look-ups may lag for longer, or have a gap.
             Ok(found)
-                if unclear || matches!(found, Found::Nothing) && self.is_doubtful(request) =>
+                if unclear
+                    || matches!(found, Found::Nothing) && self.was_recently_requested(request) =>
             {
                 Err(failure_as(Condition::OperationPending, error))
             }
             Ok(Found::Other(text)) => Err(incompatible(request, &text)),
             Ok(Found::Nothing) => Ok(None),
-            Err(unknown) => Err(not_known(error, &unknown)),
+            Err(unknown) => Err(existence_unknown(error, &unknown)),
         }
     }
 }
 
 /// Returns for how long the name has been in this state, which begins now if it is new.
-fn lasts(states: &ExpiringCache<Instant>, name: &str) -> Duration {
+fn time_in_state(states: &ExpiringCache<Instant>, name: &str) -> Duration {
     let now = Instant::now();
     let since = states.get(name).unwrap_or(now);
-    states.put(name, since, SPENT);
+    states.put(name, since, ATTEMPT_TTL);
     now.duration_since(since)
 }
 
-fn not_known(why: &dyn std::fmt::Display, unknown: &Failure) -> Failure {
+fn existence_unknown(why: &dyn std::fmt::Display, unknown: &Failure) -> Failure {
     Failure::new(
         Condition::OperationPending,
         format!("{why}; whether a volume of this name exists is not known: {unknown}"),

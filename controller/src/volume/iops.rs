@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use crate::ec2::{Ec2, IopsQuestion, MaxIops};
 
 /// How long EC2's answer about a zone's maximum stays valid.
-const ANSWER_HOLDS: Duration = Duration::from_secs(12 * 3600);
+const ANSWER_TTL: Duration = Duration::from_secs(12 * 3600);
 /// How long a question without an answer is not asked again.
-const SILENCE_HOLDS: Duration = Duration::from_secs(300);
+const NO_ANSWER_TTL: Duration = Duration::from_secs(300);
 
 /// The limits of EC2 for one volume type. Zero means no limit of that kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl IopsLimits {
     }
 
     /// Returns whether a request for `wanted` IOPS depends on a maximum that differs between zones.
-    pub(crate) fn needs_the_zones_maximum(self, wanted: u32) -> bool {
+    pub(crate) fn needs_zone_maximum(self, wanted: u32) -> bool {
         self.maximum > 0 && wanted > self.maximum
     }
 
@@ -84,14 +84,14 @@ impl IopsCeilings {
         wanted: u32,
     ) -> IopsLimits {
         let documented = IopsLimits::of(&question.kind);
-        if !documented.needs_the_zones_maximum(wanted) {
+        if !documented.needs_zone_maximum(wanted) {
             return documented;
         }
         // Held while EC2 is asked, so that callers that come meanwhile use the answer.
         let mut answers = self.0.lock().await;
         let now = Instant::now();
         answers.retain(|_, (_, until)| *until > now);
-        ec2.remembered("iops_maximum", answers.contains_key(&question));
+        ec2.count_cache_lookup("iops_maximum", answers.contains_key(&question));
         let answer = match answers.get(&question) {
             Some((answer, _)) => *answer,
             None => {
@@ -99,11 +99,11 @@ impl IopsCeilings {
                     tracing::warn!(%error, "the most IOPS of a zone were not learnt; the documented maximum is used");
                     MaxIops::NotSaid
                 });
-                let holds = match answer {
-                    MaxIops::NotSaid => SILENCE_HOLDS,
-                    MaxIops::AtMost(_) | MaxIops::NotSettable => ANSWER_HOLDS,
+                let ttl = match answer {
+                    MaxIops::NotSaid => NO_ANSWER_TTL,
+                    MaxIops::AtMost(_) | MaxIops::NotSettable => ANSWER_TTL,
                 };
-                answers.insert(question, (answer, now + holds));
+                answers.insert(question, (answer, now + ttl));
                 answer
             }
         };
@@ -154,9 +154,9 @@ mod tests {
 
     #[test]
     fn only_iops_above_documented_maximum_need_zone_maximum() {
-        assert!(!IopsLimits::of("gp3").needs_the_zones_maximum(16_000));
-        assert!(IopsLimits::of("gp3").needs_the_zones_maximum(16_001));
-        assert!(!IopsLimits::of("gp2").needs_the_zones_maximum(1_000_000));
+        assert!(!IopsLimits::of("gp3").needs_zone_maximum(16_000));
+        assert!(IopsLimits::of("gp3").needs_zone_maximum(16_001));
+        assert!(!IopsLimits::of("gp2").needs_zone_maximum(1_000_000));
     }
 
     #[test]

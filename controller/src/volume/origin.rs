@@ -1,6 +1,6 @@
 //! The writer of a volume's first content, found by the tags of the snapshot or volume that it is a
 //! copy of. EC2 shows an account only the tags that the account itself set: a snapshot that another
-//! account shares bears none of them.
+//! account shares has none of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::operation::expiring_cache::ExpiringCache;
 use crate::request::tags::TagSettings;
 
 /// How long the look may delay an attach.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer is remembered.
-const REMEMBERED: Duration = Duration::from_secs(3600);
+const WRITER_TTL: Duration = Duration::from_secs(3600);
 
 /// Where a volume's first content came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +31,9 @@ pub(crate) enum Origin {
 /// Whose the source of a copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
-    /// The source bears the tags of this driver and cluster.
+    /// The source has the tags of this driver and cluster.
     Own,
-    /// The source bears other tags, or none.
+    /// The source has other tags, or none.
     Another,
     /// EC2 does not show the source: it is gone, or the look failed.
     Unseen,
@@ -55,27 +55,27 @@ impl Sources {
 
     /// Returns where the volume's first content came from. A look that fails does not fail the
     /// attach.
-    pub(crate) async fn of(&self, volume: &Volume) -> Origin {
-        let ec2 = self.ec2.by(Instant::now() + PATIENCE);
+    pub(crate) async fn origin_of(&self, volume: &Volume) -> Origin {
+        let ec2 = self.ec2.with_deadline(Instant::now() + LOOK_TIMEOUT);
         if let Some(snapshot) = &volume.snapshot {
             let look = async { writer(&self.tags, ec2.look_snapshot(snapshot).await, |s| s.tags) };
-            return Origin::Snapshot(self.known_or(snapshot.as_str(), look).await);
+            return Origin::Snapshot(self.known_or_look(snapshot.as_str(), look).await);
         }
         if let Some(source) = &volume.source_volume {
             let look = async { writer(&self.tags, ec2.look_volume(source).await, |v| v.tags) };
-            return Origin::Volume(self.known_or(source.as_str(), look).await);
+            return Origin::Volume(self.known_or_look(source.as_str(), look).await);
         }
         Origin::Blank
     }
 
-    async fn known_or(&self, id: &str, look: impl Future<Output = Option<Writer>>) -> Writer {
+    async fn known_or_look(&self, id: &str, look: impl Future<Output = Option<Writer>>) -> Writer {
         if let Some(known) = self.known.get(id) {
             return known;
         }
         match look.await {
-            Some(seen) => {
-                self.known.put(id, seen, REMEMBERED);
-                seen
+            Some(writer) => {
+                self.known.put(id, writer, WRITER_TTL);
+                writer
             }
             None => Writer::Unseen,
         }
@@ -85,10 +85,10 @@ impl Sources {
 /// Returns the writer; `None` when the look failed, so that the next caller looks again.
 fn writer<T>(
     settings: &TagSettings,
-    seen: LookResult<T>,
+    result: LookResult<T>,
     tags: impl FnOnce(T) -> BTreeMap<String, String>,
 ) -> Option<Writer> {
-    match seen {
+    match result {
         LookResult::Present(source) => Some(match settings.are_own(&tags(source)) {
             true => Writer::Own,
             false => Writer::Another,

@@ -145,7 +145,7 @@ impl Volumes {
             .filter(|zone| holds_volumes(zone))
             .map(|zone| zone.name.as_str())
             .collect();
-        match topology::pick(&zones, name) {
+        match topology::choose_zone(&zones, name) {
             Some(zone) => Ok(Placement { zone: Some(zone.to_owned()), ..Default::default() }),
             None => Err(Failure::new(
                 Condition::NoCapacityInTopology,

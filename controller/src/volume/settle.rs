@@ -48,8 +48,8 @@ impl Settling {
     }
 
     /// Returns the outcome once a look shows it.
-    pub(super) fn see(&mut self, seen: &LookResult<Volume>, now: Instant) -> Option<Settled> {
-        match seen {
+    pub(super) fn observe(&mut self, look: &LookResult<Volume>, now: Instant) -> Option<Settled> {
+        match look {
             LookResult::Unknown(_) => None,
             LookResult::Absent => {
                 self.absences += 1;
@@ -96,10 +96,10 @@ pub(super) async fn settle(
         return Ok(Settled::Ready(volume));
     }
     let mut settling = Settling::new(volume, hidden_after);
-    let watched = ec2.watch_volume(&id, WatchedChange::Creation, deadline, |seen| {
-        // Watching on would only end in a deadline that does not give the reason. The volume may
-        // exist, so the condition is not final.
-        if let LookResult::Unknown(error) = seen
+    let watched = ec2.watch_volume(&id, WatchedChange::Creation, deadline, |look| {
+        // Watching longer would only end in a deadline that does not give the reason. The volume
+        // may exist, so the condition is not final.
+        if let LookResult::Unknown(error) = look
             && error.kind == Ec2ErrorKind::Unauthorized
         {
             let refused = failure_as(Condition::OperationPending, error);
@@ -107,7 +107,7 @@ pub(super) async fn settle(
                 "volume {id} is accepted, and the controller's role may not see what becomes of it"
             ))));
         }
-        match settling.see(seen, Instant::now()) {
+        match settling.observe(look, Instant::now()) {
             Some(settled) => ControlFlow::Break(Ok(settled)),
             None => ControlFlow::Continue(()),
         }
@@ -149,16 +149,16 @@ mod tests {
             (in_state(VolumeState::Deleting), Some("deleted")),
             (in_state(VolumeState::Deleted), Some("deleted")),
         ];
-        for (seen, want) in rows {
+        for (look, want) in rows {
             let end =
-                Settling::new(example_volume(), HIDDEN).see(&seen, now).map(|end| match end {
+                Settling::new(example_volume(), HIDDEN).observe(&look, now).map(|end| match end {
                     Settled::Ready(_) => "ready",
                     Settled::Failed(_) => "failed",
                     Settled::Deleted => "deleted",
                     Settled::Hidden(_) => "hidden",
                     Settled::Dropped => "dropped",
                 });
-            assert_eq!(end, want, "{seen:?}");
+            assert_eq!(end, want, "{look:?}");
         }
     }
 
@@ -167,18 +167,18 @@ mod tests {
         let begin = Instant::now();
         let late = begin + HIDDEN;
         let mut settling = Settling::new(example_volume(), HIDDEN);
-        settling.see(&in_state(VolumeState::Creating), begin);
+        settling.observe(&in_state(VolumeState::Creating), begin);
         for _ in 0..HIDDEN_LOOKS {
-            assert_eq!(settling.see(&LookResult::Absent, begin), None);
+            assert_eq!(settling.observe(&LookResult::Absent, begin), None);
         }
         assert_eq!(
-            settling.see(&LookResult::Absent, late),
+            settling.observe(&LookResult::Absent, late),
             Some(Settled::Hidden(example_volume()))
         );
 
         let mut back = Settling::new(example_volume(), HIDDEN);
-        back.see(&LookResult::Absent, begin);
-        back.see(&in_state(VolumeState::Creating), late);
-        assert_eq!(back.see(&LookResult::Absent, late + HIDDEN), None);
+        back.observe(&LookResult::Absent, begin);
+        back.observe(&in_state(VolumeState::Creating), late);
+        assert_eq!(back.observe(&LookResult::Absent, late + HIDDEN), None);
     }
 }

@@ -21,7 +21,7 @@ async fn lost_create_answer_never_creates_second_volume() {
         json!({ "kind": "garble", "how": "short", "effect": true }),
     ] {
         let driver = Driver::new().await;
-        driver.world.once("CreateVolume", &fault);
+        driver.world.fault_once("CreateVolume", &fault);
         let mut made = driver.create(volume("pvc-1", 1)).await;
         if let Err(status) = &made {
             assert!(
@@ -104,7 +104,7 @@ async fn oldest_volume_with_same_name_is_used() {
 async fn request_token_of_failed_creation_is_skipped() {
     for outcome in ["vanish", "error"] {
         let driver = Driver::new().await;
-        driver.world.once(
+        driver.world.fault_once(
             "CreateVolume",
             &json!({ "kind": "fail_create", "outcome": outcome, "after_ms": 50 }),
         );
@@ -233,7 +233,7 @@ async fn create_aborts_if_lookup_by_name_is_denied() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sent_client_tokens_match_go_driver() {
     let driver = Driver::new().await;
-    driver.world.once(
+    driver.world.fault_once(
         "CreateVolume",
         &json!({ "kind": "fail_create", "outcome": "error", "after_ms": 50 }),
     );
@@ -269,7 +269,7 @@ async fn copy_is_found_after_source_is_deleted() {
         "kind": "lose_reply", "how": "close", "effect": true } }));
     let lost = driver.create(copy()).await.unwrap_err();
     assert!(matches!(lost.code(), Code::Aborted | Code::Unavailable), "{lost}");
-    driver.world.no_faults();
+    driver.world.clear_faults();
     driver.delete(&source).await.unwrap();
     let found = driver.create(copy()).await.unwrap();
     assert_ne!(found.volume_id, source);

@@ -196,7 +196,7 @@ async fn failure_names_cause_next_step_and_request_id() {
     ];
     for (call, fault, code, cause, next_step) in rows {
         let is = format!("{call:?} with {cause}");
-        driver.world.no_faults();
+        driver.world.clear_faults();
         driver.world.fault(json!({ "match": { "action": call.action() }, "fault": fault }));
         let of = match call {
             Call::Unpublish | Call::Expand => &id,
@@ -209,7 +209,7 @@ async fn failure_names_cause_next_step_and_request_id() {
             assert!(told.message().contains(part), "{is}: {part}: {told}");
         }
     }
-    driver.world.no_faults();
+    driver.world.clear_faults();
     assert_eq!(driver.live("volumes"), 2);
     assert_eq!(driver.live("attachments"), 1);
 

@@ -110,9 +110,10 @@ async fn refused_modification_changes_nothing_and_expansion_succeeds() {
 async fn modification_with_lost_reply_is_not_repeated() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    driver
-        .world
-        .once("ModifyVolume", &json!({ "kind": "lose_reply", "how": "close", "effect": true }));
+    driver.world.fault_once(
+        "ModifyVolume",
+        &json!({ "kind": "lose_reply", "how": "close", "effect": true }),
+    );
     assert_eq!(driver.expand(&id, 20).await.unwrap().capacity_bytes, 20 << 30);
     assert_eq!(driver.world.calls("ModifyVolume"), 1);
 }
@@ -122,7 +123,7 @@ async fn modification_with_lost_reply_is_not_repeated() {
 async fn failed_modification_and_exhausted_quota_are_internal_errors() {
     let driver = Driver::in_world(json!({ "quotas": { "modifications_per_day": 1 } })).await;
     let id = driver.create(volume("pvc-1", 10)).await.unwrap().volume_id;
-    driver.world.once("ModifyVolume", &json!({ "kind": "fail_modify", "after_ms": 10 }));
+    driver.world.fault_once("ModifyVolume", &json!({ "kind": "fail_modify", "after_ms": 10 }));
     let failed = driver.expand(&id, 20).await.unwrap_err();
     assert_eq!(failed.code(), Code::Internal, "{failed}");
     let used_up = driver.expand(&id, 20).await.unwrap_err();
@@ -212,7 +213,7 @@ async fn refused_tags_leave_volume_unchanged() {
     let class: &[(&str, &str)] =
         &[("iops", "4000"), ("tagSpecification_1", "tier=gold"), ("tagDeletion_1", "old")];
     for action in ["CreateTags", "DeleteTags"] {
-        driver.world.no_faults();
+        driver.world.clear_faults();
         driver.world.deny(action);
         let refused = driver.modify(&id, class).await.unwrap_err();
         assert_status(
@@ -226,7 +227,7 @@ async fn refused_tags_leave_volume_unchanged() {
     assert_eq!(grown.unwrap().capacity_bytes, 11 << 30);
     assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
     let before = look(&driver, &id).await;
-    driver.world.no_faults();
+    driver.world.clear_faults();
     let many: Vec<_> =
         (0..50).map(|n| (format!("tagSpecification_{n}"), format!("t{n}=v"))).collect();
     let mut many: Vec<_> = many.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
@@ -336,13 +337,13 @@ async fn expand_and_modify_map_refusals_to_same_codes() {
         ("UnauthorizedOperation", Code::PermissionDenied),
         ("InvalidVolume.NotFound", Code::NotFound),
     ] {
-        driver.world.no_faults();
+        driver.world.clear_faults();
         driver.world.refuse("ModifyVolume", code, 400);
         let grown = driver.expand(&id, 20).await.unwrap_err();
         let modified = driver.modify(&id, &[("iops", "4000")]).await.unwrap_err();
         assert_eq!((grown.code(), modified.code()), (want, want), "{code}: {grown}");
     }
-    driver.world.no_faults();
+    driver.world.clear_faults();
     let request =
         csi::ControllerExpandVolumeRequest { volume_id: id.clone(), ..Default::default() };
     let nothing = driver.ask(request).await;

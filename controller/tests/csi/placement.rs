@@ -129,7 +129,7 @@ async fn outpost_id_alone_takes_account_from_sts() {
     }
     // No volume is made in the Region instead of on the Outpost.
     assert_eq!(driver.world.calls("CreateVolume"), 0);
-    driver.world.no_faults();
+    driver.world.clear_faults();
     let made = driver.create(request()).await.unwrap();
     assert_eq!(driver.create(request()).await.unwrap(), made);
     let sent = requests(&driver, "CreateVolume").pop().unwrap();

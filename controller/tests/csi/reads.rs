@@ -211,8 +211,8 @@ async fn zone_outage_does_not_affect_other_zones() {
     driver.unpublish(&well, NODE_1).await.unwrap();
     let fresh = driver.another().await;
     let (here, there) = tokio::join!(fresh.publish(&well, NODE_1), async {
-        let patience = Duration::from_secs(2);
-        tokio::time::timeout(patience, fresh.publish(&cut_off, NODE_B)).await
+        let timeout = Duration::from_secs(2);
+        tokio::time::timeout(timeout, fresh.publish(&cut_off, NODE_B)).await
     });
     here.unwrap();
     assert!(!matches!(there, Ok(Ok(_))), "{there:?}");

@@ -174,7 +174,7 @@ async fn missing_permission_is_named_and_outage_is_retryable() {
         refused.message().contains("ec2:CreateVolume") && refused.message().contains("IAM"),
         "{refused}"
     );
-    driver.world.no_faults();
+    driver.world.clear_faults();
     driver.world.command(|control| control.post("/v1/outage", &json!({ "for_ms": 3000 })));
     let mut request = within(volume("pvc-1", 1), 30);
     request.set_timeout(std::time::Duration::from_millis(1500));

@@ -198,7 +198,7 @@ async fn detach_is_refused_for_instance_unknown_to_ec2() {
         "kind": "error", "code": "InvalidInstanceID.NotFound", "status": 400, "message": "does not exist" } }));
     driver.unpublish(&id, NODE_1).await.unwrap_err();
     assert_eq!(driver.world.calls("DetachVolume"), 0);
-    driver.world.no_faults();
+    driver.world.clear_faults();
     driver.unpublish(&id, NODE_1).await.unwrap();
 }
 

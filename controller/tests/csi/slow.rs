@@ -65,8 +65,8 @@ impl Slow {
     /// Returns the number of requests of an action that reached EC2.
     pub(crate) fn calls(&self, action: &str) -> usize {
         let wanted = format!("Action={action}&");
-        let passed = self.world.passed();
-        passed.iter().filter(|line| line.contains(&wanted)).count()
+        let log = self.world.log_lines();
+        log.iter().filter(|line| line.contains(&wanted)).count()
     }
 
     pub(crate) fn live(&self, what: &str) -> Value {

@@ -21,7 +21,7 @@ async fn lost_create_snapshot_replies_make_1_snapshot() {
     ] {
         let driver = Driver::new().await;
         let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-        driver.world.once("CreateSnapshot", &fault);
+        driver.world.fault_once("CreateSnapshot", &fault);
         let taken = driver.snapshot("s", &id).await.unwrap();
         assert_eq!(
             driver.snapshot("s", &id).await.unwrap().snapshot_id,
@@ -69,7 +69,7 @@ async fn refused_snapshot_lock_leaves_no_snapshot() {
     assert_status(&refused, Code::InvalidArgument, &["mars-1a"]);
     assert_eq!(driver.live("snapshots"), 0);
     // A failing zone lookup is no reason to refuse.
-    driver.world.no_faults();
+    driver.world.clear_faults();
     driver.world.deny("DescribeAvailabilityZones");
     driver.snapshot_of_class("s", &id, OWED).await.unwrap();
     assert_eq!(driver.live("snapshots"), 1);
@@ -81,9 +81,10 @@ async fn refused_snapshot_lock_leaves_no_snapshot() {
 async fn any_process_completes_snapshot_lock_and_fast_restore() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    driver
-        .world
-        .once("LockSnapshot", &json!({ "kind": "lose_reply", "how": "close", "effect": false }));
+    driver.world.fault_once(
+        "LockSnapshot",
+        &json!({ "kind": "lose_reply", "how": "close", "effect": false }),
+    );
     let unknown = driver.snapshot_of_class("s", &id, OWED).await.unwrap_err();
     assert_eq!(unknown.code(), Code::Unavailable, "{unknown}");
     assert_eq!(driver.live("snapshots"), 1, "it stays for the next attempt");
@@ -180,7 +181,7 @@ async fn lagging_lookup_after_crash_makes_no_second_snapshot() {
 async fn failed_snapshot_is_reported_until_deleted() {
     let driver = Driver::new().await;
     let id = driver.create(volume("pvc-1", 1)).await.unwrap().volume_id;
-    driver.world.once("CreateSnapshot", &json!({ "kind": "fail_snapshot", "after_ms": 0 }));
+    driver.world.fault_once("CreateSnapshot", &json!({ "kind": "fail_snapshot", "after_ms": 0 }));
     let first = driver.snapshot("s", &id).await.unwrap().snapshot_id;
     let failed = loop {
         match driver.snapshot("s", &id).await {
@@ -213,7 +214,7 @@ async fn ec2_snapshot_errors_map_to_csi_codes() {
         ("InvalidVolume.NotFound", 400, Code::NotFound),
         ("NeverHeardOf", 400, Code::Internal),
     ] {
-        driver.world.no_faults();
+        driver.world.clear_faults();
         driver.world.refuse("CreateSnapshot", code, status);
         let refused = driver.snapshot("s", &id).await.unwrap_err();
         assert_eq!(refused.code(), want, "{refused}");
@@ -222,7 +223,7 @@ async fn ec2_snapshot_errors_map_to_csi_codes() {
             "{refused}"
         );
     }
-    driver.world.no_faults();
+    driver.world.clear_faults();
     assert_eq!(driver.live("snapshots"), 0);
     let snapshot = driver.snapshot("s", &id).await.unwrap().snapshot_id;
     for (code, want) in [
@@ -231,12 +232,12 @@ async fn ec2_snapshot_errors_map_to_csi_codes() {
         ("UnauthorizedOperation", Err(Code::PermissionDenied)),
         ("InvalidSnapshot.NotFound", Ok(())),
     ] {
-        driver.world.no_faults();
+        driver.world.clear_faults();
         driver.world.refuse("DeleteSnapshot", code, 400);
         let deleted = driver.delete_snapshot(&snapshot).await;
         assert_eq!(deleted.map_err(|status| status.code()), want, "{code}");
     }
-    driver.world.no_faults();
+    driver.world.clear_faults();
     for gone in [snapshot.as_str(), "snap-0fffffffffffffff1", "nonsense"] {
         driver.delete_snapshot(gone).await.unwrap();
     }

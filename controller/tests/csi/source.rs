@@ -76,6 +76,6 @@ async fn failed_source_lookup_does_not_fail_attach() {
         "fault": { "kind": "error", "code": "UnauthorizedOperation", "status": 403 } });
     driver.world.fault(refused);
     assert_eq!(origin(&driver, &restored).await, "unseen-snapshot");
-    driver.world.no_faults();
+    driver.world.clear_faults();
     assert_eq!(origin(&driver, &restored).await, "own-snapshot");
 }

@@ -81,11 +81,11 @@ async fn broken_answer_is_never_taken_as_absence() {
             .fault(json!({ "match": { "action": "DescribeVolumes" }, "count": 2, "fault": fault }));
         let seen = ec2.look_volume(&volume.id).await;
         assert!(seen.present().is_some(), "after two answers of {fault}: {seen:?}");
-        world.no_faults();
+        world.clear_faults();
         world.fault(json!({ "match": { "action": "DescribeVolumes" }, "fault": fault }));
         let seen = ec2.look_volume(&volume.id).await;
         assert!(matches!(seen, LookResult::Unknown(_)), "while all are {fault}: {seen:?}");
-        world.no_faults();
+        world.clear_faults();
     }
     world.fault(json!({
         "match": { "action": "DescribeVolumes" }, "fault": { "kind": "garble", "how": "cut" },

@@ -20,7 +20,7 @@ use crate::{device, node_a, snapshot_of};
 async fn each_ec2_call_returns_result_or_typed_error() {
     let world = World::new().await;
     let ec2 = &world.ec2;
-    ec2.check().await.unwrap();
+    ec2.check_access().await.unwrap();
     let zones = ec2.availability_zones().await.unwrap();
     assert!(
         zones.iter().any(|zone| zone.name == "us-east-1a" && zone.id == "use1-az6"),

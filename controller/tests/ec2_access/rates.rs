@@ -19,14 +19,14 @@ use crate::{device, nobody, node_a};
 /// Returns how many requests of an action reached EC2, and how many of them EC2 throttled.
 fn calls(world: &InProcess, action: &str) -> (usize, usize) {
     let wanted = format!("Action={action}&");
-    let passed = world.passed();
-    let of_action = || passed.iter().filter(|line| line.contains(&wanted));
+    let log = world.log_lines();
+    let of_action = || log.iter().filter(|line| line.contains(&wanted));
     let throttled = of_action().filter(|line| line.contains(" 503 "));
     (of_action().count(), throttled.count())
 }
 
 fn level(ec2: &Ec2, wanted: Action) -> LaneLevel {
-    let mut levels = ec2.levels().into_iter();
+    let mut levels = ec2.lane_levels().into_iter();
     let found = levels.find(|(action, _)| *action == wanted);
     found.expect("every action has a lane").1
 }
@@ -45,7 +45,7 @@ async fn burst(granted: Value, believed: Rate, volumes: usize) -> (InProcess, Ec
     let ec2 = world.access_with(settings).await;
     let tasks: Vec<_> = (0..volumes)
         .map(|n| {
-            let ec2 = ec2.by(Instant::now() + Duration::from_secs(600));
+            let ec2 = ec2.with_deadline(Instant::now() + Duration::from_secs(600));
             tokio::spawn(async move {
                 let volume = small(&format!("pvc-{n}"));
                 ec2.create_volume(&volume).await.map(drop)
@@ -166,7 +166,7 @@ async fn call_waiting_past_deadline_is_not_sent() {
         ..Settings::default()
     };
     let ec2 = world.access_with(settings).await;
-    let ec2 = ec2.by(Instant::now() + Duration::from_millis(300));
+    let ec2 = ec2.with_deadline(Instant::now() + Duration::from_millis(300));
     // Either the reserve keeps the only token, or the first call takes it.
     let _ = ec2.delete_volume(&nobody()).await;
     let before = calls(&world, "DeleteVolume");

@@ -15,7 +15,7 @@ async fn unreachable_ec2_is_reported_and_nothing_is_sent() {
     // Nothing listens on a port that was just released.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let ec2 = access(&format!("http://127.0.0.1:{port}"), settings()).await;
-    let check = ec2.check().await.unwrap_err();
+    let check = ec2.check_access().await.unwrap_err();
     assert_eq!((check.kind, check.sent), (Ec2ErrorKind::Unreachable, Sent::Not));
     let text = check.to_string();
     assert!(text.contains("refused") && text.contains("AWS_EC2_ENDPOINT"), "{text}");

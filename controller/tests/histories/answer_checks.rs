@@ -18,39 +18,39 @@ impl World {
         self.ec2.act(|sim, _| look(sim.realm()))
     }
 
-    /// Blames what `judge` finds wrong with EC2's volume, which is `None` when the volume is gone.
-    fn judge_volume(
+    /// Records what `check` finds wrong with EC2's volume, which is `None` when the volume is gone.
+    fn check_volume(
         &self,
         what: &str,
         id: &str,
-        judge: impl FnOnce(Option<&Volume>) -> Option<String>,
+        check: impl FnOnce(Option<&Volume>) -> Option<String>,
     ) {
-        if let Some(why) = self.look(|realm| judge(realm.volumes().get(id))) {
-            self.blame(format!("{what}: {why}"));
+        if let Some(why) = self.look(|realm| check(realm.volumes().get(id))) {
+            self.record_violation(format!("{what}: {why}"));
         }
     }
 
-    fn judge_snapshot(
+    fn check_snapshot_state(
         &self,
         what: &str,
         id: &str,
-        judge: impl FnOnce(Option<&Snapshot>) -> Option<String>,
+        check: impl FnOnce(Option<&Snapshot>) -> Option<String>,
     ) {
-        if let Some(why) = self.look(|realm| judge(realm.snapshots().get(id))) {
-            self.blame(format!("{what}: {why}"));
+        if let Some(why) = self.look(|realm| check(realm.snapshots().get(id))) {
+            self.record_violation(format!("{what}: {why}"));
         }
     }
 
-    pub(crate) fn check_created(&self, asked: &csi::CreateVolumeRequest, answer: &csi::Volume) {
+    pub(crate) fn check_created(&self, request: &csi::CreateVolumeRequest, answer: &csi::Volume) {
         let id = &answer.volume_id;
-        let what = format!("{} is said to be {id}", asked.name);
-        self.judge_volume(&what, id, |volume| {
+        let what = format!("{} is said to be {id}", request.name);
+        self.check_volume(&what, id, |volume| {
             let Some(volume) = volume else {
                 return Some("it does not exist".to_owned());
             };
-            let range = asked.capacity_range.unwrap_or_default();
+            let range = request.capacity_range.unwrap_or_default();
             let bytes = i64::from(volume.shape.size) * GIB;
-            let source = asked.volume_content_source.as_ref().and_then(|s| s.r#type.as_ref());
+            let source = request.volume_content_source.as_ref().and_then(|s| s.r#type.as_ref());
             let same_source = match (source, &volume.origin) {
                 (None, Origin::Blank) => true,
                 (Some(SourceType::Snapshot(s)), Origin::Snapshot(id)) => s.snapshot_id == *id,
@@ -59,7 +59,7 @@ impl World {
             };
             let wrong = if !matches!(volume.status(), "available" | "in-use") {
                 format!("it is {}", volume.status())
-            } else if volume.tags.get(VOLUME_NAME) != Some(&asked.name) {
+            } else if volume.tags.get(VOLUME_NAME) != Some(&request.name) {
                 format!("its tags are {:?}", volume.tags)
             } else if bytes < range.required_bytes || bytes != answer.capacity_bytes {
                 format!("it has {bytes} bytes, the answer says {}", answer.capacity_bytes)
@@ -72,29 +72,31 @@ impl World {
         });
     }
 
-    /// Checks that no volume bears the name after a final error, because nobody would look for it.
+    /// Checks that no volume has the name after a final error, because nobody would look for it.
     pub(crate) fn check_not_created(&self, name: &str, status: &Status) {
-        let there = self.look(|realm| {
+        let existing = self.look(|realm| {
             let of_name = realm.tagged(VOLUME_NAME, name).filter_map(|id| realm.volumes().get(id));
             of_name
                 .filter(|v| matches!(v.status(), "creating" | "available" | "in-use"))
                 .map(|v| format!("{} {}", v.id, v.status()))
                 .collect::<Vec<_>>()
         });
-        if !there.is_empty() {
-            self.blame(format!("{name} is said not to exist, and is {there:?}: {status}"));
+        if !existing.is_empty() {
+            self.record_violation(format!(
+                "{name} is said not to exist, and is {existing:?}: {status}"
+            ));
         }
     }
 
     pub(crate) fn check_deleted(&self, id: &str) {
-        self.judge_volume(&format!("{id} is said to be deleted"), id, |volume| {
+        self.check_volume(&format!("{id} is said to be deleted"), id, |volume| {
             volume.filter(|v| !v.deleting()).map(|v| format!("it is {}", v.status()))
         });
     }
 
     pub(crate) fn check_attached(&self, id: &str, node: &str, context: &HashMap<String, String>) {
         let what = format!("{id} is said to be attached to {node} as {context:?}");
-        self.judge_volume(&what, id, |volume| {
+        self.check_volume(&what, id, |volume| {
             let Some(volume) = volume else {
                 return Some("it does not exist".to_owned());
             };
@@ -111,14 +113,14 @@ impl World {
 
     pub(crate) fn check_detached(&self, id: &str, node: &str) {
         let what = format!("{id} is said to be detached from {node}");
-        self.judge_volume(&what, id, |volume| {
+        self.check_volume(&what, id, |volume| {
             volume?.attachment(node).map(|a| format!("it is {}", a.status()))
         });
     }
 
     /// Checks that after NOT_FOUND for an attach the volume or the node is gone.
     pub(crate) fn check_missing(&self, id: &str, node: &str, status: &Status) {
-        let there = self.look(|realm| {
+        let existing = self.look(|realm| {
             let volume = realm.volumes().get(id).is_some_and(|v| !v.deleting());
             let node = realm
                 .instances()
@@ -126,45 +128,45 @@ impl World {
                 .is_some_and(|i| !matches!(i.state().1, "terminated" | "shutting-down"));
             volume && node
         });
-        if there {
-            self.blame(format!("{id} and {node} exist: {status}"));
+        if existing {
+            self.record_violation(format!("{id} and {node} exist: {status}"));
         }
     }
 
-    pub(crate) fn check_size(&self, id: &str, asked: i64, answered: i64) {
+    pub(crate) fn check_size(&self, id: &str, requested: i64, answered: i64) {
         let what = format!("{id} is said to have {answered} bytes");
-        self.judge_volume(&what, id, |volume| {
+        self.check_volume(&what, id, |volume| {
             let has = i64::from(volume?.shape.size) * GIB;
-            (has < asked || answered != has)
-                .then(|| format!("it has {has}, {asked} were asked for"))
+            (has < requested || answered != has)
+                .then(|| format!("it has {has}, {requested} were asked for"))
         });
     }
 
     /// Checks that a modification whose call succeeded is in force or in progress.
-    pub(crate) fn check_iops(&self, id: &str, asked: u32) {
-        self.judge_volume(&format!("{id} is said to get {asked} IOPS"), id, |volume| {
+    pub(crate) fn check_iops(&self, id: &str, requested: u32) {
+        self.check_volume(&format!("{id} is said to get {requested} IOPS"), id, |volume| {
             let volume = volume?;
-            let coming = volume.modification.as_ref().filter(|m| m.status() != "failed");
-            let gets = coming.map_or(volume.shape.iops, |m| m.target.iops);
-            (gets != Some(asked) && volume.shape.iops != Some(asked))
+            let pending = volume.modification.as_ref().filter(|m| m.status() != "failed");
+            let gets = pending.map_or(volume.shape.iops, |m| m.target.iops);
+            (gets != Some(requested) && volume.shape.iops != Some(requested))
                 .then(|| format!("it gets {gets:?}"))
         });
     }
 
     pub(crate) fn check_snapshot(
         &self,
-        asked: &csi::CreateSnapshotRequest,
+        request: &csi::CreateSnapshotRequest,
         answer: &csi::Snapshot,
     ) {
         let id = &answer.snapshot_id;
-        let what = format!("{} is said to be {id}, ready: {}", asked.name, answer.ready_to_use);
-        self.judge_snapshot(&what, id, |snapshot| {
+        let what = format!("{} is said to be {id}, ready: {}", request.name, answer.ready_to_use);
+        self.check_snapshot_state(&what, id, |snapshot| {
             let Some(snapshot) = snapshot else {
                 return Some("it does not exist".to_owned());
             };
-            if snapshot.tags.get(SNAPSHOT_NAME) != Some(&asked.name) {
+            if snapshot.tags.get(SNAPSHOT_NAME) != Some(&request.name) {
                 Some(format!("its tags are {:?}", snapshot.tags))
-            } else if snapshot.volume != asked.source_volume_id {
+            } else if snapshot.volume != request.source_volume_id {
                 Some(format!("it is of {}", snapshot.volume))
             } else if answer.ready_to_use && snapshot.status() != "completed" {
                 Some(format!("it is {}", snapshot.status()))
@@ -174,9 +176,9 @@ impl World {
         });
     }
 
-    /// Checks that no snapshot bears the name after a final error.
+    /// Checks that no snapshot has the name after a final error.
     pub(crate) fn check_no_snapshot(&self, name: &str, status: &Status) {
-        let there: Vec<String> = self.look(|realm| {
+        let existing: Vec<String> = self.look(|realm| {
             let of_name =
                 realm.tagged(SNAPSHOT_NAME, name).filter_map(|id| realm.snapshots().get(id));
             of_name
@@ -184,8 +186,10 @@ impl World {
                 .map(|s| format!("{} {}", s.id, s.status()))
                 .collect()
         });
-        if !there.is_empty() {
-            self.blame(format!("{name} is said not to exist, and is {there:?}: {status}"));
+        if !existing.is_empty() {
+            self.record_violation(format!(
+                "{name} is said not to exist, and is {existing:?}: {status}"
+            ));
         }
     }
 
@@ -194,13 +198,13 @@ impl World {
     }
 
     pub(crate) fn check_snapshot_deleted(&self, id: &str) {
-        self.judge_snapshot(&format!("{id} is said to be deleted"), id, |snapshot| {
+        self.check_snapshot_state(&format!("{id} is said to be deleted"), id, |snapshot| {
             snapshot.map(|s| format!("it is {}", s.status()))
         });
     }
 
     /// Checks, at rest, that EC2 holds what the callers know of, and nothing else.
-    pub(crate) fn check_rest(&self) {
+    pub(crate) fn check_final_state(&self) {
         let (volumes, snapshots, attachments) = self.look(|realm| {
             let live = || realm.volumes().values().filter(|v| !v.root && !v.deleting());
             let volumes: Vec<(String, String)> = live()
@@ -223,11 +227,13 @@ impl World {
         ] {
             found.sort();
             known.sort();
-            for left in found.iter().filter(|f| !known.contains(f)) {
-                self.blame(format!("at rest: a {kind} that nobody knows of: {left:?}"));
+            for unknown in found.iter().filter(|f| !known.contains(f)) {
+                self.record_violation(format!(
+                    "at rest: a {kind} that nobody knows of: {unknown:?}"
+                ));
             }
-            for lost in known.iter().filter(|k| !found.contains(k)) {
-                self.blame(format!("at rest: a {kind} that is lost: {lost:?}"));
+            for missing in known.iter().filter(|k| !found.contains(k)) {
+                self.record_violation(format!("at rest: a {kind} that is lost: {missing:?}"));
             }
         }
     }

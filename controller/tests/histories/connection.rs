@@ -25,28 +25,28 @@ use ebs_csi_controller::ordered_watch::OrderedWatch;
 /// The greatest age of the state that a read shows. With a greater age, a lookup by tag can hide a
 /// new snapshot from a replica that knows nothing yet, which the replica cannot tell from a
 /// snapshot that was never taken. So a replica takes longer than this to restart.
-pub(crate) const STALE_AT_MOST: Duration = Duration::from_secs(1);
+pub(crate) const MAX_STALENESS: Duration = Duration::from_secs(1);
 /// The difference of the signing time, in either direction, that EC2 accepts.
 const SIGNED_WITHIN_MS: u64 = 5 * 60 * 1000;
 
 /// The recent answers to reads, by request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Past(Arc<Mutex<HashMap<Vec<u8>, Vec<Answer>>>>);
+pub(crate) struct PastAnswers(Arc<Mutex<HashMap<Vec<u8>, Vec<Answer>>>>);
 
 type Answer = (Instant, Reply);
 
-impl Past {
-    fn add(&self, question: Vec<u8>, reply: Reply) {
+impl PastAnswers {
+    fn add(&self, form: Vec<u8>, reply: Reply) {
         let mut past = self.0.lock().unwrap();
-        let answers = past.entry(question).or_default();
-        answers.retain(|(at, _)| at.elapsed() <= STALE_AT_MOST);
+        let answers = past.entry(form).or_default();
+        answers.retain(|(at, _)| at.elapsed() <= MAX_STALENESS);
         answers.push((Instant::now(), reply));
     }
 
-    fn oldest(&self, question: &[u8]) -> Option<Reply> {
+    fn oldest(&self, form: &[u8]) -> Option<Reply> {
         let past = self.0.lock().unwrap();
-        let mut answers = past.get(question)?.iter();
-        answers.find(|(at, _)| at.elapsed() <= STALE_AT_MOST).map(|(_, reply)| reply.clone())
+        let mut answers = past.get(form)?.iter();
+        answers.find(|(at, _)| at.elapsed() <= MAX_STALENESS).map(|(_, reply)| reply.clone())
     }
 }
 
@@ -70,9 +70,9 @@ pub(crate) struct Connection {
     pub(crate) ec2: InProcess,
     pub(crate) faults: Arc<FaultPlan>,
     pub(crate) random: Arc<SeededRandom>,
-    pub(crate) past: Past,
+    pub(crate) past: PastAnswers,
     /// Whether the process is dead.
-    pub(crate) cut: Arc<OrderedWatch<bool>>,
+    pub(crate) is_dead: Arc<OrderedWatch<bool>>,
 }
 
 impl HttpClient for Connection {
@@ -87,13 +87,13 @@ impl HttpClient for Connection {
 
 impl HttpConnector for Connection {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        match self.pass(&request) {
+        match self.send(&request) {
             Some(reply) => {
-                let cut = Arc::clone(&self.cut);
+                let is_dead = Arc::clone(&self.is_dead);
                 HttpConnectorFuture::new(async move {
                     tokio::select! {
                         biased;
-                        _ = cut.until(|cut| *cut) => std::future::pending().await,
+                        _ = is_dead.wait_for(|is_dead| *is_dead) => std::future::pending().await,
                         answer = deliver(reply) => answer,
                     }
                 })
@@ -105,11 +105,11 @@ impl HttpConnector for Connection {
 
 impl Connection {
     /// Returns the reply that is on its way, or `None` when the process is dead.
-    fn pass(&self, request: &HttpRequest) -> Option<Reply> {
-        if self.cut.get() {
+    fn send(&self, request: &HttpRequest) -> Option<Reply> {
+        if self.is_dead.get() {
             return None;
         }
-        if let Some(reply) = self.out_of_date(request) {
+        if let Some(reply) = self.refuse_expired(request) {
             return Some(reply);
         }
         let form = request.body().bytes().unwrap_or_default().to_vec();
@@ -119,32 +119,32 @@ impl Connection {
                 self.ec2.note(format!("late: {}", String::from_utf8_lossy(&form)));
                 return Some(reply);
             }
-            let reply = self.ec2.pass(request);
+            let reply = self.ec2.handle(request);
             if reply.status == 200 && reply.delivery == Delivery::Normal {
                 self.past.add(form, reply.clone());
             }
             return Some(reply);
         }
-        let dies = !self.faults.is_calm() && self.random.chance(self.faults.crash);
-        if dies && self.random.chance(0.3) {
-            self.die("before", &form);
+        let is_killed = !self.faults.is_calm() && self.random.chance(self.faults.crash);
+        if is_killed && self.random.chance(0.3) {
+            self.kill_process("before", &form);
             return None;
         }
-        let reply = self.ec2.pass(request);
-        if dies {
-            self.die("after", &form);
+        let reply = self.ec2.handle(request);
+        if is_killed {
+            self.kill_process("after", &form);
             return None;
         }
         Some(reply)
     }
 
-    fn die(&self, when: &str, form: &[u8]) {
+    fn kill_process(&self, when: &str, form: &[u8]) {
         self.ec2.note(format!("killed {when} {}", String::from_utf8_lossy(form)));
-        self.cut.set(true);
+        self.is_dead.set(true);
     }
 
     /// Returns EC2's answer to a signature that is too old or from the future.
-    fn out_of_date(&self, request: &HttpRequest) -> Option<Reply> {
+    fn refuse_expired(&self, request: &HttpRequest) -> Option<Reply> {
         let signed = request.headers().get("x-amz-date").and_then(signed_at)?;
         let now = self.ec2.now();
         if now.since(signed).max(signed.since(now)) <= SIGNED_WITHIN_MS {
@@ -165,14 +165,14 @@ impl Connection {
 
 /// Parses a time of the form `20260101T000000Z`.
 fn signed_at(header: &str) -> Option<Millis> {
-    let cut = |from: usize, to: usize| header.get(from..to);
+    let part = |from: usize, to: usize| header.get(from..to);
     Millis::parse(&format!(
         "{}-{}-{}T{}:{}:{}Z",
-        cut(0, 4)?,
-        cut(4, 6)?,
-        cut(6, 8)?,
-        cut(9, 11)?,
-        cut(11, 13)?,
-        cut(13, 15)?
+        part(0, 4)?,
+        part(4, 6)?,
+        part(6, 8)?,
+        part(9, 11)?,
+        part(11, 13)?,
+        part(13, 15)?
     ))
 }

@@ -49,7 +49,7 @@ pub(crate) struct FaultPlan {
     /// Whether people act on the same volumes.
     pub(crate) foreign: bool,
     /// Whether the account's quotas are small.
-    pub(crate) narrow: bool,
+    pub(crate) small_quotas: bool,
     /// Whether the zone fails now and then.
     pub(crate) outages: bool,
     /// Whether reads hide an existing resource, for up to a minute.
@@ -77,7 +77,7 @@ impl FaultPlan {
             credentials: random.chance(0.3),
             storms: random.chance(0.3),
             foreign: random.chance(0.5),
-            narrow: limits.chance(0.25),
+            small_quotas: limits.chance(0.25),
             outages: limits.chance(0.2),
             gaps: SeededRandom::of(seed, "gaps in reads").chance(0.5),
             reconfigured: random.chance(0.5),
@@ -92,14 +92,14 @@ impl FaultPlan {
     }
 
     /// Ends all faults after [`CALM_AFTER`].
-    pub(crate) async fn clear_up(self: Arc<Self>, ec2: InProcess) {
+    pub(crate) async fn end_faults(self: Arc<Self>, ec2: InProcess) {
         tokio::time::sleep(CALM_AFTER).await;
         self.calm.store(true, Ordering::Relaxed);
         ec2.note("calm".to_owned());
         ec2.act(|sim, _| {
             sim.faults.clear();
             sim.limits.foreign.clear();
-            sim.change_quotas(wide()).expect("limits");
+            sim.change_quotas(unlimited_quotas()).expect("limits");
         });
     }
 
@@ -108,10 +108,10 @@ impl FaultPlan {
         let random = SeededRandom::of(seed, "outages");
         while !self.is_calm() {
             tokio::time::sleep(random.millis(5_000, 90_000)).await;
-            for (state, least, most) in [(Unavailable, 1_000, 20_000), (Available, 0, 1)] {
+            for (state, min, max) in [(Unavailable, 1_000, 20_000), (Available, 0, 1)] {
                 ec2.note(format!("the zone is {state:?}"));
                 ec2.act(|sim, _| sim.set_zone_state(ZONE, state));
-                tokio::time::sleep(random.millis(least, most)).await;
+                tokio::time::sleep(random.millis(min, max)).await;
             }
         }
     }
@@ -119,7 +119,7 @@ impl FaultPlan {
     /// Hides some resource from Describe calls now and then.
     pub(crate) async fn gaps(self: Arc<Self>, ec2: InProcess, seed: u64) {
         let random = SeededRandom::of(seed, "gaps");
-        let mut shown_again: HashMap<String, Instant> = HashMap::new();
+        let mut hidden_until: HashMap<String, Instant> = HashMap::new();
         while !self.is_calm() {
             tokio::time::sleep(random.millis(200, 15_000)).await;
             let ids: Vec<String> = ec2.act(|sim, _| {
@@ -136,17 +136,18 @@ impl FaultPlan {
             // snapshots, and EC2 may check quotas before the token of a volume. A gap could
             // therefore duplicate a snapshot, or hide a volume behind a quota
             // (`deploy/docs/limitations.md`).
-            let has_no_proof = id.starts_with("snap-") || id.starts_with("vol-") && self.narrow;
+            let has_no_proof =
+                id.starts_with("snap-") || id.starts_with("vol-") && self.small_quotas;
             if has_no_proof && (self.handovers || self.crash > 0.0) {
                 continue;
             }
             // Gaps of one resource must not follow each other without a pause.
             let now = Instant::now();
-            if shown_again.get(id).is_some_and(|until| now < *until + Duration::from_secs(60)) {
+            if hidden_until.get(id).is_some_and(|until| now < *until + Duration::from_secs(60)) {
                 continue;
             }
             let span = random.below(60_000);
-            shown_again.insert(
+            hidden_until.insert(
                 id.clone(),
                 now + Duration::from_millis(u64::try_from(span).expect("small")),
             );
@@ -210,7 +211,7 @@ const ZONE: &str = "us-east-1a";
 
 /// Returns quotas that several volumes reach at once: of a volume, of the account, of the zone.
 /// Some are checked before the client token.
-fn narrow(random: &SeededRandom) -> Value {
+fn small_quotas(random: &SeededRandom) -> Value {
     json!({
         "storage_tib": { "gp3": 0.02, "io2": 0.02 },
         "iops": { "io2": 500 },
@@ -223,7 +224,7 @@ fn narrow(random: &SeededRandom) -> Value {
 }
 
 /// Returns the same quotas with values that nobody reaches.
-fn wide() -> Value {
+fn unlimited_quotas() -> Value {
     json!({
         "storage_tib": {},
         "iops": {},
@@ -261,8 +262,8 @@ pub(crate) fn scenario(seed: u64) -> Value {
         "instances": NODES.map(|id| json!({ "id": id, "type": "m5.large", "zone": ZONE })),
     });
     scenario["faults"] = json!(rules(&random));
-    if FaultPlan::of(seed).narrow {
-        let limits = narrow(&SeededRandom::of(seed, "narrow"));
+    if FaultPlan::of(seed).small_quotas {
+        let limits = small_quotas(&SeededRandom::of(seed, "narrow"));
         if let (Some(quotas), Value::Object(limits)) = (scenario["quotas"].as_object_mut(), limits)
         {
             quotas.extend(limits);

@@ -6,11 +6,11 @@ use std::time::Duration;
 use ebs_csi_controller::ec2::KnownBug;
 use tokio::time::Instant;
 
-use super::connection::Past;
+use super::connection::PastAnswers;
 use super::fault_plan::{FaultPlan, scenario};
 use super::in_process::InProcess;
 use super::orchestrator::{self, Leaders, SIDECARS};
-use super::replica::{Replica, Site};
+use super::replica::{Replica, ReplicaParts};
 use super::seeded_random::SeededRandom;
 use super::workload;
 
@@ -34,17 +34,17 @@ pub(crate) struct World {
     pub(crate) replicas: [Arc<Replica>; 2],
     pub(crate) leaders: Leaders,
     /// The short deadline that every call has in some histories.
-    pub(crate) impatience: Option<Duration>,
+    pub(crate) short_timeout: Option<Duration>,
     pub(crate) began: Instant,
     known: Mutex<Known>,
-    blamed: Mutex<Vec<String>>,
+    violations: Mutex<Vec<String>>,
 }
 
 impl World {
     /// Records a violation.
-    pub(crate) fn blame(&self, what: String) {
+    pub(crate) fn record_violation(&self, what: String) {
         self.ec2.note(format!("WRONG: {what}"));
-        self.blamed.lock().unwrap().push(what);
+        self.violations.lock().unwrap().push(what);
     }
 
     pub(crate) fn known(&self) -> Known {
@@ -55,24 +55,24 @@ impl World {
         learn(&mut self.known.lock().unwrap());
     }
 
-    pub(crate) fn keeps_volume(&self, name: &str, id: &str) {
+    pub(crate) fn add_known_volume(&self, name: &str, id: &str) {
         self.learn(|known| known.volumes.push((name.to_owned(), id.to_owned())));
     }
 
-    pub(crate) fn forgets_volume(&self, id: &str) {
+    pub(crate) fn remove_known_volume(&self, id: &str) {
         self.learn(|known| known.volumes.retain(|(_, of)| of != id));
     }
 
-    pub(crate) fn keeps_snapshot(&self, name: &str, id: &str) {
-        self.forgets_snapshot(id);
+    pub(crate) fn add_known_snapshot(&self, name: &str, id: &str) {
+        self.remove_known_snapshot(id);
         self.learn(|known| known.snapshots.push((name.to_owned(), id.to_owned())));
     }
 
-    pub(crate) fn forgets_snapshot(&self, id: &str) {
+    pub(crate) fn remove_known_snapshot(&self, id: &str) {
         self.learn(|known| known.snapshots.retain(|(_, of)| of != id));
     }
 
-    pub(crate) fn keeps_attachment(&self, volume: &str, node: &str) {
+    pub(crate) fn add_known_attachment(&self, volume: &str, node: &str) {
         self.learn(|known| known.attachments.push((volume.to_owned(), node.to_owned())));
     }
 }
@@ -81,9 +81,9 @@ impl World {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// All requests and events, with the time in milliseconds.
-    pub(crate) passed: Vec<String>,
+    pub(crate) log_lines: Vec<String>,
     /// All violations.
-    pub(crate) wrong: Vec<String>,
+    pub(crate) violations: Vec<String>,
 }
 
 /// Runs the history of a seed.
@@ -93,32 +93,37 @@ pub(crate) fn run(seed: u64, bug: Option<KnownBug>) -> Outcome {
         .start_paused(true)
         .build()
         .unwrap();
-    runtime.block_on(live(seed, bug))
+    runtime.block_on(run_history(seed, bug))
 }
 
-async fn live(seed: u64, bug: Option<KnownBug>) -> Outcome {
+async fn run_history(seed: u64, bug: Option<KnownBug>) -> Outcome {
     let ec2 = InProcess::new(scenario(seed));
     let faults = FaultPlan::of(seed);
     let random = SeededRandom::of(seed, "world");
-    let site = Site { ec2: ec2.clone(), faults: Arc::clone(&faults), past: Past::default(), bug };
+    let parts = ReplicaParts {
+        ec2: ec2.clone(),
+        faults: Arc::clone(&faults),
+        past: PastAnswers::default(),
+        bug,
+    };
     let world = Arc::new(World {
         ec2: ec2.clone(),
         faults: Arc::clone(&faults),
         replicas: [
-            Replica::start(site.clone(), seed, 0).await,
-            Replica::start(site, seed, 1).await,
+            Replica::start(parts.clone(), seed, 0).await,
+            Replica::start(parts, seed, 1).await,
         ],
         leaders: Leaders::of(seed),
-        impatience: random.chance(0.2).then(|| random.millis(3_000, 15_000)),
+        short_timeout: random.chance(0.2).then(|| random.millis(3_000, 15_000)),
         began: Instant::now(),
         known: Mutex::default(),
-        blamed: Mutex::default(),
+        violations: Mutex::default(),
     });
     for sidecar in SIDECARS {
-        tokio::spawn(orchestrator::lead(Arc::clone(&world), sidecar, seed));
+        tokio::spawn(orchestrator::move_leadership(Arc::clone(&world), sidecar, seed));
     }
     for replica in &world.replicas {
-        tokio::spawn(Arc::clone(replica).keep());
+        tokio::spawn(Arc::clone(replica).keep_running());
         if faults.skew {
             tokio::spawn(Arc::clone(replica).disturb_clock());
         }
@@ -135,33 +140,35 @@ async fn live(seed: u64, bug: Option<KnownBug>) -> Outcome {
     if faults.gaps {
         tokio::spawn(Arc::clone(&faults).gaps(ec2.clone(), seed));
     }
-    tokio::spawn(Arc::clone(&faults).clear_up(ec2.clone()));
-    let lives = 3 + random.below(4);
-    let lives: Vec<_> =
-        (0..lives).map(|n| tokio::spawn(workload::live(Arc::clone(&world), seed, n))).collect();
-    for (n, life) in lives.into_iter().enumerate() {
-        if let Err(why) = life.await {
-            world.blame(format!("life {n}: {why}"));
+    tokio::spawn(Arc::clone(&faults).end_faults(ec2.clone()));
+    let workloads = 3 + random.below(4);
+    let workloads: Vec<_> =
+        (0..workloads).map(|n| tokio::spawn(workload::run(Arc::clone(&world), seed, n))).collect();
+    for (n, workload) in workloads.into_iter().enumerate() {
+        if let Err(why) = workload.await {
+            world.record_violation(format!("life {n}: {why}"));
         }
     }
-    come_to_rest(&world).await;
-    let passed = ec2.passed();
-    let wrong = world.blamed.lock().unwrap().clone();
-    Outcome { passed, wrong }
+    wait_for_rest_and_check(&world).await;
+    let log_lines = ec2.log_lines();
+    let violations = world.violations.lock().unwrap().clone();
+    Outcome { log_lines, violations }
 }
 
 /// Waits until operations without callers have ended too, and checks the final state.
-async fn come_to_rest(world: &World) {
+async fn wait_for_rest_and_check(world: &World) {
     tokio::time::sleep(Duration::from_secs(900)).await;
     for (n, replica) in world.replicas.iter().enumerate() {
         match replica.process().map(|process| process.controller.operations()) {
             Some(0) => {}
-            left => world.blame(format!("at rest: replica {n} has operations: {left:?}")),
+            left => {
+                world.record_violation(format!("at rest: replica {n} has operations: {left:?}"))
+            }
         }
     }
-    world.check_rest();
+    world.check_final_state();
     let report = world.ec2.report();
     for violation in report["violations"].as_array().into_iter().flatten() {
-        world.blame(violation.to_string());
+        world.record_violation(violation.to_string());
     }
 }

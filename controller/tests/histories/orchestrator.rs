@@ -48,7 +48,7 @@ impl Sidecar {
 }
 
 /// Returns whether the sidecars take the code to mean that the work may still be in progress.
-pub(crate) fn may_go_on(code: Code) -> bool {
+pub(crate) fn may_be_in_progress(code: Code) -> bool {
     matches!(code, Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted)
 }
 
@@ -69,7 +69,7 @@ impl Leaders {
 
 /// Moves the leadership of one sidecar: when its pod's controller dies, and now and then without a
 /// reason.
-pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
+pub(crate) async fn move_leadership(world: Arc<World>, sidecar: Sidecar, seed: u64) {
     let random = SeededRandom::of(seed, &format!("{sidecar:?} leads"));
     let leader = world.leaders.of_sidecar(sidecar);
     loop {
@@ -78,7 +78,7 @@ pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
             tokio::time::sleep(Duration::from_millis(500)).await;
             continue;
         };
-        let tired = async {
+        let handover = async {
             tokio::time::sleep(random.millis(10_000, 120_000)).await;
             if !world.faults.handovers || world.faults.is_calm() {
                 std::future::pending::<()>().await;
@@ -86,8 +86,8 @@ pub(crate) async fn lead(world: Arc<World>, sidecar: Sidecar, seed: u64) {
         };
         tokio::select! {
             biased;
-            _ = process.dead.until(|dead| *dead) => {}
-            () = tired => {}
+            _ = process.dead.wait_for(|dead| *dead) => {}
+            () = handover => {}
         }
         leader.set(None);
         // Another pod gets the lease only after a delay.
@@ -114,7 +114,7 @@ impl Pauses {
 }
 
 /// Returns UNAVAILABLE, as when nothing answers.
-fn cut_off(why: &str) -> Status {
+fn unavailable(why: &str) -> Status {
     Failure::new(Condition::BackendDown, why).into()
 }
 
@@ -123,25 +123,27 @@ pub(crate) async fn call<M, T, F>(
     world: &World,
     sidecar: Sidecar,
     message: M,
-    act: impl FnOnce(Controller, Request<M>) -> F,
+    rpc: impl FnOnce(Controller, Request<M>) -> F,
 ) -> Result<T, Status>
 where
     F: Future<Output = Result<Response<T>, Status>>,
 {
     let leader = world.leaders.of_sidecar(sidecar);
-    let at = leader.until(Option::is_some).await.unwrap_or(0);
+    let at = leader.wait_for(Option::is_some).await.unwrap_or(0);
     let Some(process) = world.replicas[at].process() else {
-        return Err(cut_off("nobody listens"));
+        return Err(unavailable("nobody listens"));
     };
-    let limit = world.impatience.unwrap_or(sidecar.timeout());
+    let limit = world.short_timeout.unwrap_or(sidecar.timeout());
     let mut request = Request::new(message);
     request.set_timeout(limit);
-    let answer = act(process.controller.clone(), request);
+    let answer = rpc(process.controller.clone(), request);
     tokio::select! {
         biased;
-        _ = process.dead.until(|dead| *dead) => Err(cut_off("the connection broke")),
+        _ = process.dead.wait_for(|dead| *dead) => Err(unavailable("the connection broke")),
         // The new leader calls again; nobody waits for this answer any more.
-        _ = leader.until(Option::is_none) => Err(cut_off("the sidecar is no longer the leader")),
+        _ = leader.wait_for(Option::is_none) => {
+            Err(unavailable("the sidecar is no longer the leader"))
+        }
         // The transport cuts the call off at the limit, whatever the service does.
         answer = tokio::time::timeout(limit, answer) => match answer {
             Ok(answer) => answer.map(Response::into_inner),
@@ -150,13 +152,13 @@ where
     }
 }
 
-/// Repeats the call until it succeeds. Returns `None`, with the reason blamed, when it never does.
-pub(crate) async fn insist<M, T, F>(
+/// Repeats the call until it succeeds. Returns `None`, and records a violation, when it never does.
+pub(crate) async fn repeat_until_success<M, T, F>(
     world: &World,
     sidecar: Sidecar,
     what: &str,
     message: M,
-    act: impl Fn(Controller, Request<M>) -> F,
+    rpc: impl Fn(Controller, Request<M>) -> F,
 ) -> Option<T>
 where
     M: Clone,
@@ -164,17 +166,17 @@ where
 {
     let mut pauses = Pauses::new();
     loop {
-        match call(world, sidecar, message.clone(), &act).await {
+        match call(world, sidecar, message.clone(), &rpc).await {
             Ok(answer) => return Some(answer),
-            Err(status) => still_hopeful(world, what, &status)?,
+            Err(status) => note_failure(world, what, &status)?,
         }
         pauses.pause().await;
     }
 }
 
-/// Notes the failure. Returns `None`, with the reason blamed, when the call should have succeeded
+/// Notes the failure. Returns `None`, and records a violation, when the call should have succeeded
 /// long ago or can never succeed.
-pub(crate) fn still_hopeful(world: &World, what: &str, status: &Status) -> Option<()> {
+pub(crate) fn note_failure(world: &World, what: &str, status: &Status) -> Option<()> {
     world.ec2.note(format!("{what}: {status}"));
     if matches!(
         status.code(),
@@ -184,11 +186,11 @@ pub(crate) fn still_hopeful(world: &World, what: &str, status: &Status) -> Optio
             | Code::AlreadyExists
             | Code::Unknown
     ) {
-        world.blame(format!("{what}: no true answer to such a request: {status}"));
+        world.record_violation(format!("{what}: no true answer to such a request: {status}"));
         return None;
     }
     if world.began.elapsed() > ENDS_AFTER {
-        world.blame(format!("{what}: never succeeds: {status}"));
+        world.record_violation(format!("{what}: never succeeds: {status}"));
         return None;
     }
     Some(())
@@ -203,10 +205,10 @@ pub(crate) async fn provision(
 ) -> Option<csi::Volume> {
     let name = &request.name;
     let mut pauses = Pauses::new();
-    let mut going_on = false;
+    let mut may_continue = false;
     loop {
         let unwanted = || unwanted_at.is_some_and(|at| Instant::now() >= at);
-        if unwanted() && !going_on {
+        if unwanted() && !may_continue {
             world.ec2.note(format!("{name} is forgotten"));
             return None;
         }
@@ -218,16 +220,16 @@ pub(crate) async fn provision(
                 let volume = answer.volume?;
                 world.check_created(request, &volume);
                 if unwanted() {
-                    unprovision(world, &volume.volume_id).await?;
+                    delete_volume_of_claim(world, &volume.volume_id).await?;
                     return None;
                 }
-                world.keeps_volume(name, &volume.volume_id);
+                world.add_known_volume(name, &volume.volume_id);
                 return Some(volume);
             }
             Err(status) => {
-                still_hopeful(world, name, &status)?;
-                going_on = may_go_on(status.code());
-                if !going_on {
+                note_failure(world, name, &status)?;
+                may_continue = may_be_in_progress(status.code());
+                if !may_continue {
                     world.check_not_created(name, &status);
                 }
             }
@@ -237,14 +239,18 @@ pub(crate) async fn provision(
 }
 
 /// Deletes the volume, as external-provisioner does.
-pub(crate) async fn unprovision(world: &World, id: &str) -> Option<()> {
+pub(crate) async fn delete_volume_of_claim(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteVolumeRequest { volume_id: id.to_owned(), ..Default::default() };
-    insist(world, Sidecar::Provisioner, &format!("delete {id}"), request, |c, r| async move {
-        c.delete_volume(r).await
-    })
+    repeat_until_success(
+        world,
+        Sidecar::Provisioner,
+        &format!("delete {id}"),
+        request,
+        |c, r| async move { c.delete_volume(r).await },
+    )
     .await?;
     world.check_deleted(id);
-    world.forgets_volume(id);
+    world.remove_known_volume(id);
     Some(())
 }
 
@@ -279,7 +285,7 @@ pub(crate) async fn attach(
                 return Some(true);
             }
             Err(status) => {
-                still_hopeful(world, &what, &status)?;
+                note_failure(world, &what, &status)?;
                 if status.code() == Code::NotFound {
                     world.check_missing(volume, node, &status);
                     return Some(false);
@@ -301,7 +307,7 @@ pub(crate) async fn detach(world: &World, volume: &str, node: &str) -> Option<()
         ..Default::default()
     };
     let what = format!("detach {volume} from {node}");
-    insist(world, Sidecar::Attacher, &what, request, |c, r| async move {
+    repeat_until_success(world, Sidecar::Attacher, &what, request, |c, r| async move {
         c.controller_unpublish_volume(r).await
     })
     .await?;
@@ -318,15 +324,15 @@ pub(crate) async fn snapshot(
 ) -> Option<csi::Snapshot> {
     let name = &request.name;
     let mut pauses = Pauses::new();
-    let mut going_on = false;
+    let mut may_continue = false;
     let mut handle: Option<String> = None;
     loop {
         if unwanted_at.is_some_and(|at| Instant::now() >= at) {
             if let Some(id) = &handle {
-                unsnapshot(world, id).await?;
+                delete_snapshot_of_claim(world, id).await?;
                 return None;
             }
-            if !going_on {
+            if !may_continue {
                 world.ec2.note(format!("{name} is forgotten"));
                 return None;
             }
@@ -342,25 +348,28 @@ pub(crate) async fn snapshot(
                 // be leaked.
                 let first = handle.get_or_insert_with(|| snapshot.snapshot_id.clone());
                 if *first != snapshot.snapshot_id {
-                    world.blame(format!("{name} is {first}, and then {}", snapshot.snapshot_id));
+                    world.record_violation(format!(
+                        "{name} is {first}, and then {}",
+                        snapshot.snapshot_id
+                    ));
                     return None;
                 }
-                world.keeps_snapshot(name, &snapshot.snapshot_id);
+                world.add_known_snapshot(name, &snapshot.snapshot_id);
                 if snapshot.ready_to_use {
                     return Some(snapshot);
                 }
             }
             Err(status) => {
-                still_hopeful(world, name, &status)?;
-                going_on = may_go_on(status.code());
-                if !going_on && handle.is_none() {
+                note_failure(world, name, &status)?;
+                may_continue = may_be_in_progress(status.code());
+                if !may_continue && handle.is_none() {
                     world.check_no_snapshot(name, &status);
                 }
                 if let Some(id) = &handle
                     && world.has_failed(id)
                 {
                     // The user deletes the snapshot, as the error message advises.
-                    unsnapshot(world, &id.clone()).await?;
+                    delete_snapshot_of_claim(world, &id.clone()).await?;
                     return None;
                 }
             }
@@ -370,13 +379,17 @@ pub(crate) async fn snapshot(
 }
 
 /// Deletes the snapshot, as external-snapshotter does.
-pub(crate) async fn unsnapshot(world: &World, id: &str) -> Option<()> {
+pub(crate) async fn delete_snapshot_of_claim(world: &World, id: &str) -> Option<()> {
     let request = csi::DeleteSnapshotRequest { snapshot_id: id.to_owned(), ..Default::default() };
-    insist(world, Sidecar::Snapshotter, &format!("delete {id}"), request, |c, r| async move {
-        c.delete_snapshot(r).await
-    })
+    repeat_until_success(
+        world,
+        Sidecar::Snapshotter,
+        &format!("delete {id}"),
+        request,
+        |c, r| async move { c.delete_snapshot(r).await },
+    )
     .await?;
     world.check_snapshot_deleted(id);
-    world.forgets_snapshot(id);
+    world.remove_known_snapshot(id);
     Some(())
 }

@@ -11,7 +11,7 @@ use ebs_csi_controller::ec2;
 use ebs_csi_controller::ec2::KnownBug;
 use ebs_csi_controller::tags::{TagSettings, Tags};
 
-use super::connection::{Connection, Past, WrongClock};
+use super::connection::{Connection, PastAnswers, WrongClock};
 use super::fault_plan::FaultPlan;
 use super::in_process::InProcess;
 use super::seeded_random::SeededRandom;
@@ -19,10 +19,10 @@ use ebs_csi_controller::ordered_watch::OrderedWatch;
 
 /// The parts from which a replica is built.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
+pub(crate) struct ReplicaParts {
     pub(crate) ec2: InProcess,
     pub(crate) faults: Arc<FaultPlan>,
-    pub(crate) past: Past,
+    pub(crate) past: PastAnswers,
     pub(crate) bug: Option<KnownBug>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Process {
 /// One replica, that is, a sequence of processes.
 #[derive(Debug)]
 pub(crate) struct Replica {
-    site: Site,
+    parts: ReplicaParts,
     number: usize,
     random: Arc<SeededRandom>,
     ahead_ms: Arc<AtomicI64>,
@@ -47,16 +47,16 @@ pub(crate) struct Replica {
 
 impl Replica {
     /// Starts a replica with its first process.
-    pub(crate) async fn start(site: Site, seed: u64, number: usize) -> Arc<Self> {
+    pub(crate) async fn start(parts: ReplicaParts, seed: u64, number: usize) -> Arc<Self> {
         let replica = Arc::new(Self {
-            site,
+            parts,
             number,
             random: Arc::new(SeededRandom::of(seed, &format!("replica {number}"))),
             ahead_ms: Arc::default(),
             generation: AtomicU32::default(),
             process: Mutex::default(),
         });
-        replica.begin().await;
+        replica.start_process().await;
         replica
     }
 
@@ -66,53 +66,54 @@ impl Replica {
     }
 
     /// Starts a new process whenever one has died.
-    pub(crate) async fn keep(self: Arc<Self>) {
+    pub(crate) async fn keep_running(self: Arc<Self>) {
         while let Some(process) = self.process() {
-            process.dead.until(|dead| *dead).await;
+            process.dead.wait_for(|dead| *dead).await;
             self.process.lock().unwrap().take();
-            // A container restarts no sooner than this; `STALE_AT_MOST` explains why that matters.
+            // A container restarts no sooner than this; `MAX_STALENESS` explains why that matters.
             tokio::time::sleep(self.random.millis(2_000, 15_000)).await;
-            self.begin().await;
-            self.site.ec2.note(format!("replica {} is back", self.number));
+            self.start_process().await;
+            self.parts.ec2.note(format!("replica {} is back", self.number));
         }
     }
 
     /// Sets the clock wrong now and then.
     pub(crate) async fn disturb_clock(self: Arc<Self>) {
-        while !self.site.faults.is_calm() {
+        while !self.parts.faults.is_calm() {
             tokio::time::sleep(self.random.millis(5_000, 60_000)).await;
             let ahead: i64 =
                 *self.random.pick(&[-86_400_000, -400_000, -200_000, 290_000, 3_600_000]);
             self.ahead_ms.store(ahead, Ordering::Relaxed);
-            self.site.ec2.note(format!("replica {}: clock {ahead} ms", self.number));
+            self.parts.ec2.note(format!("replica {}: clock {ahead} ms", self.number));
             tokio::time::sleep(self.random.millis(1_000, 20_000)).await;
             self.ahead_ms.store(0, Ordering::Relaxed);
         }
     }
 
-    async fn begin(&self) {
+    async fn start_process(&self) {
         let dead = Arc::new(OrderedWatch::new(false));
-        let line = Connection {
-            ec2: self.site.ec2.clone(),
-            faults: Arc::clone(&self.site.faults),
+        let connection = Connection {
+            ec2: self.parts.ec2.clone(),
+            faults: Arc::clone(&self.parts.faults),
             random: Arc::clone(&self.random),
-            past: self.site.past.clone(),
-            cut: Arc::clone(&dead),
+            past: self.parts.past.clone(),
+            is_dead: Arc::clone(&dead),
         };
-        let clock = WrongClock { ec2: self.site.ec2.clone(), ahead_ms: Arc::clone(&self.ahead_ms) };
+        let clock =
+            WrongClock { ec2: self.parts.ec2.clone(), ahead_ms: Arc::clone(&self.ahead_ms) };
         let settings = ec2::Settings {
             seed: self.random.seed(),
-            known_bug: self.site.bug,
+            known_bug: self.parts.bug,
             ..ec2::Settings::default()
         };
         let ec2 = self
-            .site
+            .parts
             .ec2
-            .access_by(SharedHttpClient::new(line), SharedTimeSource::new(clock), settings)
+            .access_by(SharedHttpClient::new(connection), SharedTimeSource::new(clock), settings)
             .await;
         // The restart may come with an upgrade or another command line: the same volume is then
         // requested with other tags, which EC2 refuses.
-        if self.site.faults.reconfigured && self.random.chance(0.5) {
+        if self.parts.faults.reconfigured && self.random.chance(0.5) {
             self.generation.fetch_add(1, Ordering::Relaxed);
         }
         let generation = self.generation.load(Ordering::Relaxed).to_string();
@@ -121,7 +122,7 @@ impl Replica {
                 extra: Tags::from([("generation".to_owned(), generation)]),
                 ..TagSettings::default()
             },
-            safe_detach: self.site.faults.safe_detach,
+            safe_detach: self.parts.faults.safe_detach,
             ..Settings::default()
         };
         let controller = Controller::new(ec2, settings, Arc::default());

@@ -13,14 +13,14 @@ const FAILED_ONCE: [u64; 9] = [656, 2794, 3794, 4595, 6082, 6742, 7779, 8242, 93
 
 /// Returns the seeds of `HISTORY_SEEDS` (`1-100000` or `17`), or else the first 300 and those that
 /// failed once.
-pub(crate) fn wanted() -> Vec<u64> {
-    let Ok(given) = std::env::var("HISTORY_SEEDS") else {
+pub(crate) fn selected() -> Vec<u64> {
+    let Ok(value) = std::env::var("HISTORY_SEEDS") else {
         return (1..=300).chain(FAILED_ONCE).collect();
     };
-    let (from, to) = given.split_once('-').unwrap_or((&given, &given));
+    let (from, to) = value.split_once('-').unwrap_or((&value, &value));
     match (from.parse(), to.parse()) {
         (Ok(from), Ok(to)) if from <= to => (from..=to).collect(),
-        _ => panic!("HISTORY_SEEDS={given:?} is neither a seed nor a range as 1-300"),
+        _ => panic!("HISTORY_SEEDS={value:?} is neither a seed nor a range as 1-300"),
     }
 }
 
@@ -41,14 +41,14 @@ pub(crate) fn run(seeds: &[u64]) -> (u64, Vec<String>) {
                     };
                     let outcome = history::run(seed, None);
                     if show {
-                        println!("seed {seed}:\n{}", outcome.passed.join("\n"));
+                        println!("seed {seed}:\n{}", outcome.log_lines.join("\n"));
                     }
-                    let sent = outcome.passed.iter().filter(|line| line.contains(" Action="));
+                    let sent = outcome.log_lines.iter().filter(|line| line.contains(" Action="));
                     requests.fetch_add(sent.count() as u64, Ordering::Relaxed);
-                    if !outcome.wrong.is_empty() {
-                        let said = format!("seed {seed}: {}", outcome.wrong.join("\n  "));
-                        println!("{said}");
-                        failed.lock().unwrap().push((seed, said));
+                    if !outcome.violations.is_empty() {
+                        let text = format!("seed {seed}: {}", outcome.violations.join("\n  "));
+                        println!("{text}");
+                        failed.lock().unwrap().push((seed, text));
                     }
                 }
             });
@@ -56,7 +56,7 @@ pub(crate) fn run(seeds: &[u64]) -> (u64, Vec<String>) {
     });
     let mut failed = failed.into_inner().unwrap();
     failed.sort();
-    (requests.into_inner(), failed.into_iter().map(|(_, said)| said).collect())
+    (requests.into_inner(), failed.into_iter().map(|(_, text)| text).collect())
 }
 
 /// Returns the first seed whose history shows this bug, and the violation.
@@ -65,7 +65,7 @@ pub(crate) fn first_that_finds(
     mut seeds: RangeInclusive<u64>,
 ) -> Option<(u64, String)> {
     seeds.find_map(|seed| {
-        let wrong = history::run(seed, Some(bug)).wrong;
-        Some((seed, wrong.into_iter().next()?))
+        let violations = history::run(seed, Some(bug)).violations;
+        Some((seed, violations.into_iter().next()?))
     })
 }

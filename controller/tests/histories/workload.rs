@@ -23,11 +23,11 @@ struct Workload {
     world: Arc<World>,
     random: SeededRandom,
     name: String,
-    made: u32,
+    created: u32,
 }
 
 /// A volume of a workload.
-struct Has {
+struct WorkloadVolume {
     id: String,
     gib: i64,
     context: HashMap<String, String>,
@@ -35,49 +35,54 @@ struct Has {
     disturbed: bool,
 }
 
-/// Lives until the end. Returns `None` when the life ended early, which was blamed.
-pub(crate) async fn live(world: Arc<World>, seed: u64, n: usize) -> Option<()> {
+/// Runs the workload to its end. Returns `None` when the workload ended early, which was recorded
+/// as a violation.
+pub(crate) async fn run(world: Arc<World>, seed: u64, n: usize) -> Option<()> {
     let random = SeededRandom::of(seed, &format!("life {n}"));
-    let life = Workload { world, random, name: format!("pvc-{n}"), made: 0 };
-    life.live().await
+    let workload = Workload { world, random, name: format!("pvc-{n}"), created: 0 };
+    workload.run().await
 }
 
 impl Workload {
-    async fn live(mut self) -> Option<()> {
+    async fn run(mut self) -> Option<()> {
         tokio::time::sleep(self.random.millis(0, 20_000)).await;
         let gib = 4 + i64::try_from(self.random.below(3)).unwrap();
-        let Some(mut has) = self.make(gib, None).await else {
+        let Some(mut owned) = self.create_volume(gib, None).await else {
             return Some(());
         };
         for _ in 0..1 + self.random.below(4) {
             match self.random.below(10) {
-                0..4 => self.travel(&mut has).await?,
-                4 => self.grow(&mut has).await?,
-                5 => self.modify(&has).await?,
-                6 => self.grow_and_modify(&mut has).await?,
-                7 | 8 => self.back_up(&mut has).await?,
-                _ => self.copy(&mut has).await?,
+                0..4 => self.attach_and_detach(&mut owned).await?,
+                4 => self.grow(&mut owned).await?,
+                5 => self.modify(&owned).await?,
+                6 => self.grow_and_modify(&mut owned).await?,
+                7 | 8 => self.back_up(&mut owned).await?,
+                _ => self.copy(&mut owned).await?,
             }
-            if has.disturbed {
+            if owned.disturbed {
                 break;
             }
         }
-        if !has.disturbed && self.random.chance(0.25) {
+        if !owned.disturbed && self.random.chance(0.25) {
             // The volume stays, possibly attached.
             let node = NODES[self.random.below(2)];
             if self.random.chance(0.5)
-                && orchestrator::attach(&self.world, &publish(&has, node), None, false).await?
+                && orchestrator::attach(&self.world, &publish(&owned, node), None, false).await?
             {
-                self.world.keeps_attachment(&has.id, node);
+                self.world.add_known_attachment(&owned.id, node);
             }
             return Some(());
         }
-        orchestrator::unprovision(&self.world, &has.id).await
+        orchestrator::delete_volume_of_claim(&self.world, &owned.id).await
     }
 
     /// Creates a volume with a new name. Returns `None` when the request was given up.
-    async fn make(&mut self, gib: i64, source: Option<SourceType>) -> Option<Has> {
-        self.made += 1;
+    async fn create_volume(
+        &mut self,
+        gib: i64,
+        source: Option<SourceType>,
+    ) -> Option<WorkloadVolume> {
+        self.created += 1;
         let mut parameters = HashMap::new();
         if source.is_some() && self.random.chance(0.5) {
             parameters.insert("blockAttachUntilInitialized".to_owned(), "true".to_owned());
@@ -89,7 +94,7 @@ impl Workload {
             ]);
         }
         let request = csi::CreateVolumeRequest {
-            name: format!("{}-{}", self.name, self.made),
+            name: format!("{}-{}", self.name, self.created),
             capacity_range: Some(csi::CapacityRange { required_bytes: gib << 30, limit_bytes: 0 }),
             volume_capabilities: vec![mount()],
             parameters,
@@ -107,10 +112,10 @@ impl Workload {
             ..Default::default()
         };
         let volume =
-            orchestrator::provision(&self.world, &request, self.loses_patience(0.25)).await?;
+            orchestrator::provision(&self.world, &request, self.give_up_time(0.25)).await?;
         // A repeated request returns the same volume.
         if self.random.chance(0.2) {
-            let again = orchestrator::insist(
+            let again = orchestrator::repeat_until_success(
                 &self.world,
                 Sidecar::Provisioner,
                 &request.name,
@@ -119,11 +124,13 @@ impl Workload {
             );
             let again = again.await?.volume?.volume_id;
             if again != volume.volume_id {
-                self.world
-                    .blame(format!("{} is {}, and then {again}", request.name, volume.volume_id));
+                self.world.record_violation(format!(
+                    "{} is {}, and then {again}",
+                    request.name, volume.volume_id
+                ));
             }
         }
-        Some(Has {
+        Some(WorkloadVolume {
             id: volume.volume_id,
             gib: volume.capacity_bytes >> 30,
             context: volume.volume_context,
@@ -132,40 +139,40 @@ impl Workload {
     }
 
     /// Returns the time at which a request is given up, if it is.
-    fn loses_patience(&self, probability: f64) -> Option<Instant> {
+    fn give_up_time(&self, probability: f64) -> Option<Instant> {
         let gives_up = self.random.chance(probability);
         gives_up.then(|| Instant::now() + self.random.millis(0, 15_000))
     }
 
     /// Attaches the volume to a node and detaches it.
-    async fn travel(&self, has: &mut Has) -> Option<()> {
-        let risky = self.world.faults.foreign && self.random.chance(0.2);
-        let node = match risky && self.random.chance(0.3) {
+    async fn attach_and_detach(&self, owned: &mut WorkloadVolume) -> Option<()> {
+        let is_disturbed = self.world.faults.foreign && self.random.chance(0.2);
+        let node = match is_disturbed && self.random.chance(0.3) {
             true => NODES[2],
             false => NODES[self.random.below(2)],
         };
-        let unwanted_at = match risky {
+        let unwanted_at = match is_disturbed {
             true => Some(Instant::now() + self.random.millis(5_000, 60_000)),
-            false => self.loses_patience(0.3),
+            false => self.give_up_time(0.3),
         };
-        let person = risky.then(|| self.disturb(has, node));
-        has.disturbed |= risky;
-        orchestrator::attach(&self.world, &publish(has, node), unwanted_at, risky).await?;
+        let person = is_disturbed.then(|| self.disturb(owned, node));
+        owned.disturbed |= is_disturbed;
+        orchestrator::attach(&self.world, &publish(owned, node), unwanted_at, is_disturbed).await?;
         if self.random.chance(0.5) {
             tokio::time::sleep(self.random.millis(0, 5_000)).await;
         }
-        orchestrator::detach(&self.world, &has.id, node).await?;
+        orchestrator::detach(&self.world, &owned.id, node).await?;
         if let Some(person) = person {
             person.await.ok()?;
             // The person may have acted after the detach, so the volume is detached again.
-            orchestrator::detach(&self.world, &has.id, node).await?;
+            orchestrator::detach(&self.world, &owned.id, node).await?;
         }
         Some(())
     }
 
     /// Starts a task in which a person acts while the driver works.
-    fn disturb(&self, has: &Has, node: &'static str) -> tokio::task::JoinHandle<()> {
-        let (world, id) = (Arc::clone(&self.world), has.id.clone());
+    fn disturb(&self, owned: &WorkloadVolume, node: &'static str) -> tokio::task::JoinHandle<()> {
+        let (world, id) = (Arc::clone(&self.world), owned.id.clone());
         let after = self.random.millis(0, 8_000);
         let act = if node == NODES[2] { 0 } else { 1 + self.random.below(3) };
         tokio::spawn(async move {
@@ -204,18 +211,18 @@ impl Workload {
         })
     }
 
-    async fn grow(&self, has: &mut Has) -> Option<()> {
-        has.gib += 1;
+    async fn grow(&self, owned: &mut WorkloadVolume) -> Option<()> {
+        owned.gib += 1;
         let request = csi::ControllerExpandVolumeRequest {
-            volume_id: has.id.clone(),
+            volume_id: owned.id.clone(),
             capacity_range: Some(csi::CapacityRange {
-                required_bytes: has.gib << 30,
+                required_bytes: owned.gib << 30,
                 limit_bytes: 0,
             }),
             ..Default::default()
         };
-        let what = format!("grow {}", has.id);
-        let answer = orchestrator::insist(
+        let what = format!("grow {}", owned.id);
+        let answer = orchestrator::repeat_until_success(
             &self.world,
             Sidecar::Resizer,
             &what,
@@ -223,14 +230,14 @@ impl Workload {
             |c, r| async move { c.controller_expand_volume(r).await },
         );
         let answered = answer.await?.capacity_bytes;
-        self.world.check_size(&has.id, has.gib << 30, answered);
+        self.world.check_size(&owned.id, owned.gib << 30, answered);
         Some(())
     }
 
-    async fn modify(&self, has: &Has) -> Option<()> {
+    async fn modify(&self, owned: &WorkloadVolume) -> Option<()> {
         let iops = 3_001 + u32::try_from(self.random.below(900)).unwrap();
         let request = csi::ControllerModifyVolumeRequest {
-            volume_id: has.id.clone(),
+            volume_id: owned.id.clone(),
             mutable_parameters: HashMap::from([
                 ("type".to_owned(), "io2".to_owned()),
                 // io2 allows at most 1000 IOPS for each GiB.
@@ -238,68 +245,76 @@ impl Workload {
             ]),
             ..Default::default()
         };
-        let what = format!("modify {}", has.id);
-        orchestrator::insist(&self.world, Sidecar::Resizer, &what, request, |c, r| async move {
-            c.controller_modify_volume(r).await
-        })
+        let what = format!("modify {}", owned.id);
+        orchestrator::repeat_until_success(
+            &self.world,
+            Sidecar::Resizer,
+            &what,
+            request,
+            |c, r| async move { c.controller_modify_volume(r).await },
+        )
         .await?;
-        self.world.check_iops(&has.id, iops / 4);
+        self.world.check_iops(&owned.id, iops / 4);
         Some(())
     }
 
-    async fn grow_and_modify(&self, has: &mut Has) -> Option<()> {
-        let still =
-            Has { id: has.id.clone(), gib: has.gib, context: HashMap::new(), disturbed: false };
-        let (grown, modified) = tokio::join!(self.grow(has), self.modify(&still));
+    async fn grow_and_modify(&self, owned: &mut WorkloadVolume) -> Option<()> {
+        let same = WorkloadVolume {
+            id: owned.id.clone(),
+            gib: owned.gib,
+            context: HashMap::new(),
+            disturbed: false,
+        };
+        let (grown, modified) = tokio::join!(self.grow(owned), self.modify(&same));
         grown.and(modified)
     }
 
     /// Takes a snapshot, and now and then restores a volume from it.
-    async fn back_up(&mut self, has: &mut Has) -> Option<()> {
-        self.made += 1;
+    async fn back_up(&mut self, owned: &mut WorkloadVolume) -> Option<()> {
+        self.created += 1;
         let request = csi::CreateSnapshotRequest {
-            name: format!("snapshot-{}-{}", self.name, self.made),
-            source_volume_id: has.id.clone(),
+            name: format!("snapshot-{}-{}", self.name, self.created),
+            source_volume_id: owned.id.clone(),
             ..Default::default()
         };
         let Some(snapshot) =
-            orchestrator::snapshot(&self.world, &request, self.loses_patience(0.25)).await
+            orchestrator::snapshot(&self.world, &request, self.give_up_time(0.25)).await
         else {
             return Some(());
         };
         if self.random.chance(0.6) {
             let source =
                 SourceType::Snapshot(SnapshotSource { snapshot_id: snapshot.snapshot_id.clone() });
-            self.use_up(has.gib, source).await?;
+            self.use_once(owned.gib, source).await?;
         }
         if self.random.chance(0.8) {
-            orchestrator::unsnapshot(&self.world, &snapshot.snapshot_id).await?;
+            orchestrator::delete_snapshot_of_claim(&self.world, &snapshot.snapshot_id).await?;
         }
         Some(())
     }
 
-    async fn copy(&mut self, has: &mut Has) -> Option<()> {
-        let source = SourceType::Volume(VolumeSource { volume_id: has.id.clone() });
-        self.use_up(has.gib, source).await
+    async fn copy(&mut self, owned: &mut WorkloadVolume) -> Option<()> {
+        let source = SourceType::Volume(VolumeSource { volume_id: owned.id.clone() });
+        self.use_once(owned.gib, source).await
     }
 
     /// Creates a volume, uses it once and deletes it.
-    async fn use_up(&mut self, gib: i64, source: SourceType) -> Option<()> {
-        let Some(has) = self.make(gib, Some(source)).await else {
+    async fn use_once(&mut self, gib: i64, source: SourceType) -> Option<()> {
+        let Some(owned) = self.create_volume(gib, Some(source)).await else {
             return Some(());
         };
         let node = NODES[self.random.below(2)];
         if self.random.chance(0.7) {
             orchestrator::attach(
                 &self.world,
-                &publish(&has, node),
-                self.loses_patience(0.2),
+                &publish(&owned, node),
+                self.give_up_time(0.2),
                 false,
             )
             .await?;
-            orchestrator::detach(&self.world, &has.id, node).await?;
+            orchestrator::detach(&self.world, &owned.id, node).await?;
         }
-        orchestrator::unprovision(&self.world, &has.id).await
+        orchestrator::delete_volume_of_claim(&self.world, &owned.id).await
     }
 }
 
@@ -310,12 +325,12 @@ fn mount() -> csi::VolumeCapability {
     }
 }
 
-fn publish(has: &Has, node: &str) -> csi::ControllerPublishVolumeRequest {
+fn publish(owned: &WorkloadVolume, node: &str) -> csi::ControllerPublishVolumeRequest {
     csi::ControllerPublishVolumeRequest {
-        volume_id: has.id.clone(),
+        volume_id: owned.id.clone(),
         node_id: node.to_owned(),
         volume_capability: Some(mount()),
-        volume_context: has.context.clone(),
+        volume_context: owned.context.clone(),
         ..Default::default()
     }
 }

@@ -15,11 +15,11 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ebs-csi-controller");
 
 /// Returns a command for the controller with an empty environment.
 pub(crate) fn program() -> Command {
-    bare(Path::new(PROGRAM))
+    command_of(Path::new(PROGRAM))
 }
 
 /// Returns such a command for another program, for example one that starts the controller.
-pub(crate) fn bare(program: &Path) -> Command {
+pub(crate) fn command_of(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().stdin(Stdio::null());
     command
@@ -32,11 +32,11 @@ pub(crate) fn run(
 ) -> (Option<i32>, String, String) {
     let mut command = program();
     command.args(arguments).envs(environment.iter().copied());
-    end_of(&mut command)
+    run_to_end(&mut command)
 }
 
 /// Runs a command to its end. Returns the status, standard output and standard error.
-pub(crate) fn end_of(command: &mut Command) -> (Option<i32>, String, String) {
+pub(crate) fn run_to_end(command: &mut Command) -> (Option<i32>, String, String) {
     let output = command.output().expect("the program runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
@@ -68,12 +68,17 @@ impl Drop for Controller {
 
 impl Controller {
     /// Starts a controller with keys, at an endpoint that serves EC2 and STS.
-    pub(crate) fn start(aws: &str, http: bool, more: &[&str]) -> Self {
-        Self::with(aws, http, more, &KEYS)
+    pub(crate) fn start(aws: &str, http: bool, extra_flags: &[&str]) -> Self {
+        Self::with(aws, http, extra_flags, &KEYS)
     }
 
     /// Starts a controller with these variables in addition to the Region and the endpoint.
-    pub(crate) fn with(aws: &str, http: bool, more: &[&str], environment: &[(&str, &str)]) -> Self {
+    pub(crate) fn with(
+        aws: &str,
+        http: bool,
+        extra_flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let socket = dir.path().join("csi.sock");
         let http = http.then(port);
@@ -81,7 +86,7 @@ impl Controller {
         command
             .arg(format!("--endpoint=unix://{}", socket.display()))
             .args(http.map(|address| format!("--http-endpoint={address}")))
-            .args(more)
+            .args(extra_flags)
             .env("AWS_REGION", "us-east-1")
             .envs((!aws.is_empty()).then_some(("AWS_ENDPOINT_URL", aws)))
             .envs(environment.iter().copied())
@@ -94,11 +99,11 @@ impl Controller {
     pub(crate) async fn channel(&self) -> Channel {
         let endpoint =
             Endpoint::try_from(format!("unix://{}", self.socket.display())).expect("an address");
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             match endpoint.connect().await {
                 Ok(channel) => return channel,
-                Err(error) if begun.elapsed() > Duration::from_secs(20) => {
+                Err(error) if start.elapsed() > Duration::from_secs(20) => {
                     panic!("no socket: {error}")
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,

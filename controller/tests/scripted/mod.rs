@@ -88,7 +88,7 @@ type Script = dyn Fn(&RecordedRequest) -> ScriptedResponse + Send + Sync;
 /// The server, whose tasks end with the test's runtime.
 pub(crate) struct Server {
     address: String,
-    asked: Arc<Mutex<Vec<RecordedRequest>>>,
+    requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 impl Server {
@@ -119,26 +119,26 @@ impl Server {
     async fn listen(script: Arc<Script>, tunnelled: Option<TlsAcceptor>) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("an address"));
-        let asked: Arc<Mutex<Vec<RecordedRequest>>> = Arc::default();
-        let kept = Arc::clone(&asked);
+        let requests: Arc<Mutex<Vec<RecordedRequest>>> = Arc::default();
+        let log = Arc::clone(&requests);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (script, kept) = (Arc::clone(&script), Arc::clone(&kept));
+                let (script, log) = (Arc::clone(&script), Arc::clone(&log));
                 let tunnelled = tunnelled.clone();
                 tokio::spawn(async move {
                     // A client may abort its connection; that error is ignored.
                     match tunnelled {
-                        None => serve(stream, script, kept).await,
+                        None => serve(stream, script, log).await,
                         Some(acceptor) => {
                             if let Ok(stream) = tunnel(stream, acceptor).await {
-                                serve(stream, script, kept).await;
+                                serve(stream, script, log).await;
                             }
                         }
                     }
                 });
             }
         });
-        Self { address, asked }
+        Self { address, requests }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -146,25 +146,24 @@ impl Server {
     }
 
     /// Returns the requests so far.
-    pub(crate) fn asked(&self) -> Vec<RecordedRequest> {
-        self.asked.lock().expect("no panic").clone()
+    pub(crate) fn requests(&self) -> Vec<RecordedRequest> {
+        self.requests.lock().expect("no panic").clone()
     }
 
     /// Returns the requests of one AWS action.
-    pub(crate) fn of(&self, action: &str) -> Vec<RecordedRequest> {
-        let mut asked = self.asked();
-        asked.retain(|asked| asked.parameter("Action").as_deref() == Some(action));
-        asked
+    pub(crate) fn requests_of(&self, action: &str) -> Vec<RecordedRequest> {
+        let mut requests = self.requests();
+        requests.retain(|request| request.parameter("Action").as_deref() == Some(action));
+        requests
     }
 }
 
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     script: Arc<Script>,
-    kept: Arc<Mutex<Vec<RecordedRequest>>>,
+    log: Arc<Mutex<Vec<RecordedRequest>>>,
 ) {
-    let service =
-        service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&kept)));
+    let service = service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&log)));
     let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service)
         .await;
@@ -186,18 +185,18 @@ async fn tunnel(
 async fn answer(
     request: Request<Incoming>,
     script: Arc<Script>,
-    kept: Arc<Mutex<Vec<RecordedRequest>>>,
+    log: Arc<Mutex<Vec<RecordedRequest>>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|body| body.to_bytes().to_vec());
-    let asked = RecordedRequest {
+    let recorded = RecordedRequest {
         method: head.method.to_string(),
         uri: head.uri.to_string(),
         headers: head.headers,
         body: body.unwrap_or_default(),
     };
-    let answer = script(&asked);
-    kept.lock().expect("no panic").push(asked);
+    let answer = script(&recorded);
+    log.lock().expect("no panic").push(recorded);
     let mut response = Response::builder().status(answer.status);
     for (name, value) in &answer.headers {
         response = response.header(*name, value);
@@ -208,8 +207,8 @@ async fn answer(
 /// Returns the answers of a working EC2 and STS: to the check behind Probe, an empty list of
 /// snapshots, the caller's identity, and role credentials. The role's access key is `ASIA` followed
 /// by what the token says; its credentials are valid for `seconds` from now.
-pub(crate) fn aws(asked: &RecordedRequest, seconds: u64) -> ScriptedResponse {
-    match asked.parameter("Action").as_deref() {
+pub(crate) fn aws(request: &RecordedRequest, seconds: u64) -> ScriptedResponse {
+    match request.parameter("Action").as_deref() {
         Some("DescribeAvailabilityZones") => ScriptedResponse::ec2_error(412, "DryRunOperation"),
         Some("DescribeSnapshots") => ScriptedResponse::ok(
             "<DescribeSnapshotsResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>r</requestId><snapshotSet/></DescribeSnapshotsResponse>",
@@ -218,7 +217,7 @@ pub(crate) fn aws(asked: &RecordedRequest, seconds: u64) -> ScriptedResponse {
             "<GetCallerIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><GetCallerIdentityResult><Arn>arn:aws:sts::444455556666:assumed-role/ebs/session</Arn><UserId>AROA:session</UserId><Account>444455556666</Account></GetCallerIdentityResult></GetCallerIdentityResponse>",
         ),
         Some(action @ ("AssumeRoleWithWebIdentity" | "AssumeRole")) => {
-            let who = asked.parameter("WebIdentityToken").unwrap_or_else(|| "assumed".to_owned());
+            let who = request.parameter("WebIdentityToken").unwrap_or_else(|| "assumed".to_owned());
             let expiration = time(seconds);
             ScriptedResponse::ok(format!(
                 "<{action}Response xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><{action}Result><Credentials><AccessKeyId>ASIA{who}</AccessKeyId><SecretAccessKey>do-not-print-me</SecretAccessKey><SessionToken>do-not-print-me-either</SessionToken><Expiration>{expiration}</Expiration></Credentials><AssumedRoleUser><Arn>arn:aws:sts::444455556666:assumed-role/ebs/session</Arn><AssumedRoleId>AROA:session</AssumedRoleId></AssumedRoleUser></{action}Result></{action}Response>"

@@ -47,7 +47,7 @@ impl TimeSource for Clock {
 pub(crate) struct InProcess {
     sim: Arc<Mutex<Sim>>,
     clock: Clock,
-    passed: Arc<Mutex<Vec<String>>>,
+    log_lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl std::fmt::Debug for InProcess {
@@ -68,7 +68,7 @@ impl HttpClient for InProcess {
 
 impl HttpConnector for InProcess {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        HttpConnectorFuture::new(deliver(self.pass(&request)))
+        HttpConnectorFuture::new(deliver(self.handle(&request)))
     }
 }
 
@@ -96,19 +96,22 @@ pub(crate) async fn deliver(reply: Reply) -> Result<HttpResponse, ConnectorError
 impl InProcess {
     /// Returns a simulator with the default scenario, overridden by these settings; its time begins
     /// now. Must be called under paused time.
-    pub(crate) fn new(over: Value) -> Self {
+    pub(crate) fn new(overrides: Value) -> Self {
         let clock = Clock(Instant::now());
-        let mut whole = serde_json::to_value(Scenario::default()).expect("a scenario is data");
-        if let (Value::Object(whole), Value::Object(over)) = (&mut whole, over) {
-            whole.extend(over);
+        let mut scenario_json =
+            serde_json::to_value(Scenario::default()).expect("a scenario is data");
+        if let (Value::Object(scenario_json), Value::Object(overrides)) =
+            (&mut scenario_json, overrides)
+        {
+            scenario_json.extend(overrides);
         }
-        let scenario: Scenario = serde_json::from_value(whole).expect("a scenario");
+        let scenario: Scenario = serde_json::from_value(scenario_json).expect("a scenario");
         let sim = Sim::new(&scenario, clock.millis()).expect("a simulator");
-        Self { sim: Arc::new(Mutex::new(sim)), clock, passed: Arc::default() }
+        Self { sim: Arc::new(Mutex::new(sim)), clock, log_lines: Arc::default() }
     }
 
     /// Hands the request to the simulator, whose effect is complete when this returns.
-    pub(crate) fn pass(&self, request: &HttpRequest) -> Reply {
+    pub(crate) fn handle(&self, request: &HttpRequest) -> Reply {
         let form = request.body().bytes().unwrap_or_default().to_vec();
         let now = self.clock.millis();
         let line = String::from_utf8_lossy(&form).into_owned();
@@ -127,7 +130,7 @@ impl InProcess {
     /// Adds a line to the record of requests.
     pub(crate) fn note(&self, line: String) {
         let at = self.clock.millis().0 - BEGIN;
-        self.passed.lock().unwrap().push(format!("{at} {line}"));
+        self.log_lines.lock().unwrap().push(format!("{at} {line}"));
     }
 
     /// Returns the driver's access to the simulator.
@@ -196,7 +199,7 @@ impl InProcess {
     }
 
     /// Returns the record of requests between the driver and EC2.
-    pub(crate) fn passed(&self) -> Vec<String> {
-        self.passed.lock().expect("not poisoned").clone()
+    pub(crate) fn log_lines(&self) -> Vec<String> {
+        self.log_lines.lock().expect("not poisoned").clone()
     }
 }

@@ -77,9 +77,12 @@ impl World {
     /// Starts a scenario with these settings.
     pub(crate) async fn with(scenario: Value, settings: Settings) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut whole = serde_json::to_value(Scenario::default()).expect("a scenario is data");
-        if let (Value::Object(whole), Value::Object(given)) = (&mut whole, scenario) {
-            whole.extend(given);
+        let mut scenario_json =
+            serde_json::to_value(Scenario::default()).expect("a scenario is data");
+        if let (Value::Object(scenario_json), Value::Object(overrides)) =
+            (&mut scenario_json, scenario)
+        {
+            scenario_json.extend(overrides);
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -88,7 +91,7 @@ impl World {
             .expect("a runtime");
         let starting = Server::start(ServerOptions {
             state_dir: dir.path().join("sim"),
-            scenario: serde_json::from_value(whole).expect("a scenario"),
+            scenario: serde_json::from_value(scenario_json).expect("a scenario"),
             devices: ec2_sim::devices::Mode::None,
             listen: ([127, 0, 0, 1], 0).into(),
         });
@@ -105,7 +108,7 @@ impl World {
     }
 
     /// Makes EC2 answer the next request of an action with this fault.
-    pub(crate) fn once(&self, action: &str, fault: &Value) {
+    pub(crate) fn fault_once(&self, action: &str, fault: &Value) {
         self.fault(json!({ "match": { "action": action }, "count": 1, "fault": fault }));
     }
 
@@ -121,7 +124,7 @@ impl World {
     }
 
     /// Removes all faults.
-    pub(crate) fn no_faults(&self) {
+    pub(crate) fn clear_faults(&self) {
         self.command(|control| control.delete("/v1/faults"));
     }
 
@@ -144,16 +147,16 @@ impl World {
     /// Sends a command to the simulator's control socket; the call blocks.
     pub(crate) fn command(
         &self,
-        speak: impl FnOnce(&ControlClient) -> std::io::Result<Value>,
+        send: impl FnOnce(&ControlClient) -> std::io::Result<Value>,
     ) -> Value {
-        speak(&self.control).expect("the simulator answers its control socket")
+        send(&self.control).expect("the simulator answers its control socket")
     }
 
     /// Creates a volume and waits until it is available.
     pub(crate) async fn volume(&self, name: &str) -> Volume {
-        let made = self.ec2.create_volume(&small(name)).await.expect("a volume");
+        let created = self.ec2.create_volume(&small(name)).await.expect("a volume");
         self.ec2
-            .watch_volume(&made.id, WatchedChange::Creation, soon(), |seen| match seen {
+            .watch_volume(&created.id, WatchedChange::Creation, soon(), |seen| match seen {
                 LookResult::Present(volume) if volume.state == VolumeState::Available => {
                     ControlFlow::Break(volume.clone())
                 }

@@ -22,7 +22,7 @@ fn refusal(step: AttachStep) -> Condition {
 
 #[test]
 fn first_volume_state_decides_attach_wait_or_refusal() {
-    use AttachmentState::{Attached, Attaching as OnItsWay, Busy, Detached, Detaching};
+    use AttachmentState::{Attached, Attaching as InProgress, Busy, Detached, Detaching};
     use VolumeState::{Available, Creating, InUse};
     let ours = |state| vec![attachment(node(), state)];
     let theirs = |state| vec![attachment(other_node(), state)];
@@ -30,7 +30,7 @@ fn first_volume_state_decides_attach_wait_or_refusal() {
     let rows = [
         (with(Available, vec![]), AttachStep::Attach),
         (with(Creating, vec![]), AttachStep::Wait),
-        (with(InUse, ours(OnItsWay)), AttachStep::Wait),
+        (with(InUse, ours(InProgress)), AttachStep::Wait),
         (with(InUse, ours(Detaching)), AttachStep::Wait),
         (with(InUse, ours(Busy)), AttachStep::Wait),
         (with(Available, ours(Detached)), AttachStep::Attach),
@@ -40,18 +40,18 @@ fn first_volume_state_decides_attach_wait_or_refusal() {
         (LookResult::Absent, AttachStep::Attach),
         (unknown(Ec2ErrorKind::Throttled), AttachStep::Wait),
     ];
-    for (seen, want) in rows {
-        assert_eq!(machine().see(&seen, now), want, "{seen:?}");
+    for (look, want) in rows {
+        assert_eq!(machine().observe(&look, now), want, "{look:?}");
     }
-    assert!(matches!(machine().see(&with(InUse, ours(Attached)), now), AttachStep::Done(_)));
-    for (seen, want) in [
+    assert!(matches!(machine().observe(&with(InUse, ours(Attached)), now), AttachStep::Done(_)));
+    for (look, want) in [
         (with(InUse, theirs(Attached)), Condition::PublishedElsewhere),
-        (with(InUse, theirs(OnItsWay)), Condition::PublishedElsewhere),
+        (with(InUse, theirs(InProgress)), Condition::PublishedElsewhere),
         (with(VolumeState::Deleting, vec![]), Condition::NotFound),
         (with(VolumeState::Error, vec![]), Condition::Local),
         (unknown(Ec2ErrorKind::Unauthorized), Condition::NotPermitted),
     ] {
-        assert_eq!(refusal(machine().see(&seen, now)), want, "{seen:?}");
+        assert_eq!(refusal(machine().observe(&look, now)), want, "{look:?}");
     }
     let shared = LookResult::Present(Volume {
         state: InUse,
@@ -59,9 +59,9 @@ fn first_volume_state_decides_attach_wait_or_refusal() {
         attachments: theirs(Attached),
         ..example_volume()
     });
-    assert_eq!(machine().see(&shared, now), AttachStep::Attach);
+    assert_eq!(machine().observe(&shared, now), AttachStep::Attach);
     let mut for_one_node = Attaching::new(example_volume().id, node(), false);
-    assert_eq!(refusal(for_one_node.see(&shared, now)), Condition::PublishedElsewhere);
+    assert_eq!(refusal(for_one_node.observe(&shared, now)), Condition::PublishedElsewhere);
 }
 
 #[test]
@@ -70,15 +70,15 @@ fn attached_at_2_nodes_waits_unless_multi_attach() {
     let both =
         || [node(), other_node()].map(|node| attachment(node, AttachmentState::Attached)).to_vec();
     let mut machine = machine();
-    assert_eq!(machine.see(&with(VolumeState::InUse, both()), now), AttachStep::Wait);
-    assert!(machine.overdue().text().contains("at once"));
+    assert_eq!(machine.observe(&with(VolumeState::InUse, both()), now), AttachStep::Wait);
+    assert!(machine.overdue_failure().text().contains("at once"));
     let shared = LookResult::Present(Volume {
         state: VolumeState::InUse,
         multi_attach: true,
         attachments: both(),
         ..example_volume()
     });
-    assert!(matches!(machine.see(&shared, now), AttachStep::Done(_)));
+    assert!(matches!(machine.observe(&shared, now), AttachStep::Done(_)));
 }
 
 #[test]
@@ -87,18 +87,18 @@ fn failed_attach_is_resent_until_request_limit() {
     let coming = with(VolumeState::InUse, vec![attachment(node(), AttachmentState::Attaching)]);
     let now = Instant::now();
     let mut machine = machine();
-    for _ in 0..MOST_REQUESTS {
-        machine.sent(now);
-        assert_eq!(machine.see(&coming, now), AttachStep::Wait);
+    for _ in 0..MAX_REQUESTS {
+        machine.note_sent(now);
+        assert_eq!(machine.observe(&coming, now), AttachStep::Wait);
         // One look that goes backwards proves nothing.
-        assert_eq!(machine.see(&free, now), AttachStep::Wait);
+        assert_eq!(machine.observe(&free, now), AttachStep::Wait);
         // Several such looks prove nothing either while reads may still lag behind the request.
-        assert_eq!(machine.see(&free, now), AttachStep::Wait);
-        if machine.requests < MOST_REQUESTS {
-            assert_eq!(machine.see(&free, now + LOST_AFTER), AttachStep::Attach);
+        assert_eq!(machine.observe(&free, now), AttachStep::Wait);
+        if machine.requests < MAX_REQUESTS {
+            assert_eq!(machine.observe(&free, now + LOST_AFTER), AttachStep::Attach);
         }
     }
-    assert_eq!(refusal(machine.see(&free, now + LOST_AFTER)), Condition::OperationPending);
+    assert_eq!(refusal(machine.observe(&free, now + LOST_AFTER)), Condition::OperationPending);
 }
 
 /// EC2 reports an unusable KMS key only indirectly: it accepts the attach and shows no attachment.
@@ -107,7 +107,7 @@ fn lost_attaches_report_kms_key_of_encrypted_volume() {
     let now = Instant::now();
     for (encrypted, named) in [(true, true), (false, false)] {
         let mut machine = machine();
-        machine.requests = MOST_REQUESTS;
+        machine.requests = MAX_REQUESTS;
         let free = LookResult::Present(Volume {
             state: VolumeState::Available,
             encrypted,
@@ -115,9 +115,9 @@ fn lost_attaches_report_kms_key_of_encrypted_volume() {
             ..example_volume()
         });
         let mut step = AttachStep::Wait;
-        for _ in 0..LATE_LOOKS {
+        for _ in 0..NO_EFFECT_LOOKS {
             machine.last_sent = Some(now);
-            step = machine.see(&free, now + LATE);
+            step = machine.observe(&free, now + NO_EFFECT_AFTER);
         }
         let AttachStep::Refuse(failure) = step else {
             panic!("{step:?}");
@@ -132,11 +132,11 @@ fn attach_without_effect_is_resent_after_5_seconds() {
     let free = with(VolumeState::Available, vec![]);
     let now = Instant::now();
     let mut machine = machine();
-    machine.sent(now);
+    machine.note_sent(now);
     for _ in 0..5 {
-        assert_eq!(machine.see(&free, now), AttachStep::Wait);
+        assert_eq!(machine.observe(&free, now), AttachStep::Wait);
     }
-    assert_eq!(machine.see(&free, now + LATE), AttachStep::Attach);
+    assert_eq!(machine.observe(&free, now + NO_EFFECT_AFTER), AttachStep::Attach);
 }
 
 #[test]
@@ -144,9 +144,9 @@ fn attachment_is_stuck_after_90_seconds_attaching() {
     let coming = with(VolumeState::InUse, vec![attachment(node(), AttachmentState::Attaching)]);
     let now = Instant::now();
     let mut machine = machine();
-    assert_eq!(machine.see(&coming, now), AttachStep::Wait);
-    assert_eq!(machine.see(&coming, now + Duration::from_secs(89)), AttachStep::Wait);
-    assert_eq!(machine.see(&coming, now + STUCK_AFTER), AttachStep::Stuck);
+    assert_eq!(machine.observe(&coming, now), AttachStep::Wait);
+    assert_eq!(machine.observe(&coming, now + Duration::from_secs(89)), AttachStep::Wait);
+    assert_eq!(machine.observe(&coming, now + STUCK_AFTER), AttachStep::Stuck);
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn attach_is_sent_after_detach_ends() {
     let now = Instant::now();
     let mut machine = machine();
     let leaving = with(VolumeState::InUse, vec![attachment(node(), AttachmentState::Detaching)]);
-    assert_eq!(machine.see(&leaving, now), AttachStep::Wait);
-    assert_eq!(machine.see(&with(VolumeState::Available, vec![]), now), AttachStep::Attach);
+    assert_eq!(machine.observe(&leaving, now), AttachStep::Wait);
+    assert_eq!(machine.observe(&with(VolumeState::Available, vec![]), now), AttachStep::Attach);
 }
 
 #[test]
@@ -168,15 +168,15 @@ fn attachment_from_before_request_is_not_taken() {
     };
     let now = Instant::now();
     let mut clear = machine();
-    clear.sent(now);
-    clear.accepted(time(100));
-    assert_eq!(clear.see(&attached(12), now), AttachStep::Wait);
-    assert!(matches!(clear.see(&attached(99), now), AttachStep::Done(_)));
+    clear.note_sent(now);
+    clear.note_accepted(time(100));
+    assert_eq!(clear.observe(&attached(12), now), AttachStep::Wait);
+    assert!(matches!(clear.observe(&attached(99), now), AttachStep::Done(_)));
 
     let mut unclear = machine();
-    unclear.sent(now);
-    unclear.unclear(now);
-    assert_eq!(unclear.see(&attached(12), now), AttachStep::Wait);
+    unclear.note_sent(now);
+    unclear.note_unclear(now);
+    assert_eq!(unclear.observe(&attached(12), now), AttachStep::Wait);
     let later = now + LOST_AFTER;
-    assert!(matches!(unclear.see(&attached(100), later), AttachStep::Done(_)));
+    assert!(matches!(unclear.observe(&attached(100), later), AttachStep::Done(_)));
 }

@@ -15,7 +15,7 @@ pub(super) async fn publish(
     this: &Controller,
     request: Request<csi::ControllerPublishVolumeRequest>,
 ) -> RpcResult<csi::ControllerPublishVolumeResponse> {
-    let patience = caller_timeout::of(request.metadata());
+    let timeout = caller_timeout::of(request.metadata());
     let wire = request.get_ref();
     note("volume.id", &wire.volume_id);
     note("node.id", &wire.node_id);
@@ -25,10 +25,10 @@ pub(super) async fn publish(
             publish_context: context,
         }));
     }
-    let attached = this.attachments.attach(Publish::parse(wire)?, patience).await?;
-    let origin = this.sources.of(&attached.volume).await;
+    let attached = this.attachments.attach(Publish::parse(wire)?, timeout).await?;
+    let origin = this.sources.origin_of(&attached.volume).await;
     Ok(Response::new(csi::ControllerPublishVolumeResponse {
-        publish_context: publish_context::of(&attached, origin),
+        publish_context: publish_context::build(&attached, origin),
     }))
 }
 
@@ -37,12 +37,12 @@ pub(super) async fn unpublish(
     this: &Controller,
     request: Request<csi::ControllerUnpublishVolumeRequest>,
 ) -> RpcResult<csi::ControllerUnpublishVolumeResponse> {
-    let patience = caller_timeout::of(request.metadata());
+    let timeout = caller_timeout::of(request.metadata());
     let wire = request.get_ref();
     note("volume.id", &wire.volume_id);
     note("node.id", &wire.node_id);
-    if let Some(pair) = request::unpublish(wire)? {
-        this.attachments.detach(pair, patience).await?;
+    if let Some(pair) = request::parse_unpublish(wire)? {
+        this.attachments.detach(pair, timeout).await?;
     }
     Ok(Response::new(csi::ControllerUnpublishVolumeResponse {}))
 }

@@ -6,9 +6,9 @@ use ebs_csi_proto::{Condition, Failure};
 use tokio::task::JoinSet;
 use tonic::{Request, Response};
 
-use super::volume::existing;
+use super::volume::find_existing;
 use super::{Controller, RpcResult};
-use crate::csi::volume_health::{Harm, Trouble, troubles};
+use crate::csi::volume_health::{Problem, Severity, problems};
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{Ec2Error, Page, VolumeStatus};
 use crate::request;
@@ -19,14 +19,14 @@ pub(super) async fn get(
     this: &Controller,
     request: Request<csi::ControllerGetVolumeHealthRequest>,
 ) -> RpcResult<csi::ControllerGetVolumeHealthResponse> {
-    offered(this, "ControllerGetVolumeHealth")?;
+    check_offered(this, "ControllerGetVolumeHealth")?;
     let id = request::volume_id("volume_id", &request.get_ref().volume_id)?;
     note("volume.id", id.as_str());
-    let (volume, status) = tokio::join!(existing(this, &id), this.ec2.look_volume_status(&id));
+    let (volume, status) = tokio::join!(find_existing(this, &id), this.ec2.look_volume_status(&id));
     let volume = volume?;
     let status = status.known().map_err(|error| failure(&error))?;
     Ok(Response::new(csi::ControllerGetVolumeHealthResponse {
-        volume_health: Some(to_wire(volume.id.as_str(), &troubles(&volume, status.as_ref()))),
+        volume_health: Some(to_wire(volume.id.as_str(), &problems(&volume, status.as_ref()))),
     }))
 }
 
@@ -35,12 +35,12 @@ pub(super) async fn list(
     this: &Controller,
     request: Request<csi::ControllerListVolumeHealthRequest>,
 ) -> RpcResult<csi::ControllerListVolumeHealthResponse> {
-    offered(this, "ControllerListVolumeHealth")?;
+    check_offered(this, "ControllerListVolumeHealth")?;
     let wire = request.get_ref();
     let (entries, next_token) = PageRequest::parse(wire.max_entries, &wire.starting_token)?
         .read(|max, token| async move {
-            let page = this.ec2.list_unwell_volumes(max, token).await?;
-            Ok(Page { entries: own(this, page.entries).await?, next: page.next })
+            let page = this.ec2.list_impaired_volumes(max, token).await?;
+            Ok(Page { entries: keep_own(this, page.entries).await?, next: page.next })
         })
         .await?;
     Ok(Response::new(csi::ControllerListVolumeHealthResponse { entries, next_token }))
@@ -48,7 +48,7 @@ pub(super) async fn list(
 
 /// Keeps the cluster's own volumes. DescribeVolumeStatus returns no tags, so each volume's owner is
 /// read from the volume.
-async fn own(
+async fn keep_own(
     this: &Controller,
     statuses: Vec<VolumeStatus>,
 ) -> Result<Vec<VolumeHealth>, Ec2Error> {
@@ -59,23 +59,23 @@ async fn own(
         let ec2 = this.ec2.clone();
         looks.spawn(async move { (ec2.look_volume(&status.volume).await, status) });
     }
-    let mut seen = looks.join_all().await;
+    let mut results = looks.join_all().await;
     // A fixed order, so that a page is cut at the same place again.
-    seen.sort_by(|(_, a), (_, b)| a.volume.cmp(&b.volume));
+    results.sort_by(|(_, a), (_, b)| a.volume.cmp(&b.volume));
     let mut entries = Vec::new();
-    for (volume, status) in seen {
+    for (volume, status) in results {
         let Some(volume) = volume.known()?.filter(|volume| owned.are_on(&volume.tags)) else {
             continue;
         };
-        let troubles = troubles(&volume, Some(&status));
-        if !troubles.is_empty() {
-            entries.push(to_wire(volume.id.as_str(), &troubles));
+        let problems = problems(&volume, Some(&status));
+        if !problems.is_empty() {
+            entries.push(to_wire(volume.id.as_str(), &problems));
         }
     }
     Ok(entries)
 }
 
-fn offered(this: &Controller, rpc: &str) -> Result<(), Failure> {
+fn check_offered(this: &Controller, rpc: &str) -> Result<(), Failure> {
     match this.volume_health {
         true => Ok(()),
         false => Err(Failure::new(
@@ -87,18 +87,18 @@ fn offered(this: &Controller, rpc: &str) -> Result<(), Failure> {
     }
 }
 
-fn to_wire(volume: &str, troubles: &[Trouble]) -> VolumeHealth {
-    let entry = |trouble: &Trouble| volume_health::VolumeHealthEntry {
-        status: match trouble.harm {
-            Harm::Degraded => VolumeHealthErrorType::Degraded,
-            Harm::Inaccessible => VolumeHealthErrorType::Inaccessible,
-            Harm::DataLoss => VolumeHealthErrorType::DataLoss,
+fn to_wire(volume: &str, problems: &[Problem]) -> VolumeHealth {
+    let entry = |problem: &Problem| volume_health::VolumeHealthEntry {
+        status: match problem.severity {
+            Severity::Degraded => VolumeHealthErrorType::Degraded,
+            Severity::Inaccessible => VolumeHealthErrorType::Inaccessible,
+            Severity::DataLoss => VolumeHealthErrorType::DataLoss,
         } as i32,
-        reason: trouble.reason.to_owned(),
-        message: trouble.message.to_owned(),
+        reason: problem.reason.to_owned(),
+        message: problem.message.to_owned(),
     };
     VolumeHealth {
         volume_id: volume.to_owned(),
-        health_statuses: troubles.iter().map(entry).collect(),
+        health_statuses: problems.iter().map(entry).collect(),
     }
 }

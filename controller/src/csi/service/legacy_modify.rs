@@ -25,12 +25,12 @@ impl modify_server::Modify for Controller {
         &self,
         request: Request<ModifyVolumePropertiesRequest>,
     ) -> RpcResult<ModifyVolumePropertiesResponse> {
-        let patience = caller_timeout::of(request.metadata());
+        let timeout = caller_timeout::of(request.metadata());
         let wire = request.get_ref();
         note("volume.id", &wire.name);
-        request::present("name", &wire.name)?;
-        let (volume, attributes) = request::modify(&wire.name, &wire.parameters)?;
-        self.modifications.modify(&volume, attributes, patience).await?;
+        request::require("name", &wire.name)?;
+        let (volume, attributes) = request::parse_modify(&wire.name, &wire.parameters)?;
+        self.modifications.modify(&volume, attributes, timeout).await?;
         Ok(Response::new(ModifyVolumePropertiesResponse {}))
     }
 }

@@ -17,11 +17,11 @@ pub(super) async fn create(
     this: &Controller,
     request: Request<csi::CreateSnapshotRequest>,
 ) -> RpcResult<csi::CreateSnapshotResponse> {
-    let patience = caller_timeout::of(request.metadata());
-    let asked = CreateSnapshot::parse(request.get_ref())?;
-    note("request.name", &asked.name);
-    note("volume.id", asked.volume.as_str());
-    let snapshot = this.snapshots.create(asked, patience).await?;
+    let timeout = caller_timeout::of(request.metadata());
+    let parsed = CreateSnapshot::parse(request.get_ref())?;
+    note("request.name", &parsed.name);
+    note("volume.id", parsed.volume.as_str());
+    let snapshot = this.snapshots.create(parsed, timeout).await?;
     note("snapshot.id", snapshot.id.as_str());
     Ok(Response::new(csi::CreateSnapshotResponse { snapshot: Some(to_wire(&snapshot)) }))
 }
@@ -31,11 +31,11 @@ pub(super) async fn delete(
     this: &Controller,
     request: Request<csi::DeleteSnapshotRequest>,
 ) -> RpcResult<csi::DeleteSnapshotResponse> {
-    let patience = caller_timeout::of(request.metadata());
+    let timeout = caller_timeout::of(request.metadata());
     let id = &request.get_ref().snapshot_id;
     note("snapshot.id", id);
-    if let Some(id) = request::delete("snapshot_id", id)? {
-        this.snapshots.delete(id, patience).await?;
+    if let Some(id) = request::parse_delete("snapshot_id", id)? {
+        this.snapshots.delete(id, timeout).await?;
     }
     Ok(Response::new(csi::DeleteSnapshotResponse {}))
 }
@@ -55,8 +55,8 @@ pub(super) async fn list(
         _ if impossible => (Vec::new(), String::new()),
         Ok(id) => {
             let found = this.snapshots.get(&id).await?;
-            let fitting = found.filter(|found| volume.is_none() || found.volume == volume);
-            (fitting.into_iter().collect(), String::new())
+            let matching = found.filter(|found| volume.is_none() || found.volume == volume);
+            (matching.into_iter().collect(), String::new())
         }
         Err(_) => this.snapshots.list(volume, &wanted).await?,
     };

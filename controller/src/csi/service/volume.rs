@@ -19,19 +19,19 @@ pub(super) async fn create(
     this: &Controller,
     request: Request<csi::CreateVolumeRequest>,
 ) -> RpcResult<csi::CreateVolumeResponse> {
-    let patience = caller_timeout::of(request.metadata());
+    let timeout = caller_timeout::of(request.metadata());
     let mut request = request;
     if let Some(requirement) = &mut request.get_mut().accessibility_requirements {
-        own_outposts(this, requirement).await?;
+        complete_outposts(this, requirement).await?;
     }
-    let asked = CreateVolume::parse(request.get_ref())?;
-    note("request.name", &asked.name);
-    let (context, source) = (asked.class.volume_context(), asked.source.clone());
-    let volume = this.volumes.create(asked, patience).await?;
+    let parsed = CreateVolume::parse(request.get_ref())?;
+    note("request.name", &parsed.name);
+    let (context, source) = (parsed.class.volume_context(), parsed.source.clone());
+    let volume = this.volumes.create(parsed, timeout).await?;
     note("volume.id", volume.id.as_str());
     Ok(Response::new(csi::CreateVolumeResponse {
         volume: Some(csi::Volume {
-            capacity_bytes: bytes(&volume),
+            capacity_bytes: size_in_bytes(&volume),
             volume_id: volume.id.to_string(),
             volume_context: context,
             content_source: source.map(|source| source.to_wire()),
@@ -44,7 +44,7 @@ pub(super) async fn create(
 }
 
 /// Completes an Outpost that is named by its id alone: it belongs to this account and Region.
-async fn own_outposts(
+async fn complete_outposts(
     this: &Controller,
     requirement: &mut csi::TopologyRequirement,
 ) -> Result<(), Failure> {
@@ -61,7 +61,7 @@ async fn own_outposts(
             ),
         )
     })?;
-    topology::complete(requirement, this.ec2.region(), &owner);
+    topology::complete_outposts(requirement, this.ec2.region(), &owner);
     Ok(())
 }
 
@@ -70,11 +70,11 @@ pub(super) async fn delete(
     this: &Controller,
     request: Request<csi::DeleteVolumeRequest>,
 ) -> RpcResult<csi::DeleteVolumeResponse> {
-    let patience = caller_timeout::of(request.metadata());
+    let timeout = caller_timeout::of(request.metadata());
     let id = &request.get_ref().volume_id;
     note("volume.id", id);
-    if let Some(id) = request::delete("volume_id", id)? {
-        this.volumes.delete(id, patience).await?;
+    if let Some(id) = request::parse_delete("volume_id", id)? {
+        this.volumes.delete(id, timeout).await?;
     }
     Ok(Response::new(csi::DeleteVolumeResponse {}))
 }
@@ -86,18 +86,18 @@ pub(super) async fn validate(
 ) -> RpcResult<csi::ValidateVolumeCapabilitiesResponse> {
     let wire = request.into_inner();
     note("volume.id", &wire.volume_id);
-    request::present("volume_id", &wire.volume_id)?;
+    request::require("volume_id", &wire.volume_id)?;
     if node_local_handle::is_handle(&wire.volume_id) {
         return Ok(Response::new(node_local::validate(wire)?));
     }
-    let parsed = Capability::parse_all(&wire.volume_capabilities);
-    if let Err(failure) = &parsed
+    let capabilities = Capability::parse_all(&wire.volume_capabilities);
+    if let Err(failure) = &capabilities
         && failure.condition() != Condition::Unsupported
     {
         return Err(failure.clone().into());
     }
-    let volume = existing(this, &request::volume_id("volume_id", &wire.volume_id)?).await?;
-    let refusal = match parsed {
+    let volume = find_existing(this, &request::volume_id("volume_id", &wire.volume_id)?).await?;
+    let refusal = match capabilities {
         Err(failure) => Some(failure.text().to_owned()),
         Ok(capabilities)
             if !volume.multi_attach && capabilities.iter().any(Capability::needs_multi_attach) =>
@@ -114,16 +114,16 @@ pub(super) async fn expand(
     this: &Controller,
     request: Request<csi::ControllerExpandVolumeRequest>,
 ) -> RpcResult<csi::ControllerExpandVolumeResponse> {
-    let patience = caller_timeout::of(request.metadata());
+    let timeout = caller_timeout::of(request.metadata());
     note("volume.id", &request.get_ref().volume_id);
-    let asked = Expand::parse(request.get_ref())?;
-    let volume = match asked.size {
-        Some(size) => this.modifications.expand(&asked.volume, size, patience).await?,
-        None => existing(this, &asked.volume).await?,
+    let parsed = Expand::parse(request.get_ref())?;
+    let volume = match parsed.size {
+        Some(size) => this.modifications.expand(&parsed.volume, size, timeout).await?,
+        None => find_existing(this, &parsed.volume).await?,
     };
     Ok(Response::new(csi::ControllerExpandVolumeResponse {
-        capacity_bytes: bytes(&volume),
-        node_expansion_required: !asked.block,
+        capacity_bytes: size_in_bytes(&volume),
+        node_expansion_required: !parsed.block,
     }))
 }
 
@@ -132,16 +132,16 @@ pub(super) async fn modify(
     this: &Controller,
     request: Request<csi::ControllerModifyVolumeRequest>,
 ) -> RpcResult<csi::ControllerModifyVolumeResponse> {
-    let patience = caller_timeout::of(request.metadata());
+    let timeout = caller_timeout::of(request.metadata());
     let wire = request.get_ref();
     note("volume.id", &wire.volume_id);
-    let (volume, attributes) = request::modify(&wire.volume_id, &wire.mutable_parameters)?;
-    this.modifications.modify(&volume, attributes, patience).await?;
+    let (volume, attributes) = request::parse_modify(&wire.volume_id, &wire.mutable_parameters)?;
+    this.modifications.modify(&volume, attributes, timeout).await?;
     Ok(Response::new(csi::ControllerModifyVolumeResponse {}))
 }
 
 /// Looks up a volume that must exist.
-pub(super) async fn existing(this: &Controller, id: &VolumeId) -> Result<Volume, Failure> {
+pub(super) async fn find_existing(this: &Controller, id: &VolumeId) -> Result<Volume, Failure> {
     this.ec2
         .look_volume(id)
         .await
@@ -151,6 +151,6 @@ pub(super) async fn existing(this: &Controller, id: &VolumeId) -> Result<Volume,
 }
 
 /// Returns a volume's size in bytes, as CSI expects it.
-pub(super) fn bytes(volume: &Volume) -> i64 {
+pub(super) fn size_in_bytes(volume: &Volume) -> i64 {
     i64::try_from(volume.size.to_bytes().0).unwrap_or(i64::MAX)
 }

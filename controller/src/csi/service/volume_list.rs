@@ -6,7 +6,7 @@
 use ebs_csi_proto::csi::{self, list_volumes_response::Entry};
 use tonic::{Request, Response};
 
-use super::volume::bytes;
+use super::volume::size_in_bytes;
 use super::{Controller, RpcResult};
 use crate::ec2::{Volume, VolumeState};
 use crate::request::Source;
@@ -25,7 +25,7 @@ pub(super) async fn list(
             let owned = &owned;
             async move {
                 let mut page = this.ec2.list_volumes(max, token, owned).await?;
-                page.entries.retain(|volume| !is_going(volume));
+                page.entries.retain(|volume| !is_deleted(volume));
                 Ok(page)
             }
         })
@@ -37,7 +37,7 @@ pub(super) async fn list(
 }
 
 /// Returns whether the volume counts as deleted for the caller.
-fn is_going(volume: &Volume) -> bool {
+fn is_deleted(volume: &Volume) -> bool {
     matches!(volume.state, VolumeState::Deleting | VolumeState::Deleted)
 }
 
@@ -50,7 +50,7 @@ fn entry(volume: &Volume) -> Entry {
         .or_else(|| volume.snapshot.clone().map(Source::Snapshot));
     Entry {
         volume: Some(csi::Volume {
-            capacity_bytes: bytes(volume),
+            capacity_bytes: size_in_bytes(volume),
             volume_id: volume.id.to_string(),
             volume_context: Default::default(),
             content_source: source.map(|source| source.to_wire()),

@@ -21,7 +21,7 @@ impl Ec2 {
 
     async fn ask_sts(&self) -> Result<CallerIdentity, String> {
         let agent = ExecutionEnvironment::new(&self.core.settings.execution_environment);
-        let mut config = aws_sdk_sts::config::Builder::from(self.sdk()).interceptor(agent);
+        let mut config = aws_sdk_sts::config::Builder::from(self.sdk_config()).interceptor(agent);
         if let Some(endpoint) = &self.core.settings.sts_endpoint {
             config = config.endpoint_url(endpoint);
         }

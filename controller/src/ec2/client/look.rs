@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Ec2;
 use crate::ec2::action::Action;
 use crate::ec2::describe;
-use crate::ec2::describe::page::{filter, literal, read_all};
+use crate::ec2::describe::page::{escape_wildcards, filter, read_all};
 use crate::ec2::error::Ec2Error;
 use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::model::call_input::{ListPage, OwnTags, Page};
@@ -30,31 +30,31 @@ impl Ec2 {
     /// Looks at the volume: one answer from a call that began after this one.
     pub async fn look_volume(&self, id: &VolumeId) -> LookResult<Volume> {
         let volumes = &self.pollers.volumes;
-        volumes.look(id, self.answers_by, self.until()).await
+        volumes.look(id, self.answers_by, self.deadline_or_default()).await
     }
 
     /// Looks at the instance: one answer from a call that began after this one.
     pub async fn look_instance(&self, id: &InstanceId) -> LookResult<Instance> {
         let instances = &self.pollers.instances;
-        instances.look(id, self.answers_by, self.until()).await
+        instances.look(id, self.answers_by, self.deadline_or_default()).await
     }
 
     /// Looks at all volumes, in as few calls as EC2 allows. Returns the answers in the order of
     /// `ids`. Does not ask again where EC2 fails.
     pub async fn look_volumes(&self, ids: &[VolumeId]) -> Vec<LookResult<Volume>> {
-        self.pollers.volumes.look_all(ids, self.until()).await
+        self.pollers.volumes.look_all(ids, self.deadline_or_default()).await
     }
 
     /// Does for instances what [`Ec2::look_volumes`] does for volumes.
     pub async fn look_instances(&self, ids: &[InstanceId]) -> Vec<LookResult<Instance>> {
-        self.pollers.instances.look_all(ids, self.until()).await
+        self.pollers.instances.look_all(ids, self.deadline_or_default()).await
     }
 
     /// Looks at the status checks of the instance; absent when the instance does not run or does
     /// not exist.
     pub async fn look_instance_status(&self, id: &InstanceId) -> LookResult<InstanceStatus> {
         let statuses = &self.pollers.instance_statuses;
-        statuses.look(id, None, self.until()).await
+        statuses.look(id, None, self.deadline_or_default()).await
     }
 
     /// Does for the status checks of instances what [`Ec2::look_volumes`] does for volumes.
@@ -63,41 +63,41 @@ impl Ec2 {
         ids: &[InstanceId],
     ) -> Vec<LookResult<InstanceStatus>> {
         let statuses = &self.pollers.instance_statuses;
-        statuses.look_all(ids, self.until()).await
+        statuses.look_all(ids, self.deadline_or_default()).await
     }
 
     /// Looks at the latest modification of the volume; absent when the volume was never modified or
     /// does not exist.
     pub async fn look_modification(&self, id: &VolumeId) -> LookResult<Modification> {
         let modifications = &self.pollers.modifications;
-        modifications.look(id, None, self.until()).await
+        modifications.look(id, None, self.deadline_or_default()).await
     }
 
     /// Looks at the snapshot: one of this account, or one that another account shares with it.
     pub async fn look_snapshot(&self, id: &SnapshotId) -> LookResult<Snapshot> {
         let snapshots = &self.pollers.snapshots;
-        snapshots.look(id, None, self.until()).await
+        snapshots.look(id, None, self.deadline_or_default()).await
     }
 
     /// Looks at the status of the volume. EC2's own data may be minutes old.
     pub async fn look_volume_status(&self, id: &VolumeId) -> LookResult<VolumeStatus> {
-        self.pollers.statuses.look(id, None, self.until()).await
+        self.pollers.statuses.look(id, None, self.deadline_or_default()).await
     }
 
-    /// Passes each fresh answer about the volume to `judge` until it breaks; returns `None` when
-    /// `deadline` comes first. `watched` is the change that was just requested; the times of the
-    /// reads follow from how long such changes took before.
+    /// Passes each fresh answer about the volume to `evaluate` until `evaluate` breaks; returns
+    /// `None` when `deadline` comes first. `watched` is the change that was just requested; the
+    /// times of the reads follow from how long such changes took before.
     pub async fn watch_volume<R>(
         &self,
         id: &VolumeId,
         watched: WatchedChange,
         deadline: Instant,
-        judge: impl FnMut(&LookResult<Volume>) -> ControlFlow<R>,
+        evaluate: impl FnMut(&LookResult<Volume>) -> ControlFlow<R>,
     ) -> Option<R> {
-        let usual = self.pollers.changes.of(watched);
+        let durations = self.pollers.changes.of(watched);
         let volumes = &self.pollers.volumes;
         let waited = self.waited();
-        volumes.watch(id, Some(usual), waited, deadline, judge).await
+        volumes.watch(id, Some(durations), waited, deadline, evaluate).await
     }
 
     /// Does for an instance what [`Ec2::watch_volume`] does for a volume.
@@ -105,9 +105,9 @@ impl Ec2 {
         &self,
         id: &InstanceId,
         deadline: Instant,
-        judge: impl FnMut(&LookResult<Instance>) -> ControlFlow<R>,
+        evaluate: impl FnMut(&LookResult<Instance>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers.instances.watch(id, None, self.waited(), deadline, judge).await
+        self.pollers.instances.watch(id, None, self.waited(), deadline, evaluate).await
     }
 
     /// Does for the volume's latest modification what [`Ec2::watch_volume`] does for a volume.
@@ -115,9 +115,9 @@ impl Ec2 {
         &self,
         id: &VolumeId,
         deadline: Instant,
-        judge: impl FnMut(&LookResult<Modification>) -> ControlFlow<R>,
+        evaluate: impl FnMut(&LookResult<Modification>) -> ControlFlow<R>,
     ) -> Option<R> {
-        self.pollers.modifications.watch(id, None, self.waited(), deadline, judge).await
+        self.pollers.modifications.watch(id, None, self.waited(), deadline, evaluate).await
     }
 
     /// Returns the volumes whose `CSIVolumeName` tag is exactly this. Look-ups by tag lag behind
@@ -126,8 +126,12 @@ impl Ec2 {
     /// # Errors
     /// When no complete answer came.
     pub async fn volumes_by_name(&self, name: &str) -> Result<Vec<Volume>, Ec2Error> {
-        let seen = self.pollers.volumes_by_name.look(&name.to_owned(), None, self.until()).await;
-        Ok(seen.known()?.unwrap_or_default())
+        let result = self
+            .pollers
+            .volumes_by_name
+            .look(&name.to_owned(), None, self.deadline_or_default())
+            .await;
+        Ok(result.known()?.unwrap_or_default())
     }
 
     /// Returns this account's snapshots whose `CSIVolumeSnapshotName` tag is exactly this. Look-ups
@@ -136,8 +140,12 @@ impl Ec2 {
     /// # Errors
     /// When no complete answer came.
     pub async fn snapshots_by_name(&self, name: &str) -> Result<Vec<Snapshot>, Ec2Error> {
-        let seen = self.pollers.snapshots_by_name.look(&name.to_owned(), None, self.until()).await;
-        Ok(seen.known()?.unwrap_or_default())
+        let result = self
+            .pollers
+            .snapshots_by_name
+            .look(&name.to_owned(), None, self.deadline_or_default())
+            .await;
+        Ok(result.known()?.unwrap_or_default())
     }
 
     /// Returns one page of this account's snapshots, or of one volume's snapshots when the page
@@ -156,12 +164,17 @@ impl Ec2 {
             .set_filters(filters)
             .max_results(page_size(page.max, 1000))
             .set_next_token(page.token);
-        let (entries, next) =
-            describe::snapshot_page(&self.core, request, self.until(), Tries::Several).await?;
+        let (entries, next) = describe::snapshot_page(
+            &self.core,
+            request,
+            self.deadline_or_default(),
+            Tries::Several,
+        )
+        .await?;
         Ok(Page::new(entries, next.as_deref()))
     }
 
-    /// Returns one page of this account's volumes that bear these tags.
+    /// Returns one page of this account's volumes that have these tags.
     ///
     /// # Errors
     /// Those of [`Ec2::list_snapshots`].
@@ -175,11 +188,11 @@ impl Ec2 {
         let (key, value) = &tags.owner;
         let filters = vec![
             filter("tag-key", [tags.key.to_owned()]),
-            filter(&format!("tag:{key}"), [literal(value)]),
+            filter(&format!("tag:{key}"), [escape_wildcards(value)]),
         ];
         let (filters, token) = (&filters, &token);
         self.core
-            .call(action, self.until(), Tries::Several, || async move {
+            .call(action, self.deadline_or_default(), Tries::Several, || async move {
                 let output = self
                     .core
                     .client
@@ -201,21 +214,21 @@ impl Ec2 {
     ///
     /// # Errors
     /// Those of [`Ec2::list_snapshots`].
-    pub async fn list_unwell_volumes(
+    pub async fn list_impaired_volumes(
         &self,
         max: Option<u32>,
         token: Option<String>,
     ) -> Result<Page<VolumeStatus>, Ec2Error> {
         let action = Action::DescribeVolumeStatus;
-        let unwell = ["impaired", "warning"].map(str::to_owned);
-        let (unwell, token) = (&unwell, &token);
+        let statuses = ["impaired", "warning"].map(str::to_owned);
+        let (statuses, token) = (&statuses, &token);
         self.core
-            .call(action, self.until(), Tries::Several, || async move {
+            .call(action, self.deadline_or_default(), Tries::Several, || async move {
                 let output = self
                     .core
                     .client
                     .describe_volume_status()
-                    .filters(filter("volume-status.status", unwell.clone()))
+                    .filters(filter("volume-status.status", statuses.clone()))
                     .max_results(page_size(max, 1000))
                     .set_next_token(token.clone())
                     .send()
@@ -234,7 +247,7 @@ impl Ec2 {
     pub async fn availability_zones(&self) -> Result<Vec<Zone>, Ec2Error> {
         let action = Action::DescribeAvailabilityZones;
         self.core
-            .call(action, self.until(), Tries::Several, || async {
+            .call(action, self.deadline_or_default(), Tries::Several, || async {
                 let output = self
                     .core
                     .client
@@ -253,9 +266,14 @@ impl Ec2 {
     /// # Errors
     /// Those of every call.
     pub async fn zone_of_outpost(&self, arn: &str) -> Result<Option<String>, Ec2Error> {
-        let filters = vec![filter("outpost-arn", [literal(arn)])];
-        let instances =
-            describe::describe_instances(&self.core, filters, self.until(), Tries::Several).await?;
+        let filters = vec![filter("outpost-arn", [escape_wildcards(arn)])];
+        let instances = describe::describe_instances(
+            &self.core,
+            filters,
+            self.deadline_or_default(),
+            Tries::Several,
+        )
+        .await?;
         let mut zones = instances.into_iter().map(|instance| instance.zone);
         Ok(zones.find(|zone| !zone.is_empty()))
     }
@@ -268,7 +286,7 @@ impl Ec2 {
     pub async fn instance_type(&self, name: &str) -> Result<Option<InstanceType>, Ec2Error> {
         let action = Action::DescribeInstanceTypes;
         self.core
-            .call(action, self.until(), Tries::Several, || async {
+            .call(action, self.deadline_or_default(), Tries::Several, || async {
                 let output = self
                     .core
                     .client
@@ -289,7 +307,7 @@ impl Ec2 {
     ///
     /// # Errors
     /// The reason why not.
-    pub async fn check(&self) -> Result<(), Ec2Error> {
+    pub async fn check_access(&self) -> Result<(), Ec2Error> {
         let action = Action::DescribeAvailabilityZones;
         let send = || async {
             self.core
@@ -300,11 +318,11 @@ impl Ec2 {
                 .await
                 .map_err(|e| Ec2Error::from_sdk(action, &e))
         };
-        let mut result = self.core.send(action, send).await.0;
+        let mut result = self.core.send_once(action, send).await.0;
         if let Err(error) = &result
-            && self.core.renew(error)
+            && self.core.drop_refused_credentials(error)
         {
-            result = self.core.send(action, send).await.0;
+            result = self.core.send_once(action, send).await.0;
         }
         match result {
             Ok(_) => Ok(()),
@@ -315,17 +333,17 @@ impl Ec2 {
 
     /// Counts a look-up of a remembered value about EC2: `cache` names the kind of value, `hit`
     /// tells whether no call was needed.
-    pub(crate) fn remembered(&self, cache: &str, hit: bool) {
+    pub(crate) fn count_cache_lookup(&self, cache: &str, hit: bool) {
         self.core.metrics.cache(cache, hit);
     }
 
     /// Returns how full each action's lane is.
-    pub fn levels(&self) -> Vec<(Action, LaneLevel)> {
-        self.core.levels()
+    pub fn lane_levels(&self) -> Vec<(Action, LaneLevel)> {
+        self.core.lane_levels()
     }
 }
 
 /// Returns the page size for a request: EC2 takes 5 or more, up to its own maximum.
-fn page_size(asked: Option<u32>, most: i32) -> i32 {
-    asked.filter(|n| *n > 0).map_or(most, |n| i32::try_from(n).unwrap_or(most).clamp(5, most))
+fn page_size(requested: Option<u32>, max: i32) -> i32 {
+    requested.filter(|n| *n > 0).map_or(max, |n| i32::try_from(n).unwrap_or(max).clamp(5, max))
 }

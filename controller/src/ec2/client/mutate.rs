@@ -17,28 +17,28 @@ use crate::ec2::model::sdk_field::Incomplete;
 use crate::ec2::model::volume::{Attachment, Volume};
 use crate::ec2::sdk::call::Tries;
 
-/// The most age that EC2's facts may have when a detach is sent on them.
-const FACTS_HOLD: Duration = Duration::from_secs(2);
+/// The highest age of EC2's facts on which a detach is sent.
+const MAX_FACTS_AGE: Duration = Duration::from_secs(2);
 
 mod iops;
 mod power;
 mod snapshot;
 
-/// Sends one request within `Ec2::change` and converts the SDK's failure to an [`Ec2Error`].
-macro_rules! sending {
+/// Sends one request within `Ec2::send_change` and converts the SDK's failure to an [`Ec2Error`].
+macro_rules! send {
     ($action:expr, $request:expr) => {
         $request.send().await.map_err(|e| Ec2Error::from_sdk($action, &e))?
     };
 }
 
-use sending;
+use send;
 
-fn number(value: u32) -> i32 {
+fn to_i32(value: u32) -> i32 {
     // EC2's numbers end at i32::MAX. EC2 refuses a value that high with a clear message.
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
-fn tagged(kind: sdk::ResourceType, tags: &Tags) -> Option<Vec<sdk::TagSpecification>> {
+fn tag_specifications(kind: sdk::ResourceType, tags: &Tags) -> Option<Vec<sdk::TagSpecification>> {
     (!tags.is_empty()).then(|| {
         vec![
             sdk::TagSpecification::builder()
@@ -58,7 +58,7 @@ fn unreadable(action: Action) -> impl Fn(Incomplete) -> Ec2Error {
 }
 
 impl Ec2 {
-    async fn change<T, F>(&self, action: Action, send: impl Fn() -> F) -> Result<T, Ec2Error>
+    async fn send_change<T, F>(&self, action: Action, send: impl Fn() -> F) -> Result<T, Ec2Error>
     where
         F: Future<Output = Result<T, Ec2Error>>,
     {
@@ -68,10 +68,10 @@ impl Ec2 {
                 false => Err(Ec2Error::unwanted(action)),
             }
         };
-        let (until, tries) = (self.until(), Tries::Several);
+        let (deadline, tries) = (self.deadline_or_default(), Tries::Several);
         match self.place.as_ref().filter(|place| place.action() == action) {
-            Some(place) => self.core.call_at(place, until, tries, send_if_wanted).await,
-            None => self.core.call(action, until, tries, send_if_wanted).await,
+            Some(place) => self.core.call_at(place, deadline, tries, send_if_wanted).await,
+            None => self.core.call(action, deadline, tries, send_if_wanted).await,
         }
     }
 
@@ -80,61 +80,64 @@ impl Ec2 {
     /// # Errors
     /// Any [`Ec2Error`]. A failed creation may also show later, as a volume in state `error` or
     /// none at all.
-    pub async fn create_volume(&self, given: &CreateVolume) -> Result<Volume, Ec2Error> {
+    pub async fn create_volume(&self, request: &CreateVolume) -> Result<Volume, Ec2Error> {
         let action = Action::CreateVolume;
-        let made = self
-            .change(action, || async {
-                let output = sending!(action, self.create_volume_request(given));
+        let created = self
+            .send_change(action, || async {
+                let output = send!(action, self.create_volume_request(request));
                 Volume::read_created(&output).map_err(unreadable(action))
             })
             .await?;
-        self.pollers.made(&made);
-        Ok(made)
+        self.pollers.learn_zone(&created);
+        Ok(created)
     }
 
     fn create_volume_request(
         &self,
-        given: &CreateVolume,
+        request: &CreateVolume,
     ) -> aws_sdk_ec2::operation::create_volume::builders::CreateVolumeFluentBuilder {
         self.core
             .client
             .create_volume()
-            .client_token(&given.client_token)
-            .size(number(given.size.0))
-            .volume_type(sdk::VolumeType::from(given.kind.as_str()))
-            .set_availability_zone(given.zone.clone())
-            .set_availability_zone_id(given.zone_id.clone())
-            .set_outpost_arn(given.outpost_arn.clone())
-            .set_encrypted(given.encrypted)
-            .set_kms_key_id(given.kms_key_id.clone())
-            .set_iops(given.iops.map(number))
-            .set_throughput(given.throughput.map(number))
-            .set_snapshot_id(given.snapshot.as_ref().map(ToString::to_string))
-            .set_volume_initialization_rate(given.initialization_rate.map(number))
-            .multi_attach_enabled(given.multi_attach)
-            .set_tag_specifications(tagged(sdk::ResourceType::Volume, &given.tags))
+            .client_token(&request.client_token)
+            .size(to_i32(request.size.0))
+            .volume_type(sdk::VolumeType::from(request.kind.as_str()))
+            .set_availability_zone(request.zone.clone())
+            .set_availability_zone_id(request.zone_id.clone())
+            .set_outpost_arn(request.outpost_arn.clone())
+            .set_encrypted(request.encrypted)
+            .set_kms_key_id(request.kms_key_id.clone())
+            .set_iops(request.iops.map(to_i32))
+            .set_throughput(request.throughput.map(to_i32))
+            .set_snapshot_id(request.snapshot.as_ref().map(ToString::to_string))
+            .set_volume_initialization_rate(request.initialization_rate.map(to_i32))
+            .multi_attach_enabled(request.multi_attach)
+            .set_tag_specifications(tag_specifications(sdk::ResourceType::Volume, &request.tags))
     }
 
     /// Copies a volume within its zone.
     ///
     /// # Errors
     /// Those of [`Ec2::create_volume`].
-    pub async fn copy_volumes(&self, given: &CopyVolume) -> Result<Volume, Ec2Error> {
+    pub async fn copy_volumes(&self, request: &CopyVolume) -> Result<Volume, Ec2Error> {
         let action = Action::CopyVolumes;
-        let made = self.change(action, || async {
-            let output = sending!(
+        let created = self.send_change(action, || async {
+            let output = send!(
                 action,
                 self.core
                     .client
                     .copy_volumes()
-                    .client_token(&given.client_token)
-                    .source_volume_id(given.source.as_str())
-                    .size(number(given.size.0))
-                    .volume_type(sdk::VolumeType::from(given.kind.as_str()))
-                    .set_iops(given.iops.map(number))
-                    .set_throughput(given.throughput.map(number))
-                    .multi_attach_enabled(given.multi_attach)
-                    .set_tag_specifications(tagged(sdk::ResourceType::Volume, &given.tags))
+                    .client_token(&request.client_token)
+                    .source_volume_id(request.source.as_str())
+                    .size(to_i32(request.size.0))
+                    .volume_type(sdk::VolumeType::from(request.kind.as_str()))
+                    .set_iops(request.iops.map(to_i32))
+                    .set_throughput(request.throughput.map(to_i32))
+                    .multi_attach_enabled(request.multi_attach)
+                    .set_tag_specifications(tag_specifications(
+                        sdk::ResourceType::Volume,
+                        &request.tags
+                    ))
             );
             match output.volumes() {
                 [copy] => Volume::read(copy).map_err(unreadable(action)),
@@ -145,9 +148,9 @@ impl Ec2 {
                 )),
             }
         });
-        let made = made.await?;
-        self.pollers.made(&made);
-        Ok(made)
+        let created = created.await?;
+        self.pollers.learn_zone(&created);
+        Ok(created)
     }
 
     /// Deletes a volume. Returns as soon as EC2 accepts.
@@ -158,8 +161,8 @@ impl Ec2 {
     /// the errors of every call.
     pub async fn delete_volume(&self, id: &VolumeId) -> Result<(), Ec2Error> {
         let action = Action::DeleteVolume;
-        self.change(action, || async {
-            sending!(action, self.core.client.delete_volume().volume_id(id.as_str()));
+        self.send_change(action, || async {
+            send!(action, self.core.client.delete_volume().volume_id(id.as_str()));
             Ok(())
         })
         .await
@@ -177,8 +180,8 @@ impl Ec2 {
         card: Option<u32>,
     ) -> Result<Attachment, Ec2Error> {
         let action = Action::AttachVolume;
-        self.change(action, || async {
-            let output = sending!(
+        self.send_change(action, || async {
+            let output = send!(
                 action,
                 self.core
                     .client
@@ -186,15 +189,15 @@ impl Ec2 {
                     .volume_id(volume.as_str())
                     .instance_id(instance.as_str())
                     .device(device.as_str())
-                    .set_ebs_card_index(card.map(number))
+                    .set_ebs_card_index(card.map(to_i32))
             );
             Attachment::read_attached(&output).map_err(unreadable(action))
         })
         .await
     }
 
-    /// Detaches a volume from one instance, on facts that EC2 gave at `decided`. Returns as soon as
-    /// EC2 accepts; the attachment is then `detaching`.
+    /// Detaches a volume from one instance, on facts that EC2 gave at `decided_at`. Returns as soon
+    /// as EC2 accepts; the attachment is then `detaching`.
     ///
     /// # Errors
     /// [`Stale`](Ec2ErrorKind::Stale) when the turn, or a retry, comes so late that an instance may
@@ -205,14 +208,14 @@ impl Ec2 {
         volume: &VolumeId,
         instance: &InstanceId,
         force: Force,
-        decided: Instant,
+        decided_at: Instant,
     ) -> Result<Attachment, Ec2Error> {
         let action = Action::DetachVolume;
-        self.change(action, || async {
-            if decided.elapsed() > FACTS_HOLD {
+        self.send_change(action, || async {
+            if decided_at.elapsed() > MAX_FACTS_AGE {
                 return Err(Ec2Error::stale(action));
             }
-            let output = sending!(
+            let output = send!(
                 action,
                 self.core
                     .client
@@ -231,19 +234,19 @@ impl Ec2 {
     ///
     /// # Errors
     /// Any [`Ec2Error`]; after one that may have happened, look at the modification.
-    pub async fn modify_volume(&self, given: &ModifyVolume) -> Result<Modification, Ec2Error> {
+    pub async fn modify_volume(&self, request: &ModifyVolume) -> Result<Modification, Ec2Error> {
         let action = Action::ModifyVolume;
-        self.change(action, || async {
-            let output = sending!(
+        self.send_change(action, || async {
+            let output = send!(
                 action,
                 self.core
                     .client
                     .modify_volume()
-                    .volume_id(given.volume.as_str())
-                    .set_size(given.size.map(|size| number(size.0)))
-                    .set_volume_type(given.kind.as_deref().map(sdk::VolumeType::from))
-                    .set_iops(given.iops.map(number))
-                    .set_throughput(given.throughput.map(number))
+                    .volume_id(request.volume.as_str())
+                    .set_size(request.size.map(|size| to_i32(size.0)))
+                    .set_volume_type(request.kind.as_deref().map(sdk::VolumeType::from))
+                    .set_iops(request.iops.map(to_i32))
+                    .set_throughput(request.throughput.map(to_i32))
             );
             let modification = output.volume_modification().ok_or_else(|| {
                 Ec2Error::unreadable(action, "the answer has no volumeModification", None)
@@ -265,15 +268,15 @@ impl Ec2 {
         set: &Tags,
         delete: &[String],
     ) -> Result<(), Ec2Error> {
-        let allowed = |answer: Result<(), Ec2Error>| match answer {
+        let accept_dry_run = |answer: Result<(), Ec2Error>| match answer {
             Err(error) if error.kind == Ec2ErrorKind::DryRun => Ok(()),
             answer => answer,
         };
         if !delete.is_empty() {
-            allowed(self.send_delete_tags(resource, delete, true).await)?;
+            accept_dry_run(self.send_delete_tags(resource, delete, true).await)?;
         }
         if !set.is_empty() {
-            allowed(self.send_create_tags(resource, set, true).await)?;
+            accept_dry_run(self.send_create_tags(resource, set, true).await)?;
         }
         Ok(())
     }
@@ -296,8 +299,8 @@ impl Ec2 {
         dry_run: bool,
     ) -> Result<(), Ec2Error> {
         let action = Action::CreateTags;
-        self.change(action, || async {
-            sending!(
+        self.send_change(action, || async {
+            send!(
                 action,
                 self.core
                     .client
@@ -329,9 +332,9 @@ impl Ec2 {
         dry_run: bool,
     ) -> Result<(), Ec2Error> {
         let action = Action::DeleteTags;
-        self.change(action, || async {
+        self.send_change(action, || async {
             let tags = keys.iter().map(|key| sdk::Tag::builder().key(key).build()).collect();
-            sending!(
+            send!(
                 action,
                 self.core
                     .client

@@ -14,7 +14,7 @@ use crate::ec2::action::Action;
 use crate::ec2::error::Ec2Error;
 use crate::ec2::model::look_result::LookResult;
 use crate::ec2::model::volume::Volume;
-use crate::ec2::pacing::lane::NEAR;
+use crate::ec2::pacing::lane::NEAR_TURN;
 
 /// The part of the expected wait within which a caller in a long queue looks once: there may be
 /// nothing to wait for.
@@ -23,37 +23,35 @@ const EARLY_PART: f64 = 0.1;
 impl Ec2 {
     /// Waits in the queue of `action` until the turn is near, and returns a clone that holds the
     /// place. Looks through the clone are answered by the time of the turn or later, and the change
-    /// is sent from that place. Does not wait where a look on arrival is `settled`; the clone then
-    /// holds no place.
+    /// is sent from that place. Does not wait where a look on arrival satisfies `is_settled`; the
+    /// clone then holds no place.
     ///
     /// # Errors
     /// [`Deadline`](crate::ec2::Ec2ErrorKind::Deadline) when the turn does not come near in time.
-    pub(crate) async fn in_line(
+    pub(crate) async fn wait_in_queue(
         &self,
         action: Action,
         volume: &VolumeId,
-        settled: impl Fn(&LookResult<Volume>) -> bool,
+        is_settled: impl Fn(&LookResult<Volume>) -> bool,
     ) -> Result<Self, Ec2Error> {
-        let Some(place) = self.core.place(action) else {
+        let Some(place) = self.core.take_place(action) else {
             return Ok(self.clone());
         };
-        let wait = place.estimate();
-        if wait > NEAR {
-            let early = self.needing(Instant::now() + wait.mul_f64(EARLY_PART));
-            if settled(&early.look_volume(volume).await) {
+        let wait = place.estimated_wait();
+        if wait > NEAR_TURN {
+            let early = self.with_answers_by(Instant::now() + wait.mul_f64(EARLY_PART));
+            if is_settled(&early.look_volume(volume).await) {
                 return Ok(self.clone());
             }
         }
-        let turn = place.near(self.until()).await?;
-        let mut in_line = self.needing(turn);
-        in_line.place = Some(Arc::new(place));
-        Ok(in_line)
+        let turn = place.wait_until_near(self.deadline_or_default()).await?;
+        let mut queued = self.with_answers_by(turn);
+        queued.place = Some(Arc::new(place));
+        Ok(queued)
     }
 
-    /// Returns a clone whose looks are needed only at `answers`.
-    fn needing(&self, answers: Instant) -> Self {
-        let mut needing = self.clone();
-        needing.answers_by = Some(answers);
-        needing
+    /// Returns a clone whose looks need their answers only at `at`.
+    fn with_answers_by(&self, at: Instant) -> Self {
+        Self { answers_by: Some(at), ..self.clone() }
     }
 }

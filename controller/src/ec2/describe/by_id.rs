@@ -12,15 +12,15 @@ use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::model::look_result::LookResult;
 use crate::operation::expiring_cache::ExpiringCache;
 
-/// How long an id that EC2 did not know is asked for separately from the others. Meanwhile the
-/// resource is made or deleted, or nobody asks for it any more.
-const APART: Duration = Duration::from_secs(60);
+/// How long an id that EC2 did not know is described in a separate call. Within that time the
+/// resource appears, or callers stop asking for the id.
+const SEPARATE_FOR: Duration = Duration::from_secs(60);
 /// The most calls that one look makes, beside its first, to find the ids whose zone fails.
-const MOST_HALVES: usize = 8;
+const MAX_HALVING_CALLS: usize = 8;
 
 /// How long a zone is remembered. Neither a volume nor an instance changes its zone; the time limit
 /// drops resources that nobody asks for.
-const KNOWN_FOR: Duration = Duration::from_secs(3600);
+const ZONE_TTL: Duration = Duration::from_secs(3600);
 
 /// The zone of each resource, by id, as EC2 showed it. Resources of different zones are read apart,
 /// so that one zone's failure does not fail reads of another. Forgetting a zone costs a call that
@@ -30,70 +30,72 @@ pub(in crate::ec2) struct Zones(ExpiringCache<Arc<str>>);
 
 impl Zones {
     /// Returns the zone, when it is known.
-    pub(in crate::ec2) fn of(&self, id: &impl Display) -> Option<Arc<str>> {
+    pub(in crate::ec2) fn zone_of(&self, id: &impl Display) -> Option<Arc<str>> {
         self.0.get(&id.to_string())
     }
 
     /// Notes the zone in which EC2 showed the resource; ignores an empty name.
     pub(in crate::ec2) fn learn(&self, id: &impl Display, zone: &str) {
         if !zone.is_empty() {
-            self.0.put(&id.to_string(), zone.into(), KNOWN_FOR);
+            self.0.put(&id.to_string(), zone.into(), ZONE_TTL);
         }
     }
 }
 
-/// What is known about the ids of one kind of resource: the zone of each, and which ids EC2 did not
-/// know lately.
+/// What is known about the ids of one kind of resource: the zone of each, and which ids EC2
+/// recently did not know.
 #[derive(Clone, Debug, Default)]
 pub(in crate::ec2) struct ById {
     pub(in crate::ec2) zones: Zones,
-    unknown: ExpiringCache<()>,
+    not_found: ExpiringCache<()>,
 }
 
 impl ById {
     /// Creates an empty table that shares `zones`, which is also filled elsewhere.
     pub(in crate::ec2) fn new(zones: Zones) -> Self {
-        Self { zones, unknown: ExpiringCache::default() }
+        Self { zones, not_found: ExpiringCache::default() }
     }
 
-    /// Asks for all keys. Returns an answer for each.
+    /// Describes all keys. Returns a result for each.
     ///
     /// A key is absent when a call for it alone, or an error message that names it, reports "not
-    /// found", or when the answer of a call that asked for it lacks it. Keys that were absent
-    /// lately share a separate call, so that they do not fail the call of the others again.
-    pub(in crate::ec2) async fn ask<K, V, F>(
+    /// found", or when the answer of a call that asked for it lacks it. Recently absent keys share
+    /// a separate call, so that they do not fail the call of the others again.
+    pub(in crate::ec2) async fn describe<K, V, F>(
         &self,
         keys: &[K],
-        ask: impl Fn(Vec<K>) -> F,
+        send: impl Fn(Vec<K>) -> F,
     ) -> BTreeMap<K, LookResult<V>>
     where
         K: Ord + Clone + Display,
         V: Clone,
         F: Future<Output = Result<Vec<(K, V)>, Ec2Error>>,
     {
-        let (apart, together): (Vec<K>, Vec<K>) =
-            keys.iter().cloned().partition(|key| self.unknown.get(&key.to_string()).is_some());
+        let (separate, together): (Vec<K>, Vec<K>) =
+            keys.iter().cloned().partition(|key| self.not_found.get(&key.to_string()).is_some());
         // Where zones are not known, ids of a failing zone may fail the call for all ids.
-        let halves = match together.iter().all(|key| self.zones.of(key).is_some()) {
+        let halving_calls = match together.iter().all(|key| self.zones.zone_of(key).is_some()) {
             true => 0,
-            false => MOST_HALVES,
+            false => MAX_HALVING_CALLS,
         };
-        let (mut answers, others) =
-            tokio::join!(split(together, halves, &ask), split(apart, 0, &ask),);
+        let (mut answers, others) = tokio::join!(
+            describe_batch(together, halving_calls, &send),
+            describe_batch(separate, 0, &send),
+        );
         answers.extend(others);
-        for (key, seen) in &answers {
-            if matches!(seen, LookResult::Absent) {
-                self.unknown.put(&key.to_string(), (), APART);
+        for (key, result) in &answers {
+            if matches!(result, LookResult::Absent) {
+                self.not_found.put(&key.to_string(), (), SEPARATE_FOR);
             }
         }
         answers
     }
 }
 
-async fn split<K, V, F>(
+async fn describe_batch<K, V, F>(
     keys: Vec<K>,
-    mut halves: usize,
-    ask: &impl Fn(Vec<K>) -> F,
+    mut halving_calls: usize,
+    send: &impl Fn(Vec<K>) -> F,
 ) -> BTreeMap<K, LookResult<V>>
 where
     K: Ord + Clone + Display,
@@ -106,7 +108,7 @@ where
         if batch.is_empty() {
             continue;
         }
-        match ask(batch.clone()).await {
+        match send(batch.clone()).await {
             Ok(found) => {
                 answers.extend(batch.into_iter().map(|key| (key, LookResult::Absent)));
                 answers.extend(
@@ -114,13 +116,14 @@ where
                 );
             }
             Err(error) if is_not_found(error.kind) => {
-                let (named, rest): (Vec<K>, Vec<K>) =
-                    batch.into_iter().partition(|key| names(&error.message, &key.to_string()));
+                let (named, rest): (Vec<K>, Vec<K>) = batch
+                    .into_iter()
+                    .partition(|key| mentions_id(&error.message, &key.to_string()));
                 if named.is_empty() {
                     if let [only] = rest.as_slice() {
                         answers.insert(only.clone(), LookResult::Absent);
                     } else {
-                        batches.extend(halved(rest));
+                        batches.extend(halve(rest));
                     }
                 } else {
                     answers.extend(named.into_iter().map(|key| (key, LookResult::Absent)));
@@ -128,10 +131,12 @@ where
                 }
             }
             Err(error)
-                if error.kind == Ec2ErrorKind::ServerError && halves >= 2 && batch.len() > 1 =>
+                if error.kind == Ec2ErrorKind::ServerError
+                    && halving_calls >= 2
+                    && batch.len() > 1 =>
             {
-                halves -= 2;
-                batches.extend(halved(batch));
+                halving_calls -= 2;
+                batches.extend(halve(batch));
             }
             Err(error) => {
                 answers
@@ -159,14 +164,14 @@ fn is_not_found(kind: Ec2ErrorKind) -> bool {
     )
 }
 
-fn halved<K>(mut batch: Vec<K>) -> [Vec<K>; 2] {
+fn halve<K>(mut batch: Vec<K>) -> [Vec<K>; 2] {
     let right = batch.split_off(batch.len() / 2);
     [right, batch]
 }
 
 /// Returns whether the message holds the id as a whole word: one id may be the beginning of another
 /// (`vol-1a2b3c4d`).
-fn names(message: &str, id: &str) -> bool {
+fn mentions_id(message: &str, id: &str) -> bool {
     message.match_indices(id).any(|(start, _)| {
         message[start + id.len()..].chars().next().is_none_or(|next| !next.is_ascii_alphanumeric())
     })
@@ -195,7 +200,7 @@ mod tests {
         let calls = Cell::new(0);
         let keys: Vec<u32> = (1000..1000 + total).collect();
         let answers = ById::default()
-            .ask(&keys, |batch| {
+            .describe(&keys, |batch| {
                 calls.set(calls.get() + 1);
                 let first_bad = batch.iter().find(|key| bad.contains(key)).copied();
                 async move {
@@ -221,9 +226,9 @@ mod tests {
             let bad = [1003, 1007, 1063];
             let (answers, calls) = run(&bad, 64, naming).await;
             assert_eq!(answers.len(), 64);
-            for (key, seen) in answers {
-                assert_eq!(matches!(seen, LookResult::Absent), bad.contains(&key), "{key}");
-                assert_eq!(seen.present().is_some(), !bad.contains(&key));
+            for (key, result) in answers {
+                assert_eq!(matches!(result, LookResult::Absent), bad.contains(&key), "{key}");
+                assert_eq!(result.present().is_some(), !bad.contains(&key));
             }
             assert!(calls <= 40, "{calls}");
         }
@@ -233,11 +238,11 @@ mod tests {
     async fn throttled_call_makes_all_ids_unknown() {
         let keys = [1, 2, 3];
         let answers: BTreeMap<i32, LookResult<()>> = ById::default()
-            .ask(&keys, |_| async { Err(failure(Ec2ErrorKind::Throttled, String::new())) })
+            .describe(&keys, |_| async { Err(failure(Ec2ErrorKind::Throttled, String::new())) })
             .await;
         assert!(
             answers.len() == 3
-                && answers.values().all(|seen| matches!(seen, LookResult::Unknown(_)))
+                && answers.values().all(|result| matches!(result, LookResult::Unknown(_)))
         );
     }
 
@@ -247,15 +252,15 @@ mod tests {
         let keys: Vec<u32> = (0..16).collect();
         let affected = 5;
         let answers: BTreeMap<u32, LookResult<u32>> = ById::default()
-            .ask(&keys, |batch| async move {
+            .describe(&keys, |batch| async move {
                 match batch.contains(&affected) {
                     true => Err(failure(Ec2ErrorKind::ServerError, String::new())),
                     false => Ok(batch.into_iter().map(|key| (key, key)).collect()),
                 }
             })
             .await;
-        for (key, seen) in answers {
-            assert_eq!(seen.present().is_some(), key != affected, "{key}");
+        for (key, result) in answers {
+            assert_eq!(result.present().is_some(), key != affected, "{key}");
         }
     }
 
@@ -264,7 +269,7 @@ mod tests {
         let (calls, by_id) = (Cell::new(0), ById::default());
         let look = async || {
             let answers: BTreeMap<u32, LookResult<u32>> = by_id
-                .ask(&[1, 2, 3], |batch| {
+                .describe(&[1, 2, 3], |batch| {
                     calls.set(calls.get() + 1);
                     let bad = batch.contains(&2);
                     async move {
@@ -285,13 +290,13 @@ mod tests {
         assert_eq!(look().await, 2);
         // One call for the two known ids, one for the unknown id.
         assert_eq!(look().await, 2);
-        tokio::time::advance(APART).await;
+        tokio::time::advance(SEPARATE_FOR).await;
         assert_eq!(look().await, 2);
     }
 
     #[test]
     fn id_matches_only_whole_word_in_message() {
-        assert!(names("The volumes 'vol-1a2b3c4d, vol-2' do not exist.", "vol-1a2b3c4d"));
-        assert!(!names("The volume 'vol-1a2b3c4d5e6f70819' does not exist.", "vol-1a2b3c4d"));
+        assert!(mentions_id("The volumes 'vol-1a2b3c4d, vol-2' do not exist.", "vol-1a2b3c4d"));
+        assert!(!mentions_id("The volume 'vol-1a2b3c4d5e6f70819' does not exist.", "vol-1a2b3c4d"));
     }
 }

@@ -12,7 +12,7 @@ use super::super::error::Ec2Error;
 use super::by_id::ById;
 use super::page::{filter, read_all};
 use super::poller::Source;
-use super::{by_ids, every_page, strings};
+use super::{describe_by_ids, describe_every_page, to_strings};
 use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::model::look_result::LookResult;
 use crate::ec2::model::modification::Modification;
@@ -33,21 +33,21 @@ pub(in crate::ec2) struct Modifications {
 }
 
 /// How long a modification is remembered; EC2 keeps it for longer.
-const MODIFIED: Duration = Duration::from_secs(24 * 3600);
+const MODIFIED_TTL: Duration = Duration::from_secs(24 * 3600);
 
 impl Modifications {
     pub(in crate::ec2) fn new(core: Arc<Core>, by_id: ById) -> Self {
         Self { core, by_id, modified: ExpiringCache::default() }
     }
 
-    async fn by_filter(
+    async fn describe_by_filter(
         &self,
         keys: &[VolumeId],
         deadline: Instant,
     ) -> Result<Vec<Modification>, Ec2Error> {
         let (core, action) = (&self.core, Self::ACTION);
-        let filters = &vec![filter("volume-id", strings(keys))];
-        every_page(core, action, deadline, Tries::One, |token| async move {
+        let filters = &vec![filter("volume-id", to_strings(keys))];
+        describe_every_page(core, action, deadline, Tries::One, |token| async move {
             let request = core.client.describe_volumes_modifications();
             let request = request.max_results(500).set_filters(Some(filters.clone()));
             let output = request.set_next_token(token).send().await;
@@ -58,7 +58,7 @@ impl Modifications {
         .await
     }
 
-    async fn by_ids(
+    async fn describe_known(
         &self,
         keys: &[VolumeId],
         deadline: Instant,
@@ -71,7 +71,7 @@ impl Modifications {
             let found = read_all(action, output.volumes_modifications(), Modification::read)?;
             Ok(latest(found))
         };
-        by_ids((core, &self.by_id), action, keys, deadline, ask).await
+        describe_by_ids((core, &self.by_id), action, keys, deadline, ask).await
     }
 }
 
@@ -99,12 +99,12 @@ impl Source for Modifications {
         keys: &[VolumeId],
         deadline: Instant,
     ) -> Result<BTreeMap<VolumeId, LookResult<Modification>>, Ec2Error> {
-        let (known, new): (Vec<_>, Vec<_>) =
+        let (modified, others): (Vec<_>, Vec<_>) =
             keys.iter().cloned().partition(|key| self.modified.get(key.as_str()).is_some());
-        let (mut answers, found) = tokio::join!(self.by_ids(&known, deadline), async {
-            match new.is_empty() {
+        let (mut answers, found) = tokio::join!(self.describe_known(&modified, deadline), async {
+            match others.is_empty() {
                 true => Ok(Vec::new()),
-                false => self.by_filter(&new, deadline).await,
+                false => self.describe_by_filter(&others, deadline).await,
             }
         });
         match found {
@@ -113,16 +113,17 @@ impl Source for Modifications {
             })),
             // EC2 fails a call without ids while any zone is impaired.
             Err(error) if error.kind == Ec2ErrorKind::ServerError => {
-                answers.extend(self.by_ids(&new, deadline).await);
+                answers.extend(self.describe_known(&others, deadline).await);
             }
             Err(error) => {
-                answers
-                    .extend(new.into_iter().map(|key| (key, LookResult::Unknown(error.clone()))));
+                answers.extend(
+                    others.into_iter().map(|key| (key, LookResult::Unknown(error.clone()))),
+                );
             }
         }
-        for (key, seen) in &answers {
-            if matches!(seen, LookResult::Present(_)) {
-                self.modified.put(key.as_str(), (), MODIFIED);
+        for (key, result) in &answers {
+            if matches!(result, LookResult::Present(_)) {
+                self.modified.put(key.as_str(), (), MODIFIED_TTL);
             }
         }
         Ok(answers)

@@ -8,14 +8,14 @@ use crate::ec2::action::Action;
 use crate::ec2::error::Ec2Error;
 use crate::ec2::model::sdk_field::Incomplete;
 
-/// The number of pages in one answer beyond which EC2 is assumed to repeat itself.
-const MOST_PAGES: usize = 2000;
+/// The most pages of one list: EC2 is assumed to repeat itself beyond them.
+const MAX_PAGES: usize = 2000;
 
 /// A page of EC2's answer: its entries, and the token of the next page.
 pub(in crate::ec2) type SdkPage<T> = (Vec<T>, Option<String>);
 
 /// Reads pages until EC2 names no next one. A page may be empty and have a next one.
-pub(in crate::ec2) async fn all_pages<T, F>(
+pub(in crate::ec2) async fn read_pages<T, F>(
     action: Action,
     mut page: impl FnMut(Option<String>) -> F,
 ) -> Result<Vec<T>, Ec2Error>
@@ -24,29 +24,25 @@ where
 {
     let mut entries = Vec::new();
     let mut token = None;
-    for _ in 0..MOST_PAGES {
-        let (more, next) = page(token).await?;
-        entries.extend(more);
-        match next.filter(|token| !token.is_empty()) {
+    for _ in 0..MAX_PAGES {
+        let (page_entries, next_token) = page(token).await?;
+        entries.extend(page_entries);
+        match next_token.filter(|token| !token.is_empty()) {
             None => return Ok(entries),
-            next => token = next,
+            next_token => token = next_token,
         }
     }
-    Err(Ec2Error::unreadable(
-        action,
-        format!("the list did not end after {MOST_PAGES} pages"),
-        None,
-    ))
+    Err(Ec2Error::unreadable(action, format!("the list did not end after {MAX_PAGES} pages"), None))
 }
 
 /// Reads every entry or none: one entry that cannot be understood makes the whole answer
 /// unreadable.
 pub(in crate::ec2) fn read_all<'a, G: 'a, T>(
     action: Action,
-    given: impl IntoIterator<Item = &'a G>,
+    entries: impl IntoIterator<Item = &'a G>,
     read: impl Fn(&G) -> Result<T, Incomplete>,
 ) -> Result<Vec<T>, Ec2Error> {
-    given
+    entries
         .into_iter()
         .map(read)
         .collect::<Result<_, _>>()
@@ -59,7 +55,7 @@ pub(in crate::ec2) fn filter(name: &str, values: impl IntoIterator<Item = String
 
 /// Escapes a filter value, so that it matches literally. Filter values may hold wildcards, escaped
 /// with a backslash (EC2 API reference, "Filter").
-pub(in crate::ec2) fn literal(value: &str) -> String {
+pub(in crate::ec2) fn escape_wildcards(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for c in value.chars() {
         if matches!(c, '*' | '?' | '\\') {
@@ -77,14 +73,14 @@ mod tests {
 
     #[test]
     fn filter_wildcards_in_name_are_escaped() {
-        assert_eq!(literal(r"pvc-*?\x"), r"pvc-\*\?\\x");
+        assert_eq!(escape_wildcards(r"pvc-*?\x"), r"pvc-\*\?\\x");
     }
 
     #[tokio::test]
     async fn empty_page_continues_and_endless_list_fails() {
         let pages = [(vec![1], Some("a")), (vec![], Some("b")), (vec![2, 3], None)];
         let mut next = pages.into_iter();
-        let all = all_pages(Action::DescribeVolumes, |_| {
+        let all = read_pages(Action::DescribeVolumes, |_| {
             let (entries, token) = next.next().unwrap();
             async move { Ok((entries, token.map(str::to_owned))) }
         })
@@ -92,7 +88,7 @@ mod tests {
         .unwrap();
         assert_eq!(all, [1, 2, 3]);
         let endless =
-            all_pages(Action::DescribeVolumes, |_| async { Ok((vec![()], Some("a".to_owned()))) })
+            read_pages(Action::DescribeVolumes, |_| async { Ok((vec![()], Some("a".to_owned()))) })
                 .await;
         assert_eq!(endless.unwrap_err().kind, Ec2ErrorKind::Unreadable);
     }

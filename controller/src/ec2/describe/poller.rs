@@ -1,9 +1,9 @@
 //! One poller per Describe API: all callers that ask about a resource share its calls.
 //!
 //! A poller sends nothing while nobody waits. A look is sent immediately. A watch causes a call
-//! when its change is likely to have ended (`usual.rs`), and takes part in every other call. An
-//! answer counts only for callers that waited before its call began, so that nobody decides on a
-//! state from before the question.
+//! when its change is likely to have ended (`pacing/duration_estimate.rs`), and takes part in every
+//! other call. An answer counts only for callers that waited before its call began, so that nobody
+//! decides on a state from before the question.
 
 mod newest_answer;
 mod source;
@@ -27,26 +27,26 @@ use crate::ec2::pacing::retry;
 use crate::ec2::sdk::call::Core;
 use newest_answer::{DatedAnswer, NewestAnswer};
 pub(in crate::ec2) use source::Source;
-use source::abandoned;
+use source::ended_without_answer;
 use waiting::{Recipients, Waiting, Watcher};
 pub(in crate::ec2) use zone_pollers::ZonePollers;
 
 /// The most keys in one call. EC2 takes at most so many values in one filter (EC2 API reference,
 /// "List and filter your resources"), and more ids in each Describe call that is made here except
 /// one.
-pub(in crate::ec2) const MOST_VALUES: usize = 200;
+pub(in crate::ec2) const MAX_KEYS_PER_CALL: usize = 200;
 /// The most calls of one poller that may be under way at once: a slow answer must not hold up
 /// callers that came after its call began.
-const MOST_FLIGHTS: u32 = 4;
-/// A new caller does not wake the poller when the next call is this near anyway.
-const SOON: Duration = Duration::from_millis(5);
+const MAX_CALLS_IN_FLIGHT: u32 = 4;
+/// A new caller does not wake the poller when the next call is due within this time anyway.
+const NO_WAKE_WITHIN: Duration = Duration::from_millis(5);
 /// The most doublings of the pause between calls while EC2 fails (about 1.6 s): few calls are made,
-/// and EC2's return is noticed soon.
-const SLOWEST: u32 = 5;
+/// and a recovery of EC2 is noticed soon.
+const MAX_BACKOFF_DOUBLINGS: u32 = 5;
 /// How long a question about many keys waits for other such questions, because one more call costs
 /// more than this delay: node-lifecycle asks about volumes and about their instances in two
 /// concurrent calls.
-const TOGETHER: Duration = Duration::from_millis(20);
+const BATCH_DELAY: Duration = Duration::from_millis(20);
 /// How many attempts one look makes while failures are transient. A throttled attempt is repeated
 /// without this limit.
 const LOOK_ATTEMPTS: u32 = 4;
@@ -54,15 +54,15 @@ const LOOK_ATTEMPTS: u32 = 4;
 struct State<S: Source> {
     waiting: Waiting<S::Key, S::Value>,
     pace: Pace,
-    running: bool,
-    flights: u32,
+    is_running: bool,
+    calls_in_flight: u32,
     /// The number of calls so far.
     calls: u64,
-    /// When to check whether the next call is worth it, unless a caller needs an answer
+    /// When to check whether the next call is worthwhile, unless a caller needs an answer
     /// immediately.
-    next: Instant,
-    /// The pace allows no call before this, whoever needs it.
-    earliest: Instant,
+    next_check: Instant,
+    /// The pace allows no call before this time, however urgent.
+    earliest_call: Instant,
 }
 
 struct Inner<S: Source> {
@@ -71,7 +71,7 @@ struct Inner<S: Source> {
     state: Mutex<State<S>>,
     changed: Notify,
     /// The statistics of watches that name no kind of change.
-    usual: Arc<DurationEstimate>,
+    durations: Arc<DurationEstimate>,
 }
 
 /// The poller of one Describe API.
@@ -92,67 +92,68 @@ impl<S: Source> Poller<S> {
             state: Mutex::new(State {
                 waiting: Waiting::default(),
                 pace: Pace::new(budget, Instant::now()),
-                running: false,
-                flights: 0,
+                is_running: false,
+                calls_in_flight: 0,
                 calls: 0,
-                next: Instant::now(),
-                earliest: Instant::now(),
+                next_check: Instant::now(),
+                earliest_call: Instant::now(),
             }),
             changed: Notify::new(),
-            usual: Arc::default(),
+            durations: Arc::default(),
         }))
     }
 
     /// Returns one answer from a call that begins after this one. Asks again while failures are
     /// transient and time is left. `needed` is when the answer is needed, if not at once: until
-    /// then the look waits for a call that is made for another caller.
+    /// that time the look waits for a call that is made for another caller.
     pub(in crate::ec2) async fn look(
         &self,
         key: &S::Key,
         needed: Option<Instant>,
         deadline: Instant,
     ) -> LookResult<S::Value> {
-        let mut made = 0;
+        let mut attempts = 0;
         let mut last = None;
         loop {
-            let asked = self.ask(key.clone(), needed);
-            match tokio::time::timeout_at(deadline, asked).await {
+            let answer = self.await_answer(key.clone(), needed);
+            match tokio::time::timeout_at(deadline, answer).await {
                 Err(_) => {
-                    return LookResult::Unknown(
-                        last.unwrap_or_else(|| Ec2Error::deadline(S::ACTION, "an answer of EC2")),
-                    );
+                    return LookResult::Unknown(last.unwrap_or_else(|| {
+                        Ec2Error::deadline_passed(S::ACTION, "an answer of EC2")
+                    }));
                 }
                 Ok(LookResult::Unknown(error)) => {
-                    made += 1;
-                    let again = error.kind == Ec2ErrorKind::Throttled || made < LOOK_ATTEMPTS;
-                    if !(error.is_transient() && again) {
+                    attempts += 1;
+                    let is_retried =
+                        error.kind == Ec2ErrorKind::Throttled || attempts < LOOK_ATTEMPTS;
+                    if !(error.is_transient() && is_retried) {
                         return LookResult::Unknown(error);
                     }
                     last = Some(error);
                 }
-                Ok(seen) => return seen,
+                Ok(result) => return result,
             }
         }
     }
 
     /// Queues a look for each of the keys together, so that as many as EC2 takes share a call. Only
     /// calls that start afterwards answer them.
-    fn line_up(&self, keys: &[S::Key]) -> Vec<Answered<S>> {
+    fn queue_looks(&self, keys: &[S::Key]) -> Vec<PendingAnswer<S>> {
         let since = Instant::now();
         {
             let mut state = self.0.state();
             if !state.waiting.has_lookers() {
-                state.pace.hold_until(since + TOGETHER);
+                state.pace.hold_until(since + BATCH_DELAY);
             }
         }
         self.register(since, |waiting| {
-            let line_up = |key: &S::Key| waiting.look(key.clone(), since, since);
-            keys.iter().map(line_up).collect()
+            let queue_look = |key: &S::Key| waiting.look(key.clone(), since, since);
+            keys.iter().map(queue_look).collect()
         })
     }
 
-    /// Passes each fresh answer to `judge` until it breaks; returns `None` when the deadline comes
-    /// first.
+    /// Passes each fresh answer to `evaluate` until `evaluate` breaks; returns `None` when the
+    /// deadline comes first.
     ///
     /// A watch takes part in every call from now on. When a call is made for watches alone follows
     /// from how long such changes took before; the watched change is taken to have begun just now.
@@ -160,101 +161,101 @@ impl<S: Source> Poller<S> {
     pub(in crate::ec2) async fn watch<R>(
         &self,
         key: &S::Key,
-        usual: Option<&Arc<DurationEstimate>>,
+        durations: Option<&Arc<DurationEstimate>>,
         waited: Duration,
         deadline: Instant,
-        mut judge: impl FnMut(&LookResult<S::Value>) -> ControlFlow<R>,
+        mut evaluate: impl FnMut(&LookResult<S::Value>) -> ControlFlow<R>,
     ) -> Option<R> {
-        let usual = usual.unwrap_or(&self.0.usual);
+        let durations = durations.unwrap_or(&self.0.durations);
         let began = Instant::now();
-        let news = Arc::new(NewestAnswer::default());
+        let newest = Arc::new(NewestAnswer::default());
         let watcher = Watcher {
             key: key.clone(),
-            usual: Arc::clone(usual),
+            durations: Arc::clone(durations),
             waited,
             began,
-            asked: began,
-            on_its_way: None,
-            news: Arc::clone(&news),
+            last_asked: began,
+            in_flight: None,
+            newest: Arc::clone(&newest),
         };
-        let _watch = self
-            .register(began, |waiting| Watch { number: waiting.watch(watcher), inner: &self.0 });
-        let mut running = Duration::ZERO;
+        let _watch =
+            self.register(began, |waiting| Watch { id: waiting.watch(watcher), inner: &self.0 });
+        let mut unfinished_at = Duration::ZERO;
         loop {
-            let next = tokio::time::timeout_at(deadline, news.next()).await;
-            let DatedAnswer { began: asked, seen } = next.ok()?;
-            let age = asked.duration_since(began);
-            if let ControlFlow::Break(result) = judge(&seen) {
-                usual.ended(running, age);
-                return Some(result);
+            let next = tokio::time::timeout_at(deadline, newest.next()).await;
+            let DatedAnswer { began: call_began, result } = next.ok()?;
+            let age = call_began.duration_since(began);
+            if let ControlFlow::Break(outcome) = evaluate(&result) {
+                durations.record(unfinished_at, age);
+                return Some(outcome);
             }
-            if !matches!(seen, LookResult::Unknown(_)) {
-                running = age;
+            if !matches!(result, LookResult::Unknown(_)) {
+                unfinished_at = age;
             }
         }
     }
 
-    async fn ask(&self, key: S::Key, needed: Option<Instant>) -> LookResult<S::Value> {
+    async fn await_answer(&self, key: S::Key, needed: Option<Instant>) -> LookResult<S::Value> {
         let since = Instant::now();
         let answered = self.register(since, |waiting| {
-            let needed = needed.map_or(since, |at| waiting.to_be_sent(at).max(since));
+            let needed = needed.map_or(since, |at| waiting.send_by(at).max(since));
             waiting.look(key, since, needed)
         });
-        answered.await.unwrap_or_else(|_| abandoned::<S>())
+        answered.await.unwrap_or_else(|_| ended_without_answer::<S>())
     }
 
     /// Queues a caller for calls that have not begun yet.
     fn register<T>(
         &self,
         now: Instant,
-        line_up: impl FnOnce(&mut Waiting<S::Key, S::Value>) -> T,
+        add: impl FnOnce(&mut Waiting<S::Key, S::Value>) -> T,
     ) -> T {
         let mut state = self.0.state();
-        let lined_up = line_up(&mut state.waiting);
-        if !state.running {
-            state.running = true;
+        let added = add(&mut state.waiting);
+        if !state.is_running {
+            state.is_running = true;
             tokio::spawn(Arc::clone(&self.0).run());
-        } else if state.next > (now + SOON).max(state.earliest) {
+        } else if state.next_check > (now + NO_WAKE_WITHIN).max(state.earliest_call) {
             self.0.changed.notify_one();
         }
-        lined_up
+        added
     }
 }
 
 /// The pending answer of a queued look.
-type Answered<S> = oneshot::Receiver<LookResult<<S as Source>::Value>>;
+type PendingAnswer<S> = oneshot::Receiver<LookResult<<S as Source>::Value>>;
 
-async fn answers<S: Source>(
-    asked: Vec<Answered<S>>,
+async fn await_answers<S: Source>(
+    pending: Vec<PendingAnswer<S>>,
     deadline: Instant,
 ) -> Vec<LookResult<S::Value>> {
-    let mut answers = Vec::with_capacity(asked.len());
-    for answer in asked {
-        answers.push(match tokio::time::timeout_at(deadline, answer).await {
-            Ok(seen) => seen.unwrap_or_else(|_| abandoned::<S>()),
-            Err(_) => LookResult::Unknown(Ec2Error::deadline(S::ACTION, "an answer of EC2")),
+    let mut await_answers = Vec::with_capacity(pending.len());
+    for answer in pending {
+        await_answers.push(match tokio::time::timeout_at(deadline, answer).await {
+            Ok(result) => result.unwrap_or_else(|_| ended_without_answer::<S>()),
+            Err(_) => LookResult::Unknown(Ec2Error::deadline_passed(S::ACTION, "an answer of EC2")),
         });
     }
-    answers
+    await_answers
 }
 
 /// A running watch, which ends when it is dropped.
 struct Watch<'a, S: Source> {
-    number: u64,
+    id: u64,
     inner: &'a Inner<S>,
 }
 
 impl<S: Source> Drop for Watch<'_, S> {
     fn drop(&mut self) {
-        self.inner.state().waiting.end(self.number);
+        self.inner.state().waiting.end_watch(self.id);
     }
 }
 
 /// The next step of the poller's task.
 enum PollerStep<S: Source> {
     Send(u64, BTreeMap<S::Key, Recipients<S::Value>>),
-    Until(Instant),
-    AfterAnswer,
+    SleepUntil(Instant),
+    AwaitAnswer,
     End,
 }
 
@@ -270,9 +271,9 @@ impl<S: Source> Inner<S> {
             match step {
                 PollerStep::End => return,
                 PollerStep::Send(call, batch) => {
-                    tokio::spawn(Arc::clone(&self).fly(call, batch));
+                    tokio::spawn(Arc::clone(&self).send_call(call, batch));
                 }
-                PollerStep::Until(at) => {
+                PollerStep::SleepUntil(at) => {
                     tokio::select! {
                         // A fixed order instead of a random one, so that a seeded history replays
                         // exactly.
@@ -281,7 +282,7 @@ impl<S: Source> Inner<S> {
                         () = self.changed.notified() => {}
                     }
                 }
-                PollerStep::AfterAnswer => self.changed.notified().await,
+                PollerStep::AwaitAnswer => self.changed.notified().await,
             }
         }
     }
@@ -291,93 +292,98 @@ impl<S: Source> Inner<S> {
         let needed = state.waiting.needed();
         let urgent = needed.is_some_and(|at| at <= now);
         if state.waiting.is_empty() {
-            state.running = false;
+            state.is_running = false;
             return PollerStep::End;
         }
-        if state.flights >= MOST_FLIGHTS {
-            // The end of a flight wakes the task; no new caller needs to.
-            state.next = now;
-            return PollerStep::AfterAnswer;
+        if state.calls_in_flight >= MAX_CALLS_IN_FLIGHT {
+            // The end of a call wakes the task; no new caller needs to.
+            state.next_check = now;
+            return PollerStep::AwaitAnswer;
         }
-        state.earliest = state.pace.next(now, true);
+        state.earliest_call = state.pace.next_call(now, true);
         let mut at = match urgent {
-            true => state.earliest,
-            false => state.pace.next(now, false),
+            true => state.earliest_call,
+            false => state.pace.next_call(now, false),
         };
-        // While the pace forbids a call, its worth is not computed: many more callers may come
-        // before.
+        // While the pace forbids a call, whether the call is worthwhile is not computed: many more
+        // callers may come before.
         if !urgent && at <= now {
-            at = state.waiting.worth_it(now, |at| state.pace.worth(at));
+            at = state.waiting.next_worthwhile_call(now, |at| state.pace.worthwhile_lateness(at));
         }
         if let Some(needed) = needed.filter(|_| !urgent) {
-            at = at.min(needed.max(state.earliest));
+            at = at.min(needed.max(state.earliest_call));
         }
-        state.next = at;
+        state.next_check = at;
         if at > now {
-            return PollerStep::Until(at);
+            return PollerStep::SleepUntil(at);
         }
         // Spread evenly over the time that an answer takes: calls closer together would bring the
         // same answers.
-        let apart = state.waiting.takes() / MOST_FLIGHTS;
-        state.pace.sent(now, apart);
-        state.flights += 1;
+        let gap = state.waiting.answer_time() / MAX_CALLS_IN_FLIGHT;
+        state.pace.note_sent(now, gap);
+        state.calls_in_flight += 1;
         state.calls += 1;
         let call = state.calls;
-        PollerStep::Send(call, state.waiting.take(call, now))
+        PollerStep::Send(call, state.waiting.take_batch(call, now))
     }
 
-    async fn fly(self: Arc<Self>, call: u64, batch: BTreeMap<S::Key, Recipients<S::Value>>) {
+    async fn send_call(self: Arc<Self>, call: u64, batch: BTreeMap<S::Key, Recipients<S::Value>>) {
         let began = Instant::now();
-        let landing = Landing { inner: Arc::clone(&self), call, began };
+        let call_in_flight = CallInFlight { inner: Arc::clone(&self), call, began };
         let keys: Vec<S::Key> = batch.keys().cloned().collect();
         self.core.metrics.poll_batch(S::ACTION.name(), keys.len());
-        let deadline = began + self.core.settings.patience;
-        let mut result = self.source.fetch(&keys, deadline).await;
+        let deadline = began + self.core.settings.default_timeout;
+        let mut fetched = self.source.fetch(&keys, deadline).await;
         {
             let mut state = self.state();
-            let failed = match &result {
-                Ok(answers) => answers.values().any(|seen| matches!(seen, LookResult::Unknown(_))),
+            let failed = match &fetched {
+                Ok(await_answers) => {
+                    await_answers.values().any(|result| matches!(result, LookResult::Unknown(_)))
+                }
                 Err(_) => true,
             };
             if failed {
-                let failures = state.pace.failed(Instant::now());
-                let pause = retry::backoff(failures.min(SLOWEST), self.core.random.fraction());
+                let failures = state.pace.note_failed(Instant::now());
+                let pause = retry::backoff(
+                    failures.min(MAX_BACKOFF_DOUBLINGS),
+                    self.core.random.fraction(),
+                );
                 state.pace.hold_until(Instant::now() + pause);
             } else {
-                state.pace.answered();
+                state.pace.note_answered();
             }
         }
         for (key, recipients) in batch {
-            let seen = match &mut result {
-                Ok(answers) => answers.remove(&key).unwrap_or(LookResult::Absent),
+            let result = match &mut fetched {
+                Ok(await_answers) => await_answers.remove(&key).unwrap_or(LookResult::Absent),
                 Err(error) => LookResult::Unknown(error.clone()),
             };
-            let number = recipients.lookers.len() + recipients.watchers.len();
-            let mut seen = std::iter::repeat_n(seen, number);
+            let count = recipients.lookers.len() + recipients.watchers.len();
+            let mut results = std::iter::repeat_n(result, count);
             // A caller that stopped waiting has dropped the receiver.
-            for (looker, seen) in recipients.lookers.into_iter().zip(&mut seen) {
-                let _ = looker.answer.send(seen);
+            for (looker, result) in recipients.lookers.into_iter().zip(&mut results) {
+                let _ = looker.answer.send(result);
             }
-            for (watcher, seen) in recipients.watchers.into_iter().zip(seen) {
-                watcher.leave(call, DatedAnswer { began, seen });
+            for (watcher, result) in recipients.watchers.into_iter().zip(results) {
+                watcher.publish(call, DatedAnswer { began, result });
             }
         }
-        drop(landing);
+        drop(call_in_flight);
     }
 }
 
-/// Frees the flight's place when it is dropped, also after a panic.
-struct Landing<S: Source> {
+/// Frees the call's place when it is dropped, also after a panic.
+struct CallInFlight<S: Source> {
     inner: Arc<Inner<S>>,
     call: u64,
     began: Instant,
 }
 
-impl<S: Source> Drop for Landing<S> {
+impl<S: Source> Drop for CallInFlight<S> {
     fn drop(&mut self) {
         let mut state = self.inner.state();
-        state.flights -= 1;
-        state.waiting.landed(self.call, self.began.elapsed());
+        state.calls_in_flight -= 1;
+        state.waiting.call_ended(self.call, self.began.elapsed());
         drop(state);
         self.inner.changed.notify_one();
     }

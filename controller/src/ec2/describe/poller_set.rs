@@ -82,7 +82,7 @@ impl PollerSet {
     }
 
     /// Learns the zone of a volume that EC2 showed in the answer to a change.
-    pub(in crate::ec2) fn made(&self, volume: &Volume) {
+    pub(in crate::ec2) fn learn_zone(&self, volume: &Volume) {
         self.volume_zones.learn(&volume.id, &volume.zone);
     }
 }

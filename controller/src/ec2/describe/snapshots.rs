@@ -9,9 +9,9 @@ use ebs_csi_wire::SnapshotId;
 use tokio::time::Instant;
 
 use super::by_id::ById;
-use super::page::{SdkPage, all_pages, filter, literal, read_all};
+use super::page::{SdkPage, escape_wildcards, filter, read_all, read_pages};
 use super::poller::Source;
-use super::{SNAPSHOT_NAME_TAG, by_ids, by_tag};
+use super::{SNAPSHOT_NAME_TAG, describe_by_ids, group_by_tag};
 use crate::ec2::action::Action;
 use crate::ec2::error::Ec2Error;
 use crate::ec2::model::look_result::LookResult;
@@ -42,7 +42,7 @@ async fn own_snapshots(
     filters: Vec<Filter>,
     deadline: Instant,
 ) -> Result<Vec<Snapshot>, Ec2Error> {
-    all_pages(Action::DescribeSnapshots, |token| {
+    read_pages(Action::DescribeSnapshots, |token| {
         // Without an owner EC2 would search every public snapshot of the Region.
         let request = core
             .client
@@ -77,11 +77,12 @@ impl Source for Snapshots {
             let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
             read_all(action, output.snapshots(), Snapshot::read)
         };
-        Ok(by_ids((core, by_id), action, keys, deadline, ask).await)
+        Ok(describe_by_ids((core, by_id), action, keys, deadline, ask).await)
     }
 }
 
-/// This account's snapshots by the name that the CO gave them. Several snapshots may bear one name.
+/// This account's snapshots by the name that the CO gave them. Several snapshots may have the same
+/// name.
 pub(in crate::ec2) struct SnapshotsByName(pub(in crate::ec2) Arc<Core>);
 
 impl Source for SnapshotsByName {
@@ -94,9 +95,9 @@ impl Source for SnapshotsByName {
         keys: &[String],
         deadline: Instant,
     ) -> Result<BTreeMap<String, LookResult<Vec<Snapshot>>>, Ec2Error> {
-        let values = keys.iter().map(|name| literal(name));
+        let values = keys.iter().map(|name| escape_wildcards(name));
         let filters = vec![filter(&format!("tag:{SNAPSHOT_NAME_TAG}"), values)];
         let found = own_snapshots(&self.0, filters, deadline).await?;
-        Ok(by_tag(found, |snapshot| snapshot.tags.get(SNAPSHOT_NAME_TAG)))
+        Ok(group_by_tag(found, |snapshot| snapshot.tags.get(SNAPSHOT_NAME_TAG)))
     }
 }

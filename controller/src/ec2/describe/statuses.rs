@@ -7,7 +7,7 @@ use ebs_csi_wire::{InstanceId, VolumeId};
 use tokio::time::Instant;
 
 use super::by_id::ById;
-use super::by_ids;
+use super::describe_by_ids;
 use super::page::read_all;
 use super::poller::Source;
 use crate::ec2::action::Action;
@@ -39,13 +39,13 @@ impl Source for Statuses {
             let output = output.map_err(|e| Ec2Error::from_sdk(action, &e))?;
             read_all(action, output.volume_statuses(), VolumeStatus::read)
         };
-        Ok(by_ids((core, by_id), action, keys, deadline, ask).await)
+        Ok(describe_by_ids((core, by_id), action, keys, deadline, ask).await)
     }
 }
 
 /// The most instances that EC2 takes in one DescribeInstanceStatus (EC2 API reference,
 /// `DescribeInstanceStatus`, `InstanceId.N`).
-const MOST_STATUSES: usize = 100;
+const MAX_STATUSES_PER_CALL: usize = 100;
 
 /// Status checks of running instances.
 #[derive(Clone)]
@@ -70,8 +70,8 @@ impl Source for InstanceStatuses {
             read_all(action, output.instance_statuses(), InstanceStatus::read)
         };
         let mut answers = BTreeMap::new();
-        for some in keys.chunks(MOST_STATUSES) {
-            let answered = by_ids((core, by_id), action, some, deadline, ask).await;
+        for some in keys.chunks(MAX_STATUSES_PER_CALL) {
+            let answered = describe_by_ids((core, by_id), action, some, deadline, ask).await;
             answers.extend(answered);
         }
         Ok(answers)

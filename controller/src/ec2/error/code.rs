@@ -61,7 +61,7 @@ pub enum Ec2ErrorKind {
     IncorrectState,
     /// The volume is being modified.
     ModificationRunning,
-    /// The volume was modified too often lately.
+    /// The volume was modified too often recently.
     ModificationRate,
     /// Volume and instance are in different zones.
     ZoneMismatch,
@@ -256,10 +256,10 @@ impl Ec2ErrorKind {
         TABLE
             .iter()
             .find(|row| row.code == code && lower.contains(row.text))
-            .map_or_else(|| Self::unlisted(code), |row| row.kind)
+            .map_or_else(|| Self::of_unlisted_code(code), |row| row.kind)
     }
 
-    fn unlisted(code: &str) -> Self {
+    fn of_unlisted_code(code: &str) -> Self {
         // EC2 passes on the codes of KMS (`KMSInvalidStateException`, `KMS.NotFoundException`): K.
         if code.starts_with("KMS") { Self::Key } else { Self::Other }
     }

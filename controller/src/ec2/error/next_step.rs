@@ -4,10 +4,10 @@ use crate::ec2::error::code::Ec2ErrorKind as Kind;
 
 /// Returns the next step for a kind of error and EC2's code; `None` where the message already names
 /// it.
-pub(super) fn of(kind: Kind, code: Option<&str>) -> Option<&'static str> {
+pub(super) fn advice(kind: Kind, code: Option<&str>) -> Option<&'static str> {
     Some(match kind {
         Kind::Unauthorized => "allow this action in the IAM policy of the controller's role",
-        Kind::Credential => credential(code),
+        Kind::Credential => credential_advice(code),
         Kind::AccountBlocked => {
             "check the account's standing and that the Region is enabled for it"
         }
@@ -80,7 +80,7 @@ pub(super) fn of(kind: Kind, code: Option<&str>) -> Option<&'static str> {
 }
 
 /// Returns what to do about a credential that AWS refused with this code.
-fn credential(code: Option<&str>) -> &'static str {
+fn credential_advice(code: Option<&str>) -> &'static str {
     match code {
         Some("RequestExpired" | "RequestTimeTooSkewed") => {
             "set this node's clock (NTP): AWS takes a request for 5 minutes; if the clock is right, the session credentials have expired and their source does not renew them"

@@ -7,7 +7,7 @@ use ebs_csi_wire::{SnapshotId, VolumeId};
 
 use super::timestamp::Timestamp;
 
-/// How an instance is taken out of service.
+/// How an instance is turned off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerOff {
     /// Stop the instance; its volumes stay.
@@ -174,7 +174,7 @@ pub enum Force {
 /// its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnTags {
-    /// The key that every volume of this driver bears.
+    /// The key that every volume of this driver has.
     pub key: &'static str,
     /// The tag that names the owner.
     pub owner: (String, String),

@@ -65,9 +65,9 @@ pub enum Hibernation {
 }
 
 impl Hibernation {
-    fn read(given: &sdk::Instance) -> Self {
-        let reason = given.state_reason().and_then(sdk::StateReason::code);
-        let configured = given
+    fn read(answer: &sdk::Instance) -> Self {
+        let reason = answer.state_reason().and_then(sdk::StateReason::code);
+        let configured = answer
             .hibernation_options()
             .and_then(sdk::HibernationOptions::configured)
             .unwrap_or_default();
@@ -129,13 +129,15 @@ impl Instance {
             .map(|at| at.device.as_str())
     }
 
-    pub(in crate::ec2) fn read(given: &sdk::Instance) -> Result<Self, Incomplete> {
-        let placement = given.placement();
-        let state =
-            sdk_field::required(given.state().and_then(sdk::InstanceState::name), "instanceState")?;
+    pub(in crate::ec2) fn read(answer: &sdk::Instance) -> Result<Self, Incomplete> {
+        let placement = answer.placement();
+        let state = sdk_field::required(
+            answer.state().and_then(sdk::InstanceState::name),
+            "instanceState",
+        )?;
         Ok(Self {
-            id: sdk_field::id(given.instance_id(), "instanceId", InstanceId::parse)?,
-            kind: given.instance_type().map(|t| t.as_str().to_owned()).unwrap_or_default(),
+            id: sdk_field::id(answer.instance_id(), "instanceId", InstanceId::parse)?,
+            kind: answer.instance_type().map(|t| t.as_str().to_owned()).unwrap_or_default(),
             state: match state {
                 sdk::InstanceStateName::Pending => InstanceState::Pending,
                 sdk::InstanceStateName::Running => InstanceState::Running,
@@ -145,13 +147,13 @@ impl Instance {
                 sdk::InstanceStateName::Stopped => InstanceState::Stopped,
                 other => InstanceState::Other(other.as_str().to_owned()),
             },
-            launched: given.launch_time().map(Timestamp::from),
-            hibernation: Hibernation::read(given),
+            launched: answer.launch_time().map(Timestamp::from),
+            hibernation: Hibernation::read(answer),
             zone: placement.and_then(|p| p.availability_zone()).unwrap_or_default().to_owned(),
             zone_id: sdk_field::text(placement.and_then(|p| p.availability_zone_id())),
-            outpost_arn: sdk_field::text(given.outpost_arn()),
-            root_device: sdk_field::text(given.root_device_name()),
-            devices: given
+            outpost_arn: sdk_field::text(answer.outpost_arn()),
+            root_device: sdk_field::text(answer.root_device_name()),
+            devices: answer
                 .block_device_mappings()
                 .iter()
                 .filter_map(|mapping| {
@@ -176,10 +178,10 @@ impl Instance {
 }
 
 impl InstanceType {
-    pub(in crate::ec2) fn read(given: &sdk::InstanceTypeInfo) -> Result<Self, Incomplete> {
-        let ebs = given.ebs_info();
+    pub(in crate::ec2) fn read(answer: &sdk::InstanceTypeInfo) -> Result<Self, Incomplete> {
+        let ebs = answer.ebs_info();
         Ok(Self {
-            name: sdk_field::required(given.instance_type(), "instanceType")?.as_str().to_owned(),
+            name: sdk_field::required(answer.instance_type(), "instanceType")?.as_str().to_owned(),
             cards: sdk_field::number(ebs.and_then(|e| e.maximum_ebs_cards())).unwrap_or(1).max(1),
             max_attachments: sdk_field::number(ebs.and_then(|e| e.maximum_ebs_attachments())),
         })

@@ -55,15 +55,15 @@ impl fmt::Display for Check {
 }
 
 impl InstanceStatus {
-    pub(in crate::ec2) fn read(given: &sdk::InstanceStatus) -> Result<Self, Incomplete> {
-        let summary = |given: Option<&sdk::InstanceStatusSummary>| {
-            Check::read(given.and_then(sdk::InstanceStatusSummary::status))
+    pub(in crate::ec2) fn read(answer: &sdk::InstanceStatus) -> Result<Self, Incomplete> {
+        let summary = |answer: Option<&sdk::InstanceStatusSummary>| {
+            Check::read(answer.and_then(sdk::InstanceStatusSummary::status))
         };
-        let ebs = given.attached_ebs_status();
+        let ebs = answer.attached_ebs_status();
         Ok(Self {
-            id: sdk_field::id(given.instance_id(), "instanceId", InstanceId::parse)?,
-            system: summary(given.system_status()),
-            instance: summary(given.instance_status()),
+            id: sdk_field::id(answer.instance_id(), "instanceId", InstanceId::parse)?,
+            system: summary(answer.system_status()),
+            instance: summary(answer.instance_status()),
             attached_ebs: Check::read(ebs.and_then(sdk::EbsStatusSummary::status)),
         })
     }
@@ -88,11 +88,11 @@ mod tests {
             let status = sdk::SummaryStatus::from(word);
             assert_eq!(Check::read(Some(&status)), want, "{word}");
             let summary = sdk::InstanceStatusSummary::builder().status(status).build();
-            let given = sdk::InstanceStatus::builder()
+            let answer = sdk::InstanceStatus::builder()
                 .instance_id("i-0aaaaaaaaaaaaaaa1")
                 .system_status(summary)
                 .build();
-            let read = InstanceStatus::read(&given).unwrap();
+            let read = InstanceStatus::read(&answer).unwrap();
             assert_eq!(read.system, want, "{word}");
             // A check that EC2 leaves out is not ok.
             assert_eq!(read.instance, unclear("not shown"));

@@ -7,8 +7,8 @@ use crate::ec2::error::Ec2Error;
 pub enum LookResult<T> {
     /// EC2 showed the resource.
     Present(T),
-    /// A complete answer of EC2 did not hold the resource. A resource that was made seconds ago may
-    /// be absent for a while, because reads lag behind writes.
+    /// A complete answer of EC2 did not hold the resource. A resource that was created seconds ago
+    /// may be absent for a while, because reads lag behind writes.
     Absent,
     /// No complete answer came.
     Unknown(Ec2Error),

@@ -58,9 +58,9 @@ pub enum ModificationState {
 }
 
 impl Modification {
-    pub(in crate::ec2) fn read(given: &sdk::VolumeModification) -> Result<Self, Incomplete> {
+    pub(in crate::ec2) fn read(answer: &sdk::VolumeModification) -> Result<Self, Incomplete> {
         let kind = |kind: Option<&sdk::VolumeType>| kind.map(|t| t.as_str().to_owned());
-        let state = match sdk_field::required(given.modification_state(), "modificationState")? {
+        let state = match sdk_field::required(answer.modification_state(), "modificationState")? {
             sdk::VolumeModificationState::Modifying => ModificationState::Modifying,
             sdk::VolumeModificationState::Optimizing => ModificationState::Optimizing,
             sdk::VolumeModificationState::Completed => ModificationState::Completed,
@@ -68,24 +68,24 @@ impl Modification {
             other => ModificationState::Other(other.as_str().to_owned()),
         };
         Ok(Self {
-            volume: sdk_field::id(given.volume_id(), "volumeId", VolumeId::parse)?,
+            volume: sdk_field::id(answer.volume_id(), "volumeId", VolumeId::parse)?,
             state,
             original: Performance {
-                size: sdk_field::number(given.original_size()).map(GiB),
-                kind: kind(given.original_volume_type()),
-                iops: sdk_field::number(given.original_iops()),
-                throughput: sdk_field::number(given.original_throughput()),
+                size: sdk_field::number(answer.original_size()).map(GiB),
+                kind: kind(answer.original_volume_type()),
+                iops: sdk_field::number(answer.original_iops()),
+                throughput: sdk_field::number(answer.original_throughput()),
             },
             target: Performance {
-                size: sdk_field::number(given.target_size()).map(GiB),
-                kind: kind(given.target_volume_type()),
-                iops: sdk_field::number(given.target_iops()),
-                throughput: sdk_field::number(given.target_throughput()),
+                size: sdk_field::number(answer.target_size()).map(GiB),
+                kind: kind(answer.target_volume_type()),
+                iops: sdk_field::number(answer.target_iops()),
+                throughput: sdk_field::number(answer.target_throughput()),
             },
-            progress: given.progress().unwrap_or_default(),
-            message: sdk_field::text(given.status_message()),
-            started: given.start_time().map(Timestamp::from),
-            ended: given.end_time().map(Timestamp::from),
+            progress: answer.progress().unwrap_or_default(),
+            message: sdk_field::text(answer.status_message()),
+            started: answer.start_time().map(Timestamp::from),
+            ended: answer.end_time().map(Timestamp::from),
         })
     }
 }

@@ -53,19 +53,19 @@ pub enum SnapshotState {
 }
 
 macro_rules! read_snapshot {
-    ($given:expr) => {{
-        let given = $given;
+    ($answer:expr) => {{
+        let answer = $answer;
         Ok(Snapshot {
-            id: sdk_field::id(given.snapshot_id(), "snapshotId", SnapshotId::parse)?,
-            state: SnapshotState::read(sdk_field::required(given.state(), "status")?),
-            message: sdk_field::text(given.state_message()),
-            volume: given.volume_id().and_then(|id| VolumeId::parse(id).ok()),
-            size: GiB(sdk_field::required(sdk_field::number(given.volume_size()), "volumeSize")?),
-            started: given.start_time().map(Timestamp::from),
-            progress: given.progress().unwrap_or_default().to_owned(),
-            encrypted: given.encrypted().unwrap_or_default(),
-            outpost_arn: sdk_field::text(given.outpost_arn()),
-            tags: sdk_field::tags(given.tags()),
+            id: sdk_field::id(answer.snapshot_id(), "snapshotId", SnapshotId::parse)?,
+            state: SnapshotState::read(sdk_field::required(answer.state(), "status")?),
+            message: sdk_field::text(answer.state_message()),
+            volume: answer.volume_id().and_then(|id| VolumeId::parse(id).ok()),
+            size: GiB(sdk_field::required(sdk_field::number(answer.volume_size()), "volumeSize")?),
+            started: answer.start_time().map(Timestamp::from),
+            progress: answer.progress().unwrap_or_default().to_owned(),
+            encrypted: answer.encrypted().unwrap_or_default(),
+            outpost_arn: sdk_field::text(answer.outpost_arn()),
+            tags: sdk_field::tags(answer.tags()),
         })
     }};
 }
@@ -84,13 +84,13 @@ impl SnapshotState {
 }
 
 impl Snapshot {
-    pub(in crate::ec2) fn read(given: &sdk::Snapshot) -> Result<Self, Incomplete> {
-        read_snapshot!(given)
+    pub(in crate::ec2) fn read(answer: &sdk::Snapshot) -> Result<Self, Incomplete> {
+        read_snapshot!(answer)
     }
 
     pub(in crate::ec2) fn read_created(
-        given: &aws_sdk_ec2::operation::create_snapshot::CreateSnapshotOutput,
+        answer: &aws_sdk_ec2::operation::create_snapshot::CreateSnapshotOutput,
     ) -> Result<Self, Incomplete> {
-        read_snapshot!(given)
+        read_snapshot!(answer)
     }
 }

@@ -124,7 +124,8 @@ pub struct Attachment {
     pub holder: String,
     /// The state.
     pub state: AttachmentState,
-    /// The device name that EC2 was given (`/dev/xvdba`); empty when EC2 did not report it.
+    /// The device name that the attach request named (`/dev/xvdba`); empty when EC2 did not report
+    /// it.
     pub device: String,
     /// When the attach was accepted.
     pub attached: Option<Timestamp>,
@@ -162,82 +163,82 @@ impl AttachmentState {
 /// The fields of `Volume` and of CreateVolume's answer have the same names, but the types have no
 /// trait in common.
 macro_rules! read_volume {
-    ($given:expr) => {{
-        let given = $given;
+    ($answer:expr) => {{
+        let answer = $answer;
         Ok(Volume {
-            id: sdk_field::id(given.volume_id(), "volumeId", VolumeId::parse)?,
-            state: VolumeState::read(sdk_field::required(given.state(), "status")?),
-            size: GiB(sdk_field::required(sdk_field::number(given.size()), "size")?),
-            kind: given.volume_type().map(|t| t.as_str().to_owned()).unwrap_or_default(),
-            zone: given.availability_zone().unwrap_or_default().to_owned(),
-            zone_id: sdk_field::text(given.availability_zone_id()),
-            outpost_arn: sdk_field::text(given.outpost_arn()),
-            iops: sdk_field::number(given.iops()),
-            throughput: sdk_field::number(given.throughput()),
-            encrypted: given.encrypted().unwrap_or_default(),
-            kms_key_id: sdk_field::text(given.kms_key_id()),
-            snapshot: given.snapshot_id().and_then(|id| SnapshotId::parse(id).ok()),
-            source_volume: given.source_volume_id().and_then(|id| VolumeId::parse(id).ok()),
-            multi_attach: given.multi_attach_enabled().unwrap_or_default(),
-            created: given.create_time().map(Timestamp::from),
-            attachments: given
+            id: sdk_field::id(answer.volume_id(), "volumeId", VolumeId::parse)?,
+            state: VolumeState::read(sdk_field::required(answer.state(), "status")?),
+            size: GiB(sdk_field::required(sdk_field::number(answer.size()), "size")?),
+            kind: answer.volume_type().map(|t| t.as_str().to_owned()).unwrap_or_default(),
+            zone: answer.availability_zone().unwrap_or_default().to_owned(),
+            zone_id: sdk_field::text(answer.availability_zone_id()),
+            outpost_arn: sdk_field::text(answer.outpost_arn()),
+            iops: sdk_field::number(answer.iops()),
+            throughput: sdk_field::number(answer.throughput()),
+            encrypted: answer.encrypted().unwrap_or_default(),
+            kms_key_id: sdk_field::text(answer.kms_key_id()),
+            snapshot: answer.snapshot_id().and_then(|id| SnapshotId::parse(id).ok()),
+            source_volume: answer.source_volume_id().and_then(|id| VolumeId::parse(id).ok()),
+            multi_attach: answer.multi_attach_enabled().unwrap_or_default(),
+            created: answer.create_time().map(Timestamp::from),
+            attachments: answer
                 .attachments()
                 .iter()
                 .map(Attachment::read)
                 .collect::<Result<_, Incomplete>>()?,
-            tags: sdk_field::tags(given.tags()),
+            tags: sdk_field::tags(answer.tags()),
         })
     }};
 }
 
 impl Volume {
-    pub(in crate::ec2) fn read(given: &sdk::Volume) -> Result<Self, Incomplete> {
-        read_volume!(given)
+    pub(in crate::ec2) fn read(answer: &sdk::Volume) -> Result<Self, Incomplete> {
+        read_volume!(answer)
     }
 
     pub(in crate::ec2) fn read_created(
-        given: &aws_sdk_ec2::operation::create_volume::CreateVolumeOutput,
+        answer: &aws_sdk_ec2::operation::create_volume::CreateVolumeOutput,
     ) -> Result<Self, Incomplete> {
-        read_volume!(given)
+        read_volume!(answer)
     }
 }
 
 macro_rules! read_attachment {
-    ($given:expr) => {{
-        let given = $given;
+    ($answer:expr) => {{
+        let answer = $answer;
         let state = AttachmentState::read(
-            sdk_field::required(given.state(), "attachment status")?.as_str(),
+            sdk_field::required(answer.state(), "attachment status")?.as_str(),
         );
-        let instance = given.instance_id().unwrap_or_default();
+        let instance = answer.instance_id().unwrap_or_default();
         Ok(Attachment {
             instance: InstanceId::parse(instance).ok(),
             holder: if instance.is_empty() {
-                given.associated_resource().unwrap_or_default().to_owned()
+                answer.associated_resource().unwrap_or_default().to_owned()
             } else {
                 instance.to_owned()
             },
             state,
-            device: given.device().unwrap_or_default().to_owned(),
-            attached: given.attach_time().map(Timestamp::from),
-            card: sdk_field::number(given.ebs_card_index()),
+            device: answer.device().unwrap_or_default().to_owned(),
+            attached: answer.attach_time().map(Timestamp::from),
+            card: sdk_field::number(answer.ebs_card_index()),
         })
     }};
 }
 
 impl Attachment {
-    fn read(given: &sdk::VolumeAttachment) -> Result<Self, Incomplete> {
-        read_attachment!(given)
+    fn read(answer: &sdk::VolumeAttachment) -> Result<Self, Incomplete> {
+        read_attachment!(answer)
     }
 
     pub(in crate::ec2) fn read_attached(
-        given: &aws_sdk_ec2::operation::attach_volume::AttachVolumeOutput,
+        answer: &aws_sdk_ec2::operation::attach_volume::AttachVolumeOutput,
     ) -> Result<Self, Incomplete> {
-        read_attachment!(given)
+        read_attachment!(answer)
     }
 
     pub(in crate::ec2) fn read_detached(
-        given: &aws_sdk_ec2::operation::detach_volume::DetachVolumeOutput,
+        answer: &aws_sdk_ec2::operation::detach_volume::DetachVolumeOutput,
     ) -> Result<Self, Incomplete> {
-        read_attachment!(given)
+        read_attachment!(answer)
     }
 }

@@ -48,8 +48,8 @@ pub enum Initialization {
 }
 
 impl VolumeStatus {
-    pub(in crate::ec2) fn read(given: &sdk::VolumeStatusItem) -> Result<Self, Incomplete> {
-        let status = sdk_field::required(given.volume_status(), "volumeStatus")?;
+    pub(in crate::ec2) fn read(answer: &sdk::VolumeStatusItem) -> Result<Self, Incomplete> {
+        let status = sdk_field::required(answer.volume_status(), "volumeStatus")?;
         let details: Vec<(String, String)> = status
             .details()
             .iter()
@@ -58,9 +58,9 @@ impl VolumeStatus {
         let running = details
             .iter()
             .any(|(name, value)| name == "initialization-state" && value == "initializing");
-        let progress = given.initialization_status_details();
+        let progress = answer.initialization_status_details();
         Ok(Self {
-            volume: sdk_field::id(given.volume_id(), "volumeId", VolumeId::parse)?,
+            volume: sdk_field::id(answer.volume_id(), "volumeId", VolumeId::parse)?,
             health: match status.status() {
                 Some(sdk::VolumeStatusInfoStatus::Ok) => Health::Ok,
                 Some(sdk::VolumeStatusInfoStatus::Impaired) => Health::Impaired,

@@ -31,17 +31,17 @@ pub enum ZoneKind {
 }
 
 impl Zone {
-    pub(in crate::ec2) fn read(given: &sdk::AvailabilityZone) -> Result<Self, Incomplete> {
+    pub(in crate::ec2) fn read(answer: &sdk::AvailabilityZone) -> Result<Self, Incomplete> {
         Ok(Self {
-            name: sdk_field::required(given.zone_name(), "zoneName")?.to_owned(),
-            id: given.zone_id().unwrap_or_default().to_owned(),
-            kind: match given.zone_type().unwrap_or("availability-zone") {
+            name: sdk_field::required(answer.zone_name(), "zoneName")?.to_owned(),
+            id: answer.zone_id().unwrap_or_default().to_owned(),
+            kind: match answer.zone_type().unwrap_or("availability-zone") {
                 "availability-zone" => ZoneKind::AvailabilityZone,
                 "local-zone" => ZoneKind::LocalZone,
                 "wavelength-zone" => ZoneKind::WavelengthZone,
                 other => ZoneKind::Other(other.to_owned()),
             },
-            available: matches!(given.state(), Some(sdk::AvailabilityZoneState::Available) | None),
+            available: matches!(answer.state(), Some(sdk::AvailabilityZoneState::Available) | None),
         })
     }
 }

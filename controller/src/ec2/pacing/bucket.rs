@@ -1,28 +1,28 @@
 //! A request token bucket, as EC2 keeps one per action, account and Region.
 //!
 //! This bucket estimates EC2's. It starts from the documented numbers and keeps a small reserve;
-//! [`Refill`] learns the refill rate. A bucket that EC2 has not throttled lately may hold more than
-//! is documented. So while calls wait, a few calls are sent beyond the estimate, more as EC2
-//! accepts them, until EC2 throttles one. Time is an argument.
+//! [`Refill`] learns the refill rate. A bucket that EC2 has not recently throttled may hold more
+//! than is documented. So while calls wait, a few calls are sent beyond the estimate (probes), more
+//! as EC2 accepts them, until EC2 throttles one. Time is an argument.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::refill::{Given, Refill};
+use super::refill::{AcceptedCalls, Refill};
 use crate::ec2::action::Rate;
 
-/// How long after a throttled call no call goes beyond the estimate.
-const REMEMBERED: Duration = Duration::from_secs(600);
-/// The number of calls beyond the estimate that may be under way at first; the window reaches it
-/// after about twice as many were accepted.
-const BEYOND: f64 = 8.0;
-/// The part of the calls accepted beyond the estimate that is added to [`BEYOND`]: one for each
-/// hundred. The calls under way when EC2 throttles are wasted.
-const BEYOND_PART: f64 = 0.01;
+/// How long after a throttled call no probe is sent.
+const THROTTLE_REMEMBERED_FOR: Duration = Duration::from_secs(600);
+/// The number of probes that may be under way at first; the window reaches it after about twice as
+/// many were accepted.
+const PROBE_LIMIT: f64 = 8.0;
+/// The part of the accepted probes that is added to [`PROBE_LIMIT`]: one for each hundred. The
+/// probes under way when EC2 throttles are wasted.
+const PROBE_LIMIT_GROWTH: f64 = 0.01;
 
-/// Calls that may go beyond the estimate soon, as a multiple of those that may be under way.
-const BEYOND_SOON: f64 = 8.0;
+/// The probes that may be sent soon, as a multiple of those that may be under way.
+const SOON_PROBES_FACTOR: f64 = 8.0;
 
 /// How far a bucket's estimate may rise.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,14 +39,14 @@ pub(in crate::ec2) enum Ceiling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ec2) enum Token {
     /// A token of the estimate.
-    Own,
-    /// A token beyond the estimate.
-    Beyond,
+    Estimated,
+    /// A token beyond the estimate, for a call that finds out whether EC2 grants more.
+    Probe,
 }
 
 /// How a call ended, for its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::ec2) enum Ended {
+pub(in crate::ec2) enum CallOutcome {
     /// EC2's rate limit let the call through, whatever EC2 then answered.
     Accepted,
     /// EC2's bucket was empty.
@@ -62,17 +62,17 @@ pub(in crate::ec2) enum Ended {
 struct Tokens {
     capacity: f64,
     level: f64,
-    counted: Instant,
+    updated: Instant,
 }
 
 impl Tokens {
     fn full(capacity: f64, now: Instant) -> Self {
-        Self { capacity, level: capacity, counted: now }
+        Self { capacity, level: capacity, updated: now }
     }
 
-    fn flow(&mut self, refill: f64, now: Instant) -> Duration {
-        let elapsed = now.saturating_duration_since(self.counted);
-        self.counted = self.counted.max(now);
+    fn refill(&mut self, refill: f64, now: Instant) -> Duration {
+        let elapsed = now.saturating_duration_since(self.updated);
+        self.updated = self.updated.max(now);
         self.add(elapsed.as_secs_f64() * refill);
         elapsed
     }
@@ -85,7 +85,7 @@ impl Tokens {
         self.level >= 1.0
     }
 
-    fn one_at(&self, refill: f64, now: Instant) -> Instant {
+    fn next_token_at(&self, refill: f64, now: Instant) -> Instant {
         // Rounded up to the next millisecond, so that the sleeper does not wake too early.
         let wait = ((1.0 - self.level) / refill * 1000.0).ceil() / 1000.0;
         now + Duration::from_secs_f64(wait.max(0.001))
@@ -100,28 +100,28 @@ pub(in crate::ec2) struct Bucket {
     refill: Refill,
     /// The limit on all tokens, within the estimate and beyond it.
     ceiling: Option<(Rate, Tokens)>,
-    may_go_beyond: bool,
-    beyond_under_way: u32,
-    /// Calls accepted beyond the estimate since the estimate was last half full.
-    beyond_accepted: u32,
+    may_probe: bool,
+    probes_under_way: u32,
+    /// Probes accepted since the estimate was last half full.
+    probes_accepted: u32,
     full_at: Instant,
     accepted_since_full: u32,
     /// Whether a call waits for a token.
-    wanted: bool,
+    is_wanted: bool,
 }
 
 impl Bucket {
     /// Creates a full bucket.
     pub(in crate::ec2) fn new(start: Rate, ceiling: Ceiling, now: Instant) -> Self {
-        let (start, most) = match ceiling {
+        let (start, max_refill) = match ceiling {
             Ceiling::Start => (start, start.refill),
             Ceiling::Open => (start, f64::INFINITY),
-            Ceiling::Rate(most) => (
+            Ceiling::Rate(max) => (
                 Rate {
-                    capacity: start.capacity.min(most.capacity),
-                    refill: start.refill.min(most.refill),
+                    capacity: start.capacity.min(max.capacity),
+                    refill: start.refill.min(max.refill),
                 },
-                most.refill,
+                max.refill,
             ),
         };
         // The reserve is one second's refill, because EC2 may refill in steps and calls do not
@@ -130,42 +130,42 @@ impl Bucket {
         Self {
             start,
             tokens: Tokens::full(start.capacity - reserve, now),
-            refill: Refill::new(start.refill, most, now),
+            refill: Refill::new(start.refill, max_refill, now),
             ceiling: match ceiling {
                 Ceiling::Rate(rate) => Some((rate, Tokens::full(rate.capacity, now))),
                 _ => None,
             },
-            may_go_beyond: ceiling != Ceiling::Start,
-            beyond_under_way: 0,
-            beyond_accepted: 0,
+            may_probe: ceiling != Ceiling::Start,
+            probes_under_way: 0,
+            probes_accepted: 0,
             full_at: now,
             accepted_since_full: 0,
-            wanted: false,
+            is_wanted: false,
         }
     }
 
-    /// Takes a token, or returns when one will be there.
+    /// Takes a token, or returns when one will be available.
     pub(in crate::ec2) fn take(&mut self, now: Instant) -> Result<Token, Instant> {
-        self.count(now);
+        self.update(now);
         if self.tokens.level >= self.start.capacity / 2.0 {
-            self.beyond_accepted = 0;
+            self.probes_accepted = 0;
         }
         if let Some((rate, tokens)) = &self.ceiling
             && !tokens.has_one()
         {
-            return Err(tokens.one_at(rate.refill, now));
+            return Err(tokens.next_token_at(rate.refill, now));
         }
         let token = if self.tokens.has_one() {
             self.tokens.level -= 1.0;
-            self.wanted = false;
-            Token::Own
+            self.is_wanted = false;
+            Token::Estimated
         } else {
-            self.wanted = true;
-            if !self.goes_beyond(now) {
-                return Err(self.tokens.one_at(self.refill.per_second(), now));
+            self.is_wanted = true;
+            if !self.probe_is_allowed(now) {
+                return Err(self.tokens.next_token_at(self.refill.per_second(), now));
             }
-            self.beyond_under_way += 1;
-            Token::Beyond
+            self.probes_under_way += 1;
+            Token::Probe
         };
         if let Some((_, tokens)) = &mut self.ceiling {
             tokens.level -= 1.0;
@@ -173,65 +173,66 @@ impl Bucket {
         Ok(token)
     }
 
-    fn goes_beyond(&self, now: Instant) -> bool {
-        f64::from(self.beyond_under_way) + 1.0 <= self.window(now)
+    fn probe_is_allowed(&self, now: Instant) -> bool {
+        f64::from(self.probes_under_way) + 1.0 <= self.probe_window(now)
     }
 
-    /// Returns how many calls may be under way beyond the estimate.
-    fn window(&self, now: Instant) -> f64 {
-        let lesson = self.refill.lesson();
-        let is_unknown = lesson.is_none_or(|at| now.duration_since(at) >= REMEMBERED);
-        if !(self.may_go_beyond && is_unknown) {
+    /// Returns how many probes may be under way.
+    fn probe_window(&self, now: Instant) -> f64 {
+        let last_throttle = self.refill.last_throttle();
+        let limit_is_unknown =
+            last_throttle.is_none_or(|at| now.duration_since(at) >= THROTTLE_REMEMBERED_FOR);
+        if !(self.may_probe && limit_is_unknown) {
             return 0.0;
         }
-        let accepted = f64::from(self.beyond_accepted);
-        (1.0 + accepted / 2.0).min(BEYOND + accepted * BEYOND_PART)
+        let accepted = f64::from(self.probes_accepted);
+        (1.0 + accepted / 2.0).min(PROBE_LIMIT + accepted * PROBE_LIMIT_GROWTH)
     }
 
-    /// Returns how long it takes until so many tokens are there, if nobody takes one meanwhile.
-    pub(in crate::ec2) fn until(&mut self, tokens: usize, now: Instant) -> Duration {
-        self.count(now);
+    /// Returns how long it takes until so many tokens are available, if nobody takes one meanwhile.
+    pub(in crate::ec2) fn wait_for(&mut self, tokens: usize, now: Instant) -> Duration {
+        self.update(now);
         let tokens = f64::from(u32::try_from(tokens).unwrap_or(u32::MAX));
         let lacking = tokens - self.tokens.level;
-        if lacking <= self.window(now) * BEYOND_SOON {
+        if lacking <= self.probe_window(now) * SOON_PROBES_FACTOR {
             return Duration::ZERO;
         }
         Duration::from_secs_f64(lacking.max(0.0) / self.refill.per_second())
     }
 
     /// Notes that the call that was sent at `sent` with this token has ended.
-    pub(in crate::ec2) fn ended(
+    pub(in crate::ec2) fn note_end(
         &mut self,
         now: Instant,
         sent: Instant,
         token: Token,
-        ended: Ended,
+        outcome: CallOutcome,
     ) {
-        if token == Token::Beyond {
-            self.beyond_under_way -= 1;
+        if token == Token::Probe {
+            self.probes_under_way -= 1;
         }
-        match ended {
-            Ended::Accepted => {
-                self.refill.accepted();
+        match outcome {
+            CallOutcome::Accepted => {
+                self.refill.note_accepted();
                 self.accepted_since_full = self.accepted_since_full.saturating_add(1);
-                if token == Token::Beyond {
-                    self.beyond_accepted = self.beyond_accepted.saturating_add(1);
+                if token == Token::Probe {
+                    self.probes_accepted = self.probes_accepted.saturating_add(1);
                 }
             }
-            Ended::Throttled => {
-                self.count(now);
+            CallOutcome::Throttled => {
+                self.update(now);
                 self.tokens.level = 0.0;
-                let given = (self.beyond_accepted > 0).then(|| Given {
+                let since_full = (self.probes_accepted > 0).then(|| AcceptedCalls {
                     calls: self.accepted_since_full,
                     within: now.duration_since(self.full_at),
                 });
-                if self.refill.throttled(now, sent, self.start, given) {
-                    self.beyond_accepted = 0;
+                if self.refill.note_throttled(now, sent, self.start, since_full) {
+                    self.probes_accepted = 0;
                 }
             }
-            Ended::Unknown => {}
-            Ended::NotSent => {
-                if token == Token::Own {
+            CallOutcome::Unknown => {}
+            CallOutcome::NotSent => {
+                if token == Token::Estimated {
                     self.tokens.add(1.0);
                 }
                 if let Some((_, tokens)) = &mut self.ceiling {
@@ -243,7 +244,7 @@ impl Bucket {
 
     /// Returns the tokens at `now`.
     pub(in crate::ec2) fn level(&mut self, now: Instant) -> f64 {
-        self.count(now);
+        self.update(now);
         self.tokens.level
     }
 
@@ -252,14 +253,14 @@ impl Bucket {
         self.refill.per_second()
     }
 
-    fn count(&mut self, now: Instant) {
-        let elapsed = self.tokens.flow(self.refill.per_second(), now);
-        self.refill.pass(elapsed, now, self.wanted);
+    fn update(&mut self, now: Instant) {
+        let elapsed = self.tokens.refill(self.refill.per_second(), now);
+        self.refill.advance(elapsed, now, self.is_wanted);
         if let Some((rate, tokens)) = &mut self.ceiling {
-            tokens.flow(rate.refill, now);
+            tokens.refill(rate.refill, now);
         }
         if self.tokens.level >= self.tokens.capacity {
-            self.refill.unused();
+            self.refill.note_full();
             self.full_at = now;
             self.accepted_since_full = 0;
         }

@@ -9,19 +9,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How many of the latest changes count.
-const REMEMBERED: usize = 48;
+const MAX_SPANS: usize = 48;
 /// How much less or more time the next change of the kind may take, as a part of the measured time.
 const SPREAD: f64 = 0.1;
 /// The prior, in seconds: of the changes that still run at some age, half end within a further time
 /// of that age plus this constant. The prior counts as much as one observed change.
-const YOUNG: f64 = 0.1;
+const PRIOR_AGE: f64 = 0.1;
 /// The part of the time since the start of a watch that must pass between polls: a delay of a
 /// fiftieth is not noticed.
-const FINEST: f64 = 0.02;
+const MIN_INTERVAL_PART: f64 = 0.02;
 /// The part of the time spent waiting for a turn before the watch that must pass as well.
-const FINEST_AFTER_QUEUE: f64 = 0.06;
+const MIN_INTERVAL_PART_OF_WAIT: f64 = 0.06;
 /// The longest such pause in seconds, however long the caller has waited.
-const SLOWEST: f64 = 3.0;
+const MAX_INTERVAL: f64 = 3.0;
 
 /// The change that a volume is watched for. EC2 takes a different time for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum WatchedChange {
     /// Until the volume is detached.
     Detachment,
     /// Until reads show a change that was already made.
-    Showing,
+    Visibility,
 }
 
 /// The durations of each kind of change of a volume.
@@ -42,12 +42,12 @@ pub(in crate::ec2) struct Changes([Arc<DurationEstimate>; 4]);
 
 impl Changes {
     pub(in crate::ec2) fn of(&self, watched: WatchedChange) -> &Arc<DurationEstimate> {
-        let [creation, attachment, detachment, showing] = &self.0;
+        let [creation, attachment, detachment, visibility] = &self.0;
         match watched {
             WatchedChange::Creation => creation,
             WatchedChange::Attachment => attachment,
             WatchedChange::Detachment => detachment,
-            WatchedChange::Showing => showing,
+            WatchedChange::Visibility => visibility,
         }
     }
 }
@@ -59,22 +59,22 @@ pub(in crate::ec2) struct DurationEstimate(Mutex<VecDeque<Span>>);
 /// When a change may end, in seconds since its request.
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    least: f64,
-    most: f64,
+    earliest: f64,
+    latest: f64,
 }
 
 impl DurationEstimate {
-    /// Notes a change that a poll at the age `running` found unfinished and a poll at the age
-    /// `ended` found finished.
-    pub(in crate::ec2) fn ended(&self, running: Duration, ended: Duration) {
-        let (running, ended) = (running.as_secs_f64(), ended.as_secs_f64());
-        let middle = f64::midpoint(running, ended.max(running));
-        let half = (middle * SPREAD).max(ended - middle).max(0.001);
-        let mut known = self.known();
-        if known.len() == REMEMBERED {
-            known.pop_front();
+    /// Notes a change that a poll at the age `unfinished` found unfinished and a poll at the age
+    /// `finished` found finished.
+    pub(in crate::ec2) fn record(&self, unfinished: Duration, finished: Duration) {
+        let (unfinished, finished) = (unfinished.as_secs_f64(), finished.as_secs_f64());
+        let middle = f64::midpoint(unfinished, finished.max(unfinished));
+        let half = (middle * SPREAD).max(finished - middle).max(0.001);
+        let mut spans = self.spans();
+        if spans.len() == MAX_SPANS {
+            spans.pop_front();
         }
-        known.push_back(Span { least: (middle - half).max(0.0), most: middle + half });
+        spans.push_back(Span { earliest: (middle - half).max(0.0), latest: middle + half });
     }
 
     /// Returns how late, in seconds, a poll at the age `to` is expected to find the end of a change
@@ -82,32 +82,33 @@ impl DurationEstimate {
     /// before the change began.
     pub(in crate::ec2) fn lateness(&self, waited: Duration, from: Duration, to: Duration) -> f64 {
         let (from, to) = (from.as_secs_f64(), to.as_secs_f64());
-        let finest = from * FINEST + waited.as_secs_f64() * FINEST_AFTER_QUEUE;
-        if to - from < finest.min(SLOWEST) {
+        let min_interval =
+            from * MIN_INTERVAL_PART + waited.as_secs_f64() * MIN_INTERVAL_PART_OF_WAIT;
+        if to - from < min_interval.min(MAX_INTERVAL) {
             return 0.0;
         }
-        // The part `young / (age + YOUNG)` of the changes outlasts an age. This is the integral of
-        // the part that has ended.
-        let young = from + YOUNG;
-        let mut late = (to - from) - young * ((to + YOUNG) / young).ln();
-        let mut all = 1.0;
-        for span in self.known().iter() {
-            let width = span.most - span.least;
-            let begin = span.least.max(from);
-            if begin >= span.most {
+        // The part `prior_from / (age + PRIOR_AGE)` of the changes outlasts an age. This is the
+        // integral of the part that has ended.
+        let prior_from = from + PRIOR_AGE;
+        let mut late = (to - from) - prior_from * ((to + PRIOR_AGE) / prior_from).ln();
+        let mut weight = 1.0;
+        for span in self.spans().iter() {
+            let width = span.latest - span.earliest;
+            let begin = span.earliest.max(from);
+            if begin >= span.latest {
                 continue;
             }
-            all += (span.most - begin) / width;
-            let end = span.most.min(to);
+            weight += (span.latest - begin) / width;
+            let end = span.latest.min(to);
             if end > begin {
                 // The mean of `to - age` over the part of the span between the polls.
                 late += (end - begin) * (to - f64::midpoint(begin, end)) / width;
             }
         }
-        late / all
+        late / weight
     }
 
-    fn known(&self) -> MutexGuard<'_, VecDeque<Span>> {
+    fn spans(&self) -> MutexGuard<'_, VecDeque<Span>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -122,25 +123,25 @@ mod tests {
     }
 
     fn that_took(milliseconds: impl IntoIterator<Item = u64>) -> DurationEstimate {
-        let usual = DurationEstimate::default();
+        let durations = DurationEstimate::default();
         for took in milliseconds {
-            usual.ended(ms(took - took / 50), ms(took + took / 50));
+            durations.record(ms(took - took / 50), ms(took + took / 50));
         }
-        usual
+        durations
     }
 
-    /// Returns when the next poll is worth it, after one at `from`.
-    fn next(usual: &DurationEstimate, from: u64) -> u64 {
-        (from..).find(|to| usual.lateness(ms(0), ms(from), ms(*to)) >= 0.01).unwrap()
+    /// Returns when the next poll is worthwhile, after one at `from`.
+    fn next(durations: &DurationEstimate, from: u64) -> u64 {
+        (from..).find(|to| durations.lateness(ms(0), ms(from), ms(*to)) >= 0.01).unwrap()
     }
 
     #[test]
     fn polls_are_rare_before_likely_end_then_dense() {
-        let usual = that_took((0..40).map(|n| 2000 + n * 5));
+        let durations = that_took((0..40).map(|n| 2000 + n * 5));
         // Polls are rare before the changes end, and dense while they end.
-        assert!(next(&usual, 0) > 600, "{}", next(&usual, 0));
-        assert!(next(&usual, 1000) > 1500, "{}", next(&usual, 1000));
-        let gap = next(&usual, 2050) - 2050;
+        assert!(next(&durations, 0) > 600, "{}", next(&durations, 0));
+        assert!(next(&durations, 1000) > 1500, "{}", next(&durations, 1000));
+        let gap = next(&durations, 2050) - 2050;
         assert!((20..80).contains(&gap), "{gap}");
     }
 
@@ -154,8 +155,8 @@ mod tests {
 
     #[test]
     fn change_outlasting_history_uses_prior_alone() {
-        let usual = that_took([500; 48]);
-        assert_eq!(next(&usual, 5000), next(&DurationEstimate::default(), 5000));
+        let durations = that_took([500; 48]);
+        assert_eq!(next(&durations, 5000), next(&DurationEstimate::default(), 5000));
     }
 
     #[test]
@@ -170,21 +171,21 @@ mod tests {
 
     #[test]
     fn polling_adapts_after_48_faster_changes() {
-        let usual = that_took([3000; 48]);
-        assert!(next(&usual, 0) < 1500, "{}", next(&usual, 0));
-        for _ in 0..REMEMBERED {
-            usual.ended(ms(0), ms(20));
+        let durations = that_took([3000; 48]);
+        assert!(next(&durations, 0) < 1500, "{}", next(&durations, 0));
+        for _ in 0..MAX_SPANS {
+            durations.record(ms(0), ms(20));
         }
-        assert!(next(&usual, 0) <= 50, "{}", next(&usual, 0));
+        assert!(next(&durations, 0) <= 50, "{}", next(&durations, 0));
     }
 
     proptest! {
         #[test]
         fn lateness_never_decreases_or_exceeds_time_since_poll(took in proptest::collection::vec(1u64..10_000, 0..60), from in 0u64..20_000, to in 0u64..5000, more in 0u64..5000) {
-            let usual = that_took(took);
+            let durations = that_took(took);
             let (first, second) = (
-                usual.lateness(ms(0), ms(from), ms(from + to)),
-                usual.lateness(ms(0), ms(from), ms(from + to + more)),
+                durations.lateness(ms(0), ms(from), ms(from + to)),
+                durations.lateness(ms(0), ms(from), ms(from + to + more)),
             );
             prop_assert!(first >= -1e-12 && second >= first - 1e-12, "{first} {second}");
             // No end is found later than the time since the last poll.

@@ -2,7 +2,7 @@
 //!
 //! Each action has its own lane, with its own tokens and its own limit of calls under way, so that
 //! five hundred waiting detaches do not hold up one attach. A call that EC2 throttled returns to
-//! its former place. [`Line`] is the pure rule; [`Lane`] lets tasks wait for it.
+//! its former place. [`Queue`] is the pure rule; [`Lane`] lets tasks wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::bucket::{Bucket, Ceiling, Ended, Token};
+use super::bucket::{Bucket, CallOutcome, Ceiling, Token};
 use crate::ec2::action::{Action, Rate};
 use crate::ec2::error::Ec2Error;
 use crate::metrics::LaneLevel;
 
 /// How near a turn must be before the caller reads the facts for its change: the facts are then
 /// fresh when the change is sent, and callers whose turns follow each other share one read.
-pub(in crate::ec2) const NEAR: Duration = Duration::from_secs(2);
+pub(in crate::ec2) const NEAR_TURN: Duration = Duration::from_secs(2);
 
 /// The result of asking for the turn.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,28 +40,28 @@ struct Waiter {
 
 /// The rule that decides who may send, and when.
 #[derive(Debug)]
-struct Line {
+struct Queue {
     bucket: Bucket,
     waiting: BTreeMap<u64, Waiter>,
     /// Places whose turn is not near yet.
-    coming: BTreeMap<u64, Arc<Notify>>,
+    distant: BTreeMap<u64, Arc<Notify>>,
     /// Places whose turn is near and has not come.
     near: BTreeSet<u64>,
     under_way: usize,
-    most_under_way: usize,
+    max_under_way: usize,
     next_ticket: u64,
 }
 
-impl Line {
-    fn join(&mut self) -> u64 {
+impl Queue {
+    fn take_ticket(&mut self) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         ticket
     }
 
-    fn turn(&mut self, now: Instant, ticket: u64) -> Turn {
+    fn take_turn(&mut self, now: Instant, ticket: u64) -> Turn {
         let first = self.waiting.first_key_value().is_none_or(|(head, _)| ticket <= *head);
-        if !first || self.under_way >= self.most_under_way {
+        if !first || self.under_way >= self.max_under_way {
             return Turn::Behind;
         }
         match self.bucket.take(now) {
@@ -75,26 +75,26 @@ impl Line {
 
     /// Returns when the turn will come, if that is near. Otherwise returns when to ask again, if
     /// nothing else happens before; `None` while another place is ahead.
-    fn near(&mut self, now: Instant, ticket: u64) -> Result<Instant, Option<Instant>> {
-        let head = self.coming.first_key_value();
+    fn mark_near(&mut self, now: Instant, ticket: u64) -> Result<Instant, Option<Instant>> {
+        let head = self.distant.first_key_value();
         if head.is_some_and(|(head, _)| *head < ticket) {
             return Err(None);
         }
         let before = self.near.len().max(self.waiting.len());
-        let wait = self.bucket.until(before + 1, now);
-        if wait > NEAR {
-            return Err(Some(now + (wait - NEAR)));
+        let wait = self.bucket.wait_for(before + 1, now);
+        if wait > NEAR_TURN {
+            return Err(Some(now + (wait - NEAR_TURN)));
         }
-        self.coming.remove(&ticket);
+        self.distant.remove(&ticket);
         self.near.insert(ticket);
-        self.wake_coming();
+        self.wake_first_distant();
         Ok(now + wait)
     }
 
     /// Returns how long a caller that joins now waits for its turn, if nobody leaves the queue.
-    fn estimate(&mut self, now: Instant) -> Duration {
-        let before = self.coming.len() + self.near.len().max(self.waiting.len());
-        self.bucket.until(before + 1, now)
+    fn estimated_wait(&mut self, now: Instant) -> Duration {
+        let before = self.distant.len() + self.near.len().max(self.waiting.len());
+        self.bucket.wait_for(before + 1, now)
     }
 
     fn wake_head(&self) {
@@ -103,17 +103,17 @@ impl Line {
         }
     }
 
-    fn wake_coming(&self) {
-        if let Some((_, head)) = self.coming.first_key_value() {
+    fn wake_first_distant(&self) {
+        if let Some((_, head)) = self.distant.first_key_value() {
             head.notify_one();
         }
     }
 
     /// Removes a place whose turn has come or is not waited for any more.
-    fn leave(&mut self, ticket: u64) {
-        let was_coming = self.coming.remove(&ticket).is_some();
+    fn remove(&mut self, ticket: u64) {
+        let was_coming = self.distant.remove(&ticket).is_some();
         if self.near.remove(&ticket) || was_coming {
-            self.wake_coming();
+            self.wake_first_distant();
         }
     }
 }
@@ -122,7 +122,7 @@ impl Line {
 #[derive(Debug)]
 pub(in crate::ec2) struct Lane {
     action: Action,
-    line: Mutex<Line>,
+    queue: Mutex<Queue>,
 }
 
 impl Lane {
@@ -130,46 +130,46 @@ impl Lane {
         action: Action,
         rate: Rate,
         ceiling: Ceiling,
-        most_under_way: usize,
+        max_under_way: usize,
         now: Instant,
     ) -> Self {
         Self {
             action,
-            line: Mutex::new(Line {
+            queue: Mutex::new(Queue {
                 bucket: Bucket::new(rate, ceiling, now),
                 waiting: BTreeMap::new(),
-                coming: BTreeMap::new(),
+                distant: BTreeMap::new(),
                 near: BTreeSet::new(),
                 under_way: 0,
-                most_under_way: most_under_way.max(1),
+                max_under_way: max_under_way.max(1),
                 next_ticket: 0,
             }),
         }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
         // Nothing panics while it holds the lock; if something did, the numbers would still be
         // good.
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a place in the queue, which is kept until the place is dropped.
-    pub(in crate::ec2) fn place(self: &Arc<Self>) -> QueuePlace {
-        let ticket = self.line().join();
+    pub(in crate::ec2) fn take_place(self: &Arc<Self>) -> QueuePlace {
+        let ticket = self.queue().take_ticket();
         QueuePlace { lane: Arc::clone(self), ticket, since: Instant::now() }
     }
 
     pub(in crate::ec2) fn level(&self, now: Instant) -> LaneLevel {
-        let mut line = self.line();
+        let mut queue = self.queue();
         LaneLevel {
-            tokens: line.bucket.level(now),
-            refill: line.bucket.refill(),
-            waiting: line.waiting.len() + line.coming.len(),
-            oldest: line
+            tokens: queue.bucket.level(now),
+            refill: queue.bucket.refill(),
+            waiting: queue.waiting.len() + queue.distant.len(),
+            oldest: queue
                 .waiting
                 .first_key_value()
                 .map_or(Duration::ZERO, |(_, head)| now.duration_since(head.since)),
-            under_way: line.under_way,
+            under_way: queue.under_way,
         }
     }
 }
@@ -189,37 +189,40 @@ impl QueuePlace {
     }
 
     /// Returns how long the turn is away for a caller that has just joined.
-    pub(in crate::ec2) fn estimate(&self) -> Duration {
-        self.lane.line().estimate(Instant::now())
+    pub(in crate::ec2) fn estimated_wait(&self) -> Duration {
+        self.lane.queue().estimated_wait(Instant::now())
     }
 
     /// Waits until the turn is near. Returns when the turn will come.
     ///
     /// # Errors
-    /// As [`QueuePlace::turn`].
-    pub(in crate::ec2) async fn near(&self, deadline: Instant) -> Result<Instant, Ec2Error> {
+    /// As [`QueuePlace::wait_for_turn`].
+    pub(in crate::ec2) async fn wait_until_near(
+        &self,
+        deadline: Instant,
+    ) -> Result<Instant, Ec2Error> {
         let wake = Arc::new(Notify::new());
         loop {
             let now = Instant::now();
             let until = {
-                let mut line = self.lane.line();
-                match line.near(now, self.ticket) {
+                let mut queue = self.lane.queue();
+                match queue.mark_near(now, self.ticket) {
                     Ok(at) => return Ok(at),
                     Err(until) => {
-                        line.coming.entry(self.ticket).or_insert_with(|| Arc::clone(&wake));
+                        queue.distant.entry(self.ticket).or_insert_with(|| Arc::clone(&wake));
                         until.map_or(deadline, |until| until.min(deadline))
                     }
                 }
             };
-            self.rest(&wake, now, until, deadline).await?;
+            self.sleep(&wake, now, until, deadline).await?;
         }
     }
 
     /// Sleeps until a wake-up or the time `until`.
     ///
     /// # Errors
-    /// As [`QueuePlace::turn`].
-    async fn rest(
+    /// As [`QueuePlace::wait_for_turn`].
+    async fn sleep(
         &self,
         wake: &Notify,
         now: Instant,
@@ -228,7 +231,7 @@ impl QueuePlace {
     ) -> Result<(), Ec2Error> {
         if now >= deadline {
             let what = "its turn within EC2's request rate";
-            return Err(Ec2Error::deadline(self.lane.action, what));
+            return Err(Ec2Error::deadline_passed(self.lane.action, what));
         }
         tokio::select! {
             // A fixed order instead of a random one, so that a seeded history replays exactly.
@@ -244,29 +247,32 @@ impl QueuePlace {
     /// # Errors
     /// [`Ec2ErrorKind::Deadline`](crate::ec2::Ec2ErrorKind::Deadline) when the turn does not come
     /// before the deadline.
-    pub(in crate::ec2) async fn turn(&self, deadline: Instant) -> Result<Pass, Ec2Error> {
+    pub(in crate::ec2) async fn wait_for_turn(
+        &self,
+        deadline: Instant,
+    ) -> Result<CallPermit, Ec2Error> {
         let wake = Arc::new(Notify::new());
-        let mut waiting = Waiting { place: self, listed: false };
+        let mut entry = QueueEntry { place: self, is_listed: false };
         loop {
             let now = Instant::now();
             let turn = {
-                let mut line = self.lane.line();
-                let turn = line.turn(now, self.ticket);
+                let mut queue = self.lane.queue();
+                let turn = queue.take_turn(now, self.ticket);
                 match turn {
                     Turn::Go(_) => {
-                        if waiting.listed {
-                            line.waiting.remove(&self.ticket);
-                            waiting.listed = false;
+                        if entry.is_listed {
+                            queue.waiting.remove(&self.ticket);
+                            entry.is_listed = false;
                         }
-                        line.leave(self.ticket);
-                        line.wake_head();
+                        queue.remove(self.ticket);
+                        queue.wake_head();
                     }
-                    _ if !waiting.listed => {
-                        line.waiting.insert(
+                    _ if !entry.is_listed => {
+                        queue.waiting.insert(
                             self.ticket,
                             Waiter { wake: Arc::clone(&wake), since: self.since },
                         );
-                        waiting.listed = true;
+                        entry.is_listed = true;
                     }
                     _ => {}
                 }
@@ -274,66 +280,66 @@ impl QueuePlace {
             };
             let until = match turn {
                 Turn::Go(token) => {
-                    return Ok(Pass {
+                    return Ok(CallPermit {
                         lane: Arc::clone(&self.lane),
                         sent: now,
                         token,
-                        ended: Ended::Unknown,
+                        outcome: CallOutcome::Unknown,
                     });
                 }
                 Turn::At(at) => at.min(deadline),
                 Turn::Behind => deadline,
             };
-            self.rest(&wake, now, until, deadline).await?;
+            self.sleep(&wake, now, until, deadline).await?;
         }
     }
 }
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
-        self.lane.line().leave(self.ticket);
+        self.lane.queue().remove(self.ticket);
     }
 }
 
 /// Removes the waiter from the queue when the waiting task gives up.
-struct Waiting<'p> {
+struct QueueEntry<'p> {
     place: &'p QueuePlace,
-    listed: bool,
+    is_listed: bool,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
-        if self.listed {
-            let mut line = self.place.lane.line();
-            line.waiting.remove(&self.place.ticket);
-            line.wake_head();
+        if self.is_listed {
+            let mut queue = self.place.lane.queue();
+            queue.waiting.remove(&self.place.ticket);
+            queue.wake_head();
         }
     }
 }
 
 /// The right to have one call under way. Drop it when the call has ended.
 #[derive(Debug)]
-pub(in crate::ec2) struct Pass {
+pub(in crate::ec2) struct CallPermit {
     lane: Arc<Lane>,
     sent: Instant,
     token: Token,
-    ended: Ended,
+    outcome: CallOutcome,
 }
 
-impl Pass {
-    /// Notes how the call ended. A pass that is only dropped counts as a call without an answer.
-    pub(in crate::ec2) fn end(mut self, ended: Ended) {
-        self.ended = ended;
+impl CallPermit {
+    /// Notes how the call ended. A permit that is only dropped counts as a call without an answer.
+    pub(in crate::ec2) fn end(mut self, outcome: CallOutcome) {
+        self.outcome = outcome;
     }
 }
 
-impl Drop for Pass {
+impl Drop for CallPermit {
     fn drop(&mut self) {
-        let mut line = self.lane.line();
-        line.under_way -= 1;
+        let mut queue = self.lane.queue();
+        queue.under_way -= 1;
         let (sent, token) = (self.sent, self.token);
-        line.bucket.ended(Instant::now(), sent, token, self.ended);
-        line.wake_head();
+        queue.bucket.note_end(Instant::now(), sent, token, self.outcome);
+        queue.wake_head();
     }
 }
 

@@ -10,30 +10,30 @@ use crate::ec2::action::Rate;
 
 /// The share of the action's refill that pollers use over time. Saved tokens come on top; share and
 /// saved tokens together stay below half.
-const SHARE: f64 = 0.49;
+const REFILL_SHARE: f64 = 0.49;
 /// The total lateness of watchers, in seconds, that makes a call worthwhile while the budget is
 /// full.
-const LEAST_WORTH: f64 = 0.001;
+const MIN_WORTHWHILE_LATENESS: f64 = 0.001;
 /// The part of the budget whose use doubles that lateness.
-const DOUBLING: f64 = 0.1;
+const DOUBLING_SHARE: f64 = 0.1;
 /// Calls of the budget that are kept for looks of new waiters.
-const KEPT_FOR_NEW: f64 = 5.0;
+const RESERVED_FOR_LOOKS: f64 = 5.0;
 /// Calls closer together than this would bring the same answers.
-const LEAST_GAP: Duration = Duration::from_millis(10);
+const MIN_GAP: Duration = Duration::from_millis(10);
 
 /// Failures further apart than this do not belong to one outage.
-const MEMORY: Duration = Duration::from_secs(30);
+const OUTAGE_GAP: Duration = Duration::from_secs(30);
 
 /// What the pollers of one action may send together.
 #[derive(Debug)]
 pub(in crate::ec2) struct Budget {
     capacity: f64,
     refill: f64,
-    left: Mutex<Left>,
+    remaining: Mutex<Remaining>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Left {
+struct Remaining {
     level: f64,
     counted: Instant,
 }
@@ -42,24 +42,24 @@ impl Budget {
     /// Creates a budget of a third of the action's bucket at once, at least 10 calls, and half of
     /// its refill over time.
     pub(in crate::ec2) fn new(rate: Rate, now: Instant) -> Self {
-        let capacity = (rate.capacity / 3.0).max(2.0 * KEPT_FOR_NEW);
+        let capacity = (rate.capacity / 3.0).max(2.0 * RESERVED_FOR_LOOKS);
         Self {
             capacity,
-            refill: rate.refill * SHARE,
-            left: Mutex::new(Left { level: capacity, counted: now }),
+            refill: rate.refill * REFILL_SHARE,
+            remaining: Mutex::new(Remaining { level: capacity, counted: now }),
         }
     }
 
-    fn left(&self, now: Instant) -> MutexGuard<'_, Left> {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.level = self.level(*left, now);
-        left.counted = left.counted.max(now);
-        left
+    fn remaining(&self, now: Instant) -> MutexGuard<'_, Remaining> {
+        let mut remaining = self.remaining.lock().unwrap_or_else(PoisonError::into_inner);
+        remaining.level = self.level(*remaining, now);
+        remaining.counted = remaining.counted.max(now);
+        remaining
     }
 
-    fn level(&self, left: Left, at: Instant) -> f64 {
-        let elapsed = at.saturating_duration_since(left.counted).as_secs_f64();
-        (left.level + elapsed * self.refill).min(self.capacity)
+    fn level(&self, remaining: Remaining, at: Instant) -> f64 {
+        let elapsed = at.saturating_duration_since(remaining.counted).as_secs_f64();
+        (remaining.level + elapsed * self.refill).min(self.capacity)
     }
 }
 
@@ -69,49 +69,49 @@ pub(in crate::ec2) struct Pace {
     budget: Arc<Budget>,
     not_before: Instant,
     failures: u32,
-    failed: Instant,
+    last_failure: Instant,
 }
 
 impl Pace {
     /// Creates the pace of a poller that has sent nothing.
     pub(in crate::ec2) fn new(budget: Arc<Budget>, now: Instant) -> Self {
-        Self { budget, not_before: now, failures: 0, failed: now }
+        Self { budget, not_before: now, failures: 0, last_failure: now }
     }
 
     /// Returns when the next call may be sent. `urgent` says that the call is for a caller that has
     /// had no answer yet.
-    pub(in crate::ec2) fn next(&self, now: Instant, urgent: bool) -> Instant {
-        let needed = if urgent { 1.0 } else { 1.0 + KEPT_FOR_NEW };
-        let lacking = (needed - self.budget.left(now).level).max(0.0);
+    pub(in crate::ec2) fn next_call(&self, now: Instant, urgent: bool) -> Instant {
+        let needed = if urgent { 1.0 } else { 1.0 + RESERVED_FOR_LOOKS };
+        let lacking = (needed - self.budget.remaining(now).level).max(0.0);
         let wait = Duration::from_secs_f64((lacking / self.budget.refill * 1000.0).ceil() / 1000.0);
         (now + wait).max(self.not_before)
     }
 
     /// Returns the total lateness of watchers, in seconds, that makes a call worthwhile at that
     /// time: little while the budget is full.
-    pub(in crate::ec2) fn worth(&self, at: Instant) -> f64 {
-        let left = *self.budget.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let level = self.budget.level(left, at);
-        LEAST_WORTH * ((1.0 - level / self.budget.capacity) / DOUBLING).exp2()
+    pub(in crate::ec2) fn worthwhile_lateness(&self, at: Instant) -> f64 {
+        let remaining = *self.budget.remaining.lock().unwrap_or_else(PoisonError::into_inner);
+        let level = self.budget.level(remaining, at);
+        MIN_WORTHWHILE_LATENESS * ((1.0 - level / self.budget.capacity) / DOUBLING_SHARE).exp2()
     }
 
-    /// Notes that a call is sent. The next call follows after `apart` at the earliest.
-    pub(in crate::ec2) fn sent(&mut self, now: Instant, apart: Duration) {
-        self.budget.left(now).level -= 1.0;
-        self.not_before = self.not_before.max(now + apart.max(LEAST_GAP));
+    /// Notes that a call is sent. The next call follows after `gap` at the earliest.
+    pub(in crate::ec2) fn note_sent(&mut self, now: Instant, gap: Duration) {
+        self.budget.remaining(now).level -= 1.0;
+        self.not_before = self.not_before.max(now + gap.max(MIN_GAP));
     }
 
     /// Notes that a call was answered.
-    pub(in crate::ec2) fn answered(&mut self) {
+    pub(in crate::ec2) fn note_answered(&mut self) {
         self.failures = 0;
     }
 
     /// Notes that a call failed. Returns how many have failed in a row.
-    pub(in crate::ec2) fn failed(&mut self, now: Instant) -> u32 {
-        if now.duration_since(self.failed) > MEMORY {
+    pub(in crate::ec2) fn note_failed(&mut self, now: Instant) -> u32 {
+        if now.duration_since(self.last_failure) > OUTAGE_GAP {
             self.failures = 0;
         }
-        self.failed = now;
+        self.last_failure = now;
         self.failures = self.failures.saturating_add(1);
         self.failures
     }
@@ -138,11 +138,11 @@ mod tests {
         let mut pace = pace(now);
         let mut calls = 0;
         loop {
-            now = pace.next(now, urgent);
+            now = pace.next_call(now, urgent);
             if now - start > span {
                 return calls;
             }
-            pace.sent(now, LEAST_GAP);
+            pace.note_sent(now, MIN_GAP);
             calls += 1;
         }
     }
@@ -150,7 +150,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_poller_sends_at_once() {
         let now = Instant::now();
-        assert_eq!(pace(now).next(now, false), now);
+        assert_eq!(pace(now).next_call(now, false), now);
     }
 
     #[tokio::test(start_paused = true)]
@@ -164,13 +164,13 @@ mod tests {
         let now = Instant::now();
         let mut one = pace(now);
         let two = Pace::new(Arc::clone(&one.budget), now);
-        while one.next(now, true) == now {
-            one.sent(now, Duration::ZERO);
+        while one.next_call(now, true) == now {
+            one.note_sent(now, Duration::ZERO);
             one.not_before = now;
         }
-        assert!(two.next(now, true) > now);
+        assert!(two.next_call(now, true) > now);
         one.hold_until(now + Duration::from_secs(9));
-        assert!(two.next(now, true) < now + Duration::from_secs(1));
+        assert!(two.next_call(now, true) < now + Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -178,13 +178,13 @@ mod tests {
         let mut now = Instant::now();
         let mut pace = pace(now);
         for _ in 0..1000 {
-            now = pace.next(now, false);
-            pace.sent(now, LEAST_GAP);
+            now = pace.next_call(now, false);
+            pace.note_sent(now, MIN_GAP);
         }
         for _ in 0..5 {
-            now += LEAST_GAP;
-            assert_eq!(pace.next(now, true), now);
-            pace.sent(now, LEAST_GAP);
+            now += MIN_GAP;
+            assert_eq!(pace.next_call(now, true), now);
+            pace.note_sent(now, MIN_GAP);
         }
     }
 
@@ -192,14 +192,14 @@ mod tests {
     async fn call_worth_rises_as_tokens_run_low() {
         let now = Instant::now();
         let mut pace = pace(now);
-        let full = pace.worth(now);
+        let full = pace.worthwhile_lateness(now);
         for _ in 0..10 {
-            pace.sent(now, LEAST_GAP);
+            pace.note_sent(now, MIN_GAP);
         }
-        let fewer = pace.worth(now);
+        let fewer = pace.worthwhile_lateness(now);
         assert!(fewer > 4.0 * full, "{full} {fewer}");
-        assert!(pace.worth(now + Duration::from_secs(1)) < fewer);
-        assert_eq!(pace.worth(now + Duration::from_secs(60)), full);
+        assert!(pace.worthwhile_lateness(now + Duration::from_secs(1)) < fewer);
+        assert_eq!(pace.worthwhile_lateness(now + Duration::from_secs(60)), full);
     }
 
     /// Failures more than 30 seconds apart do not count as one outage.
@@ -207,13 +207,13 @@ mod tests {
     async fn hold_delays_calls_and_answer_resets_failures() {
         let now = Instant::now();
         let mut pace = pace(now);
-        assert_eq!((pace.failed(now), pace.failed(now)), (1, 2));
+        assert_eq!((pace.note_failed(now), pace.note_failed(now)), (1, 2));
         let later = now + Duration::from_secs(1);
         pace.hold_until(later);
-        assert_eq!(pace.next(now, true), later);
-        pace.answered();
-        assert_eq!(pace.failed(later), 1);
-        assert_eq!(pace.failed(later), 2);
-        assert_eq!(pace.failed(later + MEMORY * 2), 1);
+        assert_eq!(pace.next_call(now, true), later);
+        pace.note_answered();
+        assert_eq!(pace.note_failed(later), 1);
+        assert_eq!(pace.note_failed(later), 2);
+        assert_eq!(pace.note_failed(later + OUTAGE_GAP * 2), 1);
     }
 }

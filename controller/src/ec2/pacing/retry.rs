@@ -12,29 +12,29 @@ use crate::ec2::error::{Ec2Error, Sent};
 
 /// The attempts after which a failure other than throttling is returned: the caller's own retry
 /// then decides better.
-const ATTEMPTS: u32 = 4;
+const MAX_ATTEMPTS: u32 = 4;
 
-/// Returns how long to wait before attempt `made + 1`, or `None` when the error goes back to the
-/// caller.
+/// Returns how long to wait before attempt `attempts + 1`, or `None` when the error goes back to
+/// the caller.
 ///
 /// `fraction` is a random number in 0..1.
-pub(in crate::ec2) fn pause(error: &Ec2Error, made: u32, fraction: f64) -> Option<Duration> {
-    let again = match error.kind {
+pub(in crate::ec2) fn pause(error: &Ec2Error, attempts: u32, fraction: f64) -> Option<Duration> {
+    let is_retried = match error.kind {
         // Repeated for as long as the caller waits; the call keeps its place in the queue.
         Kind::Throttled => true,
-        Kind::Unreachable | Kind::TagConflict => made < ATTEMPTS,
+        Kind::Unreachable | Kind::TagConflict => attempts < MAX_ATTEMPTS,
         Kind::ServerError | Kind::NoAnswer | Kind::Unreadable => {
-            made < ATTEMPTS && (error.sent == Sent::Not || error.action.is_idempotent())
+            attempts < MAX_ATTEMPTS && (error.sent == Sent::Not || error.action.is_idempotent())
         }
         _ => false,
     };
-    again.then(|| backoff(made, fraction))
+    is_retried.then(|| backoff(attempts, fraction))
 }
 
 /// Returns between half and all of 100 ms, doubled for each further attempt, at most 5 s.
-pub(in crate::ec2) fn backoff(made: u32, fraction: f64) -> Duration {
-    let most = (0.1 * f64::from(1u32 << made.saturating_sub(1).min(10))).min(5.0);
-    Duration::from_secs_f64(most * (0.5 + fraction / 2.0))
+pub(in crate::ec2) fn backoff(attempts: u32, fraction: f64) -> Duration {
+    let longest = (0.1 * f64::from(1u32 << attempts.saturating_sub(1).min(10))).min(5.0);
+    Duration::from_secs_f64(longest * (0.5 + fraction / 2.0))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::ec2::action::Action;
 use crate::ec2::error::code::Ec2ErrorKind;
 use crate::ec2::error::{Ec2Error, Sent};
 use crate::ec2::model::caller_identity::CallerIdentity;
-use crate::ec2::pacing::bucket::Ended;
+use crate::ec2::pacing::bucket::CallOutcome;
 use crate::ec2::pacing::lane::{Lane, QueuePlace};
 use crate::ec2::pacing::random::Random;
 use crate::ec2::pacing::retry;
@@ -56,8 +56,8 @@ impl Core {
             .into_iter()
             .map(|action| {
                 let (rate, ceiling) = (settings.rate(action), settings.ceiling(action));
-                let most = settings.calls_in_flight;
-                (action, Arc::new(Lane::new(action, rate, ceiling, most, now)))
+                let max_under_way = settings.calls_in_flight;
+                (action, Arc::new(Lane::new(action, rate, ceiling, max_under_way, now)))
             })
             .collect();
         for action in Action::ALL {
@@ -74,15 +74,15 @@ impl Core {
         }
     }
 
-    pub(in crate::ec2) fn levels(&self) -> Vec<(Action, LaneLevel)> {
+    pub(in crate::ec2) fn lane_levels(&self) -> Vec<(Action, LaneLevel)> {
         let now = Instant::now();
         self.lanes.iter().map(|(action, lane)| (*action, lane.level(now))).collect()
     }
 
-    /// Returns a place in the queue of the action.
-    pub(in crate::ec2) fn place(&self, action: Action) -> Option<QueuePlace> {
+    /// Takes a place in the queue of the action.
+    pub(in crate::ec2) fn take_place(&self, action: Action) -> Option<QueuePlace> {
         // Never `None`: the lanes were made from `Action::ALL`.
-        self.lanes.get(&action).map(Lane::place)
+        self.lanes.get(&action).map(Lane::take_place)
     }
 
     /// Makes a call. `send` sends it once.
@@ -103,7 +103,7 @@ impl Core {
     where
         F: Future<Output = Result<T, Ec2Error>>,
     {
-        match self.place(action) {
+        match self.take_place(action) {
             Some(place) => self.call_at(&place, deadline, tries, send).await,
             None => send().await,
         }
@@ -124,21 +124,21 @@ impl Core {
         F: Future<Output = Result<T, Ec2Error>>,
     {
         let action = place.action();
-        let mut made = 0;
+        let mut attempts = 0;
         let mut renewed = false;
         // Whether an earlier attempt had no clear answer; a later error does not show that the
         // earlier attempt had no effect.
         let mut unclear = false;
         loop {
-            let turn = place.turn(deadline).await;
-            let pass = turn.map_err(|error| error.after(unclear))?;
+            let turn = place.wait_for_turn(deadline).await;
+            let permit = turn.map_err(|error| error.after(unclear))?;
             let started = Instant::now();
-            let (result, request_id) = self.send(action, &send).await;
-            made += 1;
+            let (result, request_id) = self.send_once(action, &send).await;
+            attempts += 1;
             let seconds = started.elapsed().as_secs_f64();
             let error = match result {
                 Ok(value) => {
-                    pass.end(Ended::Accepted);
+                    permit.end(CallOutcome::Accepted);
                     self.metrics.api_call(action.name(), seconds);
                     tracing::debug!(%action, request_id, milliseconds = (seconds * 1e6).round() / 1e3, "ec2 call");
                     return Ok(value);
@@ -146,27 +146,27 @@ impl Core {
                 Err(error) => error.after(unclear),
             };
             if error.kind == Ec2ErrorKind::Stale {
-                pass.end(Ended::NotSent);
+                permit.end(CallOutcome::NotSent);
                 return Err(error);
             }
             unclear = error.may_have_happened();
-            self.count(&error);
-            tracing::debug!(%action, request_id, milliseconds = (seconds * 1e6).round() / 1e3, attempt = made, %error, "ec2 call failed");
-            pass.end(match (error.kind, error.sent) {
-                (Ec2ErrorKind::Throttled, _) => Ended::Throttled,
-                (_, Sent::Answered) => Ended::Accepted,
-                (Ec2ErrorKind::Unwanted, _) => Ended::NotSent,
-                _ => Ended::Unknown,
+            self.count_error(&error);
+            tracing::debug!(%action, request_id, milliseconds = (seconds * 1e6).round() / 1e3, attempt = attempts, %error, "ec2 call failed");
+            permit.end(match (error.kind, error.sent) {
+                (Ec2ErrorKind::Throttled, _) => CallOutcome::Throttled,
+                (_, Sent::Answered) => CallOutcome::Accepted,
+                (Ec2ErrorKind::Unwanted, _) => CallOutcome::NotSent,
+                _ => CallOutcome::Unknown,
             });
             // AWS refused the credential and did nothing, so the call may be made once more with a
             // new one.
-            if !renewed && self.renew(&error) {
+            if !renewed && self.drop_refused_credentials(&error) {
                 renewed = true;
                 continue;
             }
             let pause = match tries {
                 Tries::One => None,
-                Tries::Several => retry::pause(&error, made, self.random.fraction()),
+                Tries::Several => retry::pause(&error, attempts, self.random.fraction()),
             };
             let Some(pause) = pause.filter(|pause| Instant::now() + *pause < deadline) else {
                 return Err(error);
@@ -176,7 +176,7 @@ impl Core {
     }
 
     /// Sends once, outside any lane. Returns the outcome and EC2's id of the request.
-    pub(in crate::ec2) async fn send<T, F>(
+    pub(in crate::ec2) async fn send_once<T, F>(
         &self,
         action: Action,
         send: impl Fn() -> F,
@@ -190,30 +190,31 @@ impl Core {
             request_id = field::Empty,
             error = field::Empty
         );
-        let (result, seen) = interceptors::follow(send()).instrument(span.clone()).await;
-        if let Some(id) = &seen.request_id {
+        let (result, exchange) =
+            interceptors::record_exchange(send()).instrument(span.clone()).await;
+        if let Some(id) = &exchange.request_id {
             span.record("request_id", id);
             if result.is_err() || !action.is_read() {
                 note("ec2.request_id", id);
             }
         }
-        let result = result.map_err(|error| match seen.endpoint {
-            Some(endpoint) => error.at(&endpoint),
+        let result = result.map_err(|error| match exchange.endpoint {
+            Some(endpoint) => error.with_endpoint(&endpoint),
             None => error,
         });
         if let Err(error) = &result {
             span.record("error", field::display(error));
         }
-        (result, seen.request_id)
+        (result, exchange.request_id)
     }
 
-    /// Forgets credentials that AWS refused. Returns whether others may come.
-    pub(in crate::ec2) fn renew(&self, error: &Ec2Error) -> bool {
-        error.refuses_the_session()
-            && self.credentials.as_ref().is_some_and(|credentials| credentials.forget())
+    /// Drops credentials that AWS refused. Returns whether newly fetched ones may work.
+    pub(in crate::ec2) fn drop_refused_credentials(&self, error: &Ec2Error) -> bool {
+        error.refuses_credentials()
+            && self.credentials.as_ref().is_some_and(|credentials| credentials.drop_refused())
     }
 
-    fn count(&self, error: &Ec2Error) {
+    fn count_error(&self, error: &Ec2Error) {
         // EC2 reports a dry run that would have succeeded as this error.
         if error.kind == Ec2ErrorKind::DryRun {
             return;
@@ -222,8 +223,8 @@ impl Core {
         match (&error.code, error.kind) {
             (_, Ec2ErrorKind::Throttled) => self.metrics.api_throttle(action),
             (Some(code), _) => self.metrics.api_error(action, code),
-            // The Go driver counts only failures that have an EC2 error code; the other failures
-            // get a name of their own here.
+            // The Go driver counts only failures that have an EC2 error code. The other failures
+            // are counted here under the name of their kind.
             (None, kind) => self.metrics.api_error(action, &format!("{kind:?}")),
         }
     }

@@ -1,5 +1,5 @@
 //! The controller's credentials, fetched from their source when they are about to expire and when
-//! AWS reports that they have.
+//! AWS reports that they have expired.
 //!
 //! The SDK's own cache knows only the time of expiry. A revoked token or a wrong clock shows only
 //! in AWS's answer. The cached credentials are then dropped and the source is asked again, so that
@@ -18,14 +18,14 @@ use tokio::time::Instant;
 
 use super::error_conversion::innermost;
 
-/// How long before their expiry credentials are renewed: a call under way must not outlive them.
-const EARLY: Duration = Duration::from_secs(60);
+/// How long before their expiry credentials are renewed: they must not expire during a call.
+const RENEW_BEFORE_EXPIRY: Duration = Duration::from_secs(60);
 /// How long a source may take to answer a call for credentials.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SOURCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Credentials younger than this are not dropped: the source would return the same again.
-const YOUNG: Duration = Duration::from_secs(1);
+const MIN_AGE_TO_DROP: Duration = Duration::from_secs(1);
 /// How long a source that failed is not asked again while the cached credentials are still good.
-const REST: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// The cache of credentials; see the module.
 #[derive(Clone)]
@@ -36,17 +36,17 @@ struct Shared {
     /// A description of the source.
     from: String,
     clock: SharedTimeSource,
-    held: Mutex<Option<Held>>,
+    cached: Mutex<Option<Cached>>,
     /// Allows one renewal at a time; a caller that comes meanwhile uses its result.
     renewal: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone)]
-struct Held {
+struct Cached {
     credentials: Credentials,
     since: Instant,
     /// No renewal is tried before this time.
-    rest: Option<Instant>,
+    next_renewal: Option<Instant>,
 }
 
 impl fmt::Debug for RenewingCredentials {
@@ -80,68 +80,75 @@ impl RenewingCredentials {
             source,
             from,
             clock,
-            held: Mutex::new(None),
+            cached: Mutex::new(None),
             renewal: tokio::sync::Mutex::new(()),
         }))
     }
 
     /// Drops credentials that AWS refused, so that the next call asks the source. Returns whether
     /// that may help.
-    pub(in crate::ec2) fn forget(&self) -> bool {
-        let mut held = self.held();
-        match &*held {
-            Some(young) if young.since.elapsed() < YOUNG => false,
+    pub(in crate::ec2) fn drop_refused(&self) -> bool {
+        let mut cached = self.cached();
+        match &*cached {
+            Some(cached) if cached.since.elapsed() < MIN_AGE_TO_DROP => false,
             _ => {
-                *held = None;
+                *cached = None;
                 true
             }
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Held>> {
-        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cached(&self) -> MutexGuard<'_, Option<Cached>> {
+        self.0.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the cached credentials, when they stay valid for longer than `margin`.
-    fn good(&self, margin: Duration) -> Option<Held> {
+    fn valid_for(&self, margin: Duration) -> Option<Cached> {
         let until: SystemTime = self.0.clock.now() + margin;
-        self.held()
+        self.cached()
             .clone()
-            .filter(|held| held.credentials.expiry().is_none_or(|expiry| expiry > until))
+            .filter(|cached| cached.credentials.expiry().is_none_or(|expiry| expiry > until))
     }
 
     async fn provide(&self) -> Result<Credentials, CredentialsError> {
-        let usable = |held: &Held| held.rest.is_some_and(|rest| rest > Instant::now());
-        let early = || self.good(EARLY).or_else(|| self.good(Duration::ZERO).filter(usable));
-        if let Some(held) = early() {
-            return Ok(held.credentials);
+        let renewal_is_paused =
+            |cached: &Cached| cached.next_renewal.is_some_and(|at| at > Instant::now());
+        let usable = || {
+            self.valid_for(RENEW_BEFORE_EXPIRY)
+                .or_else(|| self.valid_for(Duration::ZERO).filter(renewal_is_paused))
+        };
+        if let Some(cached) = usable() {
+            return Ok(cached.credentials);
         }
-        let _one = self.0.renewal.lock().await;
-        if let Some(held) = early() {
-            return Ok(held.credentials);
+        let _renewal = self.0.renewal.lock().await;
+        if let Some(cached) = usable() {
+            return Ok(cached.credentials);
         }
-        let fetched = tokio::time::timeout(PATIENCE, self.0.source.provide_credentials())
+        let fetched = tokio::time::timeout(SOURCE_TIMEOUT, self.0.source.provide_credentials())
             .await
-            .unwrap_or_else(|_| Err(CredentialsError::provider_timed_out(PATIENCE)));
+            .unwrap_or_else(|_| Err(CredentialsError::provider_timed_out(SOURCE_TIMEOUT)));
         match fetched {
             Ok(credentials) => {
-                *self.held() = Some(Held {
+                *self.cached() = Some(Cached {
                     credentials: credentials.clone(),
                     since: Instant::now(),
-                    rest: None,
+                    next_renewal: None,
                 });
                 Ok(credentials)
             }
             Err(error) => {
-                let still_good = self.good(Duration::ZERO);
-                if let Some(held) = still_good {
+                let still_valid = self.valid_for(Duration::ZERO);
+                if let Some(cached) = still_valid {
                     tracing::warn!(
                         from = self.0.from,
                         why = innermost(&error),
                         "AWS credentials could not be renewed; those that are held are still good"
                     );
-                    *self.held() = Some(Held { rest: Some(Instant::now() + REST), ..held.clone() });
-                    return Ok(held.credentials);
+                    *self.cached() = Some(Cached {
+                        next_renewal: Some(Instant::now() + RETRY_PAUSE),
+                        ..cached.clone()
+                    });
+                    return Ok(cached.credentials);
                 }
                 Err(match error {
                     CredentialsError::CredentialsNotLoaded(_) => error,
@@ -171,12 +178,12 @@ mod tests {
     use aws_smithy_async::time::TimeSource;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A source of keys, numbered from 1, that expire at `lasts`; it fails while `down`.
+    /// A source of keys, numbered from 1, that expire at `lifetime`; it fails while `is_down`.
     #[derive(Debug, Default)]
     struct Source {
-        asked: AtomicU32,
-        down: std::sync::atomic::AtomicBool,
-        lasts: Option<Duration>,
+        requests: AtomicU32,
+        is_down: std::sync::atomic::AtomicBool,
+        lifetime: Option<Duration>,
     }
 
     #[derive(Clone, Debug)]
@@ -187,11 +194,11 @@ mod tests {
         where
             Self: 'a,
         {
-            let number = self.0.asked.fetch_add(1, Ordering::Relaxed) + 1;
-            let answer = if self.0.down.load(Ordering::Relaxed) {
+            let number = self.0.requests.fetch_add(1, Ordering::Relaxed) + 1;
+            let answer = if self.0.is_down.load(Ordering::Relaxed) {
                 Err(CredentialsError::provider_error("the source is down"))
             } else {
-                let expiry = self.0.lasts.map(|span| SystemTime::UNIX_EPOCH + span);
+                let expiry = self.0.lifetime.map(|span| SystemTime::UNIX_EPOCH + span);
                 Ok(Credentials::new(format!("AKIA{number}"), "secret", None, expiry, "test"))
             };
             Providing::ready(answer)
@@ -207,67 +214,67 @@ mod tests {
         }
     }
 
-    fn renewing(lasts: Option<u64>) -> (RenewingCredentials, Arc<Source>, Clock) {
+    fn credentials(lifetime: Option<u64>) -> (RenewingCredentials, Arc<Source>, Clock) {
         let source =
-            Arc::new(Source { lasts: lasts.map(Duration::from_secs), ..Source::default() });
+            Arc::new(Source { lifetime: lifetime.map(Duration::from_secs), ..Source::default() });
         let clock = Clock(Arc::default());
         let provider = SharedCredentialsProvider::new(Handle(Arc::clone(&source)));
-        let renewing = RenewingCredentials::new(
+        let credentials = RenewingCredentials::new(
             provider,
             "a test".to_owned(),
             SharedTimeSource::new(clock.clone()),
         );
-        (renewing, source, clock)
+        (credentials, source, clock)
     }
 
-    async fn key(renewing: &RenewingCredentials) -> String {
-        let got = renewing.provide().await.expect("credentials");
+    async fn key(credentials: &RenewingCredentials) -> String {
+        let got = credentials.provide().await.expect("credentials");
         got.access_key_id().to_owned()
     }
 
     #[tokio::test(start_paused = true)]
     async fn credentials_renew_60_seconds_before_expiry() {
-        let (renewing, _, clock) = renewing(Some(900));
-        assert_eq!(key(&renewing).await, "AKIA1");
+        let (credentials, _, clock) = credentials(Some(900));
+        assert_eq!(key(&credentials).await, "AKIA1");
         clock.0.store(839, Ordering::Relaxed);
-        assert_eq!(key(&renewing).await, "AKIA1");
+        assert_eq!(key(&credentials).await, "AKIA1");
         clock.0.store(841, Ordering::Relaxed);
-        assert_eq!(key(&renewing).await, "AKIA2");
+        assert_eq!(key(&credentials).await, "AKIA2");
     }
 
     #[tokio::test(start_paused = true)]
     async fn refused_credentials_are_fetched_again_after_1_second() {
-        let (renewing, _, _) = renewing(None);
-        assert_eq!(key(&renewing).await, "AKIA1");
-        assert!(!renewing.forget(), "they have just come");
-        assert_eq!(key(&renewing).await, "AKIA1");
-        tokio::time::advance(YOUNG).await;
-        assert!(renewing.forget());
-        assert_eq!(key(&renewing).await, "AKIA2");
+        let (credentials, _, _) = credentials(None);
+        assert_eq!(key(&credentials).await, "AKIA1");
+        assert!(!credentials.drop_refused(), "they have just come");
+        assert_eq!(key(&credentials).await, "AKIA1");
+        tokio::time::advance(MIN_AGE_TO_DROP).await;
+        assert!(credentials.drop_refused());
+        assert_eq!(key(&credentials).await, "AKIA2");
     }
 
     #[tokio::test(start_paused = true)]
     async fn concurrent_requests_fetch_credentials_once() {
-        let (renewing, source, _) = renewing(None);
-        let (one, two) = tokio::join!(key(&renewing), key(&renewing));
+        let (credentials, source, _) = credentials(None);
+        let (one, two) = tokio::join!(key(&credentials), key(&credentials));
         assert_eq!((one, two), ("AKIA1".to_owned(), "AKIA1".to_owned()));
-        assert_eq!(source.asked.load(Ordering::Relaxed), 1);
+        assert_eq!(source.requests.load(Ordering::Relaxed), 1);
     }
 
     /// A source that is down is asked again only after a pause, and `Debug` never shows the
     /// credentials.
     #[tokio::test(start_paused = true)]
     async fn failed_source_leaves_cached_credentials_usable_until_expiry() {
-        let (renewing, source, clock) = renewing(Some(900));
-        assert_eq!(key(&renewing).await, "AKIA1");
-        source.down.store(true, Ordering::Relaxed);
+        let (credentials, source, clock) = credentials(Some(900));
+        assert_eq!(key(&credentials).await, "AKIA1");
+        source.is_down.store(true, Ordering::Relaxed);
         clock.0.store(880, Ordering::Relaxed);
-        assert_eq!(key(&renewing).await, "AKIA1");
-        assert_eq!(key(&renewing).await, "AKIA1");
-        assert_eq!(source.asked.load(Ordering::Relaxed), 2, "it is not asked each time");
+        assert_eq!(key(&credentials).await, "AKIA1");
+        assert_eq!(key(&credentials).await, "AKIA1");
+        assert_eq!(source.requests.load(Ordering::Relaxed), 2, "it is not asked each time");
         clock.0.store(900, Ordering::Relaxed);
-        let error = renewing.provide().await.expect_err("expired");
+        let error = credentials.provide().await.expect_err("expired");
         assert!(innermost(&error).contains("a test: the source is down"), "{error}");
-        assert!(!format!("{renewing:?}").contains("AKIA"));
+        assert!(!format!("{credentials:?}").contains("AKIA"));
     }
 }

@@ -1,5 +1,5 @@
-//! Converts what the SDK reports to an [`Ec2Error`]: whether the request left, what EC2 answered,
-//! and why the answer could not be read.
+//! Converts what the SDK reports to an [`Ec2Error`]: whether the request was sent, what EC2
+//! answered, and why the answer could not be read.
 
 use std::error::Error as StdError;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -32,7 +32,7 @@ impl Ec2Error {
             request_id: request_id.clone(),
             sent,
         };
-        if let Some(cause) = find::<CredentialsError>(error) {
+        if let Some(cause) = find_cause::<CredentialsError>(error) {
             return make(Ec2ErrorKind::Credential, None, credential_text(cause), Sent::Not);
         }
         match error {
@@ -51,7 +51,7 @@ impl Ec2Error {
                                 .raw()
                                 .headers()
                                 .get("date")
-                                .and_then(|date| skew(date, SystemTime::now()))
+                                .and_then(|date| describe_clock_skew(date, SystemTime::now()))
                         {
                             message = format!("{}; {skew}", message.trim());
                         }
@@ -80,7 +80,7 @@ impl Ec2Error {
             }
             SdkError::ResponseError(response) => {
                 let status = response.raw().status().as_u16();
-                let why = if find::<Truncated>(error).is_some() {
+                let why = if find_cause::<Truncated>(error).is_some() {
                     "is cut off"
                 } else {
                     "cannot be read"
@@ -97,7 +97,7 @@ impl Ec2Error {
             }
             SdkError::DispatchFailure(failure) => {
                 let cause = innermost(error);
-                let never_connected = find::<hyper_util::client::legacy::Error>(error)
+                let never_connected = find_cause::<hyper_util::client::legacy::Error>(error)
                     .is_some_and(hyper_util::client::legacy::Error::is_connect)
                     || cause.starts_with("HTTP connect timeout");
                 if never_connected {
@@ -129,13 +129,14 @@ fn credential_text(error: &CredentialsError) -> String {
 
 /// Describes by how much this node's clock differs from AWS's, when that is enough to refuse a
 /// signature. `date` is the header of the answer.
-fn skew(date: &str, now: SystemTime) -> Option<String> {
+fn describe_clock_skew(date: &str, now: SystemTime) -> Option<String> {
     let theirs = DateTime::from_str(date, Format::HttpDate).ok()?.secs();
     let ours = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
     let ahead = i64::try_from(ours).ok()? - theirs;
-    let way = if ahead > 0 { "ahead of" } else { "behind" };
-    (ahead.abs() >= 240)
-        .then(|| format!("this node's clock is {} minutes {way} AWS's", (ahead.abs() + 30) / 60))
+    let direction = if ahead > 0 { "ahead of" } else { "behind" };
+    (ahead.abs() >= 240).then(|| {
+        format!("this node's clock is {} minutes {direction} AWS's", (ahead.abs() + 30) / 60)
+    })
 }
 
 /// Returns EC2's request id. It is a header of every answer, and error bodies repeat it.
@@ -150,7 +151,7 @@ fn request_id(raw: &HttpResponse) -> Option<String> {
     })
 }
 
-fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+fn find_cause<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<T>() {
@@ -190,7 +191,7 @@ mod tests {
             ("Sun, 09 Sep 2001 02:46:40 GMT", Some("60 minutes behind")),
             ("yesterday", None),
         ] {
-            let text = skew(date, now);
+            let text = describe_clock_skew(date, now);
             match want {
                 None => assert_eq!(text, None, "{date}"),
                 Some(want) => assert!(text.is_some_and(|text| text.contains(want)), "{date}"),

@@ -29,15 +29,15 @@ pub(in crate::ec2) struct HttpExchange {
 }
 
 tokio::task_local! {
-    static TRAIL: Arc<Mutex<HttpExchange>>;
+    static HTTP_EXCHANGE: Arc<Mutex<HttpExchange>>;
 }
 
-/// Runs one call of the SDK. Returns its result and its trail.
-pub(in crate::ec2) async fn follow<T>(send: impl Future<Output = T>) -> (T, HttpExchange) {
-    let trail = Arc::new(Mutex::new(HttpExchange::default()));
-    let answer = TRAIL.scope(Arc::clone(&trail), send).await;
-    let seen = trail.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    (answer, seen)
+/// Runs one call of the SDK. Returns the result and the record of the HTTP exchange.
+pub(in crate::ec2) async fn record_exchange<T>(send: impl Future<Output = T>) -> (T, HttpExchange) {
+    let exchange = Arc::new(Mutex::new(HttpExchange::default()));
+    let answer = HTTP_EXCHANGE.scope(Arc::clone(&exchange), send).await;
+    let recorded = exchange.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    (answer, recorded)
 }
 
 /// Returns EC2's id of a request, a header of every answer.
@@ -47,13 +47,14 @@ pub(in crate::ec2) fn request_id(response: &HttpResponse) -> Option<&str> {
         .find_map(|header| response.headers().get(header))
 }
 
-/// The interceptor that records the trail, in every EC2 client of the controller.
+/// The interceptor that records the HTTP exchange, in every EC2 client of the controller.
 #[derive(Debug)]
 pub(in crate::ec2) struct RecordHttpExchange;
 
-fn note(note: impl FnOnce(&mut HttpExchange)) {
-    // Outside of `follow` there is no trail, so nothing is recorded.
-    let _ = TRAIL.try_with(|trail| note(&mut trail.lock().unwrap_or_else(PoisonError::into_inner)));
+fn record(update: impl FnOnce(&mut HttpExchange)) {
+    // Outside of `record_exchange` there is nothing to record into.
+    let _ = HTTP_EXCHANGE
+        .try_with(|exchange| update(&mut exchange.lock().unwrap_or_else(PoisonError::into_inner)));
 }
 
 impl Intercept for RecordHttpExchange {
@@ -67,7 +68,7 @@ impl Intercept for RecordHttpExchange {
         _: &RuntimeComponents,
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        note(|seen| seen.endpoint = address(context.request().uri()));
+        record(|exchange| exchange.endpoint = endpoint_of(context.request().uri()));
         Ok(())
     }
 
@@ -77,14 +78,14 @@ impl Intercept for RecordHttpExchange {
         _: &RuntimeComponents,
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        note(|seen| seen.request_id = request_id(context.response()).map(str::to_owned));
+        record(|exchange| exchange.request_id = request_id(context.response()).map(str::to_owned));
         Ok(())
     }
 }
 
 /// Returns scheme, host and port of a URI. The part before an `@` is left out: it may be a
 /// password.
-pub(in crate::ec2) fn address(uri: &str) -> Option<String> {
+pub(in crate::ec2) fn endpoint_of(uri: &str) -> Option<String> {
     let (scheme, rest) = uri.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
     let host = authority.rsplit('@').next()?;
@@ -120,7 +121,7 @@ impl Intercept for IntactAnswers {
     ) -> Result<(), BoxError> {
         let response = context.response();
         match response.body().bytes() {
-            Some(body) if response.status().is_success() && !ends_with_its_root(body) => {
+            Some(body) if response.status().is_success() && !is_complete(body) => {
                 Err(Truncated.into())
             }
             _ => Ok(()),
@@ -130,7 +131,7 @@ impl Intercept for IntactAnswers {
 
 /// Returns whether the document ends with the closing tag of a response element
 /// (`</DescribeVolumesResponse>`).
-fn ends_with_its_root(body: &[u8]) -> bool {
+fn is_complete(body: &[u8]) -> bool {
     let body = body.trim_ascii_end();
     let Some(start) = body.iter().rposition(|byte| *byte == b'<') else {
         return false;
@@ -148,10 +149,10 @@ pub(in crate::ec2) struct ExecutionEnvironment(String);
 impl ExecutionEnvironment {
     /// Replaces each character that a header cannot hold with `-`.
     pub(in crate::ec2) fn new(name: &str) -> Self {
-        let plain = |c: char| {
+        let replace = |c: char| {
             if c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c) { c } else { '-' }
         };
-        Self(name.chars().map(plain).collect())
+        Self(name.chars().map(replace).collect())
     }
 }
 
@@ -190,31 +191,31 @@ mod tests {
             ("https://[::1]:8443", Some("https://[::1]:8443")),
             ("nonsense", None),
         ] {
-            assert_eq!(address(uri).as_deref(), want, "{uri}");
+            assert_eq!(endpoint_of(uri).as_deref(), want, "{uri}");
         }
     }
 
     #[tokio::test]
     async fn concurrent_calls_keep_separate_request_ids() {
         let call = |id: &'static str| {
-            follow(async move {
+            record_exchange(async move {
                 tokio::task::yield_now().await;
-                note(|seen| seen.request_id = Some(id.to_owned()));
+                record(|exchange| exchange.request_id = Some(id.to_owned()));
             })
         };
         let ((_, one), (_, two)) = tokio::join!(call("1"), call("2"));
         assert_eq!((one.request_id.as_deref(), two.request_id.as_deref()), (Some("1"), Some("2")));
-        note(|_| panic!("nobody follows"));
+        record(|_| panic!("nobody records"));
     }
 
     #[test]
     fn answer_needs_closed_response_root_element() {
         let whole = "<?xml version=\"1.0\"?>\n<DescribeVolumesResponse xmlns=\"x\"><requestId>r</requestId><volumeSet/></DescribeVolumesResponse>\n";
-        assert!(ends_with_its_root(whole.as_bytes()));
+        assert!(is_complete(whole.as_bytes()));
         let closed = whole.trim_end().len();
         for end in 0..closed {
-            assert!(!ends_with_its_root(&whole.as_bytes()[..end]), "{}", &whole[..end]);
+            assert!(!is_complete(&whole.as_bytes()[..end]), "{}", &whole[..end]);
         }
-        assert!(!ends_with_its_root(b"<html></html>"));
+        assert!(!is_complete(b"<html></html>"));
     }
 }

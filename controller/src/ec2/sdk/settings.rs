@@ -46,7 +46,7 @@ pub struct Settings {
     /// How long one call may take, from the connection to the end of its answer.
     pub call_timeout: Duration,
     /// How long a caller without a deadline waits.
-    pub patience: Duration,
+    pub default_timeout: Duration,
     /// The seed of the jitter.
     pub seed: u64,
     /// A bug that a test switched on; no configuration reaches this field.
@@ -70,7 +70,7 @@ impl Default for Settings {
             calls_in_flight: 100,
             connect_timeout: Duration::from_secs(3),
             call_timeout: Duration::from_secs(15),
-            patience: Duration::from_secs(60),
+            default_timeout: Duration::from_secs(60),
             seed: 0,
             known_bug: None,
         }

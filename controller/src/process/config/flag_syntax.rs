@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::ec2::{Action, Rate};
-use crate::safe_detach::{FenceLeave, Mode};
+use crate::safe_detach::{FencePermission, Mode};
 
 pub(super) type Rates = BTreeMap<Action, Rate>;
 
@@ -26,9 +26,9 @@ pub(super) fn modes() -> impl TypedValueParser<Value = Mode> {
 }
 
 /// Parses what a fence may do by its label.
-pub(super) fn leaves() -> impl TypedValueParser<Value = FenceLeave> {
-    PossibleValuesParser::new(FenceLeave::ALL.map(FenceLeave::label))
-        .try_map(|text| text.parse::<FenceLeave>())
+pub(super) fn fence_permissions() -> impl TypedValueParser<Value = FencePermission> {
+    PossibleValuesParser::new(FencePermission::ALL.map(FencePermission::label))
+        .try_map(|text| text.parse::<FencePermission>())
 }
 
 /// Feature gates that are on.

@@ -6,10 +6,10 @@ use clap::{ArgAction, Parser, ValueEnum};
 use ebs_csi_proto::Endpoint;
 
 use super::flag_syntax::{
-    Gates, Rates, boolean, duration, gates, leaves, metadata_sources, modes, rates,
+    Gates, Rates, boolean, duration, fence_permissions, gates, metadata_sources, modes, rates,
 };
 use crate::process::probe::ProbeAws;
-use crate::safe_detach::{FenceLeave, Mode};
+use crate::safe_detach::{FencePermission, Mode};
 
 /// What node-lifecycle does when a node dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -86,8 +86,8 @@ pub(super) struct Flags {
     #[arg(long, value_name = "UIDS", value_delimiter = ',')]
     pub(super) safe_detach_peers: Vec<u32>,
     /// What SafeDetach may do to an instance: nothing, stop it, or stop and terminate it.
-    #[arg(long, value_parser = leaves(), value_name = "LEAVE", default_value = "off")]
-    pub(super) safe_detach_fence: FenceLeave,
+    #[arg(long, value_parser = fence_permissions(), value_name = "LEAVE", default_value = "off")]
+    pub(super) safe_detach_fence: FencePermission,
     /// Instances that are fenced within ten minutes, at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(super) safe_detach_fence_limit: u32,
@@ -136,14 +136,14 @@ pub(super) struct Flags {
     #[arg(long, action = ArgAction::SetTrue)]
     pub(super) version: bool,
     #[command(flatten)]
-    pub(super) without_meaning: WithoutMeaning,
+    pub(super) without_effect: WithoutEffect,
 }
 
 /// Flags of the Go driver that are accepted so that its manifests keep working, and that have no
 /// meaning here.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Accepted, without a meaning here")]
-pub(super) struct WithoutMeaning {
+pub(super) struct WithoutEffect {
     #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     batching: Option<bool>,
     #[arg(long, value_parser = boolean, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
@@ -164,7 +164,7 @@ pub(super) struct WithoutMeaning {
     log_text_split_stream: Option<bool>,
 }
 
-impl WithoutMeaning {
+impl WithoutEffect {
     pub(super) fn given(&self) -> Vec<(&'static str, &'static str)> {
         let rows = [
             ("batching", self.batching.is_some(), "calls to EC2 are always shared"),

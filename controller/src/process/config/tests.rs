@@ -27,7 +27,7 @@ fn go_driver_chart_command_line_is_accepted() {
     assert_eq!(config.cluster_id.as_deref(), Some("prod"));
     assert!(config.warn_on_invalid_tag);
     assert_eq!(config.modify_window, Duration::from_secs(90));
-    let names: Vec<_> = config.without_meaning.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = config.without_effect.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["batching"]);
 }
 
@@ -49,7 +49,7 @@ fn node_region_needs_kubernetes_metadata_source() {
 
 /// Every flag of the Go driver's controller mode, with values that it accepts, and whether the flag
 /// has no effect here.
-const OF_THE_GO_DRIVER: &[(&str, &[&str], bool)] = &[
+const GO_DRIVER_FLAGS: &[(&str, &[&str], bool)] = &[
     ("endpoint", &["unix:///csi/csi.sock"], false),
     ("http-endpoint", &["0.0.0.0:3301", ":3301"], false),
     ("metrics-cert-file", &["/certs/tls.crt"], false),
@@ -81,9 +81,9 @@ const OF_THE_GO_DRIVER: &[(&str, &[&str], bool)] = &[
 
 #[test]
 fn every_go_driver_controller_flag_is_accepted() {
-    for (name, values, nothing) in OF_THE_GO_DRIVER {
+    for (name, values, has_no_effect) in GO_DRIVER_FLAGS {
         // These flags need each other.
-        let beside: &[&str] = match *name {
+        let companions: &[&str] = match *name {
             "metrics-cert-file" => &["--http-endpoint=:1", "--metrics-key-file=k"],
             "metrics-key-file" => &["--http-endpoint=:1", "--metrics-cert-file=c"],
             _ => &[],
@@ -91,10 +91,10 @@ fn every_go_driver_controller_flag_is_accepted() {
         for value in *values {
             let flag = format!("--{name}={value}");
             let words: Vec<&str> =
-                std::iter::once(flag.as_str()).chain(beside.iter().copied()).collect();
+                std::iter::once(flag.as_str()).chain(companions.iter().copied()).collect();
             let config = read(&words).unwrap_or_else(|stop| panic!("{flag}: {stop:?}"));
-            let named = config.without_meaning.iter().any(|(flag, _)| flag == name);
-            assert_eq!(named, *nothing, "{flag}");
+            let named = config.without_effect.iter().any(|(flag, _)| flag == name);
+            assert_eq!(named, *has_no_effect, "{flag}");
         }
     }
     for switch in [
@@ -116,13 +116,13 @@ fn only_variables_without_effect_are_reported() {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         entries.iter().map(own).collect::<BTreeMap<_, _>>()
     };
-    let told = |entries: &[(&str, &str)]| {
+    let reported = |entries: &[(&str, &str)]| {
         let config = Config::read([], &environment(entries)).unwrap();
-        let names = config.variables_without_meaning.iter();
+        let names = config.variables_without_effect.iter();
         names.map(|(name, _)| *name).collect::<Vec<_>>()
     };
     assert_eq!(
-        told(&[
+        reported(&[
             ("AWS_MAX_ATTEMPTS", "50"),
             ("AWS_REGION", "us-east-1"),
             ("AWS_RETRY_MODE", "adaptive"),
@@ -132,7 +132,7 @@ fn only_variables_without_effect_are_reported() {
     );
     // Manifests set variables from a ConfigMap that may be empty.
     let none: [&str; 0] = [];
-    assert_eq!(told(&[("AWS_SAGEMAKER_ENDPOINT", "")]), none);
+    assert_eq!(reported(&[("AWS_SAGEMAKER_ENDPOINT", "")]), none);
 }
 
 #[test]
@@ -243,8 +243,10 @@ fn action_request_rate_overrides_rate_for_all() {
 
 #[test]
 fn help_and_version_return_text_to_print() {
-    assert!(matches!(read(&["--help"]), Err(Stop::Say(text)) if text.contains("--extra-tags")));
-    assert!(matches!(read(&["--version"]), Err(Stop::Say(text)) if text.contains("driverVersion")));
+    assert!(matches!(read(&["--help"]), Err(Stop::Print(text)) if text.contains("--extra-tags")));
+    assert!(
+        matches!(read(&["--version"]), Err(Stop::Print(text)) if text.contains("driverVersion"))
+    );
 }
 
 /// The endpoint must be a Unix socket other than the CSI socket; with the mode off, the flags stay
@@ -259,7 +261,7 @@ fn safe_detach_socket_needs_mode_peers_and_path() {
     let served = config.safe_detach_socket.clone().unwrap();
     assert_eq!(served.peers, [64532, 0]);
     assert_eq!(config.sockets().len(), 2);
-    assert_eq!(config.fence.leave, FenceLeave::Stop);
+    assert_eq!(config.fence.permission, FencePermission::Stop);
     assert_eq!(config.fence.limit, 1);
     // A user who sets the mode back to off need not change the other flags.
     assert_eq!(read(&[off, socket, peers]).unwrap().safe_detach_socket, None);

@@ -24,16 +24,16 @@ pub struct CertificateFiles {
 }
 
 /// Distinguishes the versions of the files: Kubernetes replaces a file by another.
-type Stamp = [(u64, u64, i64, i64); 2];
+type FileVersions = [(u64, u64, i64, i64); 2];
 
 /// The certificate as last read.
 pub(super) struct Tls {
     files: CertificateFiles,
-    held: Mutex<Held>,
+    loaded: Mutex<Loaded>,
 }
 
-struct Held {
-    stamp: Stamp,
+struct Loaded {
+    file_versions: FileVersions,
     config: Arc<ServerConfig>,
 }
 
@@ -50,21 +50,21 @@ impl Tls {
     /// # Errors
     /// A text that names the file and the problem.
     pub(super) fn new(files: CertificateFiles) -> Result<Self, String> {
-        let stamp = stamp(&files)?;
+        let file_versions = file_versions(&files)?;
         let config = read(&files)?;
-        Ok(Self { files, held: Mutex::new(Held { stamp, config }) })
+        Ok(Self { files, loaded: Mutex::new(Loaded { file_versions, config }) })
     }
 
     /// Returns the acceptor for the next connection. When changed files cannot be used, the former
     /// certificate stays in use and one warning is logged.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        match stamp(&self.files) {
-            Ok(stamp) if stamp != held.stamp => {
-                held.stamp = stamp;
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        match file_versions(&self.files) {
+            Ok(file_versions) if file_versions != loaded.file_versions => {
+                loaded.file_versions = file_versions;
                 match read(&self.files) {
                     Ok(config) => {
-                        held.config = config;
+                        loaded.config = config;
                         tracing::info!(file = %self.files.chain.display(), "the certificate of the HTTP endpoint was read again");
                     }
                     Err(why) => {
@@ -79,14 +79,14 @@ impl Tls {
             // that is held stays in use.
             Ok(_) | Err(_) => {}
         }
-        TlsAcceptor::from(Arc::clone(&held.config))
+        TlsAcceptor::from(Arc::clone(&loaded.config))
     }
 }
 
-fn stamp(files: &CertificateFiles) -> Result<Stamp, String> {
+fn file_versions(files: &CertificateFiles) -> Result<FileVersions, String> {
     let one = |path: &Path| {
-        let seen = fs::metadata(path).map_err(|error| unusable(path, &error))?;
-        Ok::<_, String>((seen.dev(), seen.ino(), seen.mtime(), seen.mtime_nsec()))
+        let metadata = fs::metadata(path).map_err(|error| unusable(path, &error))?;
+        Ok::<_, String>((metadata.dev(), metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
     };
     Ok([one(&files.chain)?, one(&files.key)?])
 }

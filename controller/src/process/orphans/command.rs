@@ -7,7 +7,7 @@ use clap::Parser;
 
 use super::{Known, find};
 use crate::ec2::{Ec2, Surroundings};
-use crate::process::config::{Config, Stop, duration, stop};
+use crate::process::config::{Config, Stop, duration, stop_of};
 use crate::process::{Ended, settings};
 
 /// The name of the command, its first argument.
@@ -42,7 +42,7 @@ impl OrphansArguments {
     /// [`Stop`].
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
         let named = std::iter::once(OsString::from(NAME)).chain(arguments);
-        let flags = Flags::try_parse_from(named).map_err(|error| stop(&error))?;
+        let flags = Flags::try_parse_from(named).map_err(|error| stop_of(&error))?;
         if flags.k8s_tag_cluster_id.is_empty() {
             return Err(Stop::Usage(
                 "--k8s-tag-cluster-id: give the controller's own, by which its volumes are known"
@@ -57,7 +57,7 @@ impl OrphansArguments {
     ///
     /// # Errors
     /// [`Ended`].
-    pub async fn answer(
+    pub async fn run(
         &self,
         config: &Config,
         known: &Known,
@@ -72,13 +72,13 @@ impl OrphansArguments {
             0 => "; snapshots were not looked at, because no handle of one was given".to_owned(),
             number => format!(", {number} of snapshots"),
         };
-        let told = format!(
+        let summary = format!(
             "{} orphans of cluster {} in {}; known were {} handles of volumes{snapshots}",
             orphans.len(),
             self.cluster_id,
             ec2.region(),
             known.volumes.len(),
         );
-        Ok((orphans, told))
+        Ok((orphans, summary))
     }
 }

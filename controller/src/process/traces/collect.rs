@@ -23,7 +23,7 @@ pub struct Collect {
 }
 
 /// Liveness calls, which would fill a collector.
-const QUIET: [&str; 3] = ["Identity/Probe", "GetCapabilities", "Health/Check"];
+const UNRECORDED_METHODS: [&str; 3] = ["Identity/Probe", "GetCapabilities", "Health/Check"];
 
 impl Collect {
     pub(super) fn new(records: mpsc::Sender<Record>) -> Self {
@@ -50,9 +50,9 @@ where
             Some((record.trace_id.clone(), record.span_id.clone()))
         });
         let (trace_id, parent_span_id) = parent.unwrap_or_else(|| {
-            let mut whole = self.ids.next();
-            whole.extend(self.ids.next());
-            (whole, Vec::new())
+            let mut trace_id = self.ids.next();
+            trace_id.extend(self.ids.next());
+            (trace_id, Vec::new())
         });
         let mut record = Record {
             trace_id,
@@ -98,7 +98,7 @@ where
         if record.end == 0 {
             record.end = now();
         }
-        if !QUIET.iter().any(|quiet| record.name.ends_with(quiet)) {
+        if !UNRECORDED_METHODS.iter().any(|method| record.name.ends_with(method)) {
             // When the queue is full, the collector does not answer, and the record is lost.
             let _ = self.records.try_send(record);
         }

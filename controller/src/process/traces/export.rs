@@ -20,8 +20,8 @@ use super::{Protocol, Settings};
 use crate::VERSION;
 
 /// How often records are sent, and how many are sent at once when they come faster.
-const EVERY: Duration = Duration::from_secs(5);
-const AT_ONCE: usize = 512;
+const EXPORT_INTERVAL: Duration = Duration::from_secs(5);
+const BATCH_SIZE: usize = 512;
 
 /// The receiving end of the queue.
 #[derive(Debug)]
@@ -45,11 +45,11 @@ impl Exporter {
         let client = client(&self.settings)?;
         tokio::pin!(stop);
         let mut batch = Vec::new();
-        let mut working = true;
+        let mut is_working = true;
         loop {
-            let ending = tokio::select! {
+            let is_ending = tokio::select! {
                 () = &mut stop => true,
-                () = fill(&mut self.queue, &mut batch) => false,
+                () = fill_batch(&mut self.queue, &mut batch) => false,
             };
             while let Ok(record) = self.queue.try_recv() {
                 batch.push(record);
@@ -61,8 +61,8 @@ impl Exporter {
                 );
                 let outcome = sent.await.unwrap_or_else(|_| Err("no answer in time".to_owned()));
                 match &outcome {
-                    Ok(()) if !working => tracing::info!("traces are exported again"),
-                    Err(why) if working => {
+                    Ok(()) if !is_working => tracing::info!("traces are exported again"),
+                    Err(why) if is_working => {
                         tracing::warn!(
                             address = self.settings.address,
                             why,
@@ -72,9 +72,9 @@ impl Exporter {
                     Err(why) => tracing::debug!(why, "traces could not be exported"),
                     Ok(()) => {}
                 }
-                working = outcome.is_ok();
+                is_working = outcome.is_ok();
             }
-            if ending {
+            if is_ending {
                 return Ok(());
             }
         }
@@ -82,21 +82,21 @@ impl Exporter {
 }
 
 /// Waits for a record, then until the batch is full or the time has passed.
-async fn fill(queue: &mut mpsc::Receiver<Record>, batch: &mut Vec<Record>) {
+async fn fill_batch(queue: &mut mpsc::Receiver<Record>, batch: &mut Vec<Record>) {
     let Some(first) = queue.recv().await else {
         // All senders are gone.
         return std::future::pending().await;
     };
     batch.push(first);
-    let more = async {
-        while batch.len() < AT_ONCE
+    let fill = async {
+        while batch.len() < BATCH_SIZE
             && let Some(record) = queue.recv().await
         {
             batch.push(record);
         }
     };
     // When the time has passed, the batch is sent as it is.
-    let _ = tokio::time::timeout(EVERY, more).await;
+    let _ = tokio::time::timeout(EXPORT_INTERVAL, fill).await;
 }
 
 fn client(settings: &Settings) -> Result<Sender, std::io::Error> {

@@ -29,12 +29,12 @@ impl PageToken {
                     page: page(token),
                 })
             })
-            .ok_or_else(|| bad(text, "it is not one that this driver gives"))
+            .ok_or_else(|| bad_token(text, "it is not one that this driver gives"))
     }
 }
 
 /// Returns the failure of a token that cannot be continued.
-pub(super) fn bad(token: &str, why: &str) -> Failure {
+pub(super) fn bad_token(token: &str, why: &str) -> Failure {
     let shown: String = token.chars().take(64).collect();
     Failure::new(
         Condition::BadStartingToken,
@@ -63,8 +63,8 @@ mod tests {
     fn malformed_skip_token_fails_other_token_passes_through() {
         let token = PageToken::parse("AbC+/=").unwrap();
         assert_eq!((token.skip, token.page.as_deref()), (0, Some("AbC+/=")));
-        for bad in ["skip:", "skip:x:AbC", "skip:-1:AbC", "skip:99999:AbC"] {
-            let failure = PageToken::parse(bad).unwrap_err();
+        for bad_token in ["skip:", "skip:x:AbC", "skip:-1:AbC", "skip:99999:AbC"] {
+            let failure = PageToken::parse(bad_token).unwrap_err();
             assert_eq!(failure.condition(), Condition::BadStartingToken);
         }
     }

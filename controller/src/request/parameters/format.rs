@@ -8,19 +8,19 @@ use ebs_csi_proto::{AccessType, Capability, Failure};
 /// A key, and the file systems that do not support it.
 struct Rule {
     key: &'static str,
-    switch: bool,
+    is_switch: bool,
     refused_by: &'static [&'static str],
 }
 
 /// Every formatting key, as written in the volume context.
 const RULES: [Rule; 7] = [
-    Rule { key: "blocksize", switch: false, refused_by: &["ntfs"] },
-    Rule { key: "inodesize", switch: false, refused_by: &["ntfs"] },
-    Rule { key: "bytesperinode", switch: false, refused_by: &["xfs", "ntfs"] },
-    Rule { key: "numberofinodes", switch: false, refused_by: &["xfs", "ntfs"] },
-    Rule { key: "ext4bigalloc", switch: true, refused_by: &["ext3", "xfs", "ntfs"] },
-    Rule { key: "ext4clustersize", switch: false, refused_by: &["ext3", "xfs", "ntfs"] },
-    Rule { key: "ext4encryptionsupport", switch: true, refused_by: &["ext3", "xfs", "ntfs"] },
+    Rule { key: "blocksize", is_switch: false, refused_by: &["ntfs"] },
+    Rule { key: "inodesize", is_switch: false, refused_by: &["ntfs"] },
+    Rule { key: "bytesperinode", is_switch: false, refused_by: &["xfs", "ntfs"] },
+    Rule { key: "numberofinodes", is_switch: false, refused_by: &["xfs", "ntfs"] },
+    Rule { key: "ext4bigalloc", is_switch: true, refused_by: &["ext3", "xfs", "ntfs"] },
+    Rule { key: "ext4clustersize", is_switch: false, refused_by: &["ext3", "xfs", "ntfs"] },
+    Rule { key: "ext4encryptionsupport", is_switch: true, refused_by: &["ext3", "xfs", "ntfs"] },
 ];
 
 /// The formatting keys of a StorageClass in lower case, with their values for the node.
@@ -32,12 +32,12 @@ impl FormatKeys {
     ///
     /// # Errors
     /// A value with characters other than letters and digits.
-    pub(super) fn take(&mut self, key: &str, value: &str) -> Result<bool, Failure> {
+    pub(super) fn accept(&mut self, key: &str, value: &str) -> Result<bool, Failure> {
         let Some(rule) = RULES.iter().find(|rule| rule.key == key) else {
             return Ok(false);
         };
-        if rule.switch {
-            if super::boolean("parameters", key, value) {
+        if rule.is_switch {
+            if super::parse_boolean("parameters", key, value) {
                 self.0.insert(rule.key, "true".to_owned());
             }
         } else if value.bytes().all(|b| b.is_ascii_alphanumeric()) {
@@ -47,7 +47,7 @@ impl FormatKeys {
         } else {
             return Err(Failure::invalid(
                 &format!("parameters.{key}"),
-                format!("{:?} is not made of letters and digits alone", super::short(value)),
+                format!("{:?} is not made of letters and digits alone", super::truncate(value)),
             ));
         }
         Ok(true)
@@ -80,7 +80,7 @@ impl FormatKeys {
                         &format!("parameters.{key}"),
                         format!(
                             "cannot be used with file system {:?}; remove it or use ext4",
-                            super::short(&fs)
+                            super::truncate(&fs)
                         ),
                     ));
                 }
@@ -118,10 +118,10 @@ mod tests {
             ("ext4bigalloc", [true, true, false, false, false, false]),
             ("ext4encryptionsupport", [true, true, false, false, false, false]),
         ];
-        for (key, takes) in rows {
+        for (key, supported) in rows {
             let mut keys = FormatKeys::default();
-            assert!(keys.take(key, "true").unwrap());
-            for (fs, ok) in ["ext4", "", "ext3", "xfs", "ntfs", "btrfs"].iter().zip(takes) {
+            assert!(keys.accept(key, "true").unwrap());
+            for (fs, ok) in ["ext4", "", "ext3", "xfs", "ntfs", "btrfs"].iter().zip(supported) {
                 assert_eq!(keys.check(&[mount(fs)]).is_ok(), ok, "{key} {fs}");
             }
             let block = Capability { kind: AccessType::Block, ..mount("") };
@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn ext4_cluster_size_needs_bigalloc() {
         let mut keys = FormatKeys::default();
-        keys.take("ext4clustersize", "16384").unwrap();
+        keys.accept("ext4clustersize", "16384").unwrap();
         let failure = keys.check(&[mount("ext4")]).unwrap_err();
         assert!(failure.text().contains("ext4BigAlloc"), "{failure}");
-        keys.take("ext4bigalloc", "true").unwrap();
+        keys.accept("ext4bigalloc", "true").unwrap();
         assert!(keys.check(&[mount("ext4")]).is_ok());
     }
 
@@ -143,10 +143,10 @@ mod tests {
     fn format_value_accepts_only_letters_and_digits() {
         let mut keys = FormatKeys::default();
         for bad in ["-4096", "4 k", "4096;reboot", "ä"] {
-            assert!(keys.take("blocksize", bad).is_err(), "{bad}");
+            assert!(keys.accept("blocksize", bad).is_err(), "{bad}");
         }
-        assert!(!keys.take("nosuchkey", "1").unwrap());
-        keys.take("ext4encryptionsupport", "yes").unwrap();
+        assert!(!keys.accept("nosuchkey", "1").unwrap());
+        keys.accept("ext4encryptionsupport", "yes").unwrap();
         assert_eq!(keys.entries().count(), 0);
     }
 }

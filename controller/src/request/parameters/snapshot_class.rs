@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ebs_csi_proto::Failure;
 
-use super::{TAG_SPECIFICATION, number, short, sorted, tag, unknown};
+use super::{TAG_SPECIFICATION, check_tag, parse_number, sorted, truncate, unknown_key};
 use crate::ec2::Timestamp;
 use crate::request::template::Fields;
 
@@ -14,7 +14,7 @@ const KNOWN: &str = "fastSnapshotRestoreAvailabilityZones, outpostArn, lockMode,
 /// The most bytes of a list of zones. Its tag records the zones with one byte between two of them,
 /// and EC2 takes 256 characters (EC2 user guide, "Tag restrictions"). No region has that many
 /// zones.
-const LONGEST_ZONES: usize = 255;
+const MAX_ZONES_LENGTH: usize = 255;
 
 /// The VolumeSnapshot that a snapshot is taken for, from the snapshotter's
 /// `--extra-create-metadata`.
@@ -97,25 +97,26 @@ impl SnapshotParameters {
     /// An unknown key, or an invalid value; the text names the key. All keys of a lock are checked
     /// here, because a snapshot that is taken and then cannot be locked has to be deleted again.
     pub(crate) fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
-        let mut read = Self::default();
+        let mut parsed = Self::default();
         let (mut mode, mut days, mut expiration, mut hours) = (None, None, None, None);
-        for (given, value) in sorted(parameters) {
-            if given.starts_with(TAG_SPECIFICATION) {
-                read.tags.push(tag(LIST, given, value)?);
+        for (key_as_written, value) in sorted(parameters) {
+            if key_as_written.starts_with(TAG_SPECIFICATION) {
+                parsed.tags.push(check_tag(LIST, key_as_written, value)?);
                 continue;
             }
-            let invalid = |reason: String| Failure::invalid(&format!("{LIST}.{given}"), reason);
-            match given.to_ascii_lowercase().as_str() {
+            let invalid =
+                |reason: String| Failure::invalid(&format!("{LIST}.{key_as_written}"), reason);
+            match key_as_written.to_ascii_lowercase().as_str() {
                 "fastsnapshotrestoreavailabilityzones" => {
-                    read.fast_restore_zones = zones(value).ok_or_else(|| {
-                        invalid(format!("is a list of zone names with commas between them, of at most {LONGEST_ZONES} bytes"))
+                    parsed.fast_restore_zones = zones(value).ok_or_else(|| {
+                        invalid(format!("is a list of zone names with commas between them, of at most {MAX_ZONES_LENGTH} bytes"))
                     })?;
                 }
                 "outpostarn" => {
                     if !is_arn(value) {
-                        return Err(invalid(format!("{:?} is not an ARN", short(value))));
+                        return Err(invalid(format!("{:?} is not an ARN", truncate(value))));
                     }
-                    read.outpost = Some(value.to_owned());
+                    parsed.outpost = Some(value.to_owned());
                 }
                 "lockmode" => {
                     mode = Some(match value {
@@ -124,40 +125,42 @@ impl SnapshotParameters {
                         _ => {
                             return Err(invalid(format!(
                                 "{:?} is not governance or compliance",
-                                short(value)
+                                truncate(value)
                             )));
                         }
                     });
                 }
-                "lockduration" => days = number(LIST, given, value)?,
+                "lockduration" => days = parse_number(LIST, key_as_written, value)?,
                 "lockexpirationdate" => {
                     expiration = Some(Timestamp::parse(value).ok_or_else(|| {
                         invalid(format!(
                             "{:?} is not a time as RFC 3339 writes it (2030-01-31T00:00:00Z)",
-                            short(value)
+                            truncate(value)
                         ))
                     })?);
                 }
-                "lockcooloffperiod" => hours = number(LIST, given, value)?,
-                "csi.storage.k8s.io/volumesnapshot/name" => value.clone_into(&mut read.claim.name),
+                "lockcooloffperiod" => hours = parse_number(LIST, key_as_written, value)?,
+                "csi.storage.k8s.io/volumesnapshot/name" => {
+                    value.clone_into(&mut parsed.claim.name)
+                }
                 "csi.storage.k8s.io/volumesnapshot/namespace" => {
-                    value.clone_into(&mut read.claim.namespace);
+                    value.clone_into(&mut parsed.claim.namespace);
                 }
                 "csi.storage.k8s.io/volumesnapshotcontent/name" => {
-                    value.clone_into(&mut read.claim.content);
+                    value.clone_into(&mut parsed.claim.content);
                 }
-                _ => return Err(unknown(LIST, given, KNOWN)),
+                _ => return Err(unknown_key(LIST, key_as_written, KNOWN)),
             }
         }
-        read.lock = lock(mode, days, expiration, hours)?;
+        parsed.lock = lock(mode, days, expiration, hours)?;
         // EBS user guide, "Amazon EBS fast snapshot restore": not supported on Outposts.
-        if read.outpost.is_some() && !read.fast_restore_zones.is_empty() {
+        if parsed.outpost.is_some() && !parsed.fast_restore_zones.is_empty() {
             return Err(Failure::invalid(
                 &format!("{LIST}.fastSnapshotRestoreAvailabilityZones"),
                 "is not possible with outpostArn: EC2 has no fast restores of snapshots on an Outpost; keep one of the two",
             ));
         }
-        Ok(read)
+        Ok(parsed)
     }
 }
 
@@ -197,7 +200,7 @@ fn lock(
 
 fn zones(value: &str) -> Option<Vec<String>> {
     let zones: Vec<_> = value.replace(' ', "").split(',').map(str::to_owned).collect();
-    let fits = zones.join(" ").len() <= LONGEST_ZONES;
+    let fits = zones.join(" ").len() <= MAX_ZONES_LENGTH;
     (fits && zones.iter().all(|zone| !zone.is_empty())).then_some(zones)
 }
 
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn snapshot_class_keys_parse_in_mixed_case() {
-        let read = parse(&[
+        let parsed = parse(&[
             ("outpostARN", "arn:aws:outposts:us-east-1:111122223333:outpost/op-0aaaaaaaaaaaaaaa1"),
             ("lockMode", "compliance"),
             ("lockDuration", "7"),
@@ -227,15 +230,18 @@ mod tests {
             ("tagSpecification_1", "a={{ .VolumeSnapshotName }}"),
         ])
         .unwrap();
-        assert!(read.outpost.is_some());
+        assert!(parsed.outpost.is_some());
         let fast = parse(&[("FastSnapshotRestoreAvailabilityZones", "us-east-1a, us-east-1b")]);
         assert_eq!(fast.unwrap().fast_restore_zones, ["us-east-1a", "us-east-1b"]);
-        let lock = read.lock.unwrap();
+        let lock = parsed.lock.unwrap();
         assert_eq!(
             (lock.mode, lock.duration_days, lock.cool_off_hours),
             (LockMode::Compliance, Some(7), Some(24))
         );
-        assert_eq!(crate::request::template::render(&read.tags[0], &read.claim).unwrap(), "a=s");
+        assert_eq!(
+            crate::request::template::render(&parsed.tags[0], &parsed.claim).unwrap(),
+            "a=s"
+        );
         assert!(
             parse(&[("lockMode", "governance"), ("lockExpirationDate", "2030-01-31T00:00:00Z")])
                 .is_ok()

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use ebs_csi_proto::Failure;
 
 use super::{
-    Claim, FormatKeys, TAG_SPECIFICATION, boolean, exclude_both, number, sorted, tag, unknown,
+    Claim, FormatKeys, TAG_SPECIFICATION, check_tag, parse_boolean, parse_number, refuse_both_iops,
+    sorted, unknown_key,
 };
 
 const LIST: &str = "parameters";
@@ -52,55 +53,57 @@ impl VolumeParameters {
     /// # Errors
     /// An unknown key, a key given in two spellings, or an invalid value; the text names the key.
     pub(crate) fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
-        let mut read = Self::default();
-        let mut seen: Vec<String> = Vec::new();
-        for (given, value) in sorted(parameters) {
+        let mut parsed = Self::default();
+        let mut seen_keys: Vec<String> = Vec::new();
+        for (key_as_written, value) in sorted(parameters) {
             // Only tag keys are matched as written: `TAGSPECIFICATION_1` has never been a tag key.
-            if given.starts_with(TAG_SPECIFICATION) {
-                read.tags.push(tag(LIST, given, value)?);
+            if key_as_written.starts_with(TAG_SPECIFICATION) {
+                parsed.tags.push(check_tag(LIST, key_as_written, value)?);
                 continue;
             }
-            let key = given.to_ascii_lowercase();
-            if seen.contains(&key) {
+            let key = key_as_written.to_ascii_lowercase();
+            if seen_keys.contains(&key) {
                 return Err(Failure::invalid(
                     LIST,
                     format!("{key} is given twice, in different spellings; keep one"),
                 ));
             }
-            read.take(given, &key, value)?;
-            seen.push(key);
+            parsed.accept(key_as_written, &key, value)?;
+            seen_keys.push(key);
         }
-        exclude_both(LIST, read.iops, read.iops_per_gib)?;
-        Ok(read)
+        refuse_both_iops(LIST, parsed.iops, parsed.iops_per_gib)?;
+        Ok(parsed)
     }
 
-    fn take(&mut self, given: &str, key: &str, value: &str) -> Result<(), Failure> {
+    fn accept(&mut self, key_as_written: &str, key: &str, value: &str) -> Result<(), Failure> {
         match key {
             "type" => self.volume_type = Some(value.to_owned()).filter(|v| !v.is_empty()),
-            "iops" => self.iops = number(LIST, given, value)?,
-            "iopspergb" => self.iops_per_gib = number(LIST, given, value)?,
-            "allowautoiopspergbincrease" => self.raise_iops = boolean(LIST, given, value),
-            "allowautoiopsincreaseonmodify" => {
-                self.raise_iops_on_modify = Some(boolean(LIST, given, value));
+            "iops" => self.iops = parse_number(LIST, key_as_written, value)?,
+            "iopspergb" => self.iops_per_gib = parse_number(LIST, key_as_written, value)?,
+            "allowautoiopspergbincrease" => {
+                self.raise_iops = parse_boolean(LIST, key_as_written, value)
             }
-            "throughput" => self.throughput = number(LIST, given, value)?,
-            "encrypted" => self.encrypted = Some(boolean(LIST, given, value)),
+            "allowautoiopsincreaseonmodify" => {
+                self.raise_iops_on_modify = Some(parse_boolean(LIST, key_as_written, value));
+            }
+            "throughput" => self.throughput = parse_number(LIST, key_as_written, value)?,
+            "encrypted" => self.encrypted = Some(parse_boolean(LIST, key_as_written, value)),
             "kmskeyid" => self.kms_key = Some(value.to_owned()).filter(|v| !v.is_empty()),
             "volumeinitializationrate" => {
-                self.initialization_rate = number(LIST, given, value)?;
+                self.initialization_rate = parse_number(LIST, key_as_written, value)?;
             }
             "blockattachuntilinitialized" => {
-                self.wait_until_initialized = boolean(LIST, given, value);
+                self.wait_until_initialized = parse_boolean(LIST, key_as_written, value);
             }
             "fstype" | "blockexpress" => {
                 tracing::warn!(
-                    parameter = given,
+                    parameter = key_as_written,
                     "has no effect any more; the file system is csi.storage.k8s.io/fstype"
                 );
             }
-            _ if self.claim.take(key, value) => {}
-            _ if self.format.take(key, value)? => {}
-            _ => return Err(unknown(LIST, given, KNOWN)),
+            _ if self.claim.accept(key, value) => {}
+            _ if self.format.accept(key, value)? => {}
+            _ => return Err(unknown_key(LIST, key_as_written, KNOWN)),
         }
         Ok(())
     }
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn storage_class_keys_parse_in_mixed_case() {
-        let read = parse(&[
+        let parsed = parse(&[
             ("TYPE", "io2"),
             ("iopsPerGB", "10"),
             ("AllowAutoIOPSPerGBIncrease", "true"),
@@ -155,15 +158,15 @@ mod tests {
             ("tagSpecification_1", "a=1"),
         ])
         .unwrap();
-        assert_eq!(read.volume_type.as_deref(), Some("io2"));
-        assert_eq!((read.iops, read.iops_per_gib), (None, Some(10)));
-        assert!(read.raise_iops && read.wait_until_initialized);
-        assert_eq!(read.raise_iops_on_modify, Some(false));
-        assert_eq!((read.throughput, read.initialization_rate), (Some(250), Some(200)));
-        assert_eq!(read.encrypted, Some(true));
-        assert_eq!(read.claim.namespace, "shop");
-        assert_eq!(read.tags, ["a=1", "b=2"]);
-        let context = read.volume_context();
+        assert_eq!(parsed.volume_type.as_deref(), Some("io2"));
+        assert_eq!((parsed.iops, parsed.iops_per_gib), (None, Some(10)));
+        assert!(parsed.raise_iops && parsed.wait_until_initialized);
+        assert_eq!(parsed.raise_iops_on_modify, Some(false));
+        assert_eq!((parsed.throughput, parsed.initialization_rate), (Some(250), Some(200)));
+        assert_eq!(parsed.encrypted, Some(true));
+        assert_eq!(parsed.claim.namespace, "shop");
+        assert_eq!(parsed.tags, ["a=1", "b=2"]);
+        let context = parsed.volume_context();
         let mut keys: Vec<_> = context.keys().map(String::as_str).collect();
         keys.sort_unstable();
         assert_eq!(
@@ -209,9 +212,9 @@ mod tests {
     /// The value `True` of `encrypted` reads as false.
     #[test]
     fn iops_0_is_unset_and_only_true_encrypts() {
-        let read = parse(&[("iops", "0"), ("iopsPerGB", "3"), ("encrypted", "True")]).unwrap();
-        assert_eq!((read.iops, read.iops_per_gib), (None, Some(3)));
-        assert_eq!(read.encrypted, Some(false));
+        let parsed = parse(&[("iops", "0"), ("iopsPerGB", "3"), ("encrypted", "True")]).unwrap();
+        assert_eq!((parsed.iops, parsed.iops_per_gib), (None, Some(3)));
+        assert_eq!(parsed.encrypted, Some(false));
     }
 
     proptest! {

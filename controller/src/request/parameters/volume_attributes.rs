@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use ebs_csi_proto::Failure;
 
 use super::{
-    Claim, TAG_DELETION, TAG_SPECIFICATION, boolean, exclude_both, number, sorted, tag, unknown,
+    Claim, TAG_DELETION, TAG_SPECIFICATION, check_tag, parse_boolean, parse_number,
+    refuse_both_iops, sorted, unknown_key,
 };
 use crate::request::tag_key;
 
@@ -40,19 +41,21 @@ impl VolumeAttributes {
     /// # Errors
     /// An unknown key, an invalid value, or the deletion of a reserved tag; the text names the key.
     pub(crate) fn parse(parameters: &HashMap<String, String>) -> Result<Self, Failure> {
-        let mut read = Self::default();
+        let mut parsed = Self::default();
         let mut old_name = None;
         for (key, value) in sorted(parameters) {
             match key {
-                "type" => read.volume_type = Some(value.to_owned()).filter(|v| !v.is_empty()),
+                "type" => parsed.volume_type = Some(value.to_owned()).filter(|v| !v.is_empty()),
                 "volumeType" => old_name = Some(value.to_owned()).filter(|v| !v.is_empty()),
-                "iops" => read.iops = number(LIST, key, value)?,
-                "throughput" => read.throughput = number(LIST, key, value)?,
-                "iopspergb" => read.iops_per_gib = number(LIST, key, value)?,
+                "iops" => parsed.iops = parse_number(LIST, key, value)?,
+                "throughput" => parsed.throughput = parse_number(LIST, key, value)?,
+                "iopspergb" => parsed.iops_per_gib = parse_number(LIST, key, value)?,
                 "allowautoiopsincreaseonmodify" => {
-                    read.raise_iops_on_modify = Some(boolean(LIST, key, value));
+                    parsed.raise_iops_on_modify = Some(parse_boolean(LIST, key, value));
                 }
-                _ if key.starts_with(TAG_SPECIFICATION) => read.tags.push(tag(LIST, key, value)?),
+                _ if key.starts_with(TAG_SPECIFICATION) => {
+                    parsed.tags.push(check_tag(LIST, key, value)?)
+                }
                 _ if key.starts_with(TAG_DELETION) => {
                     if tag_key::is_reserved(value) {
                         return Err(Failure::invalid(
@@ -60,15 +63,15 @@ impl VolumeAttributes {
                             format!("the tag {value:?} is the driver's own and stays"),
                         ));
                     }
-                    read.tag_deletions.push(value.to_owned());
+                    parsed.tag_deletions.push(value.to_owned());
                 }
-                _ if read.claim.take(key, value) => {}
-                _ => return Err(unknown(LIST, key, KNOWN)),
+                _ if parsed.claim.accept(key, value) => {}
+                _ => return Err(unknown_key(LIST, key, KNOWN)),
             }
         }
-        read.volume_type = read.volume_type.or(old_name);
-        exclude_both(LIST, read.iops, read.iops_per_gib)?;
-        Ok(read)
+        parsed.volume_type = parsed.volume_type.or(old_name);
+        refuse_both_iops(LIST, parsed.iops, parsed.iops_per_gib)?;
+        Ok(parsed)
     }
 }
 
@@ -83,7 +86,7 @@ mod tests {
 
     #[test]
     fn attributes_parse_and_type_overrides_volume_type() {
-        let read = parse(&[
+        let parsed = parse(&[
             ("volumeType", "io1"),
             ("type", "gp3"),
             ("iopspergb", "5"),
@@ -94,11 +97,11 @@ mod tests {
             ("csi.storage.k8s.io/pvc/name", "data"),
         ])
         .unwrap();
-        assert_eq!(read.volume_type.as_deref(), Some("gp3"));
-        assert_eq!((read.iops_per_gib, read.throughput), (Some(5), Some(153)));
-        assert_eq!(read.raise_iops_on_modify, Some(false));
-        assert_eq!((read.tags.len(), read.tag_deletions.len()), (1, 1));
-        assert_eq!(read.claim.name, "data");
+        assert_eq!(parsed.volume_type.as_deref(), Some("gp3"));
+        assert_eq!((parsed.iops_per_gib, parsed.throughput), (Some(5), Some(153)));
+        assert_eq!(parsed.raise_iops_on_modify, Some(false));
+        assert_eq!((parsed.tags.len(), parsed.tag_deletions.len()), (1, 1));
+        assert_eq!(parsed.claim.name, "data");
         assert_eq!(parse(&[("volumeType", "io1")]).unwrap().volume_type.as_deref(), Some("io1"));
         assert_eq!(parse(&[("iops", "3014"), ("throughput", "153")]).unwrap().iops, Some(3014));
     }

@@ -110,7 +110,7 @@ fn explicit_iops_removes_iops_per_gib_tag() {
 #[test]
 fn invalid_tag_is_skipped_only_under_warn_flag() {
     let strict = TagSettings::default();
-    let lax = TagSettings { warn_on_invalid: true, ..Default::default() };
+    let lenient = TagSettings { warn_on_invalid: true, ..Default::default() };
     let rows = [
         ("kubernetes.io/x=1", true),
         ("ebs.csi.aws.com/cluster=false", true),
@@ -118,13 +118,13 @@ fn invalid_tag_is_skipped_only_under_warn_flag() {
         ("a={{ .Nope }}", true),
         ("no-equals-sign", false),
     ];
-    for (tag, left_out) in rows {
+    for (tag, is_skipped) in rows {
         let class = class(&[tag]);
         let failure = strict.of_volume("n", &class, &VolumeAttributes::default()).unwrap_err();
         assert_eq!(failure.condition(), Condition::InvalidField, "{tag}");
-        let lax = lax.of_volume("n", &class, &VolumeAttributes::default());
-        assert_eq!(lax.is_ok(), left_out, "{tag}");
-        if let Ok(tags) = lax {
+        let lenient = lenient.of_volume("n", &class, &VolumeAttributes::default());
+        assert_eq!(lenient.is_ok(), is_skipped, "{tag}");
+        if let Ok(tags) = lenient {
             assert_eq!(tags["CSIVolumeName"], "n");
             assert_eq!(tags["ebs.csi.aws.com/cluster"], "true");
         }

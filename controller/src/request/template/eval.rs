@@ -99,13 +99,14 @@ fn value_of(pipeline: &Pipeline, scope: &Scope<'_>) -> Result<Value, TemplateErr
 }
 
 fn operand_value(operand: &Operand, scope: &Scope<'_>) -> Result<Value, TemplateError> {
-    let whole = || TemplateError::new("the whole of the fields cannot be printed; name one field");
+    let whole_fields_error =
+        || TemplateError::new("the whole of the fields cannot be printed; name one field");
     match operand {
         Operand::Text(text) => Ok(Value::Text(text.clone())),
         Operand::Int(value) => Ok(Value::Int(*value)),
         Operand::Bool(value) => Ok(Value::Bool(*value)),
-        Operand::Dot => scope.dot.clone().ok_or_else(whole),
-        Operand::Root => Err(whole()),
+        Operand::Dot => scope.dot.clone().ok_or_else(whole_fields_error),
+        Operand::Root => Err(whole_fields_error()),
         Operand::RootField(name) => scope.field(name),
         Operand::Field(name) if scope.dot.is_some() => Err(TemplateError::new(format!(
             ".{name} inside of with asks for a field of a text; write $.{name}"
@@ -154,8 +155,8 @@ fn call(name: &str, arguments: &[Value]) -> Result<Value, TemplateError> {
         ("not", [value]) => Ok(Bool(!value.is_true())),
         ("len", [Text(s)]) => Ok(Int(position(Some(s.len())))),
         ("slice", [Text(s)]) => Ok(Text(s.clone())),
-        ("slice", [Text(s), Int(start)]) => cut(s, *start, s.len() as i64).map(Text),
-        ("slice", [Text(s), Int(start), Int(end)]) => cut(s, *start, *end).map(Text),
+        ("slice", [Text(s), Int(start)]) => byte_range(s, *start, s.len() as i64).map(Text),
+        ("slice", [Text(s), Int(start), Int(end)]) => byte_range(s, *start, *end).map(Text),
         ("eq", [first, others @ ..]) if !others.is_empty() => {
             for other in others {
                 if compare(first, other)? == Ordering::Equal {
@@ -188,13 +189,13 @@ fn call(name: &str, arguments: &[Value]) -> Result<Value, TemplateError> {
             _,
         ) => Err(TemplateError::new(format!(
             "{name} is given {} that it does not take",
-            described(arguments)
+            describe_kinds(arguments)
         ))),
         _ => Err(TemplateError::new(format!("there is no function {name} in tag templates"))),
     }
 }
 
-fn described(arguments: &[Value]) -> String {
+fn describe_kinds(arguments: &[Value]) -> String {
     let kinds: Vec<_> = arguments
         .iter()
         .map(|value| match value {
@@ -224,15 +225,15 @@ fn field(delimiter: &str, at: i64, s: &str) -> Result<String, TemplateError> {
 fn substring(start: i64, end: i64, s: &str) -> Result<String, TemplateError> {
     let length = position(Some(s.len()));
     if start < 0 {
-        cut(s, 0, end)
+        byte_range(s, 0, end)
     } else if end < 0 || end > length {
-        cut(s, start, length)
+        byte_range(s, start, length)
     } else {
-        cut(s, start, end)
+        byte_range(s, start, end)
     }
 }
 
-fn cut(s: &str, start: i64, end: i64) -> Result<String, TemplateError> {
+fn byte_range(s: &str, start: i64, end: i64) -> Result<String, TemplateError> {
     let range = match (usize::try_from(start), usize::try_from(end)) {
         (Ok(start), Ok(end)) if start <= end && end <= s.len() => start..end,
         _ => {

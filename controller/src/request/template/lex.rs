@@ -14,8 +14,8 @@ pub(super) enum Piece {
 /// A token of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// `.Name`; `joined` when no space separates it from the token before.
-    Field { name: String, joined: bool },
+    /// `.Name`; `is_adjacent` when no space separates it from the token before.
+    Field { name: String, is_adjacent: bool },
     /// `.` alone.
     Dot,
     /// `$`.
@@ -44,18 +44,18 @@ pub(super) fn lex(text: &str) -> Result<Vec<Piece>, TemplateError> {
             Some((before, inside)) => (before, Some(inside)),
             None => (rest, None),
         };
-        let mut shown = if trim_next { trim_start(before) } else { before };
+        let mut visible = if trim_next { trim_start(before) } else { before };
         let Some(inside) = inside else {
-            push_text(&mut pieces, shown);
+            push_text(&mut pieces, visible);
             return Ok(pieces);
         };
         let trimmed = inside.strip_prefix('-').filter(|after| after.starts_with(is_space));
         if trimmed.is_some() {
-            shown = shown.trim_end_matches(is_space);
+            visible = visible.trim_end_matches(is_space);
         }
-        push_text(&mut pieces, shown);
+        push_text(&mut pieces, visible);
         let body = trimmed.unwrap_or(inside);
-        let (tokens, after, trims) = action(body)?;
+        let (tokens, after, trims) = lex_action(body)?;
         if let Some(tokens) = tokens {
             pieces.push(Piece::Action(tokens));
         }
@@ -80,7 +80,7 @@ fn trim_start(text: &str) -> &str {
 
 /// Reads one action. Returns its tokens (`None` for a comment), the text after it, and whether that
 /// text is trimmed.
-fn action(body: &str) -> Result<(Option<Vec<Token>>, &str, bool), TemplateError> {
+fn lex_action(body: &str) -> Result<(Option<Vec<Token>>, &str, bool), TemplateError> {
     if let Some(comment) = trim_start(body).strip_prefix("/*") {
         let (_, after) = comment
             .split_once("*/")
@@ -96,12 +96,12 @@ fn action(body: &str) -> Result<(Option<Vec<Token>>, &str, bool), TemplateError>
         if let Some((after, trims)) = end_of_action(rest) {
             return Ok((Some(tokens), after, trims));
         }
-        let joined = !rest.starts_with(is_space) && !tokens.is_empty();
+        let is_adjacent = !rest.starts_with(is_space) && !tokens.is_empty();
         rest = trim_start(rest);
         if rest.is_empty() {
             return Err(TemplateError::new("an action is not closed with }}"));
         }
-        let (token, after) = token(rest, joined)?;
+        let (token, after) = lex_token(rest, is_adjacent)?;
         tokens.push(token);
         rest = after;
     }
@@ -110,15 +110,15 @@ fn action(body: &str) -> Result<(Option<Vec<Token>>, &str, bool), TemplateError>
 /// Returns the text after `}}` (or ` -}}`) when the action ends here, and whether that text is
 /// trimmed.
 fn end_of_action(rest: &str) -> Option<(&str, bool)> {
-    let spaced = rest.starts_with(is_space);
+    let has_space = rest.starts_with(is_space);
     let rest = trim_start(rest);
     if let Some(after) = rest.strip_prefix("}}") {
         return Some((after, false));
     }
-    rest.strip_prefix("-}}").filter(|_| spaced).map(|after| (after, true))
+    rest.strip_prefix("-}}").filter(|_| has_space).map(|after| (after, true))
 }
 
-fn token(rest: &str, joined: bool) -> Result<(Token, &str), TemplateError> {
+fn lex_token(rest: &str, is_adjacent: bool) -> Result<(Token, &str), TemplateError> {
     let refuse = |what: &str| Err(TemplateError::new(what));
     let Some(first) = rest.chars().next() else {
         return refuse("an action is not closed with }}");
@@ -139,7 +139,7 @@ fn token(rest: &str, joined: bool) -> Result<(Token, &str), TemplateError> {
                 return Ok((Token::Dot, tail));
             }
             let name = name.to_owned();
-            Ok((Token::Field { name, joined }, after))
+            Ok((Token::Field { name, is_adjacent }, after))
         }
         '$' => {
             let (name, after) = word(tail);
@@ -154,7 +154,9 @@ fn token(rest: &str, joined: bool) -> Result<(Token, &str), TemplateError> {
             let (name, after) = word(rest);
             Ok((Token::Word(name.to_owned()), after))
         }
-        c => Err(TemplateError::new(format!("{c:?} has no meaning in a tag template's action"))),
+        c => {
+            Err(TemplateError::new(format!("{c:?} has no meaning in a tag template's lex_action")))
+        }
     }
 }
 
@@ -186,7 +188,7 @@ fn number(rest: &str) -> Result<(Token, &str), TemplateError> {
             Ok((Token::Int(if negative { -value } else { value }), after))
         }
         _ => Err(TemplateError::new(format!(
-            "{text:?} is not a number that tag templates support; use a whole number"
+            "{text:?} is not a lex_number that tag templates support; use a whole number"
         ))),
     }
 }
@@ -227,7 +229,7 @@ fn quoted(rest: &str) -> Result<(Token, &str), TemplateError> {
                     Some(c) => value.push(c),
                     None => {
                         return Err(TemplateError::new(
-                            "an escape in a quoted text is not one of \\n \\t \\r \\a \\b \\f \\v \\\" \\\\ \\xHH \\uHHHH \\UHHHHHHHH",
+                            "an escape in a lex_string text is not one of \\n \\t \\r \\a \\b \\f \\v \\\" \\\\ \\xHH \\uHHHH \\UHHHHHHHH",
                         ));
                     }
                 }

@@ -196,7 +196,7 @@ fn operand(tokens: &mut Tokens, depth: usize) -> Result<Operand, TemplateError> 
     let operand = match tokens.next() {
         Some(Token::Dot) => Operand::Dot,
         Some(Token::Root) => match tokens.peek() {
-            Some(Token::Field { joined: true, .. }) => match tokens.next() {
+            Some(Token::Field { is_adjacent: true, .. }) => match tokens.next() {
                 Some(Token::Field { name, .. }) => Operand::RootField(name),
                 _ => Operand::Root,
             },
@@ -224,7 +224,7 @@ fn operand(tokens: &mut Tokens, depth: usize) -> Result<Operand, TemplateError> 
             return Err(TemplateError::new("a value is missing"));
         }
     };
-    if let Some(Token::Field { name, joined: true }) = tokens.peek() {
+    if let Some(Token::Field { name, is_adjacent: true }) = tokens.peek() {
         return Err(TemplateError::new(format!(
             ".{name} asks for a field of a text, which has none"
         )));

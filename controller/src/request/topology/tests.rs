@@ -112,7 +112,7 @@ fn outpost_id_is_completed_with_region_and_account() {
         partition: "aws-us-gov".to_owned(),
     };
     const ID: &str = "op-0aaaaaaaaaaaaaaa1";
-    for (given, lacking, arn) in [
+    for (given, lacks, arn) in [
         (
             vec![(OUTPOST, ID)],
             true,
@@ -139,8 +139,8 @@ fn outpost_id_is_completed_with_region_and_account() {
         for mut requirement in
             [requirement(vec![term(&given)], vec![]), requirement(vec![], vec![term(&given)])]
         {
-            assert_eq!(lacks_owner(&requirement), lacking, "{given:?}");
-            complete(&mut requirement, "us-gov-west-1", &owner);
+            assert_eq!(lacks_owner(&requirement), lacks, "{given:?}");
+            complete_outposts(&mut requirement, "us-gov-west-1", &owner);
             let chosen = choose(Some(&requirement)).unwrap().unwrap();
             assert_eq!(chosen.outpost.as_deref(), arn, "{given:?}");
         }
@@ -165,11 +165,11 @@ proptest! {
     #[test]
     fn zone_chosen_for_name_ignores_zone_order(name in ".{0,40}", mut zones in proptest::collection::vec("[a-z]{1,4}", 1..6)) {
         let refs: Vec<&str> = zones.iter().map(String::as_str).collect();
-        let first = pick(&refs, &name).map(str::to_owned);
+        let first = choose_zone(&refs, &name).map(str::to_owned);
         prop_assert!(first.is_some());
         zones.reverse();
         let refs: Vec<&str> = zones.iter().map(String::as_str).collect();
-        prop_assert_eq!(pick(&refs, &name).map(str::to_owned), first);
+        prop_assert_eq!(choose_zone(&refs, &name).map(str::to_owned), first);
     }
 }
 
@@ -178,8 +178,8 @@ fn names_spread_over_the_zones() {
     let zones = ["a", "b", "c"];
     let mut counts = HashMap::new();
     for n in 0..300 {
-        *counts.entry(pick(&zones, &format!("pvc-{n}"))).or_insert(0) += 1;
+        *counts.entry(choose_zone(&zones, &format!("pvc-{n}"))).or_insert(0) += 1;
     }
     assert!(counts.values().all(|n| *n > 60), "{counts:?}");
-    assert_eq!(pick(&[], "x"), None);
+    assert_eq!(choose_zone(&[], "x"), None);
 }

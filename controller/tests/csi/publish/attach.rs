@@ -27,7 +27,7 @@ async fn lost_attach_or_detach_answer_causes_no_resend() {
         let driver = Driver::new().await;
         let id = one_volume(&driver).await;
         for action in ["AttachVolume", "DetachVolume"] {
-            driver.world.once(action, &fault);
+            driver.world.fault_once(action, &fault);
         }
         let context = driver.publish(&id, NODE_1).await.unwrap();
         assert_eq!(context["devicePath"], "/dev/xvdaa", "{fault}");
@@ -131,9 +131,10 @@ async fn device_in_use_stays_attached_until_released() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     driver.publish(&id, NODE_1).await.unwrap();
-    driver
-        .world
-        .once("DetachVolume", &json!({ "kind": "stuck_detach", "busy": true, "for_ms": 2500 }));
+    driver.world.fault_once(
+        "DetachVolume",
+        &json!({ "kind": "stuck_detach", "busy": true, "for_ms": 2500 }),
+    );
     let early =
         driver.ask_within(Duration::from_millis(800), unpublish(&id, NODE_1)).await.unwrap_err();
     assert!(overdue(&early), "{early}");
@@ -229,8 +230,8 @@ async fn unknown_attachment_state_is_never_read_as_detached() {
     assert_eq!(unknown.code(), Code::PermissionDenied, "{unknown}");
     // Without the facts, no DetachVolume is sent.
     assert_eq!(driver.world.calls("DetachVolume"), 0);
-    driver.world.no_faults();
-    driver.world.once(
+    driver.world.clear_faults();
+    driver.world.fault_once(
         "DetachVolume",
         &json!({
         "kind": "error", "code": "InvalidAttachment.NotFound", "status": 400 }),
@@ -385,7 +386,7 @@ async fn volume_in_use_error_on_free_volume_retries() {
     let driver = Driver::new().await;
     let id = one_volume(&driver).await;
     // EC2 shows no attachment: the volume was detached in the meantime.
-    driver.world.once("AttachVolume", &json!({
+    driver.world.fault_once("AttachVolume", &json!({
         "kind": "error", "code": "VolumeInUse", "status": 400, "message": "vol-x is already attached to an instance" }));
     driver.publish(&id, NODE_1).await.unwrap();
     assert_eq!(driver.world.calls("AttachVolume"), 2);

@@ -2,7 +2,7 @@
 //! the request asks for it, only while EC2's status checks fail.
 
 use ebs_csi_controller::csi::service::Settings;
-use ebs_csi_controller::safe_detach::{FenceLeave, FenceSettings, Mode};
+use ebs_csi_controller::safe_detach::{FencePermission, FenceSettings, Mode};
 use ebs_csi_proto::safe_detach::{
     FenceRequest, QueryInstancesRequest, StatusChecks, fence_request, query_instances_response,
 };
@@ -12,8 +12,12 @@ use tonic::{Code, Status};
 use crate::driver::{Driver, NODE_1, NODE_2, assert_status, settings, within};
 use crate::safe_detach::{attached, refused, two_nodes};
 
-fn fencing(leave: FenceLeave) -> Settings {
-    Settings { safe_detach: Mode::Enforce, fence: FenceSettings { leave, limit: 1 }, ..settings() }
+fn fencing(permission: FencePermission) -> Settings {
+    Settings {
+        safe_detach: Mode::Enforce,
+        fence: FenceSettings { permission, limit: 1 },
+        ..settings()
+    }
 }
 
 fn request(node: &str, mode: fence_request::Mode) -> FenceRequest {
@@ -46,17 +50,17 @@ async fn fence(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fence_needs_permission_and_respects_limit() {
     use fence_request::Mode::{Stop, Terminate};
-    for leave in [FenceLeave::Off, FenceLeave::Stop] {
-        let driver = Driver::with(fencing(leave), two_nodes()).await;
+    for permission in [FencePermission::Off, FencePermission::Stop] {
+        let driver = Driver::with(fencing(permission), two_nodes()).await;
         let refused = fence(&driver, NODE_1, Terminate, false).await.unwrap_err();
         assert_status(
             &refused,
             Code::FailedPrecondition,
-            &[&format!("--safe-detach-fence={leave}")],
+            &[&format!("--safe-detach-fence={permission}")],
         );
         assert_eq!(driver.world.calls("TerminateInstances"), 0);
     }
-    let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
+    let driver = Driver::with(fencing(FencePermission::Stop), two_nodes()).await;
     let id = attached(&driver).await;
     refused(driver.unpublish(&id, NODE_1).await, "no-report");
     // A dry run does not count against the limit.
@@ -188,7 +192,7 @@ async fn status_checks_of_100_instances_use_1_call() {
 /// An earlier result does not count, and a refusal does not count against the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_impaired_fence_reads_status_checks_each_time() {
-    let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
+    let driver = Driver::with(fencing(FencePermission::Stop), two_nodes()).await;
     let impaired_only = async |dry_run| {
         let request = FenceRequest {
             dry_run,
@@ -237,7 +241,7 @@ async fn only_impaired_fence_reads_status_checks_each_time() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     // A request without `only_impaired` does not read the status checks.
-    let driver = Driver::with(fencing(FenceLeave::Stop), two_nodes()).await;
+    let driver = Driver::with(fencing(FencePermission::Stop), two_nodes()).await;
     fence(&driver, NODE_1, fence_request::Mode::Stop, false).await.unwrap();
     assert_eq!(driver.world.calls("DescribeInstanceStatus"), 0);
 }

@@ -250,7 +250,7 @@ async fn break_glass_frees_only_named_attachment() {
 async fn break_glass_forces_stuck_detach_once() {
     let driver = enforce().await;
     let id = attached(&driver).await;
-    driver.world.once("DetachVolume", &json!({ "kind": "stuck_detach", "busy": true }));
+    driver.world.fault_once("DetachVolume", &json!({ "kind": "stuck_detach", "busy": true }));
     let _observer = observe(&driver, vec![ready()]).await;
     let request = unpublish(&id, NODE_1);
     let stuck = driver.client.clone().controller_unpublish_volume(within(request, 2)).await;

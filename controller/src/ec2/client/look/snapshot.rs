@@ -29,7 +29,7 @@ impl Ec2 {
         use sdk::FastSnapshotRestoreStateCode as State;
         let action = Action::DescribeFastSnapshotRestores;
         self.core
-            .call(action, self.until(), Tries::Several, || async {
+            .call(action, self.deadline_or_default(), Tries::Several, || async {
                 let output = self
                     .core
                     .client
@@ -38,13 +38,13 @@ impl Ec2 {
                     .send()
                     .await
                     .map_err(|e| Ec2Error::from_sdk(action, &e))?;
-                let on = |state: Option<&State>| {
+                let is_on = |state: Option<&State>| {
                     matches!(state, Some(State::Enabling | State::Optimizing | State::Enabled))
                 };
                 Ok(output
                     .fast_snapshot_restores()
                     .iter()
-                    .filter(|restore| on(restore.state()))
+                    .filter(|restore| is_on(restore.state()))
                     .filter_map(|restore| restore.availability_zone().map(str::to_owned))
                     .collect())
             })
@@ -59,7 +59,7 @@ impl Ec2 {
     pub async fn snapshot_lock(&self, id: &SnapshotId) -> Result<Option<Locked>, Ec2Error> {
         let action = Action::DescribeLockedSnapshots;
         self.core
-            .call(action, self.until(), Tries::Several, || async {
+            .call(action, self.deadline_or_default(), Tries::Several, || async {
                 let output = self
                     .core
                     .client

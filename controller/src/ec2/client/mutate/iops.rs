@@ -2,7 +2,7 @@
 
 use aws_sdk_ec2::types as sdk;
 
-use super::{sending, tagged};
+use super::{send, tag_specifications};
 use crate::ec2::action::Action;
 use crate::ec2::client::Ec2;
 use crate::ec2::error::Ec2Error;
@@ -18,8 +18,8 @@ impl Ec2 {
     pub async fn max_iops(&self, question: &IopsQuestion) -> Result<MaxIops, Ec2Error> {
         let action = Action::CreateVolume;
         let result: Result<(), Ec2Error> = self
-            .change(action, || async {
-                sending!(
+            .send_change(action, || async {
+                send!(
                     action,
                     self.core
                         .client
@@ -33,7 +33,10 @@ impl Ec2 {
                             question.zone_id.clone().filter(|_| question.zone.is_none())
                         )
                         .set_outpost_arn(question.outpost_arn.clone())
-                        .set_tag_specifications(tagged(sdk::ResourceType::Volume, &question.tags))
+                        .set_tag_specifications(tag_specifications(
+                            sdk::ResourceType::Volume,
+                            &question.tags
+                        ))
                 );
                 Ok(())
             })
@@ -70,9 +73,9 @@ fn read_max_iops(message: &str) -> MaxIops {
     };
     if lower.contains("volume iops")
         && lower.contains("too high")
-        && let Some(most) = number_after("maximum is ")
+        && let Some(max) = number_after("maximum is ")
     {
-        return MaxIops::AtMost(most);
+        return MaxIops::AtMost(max);
     }
     // "... greater than 64 TiB or 256K IOPS or ..."
     let thousands = lower.find("k iops").and_then(|end| {

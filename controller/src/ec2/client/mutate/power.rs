@@ -3,7 +3,7 @@
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::InstanceId;
 
-use super::sending;
+use super::send;
 use crate::ec2::action::Action;
 use crate::ec2::client::Ec2;
 use crate::ec2::error::Ec2Error;
@@ -53,8 +53,8 @@ impl Ec2 {
         match how {
             PowerOff::Stop => {
                 let action = Action::StopInstances;
-                self.change(action, || async {
-                    let output = sending!(
+                self.send_change(action, || async {
+                    let output = send!(
                         action,
                         self.core
                             .client
@@ -69,8 +69,8 @@ impl Ec2 {
             }
             PowerOff::Terminate => {
                 let action = Action::TerminateInstances;
-                self.change(action, || async {
-                    let output = sending!(
+                self.send_change(action, || async {
+                    let output = send!(
                         action,
                         self.core
                             .client

@@ -3,7 +3,7 @@
 use aws_sdk_ec2::types as sdk;
 use ebs_csi_wire::SnapshotId;
 
-use super::{number, sending, tagged, unreadable};
+use super::{send, tag_specifications, to_i32, unreadable};
 use crate::ec2::action::Action;
 use crate::ec2::client::Ec2;
 use crate::ec2::error::code::Ec2ErrorKind;
@@ -18,18 +18,21 @@ impl Ec2 {
     ///
     /// # Errors
     /// Any [`Ec2Error`]; after one that may have happened, look for the snapshot by name.
-    pub async fn create_snapshot(&self, given: &CreateSnapshot) -> Result<Snapshot, Ec2Error> {
+    pub async fn create_snapshot(&self, request: &CreateSnapshot) -> Result<Snapshot, Ec2Error> {
         let action = Action::CreateSnapshot;
-        self.change(action, || async {
-            let output = sending!(
+        self.send_change(action, || async {
+            let output = send!(
                 action,
                 self.core
                     .client
                     .create_snapshot()
-                    .volume_id(given.volume.as_str())
-                    .description(&given.description)
-                    .set_outpost_arn(given.outpost_arn.clone())
-                    .set_tag_specifications(tagged(sdk::ResourceType::Snapshot, &given.tags))
+                    .volume_id(request.volume.as_str())
+                    .description(&request.description)
+                    .set_outpost_arn(request.outpost_arn.clone())
+                    .set_tag_specifications(tag_specifications(
+                        sdk::ResourceType::Snapshot,
+                        &request.tags
+                    ))
             );
             Snapshot::read_created(&output).map_err(unreadable(action))
         })
@@ -43,8 +46,8 @@ impl Ec2 {
     /// [`Ec2ErrorKind::SnapshotLocked`], and the errors of every call.
     pub async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Ec2Error> {
         let action = Action::DeleteSnapshot;
-        self.change(action, || async {
-            sending!(action, self.core.client.delete_snapshot().snapshot_id(id.as_str()));
+        self.send_change(action, || async {
+            send!(action, self.core.client.delete_snapshot().snapshot_id(id.as_str()));
             Ok(())
         })
         .await
@@ -61,8 +64,8 @@ impl Ec2 {
         zones: &[String],
     ) -> Result<(), Ec2Error> {
         let action = Action::EnableFastSnapshotRestores;
-        self.change(action, || async {
-            let output = sending!(
+        self.send_change(action, || async {
+            let output = send!(
                 action,
                 self.core
                     .client
@@ -105,19 +108,19 @@ impl Ec2 {
     ///
     /// # Errors
     /// Those of every call.
-    pub async fn lock_snapshot(&self, given: &LockSnapshot) -> Result<(), Ec2Error> {
+    pub async fn lock_snapshot(&self, request: &LockSnapshot) -> Result<(), Ec2Error> {
         let action = Action::LockSnapshot;
-        self.change(action, || async {
-            sending!(
+        self.send_change(action, || async {
+            send!(
                 action,
                 self.core
                     .client
                     .lock_snapshot()
-                    .snapshot_id(given.snapshot.as_str())
-                    .lock_mode(sdk::LockMode::from(given.mode.as_str()))
-                    .set_lock_duration(given.duration_days.map(number))
-                    .set_expiration_date(given.expires.map(Timestamp::to_sdk))
-                    .set_cool_off_period(given.cool_off_hours.map(number))
+                    .snapshot_id(request.snapshot.as_str())
+                    .lock_mode(sdk::LockMode::from(request.mode.as_str()))
+                    .set_lock_duration(request.duration_days.map(to_i32))
+                    .set_expiration_date(request.expires.map(Timestamp::to_sdk))
+                    .set_cool_off_period(request.cool_off_hours.map(to_i32))
             );
             Ok(())
         })

@@ -10,13 +10,13 @@ use crate::ec2::model::look_result::LookResult;
 /// An answer, and when its call began.
 pub(super) struct DatedAnswer<V> {
     pub(super) began: Instant,
-    pub(super) seen: LookResult<V>,
+    pub(super) result: LookResult<V>,
 }
 
 /// The slot from which a watch takes its newest answer.
 pub(super) struct NewestAnswer<V> {
     newest: Mutex<Newest<V>>,
-    come: Notify,
+    arrived: Notify,
 }
 
 struct Newest<V> {
@@ -26,7 +26,7 @@ struct Newest<V> {
 
 impl<V> Default for NewestAnswer<V> {
     fn default() -> Self {
-        Self { newest: Mutex::new(Newest { call: 0, answer: None }), come: Notify::new() }
+        Self { newest: Mutex::new(Newest { call: 0, answer: None }), arrived: Notify::new() }
     }
 }
 
@@ -37,14 +37,14 @@ impl<V> NewestAnswer<V> {
     }
 
     /// Stores the answer of call number `call`, unless a later call has answered already.
-    pub(super) fn leave(&self, call: u64, answer: DatedAnswer<V>) {
+    pub(super) fn publish(&self, call: u64, answer: DatedAnswer<V>) {
         let mut newest = self.newest();
         if call < newest.call {
             return;
         }
         *newest = Newest { call, answer: Some(answer) };
         drop(newest);
-        self.come.notify_one();
+        self.arrived.notify_one();
     }
 
     /// Waits for the next answer. Only one task may wait at a time.
@@ -53,7 +53,7 @@ impl<V> NewestAnswer<V> {
             let answer = self.newest().answer.take();
             match answer {
                 Some(answer) => return answer,
-                None => self.come.notified().await,
+                None => self.arrived.notified().await,
             }
         }
     }
@@ -64,25 +64,25 @@ mod tests {
     use super::*;
 
     fn answer(value: u32) -> DatedAnswer<u32> {
-        DatedAnswer { began: Instant::now(), seen: LookResult::Present(value) }
+        DatedAnswer { began: Instant::now(), result: LookResult::Present(value) }
     }
 
     #[tokio::test]
     async fn newest_answer_is_taken_and_overtaken_one_dropped() {
-        let news = NewestAnswer::default();
-        news.leave(1, answer(1));
-        news.leave(3, answer(3));
-        news.leave(2, answer(2));
-        assert_eq!(news.next().await.seen.present(), Some(&3));
-        news.leave(2, answer(2));
-        let next = news.next();
+        let newest = NewestAnswer::default();
+        newest.publish(1, answer(1));
+        newest.publish(3, answer(3));
+        newest.publish(2, answer(2));
+        assert_eq!(newest.next().await.result.present(), Some(&3));
+        newest.publish(2, answer(2));
+        let next = newest.next();
         tokio::pin!(next);
         tokio::select! {
             biased;
-            answer = &mut next => panic!("{:?}", answer.seen.present()),
+            answer = &mut next => panic!("{:?}", answer.result.present()),
             () = std::future::ready(()) => {}
         }
-        news.leave(4, answer(4));
-        assert_eq!(next.await.seen.present(), Some(&4));
+        newest.publish(4, answer(4));
+        assert_eq!(next.await.result.present(), Some(&4));
     }
 }

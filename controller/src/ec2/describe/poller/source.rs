@@ -28,7 +28,7 @@ pub(in crate::ec2) trait Source: Send + Sync + 'static {
 }
 
 /// Returns the answer for a call that panicked, or that the end of the runtime dropped.
-pub(super) fn abandoned<S: Source>() -> LookResult<S::Value> {
+pub(super) fn ended_without_answer<S: Source>() -> LookResult<S::Value> {
     LookResult::Unknown(Ec2Error {
         kind: Ec2ErrorKind::Other,
         action: S::ACTION,

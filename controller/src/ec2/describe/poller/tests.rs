@@ -156,8 +156,8 @@ async fn large_looks_15_ms_apart_share_1_call() {
         let (poller, keys) = (poller.clone(), keys.clone());
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(delay)).await;
-            let asked = poller.line_up(&keys);
-            answers::<Arc<Memory>>(asked, after(60)).await.len()
+            let asked = poller.queue_looks(&keys);
+            await_answers::<Arc<Memory>>(asked, after(60)).await.len()
         })
     };
     let start = Instant::now();

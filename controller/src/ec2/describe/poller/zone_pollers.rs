@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Poller, Source, answers};
+use super::{Poller, Source, await_answers};
 use crate::ec2::describe::by_id::Zones;
 use crate::ec2::model::look_result::LookResult;
 use crate::ec2::pacing::duration_estimate::DurationEstimate;
@@ -42,15 +42,15 @@ where
         Self { source, zones, core, budget, pollers: Mutex::default() }
     }
 
-    fn in_zone(&self, zone: Option<Arc<str>>) -> Poller<S> {
+    fn poller_of_zone(&self, zone: Option<Arc<str>>) -> Poller<S> {
         let mut pollers = self.pollers.lock().unwrap_or_else(PoisonError::into_inner);
-        let made =
+        let create =
             || Poller::new(self.source.clone(), Arc::clone(&self.core), Arc::clone(&self.budget));
-        pollers.entry(zone).or_insert_with(made).clone()
+        pollers.entry(zone).or_insert_with(create).clone()
     }
 
-    fn of(&self, key: &S::Key) -> Poller<S> {
-        self.in_zone(self.zones.of(key))
+    fn poller_of(&self, key: &S::Key) -> Poller<S> {
+        self.poller_of_zone(self.zones.zone_of(key))
     }
 
     /// Does what [`Poller::look`] does, with the poller of the key's zone.
@@ -60,7 +60,7 @@ where
         needed: Option<Instant>,
         deadline: Instant,
     ) -> LookResult<S::Value> {
-        self.of(key).look(key, needed, deadline).await
+        self.poller_of(key).look(key, needed, deadline).await
     }
 
     /// Returns one answer for each key, from calls that begin after this one. The keys are queued
@@ -72,30 +72,30 @@ where
         deadline: Instant,
     ) -> Vec<LookResult<S::Value>> {
         let mut by_zone: BTreeMap<_, Vec<(usize, S::Key)>> = BTreeMap::new();
-        for (place, key) in keys.iter().enumerate() {
-            let zone = by_zone.entry(self.zones.of(key)).or_default();
-            zone.push((place, key.clone()));
+        for (index, key) in keys.iter().enumerate() {
+            let zone = by_zone.entry(self.zones.zone_of(key)).or_default();
+            zone.push((index, key.clone()));
         }
-        let mut asked = Vec::with_capacity(keys.len());
+        let mut pending = Vec::with_capacity(keys.len());
         for (zone, keys) in by_zone {
-            let (places, keys): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
-            asked.extend(places.into_iter().zip(self.in_zone(zone).line_up(&keys)));
+            let (indices, keys): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
+            pending.extend(indices.into_iter().zip(self.poller_of_zone(zone).queue_looks(&keys)));
         }
-        asked.sort_by_key(|(place, _)| *place);
-        let asked = asked.into_iter().map(|(_, answer)| answer).collect();
-        answers::<S>(asked, deadline).await
+        pending.sort_by_key(|(index, _)| *index);
+        let pending = pending.into_iter().map(|(_, answer)| answer).collect();
+        await_answers::<S>(pending, deadline).await
     }
 
     /// Does what [`Poller::watch`] does, with the poller of the key's zone.
     pub(in crate::ec2) async fn watch<R>(
         &self,
         key: &S::Key,
-        usual: Option<&Arc<DurationEstimate>>,
+        durations: Option<&Arc<DurationEstimate>>,
         waited: Duration,
         deadline: Instant,
-        judge: impl FnMut(&LookResult<S::Value>) -> ControlFlow<R>,
+        evaluate: impl FnMut(&LookResult<S::Value>) -> ControlFlow<R>,
     ) -> Option<R> {
-        let poller = self.of(key);
-        poller.watch(key, usual, waited, deadline, judge).await
+        let poller = self.poller_of(key);
+        poller.watch(key, durations, waited, deadline, evaluate).await
     }
 }

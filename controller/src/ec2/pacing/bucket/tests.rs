@@ -10,7 +10,7 @@ mod tokens;
 const ATTACH: Rate = Rate { capacity: 50.0, refill: 5.0 };
 
 /// The time of a call to EC2, and the time of EC2's answer back.
-const WAY: Duration = Duration::from_millis(15);
+const ONE_WAY: Duration = Duration::from_millis(15);
 const PAUSE: Duration = Duration::from_millis(75);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +27,7 @@ type Other = (u64, u64, Duration);
 
 /// A simulation of EC2's bucket, the driver's bucket that learns from it, and calls that always
 /// wait.
-struct Play {
+struct Simulation {
     ec2: Option<(Rate, Tokens)>,
     ours: Bucket,
     start: Instant,
@@ -36,7 +36,7 @@ struct Play {
     throttled: u32,
 }
 
-impl Play {
+impl Simulation {
     fn new(ec2: Option<Rate>, start: Rate, ceiling: Ceiling) -> Self {
         let now = Instant::now();
         Self {
@@ -52,7 +52,7 @@ impl Play {
         let Some((rate, tokens)) = &mut self.ec2 else {
             return true;
         };
-        tokens.flow(rate.refill, now);
+        tokens.refill(rate.refill, now);
         let takes = tokens.has_one();
         if takes {
             tokens.level -= 1.0;
@@ -69,20 +69,20 @@ impl Play {
         if let Some((from, _, _)) = other {
             events.push(Reverse((at(from), Event::Other)));
         }
-        let until = other.map(|(_, to, _)| at(to));
+        let other_ends = other.map(|(_, to, _)| at(to));
         let (mut queue, mut turn) = (calls, None);
-        let mut played = 0;
+        let mut steps = 0;
         while self.accepted.len() < calls
             && let Some(Reverse((now, event))) = events.pop()
             && now < end
         {
-            played += 1;
-            assert!(played < 1_000_000, "the calls make no progress");
+            steps += 1;
+            assert!(steps < 1_000_000, "the calls make no progress");
             match event {
                 Event::Other => {
                     self.ec2_takes(now);
                     if let Some((_, _, apart)) = other
-                        && until.is_some_and(|until| now < until)
+                        && other_ends.is_some_and(|end| now < end)
                     {
                         let next = now + apart.mul_f64(0.5 + random());
                         events.push(Reverse((next, Event::Other)));
@@ -90,15 +90,15 @@ impl Play {
                 }
                 Event::Arrival(sent, beyond) => {
                     let takes = self.ec2_takes(now);
-                    events.push(Reverse((now + WAY, Event::Answer(sent, beyond, takes))));
+                    events.push(Reverse((now + ONE_WAY, Event::Answer(sent, beyond, takes))));
                 }
                 Event::Answer(sent, beyond, takes) => {
-                    let token = if beyond { Token::Beyond } else { Token::Own };
+                    let token = if beyond { Token::Probe } else { Token::Estimated };
                     if takes {
-                        self.ours.ended(now, sent, token, Ended::Accepted);
+                        self.ours.note_end(now, sent, token, CallOutcome::Accepted);
                         self.accepted.push(now);
                     } else {
-                        self.ours.ended(now, sent, token, Ended::Throttled);
+                        self.ours.note_end(now, sent, token, CallOutcome::Throttled);
                         self.throttled += 1;
                         events.push(Reverse((now + PAUSE, Event::Again)));
                     }
@@ -110,8 +110,8 @@ impl Play {
                 match self.ours.take(now) {
                     Ok(token) => {
                         queue -= 1;
-                        let beyond = token == Token::Beyond;
-                        events.push(Reverse((now + WAY, Event::Arrival(now, beyond))));
+                        let beyond = token == Token::Probe;
+                        events.push(Reverse((now + ONE_WAY, Event::Arrival(now, beyond))));
                     }
                     Err(at) => {
                         if turn.is_none_or(|turn| turn <= now || at < turn) {
@@ -172,7 +172,7 @@ async fn full_bucket_grants_capacity_less_reserve_then_refill() {
     assert_eq!(drain(&mut bucket, now), 45);
     let next = bucket.take(now).unwrap_err();
     assert_eq!(next - now, Duration::from_millis(200));
-    assert_eq!(bucket.take(next), Ok(Token::Own));
+    assert_eq!(bucket.take(next), Ok(Token::Estimated));
     assert_eq!(drain(&mut bucket, now + Duration::from_secs(1000)), 45);
 }
 
@@ -182,7 +182,7 @@ async fn throttled_burst_empties_bucket_and_keeps_rate() {
     let mut bucket = Bucket::new(ATTACH, Ceiling::Open, now);
     let later = now + Duration::from_millis(50);
     for _ in 0..20 {
-        bucket.ended(later, now, Token::Own, Ended::Throttled);
+        bucket.note_end(later, now, Token::Estimated, CallOutcome::Throttled);
     }
     assert_eq!(bucket.level(later), 0.0);
     assert_eq!(bucket.refill(), 5.0);
@@ -195,7 +195,7 @@ async fn successive_throttles_lower_rate_and_quiet_restores_it() {
     for _ in 0..100 {
         let sent = now + Duration::from_millis(300);
         now = sent + Duration::from_millis(50);
-        bucket.ended(now, sent, Token::Own, Ended::Throttled);
+        bucket.note_end(now, sent, Token::Estimated, CallOutcome::Throttled);
     }
     let low = bucket.refill();
     assert!((0.25..1.0).contains(&low), "{low}");
@@ -211,20 +211,20 @@ async fn few_calls_exceed_estimate_and_none_after_throttle() {
     let mut bucket = Bucket::new(ATTACH, Ceiling::Open, now);
     // 45 of the estimate and one beyond.
     assert_eq!(drain(&mut bucket, now), 46);
-    bucket.ended(now, now, Token::Beyond, Ended::Accepted);
-    bucket.ended(now, now, Token::Own, Ended::Accepted);
+    bucket.note_end(now, now, Token::Probe, CallOutcome::Accepted);
+    bucket.note_end(now, now, Token::Estimated, CallOutcome::Accepted);
     assert_eq!(drain(&mut bucket, now), 1);
-    bucket.ended(now, now, Token::Beyond, Ended::Accepted);
+    bucket.note_end(now, now, Token::Probe, CallOutcome::Accepted);
     assert_eq!(drain(&mut bucket, now), 2);
-    bucket.ended(now, now, Token::Beyond, Ended::Unknown);
+    bucket.note_end(now, now, Token::Probe, CallOutcome::Unknown);
     assert_eq!(drain(&mut bucket, now), 1, "no answer is no permission");
-    bucket.ended(now, now, Token::Beyond, Ended::Throttled);
+    bucket.note_end(now, now, Token::Probe, CallOutcome::Throttled);
     assert_eq!(drain(&mut bucket, now), 0);
-    let before = now + REMEMBERED - Duration::from_millis(1);
+    let before = now + THROTTLE_REMEMBERED_FOR - Duration::from_millis(1);
     assert_eq!(drain(&mut bucket, before), 45);
     // Of the two calls beyond the estimate, one stays under way for ever in this test.
-    bucket.ended(before, now, Token::Beyond, Ended::Unknown);
-    assert_eq!(drain(&mut bucket, now + REMEMBERED), 1);
+    bucket.note_end(before, now, Token::Probe, CallOutcome::Unknown);
+    assert_eq!(drain(&mut bucket, now + THROTTLE_REMEMBERED_FOR), 1);
 }
 
 /// EC2's bucket and the expected result for calls that all wait from the beginning.
@@ -264,33 +264,36 @@ async fn burst_uses_account_rate_with_few_throttles() {
         row("half", Some(rate(25.0, 2.5)), attach, 1000, 1.03, 0.0, 5.0),
         row("no limit", None, attach, 2000, 1.0, 4.5, 0.0),
     ] {
-        let least =
+        let shortest =
             row.ec2.map_or(0.0, |rate| (count(row.calls) - rate.capacity).max(0.0) / rate.refill);
-        let mut play = Play::new(row.ec2, row.start, Ceiling::Open);
-        play.run(row.calls, 100_000, None);
-        let (seconds, percent) = (play.seconds(), play.throttled_percent());
-        let said = format!(
-            "{} {}: {seconds:.1} s of {least:.1}, {percent:.2} % throttled",
+        let mut simulation = Simulation::new(row.ec2, row.start, Ceiling::Open);
+        simulation.run(row.calls, 100_000, None);
+        let (seconds, percent) = (simulation.seconds(), simulation.throttled_percent());
+        let summary = format!(
+            "{} {}: {seconds:.1} s of {shortest:.1}, {percent:.2} % throttled",
             row.name, row.calls
         );
-        println!("{said}");
-        assert!(seconds <= least * row.times + row.seconds_more, "{said}");
-        assert!(percent <= row.throttled, "{said}");
+        println!("{summary}");
+        assert!(seconds <= shortest * row.times + row.seconds_more, "{summary}");
+        assert!(percent <= row.throttled, "{summary}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn rate_yields_to_second_user_and_recovers() {
-    let mut play = Play::new(Some(ATTACH), ATTACH, Ceiling::Open);
+    let mut simulation = Simulation::new(Some(ATTACH), ATTACH, Ceiling::Open);
     // The other user takes half of the refill, from the first minute to the third.
     let other = (60, 180, Duration::from_millis(400));
-    play.run(10_000, 300, Some(other));
-    let (alone, beside, again) =
-        (play.per_second(20, 60), play.per_second(90, 180), play.per_second(210, 300));
-    let percent = play.throttled_percent();
-    println!("{alone:.2}, {beside:.2}, {again:.2} a second, {percent:.2} % throttled");
+    simulation.run(10_000, 300, Some(other));
+    let (alone, shared, again) = (
+        simulation.per_second(20, 60),
+        simulation.per_second(90, 180),
+        simulation.per_second(210, 300),
+    );
+    let percent = simulation.throttled_percent();
+    println!("{alone:.2}, {shared:.2}, {again:.2} a second, {percent:.2} % throttled");
     assert!((4.5..=5.5).contains(&alone), "{alone}");
-    assert!((2.25..=2.75).contains(&beside), "{beside}");
+    assert!((2.25..=2.75).contains(&shared), "{shared}");
     assert!((4.5..=5.5).contains(&again), "{again}");
     assert!(percent < 3.0, "{percent}");
 }
@@ -310,18 +313,18 @@ proptest! {
         let allowed = most.unwrap_or(ATTACH);
         let mut bucket = Bucket::new(ATTACH, ceiling, now);
         let mut taken = 0.0;
-        for (wait, wanted, fate) in steps {
+        for (wait, calls, fate) in steps {
             now += Duration::from_millis(wait);
-            for _ in 0..wanted {
+            for _ in 0..calls {
                 match bucket.take(now) {
                     Ok(token) => {
                         taken += 1.0;
-                        let ended = match fate {
-                            0 => Ended::Throttled,
-                            1 => Ended::Unknown,
-                            _ => Ended::Accepted,
+                        let outcome = match fate {
+                            0 => CallOutcome::Throttled,
+                            1 => CallOutcome::Unknown,
+                            _ => CallOutcome::Accepted,
                         };
-                        bucket.ended(now, now, token, ended);
+                        bucket.note_end(now, now, token, outcome);
                     }
                     Err(at) => prop_assert!(at > now),
                 }

@@ -27,18 +27,18 @@ async fn settle() {
 async fn turns_follow_arrival_order_at_bucket_rate() {
     let lane = lane(4.0, 1.0, 100);
     let start = Instant::now();
-    let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
+    let (report, mut order) = tokio::sync::mpsc::unbounded_channel();
     for n in 0..20u64 {
-        let (lane, told) = (Arc::clone(&lane), told.clone());
+        let (lane, report) = (Arc::clone(&lane), report.clone());
         tokio::spawn(async move {
-            let place = lane.place();
-            let pass = place.turn(far()).await.unwrap();
-            told.send((n, start.elapsed().as_secs_f64())).unwrap();
-            drop(pass);
+            let place = lane.take_place();
+            let permit = place.wait_for_turn(far()).await.unwrap();
+            report.send((n, start.elapsed().as_secs_f64())).unwrap();
+            drop(permit);
         });
         settle().await;
     }
-    drop(told);
+    drop(report);
     let mut seen = Vec::new();
     while let Some(entry) = order.recv().await {
         seen.push(entry);
@@ -51,30 +51,30 @@ async fn turns_follow_arrival_order_at_bucket_rate() {
 #[tokio::test(start_paused = true)]
 async fn no_more_calls_are_under_way_than_allowed() {
     let lane = lane(1000.0, 100.0, 2);
-    let (first, second) = (lane.place(), lane.place());
-    let held = first.turn(far()).await.unwrap();
-    let _also = second.turn(far()).await.unwrap();
-    let third = lane.place();
-    let late = third.turn(Instant::now() + Duration::from_secs(1)).await;
+    let (first, second) = (lane.take_place(), lane.take_place());
+    let held = first.wait_for_turn(far()).await.unwrap();
+    let _also = second.wait_for_turn(far()).await.unwrap();
+    let third = lane.take_place();
+    let late = third.wait_for_turn(Instant::now() + Duration::from_secs(1)).await;
     assert!(late.is_err());
     drop(held);
-    assert!(third.turn(far()).await.is_ok());
+    assert!(third.wait_for_turn(far()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn abandoned_turn_does_not_delay_next_caller() {
     let lane = lane(4.0, 1.0, 100);
     for _ in 0..3 {
-        drop(lane.place().turn(far()).await.unwrap());
+        drop(lane.take_place().wait_for_turn(far()).await.unwrap());
     }
     let impatient = {
         let lane = Arc::clone(&lane);
-        tokio::spawn(async move { lane.place().turn(far()).await.map(drop) })
+        tokio::spawn(async move { lane.take_place().wait_for_turn(far()).await.map(drop) })
     };
     settle().await;
     let patient = {
         let lane = Arc::clone(&lane);
-        tokio::spawn(async move { lane.place().turn(far()).await.map(drop) })
+        tokio::spawn(async move { lane.take_place().wait_for_turn(far()).await.map(drop) })
     };
     settle().await;
     let start = Instant::now();
@@ -87,32 +87,32 @@ async fn abandoned_turn_does_not_delay_next_caller() {
 #[tokio::test(start_paused = true)]
 async fn a_throttled_call_keeps_its_place() {
     let lane = lane(4.0, 1.0, 100);
-    let early = lane.place();
-    let pass = early.turn(far()).await.unwrap();
+    let early = lane.take_place();
+    let permit = early.wait_for_turn(far()).await.unwrap();
     let later = {
         let lane = Arc::clone(&lane);
-        let _ = lane.place();
+        let _ = lane.take_place();
         tokio::spawn(async move {
-            let place = lane.place();
+            let place = lane.take_place();
             // Tokens are left, so this one passes at once.
-            place.turn(far()).await.map(drop)
+            place.wait_for_turn(far()).await.map(drop)
         })
     };
     later.await.unwrap().unwrap();
-    pass.end(Ended::Throttled);
-    let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
+    permit.end(CallOutcome::Throttled);
+    let (report, mut order) = tokio::sync::mpsc::unbounded_channel();
     {
-        let (lane, told) = (Arc::clone(&lane), told.clone());
+        let (lane, report) = (Arc::clone(&lane), report.clone());
         tokio::spawn(async move {
-            let place = lane.place();
-            let _pass = place.turn(far()).await.unwrap();
-            told.send("newcomer").unwrap();
+            let place = lane.take_place();
+            let _pass = place.wait_for_turn(far()).await.unwrap();
+            report.send("newcomer").unwrap();
         });
     }
     settle().await;
     let again = async {
-        let _pass = early.turn(far()).await.unwrap();
-        told.send("throttled").unwrap();
+        let _pass = early.wait_for_turn(far()).await.unwrap();
+        report.send("throttled").unwrap();
     };
     again.await;
     assert_eq!(order.recv().await, Some("throttled"));
@@ -124,22 +124,22 @@ async fn a_throttled_call_keeps_its_place() {
 async fn distant_turn_waits_until_near() {
     let lane = lane(4.0, 1.0, 100);
     let start = Instant::now();
-    let places: Vec<_> = (0..8).map(|_| lane.place()).collect();
+    let places: Vec<_> = (0..8).map(|_| lane.take_place()).collect();
     let mut near = Vec::new();
     // Three tokens are there, and two more come within 2 s.
     for place in &places[..5] {
-        near.push(place.near(far()).await.unwrap() - start);
+        near.push(place.wait_until_near(far()).await.unwrap() - start);
     }
     assert_eq!(near, [0, 0, 0, 1, 2].map(Duration::from_secs));
-    assert_eq!(places[5].estimate(), Duration::from_secs(3));
+    assert_eq!(places[5].estimated_wait(), Duration::from_secs(3));
     let soon = start + Duration::from_millis(100);
-    let sixth = places[5].near(soon).await.unwrap_err();
+    let sixth = places[5].wait_until_near(soon).await.unwrap_err();
     assert_eq!(sixth.kind, crate::ec2::Ec2ErrorKind::Deadline);
     for place in &places[..3] {
-        drop(place.turn(far()).await.unwrap());
+        drop(place.wait_for_turn(far()).await.unwrap());
     }
     // Two callers are left before this one; three more tokens, counted from 0.1 s, take 3 s.
-    let turn = places[5].near(far()).await.unwrap() - start;
+    let turn = places[5].wait_until_near(far()).await.unwrap() - start;
     assert!((3100..3110).contains(&turn.as_millis()), "{turn:?}");
     let waited = start.elapsed().as_millis();
     assert!((1100..1110).contains(&waited), "{waited} ms");
@@ -148,15 +148,15 @@ async fn distant_turn_waits_until_near() {
 #[tokio::test(start_paused = true)]
 async fn dropped_queue_places_advance_next_caller_at_once() {
     let lane = lane(4.0, 1.0, 100);
-    let places: Vec<_> = (0..6).map(|_| lane.place()).collect();
+    let places: Vec<_> = (0..6).map(|_| lane.take_place()).collect();
     for place in &places[..5] {
-        place.near(far()).await.unwrap();
+        place.wait_until_near(far()).await.unwrap();
     }
-    let last = lane.place();
+    let last = lane.take_place();
     let waits = {
         let lane = Arc::clone(&lane);
         tokio::spawn(async move {
-            let at = last.near(far()).await.unwrap();
+            let at = last.wait_until_near(far()).await.unwrap();
             (at, lane.level(Instant::now()).waiting)
         })
     };
@@ -171,7 +171,7 @@ async fn dropped_queue_places_advance_next_caller_at_once() {
 async fn unsent_call_returns_its_token() {
     let lane = lane(4.0, 1.0, 100);
     for _ in 0..10 {
-        lane.place().turn(far()).await.unwrap().end(Ended::NotSent);
+        lane.take_place().wait_for_turn(far()).await.unwrap().end(CallOutcome::NotSent);
     }
     assert_eq!(lane.level(Instant::now()).tokens, 3.0);
 }

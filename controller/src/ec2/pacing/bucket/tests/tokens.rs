@@ -9,7 +9,7 @@ async fn token_is_due_at_next_whole_millisecond() {
         [(0.0, 5.0, 200), (0.5, 5.0, 100), (0.0, 3.0, 334), (0.9999, 5.0, 1), (1.0, 5.0, 1)]
     {
         let tokens = Tokens { level, ..Tokens::full(10.0, now) };
-        let at = tokens.one_at(refill, now);
+        let at = tokens.next_token_at(refill, now);
         assert_eq!(at - now, Duration::from_millis(millis), "{level} {refill}");
     }
 }
@@ -35,8 +35,8 @@ async fn ceiling_limits_tokens_of_both_kinds() {
     // What was not sent is given back to both.
     let mut bucket = Bucket::new(ATTACH, Ceiling::Rate(rate(10.0, 1.0)), now);
     assert_eq!(drain(&mut bucket, now), 10);
-    for token in [Token::Own, Token::Beyond] {
-        bucket.ended(now, now, token, Ended::NotSent);
+    for token in [Token::Estimated, Token::Probe] {
+        bucket.note_end(now, now, token, CallOutcome::NotSent);
         assert_eq!(bucket.take(now), Ok(token));
         assert!(bucket.take(now).is_err());
     }
@@ -49,11 +49,11 @@ async fn half_full_bucket_forgets_calls_beyond_estimate() {
         let mut bucket = Bucket::new(ATTACH, Ceiling::Open, start);
         for _ in 0..2 {
             drain(&mut bucket, start);
-            bucket.ended(start, start, Token::Beyond, Ended::Accepted);
+            bucket.note_end(start, start, Token::Probe, CallOutcome::Accepted);
         }
         drain(&mut bucket, start);
         for _ in 0..2 {
-            bucket.ended(start, start, Token::Beyond, Ended::Unknown);
+            bucket.note_end(start, start, Token::Probe, CallOutcome::Unknown);
         }
         let later = start + Duration::from_secs_f64(seconds);
         assert_eq!(drain(&mut bucket, later), granted, "after {seconds} s");
@@ -66,8 +66,8 @@ async fn calls_beyond_estimate_grow_slowly_after_eight() {
     let mut bucket = Bucket::new(ATTACH, Ceiling::Open, now);
     assert_eq!(drain(&mut bucket, now), 46);
     for _ in 0..100 {
-        bucket.ended(now, now, Token::Beyond, Ended::Accepted);
-        assert_eq!(bucket.take(now), Ok(Token::Beyond));
+        bucket.note_end(now, now, Token::Probe, CallOutcome::Accepted);
+        assert_eq!(bucket.take(now), Ok(Token::Probe));
     }
     // 8 and one for the hundred accepted; one is under way.
     assert_eq!(drain(&mut bucket, now), 8);
@@ -85,7 +85,7 @@ async fn wait_for_many_tokens_follows_refill() {
         (Ceiling::Open, 54, 1800),
     ] {
         let mut bucket = Bucket::new(ATTACH, ceiling, now);
-        let wait = bucket.until(tokens, now);
+        let wait = bucket.wait_for(tokens, now);
         assert_eq!(wait, Duration::from_millis(millis), "{ceiling:?} {tokens}");
     }
 }
@@ -98,26 +98,26 @@ async fn throttle_after_calls_beyond_estimate_raises_rate() {
     for (beyond, refill) in [(true, 10.0), (false, 5.0)] {
         let mut bucket = Bucket::new(ATTACH, Ceiling::Open, start);
         assert_eq!(drain(&mut bucket, start), 46);
-        let end = if beyond { Ended::Accepted } else { Ended::Unknown };
-        bucket.ended(start, start, Token::Beyond, end);
+        let end = if beyond { CallOutcome::Accepted } else { CallOutcome::Unknown };
+        bucket.note_end(start, start, Token::Probe, end);
         for _ in 0..119 {
-            bucket.ended(start, start, Token::Own, Ended::Accepted);
+            bucket.note_end(start, start, Token::Estimated, CallOutcome::Accepted);
         }
-        bucket.ended(later, later, Token::Own, Ended::Throttled);
+        bucket.note_end(later, later, Token::Estimated, CallOutcome::Throttled);
         assert_eq!(bucket.refill(), refill);
     }
     // A bucket that was full in between begins to count anew.
     let mut bucket = Bucket::new(ATTACH, Ceiling::Open, start);
     for _ in 0..500 {
-        bucket.ended(start, start, Token::Own, Ended::Accepted);
+        bucket.note_end(start, start, Token::Estimated, CallOutcome::Accepted);
     }
     let full = start + Duration::from_secs(60);
     assert_eq!(drain(&mut bucket, full), 46);
-    bucket.ended(full, full, Token::Beyond, Ended::Accepted);
+    bucket.note_end(full, full, Token::Probe, CallOutcome::Accepted);
     for _ in 0..119 {
-        bucket.ended(full, full, Token::Own, Ended::Accepted);
+        bucket.note_end(full, full, Token::Estimated, CallOutcome::Accepted);
     }
     let later = full + Duration::from_secs(2);
-    bucket.ended(later, later, Token::Own, Ended::Throttled);
+    bucket.note_end(later, later, Token::Estimated, CallOutcome::Throttled);
     assert_eq!(bucket.refill(), 10.0);
 }
