@@ -81,7 +81,6 @@ const ACTIONS: &[(&str, Handler)] = &[
     ("EnableFastSnapshotRestores", fast_snapshot_restores::enable),
     ("LockSnapshot", lock_snapshot),
     ("ModifyVolume", modify_volume),
-    ("StartInstances", power::start_instances),
     ("StopInstances", power::stop_instances),
     ("TerminateInstances", power::terminate_instances),
 ];
@@ -123,9 +122,6 @@ impl Call<'_> {
 
     /// Ends a dry run. Each action calls this function at the point where EC2 itself checks
     /// `DryRun`.
-    ///
-    /// # Errors
-    /// `DryRunOperation` if the call is a dry run.
     fn dry_run(&self) -> ApiResult<()> {
         match self.params.boolean("DryRun")? {
             Some(true) => Err(ApiError::dry_run()),
@@ -164,10 +160,6 @@ impl Call<'_> {
     }
 
     /// Returns a zone's name, given the zone's name or id.
-    ///
-    /// # Errors
-    /// `InvalidZone.NotFound`; `InvalidParameterCombination` if both are given; `MissingParameter`
-    /// if neither is.
     fn zone(&self, by_name: Option<&str>, by_id: Option<&str>) -> ApiResult<String> {
         let found = match (by_name, by_id) {
             (Some(_), Some(_)) => {

@@ -1,6 +1,7 @@
 //! The filters and the page of a Describe call, and the rows that they select.
 
 use super::Call;
+use crate::state::realm::Realm;
 use crate::state::resources::fast_restore::FastRestore;
 use crate::state::resources::instance::Instance;
 use crate::state::resources::snapshot::Snapshot;
@@ -47,7 +48,7 @@ rows! {
 /// The filters and the page of a Describe call.
 pub(super) struct Query<T: 'static> {
     fields: &'static [Field<T>],
-    pub(super) filters: Filters,
+    filters: Filters,
     page: Page,
     /// Whether the action shows a resource at all.
     pub(super) keep: fn(&T) -> bool,
@@ -72,7 +73,7 @@ impl<T: Row> Query<T> {
 
     /// Returns whether the call asks for neither a page's size nor a later page, so that an index
     /// can answer.
-    pub(super) fn unpaged(&self) -> bool {
+    fn unpaged(&self) -> bool {
         self.page.max.is_none() && self.page.after.is_none()
     }
 
@@ -94,6 +95,18 @@ impl<T: Row> Query<T> {
             let ids: BTreeSet<&String> = ids.iter().collect();
             ids.into_iter().filter_map(|id| all.get(id)).collect()
         }))
+    }
+
+    /// Returns the resources that the first `tag:KEY` filter with literal values selects, if the
+    /// call asks for no page.
+    pub(super) fn tagged<'a>(
+        &self,
+        realm: &Realm,
+        all: &'a BTreeMap<String, T>,
+    ) -> Option<Vec<&'a T>> {
+        let (key, values) = self.filters.literal_tag().filter(|_| self.unpaged())?;
+        let ids: BTreeSet<&String> = values.iter().flat_map(|v| realm.tagged(key, v)).collect();
+        Some(ids.into_iter().filter_map(|id| all.get(id)).collect())
     }
 
     /// Answers with a list of the selected resources and the token of the next page, if any.
@@ -147,17 +160,18 @@ impl<T: Row> Query<T> {
     }
 }
 
-/// Returns the resources of a list of ids, each once, in the order of the ids. `missing` makes the
-/// error for the ids that do not exist.
+/// Returns the resources of a list of ids, each once, in the order of the ids; all resources if the
+/// list is empty. `missing` makes the error for the ids that do not exist.
 pub(super) fn by_ids<'a, T: Row>(
     call: &Call<'_>,
     all: &'a BTreeMap<String, T>,
     ids: &[&str],
     missing: fn(&[&str]) -> ApiError,
 ) -> ApiResult<Vec<&'a T>> {
-    let mut ids = ids.to_vec();
-    ids.sort_unstable();
-    ids.dedup();
+    if ids.is_empty() {
+        return Ok(all.values().filter(|t| call.shows(t.id())).collect());
+    }
+    let ids: BTreeSet<&str> = ids.iter().copied().collect();
     let (found, absent): (Vec<&str>, Vec<&str>) =
         ids.into_iter().partition(|id| all.contains_key(*id) && call.shows(id));
     if !absent.is_empty() {

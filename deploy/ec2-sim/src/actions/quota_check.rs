@@ -9,18 +9,12 @@ use crate::wire::api_error::{ApiError, ApiResult};
 const GIB_PER_TIB: f64 = 1024.0;
 
 /// Checks that there is room for another volume of this shape.
-///
-/// # Errors
-/// `VolumeLimitExceeded`, `MaxIOPSLimitExceeded`, `InsufficientVolumeCapacity`.
 pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()> {
     room(call, shape, zone, None)
 }
 
 /// Checks that there is room for this volume to become larger, faster or of another type. That EC2
 /// counts the modified volume like a new volume is unverified.
-///
-/// # Errors
-/// The errors of [`volume`].
 pub(super) fn reshape(call: &Call<'_>, v: &Volume, target: &Shape) -> ApiResult<()> {
     let same = v.shape.volume_type == target.volume_type;
     // A modification that needs no more than the volume already has is never refused, even in a
@@ -78,9 +72,6 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
 }
 
 /// Checks that another snapshot of a volume is possible. Wordings unverified.
-///
-/// # Errors
-/// `ConcurrentSnapshotLimitExceeded`, `PendingSnapshotLimitExceeded`.
 pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
     let quotas = call.quotas;
     let pending = usage::pending_snapshots(call.realm, None);

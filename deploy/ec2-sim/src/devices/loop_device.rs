@@ -140,7 +140,7 @@ impl Devices for LoopDevices {
     fn delete(&mut self, volume: &str) -> io::Result<()> {
         self.images.delete(volume)
     }
-    fn snapshot(&mut self, volume: &str, snapshot: &str) -> io::Result<u64> {
+    fn snapshot(&mut self, volume: &str, snapshot: &str) -> io::Result<()> {
         self.images.snapshot(volume, snapshot)
     }
     fn delete_snapshot(&mut self, snapshot: &str) -> io::Result<()> {

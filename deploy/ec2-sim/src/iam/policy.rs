@@ -66,10 +66,8 @@ impl Scalar {
 /// The effect of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
-    /// Allows the action.
+    /// Allows the action. A document with `Deny` is refused.
     Allow,
-    /// Denies the action; overrides every `Allow`.
-    Deny,
 }
 
 /// A policy statement.
@@ -96,18 +94,12 @@ pub struct Statement {
 pub struct Document {
     /// The policy language version, `2012-10-17`.
     pub version: String,
-    /// The document's `Id`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
     /// The document's statements.
     pub statement: OneOrMany<Statement>,
 }
 
 impl Document {
     /// Checks that IAM would accept the document and that the simulator can evaluate it.
-    ///
-    /// # Errors
-    /// Returns the first problem, with the statement's name.
     pub fn check(&self) -> Result<(), String> {
         if self.version != "2012-10-17" {
             return Err(format!("Version {:?} must be \"2012-10-17\"", self.version));
@@ -199,7 +191,7 @@ mod tests {
                 ),
                 "has no value",
             ),
-            (statement(r#""Effect":"Perhaps","Action":"ec2:*","Resource":"*""#), "Perhaps"),
+            (statement(r#""Effect":"Deny","Action":"ec2:*","Resource":"*""#), "Deny"),
         ] {
             let e = document(&json).expect_err(&json);
             assert!(e.contains(words), "{json}: {e}");

@@ -1,6 +1,6 @@
 //! A report of the evaluated actions and the statements that decided.
 
-use super::decision::{DecidingElement, Decision};
+use super::decision::DecidingElement;
 use super::principal::Principal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -24,26 +24,16 @@ impl Report {
         principal: &str,
         action: &str,
         resource: &str,
-        decision: &Decision,
+        decided: Option<DecidingElement>,
     ) {
         let key = (principal.to_owned(), action.to_owned(), kind(resource));
         let count = self.asked.entry(key).or_default();
-        let spoke = match decision {
-            Decision::Allowed(s) => {
+        match decided {
+            Some(s) => {
                 count.allowed += 1;
-                Some(s)
+                *count.by.entry(s).or_default() += 1;
             }
-            Decision::Denied(s) => {
-                count.denied += 1;
-                Some(s)
-            }
-            Decision::NotAllowed => {
-                count.denied += 1;
-                None
-            }
-        };
-        if let Some(s) = spoke {
-            *count.by.entry(s.clone()).or_default() += 1;
+            None => count.denied += 1,
         }
     }
 

@@ -10,9 +10,6 @@ pub(crate) const ACTION: &str = "GetCallerIdentity";
 
 /// Answers an STS call with the members of the reply. `account` is the account to which the
 /// endpoint belongs. The call needs no permission: IAM cannot deny the action.
-///
-/// # Errors
-/// `InvalidAction`, `UnknownParameter`.
 pub(crate) fn answer(
     action: &str,
     params: &Params,

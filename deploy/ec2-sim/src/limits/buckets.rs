@@ -111,14 +111,6 @@ mod tests {
     }
 
     #[test]
-    fn each_action_bucket_grants_capacity_then_refill() {
-        let (mut b, l) = (Buckets::default(), Limits::default());
-        assert_eq!(granted(&mut b, &l, "CreateVolume", 150, 0), 100);
-        assert_eq!(granted(&mut b, &l, "CreateVolume", 150, 2_000), 10);
-        assert_eq!(granted(&mut b, &l, "AttachVolume", 150, 2_000), 50, "each action has its own");
-    }
-
-    #[test]
     fn calls_without_filter_have_their_own_smaller_bucket() {
         let (mut b, l) = (Buckets::default(), Limits::default());
         let unfiltered =

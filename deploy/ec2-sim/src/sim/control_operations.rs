@@ -103,7 +103,7 @@ impl Sim {
     pub fn find_checks(&mut self, now: Millis, instance: &str, found: Findings) -> Option<Checks> {
         self.settle(now);
         let checks = self.realm.update_instance(instance, |i| {
-            i.checks.find(found, now);
+            i.checks = i.checks.with(found);
             i.checks
         });
         self.commit(now);
@@ -111,9 +111,6 @@ impl Sim {
     }
 
     /// Changes some of the account's limits.
-    ///
-    /// # Errors
-    /// Fails for an unknown limit or an invalid value.
     pub fn change_quotas(&mut self, change: Value) -> Result<(), String> {
         self.quotas = self.quotas.changed(change)?;
         Ok(())

@@ -50,9 +50,6 @@ impl Sim {
     }
 
     /// Adds an instance to a running simulation.
-    ///
-    /// # Errors
-    /// Fails if the id is in use, or if the zone does not exist.
     pub fn add_instance(&mut self, seed: &InstanceSeed, now: Millis) -> Result<(), SimError> {
         if self.seeded.contains(&seed.id) {
             let what = "there is, or was, an instance of that id".to_owned();

@@ -27,9 +27,6 @@ pub(crate) fn describe_instance_types(call: &mut Call<'_>) -> ApiResult<String> 
 
 fn member(x: &mut Xml, t: &InstanceType) {
     x.text("instanceType", t.name);
-    if !t.hypervisor.is_empty() {
-        x.text("hypervisor", t.hypervisor);
-    }
     x.nest("ebsInfo", |x| {
         x.value("maximumEbsAttachments", t.maximum_attachments)
             .value("maximumEbsCards", t.cards)

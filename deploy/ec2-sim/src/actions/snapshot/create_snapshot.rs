@@ -14,7 +14,6 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     let volume = p.required("VolumeId", "VolumeId")?;
     let description = p.text("Description").unwrap_or("");
     let outpost = p.text("OutpostArn");
-    p.text("Location");
     let tags = tags::specified(p, "snapshot")?;
     p.finish()?;
     Call::check_volume_id(volume)?;
@@ -24,17 +23,7 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
             "Invalid character in the description: only ASCII characters are allowed.",
         ));
     }
-    call.permit(|c| {
-        let made = c.made("snapshot", &tags).with(|about| {
-            if let Some(v) = c.realm.volumes().get(volume) {
-                about
-                    .set("ec2:VolumeSize", v.shape.size.to_string())
-                    .set("ec2:Encrypted", v.encrypted.to_string());
-            }
-            about.set("ec2:ParentVolume", c.arn("volume", volume));
-        });
-        vec![c.existing(volume), made]
-    })?;
+    call.permit(|c| vec![c.existing(volume), c.made("snapshot", &tags)])?;
     call.permit_tagging("snapshot", &tags)?;
     call.dry_run()?;
     let v = call.realm.volume(volume)?;
@@ -59,7 +48,7 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
         }
     }
     let id = call.ids.issue("snap");
-    let data_bytes = call.devices.snapshot(volume, &id).map_err(|e| Call::internal(&e))?;
+    call.devices.snapshot(volume, &id).map_err(|e| Call::internal(&e))?;
     let snapshot = Snapshot {
         id: id.clone(),
         volume: volume.to_owned(),
@@ -70,7 +59,6 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
         encrypted: v.encrypted,
         kms_key: v.kms_key.clone(),
         outpost: outpost.map(str::to_owned),
-        data_bytes,
         lock: None,
         tags,
     };

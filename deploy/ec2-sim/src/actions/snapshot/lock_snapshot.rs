@@ -53,8 +53,7 @@ pub(crate) fn lock_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
             ),
         ));
     }
-    let lock =
-        Lock { compliance, cool_off_hours: cool_off.unwrap_or(0), days, created: now, expires };
+    let lock = Lock { compliance, cool_off_hours: cool_off.unwrap_or(0), created: now, expires };
     let mut x = Xml::new();
     render::lock(&mut x, s, &lock, now);
     call.realm.update_snapshot(id, |s| s.lock = Some(lock));
@@ -88,11 +87,7 @@ pub(crate) fn describe_locked_snapshots(call: &mut Call<'_>) -> ApiResult<String
     for id in &ids {
         Call::check_snapshot_id(id)?;
     }
-    let all = call.realm.snapshots();
-    let asked = match ids.is_empty() {
-        true => all.values().collect(),
-        false => by_ids(call, all, &ids, ApiError::no_snapshots)?,
-    };
+    let asked = by_ids(call, call.realm.snapshots(), &ids, ApiError::no_snapshots)?;
     let locked = asked.into_iter().filter_map(|s| Some((s, s.lock.as_ref()?)));
     let mut x = Xml::new();
     x.list("snapshotSet", locked, |x, (s, l)| {

@@ -45,7 +45,7 @@ pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
 fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
     for fault in call.faults {
         match fault {
-            Fault::DeviceTaken { stays: true } => {
+            Fault::DeviceTaken {} => {
                 call.realm.update_instance(instance, |i| i.hidden_devices.push(device.to_owned()));
             }
             Fault::DeviceRaced {} => {
@@ -102,14 +102,6 @@ fn check_instance(v: &Volume, i: &Instance) -> ApiResult<()> {
             format!("Instance '{instance}' is not 'running'."),
         ));
     }
-    let xen = instance_type::find(&i.instance_type).is_some_and(|t| t.hypervisor == "xen");
-    if v.shape.multi_attach && xen {
-        // unverified.
-        return Err(ApiError::client(
-            "UnsupportedOperation",
-            "Multi-Attach enabled volumes can only be attached to instances built on the Nitro System.",
-        ));
-    }
     Ok(())
 }
 
@@ -148,8 +140,7 @@ fn check_device(call: &Call<'_>, i: &Instance, device: &str) -> ApiResult<()> {
     }
     let slot = device_name::slot(device);
     let mut hidden = i.hidden_devices.iter().map(|d| device_name::slot(d));
-    let once = call.faults.iter().any(|f| matches!(f, Fault::DeviceTaken { .. }));
-    if listed(call, &i.id, device) || hidden.any(|d| d == slot) || once {
+    if listed(call, &i.id, device) || hidden.any(|d| d == slot) {
         return Err(ApiError::value(format!(
             "Invalid value '{device}' for unixDevice. Attachment point {device} is already in use"
         )));

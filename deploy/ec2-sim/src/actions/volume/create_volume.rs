@@ -4,7 +4,6 @@ use crate::actions::render::{self, View};
 use crate::actions::{Call, quota_check};
 use crate::devices::Source;
 use crate::faults::kind::Fault;
-use crate::iam::context::Context;
 use crate::state::resources::client_token::{self, TokenUse};
 use crate::state::resources::modification::Shape;
 use crate::state::resources::snapshot::Life as SnapshotLife;
@@ -113,27 +112,10 @@ pub(super) fn make(
 
 fn permit(call: &Call<'_>, asked: &CreateVolumeRequest) -> ApiResult<()> {
     call.permit(|c| {
-        let made = c.made("volume", &asked.tags).with(|about| {
-            describe_new(about, &asked.shape, &asked.zone, asked.encrypted == Some(true));
-            if let Some(id) = &asked.snapshot {
-                about.set("ec2:ParentSnapshot", c.arn("snapshot", id));
-            }
-        });
         let source = asked.snapshot.as_ref().map(|id| c.existing(id));
-        source.into_iter().chain([made]).collect()
+        source.into_iter().chain([c.made("volume", &asked.tags)]).collect()
     })?;
     call.permit_tagging("volume", &asked.tags)
-}
-
-/// Adds the condition keys of a volume that is about to be created.
-pub(super) fn describe_new(about: &mut Context, shape: &Shape, zone: &str, encrypted: bool) {
-    about
-        .set("ec2:VolumeType", shape.volume_type.as_str())
-        .set("ec2:VolumeSize", shape.size.to_string())
-        .option("ec2:VolumeIops", shape.iops)
-        .option("ec2:VolumeThroughput", shape.throughput)
-        .set("ec2:Encrypted", encrypted.to_string())
-        .set("ec2:AvailabilityZone", zone);
 }
 
 fn answer(call: &Call<'_>, v: &Volume) -> String {
@@ -222,12 +204,11 @@ fn build(
     let kms_key = asked.kms_key.clone().or(source.1);
     let key_refused = !call.may_use_key(kms_key.as_deref(), source.0);
     let life = creation(call.faults, key_refused, call.begin, until);
-    let fast = asked.snapshot.as_ref().is_some_and(|s| {
-        let key = format!("{s}/{}", asked.zone);
-        let found = call.realm.fast_restores.get(&key);
-        found.is_some_and(|f| f.state(call.now) == "enabled")
-    });
-    let initialization = asked.snapshot.as_ref().filter(|_| !fast).map(|_| {
+    let is_fast = asked
+        .snapshot
+        .as_ref()
+        .is_some_and(|s| call.realm.fast_restores.contains_key(&format!("{s}/{}", asked.zone)));
+    let initialization = asked.snapshot.as_ref().filter(|_| !is_fast).map(|_| {
         let per_gib = match asked.rate {
             Some(rate) => u64::from(1024 * 1000 / rate),
             None => call.latency.sample("initialize_per_gib"),
@@ -254,7 +235,6 @@ fn build(
         initialization,
         tags: asked.tags.clone(),
         root: false,
-        restored_fast: fast,
         ..Volume::plain(id, asked.shape.size, &asked.zone, call.now)
     }
 }

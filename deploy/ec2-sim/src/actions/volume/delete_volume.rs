@@ -29,13 +29,8 @@ pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
             format!("Volume {id} is currently attached to {}", a.instance),
         ));
     }
-    begin(call, id);
-    Ok("<return>true</return>".to_owned())
-}
-
-/// Begins the deletion of a detached volume.
-pub(super) fn begin(call: &mut Call<'_>, id: &str) {
     let until = call.begin.plus(call.latency.sample("volume_delete"));
     call.realm.update_volume(id, |v| v.life = Life::Deleting { until });
     call.effects.push(id.to_owned());
+    Ok("<return>true</return>".to_owned())
 }

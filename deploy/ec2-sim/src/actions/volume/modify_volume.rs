@@ -15,7 +15,6 @@ struct Change<'a> {
     size: Option<u32>,
     kind: Option<&'a str>,
     wanted: Wanted,
-    multi_attach: Option<bool>,
 }
 
 /// Answers ModifyVolume. A dry run is answered before any other check.
@@ -31,7 +30,6 @@ pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
         size: p.positive("Size")?,
         kind: p.text("VolumeType"),
         wanted: Wanted { iops: p.positive("Iops")?, throughput: p.positive("Throughput")? },
-        multi_attach: p.boolean("MultiAttachEnabled")?,
     };
     p.finish()?;
     if !well_formed(id, "vol") {
@@ -44,7 +42,6 @@ pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
         && change.kind.is_none()
         && change.wanted.iops.is_none()
         && change.wanted.throughput.is_none()
-        && change.multi_attach.is_none()
     {
         return Err(ApiError::value(
             "Invalid input: Must specify at least one of size, type, iops, throughput or multi-attach.",
@@ -121,23 +118,8 @@ fn target(v: &Volume, c: &Change<'_>) -> ApiResult<Shape> {
             "io1 volumes with Multi-Attach enabled do not support modify-volume actions",
         ));
     }
-    let multi_attach = c.multi_attach.unwrap_or(now.multi_attach);
-    kind.check_multi_attach(multi_attach)?;
-    if multi_attach != now.multi_attach && !v.attachments.is_empty() {
-        // unverified wording.
-        return Err(ApiError::client(
-            "UnsupportedOperation",
-            "Multi-Attach can only be changed while the volume is detached.",
-        ));
-    }
-    if v.root && matches!(kind.name, "st1" | "sc1") {
-        // unverified wording.
-        return Err(ApiError::combination(format!(
-            "A root volume cannot be of type {}",
-            kind.name
-        )));
-    }
-    let mut shape = kind.shape(size, filled(now, kind.name, c.wanted), multi_attach)?;
+    kind.check_multi_attach(now.multi_attach)?;
+    let mut shape = kind.shape(size, filled(now, kind.name, c.wanted), now.multi_attach)?;
     if kind.name == now.volume_type && c.wanted.iops.is_none() && kind.iops.is_some() {
         shape.iops = now.iops;
     }
@@ -204,8 +186,7 @@ mod tests {
         let mut v = fresh();
         v.shape.volume_type = "io1".to_owned();
         v.shape.multi_attach = true;
-        let change =
-            Change { size: Some(20), kind: None, wanted: Wanted::default(), multi_attach: None };
+        let change = Change { size: Some(20), kind: None, wanted: Wanted::default() };
         let refused = target(&v, &change).expect_err("io1");
         assert_eq!(refused.code, "UnsupportedOperation");
     }

@@ -31,8 +31,6 @@ pub struct Lock {
     pub compliance: bool,
     /// The hours during which a compliance lock can still be changed.
     pub cool_off_hours: u32,
-    /// The duration in days from creation; `None` if the request gave an expiration date.
-    pub days: Option<u32>,
     /// When LockSnapshot was accepted.
     pub created: Millis,
     /// When the lock ends.
@@ -60,8 +58,6 @@ pub struct Snapshot {
     pub kms_key: Option<String>,
     /// The ARN of the Outpost in the request.
     pub outpost: Option<String>,
-    /// The bytes of data in the volume when the snapshot was taken.
-    pub data_bytes: u64,
     /// The lock against deletion, if any.
     pub lock: Option<Lock>,
     /// The snapshot's tags.
@@ -153,7 +149,6 @@ mod tests {
             encrypted: false,
             kms_key: None,
             outpost: None,
-            data_bytes: 0,
             lock: None,
             tags: Tags::default(),
         }
@@ -178,7 +173,6 @@ mod tests {
         let l = Lock {
             compliance: true,
             cool_off_hours: 2,
-            days: Some(1),
             created: Millis(0),
             expires: Millis(24 * hour),
         };

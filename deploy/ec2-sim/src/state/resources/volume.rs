@@ -99,8 +99,6 @@ pub struct Volume {
     /// Whether the volume came with its instance or belongs to somebody else: such a volume has no
     /// image and no device, and never counts as a leak.
     pub root: bool,
-    /// Whether the volume was created from a snapshot with fast restore enabled in this zone.
-    pub restored_fast: bool,
     /// The results of EC2's checks of the volume.
     pub checks: Checks,
 }
@@ -137,7 +135,6 @@ impl Volume {
             last_snapshot: None,
             tags: Tags::new(),
             root: true,
-            restored_fast: false,
             checks: Checks::default(),
         }
     }
