@@ -46,7 +46,7 @@ impl Setting {
 }
 
 /// The caller of an action.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Caller {
     /// The ARN as messages and GetCallerIdentity show it.
     pub arn: String,
@@ -86,13 +86,7 @@ impl Iam {
         let known = |p: &Principal| p.access_keys.contains(key);
         let principal = self.setting.principals.iter().position(known);
         let Some(p) = principal.map(|index| &self.setting.principals[index]) else {
-            return Caller {
-                arn: String::new(),
-                user_id: key.clone(),
-                account: None,
-                principal: None,
-                context: Context::default(),
-            };
+            return Caller { user_id: key.clone(), ..Caller::default() };
         };
         let mut context = Context::default();
         context.tags("aws:PrincipalTag", &p.tags);

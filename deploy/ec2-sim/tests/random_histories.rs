@@ -26,6 +26,12 @@ fn scenario(seed: u64) -> Scenario {
     .expect("scenario")
 }
 
+/// The actions; a repeated one is chosen more often.
+const ACTIONS: &str = "
+CreateVolume CreateVolume CreateVolume AttachVolume AttachVolume AttachVolume DetachVolume DetachVolume
+DeleteVolume ModifyVolume CreateSnapshot DeleteSnapshot CopyVolumes CreateTags StopInstances
+DescribeVolumes DescribeInstances";
+
 struct History {
     random: Random,
     ids: Vec<String>,
@@ -48,25 +54,8 @@ impl History {
 
     /// Returns an action with its parameters.
     fn next(&mut self) -> (&'static str, String) {
-        let action = self.pick(&[
-            "CreateVolume",
-            "CreateVolume",
-            "CreateVolume",
-            "AttachVolume",
-            "AttachVolume",
-            "AttachVolume",
-            "DetachVolume",
-            "DetachVolume",
-            "DeleteVolume",
-            "ModifyVolume",
-            "CreateSnapshot",
-            "DeleteSnapshot",
-            "CopyVolumes",
-            "CreateTags",
-            "StopInstances",
-            "DescribeVolumes",
-            "DescribeInstances",
-        ]);
+        let actions: Vec<&str> = ACTIONS.split_whitespace().collect();
+        let action = self.pick(&actions);
         let zone = self.pick(&["us-east-1a", "us-east-1a", "us-east-1b"]);
         let (volume, node) = (self.volume(), self.pick(&NODES));
         let letter = char::from(b'a' + u8::try_from(self.random.bits() % 26).expect("letter"));

@@ -4,11 +4,11 @@ use super::Call;
 use crate::wire::api_error::ApiResult;
 use crate::wire::xml::Xml;
 
-pub(super) fn describe_availability_zones(call: &mut Call<'_>) -> ApiResult<String> {
+pub(super) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     call.params.finish()?;
     let realm = &*call.realm;
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     x.list("availabilityZoneInfo", &realm.zones, |x, z| {
         x.text("zoneName", &z.name)
             .text("zoneId", &z.id)

@@ -2,10 +2,9 @@
 
 use super::Call;
 use crate::state::realm::Realm;
-use crate::state::resources::fast_restore::FastRestore;
 use crate::state::resources::instance::Instance;
 use crate::state::resources::snapshot::Snapshot;
-use crate::state::resources::tags::{NO_TAGS, Tags};
+use crate::state::resources::tags::Tags;
 use crate::state::resources::volume::Volume;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
@@ -15,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 /// A filter's name, with the values that a resource has for the filter.
-pub(super) type Field<T> = (&'static str, fn(&Call<'_>, &T) -> Vec<String>);
+pub(super) type Field<T> = (&'static str, fn(&T) -> Vec<String>);
 
 /// A resource that a Describe call shows.
 pub(super) trait Row {
@@ -25,25 +24,19 @@ pub(super) trait Row {
 }
 
 macro_rules! rows {
-    ($($kind:ty: $id:ident, $tags:expr;)*) => {$(
+    ($($kind:ty)*) => {$(
         impl Row for $kind {
             fn id(&self) -> &str {
-                &self.$id
+                &self.id
             }
             fn tags(&self) -> &Tags {
-                let tags: fn(&Self) -> &Tags = $tags;
-                tags(self)
+                &self.tags
             }
         }
     )*};
 }
 
-rows! {
-    Volume: id, |v| &v.tags;
-    Snapshot: id, |s| &s.tags;
-    Instance: id, |i| &i.tags;
-    FastRestore: snapshot, |_| &NO_TAGS;
-}
+rows! { Volume Snapshot Instance }
 
 /// The filters and the page of a Describe call.
 pub(super) struct Query<T: 'static> {
@@ -118,8 +111,8 @@ impl<T: Row> Query<T> {
         candidates: Option<Vec<&'a T>>,
         member: impl FnMut(&mut Xml, &'a T),
     ) -> String {
-        let (rows, next) = self.select(call, all, candidates);
-        let mut x = Xml::new();
+        let (rows, next) = self.select(all, candidates);
+        let mut x = Xml::default();
         let shown = rows.into_iter().filter(|t| (self.keep)(t) && call.shows(t.id()));
         x.list(set, shown, member);
         if let Some(key) = next {
@@ -134,14 +127,13 @@ impl<T: Row> Query<T> {
     /// therefore be empty and still have a successor.
     fn select<'a>(
         &self,
-        call: &Call<'_>,
         all: &'a BTreeMap<String, T>,
         candidates: Option<Vec<&'a T>>,
     ) -> (Vec<&'a T>, Option<String>) {
         let shown = |t: &&T| {
             let values = |name: &str| {
                 let field = self.fields.iter().find(|(known, _)| *known == name);
-                field.map_or_else(Vec::new, |(_, values)| values(call, t))
+                field.map_or_else(Vec::new, |(_, values)| values(t))
             };
             self.filters.accept(values) && self.filters.accept_tags(t.tags())
         };

@@ -30,7 +30,7 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
     let kind = shape.volume_type.as_str();
     let size = u64::from(shape.size);
     if let Some(tib) = quotas.storage_tib.get(kind) {
-        let used = usage::storage_gib(call.realm, kind, None, without);
+        let used = usage::sum(call.realm, kind, None, without, |s| u64::from(s.size));
         if as_f64(used + size) > tib * GIB_PER_TIB {
             return Err(ApiError::client(
                 "VolumeLimitExceeded",
@@ -41,8 +41,8 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
         }
     }
     if let Some(most) = quotas.iops.get(kind) {
-        let used = usage::iops(call.realm, kind, without);
-        if used + u64::from(shape.iops.unwrap_or(0)) > *most {
+        let used = usage::sum(call.realm, kind, None, without, iops);
+        if used + iops(shape) > *most {
             // unverified wording.
             return Err(ApiError::client(
                 "MaxIOPSLimitExceeded",
@@ -56,7 +56,7 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
         if c.zone != zone {
             continue;
         }
-        let used = usage::storage_gib(call.realm, kind, Some(zone), without);
+        let used = usage::sum(call.realm, kind, Some(zone), without, |s| u64::from(s.size));
         if used + size > c.gib {
             // unverified status and wording.
             return Err(ApiError::new(
@@ -69,6 +69,10 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
         }
     }
     Ok(())
+}
+
+fn iops(shape: &Shape) -> u64 {
+    u64::from(shape.iops.unwrap_or(0))
 }
 
 /// Checks that another snapshot of a volume is possible. Wordings unverified.

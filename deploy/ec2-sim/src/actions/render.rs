@@ -51,7 +51,6 @@ pub(super) fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
         .value("encrypted", v.encrypted)
         .option("kmsKeyId", v.kms_key.as_ref())
         .option("outpostArn", v.outpost.as_ref())
-        .option("volumeInitializationRate", v.initialization_rate)
         .value("multiAttachEnabled", v.shape.multi_attach);
     if view == View::Full {
         x.text("ownerId", &realm.account);
@@ -96,7 +95,6 @@ pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
         .text("startTime", &s.started.iso())
         .text("progress", &s.progress(now))
         .text("ownerId", &realm.account)
-        .text("description", &s.description)
         .value("volumeSize", s.size)
         .value("encrypted", s.encrypted)
         .option("kmsKeyId", s.kms_key.as_ref())

@@ -45,14 +45,7 @@ impl Report {
             .asked
             .iter()
             .map(|((principal, action, resource), c)| {
-                let by: Vec<Value> = c
-                    .by
-                    .iter()
-                    .map(|(s, times)| {
-                        json!({"policy": s.policy, "statement": s.statement, "element": s.element, "times": times})
-                    })
-                    .collect();
-                json!({"principal": principal, "action": action, "resource": resource, "allowed": c.allowed, "denied": c.denied, "by": by})
+                json!({"principal": principal, "action": action, "resource": resource, "allowed": c.allowed, "denied": c.denied})
             })
             .collect();
         let mut statements = Vec::new();

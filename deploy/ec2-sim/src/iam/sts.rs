@@ -23,7 +23,7 @@ pub(crate) fn answer(
         ));
     }
     params.finish()?;
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     match caller.arn.as_str() {
         "" => x.text("Arn", &format!("arn:aws:iam::{account}:user/ec2-sim")),
         arn => x.text("Arn", arn),

@@ -25,7 +25,6 @@ pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
         "CreateVolume" | "DeleteVolume" | "CreateSnapshot" | "DeleteSnapshot"
         | "TerminateInstances" => rate(100.0, 5.0),
         "CreateTags" | "DeleteTags" => rate(100.0, 10.0),
-        "StartInstances" => rate(5.0, 2.0),
         "DescribeInstances"
         | "DescribeInstanceStatus"
         | "DescribeSnapshots"

@@ -152,28 +152,17 @@ impl Sim {
 }
 
 fn realm_json(r: &Realm) -> Value {
-    let instances: Vec<Value> = r
-        .instances()
-        .values()
-        .map(|i| {
-            let mut v = json!(i);
-            v["state"] = json!(i.state().1);
-            v
-        })
-        .collect();
-    let snapshots: Vec<Value> = r
-        .snapshots()
-        .values()
-        .map(|s| {
-            let mut v = json!(s);
-            v["status"] = json!(s.status());
-            v
-        })
-        .collect();
+    let with = |mut shown: Value, key: &str, state: &str| {
+        shown[key] = json!(state);
+        shown
+    };
+    let instances = r.instances().values().map(|i| with(json!(i), "state", i.state().1));
+    let snapshots = r.snapshots().values().map(|s| with(json!(s), "status", s.status()));
     json!({
-        "account": r.account, "region": r.region, "zones": r.zones, "instances": instances,
+        "account": r.account, "region": r.region, "zones": r.zones,
+        "instances": instances.collect::<Vec<_>>(),
         "volumes": r.volumes().values().map(volume_json).collect::<Vec<_>>(),
-        "snapshots": snapshots, "tokens": r.tokens(),
+        "snapshots": snapshots.collect::<Vec<_>>(), "tokens": r.tokens,
     })
 }
 

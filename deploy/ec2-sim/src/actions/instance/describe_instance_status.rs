@@ -8,7 +8,7 @@ use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
 /// Answers DescribeInstanceStatus with the instances that run.
-pub(crate) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let ids = call.params.list("InstanceId");
     call.params.finish()?;
@@ -17,7 +17,7 @@ pub(crate) fn describe_instance_status(call: &mut Call<'_>) -> ApiResult<String>
     }
     let mut shown = by_ids(call, call.realm.instances(), &ids, ApiError::no_instances)?;
     shown.retain(|i| matches!(i.life, Life::Running));
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     x.list("instanceStatusSet", shown, member);
     Ok(x.finish())
 }

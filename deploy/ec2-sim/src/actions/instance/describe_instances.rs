@@ -7,11 +7,11 @@ use crate::state::resources::instance::Instance;
 use crate::wire::api_error::{ApiError, ApiResult};
 
 const FIELDS: &[Field<Instance>] = &[
-    ("instance-id", |_, i| vec![i.id.clone()]),
-    ("outpost-arn", |_, i| i.outpost.iter().cloned().collect()),
+    ("instance-id", |i| vec![i.id.clone()]),
+    ("outpost-arn", |i| i.outpost.iter().cloned().collect()),
 ];
 
-pub(crate) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let p = call.params;
     let ids = p.list("InstanceId");

@@ -48,7 +48,7 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
     }
     call.permit(|c| ids.iter().map(|id| c.existing(id)).collect())?;
     call.dry_run()?;
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     let before: Vec<_> =
         ids.iter().filter_map(|id| Some((*id, call.realm.instances().get(*id)?.state()))).collect();
     for id in ids {

@@ -9,20 +9,14 @@ use crate::state::resources::volume::Life as VolumeLife;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
-    let description = p.text("Description").unwrap_or("");
+    p.text("Description");
     let outpost = p.text("OutpostArn");
     let tags = tags::specified(p, "snapshot")?;
     p.finish()?;
     Call::check_volume_id(volume)?;
-    if !description.is_ascii() {
-        // unverified wording.
-        return Err(ApiError::value(
-            "Invalid character in the description: only ASCII characters are allowed.",
-        ));
-    }
     call.permit(|c| vec![c.existing(volume), c.made("snapshot", &tags)])?;
     call.permit_tagging("snapshot", &tags)?;
     call.dry_run()?;
@@ -55,14 +49,13 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
         size: v.shape.size,
         started: call.now,
         life: Life::Pending { until, fails },
-        description: description.to_owned(),
         encrypted: v.encrypted,
         kms_key: v.kms_key.clone(),
         outpost: outpost.map(str::to_owned),
         lock: None,
         tags,
     };
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     render::snapshot(&mut x, call.realm, &snapshot, call.now);
     let now = call.now;
     call.realm.put_snapshot(snapshot);

@@ -7,12 +7,12 @@ use crate::state::resources::snapshot::Snapshot;
 use crate::wire::api_error::{ApiError, ApiResult};
 
 const FIELDS: &[Field<Snapshot>] = &[
-    ("snapshot-id", |_, s| vec![s.id.clone()]),
-    ("tag-key", |_, _| Vec::new()),
-    ("volume-id", |_, s| vec![s.volume.clone()]),
+    ("snapshot-id", |s| vec![s.id.clone()]),
+    ("tag-key", |_| Vec::new()),
+    ("volume-id", |s| vec![s.volume.clone()]),
 ];
 
-pub(crate) fn describe_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let p = call.params;
     let ids = p.list("SnapshotId");

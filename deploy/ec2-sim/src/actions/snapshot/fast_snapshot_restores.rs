@@ -2,10 +2,9 @@
 //! and lists failures in the body.
 
 use crate::actions::Call;
-use crate::actions::describe_query::{Field, Query};
 use crate::faults::kind::Fault;
-use crate::state::resources::fast_restore::FastRestore;
 use crate::wire::api_error::{ApiError, ApiResult};
+use crate::wire::filter::Filters;
 use crate::wire::xml::Xml;
 
 pub(crate) fn enable(call: &mut Call<'_>) -> ApiResult<String> {
@@ -13,18 +12,18 @@ pub(crate) fn enable(call: &mut Call<'_>) -> ApiResult<String> {
     let (mut enabled, mut refused) = (Vec::new(), Vec::new());
     for snapshot in snapshots {
         for zone in &zones {
-            match enable_one(call, snapshot, zone) {
-                Ok(f) => {
-                    let key = format!("{snapshot}/{zone}");
-                    call.effects.push(key.clone());
-                    call.realm.fast_restores.insert(key, f.clone());
-                    enabled.push(f);
+            match check(call, snapshot, zone) {
+                Ok(()) => {
+                    call.effects.push(format!("{snapshot}/{zone}"));
+                    let key = (snapshot.to_owned(), (*zone).to_owned());
+                    call.realm.fast_restores.insert(key.clone());
+                    enabled.push(key);
                 }
                 Err(error) => refused.push((snapshot, zone, error)),
             }
         }
     }
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     x.list("successful", &enabled, member);
     x.list("unsuccessful", &refused, |x, (snapshot, zone, error)| {
         let set = "fastSnapshotRestoreStateErrorSet";
@@ -37,16 +36,15 @@ pub(crate) fn enable(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(x.finish())
 }
 
-/// Enables one snapshot in one zone. The codes of the errors are unverified.
-fn enable_one(call: &Call<'_>, snapshot: &str, zone: &str) -> ApiResult<FastRestore> {
+/// Checks one snapshot in one zone. The codes of the errors are unverified.
+fn check(call: &Call<'_>, snapshot: &str, zone: &str) -> ApiResult<()> {
     for fault in call.faults {
         if let Fault::Unsuccessful { code, message } = fault {
             return Err(ApiError::client(code, message.as_str()));
         }
     }
     call.realm.snapshot(snapshot)?;
-    call.zone(Some(zone), None)?;
-    Ok(FastRestore { snapshot: snapshot.to_owned(), zone: zone.to_owned() })
+    call.zone(Some(zone), None).map(drop)
 }
 
 fn parse<'a>(call: &Call<'a>) -> ApiResult<(Vec<&'a str>, Vec<&'a str>)> {
@@ -66,15 +64,17 @@ fn parse<'a>(call: &Call<'a>) -> ApiResult<(Vec<&'a str>, Vec<&'a str>)> {
     Ok((snapshots, zones))
 }
 
-fn member(x: &mut Xml, f: &FastRestore) {
-    x.text("snapshotId", &f.snapshot).text("availabilityZone", &f.zone).text("state", "enabled");
+fn member(x: &mut Xml, (snapshot, zone): &(String, String)) {
+    x.text("snapshotId", snapshot).text("availabilityZone", zone).text("state", "enabled");
 }
-
-const FIELDS: &[Field<FastRestore>] = &[("snapshot-id", |_, f| vec![f.snapshot.clone()])];
 
 pub(crate) fn describe(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
-    let query = Query::parse(call, FIELDS, ("", &[]), (0, 200))?;
-    let set = "fastSnapshotRestoreSet";
-    Ok(query.answer(call, set, &call.realm.fast_restores, None, member))
+    let filters = Filters::parse(call.params, &["snapshot-id"])?;
+    call.params.finish()?;
+    let all = call.realm.fast_restores.iter();
+    let shown = all.filter(|(snapshot, _)| filters.accept(|_| vec![snapshot.clone()]));
+    let mut x = Xml::default();
+    x.list("fastSnapshotRestoreSet", shown, member);
+    Ok(x.finish())
 }

@@ -4,14 +4,14 @@ use crate::actions::Call;
 use crate::actions::render;
 use crate::faults::kind::Fault;
 use crate::state::resources::attachment::{Attachment, Phase};
-use crate::state::resources::instance::Instance;
+use crate::state::resources::instance::{Instance, Life as InstanceLife};
 use crate::state::resources::volume::{Life, MAX_MULTI_ATTACH, Volume};
 use crate::state::resources::{device_name, instance_type};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
 /// Answers AttachVolume. The order of the checks is unverified.
-pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
     let instance = p.required("InstanceId", "InstanceId")?;
@@ -33,7 +33,7 @@ pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
         let card = check_card(i, card)?;
         Attachment { card, ..attachment(call, instance, device) }
     };
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     render::attachment(&mut x, volume, &attachment);
     call.realm.update_volume(volume, |v| v.attachments.push(attachment));
     call.effects.push(volume.to_owned());
@@ -96,7 +96,7 @@ fn check_instance(v: &Volume, i: &Instance) -> ApiResult<()> {
             ),
         ));
     }
-    if !i.attachable() {
+    if !matches!(i.life, InstanceLife::Running | InstanceLife::Stopped) {
         return Err(ApiError::client(
             "IncorrectState",
             format!("Instance '{instance}' is not 'running'."),

@@ -12,7 +12,7 @@ use crate::state::resources::volume_type::{self, Wanted};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let source = p.required("SourceVolumeId", "SourceVolumeId")?;
     let (size, kind) = (p.positive("Size")?, p.text("VolumeType").unwrap_or("gp2"));
@@ -38,7 +38,7 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
     kind.check_multi_attach(multi_attach)?;
     let fingerprint = format!("copy|{source}|{shape:?}|{tags:?}");
     if let Some(v) = replayed(call, token, &fingerprint)? {
-        return Ok(answer(call, v));
+        return Ok(members(call, v));
     }
     check_source(call, &from)?;
     quota_check::volume(call, &shape, &from.zone)?;
@@ -61,13 +61,13 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
         root: false,
         ..Volume::plain(id, size, &from.zone, call.now)
     };
-    let members = answer(call, &volume);
+    let members = members(call, &volume);
     make(call, volume, Source::Volume(source), token, fingerprint)?;
     Ok(members)
 }
 
-fn answer(call: &Call<'_>, v: &Volume) -> String {
-    let mut x = Xml::new();
+fn members(call: &Call<'_>, v: &Volume) -> String {
+    let mut x = Xml::default();
     x.list("volumeSet", [v], |x, v| {
         render::volume(x, call.realm, v, View::Full);
     });

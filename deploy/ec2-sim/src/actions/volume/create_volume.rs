@@ -33,7 +33,7 @@ struct CreateVolumeRequest {
 
 /// Answers CreateVolume. The order of the checks is EC2's: parameters, permission, dry run,
 /// multi-attach, token, snapshot.
-pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let asked = parse(call)?;
     permit(call, &asked)?;
     call.dry_run()?;
@@ -44,7 +44,7 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     }
     let token = asked.token.as_deref();
     if let Some(v) = replayed(call, token, &fingerprint)? {
-        return Ok(answer(call, v));
+        return Ok(members(call, v));
     }
     if !call.quotas.before_token {
         quota_check::volume(call, &asked.shape, &asked.zone)?;
@@ -71,7 +71,7 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
         Some(id) => Source::Snapshot(id),
         None => Source::Blank,
     };
-    let members = answer(call, &volume);
+    let members = members(call, &volume);
     make(call, volume, source, token, fingerprint)?;
     Ok(members)
 }
@@ -87,7 +87,7 @@ pub(super) fn replayed<'a>(
         return Err(ApiError::value("Client token must be less than or equal to 64 characters."));
     }
     let gone = |id: &str| call.realm.volume(id).is_err();
-    let spent = call.realm.token(token);
+    let spent = call.realm.tokens.get(token);
     let id = client_token::judge(token, spent, fingerprint, gone, call.now)?;
     Ok(id.and_then(|id| call.realm.volumes().get(id)))
 }
@@ -103,7 +103,7 @@ pub(super) fn make(
     call.devices.create(&volume.id, volume.shape.size, source).map_err(|e| Call::internal(&e))?;
     if let Some(token) = token {
         let spent = TokenUse { volume: volume.id.clone(), fingerprint, at: call.now };
-        call.realm.spend(token, spent);
+        call.realm.tokens.insert(token.to_owned(), spent);
     }
     call.effects.push(volume.id.clone());
     call.realm.put_volume(volume);
@@ -118,8 +118,8 @@ fn permit(call: &Call<'_>, asked: &CreateVolumeRequest) -> ApiResult<()> {
     call.permit_tagging("volume", &asked.tags)
 }
 
-fn answer(call: &Call<'_>, v: &Volume) -> String {
-    let mut x = Xml::new();
+fn members(call: &Call<'_>, v: &Volume) -> String {
+    let mut x = Xml::default();
     render::volume(&mut x, call.realm, v, View::Created);
     x.finish()
 }
@@ -207,7 +207,7 @@ fn build(
     let is_fast = asked
         .snapshot
         .as_ref()
-        .is_some_and(|s| call.realm.fast_restores.contains_key(&format!("{s}/{}", asked.zone)));
+        .is_some_and(|s| call.realm.fast_restores.contains(&(s.clone(), asked.zone.clone())));
     let initialization = asked.snapshot.as_ref().filter(|_| !is_fast).map(|_| {
         let per_gib = match asked.rate {
             Some(rate) => u64::from(1024 * 1000 / rate),
@@ -230,7 +230,6 @@ fn build(
         encrypted: asked.encrypted == Some(true) || source.0,
         kms_key,
         outpost: asked.outpost.clone(),
-        initialization_rate: asked.rate,
         life,
         initialization,
         tags: asked.tags.clone(),

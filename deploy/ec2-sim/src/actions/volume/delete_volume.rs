@@ -7,7 +7,7 @@ use crate::wire::api_error::{ApiError, ApiResult};
 
 /// Answers DeleteVolume. The order of the checks is EC2's: id given, id well-formed, volume exists,
 /// permission, dry run, attachments.
-pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.text("VolumeId");
     p.finish()?;

@@ -7,9 +7,9 @@ use crate::state::resources::volume::{Life, Volume};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-const FIELDS: &[Field<Volume>] = &[("volume-status.status", |_, v| vec![status(v).to_owned()])];
+const FIELDS: &[Field<Volume>] = &[("volume-status.status", |v| vec![status(v).to_owned()])];
 
-pub(crate) fn describe_volume_status(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let p = call.params;
     let ids = p.list("VolumeId");

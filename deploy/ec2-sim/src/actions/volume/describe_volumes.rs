@@ -8,10 +8,10 @@ use crate::state::resources::volume::Volume;
 use crate::wire::api_error::{ApiError, ApiResult};
 
 const FIELDS: &[Field<Volume>] =
-    &[("tag-key", |_, _| Vec::new()), ("volume-id", |_, v| vec![v.id.clone()])];
+    &[("tag-key", |_| Vec::new()), ("volume-id", |v| vec![v.id.clone()])];
 
 /// Answers DescribeVolumes. A dry run is answered first, even with malformed ids.
-pub(crate) fn describe_volumes(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let p = call.params;
     let ids = p.list("VolumeId");

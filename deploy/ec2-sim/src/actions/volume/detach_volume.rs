@@ -10,7 +10,7 @@ use crate::time::Millis;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
     let instance = p.text("InstanceId");
@@ -31,7 +31,7 @@ pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     let v = call.realm.volumes().get(volume).ok_or_else(|| ApiError::no_volume(volume))?;
     let from = check(call, v, instance)?;
     let (until, busy) = plan(call);
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     call.realm.update_volume(volume, |v| {
         if let Some(a) = v.attachment_mut(&from) {
             if a.detach(until, force) && busy {

@@ -108,11 +108,6 @@ impl Instance {
         self.life = life;
         event
     }
-
-    /// Returns whether a volume can be attached in this state.
-    pub fn attachable(&self) -> bool {
-        matches!(self.life, Life::Running | Life::Stopped)
-    }
 }
 
 /// Returns the MAC address of an instance's only network interface.
