@@ -23,16 +23,6 @@ use crate::time::Millis;
 use crate::time::latency::Latency;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::query::Params;
-use describe_availability_zones::describe_availability_zones;
-use instance::{describe_instance_status, describe_instance_types, describe_instances, power};
-use snapshot::{
-    create_snapshot, delete_snapshot, describe_locked_snapshots, describe_snapshots,
-    fast_snapshot_restores, lock_snapshot,
-};
-use volume::{
-    attach_volume, copy_volumes, create_volume, delete_volume, describe_volume_status,
-    describe_volumes, describe_volumes_modifications, detach_volume, modify_volume,
-};
 
 /// One call that is being answered.
 pub(crate) struct Call<'a> {
@@ -59,31 +49,30 @@ pub(crate) struct Call<'a> {
 type Handler = fn(&mut Call<'_>) -> ApiResult<String>;
 
 const ACTIONS: &[(&str, Handler)] = &[
-    ("AttachVolume", attach_volume),
-    ("CopyVolumes", copy_volumes),
-    ("CreateSnapshot", create_snapshot),
+    ("AttachVolume", volume::attach_volume::answer),
+    ("CopyVolumes", volume::copy_volumes::answer),
+    ("CreateSnapshot", snapshot::create_snapshot::answer),
     ("CreateTags", tagging::create_tags),
-    ("CreateVolume", create_volume),
-    ("DeleteSnapshot", delete_snapshot),
+    ("CreateVolume", volume::create_volume::answer),
+    ("DeleteSnapshot", snapshot::delete_snapshot::answer),
     ("DeleteTags", tagging::delete_tags),
-    ("DeleteVolume", delete_volume),
-    ("DescribeAvailabilityZones", describe_availability_zones),
-    ("DescribeFastSnapshotRestores", fast_snapshot_restores::describe),
-    ("DescribeInstanceStatus", describe_instance_status),
-    ("DescribeInstanceTypes", describe_instance_types),
-    ("DescribeInstances", describe_instances),
-    ("DescribeLockedSnapshots", describe_locked_snapshots),
-    ("DescribeSnapshots", describe_snapshots),
-    ("DescribeVolumeStatus", describe_volume_status),
-    ("DescribeVolumes", describe_volumes),
-    ("DescribeVolumesModifications", describe_volumes_modifications),
-    ("DetachVolume", detach_volume),
-    ("EnableFastSnapshotRestores", fast_snapshot_restores::enable),
-    ("LockSnapshot", lock_snapshot),
-    ("ModifyVolume", modify_volume),
-    ("StartInstances", power::start_instances),
-    ("StopInstances", power::stop_instances),
-    ("TerminateInstances", power::terminate_instances),
+    ("DeleteVolume", volume::delete_volume::answer),
+    ("DescribeAvailabilityZones", describe_availability_zones::answer),
+    ("DescribeFastSnapshotRestores", snapshot::fast_snapshot_restores::describe),
+    ("DescribeInstanceStatus", instance::describe_instance_status::answer),
+    ("DescribeInstanceTypes", instance::describe_instance_types::answer),
+    ("DescribeInstances", instance::describe_instances::answer),
+    ("DescribeLockedSnapshots", snapshot::lock_snapshot::describe_locked),
+    ("DescribeSnapshots", snapshot::describe_snapshots::answer),
+    ("DescribeVolumeStatus", volume::describe_volume_status::answer),
+    ("DescribeVolumes", volume::describe_volumes::answer),
+    ("DescribeVolumesModifications", volume::describe_volumes_modifications::answer),
+    ("DetachVolume", volume::detach_volume::answer),
+    ("EnableFastSnapshotRestores", snapshot::fast_snapshot_restores::enable),
+    ("LockSnapshot", snapshot::lock_snapshot::lock),
+    ("ModifyVolume", volume::modify_volume::answer),
+    ("StopInstances", instance::power::stop_instances),
+    ("TerminateInstances", instance::power::terminate_instances),
 ];
 
 /// Returns the names of all actions.
@@ -123,9 +112,6 @@ impl Call<'_> {
 
     /// Ends a dry run. Each action calls this function at the point where EC2 itself checks
     /// `DryRun`.
-    ///
-    /// # Errors
-    /// `DryRunOperation` if the call is a dry run.
     fn dry_run(&self) -> ApiResult<()> {
         match self.params.boolean("DryRun")? {
             Some(true) => Err(ApiError::dry_run()),
@@ -164,10 +150,6 @@ impl Call<'_> {
     }
 
     /// Returns a zone's name, given the zone's name or id.
-    ///
-    /// # Errors
-    /// `InvalidZone.NotFound`; `InvalidParameterCombination` if both are given; `MissingParameter`
-    /// if neither is.
     fn zone(&self, by_name: Option<&str>, by_id: Option<&str>) -> ApiResult<String> {
         let found = match (by_name, by_id) {
             (Some(_), Some(_)) => {

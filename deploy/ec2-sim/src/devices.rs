@@ -50,9 +50,9 @@ pub(crate) trait Devices: Send {
         Ok(())
     }
 
-    /// Takes a snapshot of a volume's current bytes. Returns how many bytes are not zero.
-    fn snapshot(&mut self, _volume: &str, _snapshot: &str) -> io::Result<u64> {
-        Ok(0)
+    /// Takes a snapshot of a volume's current bytes.
+    fn snapshot(&mut self, _volume: &str, _snapshot: &str) -> io::Result<()> {
+        Ok(())
     }
 
     fn delete_snapshot(&mut self, _snapshot: &str) -> io::Result<()> {

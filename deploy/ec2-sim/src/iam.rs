@@ -16,7 +16,6 @@ pub(crate) mod sts;
 use crate::wire::api_error::ApiResult;
 use crate::wire::credential::Credential;
 use context::Context;
-use decision::Decision;
 use principal::Principal;
 use report::Report;
 use serde::{Deserialize, Serialize};
@@ -34,9 +33,6 @@ pub struct Setting {
 
 impl Setting {
     /// Checks that the setting is valid.
-    ///
-    /// # Errors
-    /// Returns the first problem.
     pub fn check(&self) -> Result<(), String> {
         let mut seen = BTreeSet::new();
         for p in &self.principals {
@@ -50,7 +46,7 @@ impl Setting {
 }
 
 /// The caller of an action.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Caller {
     /// The ARN as messages and GetCallerIdentity show it.
     pub arn: String,
@@ -78,9 +74,6 @@ impl Iam {
     }
 
     /// Replaces the principals and keeps the counters.
-    ///
-    /// # Errors
-    /// Fails if the new principals are invalid; the old ones then stay.
     pub fn change(&mut self, setting: Setting) -> Result<(), String> {
         setting.check()?;
         self.setting = setting;
@@ -93,22 +86,10 @@ impl Iam {
         let known = |p: &Principal| p.access_keys.contains(key);
         let principal = self.setting.principals.iter().position(known);
         let Some(p) = principal.map(|index| &self.setting.principals[index]) else {
-            return Caller {
-                arn: String::new(),
-                user_id: key.clone(),
-                account: None,
-                principal: None,
-                context: Context::default(),
-            };
+            return Caller { user_id: key.clone(), ..Caller::default() };
         };
         let mut context = Context::default();
-        context
-            .tags("aws:PrincipalTag", &p.tags)
-            .set("aws:PrincipalArn", p.arn.as_str())
-            .set("aws:PrincipalAccount", p.account())
-            // The simulator stands for EC2's HTTPS endpoint, whatever protocol its own socket
-            // speaks.
-            .set("aws:SecureTransport", "true");
+        context.tags("aws:PrincipalTag", &p.tags);
         Caller {
             arn: p.shown(),
             user_id: key.clone(),
@@ -118,26 +99,21 @@ impl Iam {
         }
     }
 
-    /// Evaluates one action on one resource. Returns `None` for a caller who may do everything.
-    fn judge(
-        &self,
-        caller: &Caller,
-        action: &str,
-        resource: &str,
-        about: &Context,
-    ) -> Option<(Decision, Context)> {
-        let p = &self.setting.principals[caller.principal?];
+    /// Returns whether a caller may perform an action on a resource.
+    pub fn allows(&self, caller: &Caller, action: &str, resource: &str, about: &Context) -> bool {
+        let Some(principal) = caller.principal else {
+            return true;
+        };
+        let p = &self.setting.principals[principal];
         let mut context = caller.context.clone();
         context.extend(about);
-        let decision = decision::decide(&p.policies, action, resource, &context);
-        self.report.borrow_mut().add(&p.arn, action, resource, &decision);
-        Some((decision, context))
+        let decided = decision::decide(&p.policies, action, resource, &context);
+        let is_allowed = decided.is_some();
+        self.report.borrow_mut().add(&p.arn, action, resource, decided);
+        is_allowed
     }
 
-    /// Checks that a caller may perform an EC2 action.
-    ///
-    /// # Errors
-    /// `UnauthorizedOperation`.
+    /// Checks that a caller may perform an EC2 action; fails with `UnauthorizedOperation`.
     pub fn permit(
         &self,
         caller: &Caller,
@@ -145,27 +121,10 @@ impl Iam {
         resource: &str,
         about: &Context,
     ) -> ApiResult<()> {
-        match self.judge(caller, action, resource, about) {
-            None | Some((Decision::Allowed(_), _)) => Ok(()),
-            Some((decision, context)) => {
-                Err(refusal::unauthorized(&caller.arn, action, resource, &decision, &context))
-            }
+        match self.allows(caller, action, resource, about) {
+            true => Ok(()),
+            false => Err(refusal::unauthorized(&caller.arn, action, resource)),
         }
-    }
-
-    /// Returns whether a caller may use a key when EC2 asks on the caller's behalf. The reply does
-    /// not show a refusal; its consequences come later.
-    pub fn may_use_key(
-        &self,
-        caller: &Caller,
-        action: &str,
-        key_arn: &str,
-        about: &Context,
-    ) -> bool {
-        !matches!(
-            self.judge(caller, action, key_arn, about),
-            Some((Decision::Denied(_) | Decision::NotAllowed, _))
-        )
     }
 
     /// Returns whether a caller may do everything, so that no context needs to be built.

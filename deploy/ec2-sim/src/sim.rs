@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The relevant parts of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// The form body, or the query string of a GET.
+    /// The form body.
     pub form: Vec<u8>,
     /// The `Authorization` header, which names the signer and the Region.
     pub authorization: Option<String>,

@@ -103,6 +103,9 @@ fn multi_attach_volume_needs_instance_to_detach() {
     w.step(1);
     assert_eq!(w.of_volume(&v, "instanceId"), NODE_B);
     w.check_invariants();
+    let io1 = w.volume("VolumeType=io1&Iops=100&MultiAttachEnabled=true");
+    let grow = format!("VolumeId={io1}&Size=20");
+    assert_eq!(w.code("ModifyVolume", &grow), "UnsupportedOperation");
 }
 
 /// Termination also deletes the root volume; a stopped instance keeps its volumes.
@@ -175,6 +178,13 @@ fn a_locked_snapshot_stays_until_the_lock_expires() {
     assert_eq!(w.code("DeleteSnapshot", &format!("SnapshotId={s}")), "SnapshotLocked");
     assert_eq!(all(&w.ok("DescribeLockedSnapshots", ""), "snapshotId"), std::slice::from_ref(&s));
     w.step(24 * 3_600_000);
+    let lock = format!("SnapshotId={s}&LockMode=compliance&LockDuration=1&CoolOffPeriod=2");
+    w.ok("LockSnapshot", &lock);
+    let state = |w: &mut World| text(&w.ok("DescribeLockedSnapshots", ""), "lockState");
+    for (hours, shown) in [(1, "compliance-cooloff"), (2, "compliance"), (21, "expired")] {
+        w.step(hours * 3_600_000);
+        assert_eq!(state(&mut w), shown);
+    }
     w.ok("DeleteSnapshot", &format!("SnapshotId={s}"));
 }
 
@@ -226,20 +236,16 @@ fn copies_run_1_per_source_5_per_region() {
     assert_eq!(copy(&mut w, &sources[5]).0, 200);
 }
 
-/// DeleteTags without a value deletes the tag; a value that does not match leaves the tag.
 #[test]
-fn create_tags_merges_delete_tags_compares_values() {
+fn create_tags_merges_and_delete_tags_removes_keys() {
     let mut w = World::new();
     let v = w.volume("");
     w.ok(
         "CreateTags",
-        &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=1&Tag.2.Key=b&Tag.2.Value=2"),
+        &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=1&Tag.2.Key=b&Tag.2.Value=3"),
     );
     w.ok("CreateTags", &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=3"));
-    w.ok(
-        "DeleteTags",
-        &format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=1&Tag.2.Key=b&Tag.3.Key=never"),
-    );
+    w.ok("DeleteTags", &format!("ResourceId.1={v}&Tag.1.Key=b&Tag.2.Key=never"));
     for (filter, found) in [("tag:a", 1), ("tag:b", 0)] {
         let body = w.ok("DescribeVolumes", &format!("Filter.1.Name={filter}&Filter.1.Value.1=3"));
         assert_eq!(all(&body, "volumeId").len(), found, "{filter}");

@@ -66,6 +66,16 @@ fn attach(p: &Process, volume: &str, instance: &str, device: &str) -> PathBuf {
     Path::new(dir).join(device)
 }
 
+/// Waits at most five seconds; the caller checks the condition again.
+fn until(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..500 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Returns the loop devices that the kernel reports to be bound to images of this state directory.
 fn bound(state: &Path) -> Vec<String> {
     let state = std::fs::canonicalize(state).expect("state");
@@ -152,13 +162,10 @@ fn loop_device_follows_volume_through_its_whole_life() {
     std::fs::write(w.mount.join("file"), "changed").expect("write");
     w.unmount();
     let mut restored = String::new();
-    for _ in 0..500 {
+    until(|| {
         restored = p.call(&format!("{CREATE}&SnapshotId={snapshot}"));
-        if restored.contains("<volumeId>") {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        restored.contains("<volumeId>")
+    });
     let restored = text(&restored, "volumeId");
     let other = attach(&p, &restored, NODE_A, "xvdbc");
     w.mount(&other);
@@ -225,21 +232,11 @@ fn multi_attach_instances_share_one_loop_device() {
     ));
     let second =
         Path::new(p.ready["dev_dirs"]["i-0aaaaaaaaaaaaaaa2"].as_str().expect("dir")).join("xvdbb");
-    for _ in 0..500 {
-        if second.exists() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until(|| second.exists());
     let rdev = |path: &Path| std::fs::metadata(path).expect("node").rdev();
     assert_eq!(rdev(&first), rdev(&second));
     p.call(&format!("Action=DetachVolume&VolumeId={volume}&InstanceId={NODE_A}"));
-    for _ in 0..500 {
-        if !first.exists() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    until(|| !first.exists());
     assert!(!first.exists() && second.exists());
     p.call(&format!("Action=DetachVolume&VolumeId={volume}&InstanceId=i-0aaaaaaaaaaaaaaa2"));
     p.wait_for(&volume, "<status>available</status>");
@@ -271,12 +268,7 @@ fn forced_detach_or_stopped_instance_ignores_mounted_device() {
         assert_eq!(bound(&w.state).len(), 1, "the kernel keeps it for who has it mounted");
         w.unmount();
         // The last close of an unmounted device may come a moment after the unmount.
-        for _ in 0..500 {
-            if bound(&w.state).is_empty() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until(|| bound(&w.state).is_empty());
         assert!(bound(&w.state).is_empty(), "and releases it then");
     }
 }

@@ -2,7 +2,6 @@
 
 mod world;
 
-use ec2_sim::Reply;
 use ec2_sim::iam::Setting;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -27,14 +26,11 @@ fn allow(w: &mut World, statements: &Value) {
     w.sim.iam.change(principal(statements)).expect("policies");
 }
 
-fn body(reply: Reply) -> (u16, String) {
-    (reply.status, String::from_utf8(reply.body).expect("text"))
-}
-
 /// Makes a call as the role.
 fn call(w: &mut World, action: &str, parameters: &str) -> (u16, String) {
     let r = request(KEY, "us-east-1", action, parameters);
-    body(w.sim.handle(w.now, &r))
+    let reply = w.sim.handle(w.now, &r);
+    (reply.status, String::from_utf8(reply.body).expect("text"))
 }
 
 fn allowed(w: &mut World, action: &str, parameters: &str) -> bool {
@@ -67,33 +63,24 @@ fn each_action_needs_its_own_permission() {
     let tags = format!("ResourceId.1={v}&Tag.1.Key=a&Tag.1.Value=b");
     let restores = format!("SourceSnapshotId.1={s}&AvailabilityZone.1=us-east-1a");
     let lock = format!("SnapshotId={s}&LockMode=governance&LockDuration=2");
-    let cases: Vec<(&str, String)> = vec![
+    let mut cases: Vec<(&str, String)> = vec![
         ("AttachVolume", attach(v, NODE_A, "/dev/xvdba")),
         ("CopyVolumes", format!("SourceVolumeId={v}&VolumeType=gp3")),
         ("CreateSnapshot", on_volume.clone()),
-        ("CreateTags", tags.clone()),
+        ("CreateTags", tags),
         ("CreateVolume", create("")),
         ("DeleteSnapshot", format!("SnapshotId={s}")),
-        ("DeleteTags", tags),
+        ("DeleteTags", format!("ResourceId.1={v}&Tag.1.Key=a")),
         ("DeleteVolume", on_volume.clone()),
-        ("DescribeAvailabilityZones", String::new()),
-        ("DescribeFastSnapshotRestores", String::new()),
-        ("DescribeInstanceStatus", String::new()),
-        ("DescribeInstanceTypes", String::new()),
-        ("DescribeInstances", String::new()),
-        ("DescribeLockedSnapshots", String::new()),
-        ("DescribeSnapshots", String::new()),
-        ("DescribeVolumeStatus", String::new()),
-        ("DescribeVolumes", String::new()),
-        ("DescribeVolumesModifications", String::new()),
         ("DetachVolume", format!("{on_volume}&InstanceId={NODE_A}")),
         ("EnableFastSnapshotRestores", restores),
         ("LockSnapshot", lock),
         ("ModifyVolume", on_volume),
-        ("StartInstances", on_instance.clone()),
         ("StopInstances", on_instance.clone()),
         ("TerminateInstances", on_instance),
     ];
+    let reads = ec2_sim::actions::names().filter(|name| name.starts_with("Describe"));
+    cases.extend(reads.map(|name| (name, String::new())));
     let tried: BTreeSet<&str> = cases.iter().map(|(a, _)| *a).collect();
     let all: BTreeSet<&str> = ec2_sim::actions::names().collect();
     assert_eq!(tried, all, "each action has a case");
@@ -108,16 +95,12 @@ fn each_action_needs_its_own_permission() {
         );
         let message = text(&refusal, "Message");
         let who = "arn:aws:sts::111122223333:assumed-role/driver/ec2-sim";
-        assert!(
-            message.contains(&format!("User: {who} is not authorized to perform: ec2:{action}")),
-            "{message}"
-        );
-        assert!(
-            message.contains(&format!(
-                "because no identity-based policy allows the ec2:{action} action"
-            )),
-            "{message}"
-        );
+        for words in [
+            format!("User: {who} is not authorized to perform: ec2:{action}"),
+            format!("because no identity-based policy allows the ec2:{action} action"),
+        ] {
+            assert!(message.contains(&words), "{message}");
+        }
         allow(
             &mut w,
             &json!([{"Effect": "Allow", "Action": format!("ec2:{action}"), "Resource": "*"}]),
@@ -146,7 +129,7 @@ fn conditions_see_requested_and_existing_tags() {
         &mut w,
         &json!([
             {"Effect": "Allow", "Action": "ec2:CreateVolume", "Resource": "arn:*:ec2:*:*:volume/*",
-             "Condition": {"StringEquals": {"aws:RequestTag/owner": "us", "ec2:VolumeType": "gp3"}}},
+             "Condition": {"StringEquals": {"aws:RequestTag/owner": "us"}}},
             {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "arn:*:ec2:*:*:volume/*",
              "Condition": {"StringEquals": {"ec2:CreateAction": "CreateVolume"}}},
             {"Effect": "Allow", "Action": "ec2:DeleteVolume", "Resource": "*",
@@ -158,14 +141,12 @@ fn conditions_see_requested_and_existing_tags() {
     let tagged = create(&format!("{TAGGED}&DryRun=true"));
     assert!(allowed(&mut w, "CreateVolume", &tagged));
     assert!(!allowed(&mut w, "CreateVolume", &create("")), "without the tag");
-    let gp2 = tagged.replace("gp3", "gp2");
-    assert!(!allowed(&mut w, "CreateVolume", &gp2), "another type");
     let tag = |id: &str, key: &str| format!("ResourceId.1={id}&Tag.1.Key={key}&Tag.1.Value=1");
     assert!(allowed(&mut w, "CreateTags", &tag(&theirs, "x-1")));
     assert!(!allowed(&mut w, "CreateTags", &tag(&theirs, "red")), "the principal's tag");
     assert!(!allowed(&mut w, "CreateTags", &tag(&theirs, "owner")), "a protected key");
     assert!(!allowed(&mut w, "CreateTags", &tag(&not_theirs, "x-1")), "not theirs");
-    assert!(allowed(&mut w, "DeleteTags", &tag(&theirs, "x-1")));
+    assert!(allowed(&mut w, "DeleteTags", &format!("ResourceId.1={theirs}&Tag.1.Key=x-1")));
     assert!(!allowed(&mut w, "DeleteVolume", &format!("VolumeId={not_theirs}")));
     assert!(allowed(&mut w, "DeleteVolume", &format!("VolumeId={theirs}")));
     let (_, gone) = call(&mut w, "DeleteVolume", "VolumeId=vol-0123456789abcdef0");
@@ -209,31 +190,6 @@ fn every_resource_of_a_call_must_be_allowed() {
         ),
         "{message}"
     );
-}
-
-#[test]
-fn refusal_names_explicit_deny_with_encoded_message() {
-    let mut w = world();
-    allow(
-        &mut w,
-        &json!([
-            {"Effect": "Allow", "Action": "ec2:*", "Resource": "*"},
-            {"Sid": "Never", "Effect": "Deny", "Action": "ec2:CreateVolume", "Resource": "*"},
-        ]),
-    );
-    let (_, refusal) = call(&mut w, "CreateVolume", &create(""));
-    let message = text(&refusal, "Message");
-    assert!(message.contains("with an explicit deny in an identity-based policy"), "{message}");
-    let encoded = message.rsplit(' ').next().expect("encoded");
-    let bytes = (0..encoded.len()).step_by(2).map(|i| &encoded[i..i + 2]);
-    let bytes: Vec<u8> =
-        bytes.map(|digits| u8::from_str_radix(digits, 16).expect("a byte")).collect();
-    let decoded: Value = serde_json::from_slice(&bytes).expect("json");
-    assert_eq!(
-        (&decoded["explicitDeny"], &decoded["matchedStatements"]["items"][0]["statementId"]),
-        (&json!(true), &json!("Never"))
-    );
-    assert_eq!(decoded["context"]["conditions"]["ec2:volumetype"][0], "gp3");
 }
 
 /// The client token of the vanished volume stays used.

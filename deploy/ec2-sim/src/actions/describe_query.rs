@@ -1,10 +1,10 @@
 //! The filters and the page of a Describe call, and the rows that they select.
 
 use super::Call;
-use crate::state::resources::fast_restore::FastRestore;
+use crate::state::realm::Realm;
 use crate::state::resources::instance::Instance;
 use crate::state::resources::snapshot::Snapshot;
-use crate::state::resources::tags::{NO_TAGS, Tags};
+use crate::state::resources::tags::Tags;
 use crate::state::resources::volume::Volume;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 /// A filter's name, with the values that a resource has for the filter.
-pub(super) type Field<T> = (&'static str, fn(&Call<'_>, &T) -> Vec<String>);
+pub(super) type Field<T> = (&'static str, fn(&T) -> Vec<String>);
 
 /// A resource that a Describe call shows.
 pub(super) trait Row {
@@ -24,30 +24,24 @@ pub(super) trait Row {
 }
 
 macro_rules! rows {
-    ($($kind:ty: $id:ident, $tags:expr;)*) => {$(
+    ($($kind:ty)*) => {$(
         impl Row for $kind {
             fn id(&self) -> &str {
-                &self.$id
+                &self.id
             }
             fn tags(&self) -> &Tags {
-                let tags: fn(&Self) -> &Tags = $tags;
-                tags(self)
+                &self.tags
             }
         }
     )*};
 }
 
-rows! {
-    Volume: id, |v| &v.tags;
-    Snapshot: id, |s| &s.tags;
-    Instance: id, |i| &i.tags;
-    FastRestore: snapshot, |_| &NO_TAGS;
-}
+rows! { Volume Snapshot Instance }
 
 /// The filters and the page of a Describe call.
 pub(super) struct Query<T: 'static> {
     fields: &'static [Field<T>],
-    pub(super) filters: Filters,
+    filters: Filters,
     page: Page,
     /// Whether the action shows a resource at all.
     pub(super) keep: fn(&T) -> bool,
@@ -72,7 +66,7 @@ impl<T: Row> Query<T> {
 
     /// Returns whether the call asks for neither a page's size nor a later page, so that an index
     /// can answer.
-    pub(super) fn unpaged(&self) -> bool {
+    fn unpaged(&self) -> bool {
         self.page.max.is_none() && self.page.after.is_none()
     }
 
@@ -96,6 +90,18 @@ impl<T: Row> Query<T> {
         }))
     }
 
+    /// Returns the resources that the first `tag:KEY` filter with literal values selects, if the
+    /// call asks for no page.
+    pub(super) fn tagged<'a>(
+        &self,
+        realm: &Realm,
+        all: &'a BTreeMap<String, T>,
+    ) -> Option<Vec<&'a T>> {
+        let (key, values) = self.filters.literal_tag().filter(|_| self.unpaged())?;
+        let ids: BTreeSet<&String> = values.iter().flat_map(|v| realm.tagged(key, v)).collect();
+        Some(ids.into_iter().filter_map(|id| all.get(id)).collect())
+    }
+
     /// Answers with a list of the selected resources and the token of the next page, if any.
     pub(super) fn answer<'a>(
         &self,
@@ -105,8 +111,8 @@ impl<T: Row> Query<T> {
         candidates: Option<Vec<&'a T>>,
         member: impl FnMut(&mut Xml, &'a T),
     ) -> String {
-        let (rows, next) = self.select(call, all, candidates);
-        let mut x = Xml::new();
+        let (rows, next) = self.select(all, candidates);
+        let mut x = Xml::default();
         let shown = rows.into_iter().filter(|t| (self.keep)(t) && call.shows(t.id()));
         x.list(set, shown, member);
         if let Some(key) = next {
@@ -121,14 +127,13 @@ impl<T: Row> Query<T> {
     /// therefore be empty and still have a successor.
     fn select<'a>(
         &self,
-        call: &Call<'_>,
         all: &'a BTreeMap<String, T>,
         candidates: Option<Vec<&'a T>>,
     ) -> (Vec<&'a T>, Option<String>) {
         let shown = |t: &&T| {
             let values = |name: &str| {
                 let field = self.fields.iter().find(|(known, _)| *known == name);
-                field.map_or_else(Vec::new, |(_, values)| values(call, t))
+                field.map_or_else(Vec::new, |(_, values)| values(t))
             };
             self.filters.accept(values) && self.filters.accept_tags(t.tags())
         };
@@ -147,17 +152,18 @@ impl<T: Row> Query<T> {
     }
 }
 
-/// Returns the resources of a list of ids, each once, in the order of the ids. `missing` makes the
-/// error for the ids that do not exist.
+/// Returns the resources of a list of ids, each once, in the order of the ids; all resources if the
+/// list is empty. `missing` makes the error for the ids that do not exist.
 pub(super) fn by_ids<'a, T: Row>(
     call: &Call<'_>,
     all: &'a BTreeMap<String, T>,
     ids: &[&str],
     missing: fn(&[&str]) -> ApiError,
 ) -> ApiResult<Vec<&'a T>> {
-    let mut ids = ids.to_vec();
-    ids.sort_unstable();
-    ids.dedup();
+    if ids.is_empty() {
+        return Ok(all.values().filter(|t| call.shows(t.id())).collect());
+    }
+    let ids: BTreeSet<&str> = ids.iter().copied().collect();
     let (found, absent): (Vec<&str>, Vec<&str>) =
         ids.into_iter().partition(|id| all.contains_key(*id) && call.shows(id));
     if !absent.is_empty() {

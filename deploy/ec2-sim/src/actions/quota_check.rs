@@ -9,18 +9,12 @@ use crate::wire::api_error::{ApiError, ApiResult};
 const GIB_PER_TIB: f64 = 1024.0;
 
 /// Checks that there is room for another volume of this shape.
-///
-/// # Errors
-/// `VolumeLimitExceeded`, `MaxIOPSLimitExceeded`, `InsufficientVolumeCapacity`.
 pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()> {
     room(call, shape, zone, None)
 }
 
 /// Checks that there is room for this volume to become larger, faster or of another type. That EC2
 /// counts the modified volume like a new volume is unverified.
-///
-/// # Errors
-/// The errors of [`volume`].
 pub(super) fn reshape(call: &Call<'_>, v: &Volume, target: &Shape) -> ApiResult<()> {
     let same = v.shape.volume_type == target.volume_type;
     // A modification that needs no more than the volume already has is never refused, even in a
@@ -36,7 +30,7 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
     let kind = shape.volume_type.as_str();
     let size = u64::from(shape.size);
     if let Some(tib) = quotas.storage_tib.get(kind) {
-        let used = usage::storage_gib(call.realm, kind, None, without);
+        let used = usage::sum(call.realm, kind, None, without, |s| u64::from(s.size));
         if as_f64(used + size) > tib * GIB_PER_TIB {
             return Err(ApiError::client(
                 "VolumeLimitExceeded",
@@ -47,8 +41,8 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
         }
     }
     if let Some(most) = quotas.iops.get(kind) {
-        let used = usage::iops(call.realm, kind, without);
-        if used + u64::from(shape.iops.unwrap_or(0)) > *most {
+        let used = usage::sum(call.realm, kind, None, without, iops);
+        if used + iops(shape) > *most {
             // unverified wording.
             return Err(ApiError::client(
                 "MaxIOPSLimitExceeded",
@@ -62,7 +56,7 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
         if c.zone != zone {
             continue;
         }
-        let used = usage::storage_gib(call.realm, kind, Some(zone), without);
+        let used = usage::sum(call.realm, kind, Some(zone), without, |s| u64::from(s.size));
         if used + size > c.gib {
             // unverified status and wording.
             return Err(ApiError::new(
@@ -77,10 +71,11 @@ fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> Ap
     Ok(())
 }
 
+fn iops(shape: &Shape) -> u64 {
+    u64::from(shape.iops.unwrap_or(0))
+}
+
 /// Checks that another snapshot of a volume is possible. Wordings unverified.
-///
-/// # Errors
-/// `ConcurrentSnapshotLimitExceeded`, `PendingSnapshotLimitExceeded`.
 pub(super) fn snapshot(call: &Call<'_>, v: &Volume) -> ApiResult<()> {
     let quotas = call.quotas;
     let pending = usage::pending_snapshots(call.realm, None);

@@ -2,9 +2,9 @@
 
 use crate::state::realm::Realm;
 use crate::state::resources::attachment::Attachment;
-use crate::state::resources::instance::{IMAGE, Instance, Life, ROOT_DEVICE, mac};
+use crate::state::resources::instance::{Instance, ROOT_DEVICE};
 use crate::state::resources::modification::Modification;
-use crate::state::resources::snapshot::{Life as SnapshotLife, Lock, Snapshot};
+use crate::state::resources::snapshot::{Lock, Snapshot};
 use crate::state::resources::tags::Tags;
 use crate::state::resources::volume::{Origin, Volume};
 use crate::time::Millis;
@@ -51,20 +51,9 @@ pub(super) fn volume(x: &mut Xml, realm: &Realm, v: &Volume, view: View) {
         .value("encrypted", v.encrypted)
         .option("kmsKeyId", v.kms_key.as_ref())
         .option("outpostArn", v.outpost.as_ref())
-        .option("volumeInitializationRate", v.initialization_rate)
         .value("multiAttachEnabled", v.shape.multi_attach);
-    if v.restored_fast {
-        x.value("fastRestored", true);
-    }
     if view == View::Full {
-        x.text("ownerId", &realm.account)
-            .text(
-                "volumeArn",
-                &format!("arn:aws:ec2:{}:{}:volume/{}", realm.region, realm.account, v.id),
-            )
-            .nest("operator", |x| {
-                x.value("managed", false);
-            });
+        x.text("ownerId", &realm.account);
     }
 }
 
@@ -106,51 +95,33 @@ pub(super) fn snapshot(x: &mut Xml, realm: &Realm, s: &Snapshot, now: Millis) {
         .text("startTime", &s.started.iso())
         .text("progress", &s.progress(now))
         .text("ownerId", &realm.account)
-        .text("description", &s.description)
         .value("volumeSize", s.size)
         .value("encrypted", s.encrypted)
         .option("kmsKeyId", s.kms_key.as_ref())
-        .option("outpostArn", s.outpost.as_ref())
-        .text("storageTier", "standard");
-    if let SnapshotLife::Completed { since } = s.life {
-        x.text("completionTime", &since.iso()).value("fullSnapshotSizeInBytes", s.data_bytes);
-    }
+        .option("outpostArn", s.outpost.as_ref());
     tags(x, &s.tags);
 }
 
 pub(super) fn lock(x: &mut Xml, s: &Snapshot, l: &Lock, now: Millis) {
-    x.text("snapshotId", &s.id).text("lockState", l.state(now));
-    if l.compliance {
-        x.value("coolOffPeriod", l.cool_off_hours)
-            .text("coolOffPeriodExpiresOn", &l.cool_off_until().iso());
-    }
-    x.option("lockDuration", l.days)
+    x.text("snapshotId", &s.id)
+        .text("lockState", l.state(now))
         .text("lockCreatedOn", &l.created.iso())
-        .text("lockExpiresOn", &l.expires.iso())
-        .text("lockDurationStartTime", &l.created.iso());
+        .text("lockExpiresOn", &l.expires.iso());
 }
 
 pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
-    let kind = crate::state::resources::instance_type::find(&i.instance_type);
     let (code, name) = i.state();
     x.text("instanceId", &i.id)
-        .text("imageId", IMAGE)
         .nest("instanceState", |x| {
             x.value("code", code).text("name", name);
         })
         .text("instanceType", &i.instance_type)
         .text("launchTime", &i.launched.iso())
         .nest("placement", |x| {
-            x.text("availabilityZone", &i.zone)
-                .text("availabilityZoneId", realm.zone_id(&i.zone))
-                .text("tenancy", "default");
+            x.text("availabilityZone", &i.zone).text("availabilityZoneId", realm.zone_id(&i.zone));
         })
-        .text("architecture", kind.map_or("x86_64", |t| t.architecture))
-        .text("rootDeviceType", "ebs")
         .text("rootDeviceName", ROOT_DEVICE)
-        .option("outpostArn", i.outpost.as_ref())
-        // EC2 reports xen for Nitro instances as well.
-        .text("hypervisor", "xen");
+        .option("outpostArn", i.outpost.as_ref());
     if let Some(code) = i.state_reason() {
         x.nest("stateReason", |x| {
             x.text("code", code).text("message", &format!("{code}: User initiated"));
@@ -159,7 +130,6 @@ pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
     x.nest("hibernationOptions", |x| {
         x.value("configured", i.hibernation);
     });
-    let interface = (!matches!(i.life, Life::Terminated { .. })).then_some(());
     x.list("blockDeviceMapping", realm.volumes_of(&i.id), |x, v| {
         let Some(a) = v.attachment(&i.id) else { return };
         x.text("deviceName", &a.device).nest("ebs", |x| {
@@ -169,9 +139,6 @@ pub(super) fn instance(x: &mut Xml, realm: &Realm, i: &Instance, now: Millis) {
                 .value("deleteOnTermination", a.delete_on_termination)
                 .value("ebsCardIndex", a.card);
         });
-    });
-    x.list("networkInterfaceSet", interface, |x, ()| {
-        x.text("macAddress", &mac(&i.id));
     });
     tags(x, &i.tags);
 }

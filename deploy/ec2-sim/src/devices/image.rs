@@ -48,17 +48,17 @@ impl Images {
         let file = create(&path)?;
         match source {
             Source::Blank => {}
-            Source::Snapshot(id) => drop(copy(&self.snapshot_path(id), &file)?),
-            Source::Volume(id) => drop(copy(&self.volume(id), &file)?),
+            Source::Snapshot(id) => copy(&self.snapshot_path(id), &file)?,
+            Source::Volume(id) => copy(&self.volume(id), &file)?,
         }
         file.set_len(u64::from(gib) * GIB)
     }
 
-    /// Copies a volume's current bytes to a snapshot and returns how many bytes are data.
-    pub(super) fn snapshot(&self, volume: &str, snapshot: &str) -> io::Result<u64> {
+    /// Copies a volume's current bytes to a snapshot. A root volume has no bytes.
+    pub(super) fn snapshot(&self, volume: &str, snapshot: &str) -> io::Result<()> {
         let from = self.volume(volume);
         if !from.exists() {
-            return Ok(0);
+            return Ok(());
         }
         copy(&from, &create(&self.snapshot_path(snapshot))?)
     }
@@ -113,53 +113,31 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 /// Copies `from` to the empty file `to`: shares blocks if the file system can, otherwise copies the
-/// data and leaves out the holes. Returns the bytes of data.
-fn copy(from: &Path, to: &File) -> io::Result<u64> {
+/// data and leaves out the holes.
+fn copy(from: &Path, to: &File) -> io::Result<()> {
     let from = File::open(from)?;
-    let length = from.metadata()?.len();
     if rustix::fs::ioctl_ficlone(to, &from).is_ok() {
-        return data_ranges(&from, length, |_, _| Ok(()));
+        return Ok(());
     }
+    let length = from.metadata()?.len();
     to.set_len(length)?;
     let mut buffer = vec![0_u8; 1 << 20];
-    data_ranges(&from, length, |start, end| {
-        let mut at = start;
-        while at < end {
-            let n = usize::try_from(end - at).map_or(buffer.len(), |n| n.min(buffer.len()));
-            let n = from.read_at(&mut buffer[..n], at)?;
-            if n == 0 {
-                break;
-            }
-            // A written block of zeros stays a hole.
-            if buffer[..n].iter().any(|b| *b != 0) {
-                to.write_all_at(&buffer[..n], at)?;
-            }
-            at += n as u64;
-        }
-        Ok(())
-    })
-}
-
-/// Calls `each` for every range of the file that is not a hole. Returns the sum of the lengths.
-fn data_ranges(
-    file: &File,
-    length: u64,
-    mut each: impl FnMut(u64, u64) -> io::Result<()>,
-) -> io::Result<u64> {
-    let (mut at, mut sum) = (0, 0);
+    let mut at = 0;
     while at < length {
-        let start = match seek(file, SeekFrom::Data(at)) {
+        at = match seek(&from, SeekFrom::Data(at)) {
             Ok(start) => start,
             // There is no data after `at`.
             Err(rustix::io::Errno::NXIO) => break,
             Err(e) => return Err(e.into()),
         };
-        let end = seek(file, SeekFrom::Hole(start))?;
-        each(start, end)?;
-        sum += end - start;
-        at = end;
+        let n = from.read_at(&mut buffer, at)?;
+        // A written block of zeros stays a hole.
+        if buffer[..n].iter().any(|b| *b != 0) {
+            to.write_all_at(&buffer[..n], at)?;
+        }
+        at += (n as u64).max(1);
     }
-    Ok(sum)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -180,8 +158,7 @@ mod tests {
         images.create("vol-1", 1, Source::Blank).expect("create");
         let file = OpenOptions::new().write(true).open(images.volume("vol-1")).expect("open");
         file.write_all_at(b"before", 5 << 20).expect("write");
-        let data = images.snapshot("vol-1", "snap-1").expect("snapshot");
-        assert!((6..8 << 20).contains(&data), "{data}");
+        images.snapshot("vol-1", "snap-1").expect("snapshot");
         file.write_all_at(b"after!", 5 << 20).expect("write");
         images.create("vol-2", 2, Source::Snapshot("snap-1")).expect("restore");
         let restored = File::open(images.volume("vol-2")).expect("open");

@@ -140,7 +140,7 @@ impl Devices for LoopDevices {
     fn delete(&mut self, volume: &str) -> io::Result<()> {
         self.images.delete(volume)
     }
-    fn snapshot(&mut self, volume: &str, snapshot: &str) -> io::Result<u64> {
+    fn snapshot(&mut self, volume: &str, snapshot: &str) -> io::Result<()> {
         self.images.snapshot(volume, snapshot)
     }
     fn delete_snapshot(&mut self, snapshot: &str) -> io::Result<()> {
@@ -172,11 +172,7 @@ impl Devices for LoopDevices {
             // Other instances still have the volume, and the kernel does not tell which of them
             // holds the shared device.
             self.unplace(number, instance, name)?;
-            self.records.change(|all| {
-                for r in all.iter_mut().filter(|r| r.number == number) {
-                    r.instances.remove(instance);
-                }
-            })?;
+            self.records.change_of(number, |r| drop(r.instances.remove(instance)))?;
             return Ok(Release::Released);
         }
         if !is_ours(&record) {
@@ -204,11 +200,7 @@ impl Devices for LoopDevices {
             if !force {
                 return Ok(Release::Held);
             }
-            self.records.change(|all| {
-                for r in all.iter_mut().filter(|r| r.number == number) {
-                    r.abandoned = true;
-                }
-            })?;
+            self.records.change_of(number, |r| r.abandoned = true)?;
             return Ok(Release::Released);
         }
         self.released(&record, instance, name)

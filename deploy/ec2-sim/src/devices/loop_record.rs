@@ -48,6 +48,15 @@ impl LoopRecords {
         self.records.iter().find(|r| r.volume == volume && !r.abandoned)
     }
 
+    /// Changes the record of a device and writes the records to disk.
+    pub(super) fn change_of(
+        &mut self,
+        number: u32,
+        f: impl FnMut(&mut LoopRecord),
+    ) -> io::Result<()> {
+        self.change(|all| all.iter_mut().filter(|r| r.number == number).for_each(f))
+    }
+
     /// Changes the records and writes them to disk.
     pub(super) fn change(&mut self, f: impl FnOnce(&mut Vec<LoopRecord>)) -> io::Result<()> {
         let mut next = self.records.clone();

@@ -111,11 +111,7 @@ pub enum Fault {
     /// Describe calls do not show an existing resource.
     Unseen { id: String },
     /// AttachVolume: the device name is in use, though no Describe call lists it.
-    DeviceTaken {
-        /// Whether the name stays in use on that instance.
-        #[serde(default = "yes")]
-        stays: bool,
-    },
+    DeviceTaken {},
     /// AttachVolume: another volume gets the device name on that instance just before.
     DeviceRaced {},
     /// Another user of the account makes a call.

@@ -1,11 +1,9 @@
 //! The request context that IAM evaluates: condition keys with their values.
 
-use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Condition keys and their values. Names are compared case-insensitively, as in IAM.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Context {
     values: BTreeMap<String, Vec<String>>,
 }
@@ -21,13 +19,6 @@ impl Context {
     pub fn set_all(&mut self, key: &str, values: Vec<String>) -> &mut Self {
         if !values.is_empty() {
             self.values.insert(key.to_ascii_lowercase(), values);
-        }
-        self
-    }
-
-    pub fn option(&mut self, key: &str, value: Option<impl ToString>) -> &mut Self {
-        if let Some(v) = value {
-            self.set(key, v.to_string());
         }
         self
     }

@@ -3,20 +3,14 @@
 use super::context::Context;
 use crate::wire::wildcard::{self, Piece};
 
-/// Returns whether `text` matches `pattern`, in which `*` stands for any characters and `?` for
-/// one.
-pub(super) fn fits(pattern: &str, text: &str) -> bool {
-    let pattern: Vec<Piece> = pattern.chars().map(Piece::of).collect();
-    wildcard::fits(&pattern, text)
-}
-
 /// Returns whether an action matches a pattern, ignoring case.
 pub(super) fn fits_action(pattern: &str, action: &str) -> bool {
-    fits(&pattern.to_ascii_lowercase(), &action.to_ascii_lowercase())
+    let pattern: Vec<Piece> = pattern.to_ascii_lowercase().chars().map(Piece::of).collect();
+    wildcard::fits(&pattern, &action.to_ascii_lowercase())
 }
 
-/// Like [`fits`], with variables as `${aws:PrincipalTag/x}` in the pattern. A variable's value is
-/// taken literally. A variable without a value in the request matches nothing.
+/// Returns whether `text` matches `pattern`, in which `*` stands for any characters, `?` for one,
+/// and `${aws:PrincipalTag/x}` for a value of the request. A variable's value is taken literally. A variable without a value in the request matches nothing.
 pub(super) fn fits_with_variables(pattern: &str, text: &str, context: &Context) -> bool {
     pieces(pattern, context).is_some_and(|p| wildcard::fits(&p, text))
 }
@@ -59,14 +53,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wildcards_match_as_in_iam_policies() {
-        for (pattern, text, yes) in [
-            ("arn:aws:ec2:*:*:volume/*", "arn:aws:ec2:us-east-1:1:volume/vol-1", true),
-            ("arn:aws:ec2:*:*:volume/*", "arn:aws:ec2:us-east-1:1:snapshot/s", false),
-        ] {
-            assert_eq!(fits(pattern, text), yes, "{pattern} {text}");
-        }
+    fn action_patterns_match_ignoring_case() {
         assert!(fits_action("EC2:create*", "ec2:CreateVolume"));
+        assert!(!fits_action("ec2:Create", "ec2:CreateVolume"));
     }
 
     #[test]
@@ -79,19 +68,11 @@ mod tests {
             ("x-${aws:principaltag/team}*", "x-a*bc", true),
             ("${aws:PrincipalTag/none}", "", false),
             ("${unfinished", "x", false),
+            ("arn:aws:ec2:*:*:volume/*", "arn:aws:ec2:us-east-1:1:volume/vol-1", true),
+            ("arn:aws:ec2:*:*:volume/*", "arn:aws:ec2:us-east-1:1:snapshot/s", false),
         ] {
             assert_eq!(fits_with_variables(pattern, text, &c), yes, "{pattern} {text}");
         }
         assert_eq!(resolved("=${aws:PrincipalTag/team}?", &c).as_deref(), Some("=a*?"));
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn text_fits_itself_and_any_starred_form(text in "[a-z:/]{0,20}", from in 0usize..20, to in 0usize..20) {
-            proptest::prop_assert!(fits(&text, &text));
-            let (from, to) = (from.min(to).min(text.len()), from.max(to).min(text.len()));
-            let pattern = format!("{}*{}", &text[..from], &text[to..]);
-            proptest::prop_assert!(fits(&pattern, &text), "{} {}", pattern, text);
-        }
     }
 }

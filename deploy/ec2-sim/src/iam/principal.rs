@@ -39,9 +39,6 @@ impl Principal {
     }
 
     /// Checks that the principal is valid.
-    ///
-    /// # Errors
-    /// Returns the problem.
     pub fn check(&self) -> Result<(), String> {
         let parts: Vec<&str> = self.arn.splitn(6, ':').collect();
         let good = matches!(parts.as_slice(), ["arn", p, "iam", "", account, name]

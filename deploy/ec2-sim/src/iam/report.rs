@@ -1,6 +1,6 @@
 //! A report of the evaluated actions and the statements that decided.
 
-use super::decision::{DecidingElement, Decision};
+use super::decision::DecidingElement;
 use super::principal::Principal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -24,26 +24,16 @@ impl Report {
         principal: &str,
         action: &str,
         resource: &str,
-        decision: &Decision,
+        decided: Option<DecidingElement>,
     ) {
         let key = (principal.to_owned(), action.to_owned(), kind(resource));
         let count = self.asked.entry(key).or_default();
-        let spoke = match decision {
-            Decision::Allowed(s) => {
+        match decided {
+            Some(s) => {
                 count.allowed += 1;
-                Some(s)
+                *count.by.entry(s).or_default() += 1;
             }
-            Decision::Denied(s) => {
-                count.denied += 1;
-                Some(s)
-            }
-            Decision::NotAllowed => {
-                count.denied += 1;
-                None
-            }
-        };
-        if let Some(s) = spoke {
-            *count.by.entry(s.clone()).or_default() += 1;
+            None => count.denied += 1,
         }
     }
 
@@ -55,14 +45,7 @@ impl Report {
             .asked
             .iter()
             .map(|((principal, action, resource), c)| {
-                let by: Vec<Value> = c
-                    .by
-                    .iter()
-                    .map(|(s, times)| {
-                        json!({"policy": s.policy, "statement": s.statement, "element": s.element, "times": times})
-                    })
-                    .collect();
-                json!({"principal": principal, "action": action, "resource": resource, "allowed": c.allowed, "denied": c.denied, "by": by})
+                json!({"principal": principal, "action": action, "resource": resource, "allowed": c.allowed, "denied": c.denied})
             })
             .collect();
         let mut statements = Vec::new();

@@ -10,9 +10,6 @@ pub(crate) const ACTION: &str = "GetCallerIdentity";
 
 /// Answers an STS call with the members of the reply. `account` is the account to which the
 /// endpoint belongs. The call needs no permission: IAM cannot deny the action.
-///
-/// # Errors
-/// `InvalidAction`, `UnknownParameter`.
 pub(crate) fn answer(
     action: &str,
     params: &Params,
@@ -26,7 +23,7 @@ pub(crate) fn answer(
         ));
     }
     params.finish()?;
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     match caller.arn.as_str() {
         "" => x.text("Arn", &format!("arn:aws:iam::{account}:user/ec2-sim")),
         arn => x.text("Arn", arn),

@@ -25,7 +25,6 @@ pub(crate) fn documented(action: &str, unfiltered: bool) -> Rate {
         "CreateVolume" | "DeleteVolume" | "CreateSnapshot" | "DeleteSnapshot"
         | "TerminateInstances" => rate(100.0, 5.0),
         "CreateTags" | "DeleteTags" => rate(100.0, 10.0),
-        "StartInstances" => rate(5.0, 2.0),
         "DescribeInstances"
         | "DescribeInstanceStatus"
         | "DescribeSnapshots"
@@ -108,14 +107,6 @@ mod tests {
 
     fn granted(b: &mut Buckets, l: &Limits, action: &str, n: usize, now: i64) -> usize {
         (0..n).filter(|_| b.take(l, action, false, Millis(now)).granted).count()
-    }
-
-    #[test]
-    fn each_action_bucket_grants_capacity_then_refill() {
-        let (mut b, l) = (Buckets::default(), Limits::default());
-        assert_eq!(granted(&mut b, &l, "CreateVolume", 150, 0), 100);
-        assert_eq!(granted(&mut b, &l, "CreateVolume", 150, 2_000), 10);
-        assert_eq!(granted(&mut b, &l, "AttachVolume", 150, 2_000), 50, "each action has its own");
     }
 
     #[test]

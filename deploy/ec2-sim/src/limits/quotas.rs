@@ -70,9 +70,6 @@ impl Quotas {
     }
 
     /// Returns a copy with some of the limits changed.
-    ///
-    /// # Errors
-    /// Fails for an unknown limit or an invalid value.
     pub fn changed(&self, change: serde_json::Value) -> Result<Self, String> {
         let serde_json::Value::Object(change) = change else {
             return Err("the body must be an object of limits".to_owned());

@@ -27,25 +27,16 @@ impl ControlClient {
     }
 
     /// Sends `POST path` with a body.
-    ///
-    /// # Errors
-    /// The errors of [`ControlClient::get`].
     pub fn post(&self, path: &str, body: &Value) -> io::Result<Value> {
         self.call("POST", path, Some(body))
     }
 
     /// Sends `PUT path` with a body.
-    ///
-    /// # Errors
-    /// The errors of [`ControlClient::get`].
     pub fn put(&self, path: &str, body: &Value) -> io::Result<Value> {
         self.call("PUT", path, Some(body))
     }
 
     /// Sends `DELETE path`.
-    ///
-    /// # Errors
-    /// The errors of [`ControlClient::get`].
     pub fn delete(&self, path: &str) -> io::Result<Value> {
         self.call("DELETE", path, None)
     }

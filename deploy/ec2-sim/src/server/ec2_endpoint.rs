@@ -93,15 +93,10 @@ async fn respond(
     request: hyper::Request<Incoming>,
 ) -> io::Result<Response<ReplyBody>> {
     let (head, body) = request.into_parts();
-    let query = head.uri.query().unwrap_or("").as_bytes();
-    let form = match head.method {
-        Method::GET => query.to_vec(),
-        Method::POST => {
-            let body = read(body).await?;
-            if query.is_empty() { body.to_vec() } else { [query, b"&", &body].concat() }
-        }
-        _ => return Ok(plain(StatusCode::METHOD_NOT_ALLOWED)),
-    };
+    if head.method != Method::POST {
+        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED));
+    }
+    let form = read(body).await?.to_vec();
     let request = Request {
         form,
         authorization: text(&head.headers, header::AUTHORIZATION.as_str()),

@@ -1,7 +1,7 @@
 //! Instance metadata, version 2: the data that an instance can read about itself.
 
 use crate::state::realm::Realm;
-use crate::state::resources::instance::{IMAGE, Instance, mac};
+use crate::state::resources::instance::{Instance, mac};
 use crate::time::Millis;
 use serde_json::json;
 
@@ -69,15 +69,12 @@ pub(super) fn read(path: &str, realm: &Realm, i: &Instance) -> MetadataReply {
     let Some(path) = path.strip_prefix("/latest/") else {
         return missing();
     };
-    let arch = crate::state::resources::instance_type::find(&i.instance_type)
-        .map_or("x86_64", |t| t.architecture);
     match path {
         "dynamic/instance-identity/document" => answer(
             200,
             json!({
                 "instanceId": i.id, "instanceType": i.instance_type, "region": realm.region,
-                "availabilityZone": i.zone, "accountId": realm.account, "imageId": IMAGE,
-                "architecture": arch, "pendingTime": i.launched.whole_second().iso(), "version": "2017-09-30",
+                "availabilityZone": i.zone, "accountId": realm.account, "version": "2017-09-30",
             })
             .to_string(),
         ),

@@ -103,7 +103,7 @@ impl Sim {
     pub fn find_checks(&mut self, now: Millis, instance: &str, found: Findings) -> Option<Checks> {
         self.settle(now);
         let checks = self.realm.update_instance(instance, |i| {
-            i.checks.find(found, now);
+            i.checks = i.checks.with(found);
             i.checks
         });
         self.commit(now);
@@ -111,9 +111,6 @@ impl Sim {
     }
 
     /// Changes some of the account's limits.
-    ///
-    /// # Errors
-    /// Fails for an unknown limit or an invalid value.
     pub fn change_quotas(&mut self, change: Value) -> Result<(), String> {
         self.quotas = self.quotas.changed(change)?;
         Ok(())
@@ -155,28 +152,17 @@ impl Sim {
 }
 
 fn realm_json(r: &Realm) -> Value {
-    let instances: Vec<Value> = r
-        .instances()
-        .values()
-        .map(|i| {
-            let mut v = json!(i);
-            v["state"] = json!(i.state().1);
-            v
-        })
-        .collect();
-    let snapshots: Vec<Value> = r
-        .snapshots()
-        .values()
-        .map(|s| {
-            let mut v = json!(s);
-            v["status"] = json!(s.status());
-            v
-        })
-        .collect();
+    let with = |mut shown: Value, key: &str, state: &str| {
+        shown[key] = json!(state);
+        shown
+    };
+    let instances = r.instances().values().map(|i| with(json!(i), "state", i.state().1));
+    let snapshots = r.snapshots().values().map(|s| with(json!(s), "status", s.status()));
     json!({
-        "account": r.account, "region": r.region, "zones": r.zones, "instances": instances,
+        "account": r.account, "region": r.region, "zones": r.zones,
+        "instances": instances.collect::<Vec<_>>(),
         "volumes": r.volumes().values().map(volume_json).collect::<Vec<_>>(),
-        "snapshots": snapshots, "tokens": r.tokens(),
+        "snapshots": snapshots.collect::<Vec<_>>(), "tokens": r.tokens,
     })
 }
 

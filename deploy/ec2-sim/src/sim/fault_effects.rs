@@ -71,7 +71,7 @@ impl FaultEffects {
             | Fault::StuckAttach { .. }
             | Fault::SkewAttach { .. }
             | Fault::StuckDetach { .. }
-            | Fault::DeviceTaken { .. }
+            | Fault::DeviceTaken {}
             | Fault::DeviceRaced {}
             | Fault::FailCreate { .. }
             | Fault::FailSnapshot { .. }

@@ -51,8 +51,7 @@ impl Sim {
         let started = Instant::now();
         let params = Params::parse(&request.form);
         let action = params.peek("Action").unwrap_or("").to_owned();
-        let credential =
-            Credential::parse(request.authorization.as_deref(), params.peek("X-Amz-Credential"));
+        let credential = request.authorization.as_deref().and_then(Credential::parse);
         let service = service(&params, credential.as_ref(), &action);
         let request_id = Ids::request_id(&mut self.request_ids);
         let delay_ms = self.latency.api(&action);

@@ -12,15 +12,13 @@ use crate::time::Millis;
 const ROOT_GIB: u32 = 8;
 
 impl Sim {
-    /// Creates an instance with its root volume, unless there is, or was, an instance of that id.
+    /// Creates an instance with its root volume.
     pub(super) fn seed_instance(
         &mut self,
         seed: &InstanceSeed,
         now: Millis,
     ) -> Result<(), SimError> {
-        if !self.seeded.insert(seed.id.clone()) {
-            return Ok(());
-        }
+        self.seeded.insert(seed.id.clone());
         self.devices.add_instance(&seed.id)?;
         let own: Vec<_> = std::iter::once((ROOT_DEVICE, ROOT_GIB))
             .chain(seed.launch_disks.iter().map(|device| (device.as_str(), 1)))
@@ -50,9 +48,6 @@ impl Sim {
     }
 
     /// Adds an instance to a running simulation.
-    ///
-    /// # Errors
-    /// Fails if the id is in use, or if the zone does not exist.
     pub fn add_instance(&mut self, seed: &InstanceSeed, now: Millis) -> Result<(), SimError> {
         if self.seeded.contains(&seed.id) {
             let what = "there is, or was, an instance of that id".to_owned();

@@ -5,7 +5,6 @@ pub(crate) mod usage;
 mod zone_outage;
 
 use super::resources::client_token::TokenUse;
-use super::resources::fast_restore::FastRestore;
 use super::resources::instance::Instance;
 use super::resources::snapshot::Snapshot;
 use super::resources::tags::Tags;
@@ -37,9 +36,9 @@ pub struct Realm {
     volumes: BTreeMap<String, Volume>,
     snapshots: BTreeMap<String, Snapshot>,
     instances: BTreeMap<String, Instance>,
-    tokens: BTreeMap<String, TokenUse>,
-    /// The fast snapshot restores, by snapshot and zone with a slash between them.
-    pub(crate) fast_restores: BTreeMap<String, FastRestore>,
+    pub(crate) tokens: BTreeMap<String, TokenUse>,
+    /// The fast snapshot restores: snapshot and zone.
+    pub(crate) fast_restores: BTreeSet<(String, String)>,
     by_instance: HashMap<String, BTreeSet<String>>,
     by_tag: HashMap<(String, String), BTreeSet<String>>,
     due: BTreeSet<(Millis, Key)>,
@@ -92,14 +91,6 @@ impl Realm {
     pub(crate) fn instance(&self, id: &str) -> ApiResult<&Instance> {
         let instance = self.instances.get(id);
         instance.ok_or_else(|| ApiError::no_instance(id))
-    }
-
-    pub(crate) fn token(&self, token: &str) -> Option<&TokenUse> {
-        self.tokens.get(token)
-    }
-
-    pub(crate) fn tokens(&self) -> &BTreeMap<String, TokenUse> {
-        &self.tokens
     }
 
     /// Returns the volumes with an attachment to an instance, in any phase.
@@ -184,10 +175,6 @@ impl Realm {
         Some(instance)
     }
 
-    pub(crate) fn spend(&mut self, token: &str, spent: TokenUse) {
-        self.tokens.insert(token.to_owned(), spent);
-    }
-
     /// Changes the tags of a volume, snapshot or instance.
     pub(crate) fn retag(&mut self, id: &str, f: impl FnOnce(&mut Tags)) {
         if id.starts_with("vol-") {
@@ -251,13 +238,9 @@ mod tests {
     use crate::state::resources::attachment::Attachment;
     use crate::state::resources::volume::tests::fresh;
 
-    fn realm() -> Realm {
-        Realm::new("111122223333", "us-east-1", Vec::new())
-    }
-
     #[test]
     fn indexes_follow_attachments_and_tags() {
-        let mut r = realm();
+        let mut r = Realm::new("111122223333", "us-east-1", Vec::new());
         let v = fresh();
         let id = v.id.clone();
         r.put_volume(v);

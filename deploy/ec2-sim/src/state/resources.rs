@@ -5,7 +5,6 @@
 pub(crate) mod attachment;
 pub(crate) mod client_token;
 pub(crate) mod device_name;
-pub(crate) mod fast_restore;
 pub(crate) mod instance;
 pub(crate) mod instance_checks;
 pub(crate) mod instance_type;

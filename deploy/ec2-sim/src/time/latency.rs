@@ -93,8 +93,6 @@ const ITEMS: &[(&str, Distribution, Distribution)] = &[
     ("modify_complete", fixed(60), fixed(1_000)),
     ("modify_complete_per_tib", fixed(0), fixed(6 * 3_600_000)),
     ("snapshot", fixed(100), spread(45_000, 120_000)),
-    ("fsr_optimizing", fixed(20), fixed(5_000)),
-    ("fsr_enabled_per_tib", fixed(100), fixed(3_600_000)),
     // 300 MiB/s: 1 GiB in 3.4 s.
     ("initialize_per_gib", fixed(5), fixed(3_413)),
     ("instance_start", fixed(50), spread(15_000, 40_000)),
@@ -139,9 +137,6 @@ pub enum LatencyError {
 
 impl Latency {
     /// Creates the model of a profile.
-    ///
-    /// # Errors
-    /// Fails for an unknown profile.
     pub fn new(profile: &str, seed: u64) -> Result<Self, LatencyError> {
         let mut model = Self {
             profile: String::new(),
@@ -154,9 +149,6 @@ impl Latency {
     }
 
     /// Applies a change. A refused change changes nothing.
-    ///
-    /// # Errors
-    /// Fails for an unknown profile or item.
     pub fn change(&mut self, change: &Change) -> Result<(), LatencyError> {
         if let Some(bad) = change.items.keys().find(|k| ITEMS.iter().all(|(n, ..)| n != k)) {
             return Err(LatencyError::Item(bad.clone()));

@@ -19,13 +19,9 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// Parses the `Authorization` header, or `X-Amz-Credential` of a presigned query.
-    pub fn parse(authorization: Option<&str>, query: Option<&str>) -> Option<Self> {
-        let scope = match (authorization, query) {
-            (Some(header), _) => header.split_once("Credential=")?.1.split([',', ' ']).next()?,
-            (None, Some(q)) => q,
-            (None, None) => return None,
-        };
+    /// Parses the `Authorization` header.
+    pub fn parse(authorization: &str) -> Option<Self> {
+        let scope = authorization.split_once("Credential=")?.1.split([',', ' ']).next()?;
         let mut parts = scope.split('/');
         let access_key = parts.next()?.to_owned();
         let _date = parts.next()?;
@@ -36,9 +32,6 @@ impl Credential {
 }
 
 /// Checks `X-Amz-Date`, the time of a request, of the form `20260101T000000Z`.
-///
-/// # Errors
-/// `IncompleteSignature`, wording unverified; `RequestExpired`.
 pub(crate) fn check_time(date: &str, now: Millis) -> ApiResult<()> {
     let Some(time) = time_of(date) else {
         return Err(ApiError::client(
@@ -88,18 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn scope_parses_from_header_or_query_else_none() {
+    fn scope_parses_from_signature_else_none() {
         let header = "AWS4-HMAC-SHA256 Credential=AKID/20260925/eu-west-1/ec2/aws4_request, SignedHeaders=host, Signature=00";
-        let c = Credential::parse(Some(header), None).expect("header");
+        let c = Credential::parse(header).expect("header");
         assert_eq!(
             (c.access_key.as_str(), c.region.as_str(), c.service.as_str()),
             ("AKID", "eu-west-1", "ec2")
         );
-        assert!(
-            Credential::parse(None, Some("AKID/20260925/eu-west-1/sts/aws4_request")).is_some()
-        );
-        assert_eq!(Credential::parse(Some("Bearer x"), None), None);
-        assert_eq!(Credential::parse(Some("Credential=//"), None), None);
-        assert_eq!(Credential::parse(None, None), None);
+        assert_eq!(Credential::parse("Bearer x"), None);
+        assert_eq!(Credential::parse("Credential=//"), None);
     }
 }

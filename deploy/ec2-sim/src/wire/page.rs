@@ -17,11 +17,6 @@ const TOKEN_LIFE_MS: u64 = 3_600_000;
 
 impl Page {
     /// Parses `MaxResults` and `NextToken`.
-    ///
-    /// # Errors
-    /// `InvalidParameterValue` for a size below the range, and for a token that was not issued for
-    /// `action` or has expired; `InvalidParameterCombination` if `ids` (the parameter's internal
-    /// name, and whether any ids were given) come with paging.
     pub(crate) fn parse(
         params: &Params,
         action: &str,

@@ -10,10 +10,6 @@ pub(crate) struct Xml {
 }
 
 impl Xml {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
     /// Writes `<name>text</name>`, or `<name/>` for an empty text.
     pub(crate) fn text(&mut self, name: &str, value: &str) -> &mut Self {
         self.out.push('<');
@@ -145,7 +141,7 @@ mod tests {
 
     #[test]
     fn xml_lists_nest_and_empty_members_self_close() {
-        let mut x = Xml::new();
+        let mut x = Xml::default();
         x.text("a", "1 < 2")
             .text("b", "")
             .option("c", None::<u8>)

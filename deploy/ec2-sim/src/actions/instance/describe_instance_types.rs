@@ -5,31 +5,27 @@ use crate::state::resources::instance_type::{self, InstanceType, TYPES};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-pub(crate) fn describe_instance_types(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let p = call.params;
     let names = p.list("InstanceType");
     p.finish()?;
-    let (known, unknown): (Vec<&str>, Vec<&str>) =
-        names.iter().partition(|name| instance_type::find(name).is_some());
-    if !unknown.is_empty() {
+    let is_known = |name: &&&str| instance_type::find(name).is_some();
+    if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
         // unverified wording.
         return Err(ApiError::client(
             "InvalidInstanceType",
-            format!("The following supplied instance types do not exist: [{}]", unknown.join(", ")),
+            format!("The following supplied instance types do not exist: [{unknown}]"),
         ));
     }
-    let asked = TYPES.iter().filter(|t| names.is_empty() || known.contains(&t.name));
-    let mut x = Xml::new();
+    let asked = TYPES.iter().filter(|t| names.is_empty() || names.contains(&t.name));
+    let mut x = Xml::default();
     x.list("instanceTypeSet", asked, member);
     Ok(x.finish())
 }
 
 fn member(x: &mut Xml, t: &InstanceType) {
     x.text("instanceType", t.name);
-    if !t.hypervisor.is_empty() {
-        x.text("hypervisor", t.hypervisor);
-    }
     x.nest("ebsInfo", |x| {
         x.value("maximumEbsAttachments", t.maximum_attachments)
             .value("maximumEbsCards", t.cards)

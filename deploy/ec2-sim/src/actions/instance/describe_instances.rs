@@ -7,19 +7,14 @@ use crate::state::resources::instance::Instance;
 use crate::wire::api_error::{ApiError, ApiResult};
 
 const FIELDS: &[Field<Instance>] = &[
-    ("availability-zone", |_, i| vec![i.zone.clone()]),
-    ("instance-id", |_, i| vec![i.id.clone()]),
-    ("instance-state-name", |_, i| vec![i.state().1.to_owned()]),
-    ("outpost-arn", |_, i| i.outpost.iter().cloned().collect()),
-    ("tag-key", |_, _| Vec::new()),
-    ("tag-value", |_, _| Vec::new()),
+    ("instance-id", |i| vec![i.id.clone()]),
+    ("outpost-arn", |i| i.outpost.iter().cloned().collect()),
 ];
 
-pub(crate) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let p = call.params;
     let ids = p.list("InstanceId");
-    p.boolean("IncludeManagedResources")?;
     let query = Query::parse(call, FIELDS, ("instancesSet", &ids), (5, 1000))?;
     let realm = &*call.realm;
     let all = realm.instances();
@@ -31,7 +26,6 @@ pub(crate) fn describe_instances(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(query.answer(call, set, all, candidates, |x, i| {
         x.text("reservationId", &i.id.replacen("i-", "r-", 1))
             .text("ownerId", &realm.account)
-            .text("groupSet", "")
             .list("instancesSet", [i], |x, i| {
                 render::instance(x, realm, i, call.now);
             });

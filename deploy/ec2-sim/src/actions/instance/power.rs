@@ -1,4 +1,4 @@
-//! StopInstances, StartInstances, TerminateInstances.
+//! StopInstances, TerminateInstances, and the same changes by the control API.
 
 use crate::actions::Call;
 use crate::state::realm::Realm;
@@ -22,25 +22,12 @@ pub enum Power {
     Terminate,
 }
 
-pub(crate) fn start_instances(call: &mut Call<'_>) -> ApiResult<String> {
-    call.params.text("AdditionalInfo");
-    all(call, Power::Start)
-}
-
 pub(crate) fn stop_instances(call: &mut Call<'_>) -> ApiResult<String> {
-    for flag in ["Force", "SkipOsShutdown"] {
-        call.params.boolean(flag)?;
-    }
-    match call.params.boolean("Hibernate")? {
-        Some(true) => all(call, Power::Hibernate),
-        _ => all(call, Power::Stop),
-    }
+    call.params.boolean("Force")?;
+    all(call, Power::Stop)
 }
 
 pub(crate) fn terminate_instances(call: &mut Call<'_>) -> ApiResult<String> {
-    for flag in ["Force", "SkipOsShutdown"] {
-        call.params.boolean(flag)?;
-    }
     all(call, Power::Terminate)
 }
 
@@ -52,31 +39,16 @@ fn all(call: &mut Call<'_>, power: Power) -> ApiResult<String> {
     }
     for id in &ids {
         Call::check_instance_id(id)?;
-        let i = call.realm.instance(id)?;
-        if power == Power::Hibernate && !i.hibernation {
-            // unverified wording.
-            return Err(ApiError::client(
-                "UnsupportedHibernationConfiguration",
-                format!("The instance '{id}' was not launched with hibernation enabled."),
-            ));
-        }
-        if !possible(i.life, power) {
+        if !possible(call.realm.instance(id)?.life, power) {
             return Err(ApiError::client(
                 "IncorrectInstanceState",
-                format!(
-                    "The instance '{id}' is not in a state from which it can be {}.",
-                    match power {
-                        Power::Start => "started",
-                        Power::Stop | Power::Hibernate => "stopped",
-                        Power::Terminate => "terminated",
-                    }
-                ),
+                format!("The instance '{id}' is not in a state from which it can be stopped."),
             ));
         }
     }
     call.permit(|c| ids.iter().map(|id| c.existing(id)).collect())?;
     call.dry_run()?;
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     let before: Vec<_> =
         ids.iter().filter_map(|id| Some((*id, call.realm.instances().get(*id)?.state()))).collect();
     for id in ids {

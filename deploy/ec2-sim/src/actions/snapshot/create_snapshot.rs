@@ -9,32 +9,15 @@ use crate::state::resources::volume::Life as VolumeLife;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
-    let description = p.text("Description").unwrap_or("");
+    p.text("Description");
     let outpost = p.text("OutpostArn");
-    p.text("Location");
     let tags = tags::specified(p, "snapshot")?;
     p.finish()?;
     Call::check_volume_id(volume)?;
-    if !description.is_ascii() {
-        // unverified wording.
-        return Err(ApiError::value(
-            "Invalid character in the description: only ASCII characters are allowed.",
-        ));
-    }
-    call.permit(|c| {
-        let made = c.made("snapshot", &tags).with(|about| {
-            if let Some(v) = c.realm.volumes().get(volume) {
-                about
-                    .set("ec2:VolumeSize", v.shape.size.to_string())
-                    .set("ec2:Encrypted", v.encrypted.to_string());
-            }
-            about.set("ec2:ParentVolume", c.arn("volume", volume));
-        });
-        vec![c.existing(volume), made]
-    })?;
+    call.permit(|c| vec![c.existing(volume), c.made("snapshot", &tags)])?;
     call.permit_tagging("snapshot", &tags)?;
     call.dry_run()?;
     let v = call.realm.volume(volume)?;
@@ -59,22 +42,20 @@ pub(crate) fn create_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
         }
     }
     let id = call.ids.issue("snap");
-    let data_bytes = call.devices.snapshot(volume, &id).map_err(|e| Call::internal(&e))?;
+    call.devices.snapshot(volume, &id).map_err(|e| Call::internal(&e))?;
     let snapshot = Snapshot {
         id: id.clone(),
         volume: volume.to_owned(),
         size: v.shape.size,
         started: call.now,
         life: Life::Pending { until, fails },
-        description: description.to_owned(),
         encrypted: v.encrypted,
         kms_key: v.kms_key.clone(),
         outpost: outpost.map(str::to_owned),
-        data_bytes,
         lock: None,
         tags,
     };
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     render::snapshot(&mut x, call.realm, &snapshot, call.now);
     let now = call.now;
     call.realm.put_snapshot(snapshot);

@@ -3,7 +3,7 @@
 use crate::actions::Call;
 use crate::wire::api_error::{ApiError, ApiResult};
 
-pub(crate) fn delete_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     p.finish()?;
@@ -20,7 +20,7 @@ pub(crate) fn delete_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
     }
     call.devices.delete_snapshot(id).map_err(|e| Call::internal(&e))?;
     call.realm.remove_snapshot(id);
-    call.realm.fast_restores.retain(|_, f| f.snapshot != id);
+    call.realm.fast_restores.retain(|(snapshot, _)| snapshot != id);
     call.effects.push(id.to_owned());
     Ok("<return>true</return>".to_owned())
 }

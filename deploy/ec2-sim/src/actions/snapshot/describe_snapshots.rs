@@ -7,15 +7,12 @@ use crate::state::resources::snapshot::Snapshot;
 use crate::wire::api_error::{ApiError, ApiResult};
 
 const FIELDS: &[Field<Snapshot>] = &[
-    ("description", |_, s| vec![s.description.clone()]),
-    ("snapshot-id", |_, s| vec![s.id.clone()]),
-    ("status", |_, s| vec![s.status().to_owned()]),
-    ("tag-key", |_, _| Vec::new()),
-    ("tag-value", |_, _| Vec::new()),
-    ("volume-id", |_, s| vec![s.volume.clone()]),
+    ("snapshot-id", |s| vec![s.id.clone()]),
+    ("tag-key", |_| Vec::new()),
+    ("volume-id", |s| vec![s.volume.clone()]),
 ];
 
-pub(crate) fn describe_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let p = call.params;
     let ids = p.list("SnapshotId");
@@ -30,14 +27,8 @@ pub(crate) fn describe_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
     let all = realm.snapshots();
     let mut candidates = Some(Vec::new());
     if mine {
-        candidates = query.named(call, all, &ids, "snapshot-id", ApiError::no_snapshots)?;
-        if candidates.is_none()
-            && query.unpaged()
-            && let Some((key, values)) = query.filters.literal_tag()
-        {
-            let tagged = values.iter().flat_map(|v| realm.tagged(key, v));
-            candidates = Some(tagged.filter_map(|id| all.get(id)).collect());
-        }
+        let named = query.named(call, all, &ids, "snapshot-id", ApiError::no_snapshots)?;
+        candidates = named.or_else(|| query.tagged(realm, all));
     }
     Ok(query.answer(call, "snapshotSet", all, candidates, |x, s| {
         render::snapshot(x, realm, s, call.now);

@@ -9,7 +9,7 @@ use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
 /// Wordings unverified.
-pub(crate) fn lock_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn lock(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.required("SnapshotId", "SnapshotId")?;
     let mode = p.required("LockMode", "LockMode")?;
@@ -53,9 +53,8 @@ pub(crate) fn lock_snapshot(call: &mut Call<'_>) -> ApiResult<String> {
             ),
         ));
     }
-    let lock =
-        Lock { compliance, cool_off_hours: cool_off.unwrap_or(0), days, created: now, expires };
-    let mut x = Xml::new();
+    let lock = Lock { compliance, cool_off_hours: cool_off.unwrap_or(0), created: now, expires };
+    let mut x = Xml::default();
     render::lock(&mut x, s, &lock, now);
     call.realm.update_snapshot(id, |s| s.lock = Some(lock));
     call.effects.push(id.to_owned());
@@ -81,20 +80,16 @@ fn expiry(now: Millis, days: Option<u32>, date: Option<&str>) -> ApiResult<Milli
     }
 }
 
-pub(crate) fn describe_locked_snapshots(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let ids = call.params.list("SnapshotId");
     call.params.finish()?;
     for id in &ids {
         Call::check_snapshot_id(id)?;
     }
-    let all = call.realm.snapshots();
-    let asked = match ids.is_empty() {
-        true => all.values().collect(),
-        false => by_ids(call, all, &ids, ApiError::no_snapshots)?,
-    };
+    let asked = by_ids(call, call.realm.snapshots(), &ids, ApiError::no_snapshots)?;
     let locked = asked.into_iter().filter_map(|s| Some((s, s.lock.as_ref()?)));
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     x.list("snapshotSet", locked, |x, (s, l)| {
         x.text("ownerId", &call.realm.account);
         render::lock(x, s, l, call.now);

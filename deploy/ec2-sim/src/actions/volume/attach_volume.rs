@@ -4,14 +4,14 @@ use crate::actions::Call;
 use crate::actions::render;
 use crate::faults::kind::Fault;
 use crate::state::resources::attachment::{Attachment, Phase};
-use crate::state::resources::instance::Instance;
+use crate::state::resources::instance::{Instance, Life as InstanceLife};
 use crate::state::resources::volume::{Life, MAX_MULTI_ATTACH, Volume};
 use crate::state::resources::{device_name, instance_type};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
 /// Answers AttachVolume. The order of the checks is unverified.
-pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
     let instance = p.required("InstanceId", "InstanceId")?;
@@ -33,7 +33,7 @@ pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
         let card = check_card(i, card)?;
         Attachment { card, ..attachment(call, instance, device) }
     };
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     render::attachment(&mut x, volume, &attachment);
     call.realm.update_volume(volume, |v| v.attachments.push(attachment));
     call.effects.push(volume.to_owned());
@@ -45,7 +45,7 @@ pub(crate) fn attach_volume(call: &mut Call<'_>) -> ApiResult<String> {
 fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
     for fault in call.faults {
         match fault {
-            Fault::DeviceTaken { stays: true } => {
+            Fault::DeviceTaken {} => {
                 call.realm.update_instance(instance, |i| i.hidden_devices.push(device.to_owned()));
             }
             Fault::DeviceRaced {} => {
@@ -96,18 +96,10 @@ fn check_instance(v: &Volume, i: &Instance) -> ApiResult<()> {
             ),
         ));
     }
-    if !i.attachable() {
+    if !matches!(i.life, InstanceLife::Running | InstanceLife::Stopped) {
         return Err(ApiError::client(
             "IncorrectState",
             format!("Instance '{instance}' is not 'running'."),
-        ));
-    }
-    let xen = instance_type::find(&i.instance_type).is_some_and(|t| t.hypervisor == "xen");
-    if v.shape.multi_attach && xen {
-        // unverified.
-        return Err(ApiError::client(
-            "UnsupportedOperation",
-            "Multi-Attach enabled volumes can only be attached to instances built on the Nitro System.",
         ));
     }
     Ok(())
@@ -148,8 +140,7 @@ fn check_device(call: &Call<'_>, i: &Instance, device: &str) -> ApiResult<()> {
     }
     let slot = device_name::slot(device);
     let mut hidden = i.hidden_devices.iter().map(|d| device_name::slot(d));
-    let once = call.faults.iter().any(|f| matches!(f, Fault::DeviceTaken { .. }));
-    if listed(call, &i.id, device) || hidden.any(|d| d == slot) || once {
+    if listed(call, &i.id, device) || hidden.any(|d| d == slot) {
         return Err(ApiError::value(format!(
             "Invalid value '{device}' for unixDevice. Attachment point {device} is already in use"
         )));

@@ -1,6 +1,6 @@
 //! CopyVolumes: copies a volume's current bytes to a new volume in the same zone.
 
-use super::create_volume::{creation, describe_new, make, replayed};
+use super::create_volume::{creation, make, replayed};
 use crate::actions::render::{self, View};
 use crate::actions::{Call, quota_check};
 use crate::devices::Source;
@@ -12,14 +12,12 @@ use crate::state::resources::volume_type::{self, Wanted};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let source = p.required("SourceVolumeId", "SourceVolumeId")?;
     let (size, kind) = (p.positive("Size")?, p.text("VolumeType").unwrap_or("gp2"));
     let wanted = Wanted { iops: p.positive("Iops")?, throughput: p.positive("Throughput")? };
     let multi_attach = p.boolean("MultiAttachEnabled")?.unwrap_or(false);
-    let encrypted = p.boolean("Encrypted")?;
-    let kms_key = p.text("KmsKeyId");
     let token = p.text("ClientToken");
     let tags = tags::specified(p, "volume")?;
     p.finish()?;
@@ -34,32 +32,25 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
         ));
     }
     let shape = kind.shape(size, wanted, multi_attach)?;
-    call.permit(|c| {
-        let made = c.made("volume", &tags).with(|about| {
-            describe_new(about, &shape, &from.zone, from.encrypted || encrypted == Some(true));
-            about.set("ec2:ParentVolume", c.arn("volume", source));
-        });
-        vec![c.existing(source), made]
-    })?;
+    call.permit(|c| vec![c.existing(source), c.made("volume", &tags)])?;
     call.permit_tagging("volume", &tags)?;
     call.dry_run()?;
     kind.check_multi_attach(multi_attach)?;
-    let fingerprint = format!("copy|{source}|{shape:?}|{encrypted:?}|{kms_key:?}|{tags:?}");
+    let fingerprint = format!("copy|{source}|{shape:?}|{tags:?}");
     if let Some(v) = replayed(call, token, &fingerprint)? {
-        return Ok(answer(call, v));
+        return Ok(members(call, v));
     }
     check_source(call, &from)?;
     quota_check::volume(call, &shape, &from.zone)?;
     let until = call.begin.plus(call.latency.sample("volume_copy"));
-    let key = kms_key.map(str::to_owned).or(from.kms_key);
-    let key_refused = !call.may_use_key(key.as_deref(), from.encrypted);
+    let key_refused = !call.may_use_key(from.kms_key.as_deref(), from.encrypted);
     let per_gib = call.latency.sample("initialize_per_gib");
     let id = call.ids.issue("vol");
     let volume = Volume {
         shape,
         origin: Origin::Volume(source.to_owned()),
-        encrypted: from.encrypted || encrypted.unwrap_or(false),
-        kms_key: key,
+        encrypted: from.encrypted,
+        kms_key: from.kms_key,
         life: creation(call.faults, key_refused, call.begin, until),
         initialization: Some(Initialization {
             kind: "volume-copy".to_owned(),
@@ -70,13 +61,13 @@ pub(crate) fn copy_volumes(call: &mut Call<'_>) -> ApiResult<String> {
         root: false,
         ..Volume::plain(id, size, &from.zone, call.now)
     };
-    let members = answer(call, &volume);
+    let members = members(call, &volume);
     make(call, volume, Source::Volume(source), token, fingerprint)?;
     Ok(members)
 }
 
-fn answer(call: &Call<'_>, v: &Volume) -> String {
-    let mut x = Xml::new();
+fn members(call: &Call<'_>, v: &Volume) -> String {
+    let mut x = Xml::default();
     x.list("volumeSet", [v], |x, v| {
         render::volume(x, call.realm, v, View::Full);
     });

@@ -4,7 +4,6 @@ use crate::actions::render::{self, View};
 use crate::actions::{Call, quota_check};
 use crate::devices::Source;
 use crate::faults::kind::Fault;
-use crate::iam::context::Context;
 use crate::state::resources::client_token::{self, TokenUse};
 use crate::state::resources::modification::Shape;
 use crate::state::resources::snapshot::Life as SnapshotLife;
@@ -34,7 +33,7 @@ struct CreateVolumeRequest {
 
 /// Answers CreateVolume. The order of the checks is EC2's: parameters, permission, dry run,
 /// multi-attach, token, snapshot.
-pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let asked = parse(call)?;
     permit(call, &asked)?;
     call.dry_run()?;
@@ -45,7 +44,7 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
     }
     let token = asked.token.as_deref();
     if let Some(v) = replayed(call, token, &fingerprint)? {
-        return Ok(answer(call, v));
+        return Ok(members(call, v));
     }
     if !call.quotas.before_token {
         quota_check::volume(call, &asked.shape, &asked.zone)?;
@@ -72,7 +71,7 @@ pub(crate) fn create_volume(call: &mut Call<'_>) -> ApiResult<String> {
         Some(id) => Source::Snapshot(id),
         None => Source::Blank,
     };
-    let members = answer(call, &volume);
+    let members = members(call, &volume);
     make(call, volume, source, token, fingerprint)?;
     Ok(members)
 }
@@ -88,7 +87,7 @@ pub(super) fn replayed<'a>(
         return Err(ApiError::value("Client token must be less than or equal to 64 characters."));
     }
     let gone = |id: &str| call.realm.volume(id).is_err();
-    let spent = call.realm.token(token);
+    let spent = call.realm.tokens.get(token);
     let id = client_token::judge(token, spent, fingerprint, gone, call.now)?;
     Ok(id.and_then(|id| call.realm.volumes().get(id)))
 }
@@ -104,7 +103,7 @@ pub(super) fn make(
     call.devices.create(&volume.id, volume.shape.size, source).map_err(|e| Call::internal(&e))?;
     if let Some(token) = token {
         let spent = TokenUse { volume: volume.id.clone(), fingerprint, at: call.now };
-        call.realm.spend(token, spent);
+        call.realm.tokens.insert(token.to_owned(), spent);
     }
     call.effects.push(volume.id.clone());
     call.realm.put_volume(volume);
@@ -113,31 +112,14 @@ pub(super) fn make(
 
 fn permit(call: &Call<'_>, asked: &CreateVolumeRequest) -> ApiResult<()> {
     call.permit(|c| {
-        let made = c.made("volume", &asked.tags).with(|about| {
-            describe_new(about, &asked.shape, &asked.zone, asked.encrypted == Some(true));
-            if let Some(id) = &asked.snapshot {
-                about.set("ec2:ParentSnapshot", c.arn("snapshot", id));
-            }
-        });
         let source = asked.snapshot.as_ref().map(|id| c.existing(id));
-        source.into_iter().chain([made]).collect()
+        source.into_iter().chain([c.made("volume", &asked.tags)]).collect()
     })?;
     call.permit_tagging("volume", &asked.tags)
 }
 
-/// Adds the condition keys of a volume that is about to be created.
-pub(super) fn describe_new(about: &mut Context, shape: &Shape, zone: &str, encrypted: bool) {
-    about
-        .set("ec2:VolumeType", shape.volume_type.as_str())
-        .set("ec2:VolumeSize", shape.size.to_string())
-        .option("ec2:VolumeIops", shape.iops)
-        .option("ec2:VolumeThroughput", shape.throughput)
-        .set("ec2:Encrypted", encrypted.to_string())
-        .set("ec2:AvailabilityZone", zone);
-}
-
-fn answer(call: &Call<'_>, v: &Volume) -> String {
-    let mut x = Xml::new();
+fn members(call: &Call<'_>, v: &Volume) -> String {
+    let mut x = Xml::default();
     render::volume(&mut x, call.realm, v, View::Created);
     x.finish()
 }
@@ -222,12 +204,11 @@ fn build(
     let kms_key = asked.kms_key.clone().or(source.1);
     let key_refused = !call.may_use_key(kms_key.as_deref(), source.0);
     let life = creation(call.faults, key_refused, call.begin, until);
-    let fast = asked.snapshot.as_ref().is_some_and(|s| {
-        let key = format!("{s}/{}", asked.zone);
-        let found = call.realm.fast_restores.get(&key);
-        found.is_some_and(|f| f.state(call.now) == "enabled")
-    });
-    let initialization = asked.snapshot.as_ref().filter(|_| !fast).map(|_| {
+    let is_fast = asked
+        .snapshot
+        .as_ref()
+        .is_some_and(|s| call.realm.fast_restores.contains(&(s.clone(), asked.zone.clone())));
+    let initialization = asked.snapshot.as_ref().filter(|_| !is_fast).map(|_| {
         let per_gib = match asked.rate {
             Some(rate) => u64::from(1024 * 1000 / rate),
             None => call.latency.sample("initialize_per_gib"),
@@ -249,12 +230,10 @@ fn build(
         encrypted: asked.encrypted == Some(true) || source.0,
         kms_key,
         outpost: asked.outpost.clone(),
-        initialization_rate: asked.rate,
         life,
         initialization,
         tags: asked.tags.clone(),
         root: false,
-        restored_fast: fast,
         ..Volume::plain(id, asked.shape.size, &asked.zone, call.now)
     }
 }

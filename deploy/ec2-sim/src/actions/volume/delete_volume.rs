@@ -7,7 +7,7 @@ use crate::wire::api_error::{ApiError, ApiResult};
 
 /// Answers DeleteVolume. The order of the checks is EC2's: id given, id well-formed, volume exists,
 /// permission, dry run, attachments.
-pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let id = p.text("VolumeId");
     p.finish()?;
@@ -29,13 +29,8 @@ pub(crate) fn delete_volume(call: &mut Call<'_>) -> ApiResult<String> {
             format!("Volume {id} is currently attached to {}", a.instance),
         ));
     }
-    begin(call, id);
-    Ok("<return>true</return>".to_owned())
-}
-
-/// Begins the deletion of a detached volume.
-pub(super) fn begin(call: &mut Call<'_>, id: &str) {
     let until = call.begin.plus(call.latency.sample("volume_delete"));
     call.realm.update_volume(id, |v| v.life = Life::Deleting { until });
     call.effects.push(id.to_owned());
+    Ok("<return>true</return>".to_owned())
 }

@@ -7,16 +7,12 @@ use crate::state::resources::volume::{Life, Volume};
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-const FIELDS: &[Field<Volume>] = &[
-    ("availability-zone", |_, v| vec![v.zone.clone()]),
-    ("volume-status.status", |_, v| vec![status(v).to_owned()]),
-];
+const FIELDS: &[Field<Volume>] = &[("volume-status.status", |v| vec![status(v).to_owned()])];
 
-pub(crate) fn describe_volume_status(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let p = call.params;
     let ids = p.list("VolumeId");
-    p.boolean("IncludeManagedResources")?;
     let query = Query::parse(call, FIELDS, ("volumeIdsSet", &ids), (5, 1000))?;
     for id in &ids {
         if !well_formed(id, "vol") {
@@ -64,20 +60,11 @@ fn details(call: &Call<'_>, v: &Volume) -> Vec<(&'static str, &'static str)> {
 }
 
 fn member(call: &Call<'_>, x: &mut Xml, v: &Volume) {
-    x.text("volumeId", &v.id)
-        .text("availabilityZone", &v.zone)
-        .text("availabilityZoneId", call.realm.zone_id(&v.zone))
-        .option("outpostArn", v.outpost.as_ref())
-        .nest("volumeStatus", |x| {
-            x.text("status", status(v)).list("details", details(call, v), |x, (name, status)| {
-                x.text("name", name).text("status", status);
-            });
-        })
-        .text("eventsSet", "")
-        .text("actionsSet", "")
-        .list("attachmentStatuses", &v.attachments, |x, a| {
-            x.text("instanceId", &a.instance).text("ioPerformance", v.checks.performance.as_str());
+    x.text("volumeId", &v.id).nest("volumeStatus", |x| {
+        x.text("status", status(v)).list("details", details(call, v), |x, (name, status)| {
+            x.text("name", name).text("status", status);
         });
+    });
     if let Some(i) = &v.initialization {
         x.nest("initializationStatusDetails", |x| {
             x.text("initializationType", &i.kind)

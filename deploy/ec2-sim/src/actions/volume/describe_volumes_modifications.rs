@@ -4,19 +4,12 @@ use crate::actions::Call;
 use crate::actions::describe_query::{Field, Query};
 use crate::actions::render;
 use crate::state::ids::well_formed;
-use crate::state::resources::modification::Modification;
 use crate::state::resources::volume::Volume;
 use crate::wire::api_error::{ApiError, ApiResult};
 
-const FIELDS: &[Field<Volume>] = &[
-    ("modification-state", |_, v| {
-        let state = v.modification.as_ref().map(Modification::status);
-        state.map(str::to_owned).into_iter().collect()
-    }),
-    ("volume-id", |_, v| vec![v.id.clone()]),
-];
+const FIELDS: &[Field<Volume>] = &[("volume-id", |v| vec![v.id.clone()])];
 
-pub(crate) fn describe_volumes_modifications(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     call.begin_read()?;
     let ids = call.params.list("VolumeId");
     let mut query = Query::parse(call, FIELDS, ("volumeIdsSet", &ids), (1, 500))?;

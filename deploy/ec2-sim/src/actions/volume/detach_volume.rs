@@ -10,10 +10,10 @@ use crate::time::Millis;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
 
-pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let volume = p.required("VolumeId", "VolumeId")?;
-    let (instance, device) = (p.text("InstanceId"), p.text("Device"));
+    let instance = p.text("InstanceId");
     let force = p.boolean("Force")?.unwrap_or(false);
     p.finish()?;
     Call::check_volume_id(volume)?;
@@ -29,9 +29,9 @@ pub(crate) fn detach_volume(call: &mut Call<'_>) -> ApiResult<String> {
     })?;
     call.dry_run()?;
     let v = call.realm.volumes().get(volume).ok_or_else(|| ApiError::no_volume(volume))?;
-    let from = check(call, v, instance, device)?;
+    let from = check(call, v, instance)?;
     let (until, busy) = plan(call);
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     call.realm.update_volume(volume, |v| {
         if let Some(a) = v.attachment_mut(&from) {
             if a.detach(until, force) && busy {
@@ -58,12 +58,7 @@ fn plan(call: &mut Call<'_>) -> (Option<Millis>, bool) {
 }
 
 /// Returns the instance from which to detach the volume.
-fn check(
-    call: &Call<'_>,
-    v: &Volume,
-    instance: Option<&str>,
-    device: Option<&str>,
-) -> ApiResult<String> {
+fn check(call: &Call<'_>, v: &Volume, instance: Option<&str>) -> ApiResult<String> {
     if let Some(i) = instance
         && !call.realm.instances().contains_key(i)
     {
@@ -92,18 +87,6 @@ fn check(
         }
         None => &v.attachments[0],
     };
-    if device.is_some_and(|d| d != attachment.device) {
-        // unverified wording.
-        return Err(ApiError::client(
-            "InvalidAttachment.NotFound",
-            format!(
-                "The volume '{}' is not attached to instance '{}' as device '{}'",
-                v.id,
-                attachment.instance,
-                device.unwrap_or("")
-            ),
-        ));
-    }
     let boots_from_it = call.realm.instances().get(&attachment.instance).is_some_and(|i| {
         attachment.device == ROOT_DEVICE && !matches!(i.life, InstanceLife::Stopped)
     });

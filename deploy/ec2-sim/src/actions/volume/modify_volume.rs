@@ -6,7 +6,7 @@ use crate::faults::kind::Fault;
 use crate::state::ids::well_formed;
 use crate::state::resources::modification::{Modification, Shape, State};
 use crate::state::resources::volume::{Life, Volume};
-use crate::state::resources::volume_type::{self, Wanted};
+use crate::state::resources::volume_type::{self, VolumeType, Wanted};
 use crate::time::DAY_MS;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::xml::Xml;
@@ -15,11 +15,10 @@ struct Change<'a> {
     size: Option<u32>,
     kind: Option<&'a str>,
     wanted: Wanted,
-    multi_attach: Option<bool>,
 }
 
 /// Answers ModifyVolume. A dry run is answered before any other check.
-pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
+pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     call.permit(|c| {
         // Without an id, IAM judges the action on `*`.
@@ -31,7 +30,6 @@ pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
         size: p.positive("Size")?,
         kind: p.text("VolumeType"),
         wanted: Wanted { iops: p.positive("Iops")?, throughput: p.positive("Throughput")? },
-        multi_attach: p.boolean("MultiAttachEnabled")?,
     };
     p.finish()?;
     if !well_formed(id, "vol") {
@@ -44,7 +42,6 @@ pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
         && change.kind.is_none()
         && change.wanted.iops.is_none()
         && change.wanted.throughput.is_none()
-        && change.multi_attach.is_none()
     {
         return Err(ApiError::value(
             "Invalid input: Must specify at least one of size, type, iops, throughput or multi-attach.",
@@ -56,7 +53,7 @@ pub(crate) fn modify_volume(call: &mut Call<'_>) -> ApiResult<String> {
     check_rate(call, v)?;
     quota_check::reshape(call, v, &target)?;
     let modification = begin(call, id, target);
-    let mut x = Xml::new();
+    let mut x = Xml::default();
     x.nest("volumeModification", |x| {
         render::modification(x, id, &modification, call.now);
     });
@@ -121,23 +118,8 @@ fn target(v: &Volume, c: &Change<'_>) -> ApiResult<Shape> {
             "io1 volumes with Multi-Attach enabled do not support modify-volume actions",
         ));
     }
-    let multi_attach = c.multi_attach.unwrap_or(now.multi_attach);
-    kind.check_multi_attach(multi_attach)?;
-    if multi_attach != now.multi_attach && !v.attachments.is_empty() {
-        // unverified wording.
-        return Err(ApiError::client(
-            "UnsupportedOperation",
-            "Multi-Attach can only be changed while the volume is detached.",
-        ));
-    }
-    if v.root && matches!(kind.name, "st1" | "sc1") {
-        // unverified wording.
-        return Err(ApiError::combination(format!(
-            "A root volume cannot be of type {}",
-            kind.name
-        )));
-    }
-    let mut shape = kind.shape(size, filled(now, kind.name, c.wanted), multi_attach)?;
+    kind.check_multi_attach(now.multi_attach)?;
+    let mut shape = kind.shape(size, filled(now, kind, c.wanted), now.multi_attach)?;
     if kind.name == now.volume_type && c.wanted.iops.is_none() && kind.iops.is_some() {
         shape.iops = now.iops;
     }
@@ -146,21 +128,17 @@ fn target(v: &Volume, c: &Change<'_>) -> ApiResult<Shape> {
 
 /// Fills in omitted values: the same type keeps its values; a change from gp2 to gp3 gives at least
 /// the previous performance.
-fn filled(now: &Shape, kind: &str, wanted: Wanted) -> Wanted {
-    let same = kind == now.volume_type;
-    let limits = |iops: bool| {
-        volume_type::find(kind)
-            .is_ok_and(|t| if iops { t.iops.is_some() } else { t.throughput.is_some() })
-    };
-    let from_gp2 = now.volume_type == "gp2" && kind == "gp3";
+fn filled(now: &Shape, kind: &VolumeType, wanted: Wanted) -> Wanted {
+    let same = kind.name == now.volume_type;
+    let from_gp2 = now.volume_type == "gp2" && kind.name == "gp3";
     let iops = wanted.iops.or_else(|| match () {
-        () if !limits(true) => None,
+        () if kind.iops.is_none() => None,
         () if same => now.iops,
         () if from_gp2 => Some(now.iops.unwrap_or(0).max(3_000)),
         () => Some(3_000),
     });
     let throughput = wanted.throughput.or_else(|| match () {
-        () if !limits(false) => None,
+        () if kind.throughput.is_none() => None,
         () if same => now.throughput,
         () if from_gp2 => Some(volume_type::gp2_throughput(now.size).clamp(125, 250)),
         () => Some(125),
@@ -191,22 +169,5 @@ fn begin(call: &mut Call<'_>, id: &str, target: Shape) -> Modification {
         completed_at: optimizing_at.plus(rest),
         fails,
         state: State::Modifying,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::state::resources::volume::tests::fresh;
-
-    #[test]
-    fn io1_multi_attach_volume_is_not_modified() {
-        let mut v = fresh();
-        v.shape.volume_type = "io1".to_owned();
-        v.shape.multi_attach = true;
-        let change =
-            Change { size: Some(20), kind: None, wanted: Wanted::default(), multi_attach: None };
-        let refused = target(&v, &change).expect_err("io1");
-        assert_eq!(refused.code, "UnsupportedOperation");
     }
 }

@@ -23,32 +23,18 @@ fn counted(realm: &Realm) -> impl Iterator<Item = &Volume> {
     realm.volumes().values().filter(|v| !v.root && !v.deleting())
 }
 
-fn gib(s: &Shape) -> u64 {
-    u64::from(s.size)
-}
-
-fn operations(s: &Shape) -> u64 {
-    u64::from(s.iops.unwrap_or(0))
-}
-
-/// Returns the GiB of volumes of a type, in one zone or in all; one volume can be left out.
-pub(crate) fn storage_gib(
+/// Returns the sum of an amount over the volumes of a type, in one zone or in all; one volume can be
+/// left out.
+pub(crate) fn sum(
     realm: &Realm,
     kind: &str,
     zone: Option<&str>,
     without: Option<&str>,
+    amount: fn(&Shape) -> u64,
 ) -> u64 {
     counted(realm)
         .filter(|v| zone.is_none_or(|z| v.zone == z) && without != Some(v.id.as_str()))
-        .map(|v| claim(v, kind, gib))
-        .sum()
-}
-
-/// Returns the provisioned operations per second of volumes of a type; one volume can be left out.
-pub(crate) fn iops(realm: &Realm, kind: &str, without: Option<&str>) -> u64 {
-    counted(realm)
-        .filter(|v| without != Some(v.id.as_str()))
-        .map(|v| claim(v, kind, operations))
+        .map(|v| claim(v, kind, amount))
         .sum()
 }
 

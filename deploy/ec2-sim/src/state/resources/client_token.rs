@@ -22,9 +22,6 @@ const RETENTION_MS: u64 = 12 * 3600 * 1000;
 
 /// Checks a request's token. Returns the volume of the earlier request that this one repeats;
 /// `None`: the token is new or forgotten. `gone` tells whether a volume was deleted or has failed.
-///
-/// # Errors
-/// `IdempotentParameterMismatch` in its two wordings.
 pub(crate) fn judge<'a>(
     token: &str,
     spent: Option<&'a TokenUse>,

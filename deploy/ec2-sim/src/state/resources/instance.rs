@@ -32,9 +32,6 @@ pub(crate) const LISTED_MS: u64 = 3_600_000;
 /// The root device's name, of every instance.
 pub(crate) const ROOT_DEVICE: &str = "/dev/xvda";
 
-/// The id of the image of every instance.
-pub(crate) const IMAGE: &str = "ami-0123456789abcdef0";
-
 /// What a transition of an instance means for its volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -110,11 +107,6 @@ impl Instance {
         };
         self.life = life;
         event
-    }
-
-    /// Returns whether a volume can be attached in this state.
-    pub fn attachable(&self) -> bool {
-        matches!(self.life, Life::Running | Life::Stopped)
     }
 }
 

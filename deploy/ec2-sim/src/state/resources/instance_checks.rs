@@ -1,7 +1,6 @@
 //! The results of EC2's status checks of a running instance (EC2 user guide, "Status checks for
 //! Amazon EC2 instances").
 
-use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
 /// The result of one check.
@@ -38,29 +37,15 @@ impl Outcome {
     }
 }
 
-/// One check: its result, and the time since which it fails.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Check {
-    pub outcome: Outcome,
-    pub impaired_since: Option<Millis>,
-}
-
-impl Check {
-    pub fn becomes(&mut self, outcome: Outcome, now: Millis) {
-        let since = self.impaired_since.unwrap_or(now);
-        *self = Self { outcome, impaired_since: (outcome == Outcome::Impaired).then_some(since) };
-    }
-}
-
 /// All checks of an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Checks {
     /// The check of the host, with its network and power.
-    pub system: Check,
+    pub system: Outcome,
     /// The check of the guest.
-    pub instance: Check,
+    pub instance: Outcome,
     /// The check of the attached volumes.
-    pub attached_ebs: Check,
+    pub attached_ebs: Outcome,
 }
 
 /// Results to report from now on; a result that is not given stays.
@@ -73,41 +58,12 @@ pub struct Findings {
 }
 
 impl Checks {
-    pub fn find(&mut self, findings: Findings, now: Millis) {
-        let each = [
-            (&mut self.system, findings.system),
-            (&mut self.instance, findings.instance),
-            (&mut self.attached_ebs, findings.attached_ebs),
-        ];
-        for (check, found) in each {
-            if let Some(outcome) = found {
-                check.becomes(outcome, now);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Any other outcome clears the time.
-    #[test]
-    fn impaired_since_keeps_first_failure_time() {
-        let mut checks = Checks::default();
-        let system = |outcome| Findings { system: Some(outcome), ..Findings::default() };
-        let rows = [
-            (Outcome::Impaired, 5, Some(5)),
-            (Outcome::Impaired, 9, Some(5)),
-            (Outcome::Ok, 10, None),
-            (Outcome::Impaired, 11, Some(11)),
-            (Outcome::InsufficientData, 12, None),
-        ];
-        for (outcome, now, since) in rows {
-            checks.find(system(outcome), Millis(now));
-            assert_eq!(checks.system.outcome, outcome);
-            assert_eq!(checks.system.impaired_since, since.map(Millis), "{now}");
-            assert_eq!(checks.instance, Check::default(), "the others stay");
+    /// Returns the checks with these results.
+    pub fn with(self, findings: Findings) -> Self {
+        Self {
+            system: findings.system.unwrap_or(self.system),
+            instance: findings.instance.unwrap_or(self.instance),
+            attached_ebs: findings.attached_ebs.unwrap_or(self.attached_ebs),
         }
     }
 }

@@ -7,17 +7,14 @@ use serde::Serialize;
 /// The state of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
-pub enum Life {
+pub(crate) enum Life {
     /// EC2 is still writing the snapshot. Its bytes are already those at the time of the call.
     Pending {
-        /// When the state ends.
         until: Millis,
         /// Whether the snapshot ends in `error`.
         fails: bool,
     },
-    /// The snapshot is usable.
     Completed {
-        /// When the snapshot was completed.
         since: Millis,
     },
     /// The snapshot failed and is kept.
@@ -26,16 +23,12 @@ pub enum Life {
 
 /// A lock against deletion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Lock {
+pub(crate) struct Lock {
     /// Whether the mode is compliance (true) or governance.
     pub compliance: bool,
     /// The hours during which a compliance lock can still be changed.
     pub cool_off_hours: u32,
-    /// The duration in days from creation; `None` if the request gave an expiration date.
-    pub days: Option<u32>,
-    /// When LockSnapshot was accepted.
     pub created: Millis,
-    /// When the lock ends.
     pub expires: Millis,
 }
 
@@ -44,26 +37,16 @@ pub struct Lock {
 pub struct Snapshot {
     /// The snapshot's id, `snap-…`.
     pub id: String,
-    /// The id of the volume from which the snapshot was taken.
-    pub volume: String,
+    pub(crate) volume: String,
     /// The size of that volume, in GiB.
     pub size: u32,
-    /// When CreateSnapshot was accepted.
-    pub started: Millis,
-    /// The state of the snapshot.
-    pub life: Life,
-    /// The description.
-    pub description: String,
+    pub(crate) started: Millis,
+    pub(crate) life: Life,
     /// Whether the volume was encrypted.
     pub encrypted: bool,
-    /// The key of the volume.
-    pub kms_key: Option<String>,
-    /// The ARN of the Outpost in the request.
-    pub outpost: Option<String>,
-    /// The bytes of data in the volume when the snapshot was taken.
-    pub data_bytes: u64,
-    /// The lock against deletion, if any.
-    pub lock: Option<Lock>,
+    pub(crate) kms_key: Option<String>,
+    pub(crate) outpost: Option<String>,
+    pub(crate) lock: Option<Lock>,
     /// The snapshot's tags.
     pub tags: Tags,
 }
@@ -120,7 +103,7 @@ impl Snapshot {
 
 impl Lock {
     /// Returns `governance`, `compliance-cooloff`, `compliance` or `expired`.
-    pub fn state(&self, now: Millis) -> &'static str {
+    pub(crate) fn state(&self, now: Millis) -> &'static str {
         if self.expires <= now {
             "expired"
         } else if !self.compliance {
@@ -133,7 +116,7 @@ impl Lock {
     }
 
     /// Returns when the cooling-off period of a compliance lock ends.
-    pub fn cool_off_until(&self) -> Millis {
+    pub(crate) fn cool_off_until(&self) -> Millis {
         self.created.plus(u64::from(self.cool_off_hours) * 3_600_000)
     }
 }
@@ -149,11 +132,9 @@ mod tests {
             size: 1,
             started: Millis(0),
             life: Life::Pending { until: Millis(100), fails: false },
-            description: String::new(),
             encrypted: false,
             kms_key: None,
             outpost: None,
-            data_bytes: 0,
             lock: None,
             tags: Tags::default(),
         }
@@ -170,22 +151,5 @@ mod tests {
         assert!(s.advance(Millis(250)));
         assert_eq!(s.life, Life::Completed { since: Millis(100) });
         assert_eq!((s.progress(Millis(100)), s.due()), ("100%".to_owned(), None));
-    }
-
-    #[test]
-    fn snapshot_lock_passes_cooloff_then_expires() {
-        let hour = 3_600_000;
-        let l = Lock {
-            compliance: true,
-            cool_off_hours: 2,
-            days: Some(1),
-            created: Millis(0),
-            expires: Millis(24 * hour),
-        };
-        let state = |t| l.state(Millis(t));
-        assert_eq!(
-            [state(hour), state(3 * hour), state(24 * hour)],
-            ["compliance-cooloff", "compliance", "expired"]
-        );
     }
 }

@@ -14,10 +14,6 @@ pub(crate) static NO_TAGS: Tags = Tags::new();
 const MAX_TAGS: usize = 50;
 
 /// Reads `TagSpecification.N` for a new resource of the given type.
-///
-/// # Errors
-/// `InvalidParameterValue` for another resource type or a tag without a key; `MissingParameter` for
-/// a specification without a resource type; the errors of [`check`].
 pub(crate) fn specified(params: &Params, resource: &str) -> ApiResult<Tags> {
     let mut tags = Tags::new();
     for spec in params.structures("TagSpecification") {
@@ -29,37 +25,28 @@ pub(crate) fn specified(params: &Params, resource: &str) -> ApiResult<Tags> {
                 "'{kind}' is not a valid taggable resource type for this operation."
             )));
         }
-        for (key, value) in listed(params, &format!("{spec}Tag"))? {
-            tags.insert(key, value.unwrap_or_default());
-        }
+        tags.extend(listed(params, &format!("{spec}Tag"))?);
     }
     check(&tags)?;
     Ok(tags)
 }
 
-/// Reads `NAME.N.Key` and `NAME.N.Value`. A value may be absent (DeleteTags).
-///
-/// # Errors
-/// `InvalidParameterValue` for a tag without a key.
-pub(crate) fn listed(params: &Params, name: &str) -> ApiResult<Vec<(String, Option<String>)>> {
-    params
-        .structures(name)
-        .into_iter()
-        .map(|prefix| {
-            let value = params.raw(&format!("{prefix}Value")).map(str::to_owned);
-            match params.text(&format!("{prefix}Key")) {
-                Some(key) => Ok((key.to_owned(), value)),
-                None => Err(ApiError::value("Tag key must have a value")),
-            }
-        })
-        .collect()
+/// Reads `NAME.N.Key` and `NAME.N.Value`. An absent value is empty.
+pub(crate) fn listed(params: &Params, name: &str) -> ApiResult<Tags> {
+    let value = |prefix: &String| params.raw(&format!("{prefix}Value")).unwrap_or("").to_owned();
+    let values = params.structures(name).iter().map(value).collect::<Vec<_>>();
+    Ok(keys(params, name)?.into_iter().zip(values).collect())
+}
+
+/// Reads `NAME.N.Key`; refuses a tag without a key.
+pub(crate) fn keys(params: &Params, name: &str) -> ApiResult<Vec<String>> {
+    let key = |prefix: String| params.text(&format!("{prefix}Key")).map(str::to_owned);
+    let keys: Option<Vec<String>> = params.structures(name).into_iter().map(key).collect();
+    keys.ok_or_else(|| ApiError::value("Tag key must have a value"))
 }
 
 /// Checks the length of keys and values (at most 127 and 256 characters), the reserved prefix, and
 /// the limit of 50 tags. Wordings unverified.
-///
-/// # Errors
-/// `InvalidParameterValue`, `TagLimitExceeded`.
 pub(crate) fn check(tags: &Tags) -> ApiResult<()> {
     for (key, value) in tags {
         if key.to_lowercase().starts_with("aws:") {
@@ -91,56 +78,17 @@ pub(crate) fn check(tags: &Tags) -> ApiResult<()> {
 mod tests {
     use super::*;
 
-    fn parse(query: &str) -> ApiResult<Tags> {
-        specified(&Params::parse(query.as_bytes()), "volume")
-    }
-
     #[test]
-    fn tag_specification_parameters_become_tags() {
-        let tags = parse("TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=a&TagSpecification.1.Tag.1.Value=&TagSpecification.1.Tag.2.Key=b&TagSpecification.1.Tag.2.Value=x")
-            .expect("tags");
-        assert_eq!(tags, Tags::from([("a".into(), String::new()), ("b".into(), "x".into())]));
-    }
-
-    #[test]
-    fn bad_tags_are_refused() {
-        let long_key = "k".repeat(128);
-        let long_value = "v".repeat(257);
-        for (query, code, words) in [
-            (
-                "TagSpecification.1.ResourceType=snapshot".to_owned(),
-                "InvalidParameterValue",
-                "'snapshot' is not a valid taggable resource type for this operation.",
-            ),
-            (
-                "TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Value=x"
-                    .to_owned(),
-                "InvalidParameterValue",
-                "Tag key must have a value",
-            ),
-            (
-                "TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=aws:x"
-                    .to_owned(),
-                "InvalidParameterValue",
-                "reserved",
-            ),
-            (
-                format!(
-                    "TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key={long_key}"
-                ),
-                "InvalidParameterValue",
-                "127",
-            ),
-            (
-                format!(
-                    "TagSpecification.1.ResourceType=volume&TagSpecification.1.Tag.1.Key=k&TagSpecification.1.Tag.1.Value={long_value}"
-                ),
-                "InvalidParameterValue",
-                "256",
-            ),
+    fn tags_beyond_ec2_limits_are_refused() {
+        let tag = |key: String, value: String| Tags::from([(key, value)]);
+        assert_eq!(check(&tag("k".repeat(127), "v".repeat(256))), Ok(()));
+        for (tags, words) in [
+            (tag("AWS:x".to_owned(), String::new()), "reserved"),
+            (tag("k".repeat(128), String::new()), "127"),
+            (tag("k".to_owned(), "v".repeat(257)), "256"),
         ] {
-            let e = parse(&query).expect_err(&query);
-            assert_eq!(e.code, code);
+            let e = check(&tags).expect_err(words);
+            assert_eq!(e.code, "InvalidParameterValue");
             assert!(e.message.contains(words), "{}", e.message);
         }
         let many: Tags = (0..51).map(|i| (format!("k{i}"), String::new())).collect();

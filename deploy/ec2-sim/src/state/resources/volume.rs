@@ -26,7 +26,7 @@ pub enum Outcome {
 /// The state of a volume, apart from its attachments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
-pub enum Life {
+pub(crate) enum Life {
     Creating {
         until: Millis,
         outcome: Outcome,
@@ -54,7 +54,7 @@ pub enum Origin {
 
 /// The background initialization of a volume that has a source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Initialization {
+pub(crate) struct Initialization {
     /// `default`, `provisioned-rate` or `volume-copy`.
     pub kind: String,
     pub from: Millis,
@@ -68,41 +68,29 @@ pub struct Volume {
     pub id: String,
     /// The current size, type and performance.
     pub shape: Shape,
-    /// The name of the zone.
-    pub zone: String,
+    pub(crate) zone: String,
     /// The source of the volume.
     pub origin: Origin,
     /// Whether the volume is encrypted (a flag only: the bytes are not encrypted).
     pub encrypted: bool,
-    /// The key in the request.
-    pub kms_key: Option<String>,
-    /// The ARN of the Outpost in the request.
-    pub outpost: Option<String>,
-    /// The requested initialization rate, in MiB per second.
-    pub initialization_rate: Option<u32>,
-    /// When CreateVolume was accepted.
-    pub created: Millis,
-    /// The state of the volume.
-    pub life: Life,
+    pub(crate) kms_key: Option<String>,
+    pub(crate) outpost: Option<String>,
+    pub(crate) created: Millis,
+    pub(crate) life: Life,
     /// The attachments to instances.
     pub attachments: Vec<Attachment>,
     /// The latest modification.
     pub modification: Option<Modification>,
     /// The times at which modifications were accepted, in ascending order.
     pub modified: Vec<Millis>,
-    /// The background initialization, if the volume has a source.
-    pub initialization: Option<Initialization>,
-    /// When the last snapshot of the volume was accepted.
-    pub last_snapshot: Option<Millis>,
+    pub(crate) initialization: Option<Initialization>,
+    pub(crate) last_snapshot: Option<Millis>,
     /// The volume's tags.
     pub tags: Tags,
     /// Whether the volume came with its instance or belongs to somebody else: such a volume has no
     /// image and no device, and never counts as a leak.
     pub root: bool,
-    /// Whether the volume was created from a snapshot with fast restore enabled in this zone.
-    pub restored_fast: bool,
-    /// The results of EC2's checks of the volume.
-    pub checks: Checks,
+    pub(crate) checks: Checks,
 }
 
 /// What a transition of a volume demands.
@@ -127,7 +115,6 @@ impl Volume {
             encrypted: false,
             kms_key: None,
             outpost: None,
-            initialization_rate: None,
             created: now,
             life: Life::Ready,
             attachments: Vec::new(),
@@ -137,7 +124,6 @@ impl Volume {
             last_snapshot: None,
             tags: Tags::new(),
             root: true,
-            restored_fast: false,
             checks: Checks::default(),
         }
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The results of the checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Checks {
+pub(crate) struct Checks {
     /// Whether EC2 has disabled I/O because the data may be inconsistent.
     pub io_disabled: bool,
     pub performance: Performance,
@@ -39,7 +39,7 @@ impl Performance {
 
 impl Checks {
     /// Returns EC2's overall status.
-    pub fn status(self) -> &'static str {
+    pub(crate) fn status(self) -> &'static str {
         match (self.io_disabled, self.performance) {
             (true, _) | (_, Performance::Stalled) => "impaired",
             (false, Performance::Degraded | Performance::SeverelyDegraded) => "warning",

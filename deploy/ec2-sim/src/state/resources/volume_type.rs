@@ -62,9 +62,6 @@ const GP3_IOPS: u32 = 3_000;
 const GP3_THROUGHPUT: u32 = 125;
 
 /// Returns the type of this name, ignoring case.
-///
-/// # Errors
-/// `UnknownVolumeType`, with the trailing space of the real message.
 pub(crate) fn find(name: &str) -> ApiResult<&'static VolumeType> {
     TYPES.iter().find(|t| t.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
         ApiError::client(
@@ -83,9 +80,6 @@ pub(crate) struct Wanted {
 
 impl VolumeType {
     /// Checks size and performance, and returns the resulting shape of the volume.
-    ///
-    /// # Errors
-    /// `InvalidParameterValue`, `InvalidParameterCombination`.
     pub(crate) fn shape(&self, size: u32, wanted: Wanted, multi_attach: bool) -> ApiResult<Shape> {
         self.check_size(size)?;
         let iops = self.check_iops(size, wanted.iops)?;
@@ -177,9 +171,6 @@ impl VolumeType {
     }
 
     /// Refuses Multi-Attach if the type does not support it.
-    ///
-    /// # Errors
-    /// `InvalidParameterCombination`.
     pub(crate) fn check_multi_attach(&self, wanted: bool) -> ApiResult<()> {
         if wanted && !self.multi_attach {
             return Err(ApiError::combination(format!(
