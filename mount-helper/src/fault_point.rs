@@ -15,14 +15,14 @@ mod armed {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    static GO_ON: AtomicBool = AtomicBool::new(false);
+    static CONTINUE: AtomicBool = AtomicBool::new(false);
     static PASSED: AtomicBool = AtomicBool::new(false);
     static HELD_AT: OnceLock<String> = OnceLock::new();
 
     /// Holds every process of the tree that comes to this step.
     pub(crate) fn arm(name: String) {
         let _ = HELD_AT.set(name);
-        crate::sys::on_user_signal(|| GO_ON.store(true, Ordering::Relaxed));
+        crate::sys::on_user_signal(|| CONTINUE.store(true, Ordering::Relaxed));
     }
 
     /// Holds the process when this step is armed.
@@ -31,7 +31,7 @@ mod armed {
         // A process that was held and continued is not held a second time.
         if armed && !PASSED.load(Ordering::Relaxed) {
             crate::journal::warn("fault-point", &[("name", name)]);
-            while !GO_ON.load(Ordering::Relaxed) {
+            while !CONTINUE.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(2));
             }
             PASSED.store(true, Ordering::Relaxed);

@@ -53,10 +53,10 @@ pub(crate) fn error(event: &'static str, fields: &[(&str, &str)]) {
 fn write(level: &str, event: &'static str, fields: &[(&str, &str)]) {
     let (allowed, suppressed) = bucket(&mut buckets(), event).take(Instant::now());
     if suppressed > 0 {
-        put_suppressed(event, suppressed);
+        write_suppressed(event, suppressed);
     }
     if allowed {
-        put(level, event, fields);
+        write_line(level, event, fields);
     }
 }
 
@@ -64,7 +64,7 @@ fn write(level: &str, event: &'static str, fields: &[(&str, &str)]) {
 #[derive(Debug)]
 struct Bucket {
     event: &'static str,
-    left: u32,
+    tokens: u32,
     filled: Instant,
     suppressed: u64,
 }
@@ -86,12 +86,12 @@ impl Bucket {
         let passed = now.saturating_duration_since(self.filled).as_secs();
         if passed > 0 {
             let more = u32::try_from(passed).unwrap_or(u32::MAX);
-            self.left = most.min(self.left.saturating_add(more.saturating_mul(a_second)));
+            self.tokens = most.min(self.tokens.saturating_add(more.saturating_mul(a_second)));
             self.filled += Duration::from_secs(passed);
         }
-        match self.left.checked_sub(1) {
+        match self.tokens.checked_sub(1) {
             Some(left) => {
-                self.left = left;
+                self.tokens = left;
                 (true, std::mem::take(&mut self.suppressed))
             }
             None => {
@@ -112,8 +112,8 @@ fn buckets() -> MutexGuard<'static, Vec<Bucket>> {
 fn bucket<'b>(buckets: &'b mut Vec<Bucket>, event: &'static str) -> &'b mut Bucket {
     let known = buckets.iter().position(|bucket| bucket.event == event);
     let index = known.unwrap_or_else(|| {
-        let mut bucket = Bucket { event, left: 0, filled: Instant::now(), suppressed: 0 };
-        bucket.left = bucket.rate().0;
+        let mut bucket = Bucket { event, tokens: 0, filled: Instant::now(), suppressed: 0 };
+        bucket.tokens = bucket.rate().0;
         buckets.push(bucket);
         buckets.len() - 1
     });
@@ -121,28 +121,28 @@ fn bucket<'b>(buckets: &'b mut Vec<Bucket>, event: &'static str) -> &'b mut Buck
 }
 
 /// Returns whether lines were suppressed that no line has counted yet.
-pub(crate) fn suppresses() -> bool {
+pub(crate) fn has_suppressed_lines() -> bool {
     buckets().iter().any(|bucket| bucket.suppressed > 0)
 }
 
 /// Logs for which events lines were suppressed, and how many.
-pub(crate) fn tell_suppressed() {
-    let told: Vec<_> = buckets()
+pub(crate) fn report_suppressed() {
+    let suppressed_events: Vec<_> = buckets()
         .iter_mut()
         .map(|bucket| (bucket.event, std::mem::take(&mut bucket.suppressed)))
         .filter(|(_, suppressed)| *suppressed > 0)
         .collect();
-    for (event, suppressed) in told {
-        put_suppressed(event, suppressed);
+    for (event, suppressed) in suppressed_events {
+        write_suppressed(event, suppressed);
     }
 }
 
-fn put_suppressed(event: &str, lines: u64) {
+fn write_suppressed(event: &str, lines: u64) {
     let lines = lines.to_string();
-    put("warn", "suppressed", &[("of", event), ("lines", &lines)]);
+    write_line("warn", "suppressed", &[("of", event), ("lines", &lines)]);
 }
 
-fn put(level: &str, event: &str, fields: &[(&str, &str)]) {
+fn write_line(level: &str, event: &str, fields: &[(&str, &str)]) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     let role = ROLE.get().copied().unwrap_or("start");
     let line = if JSON.load(Ordering::Relaxed) {
@@ -261,7 +261,7 @@ mod tests {
         // However long no line is written, the bucket holds at most its initial number of tokens.
         let much_later = later + Duration::from_secs(1_000_000);
         assert!(bucket.take(much_later).0);
-        assert_eq!(bucket.left, most - 1);
+        assert_eq!(bucket.tokens, most - 1);
     }
 
     #[test]

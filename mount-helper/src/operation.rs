@@ -21,7 +21,7 @@ use ebs_csi_policy::place;
 use ebs_csi_wire::{KubeletPath, Operation, OperationKind, Outcome, Refusal};
 
 pub(crate) use inspect::inventory;
-pub(crate) use raw_disk::take_over;
+pub(crate) use raw_disk::record_earlier_publications;
 
 /// Carries out one operation on a volume. Returns None when the operation needs a tool, has done
 /// nothing yet, and has to wait until tools can run.
@@ -33,16 +33,18 @@ pub(crate) fn run(context: &OperationContext, operation: &Operation) -> Option<O
         return Some(Refusal::Busy.into());
     };
     let outcome: Done<Outcome> = match operation {
-        Operation::Stage(asked) => stage::stage(context, asked).map(Outcome::Staged),
-        Operation::Unstage(asked) => withdraw::unstage(context, asked).map(Outcome::Done),
-        Operation::PublishFilesystem(asked) => {
-            publish::filesystem(context, asked).map(Outcome::Done)
+        Operation::Stage(request) => stage::stage(context, request).map(Outcome::Staged),
+        Operation::Unstage(request) => withdraw::unstage(context, request).map(Outcome::Done),
+        Operation::PublishFilesystem(request) => {
+            publish::filesystem(context, request).map(Outcome::Done)
         }
-        Operation::PublishBlock(asked) => publish::block(context, asked).map(Outcome::Done),
-        Operation::Unpublish(asked) => withdraw::unpublish(context, asked).map(Outcome::Done),
-        Operation::Expand(asked) => expand::expand(context, asked).map(Outcome::Expanded),
-        Operation::Stats(asked) => volume_stats::stats(context, asked).map(Outcome::Usage),
-        Operation::NvmeStatistics(asked) => nvme::statistics(context, asked).map(Outcome::LogPage),
+        Operation::PublishBlock(request) => publish::block(context, request).map(Outcome::Done),
+        Operation::Unpublish(request) => withdraw::unpublish(context, request).map(Outcome::Done),
+        Operation::Expand(request) => expand::expand(context, request).map(Outcome::Expanded),
+        Operation::Stats(request) => volume_stats::stats(context, request).map(Outcome::Usage),
+        Operation::NvmeStatistics(request) => {
+            nvme::statistics(context, request).map(Outcome::LogPage)
+        }
         Operation::Hello(_) | Operation::Inspect(_) => Err(Refusal::Unsupported.into()),
     };
     outcome.map_or_else(Stop::outcome, Some)
@@ -124,18 +126,20 @@ pub(crate) fn properties(operation: &Operation) -> Properties<'_> {
         frequent: true,
     };
     match operation {
-        Operation::Stage(asked) => {
-            Properties { long: true, ..change(Class::Disk, OperationKind::Stage, &asked.staging) }
+        Operation::Stage(request) => {
+            Properties { long: true, ..change(Class::Disk, OperationKind::Stage, &request.staging) }
         }
-        Operation::Unstage(asked) => change(Class::Release, OperationKind::Unstage, &asked.staging),
-        Operation::PublishFilesystem(asked) => {
-            change(Class::Mount, OperationKind::Publish, &asked.target)
+        Operation::Unstage(request) => {
+            change(Class::Release, OperationKind::Unstage, &request.staging)
         }
-        Operation::PublishBlock(asked) => {
-            change(Class::Disk, OperationKind::Publish, &asked.target)
+        Operation::PublishFilesystem(request) => {
+            change(Class::Mount, OperationKind::Publish, &request.target)
         }
-        Operation::Unpublish(asked) => {
-            change(Class::Mount, OperationKind::Unpublish, &asked.target)
+        Operation::PublishBlock(request) => {
+            change(Class::Disk, OperationKind::Publish, &request.target)
+        }
+        Operation::Unpublish(request) => {
+            change(Class::Mount, OperationKind::Unpublish, &request.target)
         }
         Operation::Expand(_) => Properties {
             class: Class::Disk,

@@ -37,7 +37,7 @@ pub fn fork() -> io::Result<Fork> {
 }
 
 /// Moves the process into new network, IPC and UTS namespaces (unshare(2)).
-pub fn leave_namespaces() -> io::Result<()> {
+pub fn unshare_namespaces() -> io::Result<()> {
     // SAFETY: these flags touch neither memory nor descriptors of the process.
     checked(unsafe {
         libc::unshare(libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS)
@@ -299,7 +299,7 @@ pub fn set_mount_attributes(mount: impl AsFd, set: u64, clear: u64) -> io::Resul
 /// Keeps the allocator small: one heap for all threads, and large buffers are returned to the
 /// kernel when they are freed. By default the C library keeps a heap for each thread and keeps
 /// every large buffer that it has allocated.
-pub fn settle_allocator() {
+pub fn limit_allocator() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [
         (libc::M_ARENA_MAX, 1),
@@ -489,7 +489,7 @@ pub fn listen_for_opens() -> io::Result<OwnedFd> {
 
 /// An open that a tool has called.
 #[derive(Debug, Clone, Copy)]
-pub struct OpenAsked {
+pub struct OpenNotification {
     /// Identifies the notification; the answer repeats it.
     pub id: u64,
     /// Process id of the tool.
@@ -500,7 +500,7 @@ pub struct OpenAsked {
 
 /// Receives the next notification from the listener; returns None when the calling process has
 /// ended meanwhile.
-pub fn next_open(listener: impl AsFd) -> io::Result<Option<OpenAsked>> {
+pub fn next_open(listener: impl AsFd) -> io::Result<Option<OpenNotification>> {
     // SAFETY: an all-zero seccomp_notif is valid, and the kernel asks for it to be zero.
     let mut question: libc::seccomp_notif = unsafe { std::mem::zeroed() };
     // SAFETY: the command writes one seccomp_notif behind the pointer.
@@ -518,7 +518,7 @@ pub fn next_open(listener: impl AsFd) -> io::Result<Option<OpenAsked>> {
     let path_argument = if i64::from(question.data.nr) == libc::SYS_open { 0 } else { 1 };
     #[cfg(not(target_arch = "x86_64"))]
     let path_argument = 1;
-    Ok(Some(OpenAsked {
+    Ok(Some(OpenNotification {
         id: question.id,
         pid: question.pid as i32,
         path_address: question.data.args[path_argument],
@@ -528,7 +528,7 @@ pub fn next_open(listener: impl AsFd) -> io::Result<Option<OpenAsked>> {
 /// Makes the kernel wake the tool and the answering process on the same processor, because they
 /// take turns and never run at the same time. Linux 6.6 and later; without it an answer takes
 /// longer and is the same.
-pub fn wake_in_step(listener: impl AsFd) {
+pub fn wake_on_same_processor(listener: impl AsFd) {
     /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`
     const SYNC_WAKE_UP: libc::c_ulong = 1;
     // SAFETY: the command takes the flags by value and touches no memory of ours.
@@ -539,7 +539,7 @@ pub fn wake_in_step(listener: impl AsFd) {
 
 /// Makes the kernel carry out the open under the tool's own restrictions. It is no error when the
 /// calling process has ended.
-pub fn let_open_go_on(listener: impl AsFd, id: u64) -> io::Result<()> {
+pub fn continue_open(listener: impl AsFd, id: u64) -> io::Result<()> {
     let answer = libc::seccomp_notif_resp {
         id,
         val: 0,
@@ -547,7 +547,7 @@ pub fn let_open_go_on(listener: impl AsFd, id: u64) -> io::Result<()> {
         flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
     };
     // SAFETY: the command reads one seccomp_notif_resp behind the pointer.
-    forgive_vanished(checked(unsafe {
+    ignore_ended_process(checked(unsafe {
         libc::ioctl(listener.as_fd().as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer)
     }))
 }
@@ -569,7 +569,7 @@ pub fn answer_open_with(
         newfd_flags: at.map_or(libc::O_CLOEXEC as u32, |_| 0),
     };
     // SAFETY: the command reads one seccomp_notif_addfd behind the pointer.
-    forgive_vanished(checked(unsafe {
+    ignore_ended_process(checked(unsafe {
         libc::ioctl(
             listener.as_fd().as_raw_fd(),
             libc::SECCOMP_IOCTL_NOTIF_ADDFD,
@@ -578,7 +578,7 @@ pub fn answer_open_with(
     }))
 }
 
-fn forgive_vanished(result: io::Result<c_int>) -> io::Result<()> {
+fn ignore_ended_process(result: io::Result<c_int>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),

@@ -25,20 +25,20 @@ impl<T> Default for Attachments<T> {
 impl<T> Attachments<T> {
     /// Stores `what` for the attachment and replaces an earlier value.
     pub(crate) fn insert(&self, attachment: Attachment, what: T) {
-        let mut known = self.known();
-        known.insert(attachment, what);
-        if known.len() > MOST {
-            known.pop_first();
+        let mut stored = self.lock();
+        stored.insert(attachment, what);
+        if stored.len() > MOST {
+            stored.pop_first();
         }
     }
 
     /// Returns whether a value is stored for the attachment.
     pub(crate) fn has(&self, attachment: Attachment) -> bool {
-        self.known().contains_key(&attachment)
+        self.lock().contains_key(&attachment)
     }
 
     /// Locks the map and returns all that is stored.
-    pub(crate) fn known(&self) -> MutexGuard<'_, BTreeMap<Attachment, T>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<Attachment, T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -58,22 +58,22 @@ impl ExaminedDisks {
     }
 
     /// Notes that the device can be written to other than through a file system.
-    pub(crate) fn used_raw(&self, device: &Device) {
-        self.leave(device.sequence());
+    pub(crate) fn note_raw_use(&self, device: &Device) {
+        self.forget(device.sequence());
         self.raw.insert(device.attachment(), ());
     }
 
     /// Returns whether the device, or one that shares bytes with it, was published raw since it was
     /// attached.
     pub(crate) fn was_used_raw(&self, device: &Device) -> bool {
-        self.raw.known().keys().any(|(sequence, number)| {
+        self.raw.lock().keys().any(|(sequence, number)| {
             let (own, whole) = (device.number(), device.whole());
             *sequence == device.sequence() && (*number == own || *number == whole || own == whole)
         })
     }
 
-    fn leave(&self, sequence: u64) {
-        self.sound.known().retain(|(of, _), ()| *of != sequence);
+    fn forget(&self, sequence: u64) {
+        self.sound.lock().retain(|(of, _), ()| *of != sequence);
     }
 
     /// Returns whether the device was examined.
@@ -101,7 +101,7 @@ impl MountedDisks {
 
     /// Returns whether the device was mounted since this helper started, or holds a file system
     /// that this driver made for the volume, which an earlier helper may have mounted.
-    pub(crate) fn accounts_for(&self, device: &Device, volume: &VolumeId) -> Result<bool, Errno> {
+    pub(crate) fn is_own_mount(&self, device: &Device, volume: &VolumeId) -> Result<bool, Errno> {
         if self.has(device.sequence(), device.number()) {
             return Ok(true);
         }
@@ -122,9 +122,9 @@ mod tests {
             examined.sound.insert(attached(sequence), ());
         }
         assert!(!examined.sound.has(attached(0)) && examined.sound.has(attached(1)));
-        examined.leave(1);
+        examined.forget(1);
         assert!(!examined.sound.has(attached(1)));
-        assert_eq!(examined.sound.known().len(), MOST - 1);
+        assert_eq!(examined.sound.lock().len(), MOST - 1);
     }
 
     #[test]

@@ -36,21 +36,25 @@ const PIECE: usize = 512 << 10;
 
 /// Recognises what is on the disk through `disk`, a claimed descriptor opened with `O_DIRECT`, so
 /// that the reads see the disk and not the page cache. `now` is in seconds since 1970.
-pub fn look(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
-    look_and(disk, now, || ())
+pub fn read_content(disk: impl AsFd, now: u64) -> Result<Content, Errno> {
+    read_content_and(disk, now, || ())
 }
 
-/// Does the same as [`look`], and calls `meanwhile` between two reads as long as nothing was found.
-/// The first bytes, in which everything known leaves a trace, show early that the disk seems to be
-/// blank; the proof takes longer.
-pub fn look_and(disk: impl AsFd, now: u64, meanwhile: impl FnMut()) -> Result<Content, Errno> {
+/// Does the same as [`read_content`], and calls `meanwhile` between two reads as long as nothing
+/// was found. The first bytes, in which everything known leaves a trace, show early that the disk
+/// seems to be blank; the proof takes longer.
+pub fn read_content_and(
+    disk: impl AsFd,
+    now: u64,
+    meanwhile: impl FnMut(),
+) -> Result<Content, Errno> {
     let size = bytes_of(&disk)?;
-    look_within(disk, size, now, meanwhile)
+    read_content_within(disk, size, now, meanwhile)
 }
 
-/// Does the same as [`look_and`] for the first `size` bytes of anything that supports pread(2), a
-/// block device or not.
-pub fn look_within(
+/// Does the same as [`read_content_and`] for the first `size` bytes of anything that supports
+/// pread(2), a block device or not.
+pub fn read_content_within(
     disk: impl AsFd,
     size: u64,
     now: u64,
@@ -59,16 +63,16 @@ pub fn look_within(
     // For a disk that was used before, a sound superblock is enough. The rest is read only for
     // other disks, and only these need more than a few pages of memory: to take large buffers away
     // again, the kernel interrupts every processor.
-    let mut few = Memory::of(FIRST);
+    let mut few = AlignedBuffer::new(FIRST);
     let mut reader = Reader { disk, piece: &mut [] };
     let first = reader.read_into(few.aligned(), 0, size.min(FIRST as u64))?;
     if let Some(content) = recognise(first, now) {
         return Ok(content);
     }
-    if position_set(first).is_none() {
+    if first_nonzero(first).is_none() {
         meanwhile();
     }
-    let mut memory = Memory::of(PIECE);
+    let mut memory = AlignedBuffer::new(PIECE);
     reader.piece = memory.aligned();
     let head = reader.read_behind(first, size.min(HEAD as u64))?;
     if let Some(content) = recognise(head, now) {
@@ -85,7 +89,7 @@ pub fn look_within(
     }
     let tail = ReadArea::of(end, tail);
     if let Some(at) = first_set(&mut reader, size, &head, &tail, meanwhile)? {
-        return Ok(match backup_superblock::look(&mut reader, size)? {
+        return Ok(match backup_superblock::find(&mut reader, size)? {
             Some(signature) => Content::Damaged(signature),
             None => Content::Unknown { at },
         });
@@ -105,7 +109,7 @@ impl ReadArea {
     fn of(at: u64, bytes: &[u8]) -> Self {
         Self {
             range: at..at + bytes.len() as u64,
-            set: position_set(bytes).map(|first| at + first as u64),
+            set: first_nonzero(bytes).map(|first| at + first as u64),
         }
     }
 }
@@ -176,28 +180,32 @@ pub fn recognise(head: &[u8], now: u64) -> Option<Content> {
         (Some(_), Some(xfs)) if credible && xfs.sound => {
             Some(Content::Foreign(Signature::ExtAndXfs))
         }
-        (Some(ext), _) if credible => {
-            Some(stranger_beside(head, ext::AT..ext::AT + 1024).unwrap_or(Content::Ext(ext)))
+        (Some(ext), _) if credible => Some(
+            find_foreign_in_boot_area(head, ext::AT..ext::AT + 1024).unwrap_or(Content::Ext(ext)),
+        ),
+        (_, Some(xfs)) => {
+            Some(find_foreign_in_boot_area(head, 0..512).unwrap_or(Content::Xfs(xfs)))
         }
-        (_, Some(xfs)) => Some(stranger_beside(head, 0..512).unwrap_or(Content::Xfs(xfs))),
         _ if ext::is_journal(head) => Some(Content::Foreign(Signature::ExtJournal)),
         // The ext magic has only two bytes, and the size beside it is invalid: any other
         // explanation of the disk takes precedence.
-        (Some(ext), _) => Some(stranger(head).unwrap_or(Content::Damaged(ext.level.signature()))),
-        _ => stranger(head),
+        (Some(ext), _) => {
+            Some(find_foreign(head).unwrap_or(Content::Damaged(ext.level.signature())))
+        }
+        _ => find_foreign(head),
     }
 }
 
 /// Returns a foreign signature in the boot area beside a superblock. The bytes further in hold what
 /// the file system's users wrote, and a disk image in a file must not change how its volume is
 /// recognised.
-fn stranger_beside(head: &[u8], superblock: std::ops::Range<usize>) -> Option<Content> {
+fn find_foreign_in_boot_area(head: &[u8], superblock: std::ops::Range<usize>) -> Option<Content> {
     let mut boot = head.get(..4096)?.to_vec();
     boot.get_mut(superblock)?.fill(0);
-    stranger(&boot)
+    find_foreign(&boot)
 }
 
-fn stranger(bytes: &[u8]) -> Option<Content> {
+fn find_foreign(bytes: &[u8]) -> Option<Content> {
     if let Some(kind) = signature::foreign(bytes) {
         return Some(Content::Foreign(kind));
     }
@@ -205,7 +213,7 @@ fn stranger(bytes: &[u8]) -> Option<Content> {
 }
 
 /// Returns the position of the first byte that is not zero.
-fn position_set(bytes: &[u8]) -> Option<usize> {
+fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     const NOTHING: [u8; 4096] = [0; 4096];
     // Comparing slices runs at the speed of memory; comparing single bytes does not.
     let chunk = bytes.chunks(NOTHING.len()).position(|chunk| chunk != &NOTHING[..chunk.len()])?;
@@ -215,13 +223,13 @@ fn position_set(bytes: &[u8]) -> Option<usize> {
 }
 
 /// A buffer that is aligned for direct reads.
-struct Memory {
+struct AlignedBuffer {
     all: Vec<u8>,
     start: usize,
 }
 
-impl Memory {
-    fn of(length: usize) -> Self {
+impl AlignedBuffer {
+    fn new(length: usize) -> Self {
         let all = vec![0; length + ALIGNMENT];
         let start = all.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Self { all, start }
@@ -282,7 +290,7 @@ impl<D: AsFd> Reader<'_, D> {
         let mut done = 0;
         while done < length {
             let piece = self.read(at + done, length - done)?;
-            if let Some(first) = position_set(piece) {
+            if let Some(first) = first_nonzero(piece) {
                 return Ok(Some(at + done + first as u64));
             }
             done += piece.len() as u64;

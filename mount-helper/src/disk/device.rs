@@ -172,7 +172,7 @@ impl Device {
         let same = of_node(&facts) == Some(self.number)
             && roots.number_beneath(&directory)? == self.number
             && roots.start_beneath(&directory) == self.start
-            && roots.proves(&self.disk, &self.proof)
+            && roots.matches_proof(&self.disk, &self.proof)
             && sequence.parse() == Ok(self.sequence)
             && sys::disk_sequence(&self.fd).map_err(errno)? == self.sequence
             && sys::block_bytes(&self.fd).map_err(errno)? == self.bytes;
@@ -191,10 +191,10 @@ impl Device {
     /// disk, in whatever mount namespace.
     pub fn is_free(&self, roots: &DiskRoots) -> Result<bool, DeviceError> {
         self.verify(roots)?;
-        let opened = roots.have_opened(&OpenRequest {
+        let opened = roots.open_by_request(&OpenRequest {
             partition: None,
             exclusive: true,
-            ..self.asked(Access::ReadOnly)
+            ..self.open_request(Access::ReadOnly)
         });
         // The answer counts only if it is still about this disk.
         self.verify(roots)?;
@@ -207,7 +207,7 @@ impl Device {
     }
 
     /// Builds the request to open this disk.
-    fn asked(&self, access: Access) -> OpenRequest {
+    fn open_request(&self, access: Access) -> OpenRequest {
         OpenRequest {
             disk: self.disk.clone(),
             partition: self.partition,
@@ -219,10 +219,10 @@ impl Device {
     }
 
     /// Opens the same disk once more.
-    fn again(&self, roots: &DiskRoots, asked: &OpenRequest) -> Result<OwnedFd, DeviceError> {
-        let again = roots.have_opened(asked)?;
-        if again.number == self.number && again.sequence == self.sequence {
-            Ok(again.fd)
+    fn reopen(&self, roots: &DiskRoots, request: &OpenRequest) -> Result<OwnedFd, DeviceError> {
+        let reopened = roots.open_by_request(request)?;
+        if reopened.number == self.number && reopened.sequence == self.sequence {
+            Ok(reopened.fd)
         } else {
             Err(DeviceError::Mismatch)
         }
@@ -230,8 +230,8 @@ impl Device {
 
     /// Opens the same disk once more, for direct reads that bypass the page cache.
     pub fn read_directly(&self, roots: &DiskRoots) -> Result<OwnedFd, DeviceError> {
-        let direct = OpenRequest { direct: true, ..self.asked(Access::ReadOnly) };
-        self.again(roots, &direct)
+        let direct = OpenRequest { direct: true, ..self.open_request(Access::ReadOnly) };
+        self.reopen(roots, &direct)
     }
 
     /// Opens the disk's node with O_PATH: the descriptor names the node and permits no reading or
@@ -248,10 +248,10 @@ impl Device {
     /// Claims the disk for this process alone. Waits briefly while a program that only reads disks
     /// (udev, a scanner) holds it.
     pub fn claim(&self, roots: &DiskRoots, access: Access) -> Result<Claim, DeviceError> {
-        let claim = OpenRequest { exclusive: true, ..self.asked(access) };
+        let claim = OpenRequest { exclusive: true, ..self.open_request(access) };
         let mut tries = 0;
         loop {
-            match self.again(roots, &claim) {
+            match self.reopen(roots, &claim) {
                 Err(DeviceError::Os(Errno::BUSY)) if tries < 20 => {
                     tries += 1;
                     std::thread::sleep(Duration::from_millis(25));

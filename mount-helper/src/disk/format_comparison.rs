@@ -40,13 +40,13 @@ pub(crate) struct Compared {
 }
 
 /// The inputs of a comparison, and a piece of the disk that the format does not explain.
-type Strange = (Compared, Option<Witness>);
+type Difference = (Compared, Option<Witness>);
 
 /// The comparisons of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Comparisons {
     running: Mutex<()>,
-    strange: Attachments<Strange>,
+    differences: Attachments<Difference>,
 }
 
 impl Comparisons {
@@ -63,20 +63,24 @@ impl Comparisons {
     /// Returns the result of an earlier comparison with the same inputs that found something else
     /// than the format: a piece of the disk that the format does not explain, where there is one.
     /// Returns None when no such comparison is remembered.
-    pub(crate) fn known(&self, device: &Device, compared: &Compared) -> Option<Option<Witness>> {
-        let strange = self.strange.known();
-        let (before, witness) = strange.get(&device.attachment())?;
+    pub(crate) fn find_difference(
+        &self,
+        device: &Device,
+        compared: &Compared,
+    ) -> Option<Option<Witness>> {
+        let differences = self.differences.lock();
+        let (before, witness) = differences.get(&device.attachment())?;
         (before == compared).then_some(*witness)
     }
 
     /// Remembers that the disk holds something else than the format.
-    pub(crate) fn found_strange(
+    pub(crate) fn remember_difference(
         &self,
         device: &Device,
         compared: Compared,
         witness: Option<Witness>,
     ) {
-        self.strange.insert(device.attachment(), (compared, witness));
+        self.differences.insert(device.attachment(), (compared, witness));
     }
 }
 
@@ -106,7 +110,7 @@ mod tests {
     use crate::disk::attachments::MOST;
     use ebs_csi_policy::facts::DeviceNumber;
 
-    fn compared(at: u64) -> Strange {
+    fn compared(at: u64) -> Difference {
         let compared = Compared {
             content: Content::Unknown { at },
             uuid: [7; 16],
@@ -130,12 +134,12 @@ mod tests {
         let attached = |sequence| (sequence, DeviceNumber(7));
         let comparisons = Comparisons::default();
         for sequence in 0..MOST as u64 + 1 {
-            comparisons.strange.insert(attached(sequence), compared(1));
+            comparisons.differences.insert(attached(sequence), compared(1));
         }
-        comparisons.strange.insert(attached(1), compared(2));
-        let strange = comparisons.strange.known();
-        assert_eq!(strange.len(), MOST);
-        assert_eq!(strange.get(&attached(0)), None);
-        assert_eq!(strange.get(&attached(1)), Some(&compared(2)));
+        comparisons.differences.insert(attached(1), compared(2));
+        let differences = comparisons.differences.lock();
+        assert_eq!(differences.len(), MOST);
+        assert_eq!(differences.get(&attached(0)), None);
+        assert_eq!(differences.get(&attached(1)), Some(&compared(2)));
     }
 }

@@ -39,7 +39,7 @@ struct Known {
 
 impl ReadOnlyRecord {
     /// Returns the path of the file for a helper that listens at a socket.
-    pub(crate) fn beside(socket: &Path) -> PathBuf {
+    pub(crate) fn path_beside(socket: &Path) -> PathBuf {
         let mut path = socket.as_os_str().to_owned();
         path.push(".read-only");
         path.into()
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn read_only_disk_record_survives_restart_not_reboot() {
         let directory = tempfile::tempdir().expect("tempdir");
-        let path = ReadOnlyRecord::beside(&directory.path().join("helper.sock"));
+        let path = ReadOnlyRecord::path_beside(&directory.path().join("helper.sock"));
         let open = |boot| ReadOnlyRecord::open(&path, boot, |sequence, _| sequence != 5);
         let first = open("boot-1");
         assert!(first.is_first());

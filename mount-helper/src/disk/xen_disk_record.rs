@@ -35,7 +35,7 @@ pub(crate) struct XenDiskRecord {
 
 /// Why a disk cannot be recorded.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NotNoted {
+pub(crate) enum RecordError {
     /// The disk was taken for another volume.
     Another,
     /// The record could not be written.
@@ -44,7 +44,7 @@ pub(crate) enum NotNoted {
 
 impl XenDiskRecord {
     /// Returns the path of the file for a helper that listens at a socket.
-    pub(crate) fn beside(socket: &Path) -> PathBuf {
+    pub(crate) fn path_beside(socket: &Path) -> PathBuf {
         let mut path = socket.as_os_str().to_owned();
         path.push(".disks");
         path.into()
@@ -93,15 +93,15 @@ impl XenDiskRecord {
 
     /// Records that a disk is taken for a volume; returns whether that is new. The file is written
     /// before the entry counts.
-    pub(crate) fn add(&self, disk: XenDisk, volume: &VolumeId) -> Result<bool, NotNoted> {
+    pub(crate) fn add(&self, disk: XenDisk, volume: &VolumeId) -> Result<bool, RecordError> {
         let mut entries = self.entries();
         match entries.get(&disk) {
             Some(known) if known == volume => return Ok(false),
-            Some(_) => return Err(NotNoted::Another),
+            Some(_) => return Err(RecordError::Another),
             None => {}
         }
-        let file = self.file.as_ref().ok_or(NotNoted::Os(Errno::BADF))?;
-        append(file, &line(&self.boot, &disk, volume)).map_err(NotNoted::Os)?;
+        let file = self.file.as_ref().ok_or(RecordError::Os(Errno::BADF))?;
+        append(file, &line(&self.boot, &disk, volume)).map_err(RecordError::Os)?;
         entries.insert(disk, volume.clone());
         Ok(true)
     }
@@ -120,17 +120,17 @@ pub(crate) fn boot() -> Result<String, (String, io::Error)> {
 
 /// Makes `disks` accept disks without a serial by their name, and opens the record beside the
 /// socket. The error contains the path of the file.
-pub(crate) fn by_name(
+pub(crate) fn open_accepting_names(
     disks: DiskRoots,
     socket: &Path,
     boot: &str,
 ) -> Result<(DiskRoots, XenDiskRecord), (String, io::Error)> {
-    let disks = disks.taking_names();
+    let disks = disks.accepting_names();
     let at = |what: &Path| {
         let what = what.to_string_lossy().into_owned();
         move |why: io::Error| (what, why)
     };
-    let path = XenDiskRecord::beside(socket);
+    let path = XenDiskRecord::path_beside(socket);
     let still_there = |disk: &XenDisk| disks.xen_disk(disk.number) == Some(*disk);
     let taken = XenDiskRecord::open(&path, boot, still_there).map_err(|e| at(&path)(e.into()))?;
     journal::warn(
@@ -234,13 +234,13 @@ mod tests {
     #[test]
     fn taken_disks_survive_restart_not_reboot_or_detach() {
         let directory = tempfile::tempdir().expect("tempdir");
-        let path = XenDiskRecord::beside(&directory.path().join("helper.sock"));
+        let path = XenDiskRecord::path_beside(&directory.path().join("helper.sock"));
         let first = XenDiskRecord::open(&path, "boot-1", |_| true).expect("open");
         for (sequence, of) in [(1, 1), (2, 2), (5, 1)] {
             assert_eq!(first.add(disk(sequence), &volume(of)), Ok(true));
         }
         assert_eq!(first.add(disk(1), &volume(1)), Ok(false));
-        assert_eq!(first.add(disk(1), &volume(2)), Err(NotNoted::Another));
+        assert_eq!(first.add(disk(1), &volume(2)), Err(RecordError::Another));
         assert_eq!(first.disks_of(&volume(1)), [disk(5), disk(1)]);
         drop(first);
         let again = XenDiskRecord::open(&path, "boot-1", |disk| disk.sequence != 5).expect("open");
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn disk_is_not_recorded_without_record_file() {
         let none = XenDiskRecord::default();
-        assert_eq!(none.add(disk(1), &volume(1)), Err(NotNoted::Os(Errno::BADF)));
+        assert_eq!(none.add(disk(1), &volume(1)), Err(RecordError::Os(Errno::BADF)));
         assert_eq!(none.volume_of(&disk(1)), None);
     }
 }

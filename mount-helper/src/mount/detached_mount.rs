@@ -65,7 +65,7 @@ pub(crate) fn parameters(plan: &MountPlan, fs: FsType, continues: bool) -> Vec<P
         add("nouuid");
     } else if !plan.context.iter().any(|(name, _)| *name == ERRORS) {
         // Without this option the kernel does what the superblock asks for, which may be a panic.
-        parameters.push(on_error(if continues { "continue" } else { "remount-ro" }));
+        parameters.push(errors_option(if continues { "continue" } else { "remount-ro" }));
     }
     parameters
 }
@@ -73,7 +73,7 @@ pub(crate) fn parameters(plan: &MountPlan, fs: FsType, continues: bool) -> Vec<P
 /// The option for what an ext file system does after an error.
 const ERRORS: &str = "errors";
 
-fn on_error(what: &str) -> Parameter {
+fn errors_option(what: &str) -> Parameter {
     Parameter::Value(ERRORS.to_owned(), what.to_owned())
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn create(
 /// A further mount of a file system that is mounted somewhere already, and the context that can
 /// reconfigure the file system for all its mounts.
 #[derive(Debug)]
-pub(crate) struct Joined {
+pub(crate) struct JoinedMount {
     context: OwnedFd,
     mount: DetachedMount,
 }
@@ -136,21 +136,21 @@ pub(crate) fn join(
     fs: FsType,
     device: &Device,
     read_only: bool,
-) -> Result<Joined, Errno> {
-    joined(fs, device, read_only)
+) -> Result<JoinedMount, Errno> {
+    join_filesystem(fs, device, read_only)
 }
 
 /// Does the same as [`join`] for a stage.
-pub(crate) fn join_staged(
+pub(crate) fn join_for_stage(
     _permit: &Authorized<StageDisk>,
     fs: FsType,
     device: &Device,
     read_only: bool,
-) -> Result<Joined, Errno> {
-    joined(fs, device, read_only)
+) -> Result<JoinedMount, Errno> {
+    join_filesystem(fs, device, read_only)
 }
 
-fn joined(fs: FsType, device: &Device, read_only: bool) -> Result<Joined, Errno> {
+fn join_filesystem(fs: FsType, device: &Device, read_only: bool) -> Result<JoinedMount, Errno> {
     let context = fsopen(fs.as_str(), FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "source", device.path())?;
     if read_only {
@@ -160,17 +160,17 @@ fn joined(fs: FsType, device: &Device, read_only: bool) -> Result<Joined, Errno>
         fsconfig_set_flag(context.as_fd(), "nouuid")?;
     } else {
         // Counts only when the other mount has just gone and this call mounts the file system anew.
-        on_error("remount-ro").set(&context)?;
+        errors_option("remount-ro").set(&context)?;
     }
     fsconfig_create(context.as_fd())?;
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
     if of_filesystem(&fstat(&mount)?) != device.number() {
         return Err(Errno::NODEV);
     }
-    Ok(Joined { context, mount: DetachedMount(mount) })
+    Ok(JoinedMount { context, mount: DetachedMount(mount) })
 }
 
-impl Joined {
+impl JoinedMount {
     /// Writes the file system back and makes it read-only for all its mounts. Fails with `EBUSY`
     /// while a file is open for writing.
     pub(crate) fn make_read_only(&self) -> Result<(), Errno> {

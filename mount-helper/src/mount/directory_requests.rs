@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) enum Act {
     /// mkdir, mode 0755.
     MakeDirectory,
-    /// mkdir, mode [`MADE_HERE`]: a directory on the way to a target.
+    /// mkdir, mode [`MADE_PARENT_MODE`]: a directory on the way to a target.
     MakeParent,
     /// mknod of an empty regular file, mode 0644.
     MakeFile,
@@ -25,7 +25,7 @@ pub(crate) enum Act {
 /// Mode of a directory that was made on the way to a target. The mode distinguishes these
 /// directories from others for every later process: in a directory that only root may write to, the
 /// sticky bit has no other effect, and kubelet never sets it.
-pub(crate) const MADE_HERE: u32 = 0o1755;
+pub(crate) const MADE_PARENT_MODE: u32 = 0o1755;
 
 impl Act {
     const fn number(self) -> u8 {
@@ -63,7 +63,7 @@ impl Directories {
         Self { socket: Mutex::new(socket) }
     }
 
-    fn ask(&self, act: Act, parent: impl AsFd, name: &str) -> Result<(), Errno> {
+    fn send_request(&self, act: Act, parent: impl AsFd, name: &str) -> Result<(), Errno> {
         let mut request = vec![act.number()];
         request.extend_from_slice(name.as_bytes());
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ impl Directories {
 
     /// Makes `name`. It is no error when `name` exists already; the caller checks what it is.
     pub(crate) fn make(&self, act: Act, parent: impl AsFd, name: &str) -> Done<()> {
-        match self.ask(act, parent, name) {
+        match self.send_request(act, parent, name) {
             Err(Errno::EXIST) => Ok(()),
             other => other.at(Step::MakeTarget),
         }
@@ -87,7 +87,7 @@ impl Directories {
 
     /// Removes `name`; returns false when there was none.
     pub(crate) fn remove(&self, act: Act, parent: impl AsFd, name: &str) -> Done<bool> {
-        match self.ask(act, parent, name) {
+        match self.send_request(act, parent, name) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR | Errno::ISDIR) => {

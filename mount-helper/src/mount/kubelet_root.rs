@@ -1,6 +1,6 @@
 //! A path beneath the kubelet root, and what stands there.
 use crate::disk::device_number::of_node;
-use crate::mount::directory_requests::{Act, Directories, MADE_HERE};
+use crate::mount::directory_requests::{Act, Directories, MADE_PARENT_MODE};
 use crate::mount::mount_table::{Mount, MountTable, mount_id_at};
 use crate::outcome::{At, Done, at_path};
 use crate::path_resolution::{self, HeldPath};
@@ -76,13 +76,13 @@ impl KubeletRoot {
     }
 
     /// Returns what stands at a relative path.
-    pub(crate) fn look(&self, relative: &str, table: &MountTable) -> Done<PathFacts> {
-        Ok(self.look_and_list(relative, table)?.0)
+    pub(crate) fn path_facts(&self, relative: &str, table: &MountTable) -> Done<PathFacts> {
+        Ok(self.path_facts_and_mounts(relative, table)?.0)
     }
 
-    /// Does the same as [`Self::look`], and returns all mounts of the table when the path is a
+    /// Does the same as [`Self::path_facts`], and returns all mounts of the table when the path is a
     /// mount.
-    pub(crate) fn look_and_list(
+    pub(crate) fn path_facts_and_mounts(
         &self,
         relative: &str,
         table: &MountTable,
@@ -97,8 +97,8 @@ impl KubeletRoot {
             // A file system that the kernel has shut down cannot be queried, but its mount still
             // exists and has to be unmounted.
             Err(errno @ (Errno::IO | Errno::STALE | Errno::NOTCONN | Errno::NODEV)) => {
-                let by_name = self.by_name(relative, table)?;
-                let facts = by_name.map_or_else(|| Err(errno).at(Step::ResolvePath), Ok)?;
+                let from_table = self.facts_from_table(relative, table)?;
+                let facts = from_table.map_or_else(|| Err(errno).at(Step::ResolvePath), Ok)?;
                 return Ok((facts, Vec::new()));
             }
             Err(errno) => return Err(errno).at(Step::ResolvePath),
@@ -131,7 +131,7 @@ impl KubeletRoot {
 
     /// Returns the mount that the table has at a relative path, for a path that cannot be queried
     /// itself. The last mount covers the others.
-    fn by_name(&self, relative: &str, table: &MountTable) -> Done<Option<PathFacts>> {
+    fn facts_from_table(&self, relative: &str, table: &MountTable) -> Done<Option<PathFacts>> {
         let mounts = table.read().at(Step::ReadMountTable)?;
         let top = mounts.iter().rfind(|mount| self.relative(mount).as_deref() == Some(relative));
         Ok(top.map(|mount| {
@@ -151,11 +151,11 @@ impl KubeletRoot {
         table: &MountTable,
     ) -> Done<Vec<VolumeMount>> {
         let mounts = table.read().at(Step::ReadMountTable)?;
-        Ok(self.those(&mounts, |mount| mount.device == device))
+        Ok(self.volume_mounts(&mounts, |mount| mount.device == device))
     }
 
     /// Returns those of `mounts` that `wanted` accepts, in the form that the judge takes.
-    pub(crate) fn those(
+    pub(crate) fn volume_mounts(
         &self,
         mounts: &[Mount],
         wanted: impl Fn(&Mount) -> bool,
@@ -171,7 +171,11 @@ impl KubeletRoot {
     }
 
     /// Returns every mount of a device, wherever it is.
-    pub(crate) fn all_of(&self, device: DeviceNumber, table: &MountTable) -> Done<Vec<Mount>> {
+    pub(crate) fn mounts_of_device(
+        &self,
+        device: DeviceNumber,
+        table: &MountTable,
+    ) -> Done<Vec<Mount>> {
         let mut mounts = table.read().at(Step::ReadMountTable)?;
         mounts.retain(|mount| mount.device == device);
         Ok(mounts)
@@ -199,14 +203,14 @@ impl KubeletRoot {
     /// elsewhere by the name in the table.
     pub(crate) fn place_of(&self, mount: &Mount) -> Option<KubeletPath> {
         match self.relative(mount) {
-            Some(relative) => self.named(&relative),
+            Some(relative) => self.absolute_path(&relative),
             None => KubeletPath::parse(&mount.path).ok(),
         }
     }
 
     /// Returns the name that requests and answers use for a relative path; None when it has no form
     /// that a request may have.
-    pub(crate) fn named(&self, relative: &str) -> Option<KubeletPath> {
+    pub(crate) fn absolute_path(&self, relative: &str) -> Option<KubeletPath> {
         KubeletPath::parse(&format!("{}/{relative}", self.path)).ok()
     }
 
@@ -226,7 +230,7 @@ impl KubeletRoot {
     }
 
     fn make(&self, act: Act, relative: &str, directories: &Directories) -> Done<()> {
-        let _parents_stay = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        let _parents_lock = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
         let (parents, name) = path_resolution::split(relative);
         let mut parent = at_path(path_resolution::hold_directory(&self.held, "."))?;
         for name in parents.split('/').filter(|name| *name != ".") {
@@ -247,12 +251,13 @@ impl KubeletRoot {
     /// Removes those of a path's parents that were made on the way to a target and are empty now,
     /// from the last one upwards.
     pub(crate) fn remove_made_parents(&self, relative: &str, directories: &Directories) {
-        let _nobody_makes = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        let _parents_lock = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
         let mut path = path_resolution::split(relative).0;
         while path != "." {
             let made_here = match path_resolution::hold_directory(&self.held, path) {
-                Ok(held) => fstat(&held)
-                    .is_ok_and(|facts| facts.st_uid == 0 && facts.st_mode & 0o7777 == MADE_HERE),
+                Ok(held) => fstat(&held).is_ok_and(|facts| {
+                    facts.st_uid == 0 && facts.st_mode & 0o7777 == MADE_PARENT_MODE
+                }),
                 // An interrupted request may have removed a parent already.
                 Err(errno) => errno == Errno::NOENT,
             };

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// How long to wait beyond three times the grace of the other helper: the other one is told to end
 /// only once this pod is seen to run, and its agent ends before it.
-const LONGER: Duration = Duration::from_secs(5);
+const EXTRA_WAIT: Duration = Duration::from_secs(5);
 /// Time between two attempts.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
@@ -30,9 +30,9 @@ pub(crate) struct KubeletRootLock(
 #[derive(Debug)]
 pub(crate) enum NotLocked {
     /// It received a signal to end while it waited.
-    Told,
+    Stopped,
     /// The other helper did not end in time.
-    Other,
+    OtherHelper,
     /// A system call failed.
     Os(io::Error),
 }
@@ -46,12 +46,12 @@ impl<E: Into<io::Error>> From<E> for NotLocked {
 /// Locks the kubelet root. `grace` is the time that a helper has to end.
 pub(crate) fn lock(root: &KubeletRoot, grace: Duration) -> Result<KubeletRootLock, NotLocked> {
     let held = path_resolution::open(root.held(), ".", OFlags::RDONLY | OFlags::DIRECTORY)?;
-    if tried(&held)? {
+    if try_lock(&held)? {
         return Ok(KubeletRootLock(held));
     }
     // Process 1 of a container gets only the signals that it handles itself.
     let signals = sys::signal_descriptor()?;
-    let patience = grace * 3 + LONGER;
+    let patience = grace * 3 + EXTRA_WAIT;
     journal::warn(
         "waiting",
         &[
@@ -71,17 +71,17 @@ pub(crate) fn lock(root: &KubeletRoot, grace: Duration) -> Result<KubeletRootLoc
         }
         while let Some(signal) = sys::next_signal(&signals)? {
             if signal != libc::SIGCHLD {
-                return Err(NotLocked::Told);
+                return Err(NotLocked::Stopped);
             }
         }
-        if tried(&held)? {
+        if try_lock(&held)? {
             return Ok(KubeletRootLock(held));
         }
     }
-    Err(NotLocked::Other)
+    Err(NotLocked::OtherHelper)
 }
 
-fn tried(held: &OwnedFd) -> Result<bool, Errno> {
+fn try_lock(held: &OwnedFd) -> Result<bool, Errno> {
     match flock(held, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
         Err(Errno::WOULDBLOCK) => Ok(false),

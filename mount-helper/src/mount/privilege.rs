@@ -12,7 +12,7 @@ pub fn with_resource<T>(call: impl FnOnce() -> T) -> T {
 
 /// Returns whether the host grants the capability of [`with_resource`].
 pub fn has_resource() -> bool {
-    find("CAP_SYS_RESOURCE").is_some()
+    raise("CAP_SYS_RESOURCE").is_some()
 }
 
 /// Makes a call with `CAP_DAC_READ_SEARCH`, which opening the root of a volume needs when its
@@ -22,11 +22,11 @@ pub fn with_search<T>(call: impl FnOnce() -> T) -> T {
 }
 
 fn with<T>(name: &str, call: impl FnOnce() -> T) -> T {
-    let _awake = find(name);
+    let _raised = raise(name);
     call()
 }
 
-fn find(name: &str) -> Option<ebs_csi_confine::Raised> {
+fn raise(name: &str) -> Option<ebs_csi_confine::Raised> {
     let mut known = BROKER.capabilities.iter();
     let held = known.find(|held| held.capability.name == name)?;
     ebs_csi_confine::raise(held.capability).ok()

@@ -14,12 +14,12 @@ use rustix::io::Errno;
 pub(crate) const PLACES: [&str; 2] = ["plugins/kubernetes.io/csi", "pods"];
 
 /// The advice for the author of the container's specification.
-const WAY_OUT: &str = "not a shared mount: what is mounted beneath it stays unseen by kubelet and pods; give the container's volume mount \
+const REMEDY: &str = "not a shared mount: what is mounted beneath it stays unseen by kubelet and pods; give the container's volume mount \
      Bidirectional propagation, or say --allow-private-mounts when whoever uses the volumes is in this very mount namespace";
 
 /// Returns whether mounts appear where they are used, or `allow_private` says that they need not.
 /// Logs the reason otherwise.
-pub(crate) fn suffices(root: &KubeletRoot, table: &MountTable, allow_private: bool) -> bool {
+pub(crate) fn check(root: &KubeletRoot, table: &MountTable, allow_private: bool) -> bool {
     match first_private(root, table) {
         Ok(None) => true,
         Ok(Some(place)) if allow_private => {
@@ -27,7 +27,7 @@ pub(crate) fn suffices(root: &KubeletRoot, table: &MountTable, allow_private: bo
             true
         }
         Ok(Some(place)) => {
-            journal::error("start", &[("what", &place), ("why", WAY_OUT)]);
+            journal::error("start", &[("what", &place), ("why", REMEDY)]);
             false
         }
         Err(errno) => {
@@ -42,7 +42,7 @@ pub(crate) fn suffices(root: &KubeletRoot, table: &MountTable, allow_private: bo
 fn first_private(root: &KubeletRoot, table: &MountTable) -> Result<Option<String>, Errno> {
     let mounts = table.read()?;
     for place in PLACES {
-        let held = deepest(root, place)?;
+        let held = hold_deepest_existing(root, place)?;
         let id = mount_of(&held)?;
         let shared = mounts.iter().any(|mount| mount.id == id && mount.shared);
         if !shared {
@@ -53,7 +53,7 @@ fn first_private(root: &KubeletRoot, table: &MountTable) -> Result<Option<String
 }
 
 /// Opens the place, or the deepest directory above it that exists already, with O_PATH.
-fn deepest(root: &KubeletRoot, place: &str) -> Result<HeldPath, Errno> {
+fn hold_deepest_existing(root: &KubeletRoot, place: &str) -> Result<HeldPath, Errno> {
     let mut place = place;
     loop {
         match path_resolution::hold_directory(root.held(), place) {

@@ -63,8 +63,8 @@ impl OperationContext {
     }
 
     /// Returns what stands at a relative path.
-    pub(crate) fn look(&self, relative: &str) -> Done<PathFacts> {
-        self.root.look(relative, &self.mount_table)
+    pub(crate) fn path_facts(&self, relative: &str) -> Done<PathFacts> {
+        self.root.path_facts(relative, &self.mount_table)
     }
 
     /// Returns whose disk is mounted at a place. A place without a mount counts as the volume's.
@@ -79,9 +79,9 @@ impl OperationContext {
             Some(serial) if serial == volume.serial() => Owner::ThisVolume,
             Some(_) => Owner::Another,
             None => match self.disks.xen_disk(*device) {
-                Some(disk) => self.taken_for(disk, *block, volume)?,
+                Some(disk) => self.owner_of_xen_disk(disk, *block, volume)?,
                 None if self.disks.exists(*device) => Owner::Another,
-                None if self.was_a_volumes(*device, *block)? => Owner::Gone,
+                None if self.was_mounted_by_driver(*device, *block)? => Owner::Gone,
                 None => Owner::Another,
             },
         })
@@ -89,7 +89,7 @@ impl OperationContext {
 
     /// Returns whether a mount of a disk that is gone looks like one of a volume: made by a mount
     /// call of this helper, or one like it, on a disk that could be a volume's.
-    fn was_a_volumes(&self, device: DeviceNumber, block: bool) -> Done<bool> {
+    fn was_mounted_by_driver(&self, device: DeviceNumber, block: bool) -> Done<bool> {
         let mounts = self.mount_table.read().at(Step::ReadMountTable)?;
         Ok(mounts.iter().any(|mount| {
             let named = if block {
@@ -99,7 +99,7 @@ impl OperationContext {
                 let ours = FsType::ALL.iter().any(|fs| fs.as_str() == mount.fs_type);
                 mount.source.rsplit('/').next().filter(|_| ours && mount.device == device)
             };
-            named.is_some_and(|name| self.disks.may_be_called(name))
+            named.is_some_and(|name| self.disks.may_be_disk_name(name))
         }))
     }
 
@@ -107,7 +107,7 @@ impl OperationContext {
     /// also mounted outside the places of volumes belongs to no volume, whoever asks. A mount under
     /// the disk's number that has not claimed the disk is of a disk that left the node before this
     /// one came.
-    fn taken_for(&self, disk: XenDisk, block: bool, volume: &VolumeId) -> Done<Owner> {
+    fn owner_of_xen_disk(&self, disk: XenDisk, block: bool, volume: &VolumeId) -> Done<Owner> {
         let former = || {
             let now = self.disks.open_known(disk, None, Access::ReadOnly);
             !block && now.and_then(|device| device.is_free(&self.disks)) == Ok(true)
@@ -115,7 +115,7 @@ impl OperationContext {
         Ok(match self.xen_disk_record.volume_of(&disk) {
             Some(known) if known == *volume => Owner::ThisVolume,
             Some(_) => Owner::Another,
-            None if self.mounted_elsewhere(disk)? => Owner::Another,
+            None if self.is_mounted_elsewhere(disk)? => Owner::Another,
             None if former() => Owner::Gone,
             None => Owner::Unproved,
         })
@@ -123,7 +123,7 @@ impl OperationContext {
 
     /// Returns whether the disk, or a partition of it, is mounted where no volume is, as the
     /// machine's own disk is.
-    pub(crate) fn mounted_elsewhere(&self, disk: XenDisk) -> Done<bool> {
+    pub(crate) fn is_mounted_elsewhere(&self, disk: XenDisk) -> Done<bool> {
         for number in self.disks.numbers_of(disk).at(Step::FindDevice)? {
             let mounts = self.root.mounts_of(number, &self.mount_table)?;
             if mounts.iter().any(|mount| mount.path.is_none()) {
@@ -164,7 +164,12 @@ impl OperationContext {
 
     /// Builds the refusal for a disk that is in use, with a place other than `relative` where the
     /// disk is mounted.
-    pub(crate) fn in_use(&self, reason: Refusal, device: DeviceNumber, relative: &str) -> Refused {
+    pub(crate) fn in_use_refusal(
+        &self,
+        reason: Refusal,
+        device: DeviceNumber,
+        relative: &str,
+    ) -> Refused {
         Refused { reason, seen: self.root.other_mount(device, relative, &self.mount_table) }
     }
 
@@ -174,7 +179,7 @@ impl OperationContext {
     }
 
     /// Returns whether the place is one for staging, not for a pod's use.
-    pub(crate) fn looks_staged(&self, relative: &str) -> bool {
+    pub(crate) fn is_staging_path(&self, relative: &str) -> bool {
         !relative.starts_with("pods/")
     }
 }

@@ -8,7 +8,7 @@
 //! is left to be written, and nothing can be written later.
 use crate::disk::device::Device;
 use crate::journal;
-use crate::mount::detached_mount::{self, Joined};
+use crate::mount::detached_mount::{self, JoinedMount};
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop};
 use crate::settings::CopiedMounts;
@@ -25,20 +25,20 @@ pub(super) fn release(
     device: &Device,
 ) -> Done<()> {
     // A mount that somebody else made is no copy, and stays unchanged.
-    let ours = context.mounted_disks.accounts_for(device, volume);
+    let ours = context.mounted_disks.is_own_mount(device, volume);
     if !ours.at(Step::ReadDevice)? {
         return Err(Refusal::StillHeld.into());
     }
-    let Some(joined) = alive(permit, device) else {
+    let Some(joined) = join_live_filesystem(permit, device) else {
         return Err(Refusal::StillHeld.into());
     };
     if context.copied_mounts == CopiedMounts::Refuse {
-        return Err(held());
+        return Err(held_by_copy());
     }
     match joined.make_read_only() {
         Ok(()) => {}
         // Files on the copy are open for writing.
-        Err(Errno::BUSY) => return Err(held()),
+        Err(Errno::BUSY) => return Err(held_by_copy()),
         Err(errno) => return Err(errno).at(Step::Sync),
     }
     device.flush().at(Step::Sync)?;
@@ -57,13 +57,13 @@ pub(super) fn release(
 
 /// Joins the live file system of the disk, of whichever type. For a type other than the mounted one
 /// the kernel reports the disk as busy.
-fn alive(permit: &Authorized<Withdraw>, device: &Device) -> Option<Joined> {
+fn join_live_filesystem(permit: &Authorized<Withdraw>, device: &Device) -> Option<JoinedMount> {
     // Read-only first: such a mount writes nothing to a disk whose other mount has just gone.
     [true, false].into_iter().find_map(|read_only| {
         FsType::ALL.iter().find_map(|fs| detached_mount::join(permit, *fs, device, read_only).ok())
     })
 }
 
-fn held() -> Stop {
+fn held_by_copy() -> Stop {
     Refused::because(Refusal::StillHeld, Observation::Copied).into()
 }

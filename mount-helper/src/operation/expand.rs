@@ -8,16 +8,16 @@ use ebs_csi_policy::judge::{self, Shown};
 use ebs_csi_wire::{Expand, Expanded, Observation, Refused, Step};
 
 /// Carries out the request.
-pub(super) fn expand(context: &OperationContext, asked: &Expand) -> Done<Expanded> {
-    let relative = context.relative(&asked.path)?;
-    let place = context.look(relative)?;
-    let owner = context.owner(&place, &asked.volume)?;
+pub(super) fn expand(context: &OperationContext, request: &Expand) -> Done<Expanded> {
+    let relative = context.relative(&request.path)?;
+    let place = context.path_facts(relative)?;
+    let owner = context.owner(&place, &request.volume)?;
     let shown = judge::shown(&place, owner)?.into_act();
     let device = context
-        .find_known(&asked.volume, context.partition_at(&place), Access::ReadOnly)
+        .find_known(&request.volume, context.partition_at(&place), Access::ReadOnly)
         .at(Step::FindDevice)?;
     // A partition keeps its size; the request is about the size of the volume.
-    judge::expand(asked, device.whole_bytes())
+    judge::expand(request, device.whole_bytes())
         .map_err(|reason| Refused::because(reason, Observation::DiskBytes(device.whole_bytes())))?;
     let filesystem_bytes = match shown {
         Shown::Block => 0,

@@ -20,10 +20,10 @@ const SMALLEST_XFS_REST: u64 = 64;
 /// Grows an XFS that is mounted and not attached yet; returns whether it had to grow. When the
 /// application made the root directory private and the host does not permit to open it, the file
 /// system keeps its size.
-pub(super) fn fresh_xfs(mount: &DetachedMount, device: &Device) -> Done<bool> {
+pub(super) fn detached_xfs(mount: &DetachedMount, device: &Device) -> Done<bool> {
     match mount.root() {
         Err(Errno::ACCESS) => {
-            not_grown(FsType::Xfs, "the root directory is closed to others");
+            log_not_grown(FsType::Xfs, "the root directory is closed to others");
             Ok(false)
         }
         root => xfs(&root.at(Step::Grow)?, device.bytes()),
@@ -32,7 +32,7 @@ pub(super) fn fresh_xfs(mount: &DetachedMount, device: &Device) -> Done<bool> {
 
 /// Grows an ext file system that is mounted and not attached yet; returns false when the kernel
 /// cannot.
-pub(super) fn fresh_ext(mount: &DetachedMount, device: &Device) -> bool {
+pub(super) fn detached_ext(mount: &DetachedMount, device: &Device) -> bool {
     let grow = || -> Done<bool> {
         let root = mount.root().at(Step::Grow)?;
         ext(&root, device.bytes(), &superblock(device)?)
@@ -40,14 +40,14 @@ pub(super) fn fresh_ext(mount: &DetachedMount, device: &Device) -> bool {
     match grow() {
         Ok(_) => true,
         Err(stop) => {
-            not_grown(FsType::Ext4, &format!("{stop:?}"));
+            log_not_grown(FsType::Ext4, &format!("{stop:?}"));
             false
         }
     }
 }
 
 /// Logs that a file system stays smaller than its disk.
-pub(super) fn not_grown(fs: FsType, why: &str) {
+pub(super) fn log_not_grown(fs: FsType, why: &str) {
     journal::warn("not-grown", &[("fs", fs.as_str()), ("why", why)]);
 }
 

@@ -17,26 +17,26 @@ use std::time::Duration;
 
 /// Number of retries while the disk is claimed, 25 ms apart: programs that only read disks hold
 /// them for a moment.
-const PASSERS_BY: usize = 20;
+const BUSY_RETRIES: usize = 20;
 
 /// Refuses while anything but the mounts and raw publications of this helper holds the disk or a
 /// partition of it. `claimed_next` is the device that the caller claims exclusively afterwards,
 /// whose claim is therefore not tested here.
-pub(super) fn none_but_ours(
+pub(super) fn check_no_other_holder(
     context: &OperationContext,
     device: &Device,
     table: &[Mount],
     claimed_next: Option<DeviceNumber>,
 ) -> Done<()> {
     let parts = device.parts(&context.disks).at(Step::FindDevice)?;
-    let mut facts = known(context, device, &parts, table, claimed_next)?;
-    let over = context.disks.loop_over(&parts).at(Step::FindDevice)?;
+    let mut facts = collect_facts(context, device, &parts, table, claimed_next)?;
+    let over = context.disks.loop_device_on(&parts).at(Step::FindDevice)?;
     let mut tries = 0;
     loop {
-        claims(context, device, &parts, &mut facts)?;
+        test_claims(context, device, &parts, &mut facts)?;
         match disk_holders::judge(&facts, over.is_some()) {
             Ok(()) => return Ok(()),
-            Err(Held::Claimed(_)) if tries < PASSERS_BY => {
+            Err(Held::Claimed(_)) if tries < BUSY_RETRIES => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(25));
             }
@@ -47,12 +47,12 @@ pub(super) fn none_but_ours(
 
 /// Claims the disk, to keep others from it until the publication is complete. Returns None when a
 /// pod has the disk already and may have claimed it.
-pub(super) fn claim_unless_shown(
+pub(super) fn claim_unless_published(
     context: &OperationContext,
     device: &Device,
     table: &[Mount],
 ) -> Done<Option<Claim>> {
-    if !raw_disk::publications_among(context, device, table).is_empty() {
+    if !raw_disk::publications_in(context, device, table).is_empty() {
         return Ok(None);
     }
     match device.claim(&context.disks, Access::ReadOnly) {
@@ -62,7 +62,7 @@ pub(super) fn claim_unless_shown(
 }
 
 /// Collects what the mount table and sysfs show of each part.
-fn known(
+fn collect_facts(
     context: &OperationContext,
     device: &Device,
     parts: &[Part],
@@ -83,7 +83,7 @@ fn known(
         let relative = context.root.relative(mount);
         if let Some(part) = of(mount.device) {
             match relative.as_deref() {
-                Some(relative) if is_ours(context, relative) => facts[part].mounted = true,
+                Some(relative) if is_own_place(context, relative) => facts[part].mounted = true,
                 _ => facts[part].mounted_elsewhere = true,
             }
         }
@@ -101,7 +101,7 @@ fn known(
 /// Returns whether a mount at this path is of this helper or derived from one: the path lies where
 /// volumes are staged and published. Kubelet makes further mounts of them beneath a pod's directory
 /// (`volume-subpaths`). A mount on one of these directories itself is not of this helper.
-fn is_ours(context: &OperationContext, relative: &str) -> bool {
+fn is_own_place(context: &OperationContext, relative: &str) -> bool {
     let beneath =
         |place: &str| relative.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'));
     PLACES.iter().any(|place| beneath(place))
@@ -112,7 +112,7 @@ fn is_ours(context: &OperationContext, relative: &str) -> bool {
 
 /// Tests whether each part is claimed; the kernel does not say by whom. The whole disk is not
 /// tested when the caller claims it.
-fn claims(
+fn test_claims(
     context: &OperationContext,
     device: &Device,
     parts: &[Part],
@@ -143,7 +143,7 @@ fn refusal(
             let mut of_it = table.iter().filter(|mount| mount.device == parts[part].number);
             let elsewhere = of_it.find(|mount| {
                 let relative = context.root.relative(mount);
-                !relative.is_some_and(|relative| is_ours(context, &relative))
+                !relative.is_some_and(|relative| is_own_place(context, &relative))
             });
             let seen = elsewhere.and_then(|mount| context.root.place_of(mount));
             return Refused { reason: Refusal::StillHeld, seen: seen.map(Observation::MountedAt) }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 pub(crate) fn inventory(context: &OperationContext) -> Done<Vec<HeldVolume>> {
     let mut disks: HashMap<DeviceNumber, Known> = context
         .disks
-        .numbered()
+        .numbers_and_serials()
         .at(Step::FindDevice)?
         .into_iter()
         .filter_map(|(number, serial)| Some((number, by_serial(&serial)?)))
@@ -35,14 +35,14 @@ pub(crate) fn inventory(context: &OperationContext) -> Done<Vec<HeldVolume>> {
                 _ => continue,
             },
         };
-        let Some(path) = context.root.named(&relative) else {
+        let Some(path) = context.root.absolute_path(&relative) else {
             continue;
         };
         held.push(HeldVolume {
             volume,
             path,
             read_only: mount.read_only || (device == mount.device && mount.superblock_read_only),
-            staged: device == mount.device && context.looks_staged(&relative),
+            staged: device == mount.device && context.is_staging_path(&relative),
             by_name,
         });
     }

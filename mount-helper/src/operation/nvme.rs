@@ -6,8 +6,9 @@ use crate::outcome::{At, Done};
 use ebs_csi_wire::{LogPage, NvmeStatistics, Refusal, Step};
 
 /// Carries out the request.
-pub(super) fn statistics(context: &OperationContext, asked: &NvmeStatistics) -> Done<LogPage> {
-    let device = context.find_known(&asked.volume, None, Access::ReadOnly).at(Step::FindDevice)?;
+pub(super) fn statistics(context: &OperationContext, request: &NvmeStatistics) -> Done<LogPage> {
+    let device =
+        context.find_known(&request.volume, None, Access::ReadOnly).at(Step::FindDevice)?;
     let page =
         context.disks.statistics_page(&device).at(Step::LogPage)?.ok_or(Refusal::Unsupported)?;
     // The page belongs to this volume only if the disk is still the same.

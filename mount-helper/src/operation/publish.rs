@@ -6,7 +6,7 @@ use crate::fault_point;
 use crate::mount::detached_mount;
 use crate::mount::mount_table::Mount;
 use crate::operation::context::OperationContext;
-use crate::operation::stage::{LATE_DISK, identified};
+use crate::operation::stage::{DISK_WAIT, check_identity};
 use crate::outcome::{At, Done};
 use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::judge::{self, Publish};
@@ -19,28 +19,29 @@ use std::time::Duration;
 /// Binds the staging mount onto the target directory.
 pub(super) fn filesystem(
     context: &OperationContext,
-    asked: &PublishFilesystem,
+    request: &PublishFilesystem,
 ) -> Done<wire::Done> {
-    let staging_path = context.relative(&asked.staging)?;
-    let target_path = context.relative(&asked.target)?;
-    let mut plan = plan(asked)?;
+    let staging_path = context.relative(&request.staging)?;
+    let target_path = context.relative(&request.target)?;
+    let mut plan = plan(request)?;
     // The bind mount copies the attributes of the staged mount.
     plan.clear &= !context.rules.nodev_nosuid().kept();
-    let asked = &PublishFilesystem { read_only: plan.read_only, ..asked.clone() };
+    let request = &PublishFilesystem { read_only: plan.read_only, ..request.clone() };
     // A staged volume has its disk already, so there is no wait.
     let device = context
         .disks
-        .find_asked(&asked.disk, Access::ReadOnly, Duration::ZERO)
+        .find_requested(&request.disk, Access::ReadOnly, Duration::ZERO)
         .at(Step::FindDevice)?;
-    let facts = identified(context, &asked.disk, &device)?;
-    let (staging, mounts) = context.root.look_and_list(staging_path, &context.mount_table)?;
-    let target = context.look(target_path)?;
-    let permit = judge::publish_filesystem(asked, &facts, &staging, &target)?;
-    xen_disk::remember(context, &asked.disk, &device)?;
+    let facts = check_identity(context, &request.disk, &device)?;
+    let (staging, mounts) =
+        context.root.path_facts_and_mounts(staging_path, &context.mount_table)?;
+    let target = context.path_facts(target_path)?;
+    let permit = judge::publish_filesystem(request, &facts, &staging, &target)?;
+    xen_disk::remember(context, &request.disk, &device)?;
     let Publish::Bind { make } = *permit.act() else {
         return Ok(wire::Done { already: true, ..wire::Done::default() });
     };
-    let of_volume = context.root.those(&mounts, |mount| mount.device == facts.device);
+    let of_volume = context.root.volume_mounts(&mounts, |mount| mount.device == facts.device);
     let shown = of_volume.iter().filter_map(|mount| mount.path.as_deref());
     judge::one_more(shown.filter(|path| *path != staging_path).count())?;
     if make {
@@ -64,35 +65,37 @@ pub(super) fn filesystem(
 }
 
 /// Binds the disk's node onto the target file.
-pub(super) fn block(context: &OperationContext, asked: &PublishBlock) -> Done<wire::Done> {
-    let target_path = context.relative(&asked.target)?;
-    let device =
-        context.disks.find_asked(&asked.disk, Access::ReadOnly, LATE_DISK).at(Step::FindDevice)?;
-    let facts = identified(context, &asked.disk, &device)?;
-    let target = context.look(target_path)?;
+pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Done<wire::Done> {
+    let target_path = context.relative(&request.target)?;
+    let device = context
+        .disks
+        .find_requested(&request.disk, Access::ReadOnly, DISK_WAIT)
+        .at(Step::FindDevice)?;
+    let facts = check_identity(context, &request.disk, &device)?;
+    let target = context.path_facts(target_path)?;
     let table = context.mount_table.read().at(Step::ReadMountTable)?;
-    let is_over = |mount: &Mount| raw_disk::is_over(context, &device, mount);
-    let mounts = context.root.those(&table, is_over);
-    let others: Vec<_> = raw_disk::publications_among(context, &device, &table)
+    let is_overlapping = |mount: &Mount| raw_disk::overlaps(context, &device, mount);
+    let mounts = context.root.volume_mounts(&table, is_overlapping);
+    let others: Vec<_> = raw_disk::publications_in(context, &device, &table)
         .into_iter()
         .filter(|mount| mount.path.as_deref() != Some(target_path))
         .collect();
-    let judged = judge::publish_block(asked, &facts, &target, &mounts, &others);
+    let judged = judge::publish_block(request, &facts, &target, &mounts, &others);
     let permit = judged.map_err(|reason| match (reason, others.first()) {
         (Refusal::StillHeld, Some(other)) if mounts.is_empty() => raw_disk::held_at(context, other),
         (Refusal::StillHeld, _) => {
-            let mut over = table.iter().filter(|mount| is_over(mount));
+            let mut over = table.iter().filter(|mount| is_overlapping(mount));
             let seen = over.find_map(|mount| context.root.place_of(mount));
             Refused { reason, seen: seen.map(Observation::MountedAt) }
         }
         _ => reason.into(),
     })?;
-    holders::none_but_ours(context, &device, &table, None)?;
-    let claim = holders::claim_unless_shown(context, &device, &table)?;
-    xen_disk::remember(context, &asked.disk, &device)?;
+    holders::check_no_other_holder(context, &device, &table, None)?;
+    let claim = holders::claim_unless_published(context, &device, &table)?;
+    xen_disk::remember(context, &request.disk, &device)?;
     // Switch the disk before anybody can see it, and again when it is published already: only the
     // disk itself can refuse a write.
-    raw_disk::switch(context, &device, asked.read_only)?;
+    raw_disk::switch(context, &device, request.read_only)?;
     let Publish::Bind { make } = *permit.act() else {
         return Ok(wire::Done { already: true, ..wire::Done::default() });
     };
@@ -105,11 +108,11 @@ pub(super) fn block(context: &OperationContext, asked: &PublishBlock) -> Done<wi
     let mount = detached_mount::copy(&permit, &node)?;
     drop(node);
     let read_only = u64::from(rustix::mount::MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
-    mount.change(if asked.read_only { read_only } else { 0 }, 0)?;
+    mount.change(if request.read_only { read_only } else { 0 }, 0)?;
     context.verify(&device)?;
-    if !asked.read_only {
+    if !request.read_only {
         // From now on, a container may have written any byte of the disk.
-        context.examined_disks.used_raw(&device);
+        context.examined_disks.note_raw_use(&device);
     }
     let target = context.root.hold_free(target_path)?;
     mount.attach(&target)?;
@@ -121,10 +124,10 @@ pub(super) fn block(context: &OperationContext, asked: &PublishBlock) -> Done<wi
 /// Parses the mount flags for a bind mount. The request does not name the staged file system, and
 /// only attributes have an effect here, which are the same for all file systems, so a flag that any
 /// of them has is accepted.
-fn plan(asked: &PublishFilesystem) -> Result<MountPlan, Refusal> {
+fn plan(request: &PublishFilesystem) -> Result<MountPlan, Refusal> {
     let mut result = Err(Refusal::MountFlag);
     for fs in FsType::ALL {
-        result = flag::plan(&asked.flags, *fs, asked.read_only);
+        result = flag::plan(&request.flags, *fs, request.read_only);
         if result.is_ok() {
             break;
         }

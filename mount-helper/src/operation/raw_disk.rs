@@ -16,11 +16,11 @@ use ebs_csi_wire::{Observation, Refusal, Refused, Step, VolumeId};
 /// partition of.
 pub(super) fn publications(context: &OperationContext, device: &Device) -> Done<Vec<VolumeMount>> {
     let mounts = context.mount_table.read().at(Step::ReadMountTable)?;
-    Ok(publications_among(context, device, &mounts))
+    Ok(publications_in(context, device, &mounts))
 }
 
 /// Does the same as [`publications`] in a table that was read already.
-pub(super) fn publications_among(
+pub(super) fn publications_in(
     context: &OperationContext,
     device: &Device,
     mounts: &[Mount],
@@ -43,7 +43,7 @@ pub(super) fn publications_among(
 }
 
 /// Returns whether the mount is of a file system that shares bytes with the device.
-pub(super) fn is_over(context: &OperationContext, device: &Device, mount: &Mount) -> bool {
+pub(super) fn overlaps(context: &OperationContext, device: &Device, mount: &Mount) -> bool {
     let name = mount.source.rsplit('/').next().unwrap_or_default();
     device.overlaps(&context.disks, name, mount.device)
 }
@@ -82,7 +82,7 @@ fn set(device: &Device, read_only: bool) -> Done<()> {
 /// Makes the disk writable for a request that writes to it. A helper that was killed may have left
 /// the disk read-only. Refuses while the disk is still published read-only, or when somebody else
 /// made it read-only.
-pub(super) fn writable(context: &OperationContext, device: &Device) -> Done<()> {
+pub(super) fn make_writable(context: &OperationContext, device: &Device) -> Done<()> {
     if is_read_only(device)?
         && context.read_only_record.has(device)
         && let Some(other) = publications(context, device)?.first()
@@ -94,7 +94,7 @@ pub(super) fn writable(context: &OperationContext, device: &Device) -> Done<()> 
 
 /// Makes the disk writable again after its last raw publication is gone. Does nothing for a disk
 /// that has left the node.
-pub(super) fn released(context: &OperationContext, volume: &VolumeId) -> Done<()> {
+pub(super) fn restore_writable(context: &OperationContext, volume: &VolumeId) -> Done<()> {
     let device = match context.find_known(volume, None, Access::ReadOnly) {
         Err(DeviceError::Absent) => return Ok(()),
         other => other.at(Step::FindDevice)?,
@@ -106,7 +106,7 @@ pub(super) fn released(context: &OperationContext, volume: &VolumeId) -> Done<()
 }
 
 /// Records the read-only raw publications of a helper that kept no such record.
-pub(crate) fn take_over(context: &OperationContext) {
+pub(crate) fn record_earlier_publications(context: &OperationContext) {
     let Ok(mounts) = context.mount_table.read() else {
         return;
     };
@@ -125,6 +125,6 @@ pub(crate) fn take_over(context: &OperationContext) {
 /// Builds the refusal that names another raw publication.
 pub(super) fn held_at(context: &OperationContext, other: &VolumeMount) -> Refused {
     let place = other.path.as_deref().unwrap_or_default();
-    let seen = context.root.named(place);
+    let seen = context.root.absolute_path(place);
     Refused { reason: Refusal::StillHeld, seen: seen.map(Observation::MountedAt) }
 }

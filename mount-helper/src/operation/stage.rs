@@ -23,42 +23,46 @@ use std::time::Duration;
 
 /// Longest wait for the disk. A disk that EC2 has attached appears within a second; kubelet's retry
 /// covers later ones.
-pub(super) const LATE_DISK: Duration = Duration::from_secs(3);
+pub(super) const DISK_WAIT: Duration = Duration::from_secs(3);
 
 /// Carries out the request.
-pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
-    let relative = context.relative(&asked.staging)?;
-    let plan = flag::plan(&asked.flags, asked.fs, asked.read_only)?;
+pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged> {
+    let relative = context.relative(&request.staging)?;
+    let plan = flag::plan(&request.flags, request.fs, request.read_only)?;
     // A mount flag may ask for read-only, too.
-    let asked = &Stage { read_only: plan.read_only, ..asked.clone() };
-    if !context.rules.offers(asked.fs) {
+    let request = &Stage { read_only: plan.read_only, ..request.clone() };
+    if !context.rules.offers(request.fs) {
         return Err(Refusal::FsType.into());
     }
-    asked.format.check_for(asked.fs).map_err(|_| Refusal::FormatOption)?;
+    request.format.check_for(request.fs).map_err(|_| Refusal::FormatOption)?;
     // Read access is enough here: each step that writes to the disk claims it.
-    let device =
-        context.disks.find_asked(&asked.disk, Access::ReadOnly, LATE_DISK).at(Step::FindDevice)?;
-    let facts = identified(context, &asked.disk, &device)?;
+    let device = context
+        .disks
+        .find_requested(&request.disk, Access::ReadOnly, DISK_WAIT)
+        .at(Step::FindDevice)?;
+    let facts = check_identity(context, &request.disk, &device)?;
     fault_point::reached("stage-found");
 
-    let place = context.look(relative)?;
+    let place = context.path_facts(relative)?;
     let table = context.mount_table.read().at(Step::ReadMountTable)?;
-    let mounts = context.root.those(&table, |mount| mount.device == facts.device);
-    let raw = raw_disk::publications_among(context, &device, &table);
+    let mounts = context.root.volume_mounts(&table, |mount| mount.device == facts.device);
+    let raw = raw_disk::publications_in(context, &device, &table);
     let stage_place =
-        judge::stage_place(asked, &facts, &place, &mounts, &raw).map_err(|reason| {
+        judge::stage_place(request, &facts, &place, &mounts, &raw).map_err(|reason| {
             match (reason, raw.first()) {
-                (Refusal::StagedElsewhere, _) => context.in_use(reason, facts.device, relative),
+                (Refusal::StagedElsewhere, _) => {
+                    context.in_use_refusal(reason, facts.device, relative)
+                }
                 (Refusal::StillHeld, Some(other)) => raw_disk::held_at(context, other),
                 _ => reason.into(),
             }
         })?;
     let make = match stage_place.into_act() {
         StagePlace::Already => {
-            xen_disk::remember(context, &asked.disk, &device)?;
+            xen_disk::remember(context, &request.disk, &device)?;
             // A stage that was interrupted after its mount has not grown the file system.
             let grown =
-                !asked.read_only && grow::after_restage(context, relative, asked.fs, &device);
+                !request.read_only && grow::after_restage(context, relative, request.fs, &device);
             return Ok(Staged {
                 already: true,
                 grown,
@@ -69,14 +73,14 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
         StagePlace::Fresh { make } => make,
     };
 
-    holders::none_but_ours(context, &device, &table, Some(facts.device))?;
-    if !asked.read_only {
-        raw_disk::writable(context, &device)?;
+    holders::check_no_other_holder(context, &device, &table, Some(facts.device))?;
+    if !request.read_only {
+        raw_disk::make_writable(context, &device)?;
     }
-    let found = FoundDisk { context, asked, device: &device };
+    let found = FoundDisk { context, request, device: &device };
     let (prepared, joined) = match prepare::prepare(&found) {
-        Err(stop) if beside_copy::may_be(context, &stop) => {
-            let (permit, joined) = beside_copy::beside(&found, stop)?;
+        Err(stop) if beside_copy::may_be_held_by_copy(context, &stop) => {
+            let (permit, joined) = beside_copy::join_copy(&found, stop)?;
             let unchanged = Prepared { permit, staged: Staged::default(), grow_mounted: false };
             (unchanged, Some(joined))
         }
@@ -88,7 +92,7 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
         journal::warn(
             "origin-untold",
             &[
-                ("volume", asked.disk.volume.as_str()),
+                ("volume", request.disk.volume.as_str()),
                 (
                     "meaning",
                     "the controller did not say where this file system was made, so it is mounted without the full check of what was \
@@ -102,9 +106,9 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
     if make {
         context.root.make_directories(relative, &context.directories)?;
     }
-    let mut parameters = detached_mount::parameters(&plan, asked.fs, permit.act().continues);
+    let mut parameters = detached_mount::parameters(&plan, request.fs, permit.act().continues);
     if permit.act().no_replay {
-        let word = match asked.fs {
+        let word = match request.fs {
             FsType::Xfs => "norecovery",
             FsType::Ext3 | FsType::Ext4 => "noload",
         };
@@ -112,17 +116,17 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
     }
     let restricted = context.rules.nodev_nosuid().staged(permit.act().ours);
     let attributes = plan.set | restricted;
-    let mounted = || detached_mount::create(&permit, asked.fs, &device, &parameters, attributes);
+    let mounted = || detached_mount::create(&permit, request.fs, &device, &parameters, attributes);
     let mut mount = match joined {
         Some(joined) => beside_copy::mount(joined, attributes)?,
         None => mounted()?,
     };
     xen_disk::verify_mounted(context, &device)?;
-    if asked.fs == FsType::Xfs && !asked.read_only {
-        staged.grown = grow::fresh_xfs(&mount, &device)?;
+    if request.fs == FsType::Xfs && !request.read_only {
+        staged.grown = grow::detached_xfs(&mount, &device)?;
     }
     if grow_mounted {
-        if grow::fresh_ext(&mount, &device) {
+        if grow::detached_ext(&mount, &device) {
             fault_point::reached("stage-grown");
             staged.grown = true;
         } else {
@@ -145,16 +149,16 @@ pub(super) fn stage(context: &OperationContext, asked: &Stage) -> Done<Staged> {
 
 /// Checks that the disk is the one that was attached, as far as its size shows, and for a disk
 /// without a serial, as far as anything else shows.
-pub(super) fn identified(
+pub(super) fn check_identity(
     context: &OperationContext,
-    asked: &Disk,
+    request: &Disk,
     device: &Device,
 ) -> Done<DiskFacts> {
     let facts = device.facts();
-    judge::disk(asked, &facts).map_err(|reason| match reason {
+    judge::disk(request, &facts).map_err(|reason| match reason {
         Refusal::DeviceTooSmall => Refused::because(reason, Observation::DiskBytes(facts.bytes)),
         _ => reason.into(),
     })?;
-    xen_disk::check(context, asked, device)?;
+    xen_disk::check(context, request, device)?;
     Ok(facts)
 }

@@ -9,14 +9,14 @@ use ebs_csi_wire::{Stats, Step, Usage};
 use rustix::fs::{fstat, fstatfs};
 
 /// Carries out the request.
-pub(super) fn stats(context: &OperationContext, asked: &Stats) -> Done<Usage> {
-    let relative = context.relative(&asked.path)?;
-    let place = context.look(relative)?;
-    let owner = context.owner(&place, &asked.volume)?;
+pub(super) fn stats(context: &OperationContext, request: &Stats) -> Done<Usage> {
+    let relative = context.relative(&request.path)?;
+    let place = context.path_facts(relative)?;
+    let owner = context.owner(&place, &request.volume)?;
     match judge::shown(&place, owner)?.into_act() {
         Shown::Block => {
             let device = context
-                .find_known(&asked.volume, context.partition_at(&place), Access::ReadOnly)
+                .find_known(&request.volume, context.partition_at(&place), Access::ReadOnly)
                 .at(Step::FindDevice)?;
             Ok(Usage { block: true, total_bytes: device.bytes(), ..Usage::default() })
         }
@@ -48,7 +48,7 @@ fn health(context: &OperationContext, place: &PathFacts) -> Done<Usage> {
     let PathFacts::Mounted(mount) = place else {
         return Ok(Usage::default());
     };
-    let mounts = context.root.all_of(mount.device, &context.mount_table)?;
+    let mounts = context.root.mounts_of_device(mount.device, &context.mount_table)?;
     let name = mounts.first().map_or("", |mount| mount.source.as_str());
     Ok(Usage {
         turned_read_only: mounts.iter().any(|mount| mount.turned_read_only),

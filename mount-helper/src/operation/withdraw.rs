@@ -18,30 +18,31 @@ use std::time::Duration;
 
 /// Largest number of steps at one place. Another driver may have stacked mounts there; each one is
 /// judged before it is unmounted.
-const DEEPEST_STACK: usize = 8;
+const MOST_STEPS: usize = 8;
 
 /// Number of retries for a busy mount, 20 ms apart.
-const PASSERS_BY: usize = 10;
+const BUSY_RETRIES: usize = 10;
 
 /// Number of further claims of a disk that was unmounted here, half a second each: containers that
 /// are starting have a copy of every mount for a moment.
-const COPIES: usize = 3;
+const CLAIM_RETRIES: usize = 3;
 
 /// Unstages a volume. Afterwards nothing on the node holds the disk any more, or only a file system
 /// in another mount namespace that is read-only now, which the reply says.
-pub(super) fn unstage(context: &OperationContext, asked: &Unstage) -> Done<wire::Done> {
-    let relative = context.relative(&asked.staging)?;
+pub(super) fn unstage(context: &OperationContext, request: &Unstage) -> Done<wire::Done> {
+    let relative = context.relative(&request.staging)?;
     let (mut already, mut unproved, mut partition) = (true, None, None);
-    for _ in 0..DEEPEST_STACK {
-        let place = context.look(relative)?;
-        let owner = context.owner(&place, &asked.volume)?;
+    for _ in 0..MOST_STEPS {
+        let place = context.path_facts(relative)?;
+        let owner = context.owner(&place, &request.volume)?;
         let permit = judge::unstage(&place, owner)?;
         match *permit.act() {
             Withdraw::Unmount { .. } => {
                 // Pods still use it: nothing is changed.
                 if let PathFacts::Mounted(mount) = &place {
-                    if shown_elsewhere(context, mount.device, relative)? {
-                        let refused = context.in_use(Refusal::StillHeld, mount.device, relative);
+                    if is_mounted_elsewhere(context, mount.device, relative)? {
+                        let refused =
+                            context.in_use_refusal(Refusal::StillHeld, mount.device, relative);
                         return Err(refused.into());
                     }
                     if owner == Owner::Unproved {
@@ -66,13 +67,13 @@ pub(super) fn unstage(context: &OperationContext, asked: &Unstage) -> Done<wire:
                 context.root.remove(Act::RemoveDirectory, relative, &context.directories)?;
                 context.root.remove_made_parents(relative, &context.directories);
                 fault_point::reached("unstage-removed");
-                let copied = released(context, &permit, asked, unproved, partition)?;
+                let copied = check_released(context, &permit, request, unproved, partition)?;
                 return Ok(wire::Done { already, copied });
             }
             Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
             Withdraw::Already => {
                 context.root.remove_made_parents(relative, &context.directories);
-                let copied = released(context, &permit, asked, unproved, partition)?;
+                let copied = check_released(context, &permit, request, unproved, partition)?;
                 return Ok(wire::Done { already, copied });
             }
         }
@@ -81,27 +82,27 @@ pub(super) fn unstage(context: &OperationContext, asked: &Unstage) -> Done<wire:
 }
 
 /// Unpublishes a volume.
-pub(super) fn unpublish(context: &OperationContext, asked: &Unpublish) -> Done<wire::Done> {
-    let relative = context.relative(&asked.target)?;
+pub(super) fn unpublish(context: &OperationContext, request: &Unpublish) -> Done<wire::Done> {
+    let relative = context.relative(&request.target)?;
     let mut already = true;
-    for _ in 0..DEEPEST_STACK {
-        let place = context.look(relative)?;
-        let owner = context.owner(&place, &asked.volume)?;
+    for _ in 0..MOST_STEPS {
+        let place = context.path_facts(relative)?;
+        let owner = context.owner(&place, &request.volume)?;
         let permit = judge::unpublish(&place, owner)?;
         let act = match *permit.act() {
             Withdraw::Unmount { .. } => {
                 already = false;
-                note_raw(context, &asked.volume, &place);
+                note_raw_use(context, &request.volume, &place);
                 unmount(context, &permit, relative)?;
                 fault_point::reached("unpublish-unmounted");
                 continue;
             }
             Withdraw::RemoveDirectory => Act::RemoveDirectory,
             Withdraw::RemoveFile => {
-                empty(context, relative)?;
+                check_empty(context, relative)?;
                 // The disk is switched before the file is removed: after a kill at this point, the
                 // file is still there, and a repeated request comes here again.
-                raw_disk::released(context, &asked.volume)?;
+                raw_disk::restore_writable(context, &request.volume)?;
                 Act::RemoveFile
             }
             Withdraw::Already => {
@@ -117,13 +118,17 @@ pub(super) fn unpublish(context: &OperationContext, asked: &Unpublish) -> Done<w
 }
 
 /// Returns whether the file system is mounted at another place, too.
-fn shown_elsewhere(context: &OperationContext, device: DeviceNumber, relative: &str) -> Done<bool> {
+fn is_mounted_elsewhere(
+    context: &OperationContext,
+    device: DeviceNumber,
+    relative: &str,
+) -> Done<bool> {
     let mounts = context.root.mounts_of(device, &context.mount_table)?;
     Ok(mounts.iter().any(|mount| mount.path.as_deref() != Some(relative)))
 }
 
 /// Refuses a file that is not empty: this helper did not make it as a target.
-fn empty(context: &OperationContext, relative: &str) -> Done<()> {
+fn check_empty(context: &OperationContext, relative: &str) -> Done<()> {
     let held = context.root.hold(relative)?;
     if rustix::fs::fstat(&held).at(Step::Stat)?.st_size == 0 {
         Ok(())
@@ -133,13 +138,13 @@ fn empty(context: &OperationContext, relative: &str) -> Done<()> {
 }
 
 /// Notes that a container had the disk itself, perhaps from an earlier helper.
-fn note_raw(context: &OperationContext, volume: &VolumeId, place: &PathFacts) {
+fn note_raw_use(context: &OperationContext, volume: &VolumeId, place: &PathFacts) {
     let raw = matches!(place, PathFacts::Mounted(mount) if mount.block && !mount.read_only);
     if raw
         && let Ok(device) =
             context.find_known(volume, context.partition_at(place), Access::ReadOnly)
     {
-        context.examined_disks.used_raw(&device);
+        context.examined_disks.note_raw_use(&device);
     }
 }
 
@@ -158,7 +163,7 @@ fn write_back(
             // writes, however often it is tried. The next stage checks it. The kernel may not have
             // noticed that the disk is gone while there was nothing to write.
             Err(errno @ (Errno::ROFS | Errno::IO | Errno::NODEV | Errno::NXIO))
-                if owner == Owner::Gone || stopped(context, place)? =>
+                if owner == Owner::Gone || is_stopped(context, place)? =>
             {
                 journal::warn("not-written-back", &[("why", &errno.to_string())]);
                 Ok(())
@@ -171,11 +176,11 @@ fn write_back(
 }
 
 /// Returns whether the kernel accepts no more writes to the file system that is mounted there.
-fn stopped(context: &OperationContext, place: &PathFacts) -> Done<bool> {
+fn is_stopped(context: &OperationContext, place: &PathFacts) -> Done<bool> {
     let PathFacts::Mounted(mount) = place else {
         return Ok(false);
     };
-    let mounts = context.root.all_of(mount.device, &context.mount_table)?;
+    let mounts = context.root.mounts_of_device(mount.device, &context.mount_table)?;
     Ok(mounts.iter().any(|mount| mount.turned_read_only || mount.shut_down))
 }
 
@@ -187,7 +192,7 @@ fn unmount(context: &OperationContext, permit: &Authorized<Withdraw>, relative: 
             Ok(()) => return Ok(()),
             // A process that walks over a mount, to list or to measure it, holds the mount for a
             // moment.
-            Err(Errno::BUSY) if tries < PASSERS_BY => {
+            Err(Errno::BUSY) if tries < BUSY_RETRIES => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -202,14 +207,14 @@ fn unmount(context: &OperationContext, permit: &Authorized<Withdraw>, relative: 
 /// a claim would prevent. Otherwise the holder must be a file system in another namespace that
 /// accepts no more writes; then the result is true. Nobody holds a disk that has left the node.
 /// `unproved` is the disk that was mounted there when nothing else identifies it.
-fn released(
+fn check_released(
     context: &OperationContext,
     permit: &Authorized<Withdraw>,
-    asked: &Unstage,
+    request: &Unstage,
     unproved: Option<XenDisk>,
     partition: Option<NonZeroU32>,
 ) -> Done<bool> {
-    let (volume, relative) = (&asked.volume, context.relative(&asked.staging)?);
+    let (volume, relative) = (&request.volume, context.relative(&request.staging)?);
     let found = match (context.find_known(volume, None, Access::ReadOnly), unproved) {
         (Err(DeviceError::Absent), Some(disk)) => {
             context.disks.open_known(disk, None, Access::ReadOnly)
@@ -223,11 +228,11 @@ fn released(
     };
     let mounts = context.mount_table.read().at(Step::ReadMountTable)?;
     if mounts.iter().any(|mount| mount.device == device.number()) {
-        let refused = context.in_use(Refusal::StillHeld, device.number(), relative);
+        let refused = context.in_use_refusal(Refusal::StillHeld, device.number(), relative);
         return Err(refused.into());
     }
     // A pod that has the disk itself may not have claimed it.
-    if let Some(raw) = raw_disk::publications_among(context, &device, &mounts).first() {
+    if let Some(raw) = raw_disk::publications_in(context, &device, &mounts).first() {
         return Err(raw_disk::held_at(context, raw).into());
     }
     let mut tries = 0;
@@ -236,7 +241,7 @@ fn released(
             Ok(_) => return Ok(false),
             // A mount namespace that was copied a moment ago, or a program that only reads disks,
             // holds the disk for a moment.
-            Err(DeviceError::Os(Errno::BUSY)) if tries < COPIES => {
+            Err(DeviceError::Os(Errno::BUSY)) if tries < CLAIM_RETRIES => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -4,7 +4,7 @@ use super::raw_disk;
 use crate::disk::content;
 use crate::disk::device::{Device, XenDisk};
 use crate::disk::filesystem_identifier;
-use crate::disk::xen_disk_record::NotNoted;
+use crate::disk::xen_disk_record::RecordError;
 use crate::journal;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, failed};
@@ -13,18 +13,18 @@ use ebs_csi_wire::{Disk, Refusal, Step, VolumeId};
 use std::time::Duration;
 
 /// Number of retries while a disk is busy, 20 ms apart.
-const PASSERS_BY: usize = 10;
+const BUSY_RETRIES: usize = 10;
 
 /// Checks that nothing contradicts the disk's name. A disk with a serial needs no further proof.
-pub(super) fn check(context: &OperationContext, asked: &Disk, device: &Device) -> Done<()> {
+pub(super) fn check(context: &OperationContext, requested: &Disk, device: &Device) -> Done<()> {
     let Some(disk) = device.by_name() else {
         return Ok(());
     };
     let before = match context.xen_disk_record.volume_of(&disk) {
         None => Before::Nothing,
-        Some(volume) if volume == asked.volume => Before::ThisVolume,
+        Some(volume) if volume == requested.volume => Before::ThisVolume,
         Some(other) => {
-            contradicts(asked, device, "taken-for", other.as_str());
+            log_contradiction(requested, device, "taken-for", other.as_str());
             Before::Another
         }
     };
@@ -32,43 +32,43 @@ pub(super) fn check(context: &OperationContext, asked: &Disk, device: &Device) -
     let facts = if before == Before::Nothing {
         NameFacts {
             before,
-            other_disk: has_another(context, &asked.volume, disk),
-            mark: mark(asked, device)?,
-            used: used(context, device, disk)?,
+            other_disk: has_other_disk(context, &requested.volume, disk),
+            mark: read_mark(requested, device)?,
+            used: find_use(context, device, disk)?,
         }
     } else {
         NameFacts { before, other_disk: false, mark: Mark::None, used: Use::Nobody }
     };
-    disk_by_name::judge(asked, &facts).map_err(|reason| match reason {
-        Refusal::StillHeld => context.in_use(reason, device.number(), "").into(),
+    disk_by_name::judge(requested, &facts).map_err(|reason| match reason {
+        Refusal::StillHeld => context.in_use_refusal(reason, device.number(), "").into(),
         _ => reason.into(),
     })
 }
 
 /// Remembers the disk as the volume's. Must be called before anything is written to the disk or it
 /// is published.
-pub(super) fn remember(context: &OperationContext, asked: &Disk, device: &Device) -> Done<()> {
+pub(super) fn remember(context: &OperationContext, requested: &Disk, device: &Device) -> Done<()> {
     let Some(disk) = device.by_name() else {
         return Ok(());
     };
-    match context.xen_disk_record.add(disk, &asked.volume) {
+    match context.xen_disk_record.add(disk, &requested.volume) {
         Ok(false) => Ok(()),
         Ok(true) => {
-            let told = asked.device_hint.as_ref().map_or("", |name| name.as_str());
+            let device_name = requested.device_hint.as_ref().map_or("", |name| name.as_str());
             journal::warn(
                 "disk-by-name",
                 &[
-                    ("volume", asked.volume.as_str()),
+                    ("volume", requested.volume.as_str()),
                     ("disk", &device.path()),
-                    ("told", told),
+                    ("told", device_name),
                     ("diskseq", &disk.sequence.to_string()),
                     ("meaning", "the disk has no serial: its name is taken for its identity"),
                 ],
             );
             Ok(())
         }
-        Err(NotNoted::Another) => Err(Refusal::DeviceMismatch.into()),
-        Err(NotNoted::Os(errno)) => Err(failed(Step::FindDevice, errno)),
+        Err(RecordError::Another) => Err(Refusal::DeviceMismatch.into()),
+        Err(RecordError::Os(errno)) => Err(failed(Step::FindDevice, errno)),
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn verify_mounted(context: &OperationContext, device: &Device) -> Don
     Ok(())
 }
 
-fn has_another(context: &OperationContext, volume: &VolumeId, disk: XenDisk) -> bool {
+fn has_other_disk(context: &OperationContext, volume: &VolumeId, disk: XenDisk) -> bool {
     context
         .xen_disk_record
         .disks_of(volume)
@@ -91,23 +91,23 @@ fn has_another(context: &OperationContext, volume: &VolumeId, disk: XenDisk) -> 
         .any(|other| other != disk && context.disks.xen_disk(other.number) == Some(other))
 }
 
-fn mark(asked: &Disk, device: &Device) -> Done<Mark> {
+fn read_mark(requested: &Disk, device: &Device) -> Done<Mark> {
     let head = content::head(device).at(Step::ReadDevice)?;
     let volume = content::identifier(&head).and_then(filesystem_identifier::volume_of);
     Ok(match volume {
         None => Mark::None,
-        Some(volume) if volume == asked.volume => Mark::ThisVolume,
+        Some(volume) if volume == requested.volume => Mark::ThisVolume,
         Some(other) => {
-            contradicts(asked, device, "identifier-of", other.as_str());
+            log_contradiction(requested, device, "identifier-of", other.as_str());
             Mark::Another
         }
     })
 }
 
-fn used(context: &OperationContext, device: &Device, disk: XenDisk) -> Done<Use> {
+fn find_use(context: &OperationContext, device: &Device, disk: XenDisk) -> Done<Use> {
     let numbers = context.disks.numbers_of(disk).at(Step::FindDevice)?;
-    if context.mounted_elsewhere(disk)?
-        || context.disks.have_holders(&numbers).at(Step::FindDevice)?
+    if context.is_mounted_elsewhere(disk)?
+        || context.disks.has_holder(&numbers).at(Step::FindDevice)?
     {
         return Ok(Use::Elsewhere);
     }
@@ -116,7 +116,7 @@ fn used(context: &OperationContext, device: &Device, disk: XenDisk) -> Done<Use>
         mounted |= !context.root.mounts_of(*number, &context.mount_table)?.is_empty();
     }
     let mut free = device.is_free(&context.disks).at(Step::FindDevice)?;
-    for _ in 0..PASSERS_BY {
+    for _ in 0..BUSY_RETRIES {
         if free || mounted {
             break;
         }
@@ -134,9 +134,9 @@ fn used(context: &OperationContext, device: &Device, disk: XenDisk) -> Done<Use>
     })
 }
 
-fn contradicts(asked: &Disk, device: &Device, what: &str, other: &str) {
+fn log_contradiction(requested: &Disk, device: &Device, what: &str, other: &str) {
     journal::warn(
         "name-contradicted",
-        &[("volume", asked.volume.as_str()), ("disk", &device.path()), (what, other)],
+        &[("volume", requested.volume.as_str()), ("disk", &device.path()), (what, other)],
     );
 }

@@ -57,7 +57,7 @@ pub(crate) fn watch(broker: &BrokerState, supervisor: &OwnedFd, grace: Duration)
                 let end = Instant::now() + grace;
                 // During a drain the node-agent waits for kubelet's last unmount requests, which
                 // this process carries out.
-                broker.table.serve_last(QUIET, grace);
+                broker.table.serve_until_quiet(QUIET, grace);
                 let left = end.saturating_duration_since(Instant::now());
                 let finished = broker.table.drain(left);
                 journal::info("stopped", &[("finished", if finished { "yes" } else { "no" })]);

@@ -21,7 +21,7 @@ pub(crate) fn sanitise() -> io::Result<()> {
 /// name. All processes of the helper inherit these namespaces. A socket that is bound already keeps
 /// working.
 pub(crate) fn namespaces() -> Result<(), Fault> {
-    sys::leave_namespaces().map_err(|error| match error.raw_os_error() {
+    sys::unshare_namespaces().map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => Fault::CapabilityMissing("CAP_SYS_ADMIN"),
         _ => Fault::Namespaces(error),
     })
@@ -80,6 +80,6 @@ pub(crate) fn tool_calls(filters: &Filters, id: ToolId) -> io::Result<()> {
 }
 
 /// Logs the confinement that the kernel confirmed.
-pub(crate) fn confirmed(enforced: &Enforced) {
+pub(crate) fn log(enforced: &Enforced) {
     journal::info("confined", &[("as", &enforced.to_string())]);
 }

@@ -2,7 +2,7 @@
 //! directories of root, without any capability, and can do nothing else. Each request names one
 //! held parent, one name and one act.
 use crate::channel;
-use crate::mount::directory_requests::{Act, MADE_HERE};
+use crate::mount::directory_requests::{Act, MADE_PARENT_MODE};
 use rustix::fd::OwnedFd;
 use rustix::fs::{
     AtFlags, FileType, Mode, StatxAttributes, StatxFlags, mkdirat, mknodat, statx, unlinkat,
@@ -33,7 +33,7 @@ fn act(request: &[u8], descriptors: &[OwnedFd]) -> Result<(), Errno> {
     let name = component(name).ok_or(Errno::INVAL)?;
     match act {
         Act::MakeDirectory => mkdirat(parent, name, Mode::from_raw_mode(0o755)),
-        Act::MakeParent => mkdirat(parent, name, Mode::from_raw_mode(MADE_HERE)),
+        Act::MakeParent => mkdirat(parent, name, Mode::from_raw_mode(MADE_PARENT_MODE)),
         // mknod, unlike open, needs no right to read or write the file that it makes.
         Act::MakeFile => {
             mknodat(parent, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)

@@ -26,18 +26,18 @@ pub fn start(
 
 /// Answers requests until the other end is closed.
 fn serve(lane: &OwnedFd, disks: &DiskRoots) {
-    while let Ok((request, descriptors)) = channel::receive(lane) {
-        if request.is_empty() {
+    while let Ok((message, descriptors)) = channel::receive(lane) {
+        if message.is_empty() {
             return;
         }
         // Descriptors that come with a request are not used.
         drop(descriptors);
-        let opened = message::asked(&request)
+        let opened = message::parse_request(&message)
             .ok_or(DeviceError::Os(Errno::INVAL))
-            .and_then(|asked| Ok((open(disks, &asked)?, asked.exclusive)));
+            .and_then(|request| Ok((open(disks, &request)?, request.exclusive)));
         let sent = match opened {
             Ok((device, exclusive)) => {
-                let sent = channel::send(lane, &message::found(&device), &[device.as_fd()]);
+                let sent = channel::send(lane, &message::encode_opened(&device), &[device.as_fd()]);
                 drop(device);
                 // From here on only the broker holds the claim, and the claim ends when the broker
                 // closes it.
@@ -46,7 +46,7 @@ fn serve(lane: &OwnedFd, disks: &DiskRoots) {
                     other => other,
                 }
             }
-            Err(error) => channel::send(lane, &message::refused(&error), &[]),
+            Err(error) => channel::send(lane, &message::encode_error(&error), &[]),
         };
         if sent.is_err() {
             return;
@@ -56,9 +56,9 @@ fn serve(lane: &OwnedFd, disks: &DiskRoots) {
 
 /// Opens a disk of the recognised kind. For writing, it opens only with a claim, so that a disk
 /// that is claimed by somebody else, such as a mounted one, cannot be written to.
-fn open(disks: &DiskRoots, asked: &OpenRequest) -> Result<Device, DeviceError> {
-    if asked.access == Access::ReadWrite && !asked.exclusive {
+fn open(disks: &DiskRoots, request: &OpenRequest) -> Result<Device, DeviceError> {
+    if request.access == Access::ReadWrite && !request.exclusive {
         return Err(DeviceError::Os(Errno::PERM));
     }
-    disks.open_here(asked)
+    disks.open_in_this_process(request)
 }

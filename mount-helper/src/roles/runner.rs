@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Longest wait for a job. A runner that has none by then was started in vain and occupies the
 /// place of another. A broker that reads a disk sends the job between the first two reads.
-const JOB_COMES_WITHIN: Duration = Duration::from_secs(30);
+const JOB_WAIT: Duration = Duration::from_secs(30);
 
 /// The environment of every tool. Without a locale its messages are the same everywhere. An arena
 /// of the C library's allocator takes 64 MiB of address space, and without a limit there are eight
@@ -32,7 +32,7 @@ const TIME_OF_CHECK: &str = "E2FSCK_TIME";
 /// Serves one job on `socket`, on which the disk follows the job; returns the exit status of this
 /// process.
 pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) -> u8 {
-    let Ok((request, descriptors)) = job(socket, JOB_COMES_WITHIN) else {
+    let Ok((request, descriptors)) = job(socket, JOB_WAIT) else {
         return 1;
     };
     fault_point::reached("runner-started");
@@ -115,8 +115,8 @@ mod tests {
         let none = job(&runner, Duration::from_millis(1)).expect_err("none came");
         assert_eq!(none.kind(), io::ErrorKind::TimedOut);
         channel::send(&broker, b"job", &[]).expect("send");
-        assert_eq!(job(&runner, JOB_COMES_WITHIN).expect("a job").0, b"job");
+        assert_eq!(job(&runner, JOB_WAIT).expect("a job").0, b"job");
         drop(broker);
-        assert!(job(&runner, JOB_COMES_WITHIN).expect("end").0.is_empty());
+        assert!(job(&runner, JOB_WAIT).expect("end").0.is_empty());
     }
 }

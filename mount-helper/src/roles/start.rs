@@ -144,7 +144,7 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
             drop((life_of_directories, names_directories));
             drop((life_of_opener, lanes_opener));
             let ends = BrokerEnds { jobs: jobs_broker, names, lanes, life: life_of_broker };
-            return Ok(be_broker(settings, opened, ends));
+            return Ok(run_broker(settings, opened, ends));
         }
         Fork::Parent(pid) => pid,
     };
@@ -153,7 +153,7 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
         Fork::Child => {
             drop((jobs, broker_life, directories_life, opener_life, signals));
             drop((life_of_opener, lanes_opener));
-            return Ok(be_directories(settings, opened, &names_directories, life_of_directories));
+            return Ok(run_directories(settings, opened, &names_directories, life_of_directories));
         }
         Fork::Parent(pid) => pid,
     };
@@ -161,12 +161,12 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
     let opener = match sys::fork()? {
         Fork::Child => {
             drop((jobs, broker_life, directories_life, opener_life, signals));
-            return Ok(opener::be(settings, opened, lanes_opener, &life_of_opener));
+            return Ok(opener::run(settings, opened, lanes_opener, &life_of_opener));
         }
         Fork::Parent(pid) => pid,
     };
     drop((opened, life_of_opener, lanes_opener));
-    be_supervisor(
+    run_supervisor(
         settings,
         Supervisor {
             jobs,
@@ -203,10 +203,10 @@ struct BrokerEnds {
     life: OwnedFd,
 }
 
-fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
+fn run_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
     let BrokerEnds { jobs, names, lanes, life } = ends;
     journal::set_role("broker");
-    sys::settle_allocator();
+    sys::limit_allocator();
     sys::unblock_signals();
     sys::ignore_stop_signals();
     // The table must be of this process, not of the one that forked it.
@@ -221,7 +221,7 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
         Ok(entering) => entering,
         Err(fault) => return not_confined(&fault),
     };
-    if !propagation::suffices(&opened.root, &table, settings.allow_private_mounts) {
+    if !propagation::check(&opened.root, &table, settings.allow_private_mounts) {
         return CONFIG;
     }
     let policy = *opened.rules.policy();
@@ -257,14 +257,14 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
         landlock: ebs_csi_confine::landlock_abi(),
     });
     if broker.context.read_only_record.is_first() {
-        operation::take_over(&broker.context);
+        operation::record_earlier_publications(&broker.context);
     }
     if let Err(e) = broker::start(&broker, opened.listeners) {
         journal::error("start", &[("what", "threads"), ("why", &e.to_string())]);
         return 1;
     }
     match entering.calls_of_all_threads() {
-        Ok(enforced) => confinement::confirmed(&enforced),
+        Ok(enforced) => confinement::log(&enforced),
         Err(fault) => return not_confined(&fault),
     }
     journal::info(
@@ -284,7 +284,7 @@ fn be_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
     broker::watch(&broker, &life, settings.grace)
 }
 
-fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: OwnedFd) -> u8 {
+fn run_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: OwnedFd) -> u8 {
     journal::set_role("directories");
     sys::unblock_signals();
     sys::ignore_stop_signals();
@@ -303,7 +303,7 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
     drop((lock, disks, xen_disk_record, read_only_record, listeners));
     rustix::process::umask(Mode::from_raw_mode(0o022));
     match confinement::directories(&root, settings.allow_missing_landlock) {
-        Ok(enforced) => confinement::confirmed(&enforced),
+        Ok(enforced) => confinement::log(&enforced),
         Err(fault) => return not_confined(&fault),
     }
     drop(root);
@@ -317,7 +317,7 @@ fn be_directories(settings: &Settings, opened: Opened, names: &OwnedFd, life: Ow
     0
 }
 
-fn be_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> {
+fn run_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> {
     journal::set_role("supervisor");
     let ready = [&supervisor.broker_life, &supervisor.directories_life, &supervisor.opener_life]
         .into_iter()
@@ -329,7 +329,7 @@ fn be_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8> 
     // The filters are compiled once, for every tool that is ever started.
     let filters = Filters::compile().and_then(|filters| {
         let enforced = confinement::supervisor(settings.allow_missing_landlock)?;
-        confinement::confirmed(&enforced);
+        confinement::log(&enforced);
         Ok(filters)
     });
     let filters = match filters {

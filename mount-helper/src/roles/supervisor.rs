@@ -58,7 +58,7 @@ impl Supervisor {
             // A request that is not received now stays in the socket.
             let wanted =
                 if self.runners.len() < RUNNERS { PollFlags::IN } else { PollFlags::empty() };
-            let (asked, part_gone, signalled) = {
+            let (runner_requested, part_gone, signalled) = {
                 let mut watched = [
                     PollFd::new(&self.jobs, wanted),
                     PollFd::new(&self.broker_life, PollFlags::empty()),
@@ -83,7 +83,7 @@ impl Supervisor {
                     !watched[4].revents().is_empty(),
                 )
             };
-            if asked && let Some(socket) = self.start_runner()? {
+            if runner_requested && let Some(socket) = self.start_runner()? {
                 return Ok(Turn::Runner(socket));
             }
             if signalled {
@@ -142,8 +142,8 @@ impl Supervisor {
             // The directories process and the opener end with status 0 only after the broker, so a
             // status of 0 says nothing.
             let part = pid == self.directories || pid == self.opener;
-            if pid == self.broker || (part && code(how) != 0) {
-                status = status.or(Some(code(how)));
+            if pid == self.broker || (part && exit_code(how) != 0) {
+                status = status.or(Some(exit_code(how)));
             }
         }
         status
@@ -156,7 +156,7 @@ impl Supervisor {
     }
 
     /// Ends the whole tree: closing the sockets ends each part, and each part is waited for.
-    fn end(self, status: Option<u8>, asked: bool) -> u8 {
+    fn end(self, status: Option<u8>, stop_requested: bool) -> u8 {
         let Self {
             jobs,
             broker_life,
@@ -181,8 +181,8 @@ impl Supervisor {
                     runners.retain(|runner| *runner != pid);
                     let pid = pid.as_raw_nonzero().get();
                     let part = pid == directories || pid == opener;
-                    if pid == broker || (part && code(how) != 0) {
-                        status = status.or(Some(code(how)));
+                    if pid == broker || (part && exit_code(how) != 0) {
+                        status = status.or(Some(exit_code(how)));
                     }
                 }
                 Ok(None) if start.elapsed() < Duration::from_secs(5) => {
@@ -194,7 +194,7 @@ impl Supervisor {
             }
         }
         match status {
-            Some(0) | None if asked => 0,
+            Some(0) | None if stop_requested => 0,
             Some(0) | None => 1,
             Some(code) => code,
         }
@@ -202,6 +202,6 @@ impl Supervisor {
 }
 
 /// Returns the exit status that this process passes on for a child.
-fn code(how: WaitStatus) -> u8 {
+fn exit_code(how: WaitStatus) -> u8 {
     how.exit_status().map_or(1, |status| u8::try_from(status).unwrap_or(1))
 }

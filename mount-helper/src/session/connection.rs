@@ -2,9 +2,9 @@
 //! disconnected.
 use crate::journal;
 use crate::session::broker_state::BrokerState;
-use crate::session::key_proof::{Followed, KeyProof};
+use crate::session::key_proof::{HelloOutcome, KeyProof};
 use crate::session::listener::Vsock;
-use crate::session::operation_table::{Asker, Caller, Submitted};
+use crate::session::operation_table::{Caller, RequestKey, Submitted};
 use ebs_csi_wire::{Hello, Operation, Outcome, Refusal, Reply, Request, Welcome, frame};
 use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
@@ -24,9 +24,9 @@ const INSPECT_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The connection goes on.
-    Goes,
+    Continue,
     /// The connection has ended or must be closed.
-    Ends,
+    Close,
 }
 
 /// One connection.
@@ -38,13 +38,13 @@ pub(crate) struct Connection<'b> {
     greeted: bool,
     /// The proof that a peer over vsock still owes; None for a peer that the kernel named, and
     /// after the proof.
-    owes: Option<Box<KeyProof<'b>>>,
+    pending_proof: Option<Box<KeyProof<'b>>>,
     received: Vec<u8>,
     unsent: Vec<u8>,
     /// The request that is being carried out, and until when the peer waits for it.
-    asked: Option<(u64, Instant)>,
+    current_request: Option<(u64, Instant)>,
     /// Whether the reply that is being sent is the last one.
-    last: bool,
+    is_last_reply: bool,
     /// When the current frame, in or out, began; or, without one, since when the peer is silent.
     since: Instant,
     _caller: Caller<'b>,
@@ -64,11 +64,11 @@ impl<'b> Connection<'b> {
             number,
             socket,
             greeted: false,
-            owes: vsock.map(|vsock| Box::new(KeyProof::new(vsock))),
+            pending_proof: vsock.map(|vsock| Box::new(KeyProof::new(vsock))),
             received: Vec::new(),
             unsent: Vec::new(),
-            asked: None,
-            last: false,
+            current_request: None,
+            is_last_reply: false,
             since: Instant::now(),
             _caller: broker.table.caller(),
         }
@@ -76,10 +76,10 @@ impl<'b> Connection<'b> {
 
     /// Returns the events that the session waits for. poll(2) reports the end of the peer in any
     /// case.
-    pub(crate) fn awaited(&self) -> (&OwnedFd, PollFlags) {
+    pub(crate) fn awaited_events(&self) -> (&OwnedFd, PollFlags) {
         let flags = if !self.unsent.is_empty() {
             PollFlags::OUT
-        } else if self.asked.is_some() {
+        } else if self.current_request.is_some() {
             PollFlags::empty()
         } else {
             PollFlags::IN
@@ -88,15 +88,15 @@ impl<'b> Connection<'b> {
     }
 
     /// Returns whether the peer has not proved the key that it has to prove.
-    pub(crate) fn owes_proof(&self) -> bool {
-        self.owes.is_some()
+    pub(crate) fn must_prove_key(&self) -> bool {
+        self.pending_proof.is_some()
     }
 
     /// Returns when the next event must have happened.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let of_frame = self.deadline_of_frame();
-        match &self.owes {
-            Some(owed) => Some(of_frame.map_or(owed.until(), |end| end.min(owed.until()))),
+        match &self.pending_proof {
+            Some(proof) => Some(of_frame.map_or(proof.deadline(), |end| end.min(proof.deadline()))),
             None => of_frame,
         }
     }
@@ -105,7 +105,7 @@ impl<'b> Connection<'b> {
         if !self.unsent.is_empty() {
             return Some(self.since + FRAME_TIME);
         }
-        match self.asked {
+        match self.current_request {
             Some((_, until)) => Some(until),
             None if self.received.is_empty() => None,
             None => Some(self.since + FRAME_TIME),
@@ -115,85 +115,85 @@ impl<'b> Connection<'b> {
     /// Returns since when the peer has sent nothing or only a part of a frame; None while a request
     /// is being served.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
-        (self.asked.is_none() && self.unsent.is_empty()).then_some(self.since)
+        (self.current_request.is_none() && self.unsent.is_empty()).then_some(self.since)
     }
 
     /// Handles events that the kernel has reported for the socket.
-    pub(crate) fn ready(&mut self, told: PollFlags, room: &mut [u8]) -> Next {
+    pub(crate) fn handle_events(&mut self, events: PollFlags, buffer: &mut [u8]) -> Next {
         if !self.unsent.is_empty() {
             return match self.flush() {
-                Next::Goes if self.unsent.is_empty() => self.go_on(),
+                Next::Continue if self.unsent.is_empty() => self.serve_received(),
                 next => next,
             };
         }
-        if self.asked.is_some() {
+        if self.current_request.is_some() {
             // Nobody is there to receive the reply.
-            return Next::Ends;
+            return Next::Close;
         }
-        if !told.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-            return Next::Goes;
+        if !events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+            return Next::Continue;
         }
-        match recv(&self.socket, &mut *room, RecvFlags::DONTWAIT) {
-            Ok((0, _)) if self.received.is_empty() => Next::Ends,
+        match recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((0, _)) if self.received.is_empty() => Next::Close,
             Ok((0, _)) => cut_off("the stream ended inside a frame"),
             Ok((length, _)) => {
                 if self.received.is_empty() {
                     self.since = Instant::now();
                 }
-                self.received.extend_from_slice(&room[..length]);
-                self.go_on()
+                self.received.extend_from_slice(&buffer[..length]);
+                self.serve_received()
             }
-            Err(Errno::AGAIN | Errno::INTR) => Next::Goes,
-            Err(_) => Next::Ends,
+            Err(Errno::AGAIN | Errno::INTR) => Next::Continue,
+            Err(_) => Next::Close,
         }
     }
 
     /// Sends the outcome if the peer waits for it.
-    pub(crate) fn answer(&mut self, asker: Asker, outcome: Outcome) -> Next {
-        match self.asked {
-            Some((id, _)) if id == asker.id => {
-                self.asked = None;
+    pub(crate) fn answer(&mut self, request: RequestKey, outcome: Outcome) -> Next {
+        match self.current_request {
+            Some((id, _)) if id == request.id => {
+                self.current_request = None;
                 match self.reply(id, outcome) {
-                    Next::Goes => self.go_on(),
-                    Next::Ends => Next::Ends,
+                    Next::Continue => self.serve_received(),
+                    Next::Close => Next::Close,
                 }
             }
-            _ => Next::Goes,
+            _ => Next::Continue,
         }
     }
 
     /// Handles a deadline that has passed.
     pub(crate) fn overdue(&mut self) -> Next {
-        if self.owes_proof() {
+        if self.must_prove_key() {
             return cut_off("no proof of the key in time");
         }
         if !self.unsent.is_empty() {
-            return Next::Ends;
+            return Next::Close;
         }
-        let Some((id, _)) = self.asked else {
+        let Some((id, _)) = self.current_request else {
             return cut_off("a frame that is not complete in time");
         };
-        match self.broker.table.give_up(self.number) {
+        match self.broker.table.stop_waiting(self.number) {
             Some(outcome) => {
                 let connection = self.number;
-                self.answer(Asker { connection, id }, outcome)
+                self.answer(RequestKey { connection, id }, outcome)
             }
             // The answer is there already and is handled next.
-            None => Next::Goes,
+            None => Next::Continue,
         }
     }
 
     /// Serves the frames that have arrived, until one has to be waited for.
-    fn go_on(&mut self) -> Next {
-        while self.asked.is_none() && self.unsent.is_empty() {
-            if self.last {
-                return Next::Ends;
+    fn serve_received(&mut self) -> Next {
+        while self.current_request.is_none() && self.unsent.is_empty() {
+            if self.is_last_reply {
+                return Next::Close;
             }
             match frame::split(&mut self.received) {
                 Ok(Some(payload)) => {
                     self.since = Instant::now();
-                    if self.serve(&payload) == Next::Ends {
-                        return Next::Ends;
+                    if self.serve(&payload) == Next::Close {
+                        return Next::Close;
                     }
                 }
                 Ok(None) => {
@@ -201,12 +201,12 @@ impl<'b> Connection<'b> {
                         // A silent connection needs no buffer.
                         self.received = Vec::new();
                     }
-                    return Next::Goes;
+                    return Next::Continue;
                 }
                 Err(e) => return cut_off(&e.to_string()),
             }
         }
-        Next::Goes
+        Next::Continue
     }
 
     fn serve(&mut self, payload: &[u8]) -> Next {
@@ -215,13 +215,13 @@ impl<'b> Connection<'b> {
             Err(e) => return cut_off(&e.to_string()),
         };
         let table = &self.broker.table;
-        table.asked();
+        table.note_request();
         let wait = match operation {
-            Operation::Hello(theirs) if self.owes_proof() => return self.prove(id, theirs),
+            Operation::Hello(theirs) if self.must_prove_key() => return self.prove(id, theirs),
             Operation::Hello(theirs) if !self.greeted => {
                 let outcome = greet(self.broker, theirs);
                 self.greeted = matches!(outcome, Outcome::Welcome(_));
-                self.last = !self.greeted;
+                self.is_last_reply = !self.greeted;
                 return self.reply(id, outcome);
             }
             // Hello is the first request, and only the first.
@@ -231,26 +231,26 @@ impl<'b> Connection<'b> {
             _ => wait,
         };
         let connection = self.number;
-        match table.submit(operation, !wait.is_zero(), Asker { connection, id }) {
+        match table.submit(operation, !wait.is_zero(), RequestKey { connection, id }) {
             Submitted::Answer(outcome) => self.reply(id, outcome),
             Submitted::Later => {
-                self.asked = Some((id, Instant::now() + wait.min(LONGEST_WAIT)));
-                Next::Goes
+                self.current_request = Some((id, Instant::now() + wait.min(LONGEST_WAIT)));
+                Next::Continue
             }
-            Submitted::Closed => Next::Ends,
+            Submitted::Closed => Next::Close,
         }
     }
 
     /// Takes a Hello of a peer that has to prove the key.
     fn prove(&mut self, id: u64, theirs: Hello) -> Next {
-        let followed = match &mut self.owes {
-            Some(owed) => owed.take(theirs),
-            None => Ok(Followed::Proved),
+        let outcome = match &mut self.pending_proof {
+            Some(proof) => proof.receive_hello(theirs),
+            None => Ok(HelloOutcome::Proved),
         };
-        match followed {
-            Ok(Followed::Challenge(challenge)) => self.reply(id, Outcome::Challenge(challenge)),
-            Ok(Followed::Proved) => {
-                self.owes = None;
+        match outcome {
+            Ok(HelloOutcome::Challenge(challenge)) => self.reply(id, Outcome::Challenge(challenge)),
+            Ok(HelloOutcome::Proved) => {
+                self.pending_proof = None;
                 self.greeted = true;
                 let welcome = welcome(self.broker, ebs_csi_wire::PROTOCOL_WITH_KEY);
                 self.reply(id, welcome)
@@ -261,7 +261,7 @@ impl<'b> Connection<'b> {
 
     fn reply(&mut self, id: u64, outcome: Outcome) -> Next {
         let Ok(bytes) = frame::framed(&Reply { id, outcome }.encode()) else {
-            return Next::Ends;
+            return Next::Close;
         };
         self.unsent = bytes;
         self.since = Instant::now();
@@ -278,25 +278,25 @@ impl<'b> Connection<'b> {
                     self.since = Instant::now();
                 }
                 Ok(length) => drop(self.unsent.drain(..length)),
-                Err(Errno::AGAIN) => return Next::Goes,
+                Err(Errno::AGAIN) => return Next::Continue,
                 Err(Errno::INTR) => {}
-                Err(_) => return Next::Ends,
+                Err(_) => return Next::Close,
             }
         }
-        Next::Goes
+        Next::Continue
     }
 }
 
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
         // The operation that this connection requested goes on.
-        self.broker.table.give_up(self.number);
+        self.broker.table.stop_waiting(self.number);
     }
 }
 
 fn cut_off(why: &str) -> Next {
     journal::warn("peer-cut-off", &[("why", why)]);
-    Next::Ends
+    Next::Close
 }
 
 fn greet(broker: &BrokerState, theirs: Hello) -> Outcome {

@@ -12,44 +12,46 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Largest number of connections. The node-agent limits its own number below this.
-const MOST: usize = 256;
+const MOST_CONNECTIONS: usize = 256;
 /// Number of new connections that are accepted before the existing ones are served again.
-const AT_ONCE: usize = 16;
+const MOST_ACCEPTED: usize = 16;
 /// Pause after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Largest number of connections over vsock whose peers have not proved the key. More wait to be
 /// accepted, so that they take no place of an agent.
-const UNPROVED: usize = 16;
+const MOST_UNPROVED: usize = 16;
 /// How often the journal reports suppressed lines.
-const TELL: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Serves all connections; returns the error that ends this.
 pub(crate) fn serve(broker: &BrokerState, listeners: &[Listener]) -> Errno {
     for listener in listeners {
-        if let Err(errno) = listener.do_not_block() {
+        if let Err(errno) = listener.set_nonblocking() {
             return errno;
         }
     }
-    let doors = listeners.iter().map(|listener| Door { listener, opens_at: Instant::now() });
+    let listeners = listeners
+        .iter()
+        .map(|listener| PausableListener { listener, paused_until: Instant::now() });
     let mut event_loop = EventLoop {
         broker,
-        doors: doors.collect(),
+        listeners: listeners.collect(),
         connections: BTreeMap::new(),
         next: 0,
-        tells_at: Instant::now() + TELL,
-        room: vec![0; frame::PREFIX + frame::MAX_FRAME],
+        report_at: Instant::now() + REPORT_INTERVAL,
+        buffer: vec![0; frame::PREFIX + frame::MAX_FRAME],
     };
     loop {
-        if let Err(errno) = event_loop.turn() {
+        if let Err(errno) = event_loop.run_once() {
             return errno;
         }
     }
 }
 
 /// A listener, and from when on it accepts connections.
-struct Door<'b> {
+struct PausableListener<'b> {
     listener: &'b Listener,
-    opens_at: Instant,
+    paused_until: Instant,
 }
 
 /// The events that the kernel reports for the connections, by number, and the doors at which a new
@@ -58,29 +60,29 @@ type Reported = (Vec<(u64, PollFlags)>, Vec<usize>);
 
 struct EventLoop<'b> {
     broker: &'b BrokerState,
-    doors: Vec<Door<'b>>,
+    listeners: Vec<PausableListener<'b>>,
     /// Keyed by the connection's number; no number is used twice.
     connections: BTreeMap<u64, Connection<'b>>,
     next: u64,
-    tells_at: Instant,
-    room: Vec<u8>,
+    report_at: Instant,
+    buffer: Vec<u8>,
 }
 
 impl<'b> EventLoop<'b> {
     /// Waits until something happens, and handles all of it.
-    fn turn(&mut self) -> Result<(), Errno> {
-        let (told, called) = self.wait()?;
+    fn run_once(&mut self) -> Result<(), Errno> {
+        let (connection_events, ready_listeners) = self.wait()?;
         self.broker.table.wake_event().reset();
-        for (asker, outcome) in self.broker.table.answers() {
-            if let Some(connection) = self.connections.get_mut(&asker.connection)
-                && connection.answer(asker, outcome) == Next::Ends
+        for (request, outcome) in self.broker.table.answers() {
+            if let Some(connection) = self.connections.get_mut(&request.connection)
+                && connection.answer(request, outcome) == Next::Close
             {
-                self.remove(asker.connection);
+                self.remove(request.connection);
             }
         }
-        for (number, flags) in told {
+        for (number, flags) in connection_events {
             if let Some(connection) = self.connections.get_mut(&number)
-                && connection.ready(flags, &mut self.room) == Next::Ends
+                && connection.handle_events(flags, &mut self.buffer) == Next::Close
             {
                 self.remove(number);
             }
@@ -88,20 +90,20 @@ impl<'b> EventLoop<'b> {
         let now = Instant::now();
         let mut unproved = false;
         self.connections.retain(|_, connection| {
-            let goes_on = connection.deadline().is_none_or(|end| end > now)
-                || connection.overdue() == Next::Goes;
-            unproved |= !goes_on && connection.owes_proof();
-            goes_on
+            let is_open = connection.deadline().is_none_or(|end| end > now)
+                || connection.overdue() == Next::Continue;
+            unproved |= !is_open && connection.must_prove_key();
+            is_open
         });
         if unproved {
-            self.slow_down();
+            self.pause_vsock();
         }
-        for index in called {
+        for index in ready_listeners {
             self.accept(index);
         }
-        if now >= self.tells_at {
-            self.tells_at = now + TELL;
-            journal::tell_suppressed();
+        if now >= self.report_at {
+            self.report_at = now + REPORT_INTERVAL;
+            journal::report_suppressed();
         }
         Ok(())
     }
@@ -113,24 +115,24 @@ impl<'b> EventLoop<'b> {
         let mut fds = vec![PollFd::from_borrowed_fd(wake_event.as_fd(), PollFlags::IN)];
         let mut end = self.connections.values().filter_map(Connection::deadline).min();
         let mut wake_at = |at: Instant| end = Some(end.map_or(at, |end| end.min(at)));
-        if journal::suppresses() {
-            wake_at(self.tells_at);
+        if journal::has_suppressed_lines() {
+            wake_at(self.report_at);
         }
         for connection in self.connections.values() {
-            let (socket, flags) = connection.awaited();
+            let (socket, flags) = connection.awaited_events();
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), flags));
         }
         let mut open = Vec::new();
-        for (index, door) in self.doors.iter().enumerate() {
-            if !self.has_room(door.listener) {
+        for (index, paused) in self.listeners.iter().enumerate() {
+            if !self.has_room(paused.listener) {
                 continue;
             }
-            if now < door.opens_at {
-                wake_at(door.opens_at);
+            if now < paused.paused_until {
+                wake_at(paused.paused_until);
                 continue;
             }
             open.push(index);
-            fds.push(PollFd::from_borrowed_fd(door.listener.as_fd(), PollFlags::IN));
+            fds.push(PollFd::from_borrowed_fd(paused.listener.as_fd(), PollFlags::IN));
         }
         let timeout = end.map(|end| {
             let left = end.saturating_duration_since(now);
@@ -145,18 +147,18 @@ impl<'b> EventLoop<'b> {
             Err(errno) => return Err(errno),
         }
         let mut flags = fds[1..].iter().map(PollFd::revents);
-        let told = self.connections.keys().copied().zip(flags.by_ref());
-        let told = told.filter(|(_, flags)| !flags.is_empty()).collect();
-        let called = open.into_iter().zip(flags);
-        let called = called.filter(|(_, flags)| !flags.is_empty());
-        Ok((told, called.map(|(index, _)| index).collect()))
+        let connection_events = self.connections.keys().copied().zip(flags.by_ref());
+        let connection_events = connection_events.filter(|(_, flags)| !flags.is_empty()).collect();
+        let ready_listeners = open.into_iter().zip(flags);
+        let ready_listeners = ready_listeners.filter(|(_, flags)| !flags.is_empty());
+        Ok((connection_events, ready_listeners.map(|(index, _)| index).collect()))
     }
 
     fn has_room(&self, listener: &Listener) -> bool {
-        let unproved = |connection: &&Connection<'_>| connection.owes_proof();
-        (self.connections.len() < MOST || self.silent_longest().is_some())
+        let unproved = |connection: &&Connection<'_>| connection.must_prove_key();
+        (self.connections.len() < MOST_CONNECTIONS || self.silent_longest().is_some())
             && (listener.vsock.is_none()
-                || self.connections.values().filter(unproved).count() < UNPROVED)
+                || self.connections.values().filter(unproved).count() < MOST_UNPROVED)
     }
 
     fn silent_longest(&self) -> Option<u64> {
@@ -170,46 +172,46 @@ impl<'b> EventLoop<'b> {
     /// Removes a connection that has ended.
     fn remove(&mut self, number: u64) {
         let removed = self.connections.remove(&number);
-        if removed.is_some_and(|connection| connection.owes_proof()) {
-            self.slow_down();
+        if removed.is_some_and(|connection| connection.must_prove_key()) {
+            self.pause_vsock();
         }
     }
 
     /// Lets the next peers over vsock wait, because one of them did not prove the key: whoever
     /// tries keys, or fills the places of others, gets few attempts.
-    fn slow_down(&mut self) {
-        let opens_at = Instant::now() + PAUSE;
-        for door in &mut self.doors {
-            if door.listener.vsock.is_some() {
-                door.opens_at = opens_at;
+    fn pause_vsock(&mut self) {
+        let paused_until = Instant::now() + PAUSE;
+        for paused in &mut self.listeners {
+            if paused.listener.vsock.is_some() {
+                paused.paused_until = paused_until;
             }
         }
     }
 
     fn accept(&mut self, index: usize) {
-        for _ in 0..AT_ONCE {
-            let listener = self.doors[index].listener;
+        for _ in 0..MOST_ACCEPTED {
+            let listener = self.listeners[index].listener;
             if !self.has_room(listener) {
                 return;
             }
             match listener.accept(self.broker.peer_uid) {
-                Ok(Some(socket)) => self.take_in(socket, listener),
-                Ok(None) if listener.vsock.is_some() => return self.slow_down(),
+                Ok(Some(socket)) => self.add_connection(socket, listener),
+                Ok(None) if listener.vsock.is_some() => return self.pause_vsock(),
                 Ok(None) | Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(errno) => {
                     journal::warn("accept", &[("why", &errno.to_string())]);
-                    self.doors[index].opens_at = Instant::now() + PAUSE;
+                    self.listeners[index].paused_until = Instant::now() + PAUSE;
                     return;
                 }
             }
         }
     }
 
-    fn take_in(&mut self, socket: OwnedFd, listener: &'b Listener) {
+    fn add_connection(&mut self, socket: OwnedFd, listener: &'b Listener) {
         // The connection that has been silent for the longest is closed; an agent connects again
         // when it has a request.
-        if self.connections.len() >= MOST
+        if self.connections.len() >= MOST_CONNECTIONS
             && let Some(number) = self.silent_longest()
         {
             self.connections.remove(&number);

@@ -10,7 +10,7 @@ const PROOF_TIME: Duration = Duration::from_secs(3);
 
 /// What follows a Hello.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Followed {
+pub(super) enum HelloOutcome {
     /// The peer gets this.
     Challenge(Challenge),
     /// The peer has the key.
@@ -21,42 +21,48 @@ pub(super) enum Followed {
 #[derive(Debug)]
 pub(super) struct KeyProof<'b> {
     vsock: &'b Vsock,
-    said: Option<Transcript>,
-    until: Instant,
+    transcript: Option<Transcript>,
+    deadline: Instant,
 }
 
 impl<'b> KeyProof<'b> {
     /// Begins with a connection at this port.
     pub(super) fn new(vsock: &'b Vsock) -> Self {
-        Self { vsock, said: None, until: Instant::now() + PROOF_TIME }
+        Self { vsock, transcript: None, deadline: Instant::now() + PROOF_TIME }
     }
 
     /// Returns until when the peer must have proved the key.
-    pub(super) fn until(&self) -> Instant {
-        self.until
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     /// Takes the peer's next Hello. The error says why the connection ends.
-    pub(super) fn take(&mut self, hello: Hello) -> Result<Followed, &'static str> {
+    pub(super) fn receive_hello(&mut self, hello: Hello) -> Result<HelloOutcome, &'static str> {
         let mut nonce = [0; 32];
         sys::fill_with_random_bytes(&mut nonce).map_err(|_| "no random bytes")?;
-        self.take_with(hello, Nonce(nonce))
+        self.receive_hello_with(hello, Nonce(nonce))
     }
 
-    fn take_with(&mut self, hello: Hello, own: Nonce) -> Result<Followed, &'static str> {
+    fn receive_hello_with(
+        &mut self,
+        hello: Hello,
+        own: Nonce,
+    ) -> Result<HelloOutcome, &'static str> {
         if Hello::with_key(KeyStep::None).common(hello).is_none() {
             return Err("a hello of a version without a key");
         }
         let key = &self.vsock.key;
-        match (hello.key, &self.said) {
+        match (hello.key, &self.transcript) {
             (KeyStep::Nonce(agent), None) => {
-                let said = Transcript { port: self.vsock.port, agent, helper: own };
-                let proof = key.prove(Side::Helper, &said);
-                self.said = Some(said);
-                Ok(Followed::Challenge(Challenge { nonce: own, proof }))
+                let transcript = Transcript { port: self.vsock.port, agent, helper: own };
+                let proof = key.prove(Side::Helper, &transcript);
+                self.transcript = Some(transcript);
+                Ok(HelloOutcome::Challenge(Challenge { nonce: own, proof }))
             }
-            (KeyStep::Proof(proof), Some(said)) if key.verifies(Side::Agent, said, &proof) => {
-                Ok(Followed::Proved)
+            (KeyStep::Proof(proof), Some(transcript))
+                if key.verifies(Side::Agent, transcript, &proof) =>
+            {
+                Ok(HelloOutcome::Proved)
             }
             (KeyStep::Proof(_), Some(_)) => Err("a wrong proof of the key"),
             (KeyStep::Proof(_), None) => Err("a proof of the key before a nonce"),
@@ -91,20 +97,20 @@ mod tests {
     fn both_sides_prove_the_key() {
         let vsock = vsock(7);
         let mut session = KeyProof::new(&vsock);
-        let Ok(Followed::Challenge(challenge)) = session.take(nonce(1)) else {
+        let Ok(HelloOutcome::Challenge(challenge)) = session.receive_hello(nonce(1)) else {
             panic!("no challenge");
         };
-        let said = Transcript { port: 5000, agent: Nonce([1; 32]), helper: challenge.nonce };
-        assert!(vsock.key.verifies(Side::Helper, &said, &challenge.proof));
-        let agents = vsock.key.prove(Side::Agent, &said);
-        assert_eq!(session.take(proof(agents)), Ok(Followed::Proved));
+        let transcript = Transcript { port: 5000, agent: Nonce([1; 32]), helper: challenge.nonce };
+        assert!(vsock.key.verifies(Side::Helper, &transcript, &challenge.proof));
+        let agents = vsock.key.prove(Side::Agent, &transcript);
+        assert_eq!(session.receive_hello(proof(agents)), Ok(HelloOutcome::Proved));
     }
 
     #[test]
     fn each_connection_gets_another_nonce() {
         let vsock = vsock(7);
-        let nonces = [(); 2].map(|()| match KeyProof::new(&vsock).take(nonce(1)) {
-            Ok(Followed::Challenge(challenge)) => challenge.nonce,
+        let nonces = [(); 2].map(|()| match KeyProof::new(&vsock).receive_hello(nonce(1)) {
+            Ok(HelloOutcome::Challenge(challenge)) => challenge.nonce,
             other => panic!("{other:?}"),
         });
         assert_ne!(nonces[0], nonces[1]);
@@ -113,17 +119,21 @@ mod tests {
     #[test]
     fn every_wrong_proof_ends_the_connection() {
         let (vsock, elsewhere) = (vsock(7), vsock(8));
-        let said = Transcript { port: 5000, agent: Nonce([1; 32]), helper: OWN };
-        let good = vsock.key.prove(Side::Agent, &said);
-        let earlier = Transcript { helper: Nonce([3; 32]), ..said };
+        let transcript = Transcript { port: 5000, agent: Nonce([1; 32]), helper: OWN };
+        let good = vsock.key.prove(Side::Agent, &transcript);
+        let earlier = Transcript { helper: Nonce([3; 32]), ..transcript };
         for (row, hello, says) in [
             ("right", proof(good), None),
-            ("another key", proof(elsewhere.key.prove(Side::Agent, &said)), Some("wrong proof")),
+            (
+                "another key",
+                proof(elsewhere.key.prove(Side::Agent, &transcript)),
+                Some("wrong proof"),
+            ),
             ("replayed", proof(vsock.key.prove(Side::Agent, &earlier)), Some("wrong proof")),
-            ("reflected", proof(vsock.key.prove(Side::Helper, &said)), Some("wrong proof")),
+            ("reflected", proof(vsock.key.prove(Side::Helper, &transcript)), Some("wrong proof")),
             (
                 "passed on from another port",
-                proof(vsock.key.prove(Side::Agent, &Transcript { port: 5001, ..said })),
+                proof(vsock.key.prove(Side::Agent, &Transcript { port: 5001, ..transcript })),
                 Some("wrong proof"),
             ),
             ("missing", Hello::with_key(KeyStep::None), Some("without a key")),
@@ -131,15 +141,15 @@ mod tests {
             ("a nonce again", nonce(1), Some("second nonce")),
         ] {
             let mut session = KeyProof::new(&vsock);
-            let first = session.take_with(nonce(1), OWN);
-            assert!(matches!(first, Ok(Followed::Challenge(_))), "{row}");
-            match (session.take_with(hello, OWN), says) {
-                (Ok(Followed::Proved), None) => {}
+            let first = session.receive_hello_with(nonce(1), OWN);
+            assert!(matches!(first, Ok(HelloOutcome::Challenge(_))), "{row}");
+            match (session.receive_hello_with(hello, OWN), says) {
+                (Ok(HelloOutcome::Proved), None) => {}
                 (Err(why), Some(says)) => assert!(why.contains(says), "{row}: {why}"),
                 other => panic!("{row}: {other:?}"),
             }
         }
         let mut early = KeyProof::new(&vsock);
-        assert!(early.take_with(proof(good), OWN).is_err());
+        assert!(early.receive_hello_with(proof(good), OWN).is_err());
     }
 }

@@ -58,7 +58,7 @@ impl Listener {
     }
 
     /// Makes accept(2) return when no connection waits.
-    pub(super) fn do_not_block(&self) -> Result<(), Errno> {
+    pub(super) fn set_nonblocking(&self) -> Result<(), Errno> {
         let flags = fcntl_getfl(&self.socket)?;
         fcntl_setfl(&self.socket, flags | OFlags::NONBLOCK)
     }

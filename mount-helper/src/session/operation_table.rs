@@ -12,7 +12,7 @@ use crate::operation::{self, Class};
 use crate::session::wake_event::WakeEvent;
 use crate::tool::tool_places::ToolPlaces;
 use ebs_csi_wire::{Operation, Outcome, Refusal};
-use state::{Behind, Lane, State};
+use state::{Lane, QueuedRequest, State};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub(crate) const fn workers() -> usize {
 
 /// One request of a connection. A connection makes one request at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct RequestKey {
     /// The connection.
     pub(crate) connection: u64,
     /// The peer's number for the request.
@@ -56,47 +56,52 @@ pub(crate) struct OperationTable {
     places: Arc<ToolPlaces>,
     wake_event: WakeEvent,
     /// Notified when something has ended; wakes the thread that ends the process.
-    ended: Condvar,
+    change: Condvar,
 }
 
 impl OperationTable {
     /// Creates an empty table. The event is signalled when there are answers.
     pub(crate) fn new(places: Arc<ToolPlaces>, wake_event: WakeEvent) -> Self {
-        Self { state: Mutex::default(), places, wake_event, ended: Condvar::new() }
+        Self { state: Mutex::default(), places, wake_event, change: Condvar::new() }
     }
 
     /// Starts the operation, or joins the same one that is running. A request that does not wait is
     /// answered at once.
-    pub(crate) fn submit(&self, operation: Operation, waits: bool, asker: Asker) -> Submitted {
+    pub(crate) fn submit(
+        &self,
+        operation: Operation,
+        waits: bool,
+        request: RequestKey,
+    ) -> Submitted {
         let mut state = self.lock();
         state.inspections += 1;
         let Some(lane) = Lane::of(&operation, state.inspections) else {
             return Submitted::Answer(Refusal::Unsupported.into());
         };
-        let submitted = state.admit(lane, Arc::new(operation), waits, asker);
+        let submitted = state.admit(lane, Arc::new(operation), waits, request);
         state.wake_worker();
         submitted
     }
 
     /// Ends the wait of a connection and returns the answer for it. Returns None when the answer is
     /// among [`OperationTable::answers`], or when the connection does not wait.
-    pub(crate) fn give_up(&self, connection: u64) -> Option<Outcome> {
+    pub(crate) fn stop_waiting(&self, connection: u64) -> Option<Outcome> {
         let mut state = self.lock();
-        let waits = |behind: &Behind| behind.asker.connection == connection;
-        if let Some(index) = state.behind.iter().position(waits) {
-            state.behind.remove(index);
+        let waits = |queued: &QueuedRequest| queued.request.connection == connection;
+        if let Some(index) = state.queued.iter().position(waits) {
+            state.queued.remove(index);
             return Some(Refusal::Busy.into());
         }
         state.runs.values_mut().find_map(|run| {
-            let mut askers = run.askers.iter();
-            let index = askers.position(|asker| asker.connection == connection)?;
-            run.askers.swap_remove(index);
+            let mut waiting = run.waiting.iter();
+            let index = waiting.position(|request| request.connection == connection)?;
+            run.waiting.swap_remove(index);
             Some(Outcome::Pending)
         })
     }
 
     /// Takes the outcomes for the connections that wait.
-    pub(crate) fn answers(&self) -> Vec<(Asker, Outcome)> {
+    pub(crate) fn answers(&self) -> Vec<(RequestKey, Outcome)> {
         std::mem::take(&mut self.lock().answers)
     }
 
@@ -112,7 +117,7 @@ impl OperationTable {
         loop {
             if let Some((work, place)) = state.next() {
                 if place {
-                    self.places.adopt();
+                    self.places.take_reserved();
                 }
                 return Some(work);
             }
@@ -135,14 +140,14 @@ impl OperationTable {
         let mut state = self.lock();
         state.taken[operation::properties(&work.operation).class.index()] -= 1;
         if let Some(run) = state.runs.remove(&work.lane) {
-            let answers = run.askers.into_iter().map(|asker| (asker, outcome.clone()));
+            let answers = run.waiting.into_iter().map(|request| (request, outcome.clone()));
             state.answers.extend(answers);
         }
-        if self.places.leave() && !state.hand_on() {
+        if self.places.end_operation() && !state.pass_place_on() {
             self.places.give_back();
         }
-        state.let_in(&work.lane);
-        self.changed(state);
+        state.admit_queued(&work.lane);
+        self.notify_change(state);
     }
 
     /// Returns work that needs a tool while no place for a tool is free. The operation is started
@@ -156,7 +161,7 @@ impl OperationTable {
         };
         run.taken = false;
         if ending {
-            state.give_away(&work.lane);
+            state.refuse_as_busy(&work.lane);
         } else if self.places.reserve() {
             // A place has become free meanwhile.
             run.place = true;
@@ -164,7 +169,7 @@ impl OperationTable {
         } else {
             state.parked.push_back(work.lane.clone());
         }
-        self.changed(state);
+        self.notify_change(state);
     }
 
     /// Returns the running operations and their start times.
@@ -181,24 +186,24 @@ impl OperationTable {
     }
 
     /// Notes that a request has arrived, also one that is answered without this table.
-    pub(crate) fn asked(&self) {
-        self.lock().asked = Some(Instant::now());
+    pub(crate) fn note_request(&self) {
+        self.lock().last_request = Some(Instant::now());
     }
 
     /// Starts no more operations that may take long, and serves other requests until no caller is
     /// connected, no caller has sent a request for `quiet`, or `patience` is over.
-    pub(crate) fn serve_last(&self, quiet: Duration, patience: Duration) {
+    pub(crate) fn serve_until_quiet(&self, quiet: Duration, patience: Duration) {
         let begun = Instant::now();
         let mut state = self.lock();
         state.ending = true;
         // Nothing was done yet for operations that wait for a tool.
         for lane in std::mem::take(&mut state.parked) {
-            state.give_away(&lane);
+            state.refuse_as_busy(&lane);
         }
-        self.changed(state);
+        self.notify_change(state);
         let mut state = self.lock();
         while state.callers > 0 {
-            let last = state.asked.map_or(begun, |asked| asked.max(begun));
+            let last = state.last_request.map_or(begun, |last| last.max(begun));
             let end = (begun + patience).min(last + quiet);
             if end <= Instant::now() {
                 return;
@@ -229,13 +234,13 @@ impl OperationTable {
     }
 
     /// Notifies all threads that may wait for this change.
-    fn changed(&self, mut state: MutexGuard<'_, State>) {
+    fn notify_change(&self, mut state: MutexGuard<'_, State>) {
         if !state.answers.is_empty() {
             self.wake_event.signal();
         }
         state.wake_worker();
         drop(state);
-        self.ended.notify_all();
+        self.change.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -252,7 +257,7 @@ impl OperationTable {
         if left.is_zero() {
             return Err(());
         }
-        Ok(self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
+        Ok(self.change.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
     }
 }
 
@@ -263,6 +268,6 @@ pub(crate) struct Caller<'t>(&'t OperationTable);
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
         self.0.lock().callers -= 1;
-        self.0.ended.notify_all();
+        self.0.change.notify_all();
     }
 }

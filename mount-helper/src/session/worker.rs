@@ -16,7 +16,7 @@ const PAGE: usize = 16;
 pub(crate) fn serve(broker: &BrokerState) {
     while let Some(work) = broker.table.take() {
         let outcome = match work.operation() {
-            Operation::Inspect(asked) => inspect(broker, asked.first),
+            Operation::Inspect(request) => inspect(broker, request.first),
             operation => operation::run(&broker.context, operation),
         };
         match outcome {

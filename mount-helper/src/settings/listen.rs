@@ -15,7 +15,7 @@ const PORT_ANY: u32 = u32::MAX;
 /// net/vmw_vsock/af_vsock.c and one more.
 const FIRST_FREE_PORT: u32 = 1024;
 /// Where the helper's socket is in a pod. A helper without a unix socket keeps its records there.
-const USUAL: &str = "/run/ebs-csi/helper.sock";
+const DEFAULT_SOCKET: &str = "/run/ebs-csi/helper.sock";
 
 /// An address at which the helper listens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,9 +85,9 @@ impl fmt::Display for Listen {
 }
 
 /// Returns the path beside which the helper keeps its records about disks.
-pub(crate) fn records(listen: &[Listen]) -> &Path {
+pub(crate) fn records_path(listen: &[Listen]) -> &Path {
     let unix = listen.iter().find_map(Listen::path);
-    unix.unwrap_or(Path::new(USUAL))
+    unix.unwrap_or(Path::new(DEFAULT_SOCKET))
 }
 
 /// Parses the CIDs that may connect over vsock.
@@ -232,7 +232,7 @@ mod tests {
     fn records_stand_beside_the_first_unix_socket() {
         let vsock = Listen::Vsock { cid: None, port: 5000 };
         let unix = |path: &str| Listen::Unix(path.into());
-        assert_eq!(records(&[vsock.clone(), unix("/a"), unix("/b")]), Path::new("/a"));
-        assert_eq!(records(&[vsock]), Path::new(USUAL));
+        assert_eq!(records_path(&[vsock.clone(), unix("/a"), unix("/b")]), Path::new("/a"));
+        assert_eq!(records_path(&[vsock]), Path::new(DEFAULT_SOCKET));
     }
 }

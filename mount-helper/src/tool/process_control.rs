@@ -9,8 +9,8 @@
 //! program.
 use crate::channel;
 use crate::fault_point;
-use crate::sys::{self, Fork, OpenAsked};
-use crate::tool::DISK_IS_HERE;
+use crate::sys::{self, Fork, OpenNotification};
+use crate::tool::DISK_MESSAGE;
 use crate::tool::report::{End, Report, TAIL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub(crate) const DISK: &str = "/proc/self/fd/3";
 const DISK_NUMBER: i32 = 3;
 /// Exit status of a child that could not execute the tool.
-const NOT_BECOME: i32 = 126;
+const EXEC_FAILED: i32 = 126;
 
 /// The program to run.
 #[derive(Debug)]
@@ -59,14 +59,14 @@ pub(crate) fn run(
         Fork::Child => {
             drop(ours);
             let ends =
-                Ends { input, output: output_end, failure: failure_end, listener_goes_to: theirs };
+                Ends { input, output: output_end, failure: failure_end, listener_sender: theirs };
             become_tool(program, &ends, parent, restrict, filter);
-            std::process::exit(NOT_BECOME);
+            std::process::exit(EXEC_FAILED);
         }
         Fork::Parent(pid) => Pid::from_raw(pid).ok_or(io::ErrorKind::Other)?,
     };
     drop((theirs, output_end, failure_end, input));
-    let outcome = attend(program, broker, child, &ours, &output);
+    let outcome = supervise(program, broker, child, &ours, &output);
     if outcome.is_err() {
         kill(child);
         let _ = waitpid(Some(child), WaitOptions::empty());
@@ -84,7 +84,7 @@ struct Ends {
     input: OwnedFd,
     output: OwnedFd,
     failure: OwnedFd,
-    listener_goes_to: OwnedFd,
+    listener_sender: OwnedFd,
 }
 
 /// Executes the program. Returns only when a step before or the exec itself failed.
@@ -102,7 +102,7 @@ fn become_tool(
     };
     let steps = || -> io::Result<()> {
         sys::default_signals();
-        let socket = sys::copy_above(&ends.listener_goes_to, 10)?;
+        let socket = sys::copy_above(&ends.listener_sender, 10)?;
         let input = sys::copy_above(&ends.input, 10)?;
         let output = sys::copy_above(&ends.output, 10)?;
         sys::place_descriptor(&input, 0)?;
@@ -128,20 +128,20 @@ fn become_tool(
 }
 
 /// The first open of a child, by which it requests the disk.
-enum First {
+enum FirstOpen {
     /// The child has not called it.
     Awaited,
     /// The child has called it and waits.
-    Asked(OpenAsked),
+    Requested(OpenNotification),
     /// The child has the disk.
     Answered,
 }
 
-fn attend(
+fn supervise(
     program: &Program,
     broker: &OwnedFd,
     child: Pid,
-    listener_comes_from: &OwnedFd,
+    listener_receiver: &OwnedFd,
     output: &OwnedFd,
 ) -> io::Result<Report> {
     let process = pidfd_open(child, PidfdFlags::empty())?;
@@ -149,14 +149,15 @@ fn attend(
     let mut listener: Option<OwnedFd> = None;
     let mut listening = true;
     let mut disk: Option<OwnedFd> = None;
-    let mut first = First::Awaited;
+    let mut first = FirstOpen::Awaited;
     let mut reading = true;
     let mut tail = Vec::new();
     let mut killed = None;
     loop {
-        if let (Some(listener), First::Asked(open), Some(disk)) = (&listener, &first, &disk) {
+        if let (Some(listener), FirstOpen::Requested(open), Some(disk)) = (&listener, &first, &disk)
+        {
             sys::answer_open_with(listener, open.id, disk.as_fd(), Some(DISK_NUMBER))?;
-            first = First::Answered;
+            first = FirstOpen::Answered;
             fault_point::reached("tool-started");
         }
         let left = end.saturating_duration_since(Instant::now());
@@ -172,10 +173,10 @@ fn attend(
         let wanted = |yes: bool| {
             if yes { PollFlags::IN } else { PollFlags::empty() }
         };
-        let questions = listener.as_ref().unwrap_or(listener_comes_from);
+        let questions = listener.as_ref().unwrap_or(listener_receiver);
         // A child that has requested the disk makes no other call until it has the disk.
-        let listening_now = listening && !matches!(first, First::Asked(_));
-        let (ended, told, printed, asked) = {
+        let listening_now = listening && !matches!(first, FirstOpen::Requested(_));
+        let (ended, broker_events, printed, notified) = {
             let mut fds = vec![
                 PollFd::new(&process, PollFlags::IN),
                 PollFd::new(broker, wanted(disk.is_none())),
@@ -199,11 +200,11 @@ fn attend(
                 listening_now.then(|| fds.last().map(PollFd::revents)).flatten(),
             )
         };
-        let mut gone = told.intersects(PollFlags::HUP | PollFlags::ERR);
-        if told.contains(PollFlags::IN) && !gone {
+        let mut gone = broker_events.intersects(PollFlags::HUP | PollFlags::ERR);
+        if broker_events.contains(PollFlags::IN) && !gone {
             let (word, mut descriptors) = channel::receive(broker)?;
             match descriptors.pop() {
-                Some(claimed) if word == DISK_IS_HERE => disk = Some(claimed),
+                Some(claimed) if word == DISK_MESSAGE => disk = Some(claimed),
                 _ => gone = true,
             }
             // The time limit of the tool begins when the disk arrives.
@@ -223,18 +224,21 @@ fn attend(
             tail.drain(..surplus);
             continue;
         }
-        if let Some(flags) = asked.filter(|flags| !flags.is_empty()) {
+        if let Some(flags) = notified.filter(|flags| !flags.is_empty()) {
             match &listener {
                 _ if !flags.contains(PollFlags::IN) => listening = false,
                 None => {
-                    let (_, mut descriptors) = channel::receive(listener_comes_from)?;
+                    let (_, mut descriptors) = channel::receive(listener_receiver)?;
                     listener = descriptors.pop();
-                    listener.iter().for_each(sys::wake_in_step);
+                    listener.iter().for_each(sys::wake_on_same_processor);
                     listening = listener.is_some();
                 }
                 Some(listener) => match (&first, &disk) {
-                    (First::Answered, Some(disk)) => answer(listener, disk)?,
-                    _ => first = sys::next_open(listener)?.map_or(First::Awaited, First::Asked),
+                    (FirstOpen::Answered, Some(disk)) => answer_open(listener, disk)?,
+                    _ => {
+                        first = sys::next_open(listener)?
+                            .map_or(FirstOpen::Awaited, FirstOpen::Requested)
+                    }
                 },
             }
             continue;
@@ -260,18 +264,18 @@ fn attend(
 /// Answers one open of the tool: the disk's name gets the disk, and every other open is carried out
 /// under the tool's own restrictions. The name that is read here decides nothing about security: a
 /// tool that changes the name meanwhile gets only what it may open anyway.
-fn answer(listener: &OwnedFd, disk: &OwnedFd) -> io::Result<()> {
-    let Some(asked) = sys::next_open(listener)? else {
+fn answer_open(listener: &OwnedFd, disk: &OwnedFd) -> io::Result<()> {
+    let Some(open) = sys::next_open(listener)? else {
         return Ok(());
     };
     let mut name = [0_u8; DISK.len() + 1];
-    let is_disk = sys::read_memory(asked.pid, asked.path_address, &mut name)
+    let is_disk = sys::read_memory(open.pid, open.path_address, &mut name)
         .is_ok_and(|length| length == name.len() && name[..DISK.len()] == *DISK.as_bytes())
         && name[DISK.len()] == 0;
     if is_disk {
-        sys::answer_open_with(listener, asked.id, disk.as_fd(), None)
+        sys::answer_open_with(listener, open.id, disk.as_fd(), None)
     } else {
-        sys::let_open_go_on(listener, asked.id)
+        sys::continue_open(listener, open.id)
     }
 }
 

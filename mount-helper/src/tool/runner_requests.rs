@@ -2,7 +2,7 @@
 use crate::channel;
 use crate::tool::report::Report;
 use crate::tool::tool_places::{TOOLS, ToolPlaces};
-use crate::tool::{DISK_IS_HERE, RUNNER_WANTED, RUNNERS};
+use crate::tool::{DISK_MESSAGE, RUNNER_WANTED, RUNNERS};
 use ebs_csi_wire::Job;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -58,7 +58,7 @@ enum SupervisorAnswer {
     /// Not received yet.
     Awaited,
     /// The socket of a runner, to which the job was sent.
-    Employed(OwnedFd),
+    Started(OwnedFd),
     /// No usable answer.
     Lost,
 }
@@ -75,10 +75,10 @@ pub(crate) struct WaitingRunner<'r> {
 
 impl WaitingRunner<'_> {
     /// Sends the runner its job if the runner is there.
-    pub(crate) fn go_on(&mut self) {
-        if matches!(self.runner, SupervisorAnswer::Awaited) && self.runners.answered() {
+    pub(crate) fn send_job_when_started(&mut self) {
+        if matches!(self.runner, SupervisorAnswer::Awaited) && self.runners.has_answer() {
             // An error here also occurs when the runner is needed, and is reported then.
-            let _ = self.employ();
+            let _ = self.send_job();
         }
     }
 
@@ -86,13 +86,13 @@ impl WaitingRunner<'_> {
     /// tool did its work is then unknown, and the disk's content is recognised again before
     /// anything else happens.
     pub(crate) fn run(mut self, disk: impl AsFd, deadline: Duration) -> io::Result<Report> {
-        let socket = self.employ()?;
-        match channel::send(socket, DISK_IS_HERE, &[disk.as_fd()]) {
+        let socket = self.send_job()?;
+        match channel::send(socket, DISK_MESSAGE, &[disk.as_fd()]) {
             // The runner has ended before: its report has the reason.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
-        if !readable(socket, deadline + PATIENCE)? {
+        if !is_readable(socket, deadline + PATIENCE)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let (answer, _) = channel::receive(socket)?;
@@ -100,16 +100,16 @@ impl WaitingRunner<'_> {
     }
 
     /// Returns the runner's socket, after the job was sent.
-    fn employ(&mut self) -> io::Result<&OwnedFd> {
+    fn send_job(&mut self) -> io::Result<&OwnedFd> {
         if matches!(self.runner, SupervisorAnswer::Awaited) {
             // The answer counts as taken, whatever follows.
             self.runner = SupervisorAnswer::Lost;
             let socket = self.runners.receive()?;
             channel::send(&socket, &self.job.encode(), &[])?;
-            self.runner = SupervisorAnswer::Employed(socket);
+            self.runner = SupervisorAnswer::Started(socket);
         }
         match &self.runner {
-            SupervisorAnswer::Employed(socket) => Ok(socket),
+            SupervisorAnswer::Started(socket) => Ok(socket),
             _ => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
@@ -143,19 +143,19 @@ impl Runners {
 
     /// Runs one job on a claimed disk; see [`WaitingRunner::run`].
     pub(crate) fn run(&self, job: &Job, disk: impl AsFd, deadline: Duration) -> io::Result<Report> {
-        self.ask(job, None)?.run(disk, deadline)
+        self.request_runner(job, None)?.run(disk, deadline)
     }
 
     /// Requests a runner for a job that may become necessary, because starting a runner takes as
     /// long as reading a disk. Returns None when no runner can be spared.
-    pub(crate) fn ask_early(&self, job: &Job) -> Option<WaitingRunner<'_>> {
+    pub(crate) fn request_early(&self, job: &Job) -> Option<WaitingRunner<'_>> {
         // A runner that could not run its tool is not started.
-        let place = self.early.take().filter(|_| self.places.at_hand())?;
+        let place = self.early.take().filter(|_| self.places.is_available())?;
         // An error here would also prevent the run, which reports it.
-        self.ask(job, Some(place)).ok()
+        self.request_runner(job, Some(place)).ok()
     }
 
-    fn ask<'r>(
+    fn request_runner<'r>(
         &'r self,
         job: &Job,
         place: Option<EarlyStart<'r>>,
@@ -170,15 +170,15 @@ impl Runners {
     }
 
     /// Returns whether an answer of the supervisor is there, unless another thread takes it first.
-    fn answered(&self) -> bool {
-        readable(&self.supervisor, Duration::ZERO).unwrap_or(false)
+    fn has_answer(&self) -> bool {
+        is_readable(&self.supervisor, Duration::ZERO).unwrap_or(false)
     }
 
     /// Receives the supervisor's next answer. All runners are alike, so it does not matter whose
     /// request is answered.
     fn receive(&self) -> io::Result<OwnedFd> {
         let _one_at_a_time = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !readable(&self.supervisor, PATIENCE)? {
+        if !is_readable(&self.supervisor, PATIENCE)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let (_, mut descriptors) = channel::receive(&self.supervisor)?;
@@ -186,7 +186,7 @@ impl Runners {
     }
 }
 
-fn readable(fd: &OwnedFd, patience: Duration) -> io::Result<bool> {
+fn is_readable(fd: &OwnedFd, patience: Duration) -> io::Result<bool> {
     let timeout = Timespec {
         tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(patience.subsec_nanos()),
@@ -236,42 +236,42 @@ mod tests {
     #[test]
     fn runner_receives_job_first_and_disk_on_run() {
         let (runners, supervisor) = runners();
-        let mut waiting = runners.ask_early(&job()).expect("asked");
-        waiting.go_on();
+        let mut waiting = runners.request_early(&job()).expect("asked");
+        waiting.send_job_when_started();
         let runner = answer(&supervisor);
-        waiting.go_on();
+        waiting.send_job_when_started();
         let (sent, descriptors) = channel::receive(&runner).expect("job");
         assert_eq!((Job::decode(&sent), descriptors.len()), (Ok(job()), 0));
-        let nothing_more = readable(&runner, Duration::ZERO);
+        let nothing_more = is_readable(&runner, Duration::ZERO);
         assert!(!nothing_more.expect("poll"), "the disk came by itself");
         let done = Report { end: End::Exited(0), tail: String::new() };
         channel::send(&runner, &done.encode(), &[]).expect("report");
         let disk = std::fs::File::open("/dev/null").expect("open");
         assert_eq!(waiting.run(&disk, PATIENCE).expect("report"), done);
         let (word, descriptors) = channel::receive(&runner).expect("disk");
-        assert_eq!((word.as_slice(), descriptors.len()), (DISK_IS_HERE, 1));
+        assert_eq!((word.as_slice(), descriptors.len()), (DISK_MESSAGE, 1));
     }
 
     #[test]
     fn unwanted_runner_ends_without_job_or_stale_answer() {
         let (runners, supervisor) = runners();
-        let waiting = runners.ask_early(&job()).expect("asked");
+        let waiting = runners.request_early(&job()).expect("asked");
         let runner = answer(&supervisor);
         drop(waiting);
         let (sent, _) = channel::receive(&runner).expect("the end");
         assert!(sent.is_empty(), "it got a job");
-        assert!(!runners.answered());
+        assert!(!runners.has_answer());
     }
 
     #[test]
     fn early_runners_are_limited_until_one_is_dropped() {
         let (runners, supervisor) = runners();
         let mut all: Vec<_> =
-            (0..WAITING).map(|_| runners.ask_early(&job()).expect("asked")).collect();
-        assert!(runners.ask_early(&job()).is_none());
+            (0..WAITING).map(|_| runners.request_early(&job()).expect("asked")).collect();
+        assert!(runners.request_early(&job()).is_none());
         let ends: Vec<_> = all.iter().map(|_| answer(&supervisor)).collect();
         all.pop();
-        let again = runners.ask_early(&job());
+        let again = runners.request_early(&job());
         assert!(again.is_some());
         drop((answer(&supervisor), ends));
     }

@@ -47,7 +47,7 @@ impl ToolPlaces {
     }
 
     /// Returns whether [`Self::take`] would succeed on this thread now.
-    pub(crate) fn at_hand(&self) -> bool {
+    pub(crate) fn is_available(&self) -> bool {
         let places = self.lock();
         places.free > 0 || places.held_by.contains(&thread::current().id())
     }
@@ -61,13 +61,13 @@ impl ToolPlaces {
     }
 
     /// Gives a reserved place to the operation that begins on this thread.
-    pub(crate) fn adopt(&self) {
+    pub(crate) fn take_reserved(&self) {
         self.lock().held_by.push(thread::current().id());
     }
 
     /// Notes that the operation on this thread has ended. Returns whether it had a place, which is
     /// reserved from then on.
-    pub(crate) fn leave(&self) -> bool {
+    pub(crate) fn end_operation(&self) -> bool {
         let mut places = self.lock();
         let this = thread::current().id();
         let held = places.held_by.iter().position(|thread| *thread == this);
@@ -96,17 +96,18 @@ mod tests {
         }
         assert!(places.take());
         assert!(!places.reserve());
-        assert!(places.take() && places.at_hand());
+        assert!(places.take() && places.is_available());
         thread::scope(|scope| {
-            let other = scope.spawn(|| places.take() || places.at_hand() || places.leave());
+            let other =
+                scope.spawn(|| places.take() || places.is_available() || places.end_operation());
             assert!(!other.join().expect("join"));
         });
-        assert!(places.leave());
-        assert!(!places.leave());
+        assert!(places.end_operation());
+        assert!(!places.end_operation());
         // The place stays reserved for the next operation.
         assert!(!places.take());
-        places.adopt();
-        assert!(places.take() && places.leave());
+        places.take_reserved();
+        assert!(places.take() && places.end_operation());
         places.give_back();
         assert!(places.reserve());
     }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 const EXT_BACKUPS: [(u64, usize); 3] = [(8 << 20, 1024), (32 << 20, 0), (128 << 20, 0)];
 
 /// Searches for a backup on a disk of `size` bytes that is neither blank nor recognised.
-pub(super) fn look(
+pub(super) fn find(
     reader: &mut Reader<'_, impl AsFd>,
     size: u64,
 ) -> Result<Option<Signature>, Errno> {

@@ -132,10 +132,10 @@ fn clean(sb: &[u8], now: u64) -> bool {
         && !mounts_due
         && !interval_due
         && sane_clock
-        && checksum_right(sb)
+        && has_valid_checksum(sb)
 }
 
-fn checksum_right(sb: &[u8]) -> bool {
+fn has_valid_checksum(sb: &[u8]) -> bool {
     if le32(sb, 0x64) & RO_COMPAT_METADATA_CHECKSUM == 0 {
         return true;
     }

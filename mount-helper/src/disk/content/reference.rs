@@ -9,7 +9,7 @@
 //! Excepted are the checksums of the reserved inodes, which mke2fs writes more than once.
 use super::checksum::crc32c;
 use super::field::{le16, le32};
-use super::{ALIGNMENT, Memory, Reader, ext};
+use super::{ALIGNMENT, AlignedBuffer, Reader, ext};
 use ebs_csi_policy::blank;
 use rustix::fd::AsFd;
 use rustix::fs::{SeekFrom, seek};
@@ -36,7 +36,7 @@ pub(crate) enum Verdict {
     Explained,
     /// At least one byte comes from something else. The value is a piece of the disk with such a
     /// byte; None where there is no such piece.
-    Strange(Option<Witness>),
+    Unexplained(Option<Witness>),
     /// The format in memory has another geometry (the disk may have other sectors), so nothing can
     /// be compared.
     Incomparable,
@@ -56,8 +56,8 @@ impl Witness {
     }
 
     /// Returns whether the piece is unchanged on `disk`, which is read directly.
-    pub(crate) fn stands(&self, disk: impl AsFd) -> Result<bool, Errno> {
-        let mut memory = Memory::of(PIECE);
+    pub(crate) fn is_unchanged(&self, disk: impl AsFd) -> Result<bool, Errno> {
+        let mut memory = AlignedBuffer::new(PIECE);
         let piece = memory.aligned();
         let found = Reader { disk, piece: &mut [] }.read_into(piece, self.at, self.length)?;
         Ok(crc32c(!0, found) == self.checksum)
@@ -66,13 +66,13 @@ impl Witness {
 
 /// Compares `disk`, which is read directly, with the format in `memory`, a file of the same size.
 pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
-    let loose = Loose::of(&memory)?;
+    let checksums = ReservedChecksums::of(&memory)?;
     let areas = areas(&memory, size)?;
     let (mut witness, mut set) = (None, 0);
-    side_by_side(disk, memory, &areas, |at, found, expected| {
+    compare_pieces(disk, memory, &areas, |at, found, expected| {
         set += found.iter().filter(|byte| **byte != 0).count();
         let all = found.iter().zip(expected).enumerate().all(|(index, pair)| {
-            *pair.0 == 0 || pair.0 == pair.1 || loose.covers(at + index as u64)
+            *pair.0 == 0 || pair.0 == pair.1 || checksums.covers(at + index as u64)
         });
         if !all {
             witness = Some(Witness::of(at, found));
@@ -82,7 +82,7 @@ pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<
     Ok(if witness.is_none() && set >= LEAST {
         Verdict::Explained
     } else {
-        Verdict::Strange(witness)
+        Verdict::Unexplained(witness)
     })
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn times(
 ) -> Result<Vec<u64>, Errno> {
     let areas = written(&memory, size)?;
     let mut times = Vec::new();
-    side_by_side(disk, memory, &areas, |_, found, expected| {
+    compare_pieces(disk, memory, &areas, |_, found, expected| {
         // In all structures of ext, times have 32 bits and are aligned.
         for at in (0..found.len()).step_by(4) {
             let there = u64::from(le32(found, at));
@@ -130,13 +130,13 @@ pub(crate) fn times(
 }
 
 /// Passes both contents to `look`, piece by piece with the offset, until `look` returns false.
-pub(super) fn side_by_side(
+pub(super) fn compare_pieces(
     disk: impl AsFd,
     memory: impl AsFd,
     areas: &[(u64, u64)],
     mut look: impl FnMut(u64, &[u8], &[u8]) -> bool,
 ) -> Result<(), Errno> {
-    let mut own = Memory::of(PIECE);
+    let mut own = AlignedBuffer::new(PIECE);
     let piece = own.aligned();
     let mut reader = Reader { disk, piece };
     let mut expected = vec![0; PIECE];
@@ -145,7 +145,7 @@ pub(super) fn side_by_side(
         while done < *length {
             let found = reader.read(start + done, (length - done).min(PIECE as u64))?;
             let expected = &mut expected[..found.len()];
-            fill(&memory, start + done, expected)?;
+            read_exact_at(&memory, start + done, expected)?;
             if !look(start + done, found, expected) {
                 return Ok(());
             }
@@ -171,7 +171,7 @@ fn written(memory: impl AsFd, size: u64) -> Result<Vec<(u64, u64)>, Errno> {
     }
 }
 
-pub(super) fn fill(memory: impl AsFd, at: u64, into: &mut [u8]) -> Result<(), Errno> {
+pub(super) fn read_exact_at(memory: impl AsFd, at: u64, into: &mut [u8]) -> Result<(), Errno> {
     let mut filled = 0;
     while filled < into.len() {
         match rustix::io::pread(&memory, &mut into[filled..], at + filled as u64)? {
@@ -185,12 +185,12 @@ pub(super) fn fill(memory: impl AsFd, at: u64, into: &mut [u8]) -> Result<(), Er
 /// The bytes that mke2fs writes more than once with different values: the checksums of the reserved
 /// inodes, which it fills one after the other.
 #[derive(Debug, Clone, Copy)]
-struct Loose {
+struct ReservedChecksums {
     table: u64,
     inode: u64,
 }
 
-impl Loose {
+impl ReservedChecksums {
     /// Number of inodes before the first one that is free for use (`EXT2_GOOD_OLD_FIRST_INO`).
     const RESERVED: u64 = 11;
     /// Low and high half of an inode's checksum: `l_i_checksum_lo`, `i_checksum_hi`.
@@ -200,13 +200,13 @@ impl Loose {
     /// itself.
     fn of(memory: impl AsFd) -> Result<Self, Errno> {
         let mut head = vec![0; ext::AT + 1024];
-        fill(&memory, 0, &mut head)?;
+        read_exact_at(&memory, 0, &mut head)?;
         let superblock = &head[ext::AT..];
         let block = 1024_u64 << le32(superblock, 0x18).min(6);
         // The group descriptors begin in the block after the superblock's.
         let descriptors = (u64::from(le32(superblock, 0x14)) + 1) * block;
         let mut descriptor = vec![0; 64];
-        fill(&memory, descriptors, &mut descriptor)?;
+        read_exact_at(&memory, descriptors, &mut descriptor)?;
         Ok(Self {
             table: u64::from(le32(&descriptor, 8)) * block,
             inode: u64::from(le16(superblock, 0x58)).max(128),

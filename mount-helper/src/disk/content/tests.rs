@@ -82,7 +82,7 @@ fn disk_is_recognised_wherever_something_stands() {
         (64 * MIB, &[stray, (MIB + 4096 + 512, &sound)], unknown(3000)),
     ];
     for (size, pieces, expected) in rows {
-        let found = look_within(disk(*size, pieces), *size, 0, || ());
+        let found = read_content_within(disk(*size, pieces), *size, 0, || ());
         let places: Vec<_> = pieces.iter().map(|(at, _)| at).collect();
         assert_eq!(found.as_ref(), Ok(expected), "{size}: {places:?}");
     }
@@ -91,7 +91,7 @@ fn disk_is_recognised_wherever_something_stands() {
 #[test]
 fn disk_shorter_than_its_size_is_read_error() {
     for (there, size) in [(512, 1024), (MIB, 2 * MIB)] {
-        let found = look_within(disk(there, &[]), size, 0, || ());
+        let found = read_content_within(disk(there, &[]), size, 0, || ());
         assert_eq!(found, Err(Errno::IO));
     }
 }
@@ -99,7 +99,7 @@ fn disk_shorter_than_its_size_is_read_error() {
 /// A disk whose size is unknown must not look blank.
 #[test]
 fn other_file_than_block_device_is_error() {
-    assert_eq!(look(disk(MIB, &[]), 0), Err(Errno::NOTTY));
+    assert_eq!(read_content(disk(MIB, &[]), 0), Err(Errno::NOTTY));
 }
 
 /// The caller may do something else while a disk that seems to be blank is read.
@@ -107,7 +107,7 @@ fn other_file_than_block_device_is_error() {
 fn caller_is_called_while_blank_disk_is_proved() {
     for (pieces, least) in [(&[][..], 10), (&[(0, &b"LUKS\xba\xbe"[..])][..], 0)] {
         let mut calls = 0;
-        look_within(disk(64 * MIB, pieces), 64 * MIB, 0, || calls += 1).expect("read");
+        read_content_within(disk(64 * MIB, pieces), 64 * MIB, 0, || calls += 1).expect("read");
         assert!(calls >= least && (least > 0 || calls == 0), "{calls}");
     }
 }
@@ -178,7 +178,7 @@ fn disk_head_is_read_up_to_its_end() {
 #[test]
 fn buffers_are_aligned_and_have_their_length() {
     for length in [FIRST, PIECE] {
-        let mut memory = Memory::of(length);
+        let mut memory = AlignedBuffer::new(length);
         let aligned = memory.aligned();
         assert_eq!(aligned.len(), length);
         assert_eq!(aligned.as_ptr().align_offset(ALIGNMENT), 0);
@@ -190,15 +190,15 @@ fn first_byte_that_is_set_is_found() {
     for at in [0, 1, 4095, 4096, 8191, 9000, 9999] {
         let mut bytes = vec![0; 10_000];
         bytes[at..].fill(1);
-        assert_eq!(position_set(&bytes), Some(at));
+        assert_eq!(first_nonzero(&bytes), Some(at));
     }
-    assert_eq!(position_set(&[0; 10_000]), None);
-    assert_eq!(position_set(&[]), None);
+    assert_eq!(first_nonzero(&[0; 10_000]), None);
+    assert_eq!(first_nonzero(&[]), None);
 }
 
 #[test]
 fn byte_behind_searched_area_is_not_looked_at() {
-    let mut memory = Memory::of(8192);
+    let mut memory = AlignedBuffer::new(8192);
     let mut reader = Reader { disk: disk(MIB, &[(20_000, &[1])]), piece: memory.aligned() };
     for (length, found) in [(16_384, None), (20_000, None), (20_480, Some(20_000))] {
         assert_eq!(reader.first_set(0, length), Ok(found), "{length} bytes");

@@ -20,7 +20,7 @@ pub fn read(head: &[u8]) -> Option<XfsFacts> {
         && (512..=32768).contains(&sector)
         && (4..=5).contains(&version);
     Some(XfsFacts {
-        sound: plausible && (version == 4 || checksum_right(head, sector)),
+        sound: plausible && (version == 4 || has_valid_checksum(head, sector)),
         in_progress: head.get(126).copied() == Some(1),
         bytes: if plausible { blocks.saturating_mul(block_bytes) } else { 0 },
         block_bytes: if plausible { block_bytes } else { 0 },
@@ -29,7 +29,7 @@ pub fn read(head: &[u8]) -> Option<XfsFacts> {
     })
 }
 
-fn checksum_right(head: &[u8], sector: usize) -> bool {
+fn has_valid_checksum(head: &[u8], sector: usize) -> bool {
     let Some(bytes) = head.get(..sector) else {
         return false;
     };

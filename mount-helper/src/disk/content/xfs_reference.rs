@@ -9,7 +9,7 @@
 //! not reach the disk, only times may differ.
 use super::checksum::crc32c;
 use super::field::{be16, be32, be64, id, le32};
-use super::reference::{Verdict, Witness, areas, fill, side_by_side};
+use super::reference::{Verdict, Witness, areas, compare_pieces, read_exact_at};
 use super::xfs;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -26,13 +26,13 @@ const BLOCK: usize = 4096;
 /// Compares `disk`, which is read directly, with the format in `memory`, a file of the same size.
 pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<Verdict, Errno> {
     let mut made = vec![0; BLOCK];
-    fill(&memory, 0, &mut made)?;
+    read_exact_at(&memory, 0, &mut made)?;
     let mut layout = Layout::of(&made);
     if layout.sector != SECTOR || layout.block != BLOCK {
         return Ok(Verdict::Incomparable);
     }
     let (mut witness, mut set, mut comparable) = (None, 0, true);
-    side_by_side(disk, &memory, &areas(&memory, size)?, |at, found, expected| {
+    compare_pieces(disk, &memory, &areas(&memory, size)?, |at, found, expected| {
         if at == 0
             && let Some(facts) = xfs::read(found)
         {
@@ -51,7 +51,7 @@ pub(crate) fn explains(disk: impl AsFd, memory: impl AsFd, size: u64) -> Result<
     } else if witness.is_none() && set >= LEAST {
         Verdict::Explained
     } else {
-        Verdict::Strange(witness)
+        Verdict::Unexplained(witness)
     })
 }
 
@@ -125,7 +125,7 @@ impl Layout {
                 || there[index] == 0
                 || OF_TIME.iter().any(|range| range.contains(&index))
         };
-        made.starts_with(b"IN") && (0..size).all(same) && holds(there, 100)
+        made.starts_with(b"IN") && (0..size).all(same) && has_valid_checksum(there, 100)
     }
 
     /// Returns whether the sector at `within` belongs to a node of the same B-tree of free space or
@@ -144,7 +144,7 @@ impl Layout {
             && be64(there, 16) == (at + start as u64) / SECTOR as u64
             && be32(there, 48) == be32(made, 48)
             && id(there, 32) == self.uuid
-            && holds(there, 52)
+            && has_valid_checksum(there, 52)
     }
 }
 
@@ -163,12 +163,12 @@ fn is_same_header(there: &[u8], made: &[u8], uuid: [u8; 16]) -> bool {
             && there.starts_with(magic)
             && group.is_none_or(|at| be32(there, at) == be32(made, at))
             && id(there, *identifier) == uuid
-            && holds(there, *checksum)
+            && has_valid_checksum(there, *checksum)
     })
 }
 
 /// Returns whether the structure's checksum, stored at `at` and counted as zero, is valid.
-fn holds(bytes: &[u8], at: usize) -> bool {
+fn has_valid_checksum(bytes: &[u8], at: usize) -> bool {
     let before = crc32c(!0, &bytes[..at]);
     let without = crc32c(before, &[0; 4]);
     !crc32c(without, &bytes[at + 4..]) == le32(bytes, at)

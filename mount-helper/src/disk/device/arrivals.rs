@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Longest wait before the disk is looked for again. A notification can be missing because another
 /// waiter consumed it or because the kernel gives none.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A watch on the directory of device nodes, which all waiters share.
 #[derive(Debug)]
@@ -31,22 +31,22 @@ impl Arrivals {
     }
 
     /// Discards the notifications that have arrived until now.
-    pub(super) fn forget(&self) {
+    pub(super) fn discard(&self) {
         let Some(watch) = &self.watch else { return };
-        let mut words = [0; 4096];
-        while rustix::io::read(watch, &mut words).is_ok_and(|length| length > 0) {}
+        let mut buffer = [0; 4096];
+        while rustix::io::read(watch, &mut buffer).is_ok_and(|length| length > 0) {}
     }
 
-    /// Waits for a notification, for [`AGAIN`] or for `patience`, whichever ends first.
+    /// Waits for a notification, for [`RETRY_INTERVAL`] or for `patience`, whichever ends first.
     pub(super) fn wait(&self, patience: Duration) {
-        let patience = patience.min(AGAIN);
+        let patience = patience.min(RETRY_INTERVAL);
         let Some(watch) = &self.watch else {
             return std::thread::sleep(patience);
         };
         let timeout = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
         match poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => {}
-            Ok(_) => self.forget(),
+            Ok(_) => self.discard(),
             Err(_) => std::thread::sleep(patience),
         }
     }
@@ -58,7 +58,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    fn word(arrivals: &Arrivals) -> bool {
+    fn has_notification(arrivals: &Arrivals) -> bool {
         let watch = arrivals.watch.as_ref().expect("a watch");
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&now)).expect("poll") > 0
@@ -69,19 +69,19 @@ mod tests {
     fn device_node_creation_and_chmod_notify_once() {
         let directory = tempfile::tempdir().expect("tempdir");
         let arrivals = Arrivals::of(directory.path().to_str().expect("utf-8"));
-        assert!(!word(&arrivals));
+        assert!(!has_notification(&arrivals));
         let node = directory.path().join("nvme1n1");
         fs::write(&node, "").expect("write");
-        assert!(word(&arrivals));
-        arrivals.wait(AGAIN);
-        assert!(!word(&arrivals));
+        assert!(has_notification(&arrivals));
+        arrivals.wait(RETRY_INTERVAL);
+        assert!(!has_notification(&arrivals));
         fs::set_permissions(&node, fs::Permissions::from_mode(0o660)).expect("chmod");
-        assert!(word(&arrivals));
-        arrivals.forget();
-        assert!(!word(&arrivals));
+        assert!(has_notification(&arrivals));
+        arrivals.discard();
+        assert!(!has_notification(&arrivals));
         // The removal of a node is no arrival.
         fs::remove_file(&node).expect("remove");
-        arrivals.forget();
+        arrivals.discard();
         arrivals.wait(Duration::from_millis(1));
     }
 
@@ -89,7 +89,7 @@ mod tests {
     fn wait_without_watch_still_returns() {
         let arrivals = Arrivals::of("/no/such/directory");
         assert!(arrivals.watch.is_none());
-        arrivals.forget();
+        arrivals.discard();
         arrivals.wait(Duration::from_millis(1));
     }
 }

@@ -28,7 +28,7 @@ pub struct DiskRoots {
     pub(super) devices: OwnedFd,
     arrivals: Arrivals,
     class: DiskClass,
-    takes_names: bool,
+    accepts_names: bool,
     /// Opens disks, where this process may not open them itself.
     opener: Option<Opener>,
 }
@@ -53,7 +53,7 @@ impl DiskRoots {
             devices: hold(devices)?,
             arrivals: Arrivals::of(devices),
             class,
-            takes_names: false,
+            accepts_names: false,
             opener: None,
         })
     }
@@ -93,11 +93,11 @@ impl DiskRoots {
 
     /// Returns the device number and serial of every disk of the recognised kind that has a node in
     /// `/dev`.
-    pub fn numbered(&self) -> Result<Vec<(DeviceNumber, String)>, Errno> {
+    pub fn numbers_and_serials(&self) -> Result<Vec<(DeviceNumber, String)>, Errno> {
         let mut disks = Vec::new();
         for name in self.names()? {
             if let (Some(serial), Ok(number)) = (self.serial(&name), self.number_of(&name))
-                && self.node_is(&name, number)
+                && self.is_node_of(&name, number)
             {
                 disks.push((number, serial));
             }
@@ -108,7 +108,7 @@ impl DiskRoots {
     /// Returns the serial of the disk behind a device number, which may be that of a partition;
     /// None when the disk is gone or not of the recognised kind.
     pub fn serial_of(&self, device: DeviceNumber) -> Result<Option<String>, Errno> {
-        let directory = Self::by_number(device);
+        let directory = Self::directory_of_number(device);
         Ok(match self.partition_of(device) {
             Some(_) => self.serial_beneath(&format!("{directory}/..")),
             None => self.serial_beneath(&directory),
@@ -118,16 +118,16 @@ impl DiskRoots {
     /// Returns the partition number of the device with this number; None for a whole disk, and for
     /// a device that is gone.
     pub fn partition_of(&self, device: DeviceNumber) -> Option<NonZeroU32> {
-        let file = format!("{}/partition", Self::by_number(device));
+        let file = format!("{}/partition", Self::directory_of_number(device));
         self.read_sysfs(&file).ok()?.parse().ok()
     }
 
     /// Returns whether the kernel still knows a disk of this number.
     pub fn exists(&self, device: DeviceNumber) -> bool {
-        self.open_sysfs(&Self::by_number(device), OFlags::PATH).is_ok()
+        self.open_sysfs(&Self::directory_of_number(device), OFlags::PATH).is_ok()
     }
 
-    pub(super) fn by_number(device: DeviceNumber) -> String {
+    pub(super) fn directory_of_number(device: DeviceNumber) -> String {
         format!("dev/block/{}", device_number::text(device))
     }
 
@@ -147,15 +147,15 @@ impl DiskRoots {
     /// Waits for the disk that a request names: by its serial, or, where it has none, by the name
     /// that EC2 was told. A disk that is refused because it has no serial is distinguished from an
     /// absent one, because waiting for it is in vain.
-    pub fn find_asked(
+    pub fn find_requested(
         &self,
-        asked: &Disk,
+        requested: &Disk,
         access: Access,
         patience: Duration,
     ) -> Result<Device, DeviceError> {
-        let serial = asked.volume.serial();
-        self.wait_for(patience, || match self.find_now(&serial, asked.partition, access) {
-            Err(DeviceError::Absent) => self.find_named(asked, access),
+        let serial = requested.volume.serial();
+        self.wait_for(patience, || match self.find_now(&serial, requested.partition, access) {
+            Err(DeviceError::Absent) => self.find_named(requested, access),
             other => other,
         })
     }
@@ -180,7 +180,7 @@ impl DiskRoots {
         let end = Instant::now() + patience;
         // The first look sees every disk that has arrived until now.
         if !patience.is_zero() {
-            self.arrivals.forget();
+            self.arrivals.discard();
         }
         loop {
             let found = look();
@@ -211,7 +211,7 @@ impl DiskRoots {
             let Ok(number) = self.number_of(&name) else {
                 continue;
             };
-            if !self.node_is(&name, number) {
+            if !self.is_node_of(&name, number) {
                 continue;
             }
             if found.replace((name, number)).is_some() {
@@ -292,7 +292,7 @@ impl DiskRoots {
         device_number::parse(&text).ok_or(Errno::ILSEQ)
     }
 
-    fn node_is(&self, name: &str, number: DeviceNumber) -> bool {
+    fn is_node_of(&self, name: &str, number: DeviceNumber) -> bool {
         path_resolution::hold(&self.devices, name)
             .and_then(fstat)
             .is_ok_and(|facts| device_number::of_node(&facts) == Some(number))

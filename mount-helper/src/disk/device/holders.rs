@@ -23,7 +23,7 @@ impl Device {
     pub fn parts(&self, roots: &DiskRoots) -> Result<Vec<Part>, Errno> {
         let directory = format!("block/{}", self.disk);
         let mut parts = vec![Part { name: self.disk.clone(), number: self.whole, partition: None }];
-        let names = roots.listed(&directory)?;
+        let names = roots.list_directory(&directory)?;
         // Partitions are the entries whose names begin with the disk's name.
         for name in names.into_iter().filter(|name| name.starts_with(&self.disk)) {
             let part = format!("{directory}/{name}");
@@ -40,12 +40,12 @@ impl Device {
     /// partitions is claimed, and a partition while its disk is. A part without a node cannot be
     /// opened, and counts as claimed.
     pub fn is_claimed(&self, roots: &DiskRoots, part: &Part) -> Result<bool, DeviceError> {
-        let asked = OpenRequest {
+        let request = OpenRequest {
             partition: part.partition,
             exclusive: true,
-            ..self.asked(Access::ReadOnly)
+            ..self.open_request(Access::ReadOnly)
         };
-        match roots.have_opened(&asked) {
+        match roots.open_by_request(&request) {
             Ok(claim) if claim.number() == part.number => Ok(false),
             Ok(_) => Err(DeviceError::Mismatch),
             Err(DeviceError::Absent | DeviceError::Os(Errno::BUSY | Errno::NOENT)) => Ok(true),
@@ -57,7 +57,7 @@ impl Device {
 impl DiskRoots {
     /// Returns a block device (a logical volume of LVM, an array) that is built on this one.
     pub fn holder_of(&self, number: DeviceNumber) -> Result<Option<String>, Errno> {
-        match self.listed(&format!("{}/holders", Self::by_number(number))) {
+        match self.list_directory(&format!("{}/holders", Self::directory_of_number(number))) {
             Ok(names) => Ok(names.into_iter().next()),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
@@ -67,8 +67,8 @@ impl DiskRoots {
     /// Returns a loop device whose backing file is one of these devices; a loop device claims
     /// nothing. A loop device that kubelet puts over a published volume is not returned: its
     /// backing file has another name, the path of the pod's volume.
-    pub fn loop_over(&self, parts: &[Part]) -> Result<Option<String>, Errno> {
-        for name in self.listed("block")? {
+    pub fn loop_device_on(&self, parts: &[Part]) -> Result<Option<String>, Errno> {
+        for name in self.list_directory("block")? {
             if !name.starts_with("loop") {
                 continue;
             }
@@ -89,7 +89,7 @@ impl DiskRoots {
     /// Returns the sequence number (`diskseq`) of the disk behind a device number, which may be
     /// that of a partition.
     pub fn sequence_of(&self, device: DeviceNumber) -> Option<u64> {
-        let directory = Self::by_number(device);
+        let directory = Self::directory_of_number(device);
         let up = if self.partition_of(device).is_some() { "/.." } else { "" };
         let text = self.read_sysfs(&format!("{directory}{up}/diskseq")).ok()?;
         text.parse().ok()

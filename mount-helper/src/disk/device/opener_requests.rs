@@ -29,27 +29,27 @@ pub fn lanes() -> io::Result<Ends> {
 #[derive(Debug)]
 pub(super) struct Opener {
     free: Mutex<Vec<OwnedFd>>,
-    given_back: Condvar,
+    returned: Condvar,
 }
 
 impl Opener {
     pub(super) fn new(lanes: Vec<OwnedFd>) -> Self {
-        Self { free: Mutex::new(lanes), given_back: Condvar::new() }
+        Self { free: Mutex::new(lanes), returned: Condvar::new() }
     }
 
     /// Sends a request to open a disk and returns the disk.
-    pub(super) fn ask(&self, asked: &OpenRequest) -> Result<Device, DeviceError> {
-        let lane = self.take();
-        let answer = Self::ask_on(&lane, asked);
-        self.give_back(lane);
+    pub(super) fn send_request(&self, request: &OpenRequest) -> Result<Device, DeviceError> {
+        let lane = self.take_lane();
+        let answer = Self::send_request_on(&lane, request);
+        self.return_lane(lane);
         answer
     }
 
-    fn ask_on(lane: &OwnedFd, asked: &OpenRequest) -> Result<Device, DeviceError> {
-        channel::send(lane, &message::ask(asked), &[]).map_err(super::errno)?;
+    fn send_request_on(lane: &OwnedFd, request: &OpenRequest) -> Result<Device, DeviceError> {
+        channel::send(lane, &message::encode_request(request), &[]).map_err(super::errno)?;
         let (answer, mut descriptors) = channel::receive(lane).map_err(super::errno)?;
-        let device = message::answer(&answer, descriptors.pop(), asked)?;
-        if asked.exclusive {
+        let device = message::parse_answer(&answer, descriptors.pop(), request)?;
+        if request.exclusive {
             // Without this wait, the broker could end its claim and mount the disk while the opener
             // still holds a copy of the claim.
             let (word, _) = channel::receive(lane).map_err(super::errno)?;
@@ -60,18 +60,18 @@ impl Opener {
         Ok(device)
     }
 
-    fn take(&self) -> OwnedFd {
+    fn take_lane(&self) -> OwnedFd {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(lane) = free.pop() {
                 return lane;
             }
-            free = self.given_back.wait(free).unwrap_or_else(PoisonError::into_inner);
+            free = self.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn give_back(&self, lane: OwnedFd) {
+    fn return_lane(&self, lane: OwnedFd) {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
-        self.given_back.notify_one();
+        self.returned.notify_one();
     }
 }

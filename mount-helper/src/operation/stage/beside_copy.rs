@@ -3,7 +3,7 @@
 use super::found_disk::{self, FoundDisk};
 use crate::disk::content;
 use crate::journal;
-use crate::mount::detached_mount::{self, DetachedMount, Joined};
+use crate::mount::detached_mount::{self, DetachedMount, JoinedMount};
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done, Stop};
 use crate::settings::CopiedMounts;
@@ -12,7 +12,7 @@ use ebs_csi_wire::{Refusal, Refused, Step};
 
 /// Returns whether the stop says that the disk is held, and the holder may be a copy of an earlier
 /// mount.
-pub(super) fn may_be(context: &OperationContext, stop: &Stop) -> bool {
+pub(super) fn may_be_held_by_copy(context: &OperationContext, stop: &Stop) -> bool {
     let held = Refused::from(Refusal::StillHeld);
     context.copied_mounts == CopiedMounts::Release
         && matches!(stop, Stop::Refused(refused) if *refused == held)
@@ -21,25 +21,28 @@ pub(super) fn may_be(context: &OperationContext, stop: &Stop) -> bool {
 /// Makes a mount for a stage while a copy exists. Nobody can claim the disk, so no tool can run:
 /// the file system must be fit to be mounted unchanged, as it is after
 /// [`crate::operation::copied_mount::release`].
-pub(super) fn beside(found: &FoundDisk<'_>, stop: Stop) -> Done<(Authorized<StageDisk>, Joined)> {
-    let FoundDisk { context, asked, device, .. } = *found;
-    let volume = &asked.disk.volume;
-    let ours = context.mounted_disks.accounts_for(device, volume);
+pub(super) fn join_copy(
+    found: &FoundDisk<'_>,
+    stop: Stop,
+) -> Done<(Authorized<StageDisk>, JoinedMount)> {
+    let FoundDisk { context, request, device, .. } = *found;
+    let volume = &request.disk.volume;
+    let ours = context.mounted_disks.is_own_mount(device, volume);
     if !ours.at(Step::ReadDevice)? {
         return Err(stop);
     }
     let disk = device.read_directly(&context.disks).at(Step::ReadDevice)?;
-    let content = content::look(&disk, found_disk::now()).at(Step::ReadDevice)?;
+    let content = content::read_content(&disk, found_disk::now()).at(Step::ReadDevice)?;
     drop(disk);
-    let permit = found.judged(&content, found.remembered())?;
+    let permit = found.judge(&content, found.remembered_evidence())?;
     if permit.act().preparation != Preparation::Nothing {
         return Err(stop);
     }
-    let joined = detached_mount::join_staged(&permit, asked.fs, device, true)
-        .or_else(|_| detached_mount::join_staged(&permit, asked.fs, device, false))
+    let joined = detached_mount::join_for_stage(&permit, request.fs, device, true)
+        .or_else(|_| detached_mount::join_for_stage(&permit, request.fs, device, false))
         .map_err(|_| stop)?;
     found.verify()?;
-    if !asked.read_only {
+    if !request.read_only {
         joined.make_writable().at(Step::CreateMount)?;
     }
     journal::warn(
@@ -56,7 +59,7 @@ pub(super) fn beside(found: &FoundDisk<'_>, stop: Stop) -> Done<(Authorized<Stag
 }
 
 /// Returns the joined mount with these attributes set.
-pub(super) fn mount(joined: Joined, attributes: u64) -> Done<DetachedMount> {
+pub(super) fn mount(joined: JoinedMount, attributes: u64) -> Done<DetachedMount> {
     let mount = joined.into_mount();
     mount.change(attributes, 0)?;
     Ok(mount)

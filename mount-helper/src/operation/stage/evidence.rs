@@ -1,7 +1,7 @@
 //! Whether an interrupted format of the volume explains everything on a disk: the format is made
 //! again in memory and compared with the disk.
 use super::filesystem_tools;
-use super::found_disk::{FoundDisk, directly, now};
+use super::found_disk::{FoundDisk, now, with_direct_reads};
 use crate::disk::content::reference::{self as ext_reference, Verdict};
 use crate::disk::content::xfs_reference;
 use crate::disk::device::Claim;
@@ -15,34 +15,36 @@ use std::time::{Duration, Instant};
 /// Collects the evidence of what was done to this disk before, above all of an unfinished format of
 /// this volume.
 pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -> Done<Evidence> {
-    let FoundDisk { context, asked, device, .. } = *found;
-    let known = found.remembered();
+    let FoundDisk { context, request, device, .. } = *found;
+    let known = found.remembered_evidence();
     let uuid = known.uuid;
     let unfinished = |unfinished| Evidence { unfinished, ..known };
     let marked = matches!(content, Content::Xfs(facts) if facts.in_progress && facts.uuid == uuid);
     // Skips the comparison when it cannot change the decision.
     let could_be = (marked || matches!(content, Content::Unknown { .. } | Content::Damaged(_)))
-        && !asked.read_only
-        && asked.disk.origin != Origin::Copy;
+        && !request.read_only
+        && request.disk.origin != Origin::Copy;
     if !could_be {
         return Ok(known);
     }
     let bytes = device.bytes();
-    let largest = match asked.fs {
+    let largest = match request.fs {
         FsType::Ext3 | FsType::Ext4 => ext_reference::LARGEST,
         FsType::Xfs => xfs_reference::LARGEST,
     };
     if bytes > largest {
         // The disk is too large for the format to be made again in memory. For XFS, the "in
         // progress" mark together with the identifier is accepted instead.
-        return Ok(unfinished(marked && asked.fs == FsType::Xfs));
+        return Ok(unfinished(marked && request.fs == FsType::Xfs));
     }
-    let compared = Compared { content: content.clone(), uuid, fs: asked.fs, format: asked.format };
-    if let Some(witness) = context.comparisons.known(device, &compared) {
+    let compared =
+        Compared { content: content.clone(), uuid, fs: request.fs, format: request.format };
+    if let Some(witness) = context.comparisons.find_difference(device, &compared) {
         // The remembered difference counts while its piece is still on the disk. Whoever erased the
         // piece may have erased everything that was not the format's, so the comparison runs again.
-        let stands = witness.map(|witness| directly(claim, || witness.stands(claim)));
-        if stands.transpose()?.unwrap_or(true) {
+        let unchanged =
+            witness.map(|witness| with_direct_reads(claim, || witness.is_unchanged(claim)));
+        if unchanged.transpose()?.unwrap_or(true) {
             return Ok(known);
         }
     }
@@ -51,16 +53,16 @@ pub(super) fn collect(found: &FoundDisk<'_>, content: &Content, claim: &Claim) -
     };
     let reference =
         Reference { found, claim, bytes, end: Instant::now() + format_comparison::TIME };
-    let verdict = match asked.fs {
+    let verdict = match request.fs {
         FsType::Ext3 | FsType::Ext4 => reference.explains_ext()?,
         FsType::Xfs => reference.explains_xfs()?,
     };
-    if let Verdict::Strange(witness) = verdict {
-        context.comparisons.found_strange(device, compared, witness);
+    if let Verdict::Unexplained(witness) = verdict {
+        context.comparisons.remember_difference(device, compared, witness);
     }
     Ok(unfinished(match verdict {
         Verdict::Explained => true,
-        Verdict::Strange(_) => false,
+        Verdict::Unexplained(_) => false,
         Verdict::Incomparable => marked,
     }))
 }
@@ -77,12 +79,12 @@ struct Reference<'r> {
 impl Reference<'_> {
     /// Makes the format in memory. Returns None when the tool makes none on such a disk, and so
     /// never began one there, or none within the bounds of a comparison.
-    fn made(&self, time: u64) -> Done<Option<OwnedFd>> {
+    fn make_in_memory(&self, time: u64) -> Done<Option<OwnedFd>> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left < Duration::from_secs(1) {
             return Ok(None);
         }
-        match filesystem_tools::reference(self.found, self.bytes, time, left) {
+        match filesystem_tools::format_in_memory(self.found, self.bytes, time, left) {
             Ok(memory) => Ok(Some(memory)),
             Err(Stop::Failed(Failed { tool: Some(ToolEnd::Exited(_)), .. })) => Ok(None),
             Err(Stop::Failed(failed)) if failed.step == Step::ToolDeadline => Ok(None),
@@ -91,23 +93,25 @@ impl Reference<'_> {
     }
 
     fn explains_xfs(&self) -> Done<Verdict> {
-        let Some(memory) = self.made(now())? else {
-            return Ok(Verdict::Strange(None));
+        let Some(memory) = self.make_in_memory(now())? else {
+            return Ok(Verdict::Unexplained(None));
         };
-        directly(self.claim, || xfs_reference::explains(self.claim, &memory, self.bytes))
+        with_direct_reads(self.claim, || xfs_reference::explains(self.claim, &memory, self.bytes))
     }
 
     /// Returns whether an ext format of this volume wrote everything on the disk.
     fn explains_ext(&self) -> Done<Verdict> {
         let time = now();
         let explained = |memory: &OwnedFd| {
-            directly(self.claim, || ext_reference::explains(self.claim, memory, self.bytes))
+            with_direct_reads(self.claim, || {
+                ext_reference::explains(self.claim, memory, self.bytes)
+            })
         };
         let times = {
-            let Some(memory) = self.made(time)? else {
-                return Ok(Verdict::Strange(None));
+            let Some(memory) = self.make_in_memory(time)? else {
+                return Ok(Verdict::Unexplained(None));
             };
-            let times = directly(self.claim, || {
+            let times = with_direct_reads(self.claim, || {
                 ext_reference::times(self.claim, &memory, self.bytes, time)
             })?;
             if times.is_empty() {
@@ -118,14 +122,14 @@ impl Reference<'_> {
         // The first time is the most likely one.
         let mut first = None;
         for time in times {
-            let Some(memory) = self.made(time)? else {
+            let Some(memory) = self.make_in_memory(time)? else {
                 break;
             };
             match explained(&memory)? {
-                Verdict::Strange(witness) => first = first.or(witness),
+                Verdict::Unexplained(witness) => first = first.or(witness),
                 verdict => return Ok(verdict),
             }
         }
-        Ok(Verdict::Strange(first))
+        Ok(Verdict::Unexplained(first))
     }
 }

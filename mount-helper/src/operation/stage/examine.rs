@@ -15,13 +15,13 @@ const PASSES: usize = 3;
 /// Has the file system examined, and repaired where that needs no person and the request may write.
 /// For ext, the check is `full`. Returns the disk, with a new claim perhaps, and whether something
 /// was repaired.
-pub(super) fn whole(disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool)> {
-    let asked = disk.found.asked;
-    match asked.fs {
-        FsType::Ext3 | FsType::Ext4 if asked.read_only => {
+pub(super) fn examine_in_full(disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool)> {
+    let request = disk.found.request;
+    match request.fs {
+        FsType::Ext3 | FsType::Ext4 if request.read_only => {
             let Examined { found, claim, permit, .. } = &disk;
-            if !filesystem_tools::sound(found.context, permit, ToolId::E2fsckLook, claim)? {
-                return Err(errors(asked.fs).into());
+            if !filesystem_tools::is_sound(found.context, permit, ToolId::E2fsckLook, claim)? {
+                return Err(errors_refusal(request.fs).into());
             }
             Ok((disk, false))
         }
@@ -32,7 +32,7 @@ pub(super) fn whole(disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool
             // A full check that replays a journal itself also corrects the counters in the
             // superblock, which a running kernel keeps only in memory, and reports this as a
             // repair.
-            if to_replay(&disk.content) {
+            if needs_replay(&disk.content) {
                 repaired = filesystem_tools::check(&disk, Check::Usual)?;
             }
             for _ in 0..PASSES {
@@ -41,22 +41,22 @@ pub(super) fn whole(disk: Examined<'_>, full: Check) -> Done<(Examined<'_>, bool
                 }
                 repaired = true;
             }
-            Err(errors(asked.fs).into())
+            Err(errors_refusal(request.fs).into())
         }
         FsType::Xfs => Ok((xfs(disk)?, false)),
     }
 }
 
 fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
-    let (found, fs) = (disk.found, disk.found.asked.fs);
+    let (found, fs) = (disk.found, disk.found.request.fs);
     let tool = match &disk.content {
         Content::Xfs(facts) => ToolId::looks_at_xfs(facts.groups),
         _ => ToolId::XfsRepairMany,
     };
-    if sound_xfs(found, &disk.permit, tool)? {
+    if is_sound_xfs(found, &disk.permit, tool)? {
         return Ok(disk);
     }
-    if found.asked.read_only {
+    if found.request.read_only {
         // A log that was not replayed looks like damage, and replaying it would write.
         return Err(Refusal::UntrustedImage.into());
     }
@@ -72,22 +72,22 @@ fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
     drop(mount);
     disk.claim = found.claim()?;
     found.verify()?;
-    if sound_xfs(found, &disk.permit, tool)? { Ok(disk) } else { Err(errors(fs).into()) }
+    if is_sound_xfs(found, &disk.permit, tool)? { Ok(disk) } else { Err(errors_refusal(fs).into()) }
 }
 
 /// Runs the checker with direct reads, because the page cache of the disk may be older than what a
 /// mount wrote.
-fn sound_xfs(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>, tool: ToolId) -> Done<bool> {
+fn is_sound_xfs(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>, tool: ToolId) -> Done<bool> {
     let disk = found.device.read_directly(&found.context.disks).at(Step::ReadDevice)?;
-    filesystem_tools::sound(found.context, permit, tool, &disk)
+    filesystem_tools::is_sound(found.context, permit, tool, &disk)
 }
 
-fn errors(fs: FsType) -> Refused {
+fn errors_refusal(fs: FsType) -> Refused {
     let damaged = Observation::Content { signature: fs.into(), state: ContentState::Damaged };
     Refused::because(Refusal::FilesystemErrors, damaged)
 }
 
 /// Returns whether an ext journal has to be replayed.
-pub(super) fn to_replay(content: &Content) -> bool {
+pub(super) fn needs_replay(content: &Content) -> bool {
     matches!(content, Content::Ext(facts) if facts.needs_recovery)
 }

@@ -23,11 +23,14 @@ use std::time::Duration;
 /// Requests a runner for the format that a request asks for. The runner waits for the disk; the
 /// format writes `time`, in seconds since 1970, as its creation time. Returns None when no runner
 /// is available now.
-pub(super) fn ask_for_format<'w>(found: &FoundDisk<'w>, time: u64) -> Option<WaitingRunner<'w>> {
-    let mut job = format_job(found.asked, time);
+pub(super) fn request_format_runner<'w>(
+    found: &FoundDisk<'w>,
+    time: u64,
+) -> Option<WaitingRunner<'w>> {
+    let mut job = format_job(found.request, time);
     let (_, tool) = tool::of(&job)?;
     job.deadline = found.context.rules.deadline(tool).as_secs();
-    found.context.runners.ask_early(&job)
+    found.context.runners.request_early(&job)
 }
 
 /// Makes the file system that a request asks for on a claimed disk, by the runner that waits for
@@ -40,9 +43,9 @@ pub(super) fn format(
     if disk.permit.act().preparation != Preparation::Format {
         return Err(broken(Step::Format));
     }
-    let FoundDisk { context, asked, .. } = *disk.found;
-    let job = format_job(asked, time);
-    match ask(context, job, &disk.claim, waiting, Step::Format)? {
+    let FoundDisk { context, request, .. } = *disk.found;
+    let job = format_job(request, time);
+    match run_tool(context, job, &disk.claim, waiting, Step::Format)? {
         Meaning::Done => Ok(()),
         _ => Err(broken(Step::Format)),
     }
@@ -50,28 +53,28 @@ pub(super) fn format(
 
 /// Makes the file system of a request once more, in memory that stands in for the disk: what a
 /// format that began at `time` writes. The tool may run for at most `limit`.
-pub(super) fn reference(
+pub(super) fn format_in_memory(
     found: &FoundDisk<'_>,
     bytes: u64,
     time: u64,
     limit: Duration,
 ) -> Done<OwnedFd> {
-    let FoundDisk { context, asked, .. } = *found;
-    journal::info("made-in-memory", &[("volume", asked.disk.volume.as_str())]);
+    let FoundDisk { context, request, .. } = *found;
+    journal::info("made-in-memory", &[("volume", request.disk.volume.as_str())]);
     let memory = format_comparison::memory(bytes).at(Step::Format)?;
-    let job = format_job(asked, time);
-    match ask_within(context, job, &memory, None, Step::Format, limit)? {
+    let job = format_job(request, time);
+    match run_tool_within(context, job, &memory, None, Step::Format, limit)? {
         Meaning::Done => Ok(memory),
         _ => Err(broken(Step::Format)),
     }
 }
 
-fn format_job(asked: &Stage, time: u64) -> Job {
+fn format_job(request: &Stage, time: u64) -> Job {
     Job {
-        tool: ToolId::formats(asked.fs).number(),
-        fs: asked.fs,
-        uuid: identifier(&asked.disk.volume),
-        format: asked.format,
+        tool: ToolId::formats(request.fs).number(),
+        fs: request.fs,
+        uuid: identifier(&request.disk.volume),
+        format: request.format,
         time,
         deadline: 0,
     }
@@ -93,18 +96,18 @@ pub(super) enum Check {
 /// left is repaired whatever it is; the repair counts when another full check then finds nothing
 /// that needs a person.
 pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
-    let fs = disk.found.asked.fs;
-    let run = |job| ask(disk.found.context, job, &disk.claim, None, Step::Check);
-    let full = |time| Job { time, ..plain(ToolId::E2fsckFull) };
+    let fs = disk.found.request.fs;
+    let run = |job| run_tool(disk.found.context, job, &disk.claim, None, Step::Check);
+    let full = |time| Job { time, ..job_of(ToolId::E2fsckFull) };
     let (first, again) = match how {
-        Check::Usual => (plain(ToolId::E2fsck), full(0)),
+        Check::Usual => (job_of(ToolId::E2fsck), full(0)),
         Check::Full => (full(0), full(0)),
         Check::FullBeforeGrowth(time) => (full(time), full(time)),
     };
     let mut meaning = run(first)?;
     if meaning == Meaning::Uncorrectable && disk.permit.act().growth_cut_short {
         journal::warn("growth-cut-short", &[("fs", fs.as_str())]);
-        if run(plain(ToolId::E2fsckAll))? != Meaning::Uncorrectable {
+        if run(job_of(ToolId::E2fsckAll))? != Meaning::Uncorrectable {
             meaning = match run(again)? {
                 Meaning::Uncorrectable => Meaning::Uncorrectable,
                 _ => Meaning::Repaired,
@@ -123,13 +126,13 @@ pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
 }
 
 /// Runs a checker that changes nothing; returns whether it finds no error.
-pub(super) fn sound(
+pub(super) fn is_sound(
     context: &OperationContext,
     _permit: &Authorized<StageDisk>,
     tool: ToolId,
     disk: impl AsFd,
 ) -> Done<bool> {
-    match ask(context, plain(tool), disk, None, Step::Check)? {
+    match run_tool(context, job_of(tool), disk, None, Step::Check)? {
         Meaning::Clean | Meaning::Done => Ok(true),
         Meaning::Repaired | Meaning::Uncorrectable => Ok(false),
     }
@@ -138,8 +141,8 @@ pub(super) fn sound(
 /// Grows an ext3 or ext4 that is not mounted to the size of its disk. Returns false when resize2fs
 /// does not grow it: it cannot grow some file systems.
 pub(super) fn grow_ext(disk: &Examined<'_>) -> Done<bool> {
-    let job = plain(ToolId::Resize2fs);
-    match ask(disk.found.context, job, &disk.claim, None, Step::Grow) {
+    let job = job_of(ToolId::Resize2fs);
+    match run_tool(disk.found.context, job, &disk.claim, None, Step::Grow) {
         Ok(Meaning::Done) => Ok(true),
         Ok(_) => Err(broken(Step::Grow)),
         Err(Stop::Failed(Failed { tool: Some(ToolEnd::Exited(_)), .. })) => Ok(false),
@@ -147,7 +150,7 @@ pub(super) fn grow_ext(disk: &Examined<'_>) -> Done<bool> {
     }
 }
 
-fn plain(tool: ToolId) -> Job {
+fn job_of(tool: ToolId) -> Job {
     Job {
         tool: tool.number(),
         // The arguments of a checker do not depend on the type.
@@ -164,18 +167,18 @@ fn plain(tool: ToolId) -> Job {
 }
 
 /// Runs a job, by the runner that waits with it or else by a new one.
-fn ask(
+fn run_tool(
     context: &OperationContext,
     job: Job,
     disk: impl AsFd,
     waiting: Option<WaitingRunner<'_>>,
     step: Step,
 ) -> Done<Meaning> {
-    ask_within(context, job, disk, waiting, step, Duration::MAX)
+    run_tool_within(context, job, disk, waiting, step, Duration::MAX)
 }
 
-/// Does the same as [`ask`], in at most `limit`, where the policy allows more.
-fn ask_within(
+/// Does the same as [`run_tool`], in at most `limit`, where the policy allows more.
+fn run_tool_within(
     context: &OperationContext,
     mut job: Job,
     disk: impl AsFd,

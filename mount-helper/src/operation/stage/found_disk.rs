@@ -17,7 +17,7 @@ pub(super) struct FoundDisk<'s> {
     /// What the operation may use.
     pub(super) context: &'s OperationContext,
     /// The request.
-    pub(super) asked: &'s Stage,
+    pub(super) request: &'s Stage,
     /// The held disk.
     pub(super) device: &'s Device,
 }
@@ -25,7 +25,7 @@ pub(super) struct FoundDisk<'s> {
 impl FoundDisk<'_> {
     /// Claims the disk for this process alone, with the access that the request needs.
     pub(super) fn claim(&self) -> Done<Claim> {
-        let access = if self.asked.read_only { Access::ReadOnly } else { Access::ReadWrite };
+        let access = if self.request.read_only { Access::ReadOnly } else { Access::ReadWrite };
         match self.device.claim(&self.context.disks, access) {
             Err(DeviceError::Os(Errno::BUSY)) => Err(Refusal::StillHeld.into()),
             other => other.at(Step::ClaimDevice),
@@ -45,10 +45,10 @@ impl FoundDisk<'_> {
 
     /// Returns what this process remembers of the disk. An interrupted format is not part of it:
     /// only the content shows one.
-    pub(super) fn remembered(&self) -> Evidence {
+    pub(super) fn remembered_evidence(&self) -> Evidence {
         let examined_disks = &self.context.examined_disks;
         Evidence {
-            uuid: filesystem_identifier::identifier(&self.asked.disk.volume),
+            uuid: filesystem_identifier::identifier(&self.request.disk.volume),
             unfinished: false,
             examined: examined_disks.has(self.device),
             used_raw: examined_disks.was_used_raw(self.device),
@@ -56,14 +56,14 @@ impl FoundDisk<'_> {
     }
 
     /// Asks the policy what may be done to a disk with this content.
-    pub(super) fn judged(
+    pub(super) fn judge(
         &self,
         content: &Content,
         evidence: Evidence,
     ) -> Done<Authorized<StageDisk>> {
         let images = self.context.rules.untrusted_images();
         let facts = self.device.facts();
-        judge::stage_disk(self.asked, &facts, content, evidence, images).map_err(|reason| {
+        judge::stage_disk(self.request, &facts, content, evidence, images).map_err(|reason| {
             let seen = content.seen(facts.bytes);
             Refused { reason, seen }.into()
         })
@@ -84,8 +84,8 @@ pub(super) struct Examined<'s> {
 }
 
 /// Recognises the content of the disk.
-pub(super) fn look(claim: &Claim) -> Done<Content> {
-    directly(claim, || content::look(claim, now()))
+pub(super) fn read_content(claim: &Claim) -> Done<Content> {
+    with_direct_reads(claim, || content::read_content(claim, now()))
 }
 
 /// Returns the current time, in seconds since 1970.
@@ -97,7 +97,10 @@ pub(super) fn now() -> u64 {
 
 /// Sets O_DIRECT for the duration of `read`, so that the reads see the disk and not the page cache.
 /// The flag is cleared afterwards, because tools read at offsets that direct reads refuse.
-pub(super) fn directly<T>(claim: &Claim, read: impl FnOnce() -> Result<T, Errno>) -> Done<T> {
+pub(super) fn with_direct_reads<T>(
+    claim: &Claim,
+    read: impl FnOnce() -> Result<T, Errno>,
+) -> Done<T> {
     let flags = fcntl_getfl(claim).at(Step::ReadDevice)?;
     fcntl_setfl(claim, flags | OFlags::DIRECT).at(Step::ReadDevice)?;
     let result = read();

@@ -2,9 +2,9 @@
 //! tool that the content calls for. The claim on the disk is held without a gap from the first read
 //! to the end of the tool, which works through the same claim.
 use super::evidence;
-use super::examine::{self, to_replay};
+use super::examine::{self, needs_replay};
 use super::filesystem_tools::{self, Check};
-use super::found_disk::{Examined, FoundDisk, directly, look, now};
+use super::found_disk::{Examined, FoundDisk, now, read_content, with_direct_reads};
 use crate::disk::content;
 use crate::fault_point;
 use crate::mount::privilege;
@@ -34,7 +34,7 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
     // The kernel journals what it changes on a mounted file system; resize2fs does not.
     let offline = disk.permit.act().grow && !privilege::has_resource();
     let full = match &disk.content {
-        Content::Ext(facts) if offline => before_growth(facts),
+        Content::Ext(facts) if offline => check_before_growth(facts),
         _ => Check::Full,
     };
     match preparation {
@@ -50,21 +50,21 @@ pub(super) fn prepare(found: &FoundDisk<'_>) -> Done<Prepared> {
         }
         Preparation::Examine => {
             found.verify()?;
-            (disk, staged.repaired) = examine::whole(disk, full)?;
+            (disk, staged.repaired) = examine::examine_in_full(disk, full)?;
         }
     }
     if matches!(preparation, Preparation::Check | Preparation::Examine) {
         staged.checked = true;
-        staged.replayed = !found.asked.read_only && to_replay(&disk.content);
+        staged.replayed = !found.request.read_only && needs_replay(&disk.content);
         found.flush()?;
         fault_point::reached("stage-checked");
         // A check may have replayed a journal that held a newer superblock.
-        disk.content = look(&disk.claim)?;
+        disk.content = read_content(&disk.claim)?;
         let evidence = Evidence {
             examined: preparation == Preparation::Examine || evidence.examined,
             ..evidence
         };
-        disk.permit = found.judged(&disk.content, evidence)?;
+        disk.permit = found.judge(&disk.content, evidence)?;
     }
     let grow = disk.permit.act().grow;
     let grow_mounted = grow && privilege::has_resource();
@@ -86,7 +86,7 @@ pub(super) fn grow_offline(
     staged: &mut Staged,
 ) -> Done<()> {
     let claim = found.claim()?;
-    let disk = Examined { found, content: look(&claim)?, claim, permit: permit.clone() };
+    let disk = Examined { found, content: read_content(&claim)?, claim, permit: permit.clone() };
     disk.grow(false, staged)
 }
 
@@ -94,24 +94,24 @@ impl<'s> Examined<'s> {
     /// Claims the disk, recognises its content and asks the policy. A runner gets ready for a
     /// format while the content is read.
     fn recognise(found: &'s FoundDisk<'s>) -> Done<(Self, Evidence, Option<WaitingRunner<'s>>)> {
-        let asked = found.asked;
+        let request = found.request;
         let claim = found.claim()?;
         // Only a blank disk needs a format.
-        let mut wanted = !asked.read_only && asked.disk.origin == Origin::Blank;
+        let mut wanted = !request.read_only && request.disk.origin == Origin::Blank;
         let mut format: Option<WaitingRunner<'_>> = None;
-        let content = directly(&claim, || {
-            content::look_and(&claim, now(), || {
+        let content = with_direct_reads(&claim, || {
+            content::read_content_and(&claim, now(), || {
                 if let Some(waiting) = &mut format {
-                    waiting.go_on();
+                    waiting.send_job_when_started();
                 } else if std::mem::take(&mut wanted) {
-                    format = filesystem_tools::ask_for_format(found, now());
+                    format = filesystem_tools::request_format_runner(found, now());
                 }
             })
         })?;
         let evidence = evidence::collect(found, &content, &claim)?;
         fault_point::reached("stage-looked");
-        let permit = found.judged(&content, evidence)?;
-        xen_disk::remember(found.context, &asked.disk, found.device)?;
+        let permit = found.judge(&content, evidence)?;
+        xen_disk::remember(found.context, &request.disk, found.device)?;
         let disk = Self { found, claim, content, permit };
         Ok((disk, evidence, format))
     }
@@ -121,7 +121,7 @@ impl<'s> Examined<'s> {
         self.found.verify()?;
         // The tool flushes its writes before it reports success, and `look` reads from the disk.
         filesystem_tools::format(self, waiting, now())?;
-        made(self.found.asked, &look(&self.claim)?)?;
+        check_format(self.found.request, &read_content(&self.claim)?)?;
         fault_point::reached("stage-made");
         self.found.verify()
     }
@@ -135,7 +135,7 @@ impl<'s> Examined<'s> {
             let Content::Ext(facts) = &self.content else {
                 return Err(broken(Step::Grow));
             };
-            staged.repaired |= filesystem_tools::check(self, before_growth(facts))?;
+            staged.repaired |= filesystem_tools::check(self, check_before_growth(facts))?;
             self.found.flush()?;
             fault_point::reached("stage-marked");
         }
@@ -144,7 +144,7 @@ impl<'s> Examined<'s> {
         if !staged.grown {
             // The file system keeps its size. A full check confirms that it is still sound before
             // anybody uses it.
-            grow::not_grown(self.found.asked.fs, "resize2fs does not grow it");
+            grow::log_not_grown(self.found.request.fs, "resize2fs does not grow it");
             staged.repaired |= filesystem_tools::check(self, Check::Full)?;
             self.found.flush()?;
         }
@@ -155,15 +155,15 @@ impl<'s> Examined<'s> {
 }
 
 /// Returns the full check that an offline growth needs, which also marks that one begins.
-fn before_growth(facts: &ExtFacts) -> Check {
+fn check_before_growth(facts: &ExtFacts) -> Check {
     Check::FullBeforeGrowth(offline_growth::time(facts.uuid, now()))
 }
 
 /// Checks that a format tool that reported success made what was asked for.
-fn made(asked: &Stage, content: &Content) -> Done<()> {
+fn check_format(request: &Stage, content: &Content) -> Done<()> {
     let right = match content {
-        Content::Ext(_) => asked.fs != FsType::Xfs,
-        Content::Xfs(facts) => asked.fs == FsType::Xfs && facts.sound && !facts.in_progress,
+        Content::Ext(_) => request.fs != FsType::Xfs,
+        Content::Xfs(facts) => request.fs == FsType::Xfs && facts.sound && !facts.in_progress,
         _ => false,
     };
     if right { Ok(()) } else { Err(broken(Step::Format)) }

@@ -56,8 +56,8 @@ pub(super) fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::E
     // its socket.
     let lock = match kubelet_root_lock::lock(&root, settings.grace) {
         Ok(lock) => lock,
-        Err(NotLocked::Told) => return Ok(None),
-        Err(NotLocked::Other) => {
+        Err(NotLocked::Stopped) => return Ok(None),
+        Err(NotLocked::OtherHelper) => {
             let why = "another mount-helper serves it";
             return Err((settings.kubelet_root.to_string(), io::Error::other(why)));
         }
@@ -67,16 +67,16 @@ pub(super) fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::E
     let disks =
         DiskRoots::open(policy.disks).map_err(|e| ("/sys and /dev".to_owned(), e.into()))?;
     let boot = xen_disk_record::boot()?;
-    let records = listen::records(&settings.listen);
+    let records = listen::records_path(&settings.listen);
     let (disks, xen_disk_record) = match rules.disks_without_serial() {
-        DisksWithoutSerial::ByName if !simulated && disks.have_xen() => {
-            xen_disk_record::by_name(disks, records, &boot)?
+        DisksWithoutSerial::ByName if !simulated && disks.has_xen_disk() => {
+            xen_disk_record::open_accepting_names(disks, records, &boot)?
         }
         _ => (disks, XenDiskRecord::default()),
     };
     let still_there = |sequence, number| disks.sequence_of(number) == Some(sequence);
     let read_only_record =
-        ReadOnlyRecord::open(&ReadOnlyRecord::beside(records), &boot, still_there);
+        ReadOnlyRecord::open(&ReadOnlyRecord::path_beside(records), &boot, still_there);
     let nodes =
         BlockNodes::read(Path::new("/dev"), policy.disks).map_err(|e| ("/dev".to_owned(), e))?;
     let listeners = settings
@@ -84,7 +84,7 @@ pub(super) fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::E
         .iter()
         .map(|one| listener::bind(one, &settings.vsock_peers, key.as_ref(), bind))
         .collect::<Result<_, _>>()?;
-    say_what_is_closed(&nodes);
+    log_closed_disks(&nodes);
     Ok(Some(Opened {
         root,
         lock,
@@ -98,7 +98,7 @@ pub(super) fn open(settings: &Settings) -> Result<Option<Opened>, (String, io::E
 }
 
 /// Logs one line when there are disks that no group may open.
-fn say_what_is_closed(nodes: &BlockNodes) {
+fn log_closed_disks(nodes: &BlockNodes) {
     let closed: Vec<String> = nodes
         .closed()
         .map(|(name, owner)| format!("{name} {}:{} {:04o}", owner.uid, owner.gid, owner.mode))

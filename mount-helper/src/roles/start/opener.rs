@@ -10,9 +10,9 @@ use crate::sys;
 use rustix::fd::OwnedFd;
 
 /// Runs the opener until its lanes are closed; returns the exit status.
-pub(super) fn be(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life: &OwnedFd) -> u8 {
+pub(super) fn run(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life: &OwnedFd) -> u8 {
     journal::set_role("opener");
-    sys::settle_allocator();
+    sys::limit_allocator();
     sys::unblock_signals();
     sys::ignore_stop_signals();
     let Opened { root, lock, disks, xen_disk_record, read_only_record, listeners, rules: _, nodes } =
@@ -31,7 +31,7 @@ pub(super) fn be(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life:
         }
     };
     match entering.calls_of_all_threads() {
-        Ok(enforced) => confinement::confirmed(&enforced),
+        Ok(enforced) => confinement::log(&enforced),
         Err(fault) => return not_confined(&fault),
     }
     // The supervisor has closed its end because the broker did not start. The broker's exit status

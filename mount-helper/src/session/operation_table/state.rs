@@ -1,5 +1,5 @@
 //! The state of the table: what is running, what waits for what, and what is next.
-use super::{Asker, Submitted};
+use super::{RequestKey, Submitted};
 use crate::operation::{self, Class};
 use ebs_csi_wire::{Operation, Outcome, Refusal, VolumeId};
 use std::collections::{HashMap, VecDeque};
@@ -45,7 +45,7 @@ pub(super) struct Run {
     pub(super) since: Instant,
     /// The connection that requested the operation first.
     pub(super) by: u64,
-    pub(super) askers: Vec<Asker>,
+    pub(super) waiting: Vec<RequestKey>,
     /// Whether a worker carries it out.
     pub(super) taken: bool,
     /// Whether a place for a tool is reserved for it.
@@ -54,10 +54,10 @@ pub(super) struct Run {
 
 /// A request that waits until another operation on its volume has ended.
 #[derive(Debug)]
-pub(super) struct Behind {
+pub(super) struct QueuedRequest {
     pub(super) lane: Lane,
     pub(super) operation: Arc<Operation>,
-    pub(super) asker: Asker,
+    pub(super) request: RequestKey,
 }
 
 #[derive(Debug, Default)]
@@ -71,11 +71,11 @@ pub(super) struct State {
     pub(super) idle: Vec<Thread>,
     /// The operations that wait for a tool, without a worker.
     pub(super) parked: VecDeque<Lane>,
-    pub(super) behind: Vec<Behind>,
-    pub(super) answers: Vec<(Asker, Outcome)>,
+    pub(super) queued: Vec<QueuedRequest>,
+    pub(super) answers: Vec<(RequestKey, Outcome)>,
     pub(super) inspections: u64,
     pub(super) callers: usize,
-    pub(super) asked: Option<Instant>,
+    pub(super) last_request: Option<Instant>,
     pub(super) ending: bool,
     pub(super) closed: bool,
 }
@@ -106,32 +106,32 @@ impl State {
         lane: Lane,
         operation: Arc<Operation>,
         waits: bool,
-        asker: Asker,
+        request: RequestKey,
     ) -> Submitted {
         let busy = || Submitted::Answer(Refusal::Busy.into());
         let operation::Properties { class, long, .. } = operation::properties(&operation);
         if self.closed {
             return Submitted::Closed;
         }
-        let full = self.is_full(class, asker.connection);
+        let full = self.is_full(class, request.connection);
         match self.runs.get_mut(&lane) {
             Some(run) if run.operation == operation => {
                 if !waits {
                     return Submitted::Answer(Outcome::Pending);
                 }
-                run.askers.push(asker);
+                run.waiting.push(request);
             }
             _ if self.ending && long => return busy(),
             Some(_) if !waits => return busy(),
-            Some(_) => self.behind.push(Behind { lane, operation, asker }),
+            Some(_) => self.queued.push(QueuedRequest { lane, operation, request }),
             None if full => return busy(),
             None => {
                 self.ready[class.index()].push_back(lane.clone());
                 let run = Run {
                     operation,
                     since: Instant::now(),
-                    by: asker.connection,
-                    askers: Vec::from_iter(waits.then_some(asker)),
+                    by: request.connection,
+                    waiting: Vec::from_iter(waits.then_some(request)),
                     taken: false,
                     place: false,
                 };
@@ -170,7 +170,7 @@ impl State {
     pub(super) fn next(&mut self) -> Option<(Work, bool)> {
         let has_room = |class: &Class| self.taken[class.index()] < class.workers();
         let (class, index) = Class::ALL.into_iter().filter(has_room).find_map(|class| {
-            let index = self.fairest(&self.ready[class.index()])?;
+            let index = self.next_in_turn(&self.ready[class.index()])?;
             Some((class, index))
         })?;
         let lane = self.ready[class.index()].remove(index)?;
@@ -184,7 +184,7 @@ impl State {
 
     /// Returns the first operation of the connection that has the fewest workers, so that a
     /// connection with many requests delays only itself.
-    fn fairest(&self, queue: &VecDeque<Lane>) -> Option<usize> {
+    fn next_in_turn(&self, queue: &VecDeque<Lane>) -> Option<usize> {
         let mut busy: HashMap<u64, usize> = HashMap::new();
         if queue.len() > 1 {
             for run in self.runs.values().filter(|run| run.taken) {
@@ -202,8 +202,8 @@ impl State {
 
     /// Passes a reserved place to the next operation that waits for one; returns false when there
     /// is none.
-    pub(super) fn hand_on(&mut self) -> bool {
-        let Some(index) = self.fairest(&self.parked) else {
+    pub(super) fn pass_place_on(&mut self) -> bool {
+        let Some(index) = self.next_in_turn(&self.parked) else {
             return false;
         };
         let lane = self.parked.remove(index);
@@ -217,29 +217,29 @@ impl State {
     }
 
     /// Drops an operation for which nothing was done yet, and answers Busy.
-    pub(super) fn give_away(&mut self, lane: &Lane) {
+    pub(super) fn refuse_as_busy(&mut self, lane: &Lane) {
         if let Some(run) = self.runs.remove(lane) {
-            let busy = |asker| (asker, Refusal::Busy.into());
-            self.answers.extend(run.askers.into_iter().map(busy));
+            let busy = |request| (request, Refusal::Busy.into());
+            self.answers.extend(run.waiting.into_iter().map(busy));
         }
-        self.let_in(lane);
+        self.admit_queued(lane);
     }
 
     /// Admits the requests that wait for a lane that has become free, in their order.
-    pub(super) fn let_in(&mut self, lane: &Lane) {
-        if !self.behind.iter().any(|behind| behind.lane == *lane) {
+    pub(super) fn admit_queued(&mut self, lane: &Lane) {
+        if !self.queued.iter().any(|queued| queued.lane == *lane) {
             return;
         }
-        for behind in std::mem::take(&mut self.behind) {
-            if behind.lane != *lane {
-                self.behind.push(behind);
+        for queued in std::mem::take(&mut self.queued) {
+            if queued.lane != *lane {
+                self.queued.push(queued);
                 continue;
             }
-            let Behind { lane, operation, asker } = behind;
-            match self.admit(lane, operation, true, asker) {
+            let QueuedRequest { lane, operation, request } = queued;
+            match self.admit(lane, operation, true, request) {
                 Submitted::Later => {}
-                Submitted::Answer(outcome) => self.answers.push((asker, outcome)),
-                Submitted::Closed => self.answers.push((asker, Refusal::Busy.into())),
+                Submitted::Answer(outcome) => self.answers.push((request, outcome)),
+                Submitted::Closed => self.answers.push((request, Refusal::Busy.into())),
             }
         }
     }

@@ -42,8 +42,8 @@ fn table() -> OperationTable {
 }
 
 /// Returns the asker of a request on this connection.
-fn of(connection: u64) -> Asker {
-    Asker { connection, id: 7 }
+fn of(connection: u64) -> RequestKey {
+    RequestKey { connection, id: 7 }
 }
 
 fn numbered(n: usize) -> String {
@@ -85,8 +85,8 @@ fn second_request_for_volume_waits_or_gets_busy() {
         let other = table.submit(unpublish(A, "/k/b"), true, of(connection));
         assert_eq!(other, Submitted::Later);
     }
-    assert_eq!(table.give_up(2), Some(Refusal::Busy.into()));
-    assert_eq!(table.give_up(2), None);
+    assert_eq!(table.stop_waiting(2), Some(Refusal::Busy.into()));
+    assert_eq!(table.stop_waiting(2), None);
     assert_eq!(table.submit(unpublish(B, "/k/b"), false, of(2)), PENDING);
     // A waiting request is admitted when the preceding operation has ended.
     let first = table.take().expect("work");
@@ -94,7 +94,7 @@ fn second_request_for_volume_waits_or_gets_busy() {
     table.finish(&first, &DONE);
     let work = table.take().expect("work");
     assert_eq!(*work.operation(), unpublish(A, "/k/b"));
-    assert_eq!(table.give_up(3), Some(Outcome::Pending));
+    assert_eq!(table.stop_waiting(3), Some(Outcome::Pending));
     table.finish(&work, &DONE);
     assert!(table.answers().is_empty());
 }
@@ -215,7 +215,7 @@ fn operation_without_free_tool_place_holds_no_worker() {
                 })
             })
             .collect();
-        while table.places.at_hand() {
+        while table.places.is_available() {
             thread::yield_now();
         }
         for _ in 0..2 {
@@ -257,7 +257,7 @@ fn ending_table_serves_callers_and_refuses_long_operations() {
     let parked = table.take().expect("work");
     table.park(&parked);
     thread::scope(|scope| {
-        let serving = scope.spawn(|| table.serve_last(LONG, LONG));
+        let serving = scope.spawn(|| table.serve_until_quiet(LONG, LONG));
         while !table.lock().ending {
             thread::yield_now();
         }
@@ -276,12 +276,12 @@ fn ending_table_serves_callers_and_refuses_long_operations() {
         serving.join().expect("join");
     });
     // Shutdown ends when no caller is connected, and when no caller disconnects in time.
-    table.serve_last(LONG, LONG);
+    table.serve_until_quiet(LONG, LONG);
     let _caller = table.caller();
-    table.serve_last(LONG, Duration::ZERO);
+    table.serve_until_quiet(LONG, Duration::ZERO);
     // Shutdown also ends when a connected caller sends no request.
-    table.asked();
-    table.serve_last(Duration::from_millis(1), LONG);
+    table.note_request();
+    table.serve_until_quiet(Duration::from_millis(1), LONG);
 }
 
 #[test]

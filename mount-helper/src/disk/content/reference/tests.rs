@@ -76,14 +76,14 @@ fn only_bytes_of_format_are_explained() {
         SIZE - 1,
     ] {
         let mut own = [0];
-        fill(&disk, at, &mut own).expect("read");
+        read_exact_at(&disk, at, &mut own).expect("read");
         put(&disk, at, &[0x77]);
-        let Verdict::Strange(Some(witness)) = compare(&disk, &format) else {
+        let Verdict::Unexplained(Some(witness)) = compare(&disk, &format) else {
             panic!("byte {at}: {:?}", compare(&disk, &format));
         };
-        assert_eq!(witness.stands(&disk), Ok(true), "byte {at}");
+        assert_eq!(witness.is_unchanged(&disk), Ok(true), "byte {at}");
         put(&disk, at, &own);
-        assert_eq!(witness.stands(&disk), Ok(false), "byte {at}");
+        assert_eq!(witness.is_unchanged(&disk), Ok(false), "byte {at}");
     }
 }
 
@@ -106,9 +106,11 @@ fn byte_outside_compared_areas_is_not_looked_at() {
 #[test]
 fn fewer_than_16_bytes_explain_nothing() {
     for at in [FREE, 8192] {
-        for (bytes, verdict) in
-            [(0, Verdict::Strange(None)), (15, Verdict::Strange(None)), (16, Verdict::Explained)]
-        {
+        for (bytes, verdict) in [
+            (0, Verdict::Unexplained(None)),
+            (15, Verdict::Unexplained(None)),
+            (16, Verdict::Explained),
+        ] {
             let disk = disk_of(LARGE, &vec![(at, vec![0x22; bytes])]);
             let memory = disk_of(LARGE, &vec![(at, vec![0x22; 100])]);
             let found = explains(disk, memory, LARGE);
@@ -132,7 +134,7 @@ fn written_area_lengthens_area_that_it_overlaps() {
 fn last_piece_ends_with_its_area() {
     let mut pieces = Vec::new();
     let area = [(4096, PIECE as u64 + 4096)];
-    side_by_side(disk(&vec![]), disk(&vec![]), &area, |at, found, expected| {
+    compare_pieces(disk(&vec![]), disk(&vec![]), &area, |at, found, expected| {
         pieces.push((at, found.len(), expected.len()));
         true
     })
@@ -179,8 +181,8 @@ fn inode_table_is_found_for_each_block_size() {
             (1024, superblock(first_block, shift, inode)),
             ((u64::from(first_block) + 1) * block, descriptor),
         ];
-        let loose = Loose::of(disk(&format)).expect("memory can be read");
-        assert_eq!((loose.table, loose.inode), (table, size), "shift {shift}");
+        let checksums = ReservedChecksums::of(disk(&format)).expect("memory can be read");
+        assert_eq!((checksums.table, checksums.inode), (table, size), "shift {shift}");
     }
 }
 
@@ -244,7 +246,7 @@ fn unfinished_xfs_headers_need_unfinished_superblock() {
     }
     // The superblock and the headers did not reach the disk, some bytes of the format did.
     for (bytes, verdict) in
-        [(15, Verdict::Strange(None)), (16, Verdict::Explained), (17, Verdict::Explained)]
+        [(15, Verdict::Unexplained(None)), (16, Verdict::Explained), (17, Verdict::Explained)]
     {
         let made = xfs_reference::tests::superblock(|_| ());
         let memory = disk_of(LARGE, &vec![(0, made), (FREE, vec![3; 64])]);
@@ -259,12 +261,13 @@ fn byte_that_xfs_format_lacks_is_strange() {
     let memory = disk(&vec![(0, made.clone()), (FAR, vec![3; 100_000])]);
     for at in [5000, FAR + 80_000, SIZE - 1] {
         let found = disk(&vec![(0, made.clone()), (at, vec![0x55])]);
-        let Ok(Verdict::Strange(Some(witness))) = xfs_reference::explains(&found, &memory, SIZE)
+        let Ok(Verdict::Unexplained(Some(witness))) =
+            xfs_reference::explains(&found, &memory, SIZE)
         else {
             panic!("byte {at} is explained");
         };
-        assert_eq!(witness.stands(&found), Ok(true));
+        assert_eq!(witness.is_unchanged(&found), Ok(true));
         put(&found, at, &[0x56]);
-        assert_eq!(witness.stands(&found), Ok(false));
+        assert_eq!(witness.is_unchanged(&found), Ok(false));
     }
 }

@@ -23,13 +23,13 @@ impl DiskRoots {
     ) -> Result<Device, DeviceError> {
         // The kernel lists a partition and makes its node a moment after the disk's.
         if partition.is_some() {
-            let (name, directory) = named(disk, partition);
+            let (name, directory) = name_and_directory(disk, partition);
             match self.number_beneath(&directory) {
-                Ok(number) if self.node_is(&name, number) => {}
+                Ok(number) if self.is_node_of(&name, number) => {}
                 _ => return Err(DeviceError::Absent),
             }
         }
-        let opened = self.have_opened(&OpenRequest {
+        let opened = self.open_by_request(&OpenRequest {
             disk: disk.to_owned(),
             partition,
             proof,
@@ -50,58 +50,63 @@ impl DiskRoots {
     }
 
     /// Opens a disk through the opener, or here when there is no opener, and holds it.
-    pub(in crate::disk::device) fn have_opened(
+    pub(in crate::disk::device) fn open_by_request(
         &self,
-        asked: &OpenRequest,
+        request: &OpenRequest,
     ) -> Result<Device, DeviceError> {
         match &self.opener {
-            Some(opener) => opener.ask(asked),
-            None => self.open_here(asked),
+            Some(opener) => opener.send_request(request),
+            None => self.open_in_this_process(request),
         }
     }
 
     /// Opens a disk in this process, and checks before and after the open that it is the requested
     /// one.
-    pub(crate) fn open_here(&self, asked: &OpenRequest) -> Result<Device, DeviceError> {
-        let (name, directory) = named(&asked.disk, asked.partition);
+    pub(crate) fn open_in_this_process(
+        &self,
+        request: &OpenRequest,
+    ) -> Result<Device, DeviceError> {
+        let (name, directory) = name_and_directory(&request.disk, request.partition);
         let number = self.number_beneath(&directory)?;
-        if !self.proves(&asked.disk, &asked.proof) || !self.node_is(&name, number) {
+        if !self.matches_proof(&request.disk, &request.proof) || !self.is_node_of(&name, number) {
             return Err(DeviceError::Mismatch);
         }
-        let mut flags = match asked.access {
+        let mut flags = match request.access {
             Access::ReadWrite => OFlags::RDWR,
             Access::ReadOnly => OFlags::RDONLY,
         };
-        flags.set(OFlags::EXCL, asked.exclusive);
-        flags.set(OFlags::DIRECT, asked.direct);
+        flags.set(OFlags::EXCL, request.exclusive);
+        flags.set(OFlags::DIRECT, request.direct);
         let fd = self.open_node(&name, flags)?;
         let device = Device {
             bytes: sys::block_bytes(&fd).map_err(errno)?,
             sequence: sys::disk_sequence(&fd).map_err(errno)?,
-            whole_bytes: self.size_beneath(&format!("block/{}", asked.disk))?,
+            whole_bytes: self.size_beneath(&format!("block/{}", request.disk))?,
             start: self.start_beneath(&directory),
             fd,
             number,
-            whole: match asked.partition {
+            whole: match request.partition {
                 None => number,
-                Some(_) => self.number_of(&asked.disk)?,
+                Some(_) => self.number_of(&request.disk)?,
             },
             name,
-            disk: asked.disk.clone(),
-            partition: asked.partition,
-            proof: asked.proof.clone(),
+            disk: request.disk.clone(),
+            partition: request.partition,
+            proof: request.proof.clone(),
         };
         device.verify(self)?;
         Ok(device)
     }
 
     /// Returns whether the disk of this kernel name still has the property by which it was found.
-    pub(in crate::disk::device) fn proves(&self, disk: &str, proof: &Proof) -> bool {
+    pub(in crate::disk::device) fn matches_proof(&self, disk: &str, proof: &Proof) -> bool {
         match proof {
             Proof::Serial(serial) => {
                 self.class.is_disk(disk) && self.serial(disk).as_ref() == Some(serial)
             }
-            Proof::Name => self.takes_names && self.says_nothing(&format!("block/{disk}")),
+            Proof::Name => {
+                self.accepts_names && self.is_xen_without_serial(&format!("block/{disk}"))
+            }
         }
     }
 
@@ -124,7 +129,7 @@ impl DiskRoots {
 }
 
 /// Returns the kernel name of a disk or a partition of it, and its directory in sysfs.
-fn named(disk: &str, partition: Option<NonZeroU32>) -> (String, String) {
+fn name_and_directory(disk: &str, partition: Option<NonZeroU32>) -> (String, String) {
     let Some(partition) = partition else {
         return (disk.to_owned(), format!("block/{disk}"));
     };

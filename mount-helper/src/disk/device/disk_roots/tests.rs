@@ -104,7 +104,7 @@ fn emulated_disks_have_serials_in_guest_class_alone() {
             names.into_iter().filter(|name| roots.serial(name).is_some()).collect();
         found.sort();
         let known = ["vda", "vda1", "nvme1n1p1", "loop7", "sda1"];
-        (found, known.map(|name| roots.may_be_called(name)))
+        (found, known.map(|name| roots.may_be_disk_name(name)))
     };
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(found(DiskClass::Ebs), (names(&["nvme2n1"]), [false, false, true, false, false]));
@@ -154,7 +154,7 @@ fn existing_xen_disk_without_serial_differs_from_absent() {
         (Some("/dev/xvdzz"), DeviceError::Absent),
         (None, DeviceError::Absent),
     ] {
-        let asked = Disk {
+        let requested = Disk {
             volume: VolumeId::parse("vol-0123456789abcdef0").expect("an id"),
             device_hint: told.map(|name| DeviceName::parse(name).expect("a name")),
             partition: None,
@@ -162,7 +162,7 @@ fn existing_xen_disk_without_serial_differs_from_absent() {
             origin: Origin::Unknown,
             source: Source::Elsewhere,
         };
-        let found = roots.find_asked(&asked, Access::ReadOnly, Duration::ZERO);
+        let found = roots.find_requested(&requested, Access::ReadOnly, Duration::ZERO);
         assert_eq!(found.err(), Some(error), "{told:?}");
     }
 }
@@ -181,5 +181,5 @@ fn regular_file_as_device_node_is_no_disk() {
     .expect("roots");
     let find = roots.find_part("vol0123456789abcdef0", None, Access::ReadWrite, Duration::ZERO);
     assert_eq!(find.err(), Some(DeviceError::Absent));
-    assert_eq!(roots.numbered(), Ok(Vec::new()));
+    assert_eq!(roots.numbers_and_serials(), Ok(Vec::new()));
 }

@@ -26,19 +26,19 @@ pub struct XenDisk {
 impl DiskRoots {
     /// Accepts Xen disks without a serial by their name.
     #[must_use]
-    pub fn taking_names(mut self) -> Self {
-        self.takes_names = true;
+    pub fn accepting_names(mut self) -> Self {
+        self.accepts_names = true;
         self
     }
 
     /// Returns whether the machine has a disk of Xen. Each machine that is built on Xen has one.
-    pub fn have_xen(&self) -> bool {
-        self.listed("block").is_ok_and(|names| names.iter().any(|name| self.is_xen(name)))
+    pub fn has_xen_disk(&self) -> bool {
+        self.list_directory("block").is_ok_and(|names| names.iter().any(|name| self.is_xen(name)))
     }
 
     /// Returns whether `name` has the form of a kernel name of a disk that can be a volume, or of a
     /// partition of such a disk.
-    pub fn may_be_called(&self, name: &str) -> bool {
+    pub fn may_be_disk_name(&self, name: &str) -> bool {
         let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let is = |class: DiskClass| {
             let part = |(disk, part): (&str, &str)| class.is_disk(disk) && digits(part);
@@ -46,21 +46,21 @@ impl DiskRoots {
             let whole = name.trim_end_matches(|last: char| last.is_ascii_digit());
             class.is_disk(whole) || class.is_disk(name) || name.rsplit_once('p').is_some_and(part)
         };
-        let xens = name.starts_with("xvd") || (self.takes_names && name.starts_with("sd"));
+        let xens = name.starts_with("xvd") || (self.accepts_names && name.starts_with("sd"));
         is(DiskClass::Ebs) || is(self.class) || xens
     }
 
     /// Returns the disk without a serial behind a device number, which may be that of a partition.
     /// Returns None for every other disk, and where such disks are not accepted.
     pub fn xen_disk(&self, device: DeviceNumber) -> Option<XenDisk> {
-        if !self.takes_names {
+        if !self.accepts_names {
             return None;
         }
         let directory = match self.partition_of(device) {
-            Some(_) => format!("{}/..", Self::by_number(device)),
-            None => Self::by_number(device),
+            Some(_) => format!("{}/..", Self::directory_of_number(device)),
+            None => Self::directory_of_number(device),
         };
-        if !self.says_nothing(&directory) {
+        if !self.is_xen_without_serial(&directory) {
             return None;
         }
         Some(XenDisk {
@@ -79,7 +79,8 @@ impl DiskRoots {
         if self.xen_disk(disk.number) != Some(disk) {
             return Err(DeviceError::Absent);
         }
-        let words = self.read_sysfs(&format!("{}/uevent", Self::by_number(disk.number)))?;
+        let words =
+            self.read_sysfs(&format!("{}/uevent", Self::directory_of_number(disk.number)))?;
         let name =
             words.lines().find_map(|line| line.strip_prefix("DEVNAME=")).ok_or(Errno::ILSEQ)?;
         let device = self.open_disk(name, disk.number, partition, access, Proof::Name)?;
@@ -88,9 +89,9 @@ impl DiskRoots {
 
     /// Returns the device numbers of a disk and of its partitions.
     pub fn numbers_of(&self, disk: XenDisk) -> Result<Vec<DeviceNumber>, Errno> {
-        let directory = Self::by_number(disk.number);
+        let directory = Self::directory_of_number(disk.number);
         let mut numbers = vec![disk.number];
-        for name in self.listed(&directory)? {
+        for name in self.list_directory(&directory)? {
             let part = format!("{directory}/{name}");
             if self.start_beneath(&part).is_some() {
                 numbers.push(self.number_beneath(&part)?);
@@ -101,7 +102,7 @@ impl DiskRoots {
 
     /// Returns whether another block device (a logical volume of LVM, an array) is built on one of
     /// these devices.
-    pub fn have_holders(&self, numbers: &[DeviceNumber]) -> Result<bool, Errno> {
+    pub fn has_holder(&self, numbers: &[DeviceNumber]) -> Result<bool, Errno> {
         for number in numbers {
             if self.holder_of(*number)?.is_some() {
                 return Ok(true);
@@ -111,17 +112,21 @@ impl DiskRoots {
     }
 
     /// Finds the disk at the name that EC2 was told, where that disk has no serial.
-    pub(super) fn find_named(&self, asked: &Disk, access: Access) -> Result<Device, DeviceError> {
-        let Some(name) = self.named(asked.device_hint.as_ref())? else {
+    pub(super) fn find_named(
+        &self,
+        requested: &Disk,
+        access: Access,
+    ) -> Result<Device, DeviceError> {
+        let Some(name) = self.find_kernel_name(requested.device_hint.as_ref())? else {
             return Err(DeviceError::Absent);
         };
-        if !self.takes_names {
+        if !self.accepts_names {
             return Err(DeviceError::WithoutSerial);
         }
         // The kernel lists a disk a moment before its node exists.
         match self.number_of(&name) {
-            Ok(number) if self.node_is(&name, number) => {
-                self.open_disk(&name, number, asked.partition, access, Proof::Name)
+            Ok(number) if self.is_node_of(&name, number) => {
+                self.open_disk(&name, number, requested.partition, access, Proof::Name)
             }
             _ => Err(DeviceError::Absent),
         }
@@ -129,15 +134,18 @@ impl DiskRoots {
 
     /// Returns the kernel name of such a disk: the name that EC2 was told, or the `xvd` name that
     /// the kernel uses in place of an `sd` name.
-    fn named(&self, told: Option<&DeviceName>) -> Result<Option<String>, DeviceError> {
-        let Some(name) = told.map(DeviceName::file_name) else {
+    fn find_kernel_name(
+        &self,
+        device_name: Option<&DeviceName>,
+    ) -> Result<Option<String>, DeviceError> {
+        let Some(name) = device_name.map(DeviceName::file_name) else {
             return Ok(None);
         };
         let own = name.strip_prefix("sd").map(|rest| format!("xvd{rest}"));
         let mut names = [Some(name.to_owned()), own]
             .into_iter()
             .flatten()
-            .filter(|name| self.says_nothing(&format!("block/{name}")));
+            .filter(|name| self.is_xen_without_serial(&format!("block/{name}")));
         match (names.next(), names.next()) {
             (found, None) => Ok(found),
             (_, Some(_)) => Err(DeviceError::Ambiguous),
@@ -145,7 +153,7 @@ impl DiskRoots {
     }
 
     /// Returns whether the directory describes a whole disk of Xen without a serial.
-    pub(in crate::disk::device) fn says_nothing(&self, directory: &str) -> bool {
+    pub(in crate::disk::device) fn is_xen_without_serial(&self, directory: &str) -> bool {
         let read = |attribute| self.read_sysfs(&format!("{directory}/{attribute}"));
         read("device/modalias").is_ok_and(|text| text == XEN_DISK)
             && SERIALS.iter().all(|attribute| match read(attribute) {
@@ -158,7 +166,10 @@ impl DiskRoots {
         self.read_sysfs(&format!("block/{name}/device/modalias")).is_ok_and(|text| text == XEN_DISK)
     }
 
-    pub(in crate::disk::device) fn listed(&self, directory: &str) -> Result<Vec<String>, Errno> {
+    pub(in crate::disk::device) fn list_directory(
+        &self,
+        directory: &str,
+    ) -> Result<Vec<String>, Errno> {
         let held = self.open_sysfs(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
         for entry in Dir::new(held)? {

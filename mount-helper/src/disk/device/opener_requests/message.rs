@@ -27,24 +27,24 @@ pub(crate) struct OpenRequest {
 /// Length of the longest name that is accepted for a disk.
 const LONGEST_NAME: usize = 32;
 
-pub(super) fn ask(asked: &OpenRequest) -> Vec<u8> {
-    let (proof, serial) = match &asked.proof {
+pub(super) fn encode_request(request: &OpenRequest) -> Vec<u8> {
+    let (proof, serial) = match &request.proof {
         Proof::Serial(serial) => ("serial", serial.as_str()),
         Proof::Name => ("name", ""),
     };
-    let access = match asked.access {
+    let access = match request.access {
         Access::ReadWrite => "write",
         Access::ReadOnly => "read",
     };
-    let partition = asked.partition.map_or(0, NonZeroU32::get);
-    let (exclusive, direct) = (u8::from(asked.exclusive), u8::from(asked.direct));
-    let disk = &asked.disk;
+    let partition = request.partition.map_or(0, NonZeroU32::get);
+    let (exclusive, direct) = (u8::from(request.exclusive), u8::from(request.direct));
+    let disk = &request.disk;
     format!("{proof}\n{serial}\n{disk}\n{partition}\n{access}\n{exclusive}\n{direct}").into_bytes()
 }
 
 /// Parses a request; returns None for a message that this driver's broker never sends.
-pub(crate) fn asked(request: &[u8]) -> Option<OpenRequest> {
-    let text = std::str::from_utf8(request).ok()?;
+pub(crate) fn parse_request(message: &[u8]) -> Option<OpenRequest> {
+    let text = std::str::from_utf8(message).ok()?;
     let lines: Vec<&str> = text.split('\n').collect();
     let &[proof, serial, disk, partition, access, exclusive, direct] = lines.as_slice() else {
         return None;
@@ -77,14 +77,14 @@ pub(crate) fn asked(request: &[u8]) -> Option<OpenRequest> {
 }
 
 /// Encodes the answer for an opened disk, whose descriptor is sent along.
-pub(crate) fn found(device: &Device) -> Vec<u8> {
+pub(crate) fn encode_opened(device: &Device) -> Vec<u8> {
     let Device { name, number, whole, sequence, bytes, whole_bytes, start, .. } = device;
     let start = start.map_or_else(|| "-".to_owned(), |start| start.to_string());
     let (number, whole) = (number.0, whole.0);
     format!("opened {name} {number} {whole} {sequence} {bytes} {whole_bytes} {start}").into_bytes()
 }
 
-pub(crate) fn refused(error: &DeviceError) -> Vec<u8> {
+pub(crate) fn encode_error(error: &DeviceError) -> Vec<u8> {
     match error {
         DeviceError::Absent => "absent".to_owned(),
         DeviceError::Ambiguous => "ambiguous".to_owned(),
@@ -97,10 +97,10 @@ pub(crate) fn refused(error: &DeviceError) -> Vec<u8> {
 }
 
 /// Parses the opener's answer. An opener that has ended gives an empty answer, which is an error.
-pub(super) fn answer(
+pub(super) fn parse_answer(
     answer: &[u8],
     descriptor: Option<OwnedFd>,
-    asked: &OpenRequest,
+    request: &OpenRequest,
 ) -> Result<Device, DeviceError> {
     let broken = || DeviceError::Os(Errno::PIPE);
     let text = std::str::from_utf8(answer).map_err(|_| broken())?;
@@ -109,7 +109,7 @@ pub(super) fn answer(
         &["opened", name, number, whole, sequence, bytes, whole_bytes, start] => {
             return device(
                 descriptor,
-                asked,
+                request,
                 name,
                 [number, whole, sequence, bytes, whole_bytes],
                 start,
@@ -120,12 +120,12 @@ pub(super) fn answer(
         ["ambiguous"] => DeviceError::Ambiguous,
         ["mismatch"] => DeviceError::Mismatch,
         ["without-serial"] => DeviceError::WithoutSerial,
-        &["closed", uid, gid, mode] => match (parsed(uid), parsed(gid), parsed(mode)) {
+        &["closed", uid, gid, mode] => match (parse(uid), parse(gid), parse(mode)) {
             (Some(uid), Some(gid), Some(mode)) => DeviceError::Closed(Node { uid, gid, mode }),
             _ => broken(),
         },
         &["errno", errno] => {
-            parsed(errno).map_or_else(broken, |errno| Errno::from_raw_os_error(errno).into())
+            parse(errno).map_or_else(broken, |errno| Errno::from_raw_os_error(errno).into())
         }
         _ => broken(),
     })
@@ -133,7 +133,7 @@ pub(super) fn answer(
 
 fn device(
     descriptor: Option<OwnedFd>,
-    asked: &OpenRequest,
+    request: &OpenRequest,
     name: &str,
     numbers: [&str; 5],
     start: &str,
@@ -142,22 +142,22 @@ fn device(
     Some(Device {
         fd: descriptor?,
         name: name.to_owned(),
-        disk: asked.disk.clone(),
-        partition: asked.partition,
-        number: DeviceNumber(parsed(number)?),
-        sequence: parsed(sequence)?,
-        bytes: parsed(bytes)?,
-        whole_bytes: parsed(whole_bytes)?,
+        disk: request.disk.clone(),
+        partition: request.partition,
+        number: DeviceNumber(parse(number)?),
+        sequence: parse(sequence)?,
+        bytes: parse(bytes)?,
+        whole_bytes: parse(whole_bytes)?,
         start: match start {
             "-" => None,
-            start => Some(parsed(start)?),
+            start => Some(parse(start)?),
         },
-        whole: DeviceNumber(parsed(whole)?),
-        proof: asked.proof.clone(),
+        whole: DeviceNumber(parse(whole)?),
+        proof: request.proof.clone(),
     })
 }
 
-fn parsed<T: FromStr>(text: &str) -> Option<T> {
+fn parse<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok()
 }
 
@@ -187,13 +187,13 @@ mod tests {
             direct: true,
         };
         for one in [example(), by_name] {
-            assert_eq!(asked(&ask(&one)), Some(one));
+            assert_eq!(parse_request(&encode_request(&one)), Some(one));
         }
     }
 
     #[test]
     fn malformed_open_requests_do_not_decode() {
-        let good = String::from_utf8(ask(&example())).expect("text");
+        let good = String::from_utf8(encode_request(&example())).expect("text");
         for bad in [
             String::new(),
             format!("{good}\n"),
@@ -207,7 +207,7 @@ mod tests {
             good.replace("vol0123456789abcdef0", ""),
             good.replace("\n1\n", "\nyes\n"),
         ] {
-            assert_eq!(asked(bad.as_bytes()), None, "{bad:?}");
+            assert_eq!(parse_request(bad.as_bytes()), None, "{bad:?}");
         }
     }
 
@@ -222,12 +222,12 @@ mod tests {
             DeviceError::Closed(node),
             DeviceError::Os(Errno::BUSY),
         ] {
-            let told = answer(&refused(&error), None, &example());
-            assert_eq!(told.expect_err("an error"), error);
+            let answered = parse_answer(&encode_error(&error), None, &example());
+            assert_eq!(answered.expect_err("an error"), error);
         }
         for broken in [&b""[..], b"opened nvme1n1 1 1 1 1 1 -", b"opened", b"\xff"] {
-            let told = answer(broken, None, &example());
-            assert_eq!(told.expect_err("an error"), DeviceError::Os(Errno::PIPE));
+            let answered = parse_answer(broken, None, &example());
+            assert_eq!(answered.expect_err("an error"), DeviceError::Os(Errno::PIPE));
         }
     }
 }
