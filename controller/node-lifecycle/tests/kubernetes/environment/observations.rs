@@ -71,7 +71,7 @@ impl World<'_> {
         Ok(about.map(|event| event.note.unwrap_or_default()).collect())
     }
 
-    pub(crate) async fn is_told(&self, node: &str, reason: &str) -> Outcome {
+    pub(crate) async fn is_on_pod(&self, node: &str, reason: &str) -> Outcome {
         until(&format!("the event {reason} about {node}"), || async {
             Ok(!self.events(node, reason).await?.is_empty())
         })
@@ -202,7 +202,7 @@ impl World<'_> {
         instance: &str,
     ) -> Outcome {
         self.is_lost(node).await?;
-        self.is_told(node, "SafeDetachUnproven").await?;
+        self.is_on_pod(node, "SafeDetachUnproven").await?;
         self.is_asked_to_end(pod).await?;
         must(self.pods().get(pod).await.is_ok(), "the pod's object stays")?;
         self.is_untouched(node, handle, instance).await

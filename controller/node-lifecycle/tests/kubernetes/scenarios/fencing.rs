@@ -33,7 +33,7 @@ async fn fenced(world: &World<'_>) -> Outcome {
 
     let found = json!({"instance": "impaired"});
     world.driver.checks(&instance(13), &found)?;
-    world.is_told("node-13", "FenceRequested").await?;
+    world.is_on_pod("node-13", "FenceRequested").await?;
     until("our taint is on node-13", || async {
         Ok(world.taints("node-13").await? == ["ebs-safe-detach"])
     })

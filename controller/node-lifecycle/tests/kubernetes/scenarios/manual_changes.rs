@@ -25,7 +25,7 @@ async fn object_deleted(world: &World<'_>) -> Outcome {
     let handle = world.volume("f31").await?;
     world.run_pod("f31-0", "node-6", &["f31"]).await?;
     world.nodes.delete("node-6").await?;
-    world.is_told("node-6", "SafeDetachUnproven").await?;
+    world.is_on_pod("node-6", "SafeDetachUnproven").await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     must(world.is_kept("f31", "node-6").await?, "its attachment stays")?;
     must(world.driver.is_attached(&handle, &instance(6))?, "its volume stays")?;

@@ -69,7 +69,7 @@ async fn lost_and_refused(
         "fault": {"kind": "error", "code": "UnsupportedOperation", "status": 400, "message": "The instance cannot be ended."}}))?;
     world.nodes.silence(name);
     world.is_lost(name).await?;
-    world.is_told(name, "FenceFailed").await?;
+    world.is_on_pod(name, "FenceFailed").await?;
     must(world.taints(name).await?.is_empty(), "no taint without proof")?;
     must(world.driver.is_attached(&handle, &instance)?, "a fence that was refused moves nothing")?;
     Ok((instance, handle))
@@ -103,7 +103,7 @@ async fn terminated(world: &World<'_>) -> Outcome {
     let other = world.node(to).await?;
     let (instance, handle) = lost_and_refused(world, from, "f43", "f43-0").await?;
     world.driver.mend(from)?;
-    world.is_told(from, "FenceRequested").await?;
+    world.is_on_pod(from, "FenceRequested").await?;
     until("our taint is on it", || async { Ok(world.taints(from).await? == ["ebs-safe-detach"]) })
         .await?;
     world.pod_is_gone("f43-0").await?;

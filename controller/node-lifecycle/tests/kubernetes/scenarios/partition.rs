@@ -19,7 +19,7 @@ async fn cut_off(world: &World<'_>) -> Outcome {
     world.run_pod("f9-0", "node-5", &["f9"]).await?;
     world.nodes.silence("node-5");
     world.is_lost("node-5").await?;
-    world.is_told("node-5", "SafeDetachUnproven").await?;
+    world.is_on_pod("node-5", "SafeDetachUnproven").await?;
     until("Kubernetes asks the pod to end", || async {
         let pod = world.pods().get("f9-0").await.map_err(|e| e.to_string())?;
         Ok(pod.metadata.deletion_timestamp.is_some())

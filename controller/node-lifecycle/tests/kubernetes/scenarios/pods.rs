@@ -21,7 +21,7 @@ async fn half_proved(world: &World<'_>) -> Outcome {
     world.nodes.silence("node-8");
     world.detach_in_ec2(&gone)?;
     world.is_lost("node-8").await?;
-    world.is_told("node-8", "SafeDetachUnproven").await?;
+    world.is_on_pod("node-8", "SafeDetachUnproven").await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     must(world.pods().get("f36-0").await.is_ok(), "the pod stays")?;
     for claim in ["f36-a", "f36-b"] {
@@ -42,7 +42,7 @@ async fn not_eligible(world: &World<'_>) -> Outcome {
     world.nodes.silence("node-10");
     world.detach_in_ec2(&handle)?;
     world.is_lost("node-10").await?;
-    world.is_told("node-10", "SafeDetachUnproven").await?;
+    world.is_on_pod("node-10", "SafeDetachUnproven").await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
     must(world.pods().get("f37-1").await.is_ok(), "the pod stays")?;
     must(world.is_kept("f37", "node-10").await?, "the attachment that the pod needs stays")?;

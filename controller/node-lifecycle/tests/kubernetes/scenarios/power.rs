@@ -24,7 +24,7 @@ async fn powered_off(world: &World<'_>) -> Outcome {
         Ok(world.taints("node-1").await? == ["ebs-safe-detach"])
     })
     .await?;
-    world.is_told("node-1", "NodeProvenDown").await?;
+    world.is_on_pod("node-1", "NodeProvenDown").await?;
     world.pod_is_gone("f1-0").await?;
     world.is_detached("f1", "node-1", &handle, &instance(1)).await?;
     // What a StatefulSet and the scheduler would do.
@@ -63,7 +63,7 @@ async fn stopped(world: &World<'_>) -> Outcome {
     world.run_pod("f3-0", "node-4", &["f3"]).await?;
     world.nodes.silence("node-4");
     world.is_lost("node-4").await?;
-    world.is_told("node-4", "SafeDetachUnproven").await?;
+    world.is_on_pod("node-4", "SafeDetachUnproven").await?;
     must(world.taints("node-4").await?.is_empty(), "no taint without proof")?;
     world.driver.power(&instance(4), "stop")?;
     until("our taint is on node-4", || async {

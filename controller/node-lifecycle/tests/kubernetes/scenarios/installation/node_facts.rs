@@ -120,7 +120,7 @@ async fn unknown(world: &World<'_>) -> Outcome {
     world.nodes.create_nameless(node).await?;
     patch_node(world, node, json!({"metadata": {"labels": {COPIED: null}}})).await?;
     create_without_zone(world, pod, node).await?;
-    world.is_told(pod, "NodeFactsUnknown").await?;
+    world.is_on_pod(pod, "NodeFactsUnknown").await?;
     must(world.driver.metric("aws_ebs_csi_onboarding_pods_behind") >= 1.0, "the pod is counted")?;
     // Once the Node has its zone, so has the pod.
     let label = json!({"metadata": {"labels": {COPIED: "us-east-1b"}}});
