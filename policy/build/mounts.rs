@@ -82,12 +82,12 @@ pub(crate) fn compile(text: &str) -> Result<Compiled, String> {
     let areas: Result<Vec<_>, _> = mounts.blank.iter().map(area).collect();
 
     // A flag has at most one row for a file system with a value, and one without.
-    let mut seen = BTreeSet::new();
+    let mut known = BTreeSet::new();
     for row in &mounts.flags {
         for fs in &row.file_systems {
             let valued =
                 row.number.is_some() || row.one_of.is_some() || row.selinux_label.is_some();
-            if !seen.insert((row.name.clone(), fs.clone(), valued)) {
+            if !known.insert((row.name.clone(), fs.clone(), valued)) {
                 return Err(format!("flag {:?} has two rows for {fs}", row.name));
             }
             if mounts.refused.iter().any(|no| no.name == row.name) {
@@ -133,8 +133,8 @@ fn place(row: &Place) -> Result<String, String> {
             name => format!("Part::Name({name:?})"),
         })
         .collect();
-    let open_end = pattern.iter().position(|part| part == "Part::Rest");
-    if open_end.is_some_and(|at| at + 1 != pattern.len()) || row.pattern.contains("//") {
+    let rest_position = pattern.iter().position(|part| part == "Part::Rest");
+    if rest_position.is_some_and(|at| at + 1 != pattern.len()) || row.pattern.contains("//") {
         return Err(format!("pattern {:?}: ** may only stand at the end", row.pattern));
     }
     Ok(format!(

@@ -42,7 +42,7 @@ const HELPER: &str = "ebs-csi-mount-helper";
 /// The program of the launcher and of the router.
 const LAUNCHER: &str = "aws-ebs-csi-driver";
 /// The argument that weakens every policy.
-const WEAKENING: &str = "--allow-missing-landlock";
+const ALLOW_MISSING_LANDLOCK: &str = "--allow-missing-landlock";
 
 impl Process {
     /// Reads a process from `/proc`.
@@ -75,8 +75,10 @@ impl Process {
             .unwrap_or_default();
         let arguments = words("cmdline")?;
         let disks = match program.as_str() {
-            HELPER => BlockNodes::read(&directory.join("root/dev"), chosen(&arguments).disks)
-                .unwrap_or_default(),
+            HELPER => {
+                BlockNodes::read(&directory.join("root/dev"), policy_chosen_by(&arguments).disks)
+                    .unwrap_or_default()
+            }
             _ => BlockNodes::default(),
         };
         Ok(Self {
@@ -126,7 +128,7 @@ impl Process {
     #[must_use]
     pub fn expected(&self, tree: &[Self]) -> Option<&'static Profile> {
         let parent = tree.iter().find(|one| one.pid == self.parent);
-        let beneath_helper = parent.is_some_and(|parent| parent.program == HELPER);
+        let has_helper_parent = parent.is_some_and(|parent| parent.program == HELPER);
         match self.program.as_str() {
             "ebs-csi-controller" => Some(profile::CONTROLLER),
             "ebs-csi-node-lifecycle" => Some(profile::NODE_LIFECYCLE),
@@ -135,14 +137,14 @@ impl Process {
                 Some(profile::ROUTER)
             }
             LAUNCHER => Some(profile::LAUNCHER),
-            HELPER if !beneath_helper => Some(profile::SUPERVISOR),
+            HELPER if !has_helper_parent => Some(profile::SUPERVISOR),
             HELPER if self.status.gids[1] == profile::OPENER.identity.gid => Some(profile::OPENER),
             HELPER => Some(match self.status.uids[1] {
                 uid if uid == profile::BROKER.identity.uid => profile::BROKER,
                 uid if uid == profile::RUNNER.identity.uid => profile::RUNNER,
                 _ => profile::DIRECTORIES,
             }),
-            _ if beneath_helper => Some(profile::TOOL),
+            _ if has_helper_parent => Some(profile::TOOL),
             _ => None,
         }
     }
@@ -150,7 +152,7 @@ impl Process {
     /// Returns the policy that the process's arguments choose.
     #[must_use]
     pub fn policy(&self) -> Policy {
-        chosen(&self.arguments)
+        policy_chosen_by(&self.arguments)
     }
 
     /// Returns every difference between the process and a profile. A policy other than `policy` and
@@ -192,7 +194,7 @@ impl Process {
                 found: enforced.name.to_owned(),
             });
         }
-        if self.arguments.iter().any(|given| given == WEAKENING) {
+        if self.arguments.iter().any(|given| given == ALLOW_MISSING_LANDLOCK) {
             found.push(Deviation {
                 what: "policy",
                 expected: policy.name.to_owned(),
@@ -201,13 +203,13 @@ impl Process {
         }
         // Only the controller calls AWS; no other process gets a credential.
         if profile.name != profile::CONTROLLER.name {
-            let secret = |name: &&String| {
+            let is_credential = |name: &&String| {
                 name.starts_with("AWS_")
                     && ["SECRET", "TOKEN", "ACCESS_KEY", "CREDENTIALS", "ROLE_ARN"]
                         .iter()
                         .any(|word| name.contains(word))
             };
-            for name in self.variables.iter().filter(secret) {
+            for name in self.variables.iter().filter(is_credential) {
                 found.push(Deviation {
                     what: "environment",
                     expected: "no AWS credential".to_owned(),
@@ -220,7 +222,7 @@ impl Process {
 }
 
 /// Returns the policy that arguments of a process choose.
-fn chosen(arguments: &[String]) -> Policy {
+fn policy_chosen_by(arguments: &[String]) -> Policy {
     let mut policies = arguments.iter().filter_map(|one| Policy::chosen_by(one));
     policies.next().unwrap_or(PRODUCTION)
 }

@@ -40,9 +40,9 @@ impl From<io::Error> for Failure {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut out = io::stdout().lock();
-    let outcome = run(&words, &mut out).and_then(|status| {
+    let outcome = run(&arguments, &mut out).and_then(|status| {
         out.flush()?;
         Ok(status)
     });
@@ -60,8 +60,8 @@ fn main() -> ExitCode {
     ExitCode::from(status)
 }
 
-fn run(words: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
-    match words {
+fn run(arguments: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
+    match arguments {
         ["--help" | "-h" | "help"] => {
             out.write_all(USAGE.as_bytes())?;
             Ok(0)
@@ -84,25 +84,25 @@ fn run(words: &[&str], out: &mut impl Write) -> Result<u8, Failure> {
         }
         ["audit", rest @ ..] => audit(rest, PRODUCTION, out),
         [] => Err(Failure::Usage("no command, see --help".to_owned())),
-        _ => Err(unknown(words)),
+        _ => Err(unknown_command(arguments)),
     }
 }
 
-fn unknown(words: &[&str]) -> Failure {
-    Failure::Usage(format!("{:?} is not understood, see --help", words.join(" ")))
+fn unknown_command(arguments: &[&str]) -> Failure {
+    Failure::Usage(format!("{:?} is not understood, see --help", arguments.join(" ")))
 }
 
 /// Compares the processes that the words name with their profiles.
-fn audit(words: &[&str], policy: Policy, out: &mut impl Write) -> Result<u8, Failure> {
-    match words {
+fn audit(arguments: &[&str], policy: Policy, out: &mut impl Write) -> Result<u8, Failure> {
+    match arguments {
         ["--pid", pid, "--as", name] => {
             let profile = profile::named(name)
                 .ok_or_else(|| Failure::Usage(format!("there is no profile {name:?}")))?;
-            let process = read(number(pid)?)?;
+            let process = read(parse_pid(pid)?)?;
             report(&[(process, Some(profile))], policy, out)
         }
         ["--tree", pid] => {
-            let pid = number(pid)?;
+            let pid = parse_pid(pid)?;
             let tree = Process::tree(pid).map_err(|error| unreadable(pid, &error))?;
             report(&with_profiles(tree), policy, out)
         }
@@ -121,11 +121,11 @@ fn audit(words: &[&str], policy: Policy, out: &mut impl Write) -> Result<u8, Fai
             }
             report(&rows, policy, out)
         }
-        _ => Err(unknown(words)),
+        _ => Err(unknown_command(arguments)),
     }
 }
 
-fn number(text: &str) -> Result<u32, Failure> {
+fn parse_pid(text: &str) -> Result<u32, Failure> {
     text.parse().map_err(|_| Failure::Usage(format!("{text:?} is not a process number")))
 }
 
@@ -152,7 +152,7 @@ fn report(
         "{:>8} {:<22} {:<12} {:>6} {:>10} {:>10} {:>10} {:>3} {:>7}  VERDICT",
         "PID", "PROGRAM", "PROFILE", "UID", "EFFECTIVE", "PERMITTED", "BOUNDING", "NNP", "SECCOMP"
     )?;
-    let mut deviating = false;
+    let mut has_deviations = false;
     for (process, profile) in rows {
         let status = &process.status;
         let deviations = profile.map(|profile| process.deviations(profile, policy));
@@ -179,12 +179,12 @@ fn report(
             writeln!(out, "{:>8} policy {} {}", "", enforced.name, enforced.digest)?;
         }
         for deviation in deviations.into_iter().flatten() {
-            deviating = true;
+            has_deviations = true;
             writeln!(out, "{:>8} {deviation}", "")?;
         }
     }
     writeln!(out, "Landlock is not visible in /proc: each process logs it when it starts.")?;
-    Ok(u8::from(deviating || rows.is_empty()))
+    Ok(u8::from(has_deviations || rows.is_empty()))
 }
 
 fn show(what: Option<&str>, out: &mut impl Write) -> Result<u8, Failure> {

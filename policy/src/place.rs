@@ -113,9 +113,9 @@ pub fn allowed(class: PlaceClass, uses: &[PlaceFor], path: RelativePath<'_>) -> 
 pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Result<(), Refusal> {
     const STAGE: &[PlaceFor] = &[PlaceFor::Stage];
     const UNSTAGE: &[PlaceFor] = &[PlaceFor::Stage, PlaceFor::Unstage];
-    const SHOW: &[PlaceFor] = &[PlaceFor::PublishFilesystem];
-    const BLOCK: &[PlaceFor] = &[PlaceFor::PublishBlock];
-    const EITHER: &[PlaceFor] = &[PlaceFor::PublishFilesystem, PlaceFor::PublishBlock];
+    const PUBLISH_FILESYSTEM: &[PlaceFor] = &[PlaceFor::PublishFilesystem];
+    const PUBLISH_BLOCK: &[PlaceFor] = &[PlaceFor::PublishBlock];
+    const PUBLISH: &[PlaceFor] = &[PlaceFor::PublishFilesystem, PlaceFor::PublishBlock];
     const ALL: &[PlaceFor] =
         &[PlaceFor::Stage, PlaceFor::Unstage, PlaceFor::PublishFilesystem, PlaceFor::PublishBlock];
     const STATS: &[PlaceFor] = &[
@@ -125,21 +125,21 @@ pub fn check(operation: &Operation, root: &KubeletPath, class: PlaceClass) -> Re
         PlaceFor::PublishBlock,
         PlaceFor::Stats,
     ];
-    let within = |uses: &[PlaceFor], path: &KubeletPath| match path.strip_root(root) {
+    let check_path = |uses: &[PlaceFor], path: &KubeletPath| match path.strip_root(root) {
         Some(relative) if allowed(class, uses, relative) => Ok(()),
         _ => Err(Refusal::PathOutside),
     };
     match operation {
         Operation::Hello(_) | Operation::NvmeStatistics(_) | Operation::Inspect(_) => Ok(()),
-        Operation::Stage(asked) => within(STAGE, &asked.staging),
-        Operation::Unstage(asked) => within(UNSTAGE, &asked.staging),
-        Operation::PublishFilesystem(asked) => {
-            within(STAGE, &asked.staging)?;
-            within(SHOW, &asked.target)
+        Operation::Stage(request) => check_path(STAGE, &request.staging),
+        Operation::Unstage(request) => check_path(UNSTAGE, &request.staging),
+        Operation::PublishFilesystem(request) => {
+            check_path(STAGE, &request.staging)?;
+            check_path(PUBLISH_FILESYSTEM, &request.target)
         }
-        Operation::PublishBlock(asked) => within(BLOCK, &asked.target),
-        Operation::Unpublish(asked) => within(EITHER, &asked.target),
-        Operation::Expand(asked) => within(ALL, &asked.path),
-        Operation::Stats(asked) => within(STATS, &asked.path),
+        Operation::PublishBlock(request) => check_path(PUBLISH_BLOCK, &request.target),
+        Operation::Unpublish(request) => check_path(PUBLISH, &request.target),
+        Operation::Expand(request) => check_path(ALL, &request.path),
+        Operation::Stats(request) => check_path(STATS, &request.path),
     }
 }

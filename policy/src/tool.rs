@@ -242,9 +242,9 @@ impl Tool {
             .iter()
             .filter(|option| option.when.is_given(given.format))
             .flat_map(|option| option.arguments);
-        let shape = self.arguments.iter().chain(optional).chain(self.tail);
+        let pattern = self.arguments.iter().chain(optional).chain(self.tail);
         std::iter::once(self.path.to_owned())
-            .chain(shape.map(|argument| filled(argument, given)))
+            .chain(pattern.map(|argument| fill_placeholder(argument, given)))
             .collect()
     }
 }
@@ -264,7 +264,7 @@ impl FormatOption {
     }
 }
 
-fn filled(argument: &str, given: &Arguments<'_>) -> String {
+fn fill_placeholder(argument: &str, given: &Arguments<'_>) -> String {
     let number = |value: Option<std::num::NonZeroU64>| {
         value.map(|number| number.to_string()).unwrap_or_default()
     };

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tonic::metadata::MetadataMap;
 
 /// The greatest margin.
-const MARGIN_AT_MOST: Duration = Duration::from_millis(100);
+const MAX_MARGIN: Duration = Duration::from_millis(100);
 /// The least margin, unless the timeout is shorter.
-const MARGIN_AT_LEAST: Duration = Duration::from_millis(5);
+const MIN_MARGIN: Duration = Duration::from_millis(5);
 
 /// Returns the time that a gRPC call leaves its callee, from its `grpc-timeout` header; `None` when
 /// the caller waits for ever.
@@ -17,7 +17,7 @@ const MARGIN_AT_LEAST: Duration = Duration::from_millis(5);
 pub fn of(metadata: &MetadataMap) -> Option<Duration> {
     let header = metadata.get("grpc-timeout")?.to_str().ok()?;
     let timeout = parse(header)?;
-    let margin = (timeout / 10).clamp(MARGIN_AT_LEAST, MARGIN_AT_MOST);
+    let margin = (timeout / 10).clamp(MIN_MARGIN, MAX_MARGIN);
     Some(timeout.saturating_sub(margin))
 }
 

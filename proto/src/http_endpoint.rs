@@ -15,11 +15,11 @@ use tokio::sync::Semaphore;
 use crate::exposition;
 
 /// Most simultaneous connections.
-const AT_ONCE: usize = 8;
+const MAX_CONNECTIONS: usize = 8;
 /// Limit for the bytes of a request's head.
-const HEAD_LIMIT: usize = 4096;
+const MAX_HEAD_BYTES: usize = 4096;
 /// Every connection ends after this time.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The content of the pages.
 pub trait Pages: Clone + Send + Sync + 'static {
@@ -39,7 +39,7 @@ pub trait Pages: Clone + Send + Sync + 'static {
 /// When the listener cannot be used.
 pub async fn serve(listener: std::net::TcpListener, pages: impl Pages) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let slots = Arc::new(Semaphore::new(AT_ONCE));
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // No descriptor is free, or the client has already left.
@@ -52,7 +52,7 @@ pub async fn serve(listener: std::net::TcpListener, pages: impl Pages) -> io::Re
         let pages = pages.clone();
         tokio::spawn(async move {
             // A client that leaves or is slow is not reported.
-            let _ = tokio::time::timeout(PATIENCE, answer(stream, &pages)).await;
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, answer(stream, &pages)).await;
             drop(slot);
         });
     }
@@ -61,7 +61,7 @@ pub async fn serve(listener: std::net::TcpListener, pages: impl Pages) -> io::Re
 async fn answer(mut stream: TcpStream, pages: &impl Pages) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|window| window == b"\r\n\r\n") {
-        if head.len() > HEAD_LIMIT || stream.read_buf(&mut head).await? == 0 {
+        if head.len() > MAX_HEAD_BYTES || stream.read_buf(&mut head).await? == 0 {
             return Ok(());
         }
     }
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn endless_head_is_closed_without_reply() {
-        let request = format!("GET /{}", "x".repeat(2 * HEAD_LIMIT));
+        let request = format!("GET /{}", "x".repeat(2 * MAX_HEAD_BYTES));
         assert_eq!(reply(&request, Fixed(Ok(()))).await, "");
     }
 }

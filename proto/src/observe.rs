@@ -41,7 +41,7 @@ pub enum LogFormat {
 }
 
 /// Libraries whose debug events `--v` does not enable.
-const QUIET: [&str; 9] = [
+const LIBRARIES_AT_INFO: [&str; 9] = [
     "h2",
     "hyper",
     "hyper_util",
@@ -68,8 +68,8 @@ pub type Beside = Box<dyn tracing_subscriber::Layer<tracing_subscriber::Registry
 /// crate (`aws_config=debug,…`); libraries that log too much or log credentials have the level
 /// `info` otherwise.
 pub fn init_log_beside(format: LogFormat, verbosity: u8, levels: &str, beside: Option<Beside>) {
-    let asked = std::env::var("RUST_LOG").ok();
-    let filter = filter(asked.as_deref(), verbosity, levels);
+    let rust_log = std::env::var("RUST_LOG").ok();
+    let filter = filter(rust_log.as_deref(), verbosity, levels);
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
     let all = tracing_subscriber::registry().with(beside);
     let _ = match format {
@@ -80,24 +80,24 @@ pub fn init_log_beside(format: LogFormat, verbosity: u8, levels: &str, beside: O
     };
 }
 
-/// Returns levels, for everything or for a crate or module (`info,h2=debug`): those of `asked` when
-/// it is valid, otherwise those of `verbosity` and `levels`.
+/// Returns levels, for everything or for a crate or module (`info,h2=debug`): those of `rust_log`
+/// when it is valid, otherwise those of `verbosity` and `levels`.
 ///
 /// The filter holds levels only, unlike an `EnvFilter`, which also filters by the fields of spans:
 /// its regular expressions cost each process memory.
-fn filter(asked: Option<&str>, verbosity: u8, levels: &str) -> Targets {
-    if let Some(Ok(asked)) = asked.filter(|text| !text.is_empty()).map(str::parse) {
-        return asked;
+fn filter(rust_log: Option<&str>, verbosity: u8, levels: &str) -> Targets {
+    if let Some(Ok(rust_log)) = rust_log.filter(|text| !text.is_empty()).map(str::parse) {
+        return rust_log;
     }
     let level = match verbosity {
         0..=3 => LevelFilter::INFO,
         4 | 5 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let more: Targets = levels.parse().unwrap_or_default();
+    let crate_levels: Targets = levels.parse().unwrap_or_default();
     Targets::new()
-        .with_targets(QUIET.map(|name| (name, LevelFilter::INFO)))
-        .with_targets(more)
+        .with_targets(LIBRARIES_AT_INFO.map(|name| (name, LevelFilter::INFO)))
+        .with_targets(crate_levels)
         .with_default(level)
 }
 
@@ -125,7 +125,7 @@ pub struct Observed<S> {
     inner: S,
 }
 
-static NEXT: AtomicU64 = AtomicU64::new(1);
+static NEXT_RPC_ID: AtomicU64 = AtomicU64::new(1);
 
 impl<S, B, R> Service<http::Request<B>> for Observed<S>
 where
@@ -147,26 +147,26 @@ where
         let span = tracing::info_span!(
             "rpc",
             method,
-            id = NEXT.fetch_add(1, Ordering::Relaxed),
+            id = NEXT_RPC_ID.fetch_add(1, Ordering::Relaxed),
             volume.id = field::Empty,
             snapshot.id = field::Empty,
             node.id = field::Empty,
             request.name = field::Empty,
             ec2.request_id = field::Empty,
         );
-        let quiet = method.ends_with("Identity/Probe")
+        let is_frequent_check = method.ends_with("Identity/Probe")
             || method.ends_with("GetCapabilities")
             || method.ends_with("Health/Check");
         let started = Instant::now();
-        let answering = self.inner.call(request);
+        let response = self.inner.call(request);
         Box::pin(
             async move {
-                let answer = answering.await;
+                let answer = response.await;
                 let milliseconds = milliseconds(started.elapsed());
                 match &answer {
                     // A unary error is an answer without a body: its status is in the headers.
                     Ok(response) => match status_of(response.headers()) {
-                        (Code::Ok, _) if quiet => {
+                        (Code::Ok, _) if is_frequent_check => {
                             tracing::debug!(milliseconds, outcome = "OK", "rpc")
                         }
                         (Code::Ok, _) => tracing::info!(milliseconds, outcome = "OK", "rpc"),
@@ -186,8 +186,8 @@ where
 }
 
 /// Returns milliseconds, rounded to a thousandth: further digits are binary rounding noise.
-fn milliseconds(took: Duration) -> f64 {
-    (took.as_secs_f64() * 1e6).round() / 1e3
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
 fn status_of(headers: &http::HeaderMap) -> (Code, String) {
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn log_levels_follow_rust_log_else_verbosity() {
         let ours = "ebs_csi_controller::serve";
-        for (asked, verbosity, levels, target, level, written) in [
+        for (rust_log, verbosity, levels, target, level, written) in [
             (None, 2, "", ours, Level::INFO, true),
             (None, 2, "", ours, Level::DEBUG, false),
             (None, 4, "", ours, Level::DEBUG, true),
@@ -226,9 +226,9 @@ mod tests {
             (Some("h2=loud"), 2, "", ours, Level::INFO, true),
         ] {
             assert_eq!(
-                filter(asked, verbosity, levels).would_enable(target, &level),
+                filter(rust_log, verbosity, levels).would_enable(target, &level),
                 written,
-                "{asked:?} {verbosity} {levels} {target} {level}"
+                "{rust_log:?} {verbosity} {levels} {target} {level}"
             );
         }
     }
@@ -242,8 +242,8 @@ mod tests {
             (1_000_000, "1.0"),
             (61_234_567_890, "61234.568"),
         ] {
-            let took = Duration::from_nanos(nanoseconds);
-            assert_eq!(format!("{:?}", milliseconds(took)), written);
+            let duration = Duration::from_nanos(nanoseconds);
+            assert_eq!(format!("{:?}", milliseconds(duration)), written);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Serves a set of gRPC services on a bound listener until told to stop, then drains.
+//! Serves gRPC services on a bound listener until a stop is requested, then drains.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -37,28 +37,28 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     // Each layer of futures below holds its input twice, once as its argument: unboxed, these two
     // futures grew to more than a hundred KiB of stack, which the process keeps.
-    boxed(listener, routes, Box::pin(stop), grace).await
+    serve_boxed(listener, routes, Box::pin(stop), grace).await
 }
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-fn boxed(
+fn serve_boxed(
     listener: Listener,
     routes: Routes,
     stop: Boxed<()>,
     grace: Duration,
 ) -> Boxed<Result<(), ServeError>> {
     Box::pin(async move {
-        let (told, mut telling) = tokio::sync::watch::channel(false);
+        let (stop_sender, mut stop_receiver) = tokio::sync::watch::channel(false);
         let signal: Boxed<()> = Box::pin(async move {
             stop.await;
-            let _ = told.send(true);
+            let _ = stop_sender.send(true);
         });
-        let mut serving = until(listener, routes, signal);
-        let overdue = async {
+        let mut serving = serve_until(listener, routes, signal);
+        let grace_expired = async {
             // An error means that the sender was dropped without a signal: serving itself has ended
             // then.
-            if telling.wait_for(|stopping| *stopping).await.is_ok() {
+            if stop_receiver.wait_for(|stopping| *stopping).await.is_ok() {
                 tokio::time::sleep(grace).await;
             } else {
                 std::future::pending::<()>().await;
@@ -66,7 +66,7 @@ fn boxed(
         };
         tokio::select! {
             ended = &mut serving => ended,
-            () = overdue => {
+            () = grace_expired => {
                 tracing::warn!(grace_seconds = grace.as_secs(), "calls were still running after the grace period; their callers will retry");
                 Ok(())
             }
@@ -75,19 +75,25 @@ fn boxed(
 }
 
 /// Accepts and serves until `signal` resolves, then until the last call has ended.
-fn until(listener: Listener, routes: Routes, signal: Boxed<()>) -> Boxed<Result<(), ServeError>> {
+fn serve_until(
+    listener: Listener,
+    routes: Routes,
+    signal: Boxed<()>,
+) -> Boxed<Result<(), ServeError>> {
     let router = Server::builder().layer(Observe).add_routes(routes);
-    let fail = |e: &dyn std::error::Error| ServeError(format!("serving gRPC: {e}"));
+    let serve_error = |e: &dyn std::error::Error| ServeError(format!("serving gRPC: {e}"));
     match listener {
         Listener::Unix(listener) => Box::pin(async move {
-            let listener = tokio::net::UnixListener::from_std(listener).map_err(|e| fail(&e))?;
+            let listener =
+                tokio::net::UnixListener::from_std(listener).map_err(|e| serve_error(&e))?;
             let incoming = tokio_stream::wrappers::UnixListenerStream::new(listener);
-            router.serve_with_incoming_shutdown(incoming, signal).await.map_err(|e| fail(&e))
+            router.serve_with_incoming_shutdown(incoming, signal).await.map_err(|e| serve_error(&e))
         }),
         Listener::Tcp(listener) => Box::pin(async move {
-            let listener = tokio::net::TcpListener::from_std(listener).map_err(|e| fail(&e))?;
+            let listener =
+                tokio::net::TcpListener::from_std(listener).map_err(|e| serve_error(&e))?;
             let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
-            router.serve_with_incoming_shutdown(incoming, signal).await.map_err(|e| fail(&e))
+            router.serve_with_incoming_shutdown(incoming, signal).await.map_err(|e| serve_error(&e))
         }),
     }
 }

@@ -1,7 +1,7 @@
 //! The acts in Kubernetes. Every call names exactly the object that was read, and fails when the
 //! object has been replaced.
 
-use ebs_csi_safe_detach::lifecycle::{Intent, Return};
+use ebs_csi_safe_detach::lifecycle::{Intent, TaintedBoot};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,18 +9,18 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::cluster::{NUDGE, OUT_OF_SERVICE, OWNER, RETURN};
+use crate::cluster::{OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE, RETRY_ANNOTATION, TAINTED_BOOT};
 
 /// The result of an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Done {
+pub(crate) enum ActResult {
     /// It was done.
     Done,
-    /// The object was replaced, has changed, or is gone: the next look decides again.
+    /// The object was replaced, has changed, or is gone: the next round decides again.
     Overtaken,
 }
 
-impl Done {
+impl ActResult {
     /// Returns the label for metrics.
     pub(crate) const fn label(self) -> &'static str {
         match self {
@@ -31,13 +31,13 @@ impl Done {
 }
 
 /// Returns the intent's label for metrics.
-pub(crate) const fn label(intent: &Intent) -> &'static str {
+pub(crate) const fn intent_label(intent: &Intent) -> &'static str {
     match intent {
         Intent::AddTaint(_) => "add-taint",
         Intent::RemoveTaint => "remove-taint",
         Intent::DeletePod { .. } => "delete-pod",
         Intent::DeleteAttachment { .. } => "delete-attachment",
-        Intent::Nudge { .. } => "nudge",
+        Intent::RetryDetach { .. } => "nudge",
     }
 }
 
@@ -46,20 +46,19 @@ pub(crate) const fn label(intent: &Intent) -> &'static str {
 ///
 /// # Errors
 /// The API server's error, when it did not answer or refused.
-pub(crate) async fn act(
+pub(crate) async fn perform(
     client: &Client,
     node: Option<&core::Node>,
     intent: &Intent,
-) -> Result<Done, kube::Error> {
+) -> Result<ActResult, kube::Error> {
     let outcome = match (intent, node) {
-        (Intent::AddTaint(about), Some(node)) => {
-            let annotation =
-                json!({"instance": about.instance, "launched": about.launched, "boot": about.boot});
-            taint(client, node, Some(about), json!(annotation.to_string())).await
+        (Intent::AddTaint(tainted), Some(node)) => {
+            let annotation = json!({"instance": tainted.instance, "launched": tainted.launched, "boot": tainted.boot});
+            patch_taint(client, node, Some(tainted), json!(annotation.to_string())).await
         }
-        (Intent::RemoveTaint, Some(node)) => taint(client, node, None, Value::Null).await,
+        (Intent::RemoveTaint, Some(node)) => patch_taint(client, node, None, Value::Null).await,
         // A step never has these intents for a node that is gone.
-        (Intent::AddTaint(_) | Intent::RemoveTaint, None) => return Ok(Done::Overtaken),
+        (Intent::AddTaint(_) | Intent::RemoveTaint, None) => return Ok(ActResult::Overtaken),
         (Intent::DeletePod { namespace, name, uid, version }, _) => {
             delete_pod(client, namespace, name, uid, version).await
         }
@@ -67,43 +66,47 @@ pub(crate) async fn act(
             let api: Api<VolumeAttachment> = Api::all(client.clone());
             // An attachment that was not attached when it was read, and is by now, is in use by its
             // new user.
-            let exactly =
+            let preconditions =
                 Preconditions { uid: Some(uid.clone()), resource_version: Some(version.clone()) };
-            let how = DeleteParams::default().preconditions(exactly);
-            api.delete(name, &how).await.map(drop)
+            let parameters = DeleteParams::default().preconditions(preconditions);
+            api.delete(name, &parameters).await.map(drop)
         }
-        (Intent::Nudge { name, uid }, _) => {
+        (Intent::RetryDetach { name, uid }, _) => {
             let api: Api<VolumeAttachment> = Api::all(client.clone());
             // The time makes the patch a change, even where an earlier annotation exists:
             // external-attacher does not queue an unchanged object.
             let now = jiff::Timestamp::now().to_string();
-            let patch = json!({"metadata": {"uid": uid, "annotations": {NUDGE: now}}});
-            let how = PatchParams::default();
-            api.patch_metadata(name, &how, &Patch::Merge(patch)).await.map(drop)
+            let patch = json!({"metadata": {"uid": uid, "annotations": {RETRY_ANNOTATION: now}}});
+            let parameters = PatchParams::default();
+            api.patch_metadata(name, &parameters, &Patch::Merge(patch)).await.map(drop)
         }
     };
     match outcome {
-        Ok(()) => Ok(Done::Done),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Done::Overtaken),
+        Ok(()) => Ok(ActResult::Done),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+            Ok(ActResult::Overtaken)
+        }
         Err(error) => Err(error),
     }
 }
 
 /// Sets or removes the driver's taint; all other taints stay as they were read. A Node that has
 /// changed since is not modified.
-async fn taint(
+async fn patch_taint(
     client: &Client,
     node: &core::Node,
-    about: Option<&Return>,
+    tainted: Option<&TaintedBoot>,
     annotation: Value,
 ) -> Result<(), kube::Error> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
     let mut taints: Vec<core::Taint> = taints.unwrap_or_default();
-    taints.retain(|taint| !(taint.key == OUT_OF_SERVICE && taint.value.as_deref() == Some(OWNER)));
-    if about.is_some() {
+    taints.retain(|taint| {
+        !(taint.key == OUT_OF_SERVICE && taint.value.as_deref() == Some(OUT_OF_SERVICE_VALUE))
+    });
+    if tainted.is_some() {
         taints.push(core::Taint {
             key: OUT_OF_SERVICE.to_owned(),
-            value: Some(OWNER.to_owned()),
+            value: Some(OUT_OF_SERVICE_VALUE.to_owned()),
             effect: "NoExecute".to_owned(),
             time_added: Some(Time(jiff::Timestamp::now())),
         });
@@ -112,13 +115,13 @@ async fn taint(
         "metadata": {
             "uid": node.uid(),
             "resourceVersion": node.resource_version(),
-            "annotations": {RETURN: annotation},
+            "annotations": {TAINTED_BOOT: annotation},
         },
         "spec": {"taints": taints},
     });
     let api: Api<core::Node> = Api::all(client.clone());
-    let how = PatchParams::default();
-    api.patch(&node.name_any(), &how, &Patch::Merge(patch)).await.map(drop)
+    let parameters = PatchParams::default();
+    api.patch(&node.name_any(), &parameters, &Patch::Merge(patch)).await.map(drop)
 }
 
 /// Deletes a pod as Kubernetes' own pod garbage collector does: first sets the phase Failed, so
@@ -144,10 +147,10 @@ async fn delete_pod(
             }],
         },
     });
-    let how = PatchParams::default();
-    let failed = api.patch_status(name, &how, &Patch::Strategic(patch)).await?;
-    let exactly =
+    let parameters = PatchParams::default();
+    let failed = api.patch_status(name, &parameters, &Patch::Strategic(patch)).await?;
+    let preconditions =
         Preconditions { uid: Some(uid.to_owned()), resource_version: failed.resource_version() };
-    let how = DeleteParams::default().grace_period(0).preconditions(exactly);
-    api.delete(name, &how).await.map(drop)
+    let parameters = DeleteParams::default().grace_period(0).preconditions(preconditions);
+    api.delete(name, &parameters).await.map(drop)
 }

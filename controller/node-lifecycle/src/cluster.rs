@@ -16,15 +16,17 @@ mod volume;
 
 pub(crate) use agent_pod::DRAINING;
 pub use agent_pod::{AGENT_PODS, SeenAgentPod};
-pub(crate) use attachment::{NUDGE, Order, RefusedDetach, SeenAttachment};
+pub(crate) use attachment::{Order, RETRY_ANNOTATION, RefusedDetach, SeenAttachment};
 pub(crate) use csi_node::SeenCsiNode;
 pub(crate) use lease::SeenLease;
 pub use lease_age::LeaseAges;
-pub(crate) use node::{OPT_OUT, OUT_OF_SERVICE, OWNER, RETURN, STARTUP, SeenNode};
+pub(crate) use node::{
+    OPT_OUT, OUT_OF_SERVICE, OUT_OF_SERVICE_VALUE, STARTUP_TAINT, SeenNode, TAINTED_BOOT,
+};
 pub(crate) use node_fact::{FACTS, NodeFact};
 pub use object::Retained;
 pub(crate) use object::{Meta, Object, Watched, key_of};
-pub use object_table::{Table, TableRow, follow};
+pub use object_table::{Table, TableRow, sync_table};
 pub(crate) use pod::SeenPod;
 pub(crate) use tables::Suspect;
 pub use tables::Tables;

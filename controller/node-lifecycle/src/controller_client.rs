@@ -8,7 +8,7 @@ use ebs_csi_proto::safe_detach::fence_request::Mode;
 use ebs_csi_proto::safe_detach::safe_detach_client::SafeDetachClient;
 use ebs_csi_proto::safe_detach::{
     FenceRequest, Outcome, QueryInstancesRequest, QueryRequest, StatusChecks, Subject,
-    Verdict as Said,
+    Verdict as WireVerdict,
 };
 use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
 use ebs_csi_safe_detach::{Fact, Refusal, Rung, Verdict, Waiting};
@@ -19,10 +19,10 @@ use tonic::transport::{Channel, Endpoint, Uri};
 pub mod kubelet_reports;
 pub(crate) mod override_orders;
 
-/// Limit of one request: a question without an answer is unknown.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Limit for one request: without an answer, nothing is known.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A connection that is made when it is needed, and again after it broke.
+/// A connection that is opened when it is needed, and again after it broke.
 #[derive(Clone, Debug)]
 pub struct Controller {
     channel: Channel,
@@ -44,7 +44,7 @@ pub struct Answers {
 
 impl Controller {
     /// Creates a client for this unix socket.
-    pub fn at(socket: PathBuf) -> Self {
+    pub fn new(socket: PathBuf) -> Self {
         // The address is not used: the connector has the socket's path.
         let endpoint = Endpoint::from_static("http://controller.invalid");
         let connector = tower::service_fn(move |_: Uri| {
@@ -72,7 +72,7 @@ impl Controller {
         only_impaired: bool,
         reason: &str,
     ) -> Result<(), tonic::Status> {
-        let request = timed(FenceRequest {
+        let request = with_timeout(FenceRequest {
             instance_id: instance.to_owned(),
             mode: how.into(),
             reason: reason.to_owned(),
@@ -87,7 +87,7 @@ impl Controller {
     ///
     /// # Errors
     /// The controller's status when it does not answer: nothing is known then.
-    pub async fn ask(
+    pub async fn query(
         &self,
         questions: &[(String, String)],
         checks: &BTreeSet<String>,
@@ -97,8 +97,8 @@ impl Controller {
             volume_id: volume.clone(),
             instance_id: instance.clone(),
         });
-        let of_volumes = timed(QueryRequest { subjects: subjects.collect() });
-        let of_instances = timed(QueryInstancesRequest {
+        let of_volumes = with_timeout(QueryRequest { subjects: subjects.collect() });
+        let of_instances = with_timeout(QueryInstancesRequest {
             instance_ids: instances.into_iter().cloned().collect(),
             status_checks_of: checks.iter().cloned().collect(),
         });
@@ -110,19 +110,19 @@ impl Controller {
             let Some(subject) = answer.subject else {
                 continue;
             };
-            let verdict = verdict(answer.verdict.as_ref());
+            let verdict = parse_verdict(answer.verdict.as_ref());
             let key = (subject.instance_id, subject.volume_id);
             answers.volumes.insert(key, verdict.into());
         }
         for answer in instances.into_inner().answers {
-            let said = answer.verdict.as_ref();
-            let text = said.map(|said| said.text.clone()).unwrap_or_default();
-            let impaired = impaired(answer.status_checks());
+            let wire = answer.verdict.as_ref();
+            let text = wire.map(|wire| wire.text.clone()).unwrap_or_default();
+            let impaired = parse_status_checks(answer.status_checks());
             if !answer.status_checks_text.is_empty() {
                 let checks = (answer.instance_id.clone(), answer.status_checks_text);
                 answers.checks.extend([checks]);
             }
-            let evidence = InstanceEvidence::new(verdict(said), answer.launch_time, impaired);
+            let evidence = InstanceEvidence::new(parse_verdict(wire), answer.launch_time, impaired);
             answers.instances.insert(answer.instance_id.clone(), evidence);
             answers.texts.insert(answer.instance_id, text);
         }
@@ -130,16 +130,16 @@ impl Controller {
     }
 }
 
-fn timed<T>(message: T) -> tonic::Request<T> {
+fn with_timeout<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
-    request.set_timeout(PATIENCE);
+    request.set_timeout(REQUEST_TIMEOUT);
     request
 }
 
 /// Converts EC2's status checks to a fact. A value that this version does not know counts as
 /// unspecified.
-fn impaired(said: StatusChecks) -> Fact<()> {
-    match said {
+fn parse_status_checks(wire: StatusChecks) -> Fact<()> {
+    match wire {
         StatusChecks::Failed => Fact::Present(()),
         StatusChecks::Passed => Fact::Absent,
         StatusChecks::Unspecified => Fact::Unknown,
@@ -147,19 +147,19 @@ fn impaired(said: StatusChecks) -> Fact<()> {
 }
 
 /// Converts the controller's verdict to this version's types. An unknown verdict proves nothing.
-fn verdict(said: Option<&Said>) -> Verdict {
+fn parse_verdict(wire: Option<&WireVerdict>) -> Verdict {
     let unknown = Verdict::Refuse(Refusal::InstanceUnknown);
-    let Some(said) = said else {
+    let Some(wire) = wire else {
         return unknown;
     };
-    match said.outcome() {
+    match wire.outcome() {
         Outcome::Done => Verdict::Done,
         Outcome::Safe => Rung::ALL
             .into_iter()
-            .find(|rung| rung.label() == said.token)
+            .find(|rung| rung.label() == wire.token)
             .map_or(unknown, Verdict::Safe),
         Outcome::Wait => Verdict::Wait(Waiting::Transition),
-        Outcome::Refuse if said.token == Refusal::Running.token() => {
+        Outcome::Refuse if wire.token == Refusal::Running.token() => {
             Verdict::Refuse(Refusal::Running)
         }
         Outcome::Refuse | Outcome::Unspecified => unknown,
@@ -190,13 +190,13 @@ mod tests {
             (77, "stopped", Evidence::Unproven, false),
         ];
         for (outcome, token, evidence, is_off) in rows {
-            let said = Said { outcome, token: token.to_owned(), ..Said::default() };
-            let verdict = verdict(Some(&said));
+            let wire = WireVerdict { outcome, token: token.to_owned(), ..WireVerdict::default() };
+            let verdict = parse_verdict(Some(&wire));
             assert_eq!(Evidence::from(verdict), evidence, "{outcome} {token}");
             let instance = InstanceEvidence::new(verdict, String::new(), Fact::Unknown);
             assert_eq!(instance == off, is_off, "{outcome} {token}");
         }
-        assert_eq!(Evidence::from(verdict(None)), Evidence::Unproven);
+        assert_eq!(Evidence::from(parse_verdict(None)), Evidence::Unproven);
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
             [(0, Fact::Unknown), (1, Fact::Absent), (2, Fact::Present(())), (77, Fact::Unknown)];
         for (status_checks, want) in rows {
             let answer = Answer { status_checks, ..Answer::default() };
-            assert_eq!(impaired(answer.status_checks()), want, "{status_checks}");
+            assert_eq!(parse_status_checks(answer.status_checks()), want, "{status_checks}");
         }
     }
 }

@@ -20,28 +20,29 @@ use ebs_csi_safe_detach::{Fact, KubeletReport, NodeReport, kubelet_report};
 use jiff::Timestamp;
 use kube::Client;
 
-use crate::act::{self, Done, act};
+use crate::act::{self, ActResult, perform};
 use crate::cluster::Tables;
 use crate::controller_client::Controller;
-use crate::controller_client::kubelet_reports::{KubeletReports, READ_WITHIN};
+use crate::controller_client::kubelet_reports::{KubeletReports, READ_TIMEOUT};
 use crate::events::{EventReason, EventSender, EventSubject};
-use crate::failover::stopped;
+use crate::failover::stop_reason;
 use crate::leader::Leader;
 use crate::metrics::Metrics;
 
-/// Pause between two looks at the refused attachments.
-const EVERY: Duration = Duration::from_secs(3);
-/// Every second look also queries the controller, and through it EC2, about the attachments that
+/// Pause between two rounds.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3);
+/// Every second round also queries the controller, and through it EC2, about the attachments that
 /// kubelet's report does not free.
-const ASK_EVERY: u64 = 2;
-/// Pause before the same attachment is changed again, should the next attempt be refused as well.
-const AGAIN: Duration = Duration::from_secs(10);
-/// Most attachments of one look, so that many refusals do not flood the API server. The attachments
-/// with the oldest look come first.
-const AT_ONCE: usize = 50;
+const QUERY_EVERY_ROUNDS: u64 = 2;
+/// Pause before another retry of the same detach is triggered, in case the next attempt is refused
+/// as well.
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
+/// Most attachments that one round checks, so that many refusals do not flood the API server. The
+/// attachments whose last check is the oldest come first.
+const MAX_PER_ROUND: usize = 50;
 
-/// Looks at the refused attachments.
-pub struct Retries {
+/// Retries refused detaches.
+pub struct DetachRetries {
     /// The client for the acts.
     pub client: Client,
     /// The namespace of the kill switch.
@@ -49,31 +50,31 @@ pub struct Retries {
     /// The watched objects, with the refusals.
     pub tables: Arc<Tables>,
     /// Kubelet's reports.
-    pub words: KubeletReports,
+    pub kubelet_reports: KubeletReports,
     /// The controller, which reports what EC2 proves.
     pub controller: Controller,
     /// Whether this process may act.
     pub leader: Arc<Leader>,
     /// The counters.
     pub metrics: Arc<Metrics>,
-    /// Writes the events.
-    pub teller: Arc<EventSender>,
+    /// Queues the events.
+    pub events: Arc<EventSender>,
     /// The state of each attachment, by uid.
-    pub known: HashMap<String, Known>,
-    /// Number of looks so far.
-    pub looks: u64,
+    pub progress: HashMap<String, RetryProgress>,
+    /// Number of rounds so far.
+    pub rounds: u64,
 }
 
-/// When an attachment was last looked at, and last changed.
+/// When an attachment was last checked, and when its detach was last retried.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Known {
-    looked: Option<Instant>,
-    nudged: Option<Instant>,
+pub struct RetryProgress {
+    last_checked: Option<Instant>,
+    last_retry: Option<Instant>,
 }
 
 /// What kubelet's report says about a refused detach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
+enum ReportedUse {
     /// The volume is released.
     Released,
     /// The volume is in use, so that only a change of the report or of the mode frees it.
@@ -82,26 +83,26 @@ enum Heard {
     Nothing,
 }
 
-impl Retries {
-    /// Looks, for ever.
+impl DetachRetries {
+    /// Runs rounds, for ever.
     pub async fn run(mut self) {
         loop {
-            tokio::time::sleep(EVERY).await;
-            self.metrics.leads(self.leader.leads());
-            if self.leader.leads() && self.tables.refusals_are_known() {
-                self.look().await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            self.metrics.set_leader(self.leader.is_leader());
+            if self.leader.is_leader() && self.tables.are_complete_for_refusals() {
+                self.check_refused().await;
             } else {
-                self.known.clear();
-                self.metrics.refused(&[], Timestamp::now());
+                self.progress.clear();
+                self.metrics.set_refused(&[], Timestamp::now());
             }
         }
     }
 
     /// Counts the refusals, and reports each attachment's once.
-    fn tell(&self) {
-        let all = self.tables.refused();
-        self.metrics.refused(&all, Timestamp::now());
-        self.teller.keep_only(|about| match about {
+    fn report_refusals(&self) {
+        let all = self.tables.refused_detaches();
+        self.metrics.set_refused(&all, Timestamp::now());
+        self.events.retain(|subject| match subject {
             EventSubject::Node { .. } | EventSubject::Pod { .. } => true,
             EventSubject::Attachment { name, .. } => {
                 all.iter().any(|refused| refused.name == *name)
@@ -115,75 +116,77 @@ impl Retries {
             if !self.tables.is_identified(&refused.name) {
                 note.push_str("; its Node has neither a providerID nor an entry of this driver in its CSINode, so nobody can say which instance it is");
             }
-            let about = EventSubject::Attachment { name: refused.name, uid: refused.uid };
-            self.teller.tell(about, EventReason::Refused, &note);
+            let subject = EventSubject::Attachment { name: refused.name, uid: refused.uid };
+            self.events.send(subject, EventReason::Refused, &note);
         }
     }
 
-    /// Takes one look. Returns how many attachments were changed.
-    pub async fn look(&mut self) -> usize {
-        self.looks += 1;
-        self.tell();
+    /// Runs one round. Returns how many detaches are retried.
+    pub async fn check_refused(&mut self) -> usize {
+        self.rounds += 1;
+        self.report_refusals();
         let now = Instant::now();
-        let mut refused = self.tables.refusals();
-        self.known.retain(|uid, _| refused.iter().any(|attachment| attachment.uid == *uid));
-        let known = |attachment: &Attachment| self.known.get(&attachment.uid).copied();
+        let mut refused = self.tables.refused_attachments();
+        self.progress.retain(|uid, _| refused.iter().any(|attachment| attachment.uid == *uid));
+        let progress = |attachment: &Attachment| self.progress.get(&attachment.uid).copied();
         refused.retain(|attachment| {
-            let nudged = known(attachment).and_then(|known| known.nudged);
-            nudged.is_none_or(|at| now.duration_since(at) >= AGAIN)
+            let last_retry = progress(attachment).and_then(|progress| progress.last_retry);
+            last_retry.is_none_or(|at| now.duration_since(at) >= RETRY_PAUSE)
         });
-        refused.sort_by_key(|attachment| known(attachment).and_then(|known| known.looked));
-        refused.truncate(AT_ONCE);
+        refused.sort_by_key(|attachment| {
+            progress(attachment).and_then(|progress| progress.last_checked)
+        });
+        refused.truncate(MAX_PER_ROUND);
         for attachment in &refused {
-            self.known.entry(attachment.uid.clone()).or_default().looked = Some(now);
+            self.progress.entry(attachment.uid.clone()).or_default().last_checked = Some(now);
         }
-        let ended = self.ended(refused).await;
-        if ended.is_empty() {
+        let retryable = self.retryable(refused).await;
+        if retryable.is_empty() {
             return 0;
         }
-        if let Some(why) = stopped(&self.client, &self.namespace).await {
+        if let Some(why) = stop_reason(&self.client, &self.namespace).await {
             tracing::debug!(why, "refused detaches are not tried again sooner");
             return 0;
         }
         let mut changed = 0;
-        for attachment in ended {
-            if !self.leader.leads() {
+        for attachment in retryable {
+            if !self.leader.is_leader() {
                 break;
             }
-            changed += usize::from(self.nudge(attachment).await);
+            changed += usize::from(self.request_retry(attachment).await);
         }
         changed
     }
 
     /// Returns the attachments whose next attempt can succeed.
-    async fn ended(&self, refused: Vec<Attachment>) -> Vec<Attachment> {
+    async fn retryable(&self, refused: Vec<Attachment>) -> Vec<Attachment> {
         let mut reports: HashMap<String, Vec<Node>> = HashMap::new();
-        let (mut ended, mut others) = (Vec::new(), Vec::new());
+        let (mut retryable, mut others) = (Vec::new(), Vec::new());
         for attachment in refused {
             let Some(instance) = &attachment.instance else {
                 continue;
             };
             if !reports.contains_key(instance) {
-                let nodes = self.nodes(instance).await;
+                let nodes = self.read_reports(instance).await;
                 reports.insert(instance.clone(), nodes);
             }
             let nodes = reports.get(instance).map_or(&[][..], Vec::as_slice);
-            match heard(nodes, &attachment) {
-                Heard::Released => ended.push(attachment),
-                Heard::InUse => {}
-                Heard::Nothing => others.push(attachment),
+            match reported_use(nodes, &attachment) {
+                ReportedUse::Released => retryable.push(attachment),
+                ReportedUse::InUse => {}
+                ReportedUse::Nothing => others.push(attachment),
             }
         }
-        if self.looks.is_multiple_of(ASK_EVERY) && !others.is_empty() {
-            ended.extend(self.proven(others).await);
+        if self.rounds.is_multiple_of(QUERY_EVERY_ROUNDS) && !others.is_empty() {
+            retryable.extend(self.proven_detachable(others).await);
         }
-        ended
+        retryable
     }
 
     /// Returns the reports of an instance's Node objects; empty when they cannot be read soon.
-    async fn nodes(&self, instance: &str) -> Vec<Node> {
-        let read = self.words.of_instance(instance);
-        match tokio::time::timeout(READ_WITHIN, read).await {
+    async fn read_reports(&self, instance: &str) -> Vec<Node> {
+        let read = self.kubelet_reports.read_reports(instance);
+        match tokio::time::timeout(READ_TIMEOUT, read).await {
             Ok(Ok(nodes)) => nodes,
             Ok(Err(error)) => {
                 tracing::debug!(%error, instance, "the node of a refused detach could not be read");
@@ -194,13 +197,13 @@ impl Retries {
     }
 
     /// Returns the attachments that the controller would detach now.
-    async fn proven(&self, others: Vec<Attachment>) -> Vec<Attachment> {
+    async fn proven_detachable(&self, others: Vec<Attachment>) -> Vec<Attachment> {
         let question = |attachment: &Attachment| {
             let instance = attachment.instance.clone().unwrap_or_default();
             (instance, attachment.volume.clone())
         };
         let questions: Vec<_> = others.iter().map(question).collect();
-        let answers = match self.controller.ask(&questions, &Default::default()).await {
+        let answers = match self.controller.query(&questions, &Default::default()).await {
             Ok(answers) => answers,
             Err(status) => {
                 tracing::debug!(code = ?status.code(), "the controller does not say what became of refused detaches");
@@ -213,24 +216,24 @@ impl Retries {
         others.into_iter().filter(is_proven).collect()
     }
 
-    async fn nudge(&mut self, attachment: Attachment) -> bool {
-        let intent = Intent::Nudge { name: attachment.name, uid: attachment.uid.clone() };
-        let label = act::label(&intent);
-        match act(&self.client, None, &intent).await {
+    async fn request_retry(&mut self, attachment: Attachment) -> bool {
+        let intent = Intent::RetryDetach { name: attachment.name, uid: attachment.uid.clone() };
+        let label = act::intent_label(&intent);
+        match perform(&self.client, None, &intent).await {
             Ok(done) => {
-                self.metrics.act(label, done.label());
+                self.metrics.count_act(label, done.label());
                 tracing::info!(
                     act = label,
                     result = done.label(),
                     ?intent,
                     "a refused detach can be tried again"
                 );
-                let known = self.known.entry(attachment.uid).or_default();
-                known.nudged = Some(Instant::now());
-                done == Done::Done
+                let progress = self.progress.entry(attachment.uid).or_default();
+                progress.last_retry = Some(Instant::now());
+                done == ActResult::Done
             }
             Err(error) => {
-                self.metrics.act(label, "failed");
+                self.metrics.count_act(label, "failed");
                 tracing::warn!(act = label, %error, ?intent, "a refused detach can be tried again");
                 false
             }
@@ -238,16 +241,18 @@ impl Retries {
     }
 }
 
-fn heard(nodes: &[Node], attachment: &Attachment) -> Heard {
+fn reported_use(nodes: &[Node], attachment: &Attachment) -> ReportedUse {
     let ids = attachment.instance.as_ref().map(|id| id.parse());
     let (Some(Ok(instance)), Ok(volume)) = (ids, attachment.volume.parse()) else {
-        return Heard::Nothing;
+        return ReportedUse::Nothing;
     };
     let reports: Vec<NodeReport> = nodes.iter().map(report).collect();
     match kubelet_report(&reports, &instance, &volume, Duration::ZERO) {
-        Fact::Present(KubeletReport::Released) => Heard::Released,
-        Fact::Present(KubeletReport::InUse) => Heard::InUse,
-        Fact::Present(KubeletReport::NotReady) | Fact::Absent | Fact::Unknown => Heard::Nothing,
+        Fact::Present(KubeletReport::Released) => ReportedUse::Released,
+        Fact::Present(KubeletReport::InUse) => ReportedUse::InUse,
+        Fact::Present(KubeletReport::NotReady) | Fact::Absent | Fact::Unknown => {
+            ReportedUse::Nothing
+        }
     }
 }
 
@@ -268,7 +273,7 @@ mod tests {
 
     /// The node must be Ready, have a Lease age and a provider id, and not list the volume in use.
     #[test]
-    fn only_trusted_node_word_reports_volume_released() {
+    fn only_trusted_report_releases_volume() {
         let attachment = Attachment {
             name: "csi-1".to_owned(),
             uid: "u".to_owned(),
@@ -276,7 +281,7 @@ mod tests {
             volume: "vol-0123456789abcdef0".to_owned(),
             instance: Some("i-0123456789abcdef0".to_owned()),
             deleting: true,
-            nudged: true,
+            retry_requested: true,
         };
         let node = Node {
             provider_id: "aws:///us-east-1a/i-0123456789abcdef0".to_owned(),
@@ -287,14 +292,14 @@ mod tests {
         let with = |change: fn(&mut Node)| {
             let mut node = node.clone();
             change(&mut node);
-            heard(&[node], &attachment)
+            reported_use(&[node], &attachment)
         };
-        assert_eq!(with(|_| ()), Heard::Released);
+        assert_eq!(with(|_| ()), ReportedUse::Released);
         let in_use = with(|n| n.volumes_in_use = vec!["x^vol-0123456789abcdef0".to_owned()]);
-        assert_eq!(in_use, Heard::InUse);
-        assert_eq!(with(|n| n.ready = false), Heard::Nothing);
-        assert_eq!(with(|n| n.lease_age_ms = None), Heard::Nothing);
-        assert_eq!(with(|n| n.provider_id.clear()), Heard::Nothing);
-        assert_eq!(heard(&[], &attachment), Heard::Nothing);
+        assert_eq!(in_use, ReportedUse::InUse);
+        assert_eq!(with(|n| n.ready = false), ReportedUse::Nothing);
+        assert_eq!(with(|n| n.lease_age_ms = None), ReportedUse::Nothing);
+        assert_eq!(with(|n| n.provider_id.clear()), ReportedUse::Nothing);
+        assert_eq!(reported_use(&[], &attachment), ReportedUse::Nothing);
     }
 }

@@ -13,10 +13,10 @@ use tokio::sync::mpsc;
 /// The longest note that the API accepts, in bytes.
 const NOTE_LIMIT: usize = 1000;
 /// Most events that wait to be written.
-const WAITING: usize = 1024;
-/// Queue places reserved for events that are sent only once. An event about a lasting state that
-/// finds no place is sent at the next round.
-const KEPT_FREE: usize = 256;
+const QUEUE_LENGTH: usize = 1024;
+/// Queue places that are reserved for events which are sent only once. Other events are sent again
+/// in the next round when they find no place.
+const RESERVED_PLACES: usize = 256;
 
 /// The object of an event.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub enum EventSubject {
 }
 
 impl EventSubject {
-    const fn parts(&self) -> (&'static str, &'static str, &String, &String) {
+    const fn object_fields(&self) -> (&'static str, &'static str, &String, &String) {
         match self {
             Self::Node { name, uid } => ("v1", "Node", name, uid),
             Self::Pod { name, uid, .. } => ("v1", "Pod", name, uid),
@@ -56,7 +56,7 @@ impl EventSubject {
     }
 
     fn reference(&self) -> ObjectReference {
-        let (version, kind, name, uid) = self.parts();
+        let (version, kind, name, uid) = self.object_fields();
         let namespace = match self {
             Self::Pod { namespace, .. } => Some(namespace.clone()),
             Self::Node { .. } | Self::Attachment { .. } => None,
@@ -96,8 +96,8 @@ pub enum EventReason {
     /// The detach was requested and refused.
     Refused,
     /// A person ordered the detach without evidence.
-    GlassBroken,
-    /// The node-agent's pod lacks a fact about its node, and nobody can tell it.
+    OverrideOrdered,
+    /// The node-agent's pod lacks a fact about its node, and the Node object lacks it, too.
     FactsUnknown,
 }
 
@@ -114,7 +114,7 @@ impl EventReason {
             Self::FenceSucceeded => "FenceSucceeded",
             Self::FenceFailed => "FenceFailed",
             Self::Refused => "SafeDetachRefused",
-            Self::GlassBroken => "BreakGlassUsed",
+            Self::OverrideOrdered => "BreakGlassUsed",
             Self::FactsUnknown => "NodeFactsUnknown",
         }
     }
@@ -127,8 +127,8 @@ impl EventReason {
         }
     }
 
-    /// Returns whether the next round reports it again while it is still true.
-    const fn lasts(self) -> bool {
+    /// Returns whether each round sends the event again while its reason lasts.
+    const fn is_sent_each_round(self) -> bool {
         matches!(
             self,
             Self::Unproven | Self::Held | Self::FenceHeld | Self::Refused | Self::FactsUnknown
@@ -144,7 +144,7 @@ impl EventReason {
             | Self::Fenced
             | Self::FenceFailed
             | Self::Refused
-            | Self::GlassBroken
+            | Self::OverrideOrdered
             | Self::FactsUnknown => EventType::Warning,
             Self::TaintRemoved | Self::FailedOver | Self::FenceSucceeded => EventType::Normal,
         }
@@ -152,13 +152,13 @@ impl EventReason {
 }
 
 /// The last event of each object, by kind and name.
-type Last = HashMap<(&'static str, String), (EventSubject, EventReason, String)>;
+type LastEvents = HashMap<(&'static str, String), (EventSubject, EventReason, String)>;
 
 /// Queues events, one for each change.
 #[derive(Debug)]
 pub struct EventSender {
     events: mpsc::Sender<(ObjectReference, Event)>,
-    last: Mutex<Last>,
+    last: Mutex<LastEvents>,
 }
 
 /// Writes the queued events.
@@ -176,45 +176,50 @@ impl EventSender {
             controller: "ebs.csi.aws.com/node-lifecycle".to_owned(),
             instance: Some(identity),
         };
-        let (events, said) = mpsc::channel(WAITING);
+        let (events, queued) = mpsc::channel(QUEUE_LENGTH);
         let last = Mutex::default();
-        let telling = EventWriter { client, reporter, events: said };
-        (Self { events, last }, telling)
+        let writer = EventWriter { client, reporter, events: queued };
+        (Self { events, last }, writer)
     }
 
     /// Queues an event about the object, unless it equals the object's last event.
-    pub fn tell(&self, about: EventSubject, tale: EventReason, note: &str) {
+    pub fn send(&self, subject: EventSubject, reason: EventReason, note: &str) {
         let note: String = note.chars().take(NOTE_LIMIT / 4).collect();
-        let (_, kind, name, _) = about.parts();
+        let (_, kind, name, _) = subject.object_fields();
         let key = (kind, name.clone());
         let mut last = self.last();
-        if let Some((_, said, text)) = last.get(&key)
-            && (*said, text) == (tale, &note)
+        if let Some((_, last_reason, last_note)) = last.get(&key)
+            && (*last_reason, last_note) == (reason, &note)
         {
             return;
         }
         let event = Event {
-            type_: tale.kind(),
-            reason: tale.reason().to_owned(),
+            type_: reason.kind(),
+            reason: reason.reason().to_owned(),
             note: Some(note.clone()),
-            action: tale.action().to_owned(),
+            action: reason.action().to_owned(),
             secondary: None,
         };
-        let crowded = tale.lasts() && self.events.capacity() <= KEPT_FREE;
-        if crowded || self.events.try_send((about.reference(), event)).is_err() {
-            tracing::debug!(kind, name, reason = tale.reason(), "no place for the event");
+        let lacks_place = reason.is_sent_each_round() && self.events.capacity() <= RESERVED_PLACES;
+        if lacks_place || self.events.try_send((subject.reference(), event)).is_err() {
+            tracing::debug!(
+                kind,
+                name,
+                reason = reason.reason(),
+                "the queue has no place for the event"
+            );
             return;
         }
-        tracing::info!(kind, name, reason = tale.reason(), note, "event");
-        last.insert(key, (about, tale, note));
+        tracing::info!(kind, name, reason = reason.reason(), note, "event");
+        last.insert(key, (subject, reason, note));
     }
 
-    /// Forgets the objects that have nothing to report any more.
-    pub fn keep_only(&self, still: impl Fn(&EventSubject) -> bool) {
-        self.last().retain(|_, (about, _, _)| still(about));
+    /// Forgets the last events of all other objects.
+    pub fn retain(&self, is_reported: impl Fn(&EventSubject) -> bool) {
+        self.last().retain(|_, (subject, _, _)| is_reported(subject));
     }
 
-    fn last(&self) -> MutexGuard<'_, Last> {
+    fn last(&self) -> MutexGuard<'_, LastEvents> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -222,12 +227,12 @@ impl EventSender {
 impl EventWriter {
     /// Writes events until the sender is dropped.
     pub async fn run(mut self) {
-        while let Some((about, event)) = self.events.recv().await {
+        while let Some((subject, event)) = self.events.recv().await {
             // Uses a new recorder for each event: a recorder merges an event with its last one of
             // the same reason, and the merged event keeps the former note.
             let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
-            if let Err(error) = recorder.publish(&event, &about).await {
-                tracing::warn!(name = about.name, %error, "the event could not be written");
+            if let Err(error) = recorder.publish(&event, &subject).await {
+                tracing::warn!(name = subject.name, %error, "the event could not be written");
             }
         }
     }

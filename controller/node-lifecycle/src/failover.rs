@@ -1,7 +1,7 @@
 //! Executes the steps of failover.
 //!
 //! A round reads the tables, queries the controller about every suspect at once, and lets the brake
-//! choose. The chosen nodes are looked at again, this time at the API server itself and at EC2
+//! choose. The chosen nodes are then read again, this time from the API server itself and from EC2
 //! through the controller, and only acts that still follow are done.
 
 mod choose;
@@ -29,23 +29,23 @@ use crate::controller_client::{Answers, Controller};
 use crate::events::{EventReason, EventSender, EventSubject};
 use crate::leader::Leader;
 use crate::metrics::Metrics;
-use durations::{Shown, Took};
+use durations::{FinishedPhase, NodeObservation};
 use query_schedule::Question;
-use round_interval::pace;
+use round_interval::interval_of_rounds;
 
 use durations::Episodes;
 pub use fencing::Fencing;
-pub(crate) use kill_switch::stopped;
+pub(crate) use kill_switch::stop_reason;
 pub use kill_switch::{ADVERTISED, ADVERTISED_VERSION};
-pub use lost_nodes::Lost;
+pub use lost_nodes::LostNodes;
 use query_schedule::QuerySchedule;
 
 /// Default for how long an answer of EC2 is valid.
-pub(crate) const FRESH: Duration = Duration::from_secs(2);
+pub(crate) const ANSWER_VALIDITY: Duration = Duration::from_secs(2);
 
 /// Executes failover.
 pub struct Failover {
-    /// The client for acts and fresh looks.
+    /// The client for acts and for second reads.
     pub client: Client,
     /// The namespace of the kill switch.
     pub namespace: String,
@@ -60,22 +60,22 @@ pub struct Failover {
     /// How the instance of a lost node is treated.
     pub fencing: Fencing,
     /// The nodes that have been lost for long.
-    pub lost: Lost,
+    pub lost_nodes: LostNodes,
     /// The durations of failovers.
     pub episodes: Mutex<Episodes>,
     /// The instances to query in each round.
-    pub rota: Mutex<QuerySchedule>,
+    pub query_schedule: Mutex<QuerySchedule>,
     /// From the beginning of a round to the next, while one query covers all suspects.
-    pub every: Duration,
+    pub round_interval: Duration,
     /// Whether the controller did not answer the last query: that is logged once.
-    pub silent: AtomicBool,
+    pub is_controller_silent: AtomicBool,
     /// Limit for the age of EC2's answer in a braked act or a fence. A node whose answer is older
-    /// is looked at again at once.
-    pub fresh: Duration,
+    /// is queried again at once.
+    pub answer_validity: Duration,
     /// The counters.
     pub metrics: Arc<Metrics>,
-    /// Writes the events.
-    pub teller: Arc<EventSender>,
+    /// Queues the events.
+    pub events: Arc<EventSender>,
 }
 
 impl Failover {
@@ -83,18 +83,18 @@ impl Failover {
     pub async fn run(self) {
         loop {
             let began = Instant::now();
-            let leads = self.leader.leads();
-            self.metrics.leads(leads);
+            let leads = self.leader.is_leader();
+            self.metrics.set_leader(leads);
             let next = if leads && self.tables.are_complete() {
                 self.round().await
             } else {
-                self.lost.note(std::iter::empty(), Instant::now());
-                self.metrics.nodes(&[]);
-                self.metrics.held(&[]);
-                self.metrics.left_alone(&[]);
-                self.metrics.taints(&[], Timestamp::now());
-                self.episodes().forget();
-                self.every
+                self.lost_nodes.observe(std::iter::empty(), Instant::now());
+                self.metrics.set_phases(&[]);
+                self.metrics.set_held(&[]);
+                self.metrics.set_left_alone(&[]);
+                self.metrics.set_taints(&[], Timestamp::now());
+                self.episodes().clear();
+                self.round_interval
             };
             tokio::time::sleep_until((began + next).into()).await;
         }
@@ -103,20 +103,20 @@ impl Failover {
     /// Runs one round. Returns when the next round is to begin, counted from the beginning of this
     /// one.
     pub async fn round(&self) -> Duration {
-        self.metrics.taints(&self.tables.taints(), Timestamp::now());
+        self.metrics.set_taints(&self.tables.own_taint_times(), Timestamp::now());
         let mut suspects = self.tables.suspects();
-        self.teller.keep_only(|about| match about {
+        self.events.retain(|about| match about {
             EventSubject::Node { name, .. } => suspects.iter().any(|suspect| suspect.name == *name),
             // The retries report on attachments, onboarding on pods.
             EventSubject::Attachment { .. } | EventSubject::Pod { .. } => true,
         });
         let now = Instant::now();
         let lost = suspects.iter().filter(|suspect| suspect.is_lost());
-        self.lost.note(lost.map(|suspect| suspect.name.as_str()), now);
+        self.lost_nodes.observe(lost.map(|suspect| suspect.name.as_str()), now);
         for suspect in &mut suspects {
-            self.judge_absence(suspect);
+            self.fill_lost_for_long(suspect);
         }
-        self.ask(&mut suspects).await;
+        self.query_suspects(&mut suspects).await;
         let mut phases = Vec::new();
         let mut steps = Vec::new();
         for suspect in &suspects {
@@ -124,44 +124,46 @@ impl Failover {
             phases.push(step.phase);
             steps.push(step);
         }
-        self.metrics.nodes(&phases);
-        let left_alone: Vec<_> =
-            suspects.iter().filter_map(|suspect| self.fencing.left_alone(&suspect.facts)).collect();
-        self.metrics.left_alone(&left_alone);
-        self.note_ends(&suspects, &phases);
+        self.metrics.set_phases(&phases);
+        let left_alone: Vec<_> = suspects
+            .iter()
+            .filter_map(|suspect| self.fencing.reason_left_alone(&suspect.facts))
+            .collect();
+        self.metrics.set_left_alone(&left_alone);
+        self.record_finished(&suspects, &phases);
         let chosen = self.choose(&suspects, &steps).await;
-        let acted = self.act_on(&chosen).await;
+        let acted = self.act_on_chosen(&chosen).await;
         let held: Vec<&str> = chosen.held.iter().chain(&acted.held).copied().collect();
-        self.metrics.held(&held);
-        match acted.left {
-            0 => pace(self.every, self.rota().turns()),
+        self.metrics.set_held(&held);
+        match acted.postponed {
+            0 => interval_of_rounds(self.round_interval, self.query_schedule().rounds_per_cycle()),
             // A node with a proof does not wait for its turn.
             _ => Duration::ZERO,
         }
     }
 
     /// Measures the failovers that have ended.
-    fn note_ends(&self, suspects: &[Suspect], phases: &[Phase]) {
-        let shown: Vec<Shown<'_>> = suspects
+    fn record_finished(&self, suspects: &[Suspect], phases: &[Phase]) {
+        let shown: Vec<NodeObservation<'_>> = suspects
             .iter()
             .zip(phases)
-            .map(|(suspect, phase)| Shown {
+            .map(|(suspect, phase)| NodeObservation {
                 node: &suspect.name,
                 phase: *phase,
                 attached: !suspect.facts.attachments.is_empty(),
             })
             .collect();
         let is_attached = |node: &str| self.tables.is_attached(node);
-        let ends = self.episodes().note(&shown, is_attached, Instant::now());
+        let ends = self.episodes().observe(&shown, is_attached, Instant::now());
         for end in ends {
             match end {
-                Took::Proof(took) => self.metrics.proved(took),
-                Took::Recovery(took) => self.metrics.recovered(took),
-                Took::Fence(node, took) => {
-                    self.metrics.fenced(took);
+                FinishedPhase::Proof(took) => self.metrics.observe_proof(took),
+                FinishedPhase::Recovery(took) => self.metrics.observe_recovery(took),
+                FinishedPhase::Fence(node, took) => {
+                    self.metrics.observe_fence(took);
                     if let Some(suspect) = suspects.iter().find(|s| s.name == node) {
                         let note = "EC2 shows the instance that was to be powered off to be off";
-                        self.tell(suspect, EventReason::FenceSucceeded, note);
+                        self.send_event(suspect, EventReason::FenceSucceeded, note);
                     }
                 }
             }
@@ -172,57 +174,65 @@ impl Failover {
         self.episodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn rota(&self) -> MutexGuard<'_, QuerySchedule> {
-        self.rota.lock().unwrap_or_else(PoisonError::into_inner)
+    fn query_schedule(&self) -> MutexGuard<'_, QuerySchedule> {
+        self.query_schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn judge_absence(&self, suspect: &mut Suspect) {
+    fn fill_lost_for_long(&self, suspect: &mut Suspect) {
         if let Fact::Present(node) = &mut suspect.facts.object {
-            node.lost_for_long = self.lost.is_long(&suspect.name, Instant::now());
+            node.lost_for_long = self.lost_nodes.is_lost_for_long(&suspect.name, Instant::now());
         }
     }
 
     /// Queries the suspects whose turn it is, and fills in what is known about all; without an
     /// answer nothing is known.
-    async fn ask(&self, suspects: &mut [Suspect]) {
+    async fn query_suspects(&self, suspects: &mut [Suspect]) {
         let (chosen, checks) = {
-            let mut rota = self.rota();
-            let chosen = rota.choose(&questions(suspects.iter()));
-            let checks = rota.choose_checks(&chosen, self.checks(suspects.iter()));
+            let mut query_schedule = self.query_schedule();
+            let chosen = query_schedule.choose(&questions(suspects.iter()));
+            let checks =
+                query_schedule.choose_checks(&chosen, self.instances_to_check(suspects.iter()));
             (chosen, checks)
         };
         if chosen.is_empty() {
             return;
         }
-        match self.put(&chosen, &checks).await {
-            Some(answers) => self.rota().note(&chosen, &checks, answers),
-            None => self.rota().silence(),
+        match self.query_controller(&chosen, &checks).await {
+            Some(answers) => self.query_schedule().record_answers(&chosen, &checks, answers),
+            None => self.query_schedule().forget_answers(),
         }
-        let rota = self.rota();
+        let query_schedule = self.query_schedule();
         for suspect in suspects {
-            rota.fill(&mut suspect.facts);
+            query_schedule.fill_answers(&mut suspect.facts);
         }
     }
 
     /// Returns the instances whose status checks decide something.
-    fn checks<'a>(&self, suspects: impl Iterator<Item = &'a Suspect>) -> BTreeSet<String> {
-        let all = suspects.filter_map(|suspect| self.fencing.asks_about(&suspect.facts));
+    fn instances_to_check<'a>(
+        &self,
+        suspects: impl Iterator<Item = &'a Suspect>,
+    ) -> BTreeSet<String> {
+        let all = suspects.filter_map(|suspect| self.fencing.instance_to_check(&suspect.facts));
         all.map(str::to_owned).collect()
     }
 
     /// Sends questions to the controller, and requests for status checks with them.
-    async fn put(&self, questions: &[Question], checks: &BTreeSet<String>) -> Option<Answers> {
-        match self.controller.ask(questions, checks).await {
+    async fn query_controller(
+        &self,
+        questions: &[Question],
+        checks: &BTreeSet<String>,
+    ) -> Option<Answers> {
+        match self.controller.query(questions, checks).await {
             Ok(answers) => {
-                self.metrics.question("answered");
-                if self.silent.swap(false, Ordering::Relaxed) {
+                self.metrics.count_query("answered");
+                if self.is_controller_silent.swap(false, Ordering::Relaxed) {
                     tracing::info!("the controller answers again");
                 }
                 Some(answers)
             }
             Err(status) => {
-                self.metrics.question("failed");
-                if self.silent.swap(true, Ordering::Relaxed) {
+                self.metrics.count_query("failed");
+                if self.is_controller_silent.swap(true, Ordering::Relaxed) {
                     tracing::debug!(code = ?status.code(), text = status.message(), "the controller still does not answer");
                 } else {
                     tracing::warn!(code = ?status.code(), text = status.message(), "the controller does not answer: nothing is known, nothing is done");

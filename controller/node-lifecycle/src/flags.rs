@@ -15,7 +15,7 @@ pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 /// What failover does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Failover {
-    /// Nothing: the controller is told what nodes say, and that is all.
+    /// Nothing: kubelet's reports go to the controller, and that is all.
     Off,
     /// A pod is deleted by force when every volume of it is proved free.
     ProveFirst,
@@ -44,12 +44,12 @@ enum SafeDetach {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
+enum LoggingFormat {
     Text,
     Json,
 }
 
-/// What is done to an instance that runs while its node is not heard of.
+/// What is done to an instance that runs while its node is not Ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Fence {
     /// Nothing: a person decides.
@@ -71,16 +71,16 @@ pub enum Switch {
 
 /// What EC2 must say of an instance before it is fenced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum When {
+pub enum FenceWhenFlag {
     /// Its status check or its host's fails: it hangs, or its host has failed.
     Impaired,
     /// That it runs, whatever its checks say: one that is only cut off is fenced, too.
     Lost,
 }
 
-impl When {
+impl FenceWhenFlag {
     /// Returns the condition of the fence.
-    pub const fn condition(self) -> FenceWhen {
+    pub const fn to_condition(self) -> FenceWhen {
         match self {
             Self::Impaired => FenceWhen::Impaired,
             Self::Lost => FenceWhen::Lost,
@@ -111,8 +111,8 @@ struct Flags {
     #[arg(long, value_enum, default_value_t = Fence::Off)]
     fence: Fence,
     /// What EC2 must say of such an instance, which runs.
-    #[arg(long, value_enum, default_value_t = When::Impaired)]
-    fence_when: When,
+    #[arg(long, value_enum, default_value_t = FenceWhenFlag::Impaired)]
+    fence_when: FenceWhenFlag,
     /// How long this process must have seen such a node not Ready.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(5..))]
     fence_after_seconds: u32,
@@ -151,7 +151,7 @@ struct Flags {
     kubeconfig: Option<PathBuf>,
     /// Log format.
     #[arg(long, value_enum, default_value = "text")]
-    logging_format: Format,
+    logging_format: LoggingFormat,
     /// Log level: up to 3 info, 4 and 5 debug, above that trace.
     #[arg(long = "v", value_name = "LEVEL", default_value_t = 2)]
     verbosity: u8,
@@ -174,7 +174,7 @@ pub struct Config {
     pub onboarding: Switch,
     /// Whether node-agents' pods get missing facts about their nodes.
     pub node_facts: Switch,
-    /// Whether node-agents' pods are told of drains.
+    /// Whether node-agents' pods are annotated while their nodes are drained.
     pub drain_annotation: Switch,
     /// The namespaces of the node-agents' pods.
     pub node_namespaces: Vec<String>,
@@ -183,11 +183,11 @@ pub struct Config {
     /// This process's name among its replicas.
     pub identity: String,
     /// How long a silent leader keeps the Lease.
-    pub lease: Duration,
+    pub lease_duration: Duration,
     /// The interval between two queries of the controller.
-    pub query_every: Duration,
+    pub query_interval: Duration,
     /// The address of the metrics.
-    pub http: Option<SocketAddr>,
+    pub http_address: Option<SocketAddr>,
     /// The kubeconfig file, instead of the service account.
     pub kubeconfig: Option<PathBuf>,
     /// Log format.
@@ -198,9 +198,9 @@ pub struct Config {
 
 /// Why the process ends before it starts.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum EarlyExit {
     /// Print this text on standard output and exit with success.
-    Say(String),
+    Print(String),
     /// The command line is wrong (exit 64): one line.
     Usage(String),
 }
@@ -209,12 +209,13 @@ impl Config {
     /// Parses the command line, without the program's name.
     ///
     /// # Errors
-    /// [`Stop`].
-    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
-        let named = std::iter::once(OsString::from("ebs-csi-node-lifecycle")).chain(arguments);
-        let flags = Flags::try_parse_from(named).map_err(|error| stop(&error))?;
+    /// [`EarlyExit`].
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, EarlyExit> {
+        let command_line =
+            std::iter::once(OsString::from("ebs-csi-node-lifecycle")).chain(arguments);
+        let flags = Flags::try_parse_from(command_line).map_err(|error| early_exit(&error))?;
         if flags.failover == Failover::Kep && flags.safe_detach != Some(SafeDetach::Enforce) {
-            return Err(Stop::Usage(
+            return Err(EarlyExit::Usage(
                 "--failover=kep needs --safe-detach=enforce, here and in the controller: otherwise a node that runs and is cut off loses its volumes while it writes to them"
                     .to_owned(),
             ));
@@ -224,20 +225,20 @@ impl Config {
             .strip_prefix("unix://")
             .filter(|path| path.starts_with('/') && path.len() < 108)
             .ok_or_else(|| {
-                Stop::Usage(format!(
+                EarlyExit::Usage(format!(
                     "--safe-detach-endpoint {:?} cannot be used; give unix:///path, up to 107 bytes",
                     flags.safe_detach_endpoint
                 ))
             })?;
-        let http = match flags.http_endpoint.as_str() {
+        let http_address = match flags.http_endpoint.as_str() {
             "" => None,
             address => {
-                let whole = match address.strip_prefix(':') {
+                let full_address = match address.strip_prefix(':') {
                     Some(port) => format!("[::]:{port}"),
                     None => address.to_owned(),
                 };
-                let parsed = whole.parse().map_err(|_| {
-                    Stop::Usage(format!(
+                let parsed = full_address.parse().map_err(|_| {
+                    EarlyExit::Usage(format!(
                         "--http-endpoint {address:?} is not an address; give :PORT or IP:PORT"
                     ))
                 })?;
@@ -252,7 +253,7 @@ impl Config {
             socket: socket.into(),
             failover: flags.failover,
             fence: flags.fence,
-            fence_when: flags.fence_when.condition(),
+            fence_when: flags.fence_when.to_condition(),
             fence_after: Duration::from_secs(flags.fence_after_seconds.into()),
             onboarding: flags.onboarding,
             node_facts: flags.node_facts,
@@ -267,13 +268,13 @@ impl Config {
             },
             namespace: flags.namespace,
             identity,
-            lease: Duration::from_secs(flags.lease_duration_seconds.into()),
-            query_every: Duration::from_secs(flags.query_interval_seconds.into()),
-            http,
+            lease_duration: Duration::from_secs(flags.lease_duration_seconds.into()),
+            query_interval: Duration::from_secs(flags.query_interval_seconds.into()),
+            http_address,
             kubeconfig: flags.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
             log_format: match flags.logging_format {
-                Format::Text => LogFormat::Text,
-                Format::Json => LogFormat::Json,
+                LoggingFormat::Text => LogFormat::Text,
+                LoggingFormat::Json => LogFormat::Json,
             },
             verbosity: flags.verbosity,
         })
@@ -289,20 +290,20 @@ fn hostname() -> String {
 }
 
 /// Returns the whole text of the help; shortens an error to its first line.
-pub(crate) fn stop(error: &clap::Error) -> Stop {
+pub(crate) fn early_exit(error: &clap::Error) -> EarlyExit {
     if !error.use_stderr() {
-        return Stop::Say(error.to_string());
+        return EarlyExit::Print(error.to_string());
     }
     let text = error.to_string();
     let line = text.lines().next().unwrap_or("bad command line");
-    Stop::Usage(line.trim_start_matches("error: ").to_owned())
+    EarlyExit::Usage(line.trim_start_matches("error: ").to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(arguments: &[&str]) -> Result<Config, Stop> {
+    fn read(arguments: &[&str]) -> Result<Config, EarlyExit> {
         Config::read(arguments.iter().map(OsString::from))
     }
 
@@ -310,12 +311,12 @@ mod tests {
     fn default_is_prove_first_without_http_or_fence() {
         let config = read(&[]).unwrap();
         assert_eq!(config.failover, Failover::ProveFirst);
-        assert_eq!(config.http, None);
+        assert_eq!(config.http_address, None);
         assert_eq!(config.onboarding, Switch::On);
         assert_eq!(config.fence, Fence::Off);
         assert_eq!(config.fence_when, FenceWhen::Impaired);
         assert_eq!(config.fence_after, Duration::from_secs(300));
-        assert_eq!(config.lease, Duration::from_secs(15));
+        assert_eq!(config.lease_duration, Duration::from_secs(15));
     }
 
     #[test]
@@ -337,7 +338,7 @@ mod tests {
             ["--lease-duration-seconds=1"],
             ["--no-such-flag"],
         ] {
-            let Err(Stop::Usage(line)) = read(&arguments) else {
+            let Err(EarlyExit::Usage(line)) = read(&arguments) else {
                 panic!("{arguments:?} was taken");
             };
             assert!(!line.is_empty() && !line.contains('\n'), "{line}");
@@ -355,6 +356,6 @@ mod tests {
     #[test]
     fn http_endpoint_port_alone_binds_all_addresses() {
         let config = read(&["--http-endpoint=:8085"]).unwrap();
-        assert_eq!(config.http, Some("[::]:8085".parse().unwrap()));
+        assert_eq!(config.http_address, Some("[::]:8085".parse().unwrap()));
     }
 }

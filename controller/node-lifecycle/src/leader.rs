@@ -4,7 +4,7 @@
 //! change that it saw, never by comparing the clocks of two machines. The holder stops acting well
 //! before another replica may take over.
 
-use std::sync::{Arc, Mutex as Lock, PoisonError};
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ mod journal;
 use journal::Journal;
 
 /// The name of the Lease.
-pub const LEASE: &str = "ebs-csi-node-lifecycle";
+pub const LEASE_NAME: &str = "ebs-csi-node-lifecycle";
 
 /// This process as a candidate.
 #[derive(Debug)]
@@ -27,9 +27,9 @@ pub struct Leader {
     api: Api<Lease>,
     identity: String,
     duration: Duration,
-    seen: Mutex<ObservedLease>,
+    observed: Mutex<ObservedLease>,
     /// The end of the leadership, unless a renewal follows.
-    until: Lock<Option<Instant>>,
+    until: SyncMutex<Option<Instant>>,
 }
 
 /// The Lease as last seen, and the time of its last change.
@@ -47,12 +47,12 @@ pub struct Term(i32);
 
 /// Why the journal could not be written.
 #[derive(Debug, thiserror::Error)]
-pub enum LostPlace {
+pub enum RecordError {
     /// Another replica leads, or may soon.
     #[error("this process is not the leader")]
     NotLeader,
     /// The API server refused, or did not answer.
-    #[error("the lease {LEASE} could not be written: {0}")]
+    #[error("the lease {LEASE_NAME} could not be written: {0}")]
     Write(#[from] kube::Error),
 }
 
@@ -63,13 +63,13 @@ impl Leader {
             api: Api::namespaced(client, namespace),
             identity,
             duration,
-            seen: Mutex::default(),
-            until: Lock::default(),
+            observed: Mutex::default(),
+            until: SyncMutex::default(),
         })
     }
 
     /// Returns whether this process may act now.
-    pub fn leads(&self) -> bool {
+    pub fn is_leader(&self) -> bool {
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
         until.is_some_and(|until| Instant::now() < until)
     }
@@ -78,14 +78,16 @@ impl Leader {
     pub async fn run(&self) {
         let pause = self.duration / 5;
         loop {
-            let led = self.leads();
+            let led = self.is_leader();
             // A longer wait would only delay the next attempt.
-            match tokio::time::timeout(pause.max(Duration::from_secs(2)), self.attempt()).await {
+            match tokio::time::timeout(pause.max(Duration::from_secs(2)), self.acquire_or_renew())
+                .await
+            {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "leader election"),
                 Err(_) => tracing::warn!("leader election: the API server does not answer"),
             }
-            if led != self.leads() {
+            if led != self.is_leader() {
                 tracing::info!(leads = !led, identity = self.identity, "leader election");
             }
             tokio::time::sleep(pause).await;
@@ -94,26 +96,26 @@ impl Leader {
 
     /// Releases the Lease, so that another replica need not wait for its end.
     pub async fn resign(&self) {
-        if !self.leads() {
+        if !self.is_leader() {
             return;
         }
-        self.hold(None);
-        let mut seen = self.seen.lock().await;
-        let Some(mut lease) = seen.lease.clone() else {
+        self.set_last_renewal(None);
+        let mut observed = self.observed.lock().await;
+        let Some(mut lease) = observed.lease.clone() else {
             return;
         };
         lease.spec.get_or_insert_default().holder_identity = None;
-        if let Err(error) = self.replace(&mut seen, lease).await {
-            tracing::info!(%error, "the place could not be given up; it ends by itself");
+        if let Err(error) = self.write_lease(&mut observed, lease).await {
+            tracing::info!(%error, "the lease could not be released; it expires by itself");
         }
     }
 
     /// Returns the nodes that any leader acted on recently, and the term in which the journal was
     /// read.
     pub async fn journal(&self) -> (Journal, Term) {
-        let seen = self.seen.lock().await;
-        let journal = seen.lease.as_ref().map(Journal::of).unwrap_or_default();
-        (journal, term(seen.lease.as_ref()))
+        let observed = self.observed.lock().await;
+        let journal = observed.lease.as_ref().map(Journal::read).unwrap_or_default();
+        (journal, term(observed.lease.as_ref()))
     }
 
     /// Records that nodes are about to be acted on. The acts are permitted only after the write:
@@ -122,80 +124,85 @@ impl Leader {
     /// term of the journal that the brake counted, lacks what another leader recorded meanwhile.
     ///
     /// # Errors
-    /// [`LostPlace`]: no act is permitted.
-    pub async fn record(&self, nodes: &[&str], decided_in: Term) -> Result<(), LostPlace> {
-        let mut seen = self.seen.lock().await;
-        if !self.leads() || term(seen.lease.as_ref()) != decided_in {
-            return Err(LostPlace::NotLeader);
+    /// [`RecordError`]: no act is permitted.
+    pub async fn record(&self, nodes: &[&str], decided_in: Term) -> Result<(), RecordError> {
+        let mut observed = self.observed.lock().await;
+        if !self.is_leader() || term(observed.lease.as_ref()) != decided_in {
+            return Err(RecordError::NotLeader);
         }
-        let Some(mut lease) = seen.lease.clone() else {
-            return Err(LostPlace::NotLeader);
+        let Some(mut lease) = observed.lease.clone() else {
+            return Err(RecordError::NotLeader);
         };
         let now = Timestamp::now();
-        let mut journal = Journal::of(&lease);
+        let mut journal = Journal::read(&lease);
         for node in nodes {
             journal.add(node, now);
         }
         journal.write(&mut lease, now);
         let sent = Instant::now();
         renew(&mut lease, now);
-        match self.replace(&mut seen, lease).await {
+        match self.write_lease(&mut observed, lease).await {
             Ok(()) => {
-                self.hold(Some(sent));
+                self.set_last_renewal(Some(sent));
                 Ok(())
             }
             Err(error) => {
-                self.hold(None);
+                self.set_last_renewal(None);
                 Err(error.into())
             }
         }
     }
 
-    async fn attempt(&self) -> Result<(), kube::Error> {
-        let mut seen = self.seen.lock().await;
+    async fn acquire_or_renew(&self) -> Result<(), kube::Error> {
+        let mut observed = self.observed.lock().await;
         let sent = Instant::now();
-        let Some(lease) = self.api.get_opt(LEASE).await? else {
+        let Some(lease) = self.api.get_opt(LEASE_NAME).await? else {
             let mut lease = Lease::default();
-            lease.metadata.name = Some(LEASE.to_owned());
-            self.take(&mut lease);
-            let made = self.api.create(&PostParams::default(), &lease).await?;
-            seen.note(made);
-            self.hold(Some(sent));
+            lease.metadata.name = Some(LEASE_NAME.to_owned());
+            self.acquire(&mut lease);
+            let created = self.api.create(&PostParams::default(), &lease).await?;
+            observed.observe(created);
+            self.set_last_renewal(Some(sent));
             return Ok(());
         };
-        seen.note(lease.clone());
+        observed.observe(lease.clone());
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.unwrap_or_default();
         let mut lease = lease;
         if holder == self.identity {
             renew(&mut lease, Timestamp::now());
         } else {
-            self.hold(None);
-            let patience = spec.lease_duration_seconds.unwrap_or(0).max(1);
-            let patience = Duration::from_secs(patience.unsigned_abs().into()).max(self.duration);
-            let silent = seen.changed.is_some_and(|at| at.elapsed() > patience);
-            if !holder.is_empty() && !silent {
+            self.set_last_renewal(None);
+            let lease_duration = spec.lease_duration_seconds.unwrap_or(0).max(1);
+            let lease_duration =
+                Duration::from_secs(lease_duration.unsigned_abs().into()).max(self.duration);
+            let is_silent = observed.changed.is_some_and(|at| at.elapsed() > lease_duration);
+            if !holder.is_empty() && !is_silent {
                 return Ok(());
             }
-            self.take(&mut lease);
+            self.acquire(&mut lease);
         }
         let sent = Instant::now();
-        match self.replace(&mut seen, lease).await {
+        match self.write_lease(&mut observed, lease).await {
             Ok(()) => {
-                self.hold(Some(sent));
+                self.set_last_renewal(Some(sent));
                 Ok(())
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn replace(&self, seen: &mut ObservedLease, lease: Lease) -> Result<(), kube::Error> {
-        let written = self.api.replace(LEASE, &PostParams::default(), &lease).await?;
-        seen.note(written);
+    async fn write_lease(
+        &self,
+        observed: &mut ObservedLease,
+        lease: Lease,
+    ) -> Result<(), kube::Error> {
+        let written = self.api.replace(LEASE_NAME, &PostParams::default(), &lease).await?;
+        observed.observe(written);
         Ok(())
     }
 
-    fn take(&self, lease: &mut Lease) {
+    fn acquire(&self, lease: &mut Lease) {
         let now = Timestamp::now();
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(self.identity.clone());
@@ -207,14 +214,14 @@ impl Leader {
 
     /// Holds the leadership for two thirds of the Lease's duration since the renewal was sent: the
     /// rest is for acts in progress.
-    fn hold(&self, since: Option<Instant>) {
+    fn set_last_renewal(&self, since: Option<Instant>) {
         let until = since.map(|since| since + self.duration * 2 / 3);
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
 }
 
 impl ObservedLease {
-    fn note(&mut self, lease: Lease) {
+    fn observe(&mut self, lease: Lease) {
         let version = lease.resource_version();
         if self.version != version {
             self.version = version;

@@ -14,7 +14,10 @@ use prometheus_client::registry::Registry;
 
 use crate::cluster::RefusedDetach;
 
-use labels::{ACTS, Acted, HELD, LEFT_ALONE, OfPhase, Outcome, REFUSALS, Why};
+use labels::{
+    ACTS, ActLabels, HELD_REASONS, LEFT_ALONE_REASONS, PhaseLabel, REFUSAL_REASONS, ReasonLabel,
+    ResultLabel,
+};
 
 pub(crate) mod http_endpoint;
 mod labels;
@@ -23,20 +26,20 @@ mod labels;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    starting: Gauge,
-    startup_taints: Family<Outcome, Counter>,
-    pods_annotated: Family<Outcome, Counter>,
+    startup_tainted: Gauge,
+    startup_taints: Family<ResultLabel, Counter>,
+    pods_annotated: Family<ResultLabel, Counter>,
     pods_behind: Gauge,
     leads: Gauge,
-    nodes: Family<OfPhase, Gauge>,
-    held: Family<Why, Gauge>,
-    left_alone: Family<Why, Gauge>,
-    acts: Family<Acted, Counter>,
-    rounds: Family<Outcome, Counter>,
-    words: Family<Outcome, Counter>,
+    nodes: Family<PhaseLabel, Gauge>,
+    held: Family<ReasonLabel, Gauge>,
+    left_alone: Family<ReasonLabel, Gauge>,
+    acts: Family<ActLabels, Counter>,
+    queries: Family<ResultLabel, Counter>,
+    kubelet_reports: Family<ResultLabel, Counter>,
     connected: Gauge,
     unidentified: Gauge,
-    refused: Family<Why, Gauge>,
+    refused: Family<ReasonLabel, Gauge>,
     refused_oldest: Gauge,
     taints: Gauge,
     taint_oldest: Gauge,
@@ -52,7 +55,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut metrics = Self {
             registry: Registry::default(),
-            starting: Gauge::default(),
+            startup_tainted: Gauge::default(),
             startup_taints: Family::default(),
             pods_annotated: Family::default(),
             pods_behind: Gauge::default(),
@@ -61,8 +64,8 @@ impl Default for Metrics {
             held: Family::default(),
             left_alone: Family::default(),
             acts: Family::default(),
-            rounds: Family::default(),
-            words: Family::default(),
+            queries: Family::default(),
+            kubelet_reports: Family::default(),
             connected: Gauge::default(),
             unidentified: Gauge::default(),
             refused: Family::default(),
@@ -78,16 +81,16 @@ impl Default for Metrics {
         onboarding.register(
             "nodes_waiting",
             "Nodes that have the startup taint; of the leader",
-            metrics.starting.clone(),
+            metrics.startup_tainted.clone(),
         );
         onboarding.register(
             "taints_removed",
-            "What became of taking the startup taint off, by result",
+            "Removals of the startup taint, by result",
             metrics.startup_taints.clone(),
         );
         onboarding.register(
             "pods_annotated",
-            "What became of writing node facts and drains to the node-agents' pods, by result",
+            "Patches that write node facts and drains to the node-agents' pods, by result",
             metrics.pods_annotated.clone(),
         );
         onboarding.register(
@@ -99,7 +102,7 @@ impl Default for Metrics {
         registry.register("failover_leader", "1 while this replica may act", metrics.leads.clone());
         registry.register(
             "failover_nodes",
-            "Nodes that are not healthy, by what they are; of the leader",
+            "Nodes that are not healthy, by phase; of the leader",
             metrics.nodes.clone(),
         );
         registry.register(
@@ -114,22 +117,22 @@ impl Default for Metrics {
         );
         registry.register(
             "failover_acts",
-            "What was done in Kubernetes, by act and result",
+            "Acts in Kubernetes, by act and result",
             metrics.acts.clone(),
         );
         registry.register(
             "failover_questions",
             "Questions to the controller about suspect nodes, by result",
-            metrics.rounds.clone(),
+            metrics.queries.clone(),
         );
         registry.register(
             "node_words",
-            "The controller's questions for what nodes say, by what became of them",
-            metrics.words.clone(),
+            "The controller's questions for kubelet's reports, by result",
+            metrics.kubelet_reports.clone(),
         );
         registry.register(
             "controller_connected",
-            "1 while the controller beside this replica listens to the words of nodes; 0 with safe detach off",
+            "1 while the controller in this replica's pod asks for kubelet's reports; 0 with safe detach off",
             metrics.connected.clone(),
         );
         registry.register(
@@ -139,32 +142,32 @@ impl Default for Metrics {
         );
         registry.register(
             "refused_volumes",
-            "VolumeAttachments whose detach is asked for and refused, by reason; of the leader",
+            "VolumeAttachments whose detach is requested and refused, by reason; of the leader",
             metrics.refused.clone(),
         );
         registry.register(
             "refused_oldest_seconds",
-            "How long the oldest of them has been asked for, by the API server's clock; of the leader",
+            "Time since the oldest of these detaches was requested, by the API server's clock; of the leader",
             metrics.refused_oldest.clone(),
         );
         registry.register(
             "failover_taints",
-            "Nodes that have our taint; of the leader",
+            "Nodes that have the driver's out-of-service taint; of the leader",
             metrics.taints.clone(),
         );
         registry.register(
             "failover_taint_oldest_seconds",
-            "How long the node that has had it longest has it; of the leader",
+            "Age of the oldest of these taints; of the leader",
             metrics.taint_oldest.clone(),
         );
         registry.register(
             "time_to_proof_seconds",
-            "From the first look that found a node lost to the proof that it, or a volume of it, may be acted on",
+            "From the first round that found a node lost to the proof that it, or a volume of it, may be acted on",
             metrics.to_proof.clone(),
         );
         registry.register(
             "time_to_recover_seconds",
-            "From the first look that found a node lost to the end of its last attachment, of nodes that were proved",
+            "From the first round that found a node lost to the end of its last attachment, of nodes that were proved",
             metrics.to_recovery.clone(),
         );
         registry.register(
@@ -172,75 +175,75 @@ impl Default for Metrics {
             "From the request to power an instance off until EC2 showed it off",
             metrics.fences.clone(),
         );
-        metrics.nodes(&[]);
-        metrics.held(&[]);
-        metrics.left_alone(&[]);
-        metrics.refused(&[], Timestamp::UNIX_EPOCH);
+        metrics.set_phases(&[]);
+        metrics.set_held(&[]);
+        metrics.set_left_alone(&[]);
+        metrics.set_refused(&[], Timestamp::UNIX_EPOCH);
         // A missing series cannot be distinguished from one that does not grow.
         let patched = ["done", "overtaken", "failed"];
         for (act, result) in ACTS.iter().flat_map(|act| patched.map(|result| (*act, result))) {
-            let _ = metrics.acts.get_or_create(&Acted { act, result });
+            let _ = metrics.acts.get_or_create(&ActLabels { act, result });
         }
-        let others: [(&Family<Outcome, Counter>, &[&'static str]); 4] = [
+        let others: [(&Family<ResultLabel, Counter>, &[&'static str]); 4] = [
             (&metrics.startup_taints, &patched),
             (&metrics.pods_annotated, &patched),
-            (&metrics.rounds, &["answered", "failed"]),
-            (&metrics.words, &["told", "failed", "late"]),
+            (&metrics.queries, &["answered", "failed"]),
+            (&metrics.kubelet_reports, &["told", "failed", "late"]),
         ];
         for (family, results) in others {
             for &result in results {
-                let _ = family.get_or_create(&Outcome { result });
+                let _ = family.get_or_create(&ResultLabel { result });
             }
         }
         metrics
     }
 }
 
-fn number(count: usize) -> i64 {
+fn as_gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Sets how often each of the reasons is among those found.
-fn set_each(family: &Family<Why, Gauge>, reasons: &[&'static str], found: &[&str]) {
+fn set_each(family: &Family<ReasonLabel, Gauge>, reasons: &[&'static str], found: &[&str]) {
     for &reason in reasons {
         let count = found.iter().filter(|found| **found == reason).count();
-        family.get_or_create(&Why { reason }).set(number(count));
+        family.get_or_create(&ReasonLabel { reason }).set(as_gauge(count));
     }
 }
 
 impl Metrics {
     /// Sets whether this replica leads.
-    pub fn leads(&self, leads: bool) {
+    pub fn set_leader(&self, leads: bool) {
         self.leads.set(i64::from(leads));
     }
 
     /// Sets the number of nodes in each phase. Healthy nodes are not counted.
-    pub fn nodes(&self, phases: &[Phase]) {
+    pub fn set_phases(&self, phases: &[Phase]) {
         for phase in Phase::ALL.into_iter().filter(|p| *p != Phase::Healthy) {
             let count = phases.iter().filter(|p| **p == phase).count();
-            let label = OfPhase { phase: phase.label() };
-            self.nodes.get_or_create(&label).set(number(count));
+            let label = PhaseLabel { phase: phase.label() };
+            self.nodes.get_or_create(&label).set(as_gauge(count));
         }
     }
 
     /// Sets the number of held nodes for each reason.
-    pub fn held(&self, reasons: &[&str]) {
-        set_each(&self.held, &HELD, reasons);
+    pub fn set_held(&self, reasons: &[&str]) {
+        set_each(&self.held, &HELD_REASONS, reasons);
     }
 
     /// Sets the number of nodes whose instances are left alone for each reason.
-    pub fn left_alone(&self, reasons: &[&str]) {
-        set_each(&self.left_alone, &LEFT_ALONE, reasons);
+    pub fn set_left_alone(&self, reasons: &[&str]) {
+        set_each(&self.left_alone, &LEFT_ALONE_REASONS, reasons);
     }
 
     /// Sets the number of refused detaches for each reason.
-    pub fn refused(&self, all: &[RefusedDetach], now: Timestamp) {
+    pub fn set_refused(&self, all: &[RefusedDetach], now: Timestamp) {
         let known = |refused: &RefusedDetach| {
-            let token = REFUSALS.iter().find(|token| **token == refused.token);
+            let token = REFUSAL_REASONS.iter().find(|token| **token == refused.token);
             token.copied().unwrap_or("other")
         };
         let reasons: Vec<_> = all.iter().map(known).collect();
-        set_each(&self.refused, &REFUSALS, &reasons);
+        set_each(&self.refused, &REFUSAL_REASONS, &reasons);
         let oldest = all.iter().map(|refused| refused.since).min();
         let age = oldest.map_or(0, |oldest| now.duration_since(oldest).as_secs().max(0));
         self.refused_oldest.set(age);
@@ -248,71 +251,71 @@ impl Metrics {
 
     /// Sets the number of nodes with the driver's taint, and the age of the oldest taint whose time
     /// is known.
-    pub fn taints(&self, all: &[Option<Timestamp>], now: Timestamp) {
-        self.taints.set(number(all.len()));
+    pub fn set_taints(&self, all: &[Option<Timestamp>], now: Timestamp) {
+        self.taints.set(as_gauge(all.len()));
         let oldest = all.iter().flatten().min();
         let age = oldest.map_or(0, |oldest| now.duration_since(*oldest).as_secs().max(0));
         self.taint_oldest.set(age);
     }
 
     /// Observes the time from a node's loss to its proof.
-    pub fn proved(&self, took: Duration) {
+    pub fn observe_proof(&self, took: Duration) {
         self.to_proof.observe(took.as_secs_f64());
     }
 
     /// Observes the time from a node's loss to the end of its last attachment.
-    pub fn recovered(&self, took: Duration) {
+    pub fn observe_recovery(&self, took: Duration) {
         self.to_recovery.observe(took.as_secs_f64());
     }
 
     /// Observes the time from the request to power off an instance until it was off.
-    pub fn fenced(&self, took: Duration) {
+    pub fn observe_fence(&self, took: Duration) {
         self.fences.observe(took.as_secs_f64());
     }
 
     /// Counts an act and its result.
-    pub fn act(&self, act: &'static str, result: &'static str) {
-        self.acts.get_or_create(&Acted { act, result }).inc();
+    pub fn count_act(&self, act: &'static str, result: &'static str) {
+        self.acts.get_or_create(&ActLabels { act, result }).inc();
     }
 
     /// Counts a query of the controller.
-    pub fn question(&self, result: &'static str) {
-        self.rounds.get_or_create(&Outcome { result }).inc();
+    pub fn count_query(&self, result: &'static str) {
+        self.queries.get_or_create(&ResultLabel { result }).inc();
     }
 
     /// Counts a question of the controller about a node.
-    pub fn word(&self, result: &'static str) {
-        self.words.get_or_create(&Outcome { result }).inc();
+    pub fn count_report(&self, result: &'static str) {
+        self.kubelet_reports.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// Sets whether the controller listens to kubelet's reports.
-    pub fn connected(&self, connected: bool) {
+    /// Sets whether the controller asks for kubelet's reports.
+    pub fn set_connected(&self, connected: bool) {
         self.connected.set(i64::from(connected));
     }
 
     /// Sets the number of nodes with the startup taint.
-    pub fn starting(&self, count: usize) {
-        self.starting.set(number(count));
+    pub fn set_startup_taints(&self, count: usize) {
+        self.startup_tainted.set(as_gauge(count));
     }
 
     /// Counts the result of removing a startup taint.
-    pub fn startup_taint(&self, result: &'static str) {
-        self.startup_taints.get_or_create(&Outcome { result }).inc();
+    pub fn count_taint_removal(&self, result: &'static str) {
+        self.startup_taints.get_or_create(&ResultLabel { result }).inc();
     }
 
     /// Counts the result of annotating a node-agent's pod.
-    pub fn pod_annotated(&self, result: &'static str) {
-        self.pods_annotated.get_or_create(&Outcome { result }).inc();
+    pub fn count_pod_patch(&self, result: &'static str) {
+        self.pods_annotated.get_or_create(&ResultLabel { result }).inc();
     }
 
     /// Sets the number of pods that have lacked something for long.
-    pub fn pods_behind(&self, count: usize) {
-        self.pods_behind.set(number(count));
+    pub fn set_pods_lacking_annotations(&self, count: usize) {
+        self.pods_behind.set(as_gauge(count));
     }
 
     /// Sets the number of nodes whose instance is unknown.
-    pub fn unidentified(&self, count: usize) {
-        self.unidentified.set(number(count));
+    pub fn set_unidentified(&self, count: usize) {
+        self.unidentified.set(as_gauge(count));
     }
 
     /// Returns the page for Prometheus.
@@ -345,17 +348,17 @@ mod tests {
             refused("no-report", "2026-01-01T00:05:00Z"),
             refused("of-a-later-version", "2026-01-01T00:09:00Z"),
         ];
-        metrics.refused(&all, now);
-        let holds = |line: &str| {
+        metrics.set_refused(&all, now);
+        let assert_line = |line: &str| {
             let line = format!("aws_ebs_csi_safe_detach_refused_{line}");
             assert!(metrics.page().lines().any(|l| l == line), "{line}");
         };
-        holds("volumes{reason=\"no-report\"} 2");
-        holds("volumes{reason=\"other\"} 1");
-        holds("oldest_seconds 600");
-        metrics.refused(&[], now);
-        holds("volumes{reason=\"no-report\"} 0");
-        holds("oldest_seconds 0");
+        assert_line("volumes{reason=\"no-report\"} 2");
+        assert_line("volumes{reason=\"other\"} 1");
+        assert_line("oldest_seconds 600");
+        metrics.set_refused(&[], now);
+        assert_line("volumes{reason=\"no-report\"} 0");
+        assert_line("oldest_seconds 0");
     }
 
     /// Both read 0 without taints; a taint without a time still counts.
@@ -364,16 +367,16 @@ mod tests {
         let metrics = Metrics::default();
         let at = |text: &str| text.parse::<Timestamp>().ok();
         let now = "2026-01-01T01:00:00Z".parse().unwrap();
-        let holds = |line: &str| {
+        let assert_line = |line: &str| {
             let line = format!("aws_ebs_csi_safe_detach_failover_taint{line}");
             assert!(metrics.page().lines().any(|l| l == line), "{line}");
         };
         let all = [at("2026-01-01T00:59:00Z"), None, at("2026-01-01T00:30:00Z")];
-        metrics.taints(&all, now);
-        holds("s 3");
-        holds("_oldest_seconds 1800");
-        metrics.taints(&[], now);
-        holds("s 0");
-        holds("_oldest_seconds 0");
+        metrics.set_taints(&all, now);
+        assert_line("s 3");
+        assert_line("_oldest_seconds 1800");
+        metrics.set_taints(&[], now);
+        assert_line("s 0");
+        assert_line("_oldest_seconds 0");
     }
 }

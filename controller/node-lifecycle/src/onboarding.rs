@@ -1,6 +1,6 @@
 //! Nodes that have just joined: the startup taint keeps pods away until the driver can serve them;
-//! this module then removes the taint. [`agent_annotations`] tells the node-agents about their
-//! nodes.
+//! this module then removes the taint. [`agent_annotations`] writes facts about the nodes to the
+//! node-agents' pods.
 //!
 //! The work is level-triggered and never ends: a taint that is set again is removed again. It
 //! depends neither on safe detach nor on failover's kill switch.
@@ -13,23 +13,23 @@ use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::act::Done;
-use crate::cluster::{STARTUP, Tables};
+use crate::act::ActResult;
+use crate::cluster::{STARTUP_TAINT, Tables};
 use crate::leader::Leader;
 use crate::metrics::Metrics;
 
 pub mod agent_annotations;
 mod pod_difference;
 
-/// Pause between two looks, which ask the API server for nothing: a node that is ready loses its
-/// taint within a second.
-const EVERY: Duration = Duration::from_millis(500);
+/// Pause between two rounds. A round without a node to patch sends no request, so the pause can be
+/// short: a node that is ready loses its taint within a second.
+const ROUND_PAUSE: Duration = Duration::from_millis(500);
 /// Pause after a patch, successful or not: the watch may lag, or the API server may refuse.
-const AGAIN: Duration = Duration::from_secs(5);
-/// Longest time for which one object delays the others.
-const WITHIN: Duration = Duration::from_secs(10);
-/// Most nodes of one look, so that a starting cluster does not flood the API server.
-const AT_ONCE: usize = 25;
+const PATCH_PAUSE: Duration = Duration::from_secs(5);
+/// Limit for the patch of one object, which delays the other objects.
+const PATCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most nodes that one round patches, so that a starting cluster does not flood the API server.
+const MAX_PER_ROUND: usize = 25;
 
 /// Removes the startup taint from nodes.
 pub(crate) struct Onboarding {
@@ -42,38 +42,40 @@ pub(crate) struct Onboarding {
     /// The counters.
     pub(crate) metrics: Arc<Metrics>,
     /// When each node was last patched.
-    pub(crate) tried: HashMap<String, Instant>,
+    pub(crate) last_patched: HashMap<String, Instant>,
 }
 
 impl Onboarding {
     /// Looks for nodes to patch, for ever.
     pub(crate) async fn run(mut self) {
         loop {
-            if turn(&self.leader, &self.tables).await {
-                self.look().await;
+            if wait_for_round(&self.leader, &self.tables).await {
+                self.remove_taints().await;
             } else {
-                self.tried.clear();
-                self.metrics.starting(0);
+                self.last_patched.clear();
+                self.metrics.set_startup_taints(0);
             }
         }
     }
 
-    async fn look(&mut self) {
-        let (waiting, mut ready) = self.tables.starting();
-        self.metrics.starting(waiting + ready.len());
-        self.tried.retain(|_, tried| tried.elapsed() < AGAIN);
-        ready.retain(|name| !self.tried.contains_key(name));
-        for name in ready.into_iter().take(AT_ONCE) {
-            let taken = tokio::time::timeout(WITHIN, take_off(&self.client, &name)).await;
-            let result = match taken {
-                Ok(Ok(Done::Done)) => {
+    async fn remove_taints(&mut self) {
+        let (waiting, mut ready) = self.tables.startup_tainted();
+        self.metrics.set_startup_taints(waiting + ready.len());
+        self.last_patched.retain(|_, patched_at| patched_at.elapsed() < PATCH_PAUSE);
+        ready.retain(|name| !self.last_patched.contains_key(name));
+        for name in ready.into_iter().take(MAX_PER_ROUND) {
+            let removed =
+                tokio::time::timeout(PATCH_TIMEOUT, remove_startup_taint(&self.client, &name))
+                    .await;
+            let result = match removed {
+                Ok(Ok(ActResult::Done)) => {
                     tracing::info!(
                         node = name,
                         "the driver is ready there: the startup taint is gone"
                     );
                     "done"
                 }
-                Ok(Ok(Done::Overtaken)) => "overtaken",
+                Ok(Ok(ActResult::Overtaken)) => "overtaken",
                 Err(_) => {
                     tracing::warn!(
                         node = name,
@@ -86,16 +88,16 @@ impl Onboarding {
                     "failed"
                 }
             };
-            self.metrics.startup_taint(result);
-            self.tried.insert(name, Instant::now());
+            self.metrics.count_taint_removal(result);
+            self.last_patched.insert(name, Instant::now());
         }
     }
 }
 
-/// Waits until the next look, and returns whether this process may act then.
-async fn turn(leader: &Leader, tables: &Tables) -> bool {
-    tokio::time::sleep(EVERY).await;
-    leader.leads() && tables.identities_are_complete()
+/// Waits until the next round, and returns whether this process may act then.
+async fn wait_for_round(leader: &Leader, tables: &Tables) -> bool {
+    tokio::time::sleep(ROUND_PAUSE).await;
+    leader.is_leader() && tables.identities_are_complete()
 }
 
 /// Removes the taint, whatever its effect. The patch requires the list of taints to be unchanged,
@@ -103,28 +105,30 @@ async fn turn(leader: &Leader, tables: &Tables) -> bool {
 ///
 /// # Errors
 /// The API server's error.
-async fn take_off(client: &Client, name: &str) -> Result<Done, kube::Error> {
+async fn remove_startup_taint(client: &Client, name: &str) -> Result<ActResult, kube::Error> {
     let path = format!("/api/v1/nodes/{name}");
     let request = Request::get(&path).body(Vec::new());
     let node: Value = match client.request(request.map_err(kube::Error::HttpError)?).await {
-        Err(error) => return overtaken(error),
+        Err(error) => return conflict_or_error(error),
         Ok(node) => node,
     };
     let Some(patch) = patch(&node) else {
-        return Ok(Done::Overtaken);
+        return Ok(ActResult::Overtaken);
     };
     let request = Request::patch(&path)
         .header("content-type", "application/json-patch+json")
         .body(patch.to_string().into_bytes());
     let patched: Result<Value, _> = client.request(request.map_err(kube::Error::HttpError)?).await;
-    patched.map_or_else(overtaken, |_| Ok(Done::Done))
+    patched.map_or_else(conflict_or_error, |_| Ok(ActResult::Done))
 }
 
 /// Recognises that the Node is gone, or has changed since it was read (422: a test of the patch
 /// failed).
-fn overtaken(error: kube::Error) -> Result<Done, kube::Error> {
+fn conflict_or_error(error: kube::Error) -> Result<ActResult, kube::Error> {
     match error {
-        kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422) => Ok(Done::Overtaken),
+        kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422) => {
+            Ok(ActResult::Overtaken)
+        }
         error => Err(error),
     }
 }
@@ -132,7 +136,7 @@ fn overtaken(error: kube::Error) -> Result<Done, kube::Error> {
 /// Returns the patch; `None` when the taint is no longer there.
 fn patch(node: &Value) -> Option<Value> {
     let before = node["spec"]["taints"].as_array()?;
-    let after: Vec<&Value> = before.iter().filter(|taint| taint["key"] != STARTUP).collect();
+    let after: Vec<&Value> = before.iter().filter(|taint| taint["key"] != STARTUP_TAINT).collect();
     if after.len() == before.len() {
         return None;
     }
@@ -148,9 +152,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_startup_taint_is_taken_off() {
+    fn only_startup_taint_is_removed() {
         let other = json!({"key": "dedicated", "value": "x", "effect": "NoSchedule", "new": 1});
-        let ours = |effect: &str| json!({"key": STARTUP, "effect": effect});
+        let ours = |effect: &str| json!({"key": STARTUP_TAINT, "effect": effect});
         let node = |taints: Value| json!({"metadata": {"uid": "u"}, "spec": {"taints": taints}});
         let before = json!([ours("NoExecute"), other, ours("NoSchedule")]);
         let patch_of = patch(&node(before.clone())).unwrap();

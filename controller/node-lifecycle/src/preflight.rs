@@ -23,7 +23,7 @@ pub use finding::{Finding, Verdict};
 pub use flags::{Flags, Output};
 
 /// The first argument that selects the preflight.
-pub const WORD: &str = "preflight";
+pub const SUBCOMMAND: &str = "preflight";
 
 /// Most objects in one page of a list.
 const PAGE: u32 = 250;
@@ -33,7 +33,7 @@ const PAGE: u32 = 250;
 /// # Errors
 /// When standard output cannot be written.
 pub async fn run(client: Client, output: Output) -> std::io::Result<ExitCode> {
-    let findings = look(&client).await;
+    let findings = find_all(&client).await;
     let mut stdout = std::io::stdout().lock();
     print(&findings, output, &mut stdout)?;
     stdout.flush()?;
@@ -42,7 +42,7 @@ pub async fn run(client: Client, output: Output) -> std::io::Result<ExitCode> {
 }
 
 /// Returns all findings, in the order of their subjects.
-pub async fn look(client: &Client) -> Vec<Finding> {
+pub async fn find_all(client: &Client) -> Vec<Finding> {
     let mut findings = installation(client).await;
     match list::<CSINode>(client).await {
         Ok(registered) => match list::<Node>(client).await {
@@ -100,13 +100,13 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,
 {
     let api: Api<K> = Api::all(client.clone());
-    let mut how = ListParams::default().limit(PAGE);
+    let mut parameters = ListParams::default().limit(PAGE);
     let mut all = Vec::new();
     loop {
-        let page = api.list(&how).await?;
+        let page = api.list(&parameters).await?;
         all.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => how.continue_token = Some(token),
+            Some(token) => parameters.continue_token = Some(token),
             None => return Ok(all),
         }
     }

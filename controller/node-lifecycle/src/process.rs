@@ -1,4 +1,4 @@
-//! The process between its confinement and its end.
+//! Runs the process's tasks, from its confinement to its end.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,19 +14,19 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cluster::{
-    AGENT_PODS, LeaseAges, Retained, SeenAgentPod, Table, TableRow, Tables, follow,
+    AGENT_PODS, LeaseAges, Retained, SeenAgentPod, Table, TableRow, Tables, sync_table,
 };
 use crate::controller_client::kubelet_reports::KubeletReports;
 use crate::controller_client::{Controller, override_orders};
-use crate::detach_retries::Retries;
+use crate::detach_retries::DetachRetries;
 use crate::events::EventSender;
-use crate::failover::{FRESH, Failover, Fencing, Lost};
+use crate::failover::{ANSWER_VALIDITY, Failover, Fencing, LostNodes};
 use crate::flags::{Config, Switch, VERSION};
 use crate::leader::Leader;
 use crate::metrics::Metrics;
 use crate::metrics::http_endpoint::PageSources;
 use crate::onboarding::Onboarding;
-use crate::onboarding::agent_annotations::{AgentAnnotations, Kept};
+use crate::onboarding::agent_annotations::{AgentAnnotations, AnnotationSwitches};
 use crate::unidentified_nodes;
 
 pub mod confinement;
@@ -34,14 +34,14 @@ pub mod kubeconfig;
 
 /// Why the process ended without a signal.
 #[derive(Debug)]
-pub enum Ended {
+pub enum RunError {
     /// The API server's address or the credential cannot be used.
     Configuration(String),
-    /// A task that never ends has ended.
+    /// A task that should run for ever has ended.
     Failed(String),
 }
 
-impl Ended {
+impl RunError {
     /// Returns the exit status: 78 for a configuration, 1 otherwise.
     pub fn status(&self) -> u8 {
         match self {
@@ -51,7 +51,7 @@ impl Ended {
     }
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Configuration(why) | Self::Failed(why) => f.write_str(why),
@@ -59,63 +59,69 @@ impl fmt::Display for Ended {
     }
 }
 
-impl std::error::Error for Ended {}
+impl std::error::Error for RunError {}
 
-/// Works until SIGTERM or SIGINT. Must run inside a tokio runtime.
+/// Runs until SIGTERM or SIGINT. Must run inside a tokio runtime.
 ///
 /// `kubeconfig` is the file's content from before the confinement; without one the pod's service
 /// account is used.
 ///
 /// # Errors
-/// [`Ended`].
+/// [`RunError`].
 pub async fn run(
     config: Config,
     kubeconfig: Option<Kubeconfig>,
     listener: Option<std::net::TcpListener>,
-) -> Result<(), Ended> {
-    let stop = stop_signal().map_err(|e| Ended::Failed(format!("signal handlers: {e}")))?;
+) -> Result<(), RunError> {
+    let stop = stop_signal().map_err(|e| RunError::Failed(format!("signal handlers: {e}")))?;
     let client = connect(kubeconfig).await?;
     let metrics = Arc::new(Metrics::default());
     let tables = Arc::new(Tables::default());
     let ages = Arc::new(LeaseAges::default());
-    let controller = Controller::at(config.socket.clone());
-    let leader =
-        Leader::new(client.clone(), &config.namespace, config.identity.clone(), config.lease);
+    let controller = Controller::new(config.socket.clone());
+    let leader = Leader::new(
+        client.clone(),
+        &config.namespace,
+        config.identity.clone(),
+        config.lease_duration,
+    );
     tracing::info!(version = VERSION, failover = ?config.failover, identity = config.identity, "node-lifecycle");
 
     let mut tasks = JoinSet::new();
-    let mut always = |name: &'static str, task: Task| {
+    let mut spawn_endless = |name: &'static str, task: Task| {
         tasks.spawn(async move {
             task.await;
             name
         });
     };
     let mode = config.failover.mode();
-    always("a watch", watch(&client, &tables.nodes));
-    always("a watch", watch(&client, &tables.csi_nodes));
+    spawn_endless("a watch", watch_table(&client, &tables.nodes));
+    spawn_endless("a watch", watch_table(&client, &tables.csi_nodes));
     {
         let (ages, client) = (Arc::clone(&ages), client.clone());
-        always("the leases", Box::pin(async move { ages.run(client).await }));
+        spawn_endless("the leases", Box::pin(async move { ages.run(client).await }));
     }
-    let words =
+    let kubelet_reports =
         KubeletReports::new(client.clone(), Arc::clone(&tables), ages, Arc::clone(&metrics));
-    // Without failover, attachments matter only where the controller may refuse detaches.
-    let heard = words.heard.clone();
-    let when_needed = |task: Task| match mode {
+    // Without failover, attachments are needed only where the controller may refuse detaches.
+    let controller_listens = kubelet_reports.controller_listens.clone();
+    let when_controller_listens = |task: Task| match mode {
         Some(_) => task,
-        None => once(heard.subscribe(), task),
+        None => start_after(controller_listens.subscribe(), task),
     };
-    always("a watch", when_needed(watch(&client, &tables.volumes)));
-    always("a watch", when_needed(watch(&client, &tables.attachments)));
-    let running = Arc::clone(&leader);
-    let election: Task = Box::pin(async move { running.run().await });
-    let (teller, telling) = EventSender::new(client.clone(), config.identity);
-    let teller = Arc::new(teller);
-    always("the events", Box::pin(telling.run()));
-    let annotates = [config.node_facts, config.drain_annotation].contains(&Switch::On);
+    spawn_endless("a watch", when_controller_listens(watch_table(&client, &tables.volumes)));
+    spawn_endless("a watch", when_controller_listens(watch_table(&client, &tables.attachments)));
+    let candidate = Arc::clone(&leader);
+    let election: Task = Box::pin(async move { candidate.run().await });
+    let (events, event_writer) = EventSender::new(client.clone(), config.identity);
+    let events = Arc::new(events);
+    spawn_endless("the events", Box::pin(event_writer.run()));
+    let writes_annotations = [config.node_facts, config.drain_annotation].contains(&Switch::On);
     match config.onboarding {
-        Switch::Off if !annotates => always("leader election", when_needed(election)),
-        _ => always("leader election", election),
+        Switch::Off if !writes_annotations => {
+            spawn_endless("leader election", when_controller_listens(election))
+        }
+        _ => spawn_endless("leader election", election),
     }
     if config.onboarding == Switch::On {
         let onboarding = Onboarding {
@@ -123,83 +129,83 @@ pub async fn run(
             tables: Arc::clone(&tables),
             leader: Arc::clone(&leader),
             metrics: Arc::clone(&metrics),
-            tried: HashMap::new(),
+            last_patched: HashMap::new(),
         };
-        always("onboarding", Box::pin(onboarding.run()));
+        spawn_endless("onboarding", Box::pin(onboarding.run()));
     }
-    if annotates {
+    if writes_annotations {
         let mut pods = Vec::new();
         for namespace in &config.node_namespaces {
             let table = Arc::new(Table::<SeenAgentPod>::default());
             let api = Api::namespaced(client.clone(), namespace);
-            let following = follow(api, AGENT_PODS, Arc::clone(&table));
-            always("a watch", Box::pin(following));
+            let following = sync_table(api, AGENT_PODS, Arc::clone(&table));
+            spawn_endless("a watch", Box::pin(following));
             pods.push(table);
         }
         let annotations = AgentAnnotations::new(
             client.clone(),
             Arc::clone(&tables),
             pods,
-            Kept {
+            AnnotationSwitches {
                 facts: config.node_facts == Switch::On,
                 draining: config.drain_annotation == Switch::On,
             },
             Arc::clone(&leader),
             Arc::clone(&metrics),
-            Arc::clone(&teller),
+            Arc::clone(&events),
         );
-        always("the annotations", Box::pin(annotations.run()));
+        spawn_endless("the annotations", Box::pin(annotations.run()));
     }
     let orders = override_orders::run(
         Arc::clone(&tables),
         controller.clone(),
         Arc::clone(&leader),
-        Arc::clone(&teller),
+        Arc::clone(&events),
     );
-    always("override orders", when_needed(Box::pin(orders)));
-    let retries = Retries {
+    spawn_endless("override orders", when_controller_listens(Box::pin(orders)));
+    let retries = DetachRetries {
         client: client.clone(),
         namespace: config.namespace.clone(),
         tables: Arc::clone(&tables),
-        words: words.clone(),
+        kubelet_reports: kubelet_reports.clone(),
         controller: controller.clone(),
         leader: Arc::clone(&leader),
         metrics: Arc::clone(&metrics),
-        teller: Arc::clone(&teller),
-        known: HashMap::new(),
-        looks: 0,
+        events: Arc::clone(&events),
+        progress: HashMap::new(),
+        rounds: 0,
     };
-    always("the retries", Box::pin(retries.run()));
+    spawn_endless("the retries", Box::pin(retries.run()));
     let unidentified = unidentified_nodes::run(Arc::clone(&tables), Arc::clone(&metrics));
-    always("the unidentified nodes", Box::pin(unidentified));
-    always("the words", Box::pin(words.run(controller.clone())));
+    spawn_endless("the unidentified nodes", Box::pin(unidentified));
+    spawn_endless("the kubelet reports", Box::pin(kubelet_reports.run(controller.clone())));
     if let Some(mode) = mode {
-        always("a watch", watch(&client, &tables.pods));
+        spawn_endless("a watch", watch_table(&client, &tables.pods));
         let failover = Failover {
-            teller,
+            events,
             client,
             namespace: config.namespace,
             tables: Arc::clone(&tables),
             controller,
             leader: Arc::clone(&leader),
             mode,
-            fencing: Fencing { how: config.fence, when: config.fence_when },
-            lost: Lost::new(config.fence_after),
+            fencing: Fencing { power_off: config.fence, when: config.fence_when },
+            lost_nodes: LostNodes::new(config.fence_after),
             episodes: Mutex::default(),
-            rota: Mutex::default(),
-            every: config.query_every,
-            silent: AtomicBool::new(false),
-            fresh: FRESH,
+            query_schedule: Mutex::default(),
+            round_interval: config.query_interval,
+            is_controller_silent: AtomicBool::new(false),
+            answer_validity: ANSWER_VALIDITY,
             metrics: Arc::clone(&metrics),
         };
-        always("failover", Box::pin(failover.run()));
+        spawn_endless("failover", Box::pin(failover.run()));
     }
     if let Some(listener) = listener {
         let ready = move || match tables.nodes.is_complete() {
             true => Ok(()),
             false => Err("the nodes have not been listed yet"),
         };
-        always(
+        spawn_endless(
             "metrics",
             Box::pin(async move {
                 if let Err(error) =
@@ -218,7 +224,7 @@ pub async fn run(
                 Some(Err(error)) => format!("a task failed: {error}"),
                 None => "nothing was left to do".to_owned(),
             };
-            return Err(Ended::Failed(what));
+            return Err(RunError::Failed(what));
         }
     }
     // First all acts of this process end, then another replica may act.
@@ -230,32 +236,34 @@ pub async fn run(
 
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Returns a task that starts once the controller listens for the first time.
-fn once(mut heard: watch::Receiver<bool>, task: Task) -> Task {
+/// Returns a task that starts when the controller has asked for kubelet's reports.
+fn start_after(mut controller_listens: watch::Receiver<bool>, task: Task) -> Task {
     Box::pin(async move {
-        if heard.wait_for(|heard| *heard).await.is_ok() {
+        if controller_listens.wait_for(|controller_listens| *controller_listens).await.is_ok() {
             task.await;
         }
     })
 }
 
-fn watch<T>(client: &Client, table: &Arc<Table<T>>) -> Task
+fn watch_table<T>(client: &Client, table: &Arc<Table<T>>) -> Task
 where
     T: Retained + TableRow + fmt::Debug + Send + Sync + 'static,
 {
-    Box::pin(follow(Api::all(client.clone()), "", Arc::clone(table)))
+    Box::pin(sync_table(Api::all(client.clone()), "", Arc::clone(table)))
 }
 
 /// Creates a client of the API server.
 ///
 /// # Errors
-/// [`Ended::Configuration`].
-pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, Ended> {
-    let unusable = |error: &dyn fmt::Display| Ended::Configuration(error.to_string());
+/// [`RunError::Configuration`].
+pub async fn connect(kubeconfig: Option<Kubeconfig>) -> Result<Client, RunError> {
+    let unusable = |error: &dyn fmt::Display| RunError::Configuration(error.to_string());
     let config = match kubeconfig {
-        Some(read) => ApiConfig::from_custom_kubeconfig(read, &KubeConfigOptions::default())
-            .await
-            .map_err(|e| unusable(&e))?,
+        Some(kubeconfig) => {
+            ApiConfig::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+                .await
+                .map_err(|e| unusable(&e))?
+        }
         None => ApiConfig::incluster().map_err(|e| {
             unusable(&format!("{e}; outside a pod give --kubeconfig or KUBECONFIG"))
         })?,

@@ -7,34 +7,34 @@ use std::time::Duration;
 use crate::cluster::Tables;
 use crate::metrics::Metrics;
 
-/// Pause between two looks. A node that joins is identified well within it.
-const EVERY: Duration = Duration::from_secs(30);
-/// Most names in one line of the log.
-const NAMED: usize = 10;
+/// Pause between two rounds. A node that joins is identified well within it.
+const ROUND_PAUSE: Duration = Duration::from_secs(30);
+/// Most names in one log line.
+const MAX_NAMES: usize = 10;
 
-/// Looks for such nodes, for ever.
+/// Counts and logs these nodes, for ever.
 pub(crate) async fn run(tables: Arc<Tables>, metrics: Arc<Metrics>) {
-    let (mut before, mut said) = (BTreeSet::new(), BTreeSet::new());
+    let (mut before, mut logged) = (BTreeSet::new(), BTreeSet::new());
     loop {
         if tables.identities_are_complete() {
             let now: BTreeSet<String> = tables.unidentified().into_iter().collect();
-            // A node must be in two consecutive looks, so that no node that is just joining is
-            // named.
+            // A node is logged only after two consecutive rounds, so that a node that is just
+            // joining is not logged.
             let lasting: BTreeSet<String> = now.intersection(&before).cloned().collect();
-            metrics.unidentified(lasting.len());
-            say(lasting.difference(&said).cloned().collect());
-            said = lasting;
+            metrics.set_unidentified(lasting.len());
+            log_new(lasting.difference(&logged).cloned().collect());
+            logged = lasting;
             before = now;
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(ROUND_PAUSE).await;
     }
 }
 
-fn say(new: Vec<String>) {
+fn log_new(new: Vec<String>) {
     if new.is_empty() {
         return;
     }
-    let named: Vec<&str> = new.iter().take(NAMED).map(String::as_str).collect();
+    let named: Vec<&str> = new.iter().take(MAX_NAMES).map(String::as_str).collect();
     tracing::warn!(
         count = new.len(),
         nodes = named.join(","),

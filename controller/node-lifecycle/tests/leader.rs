@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ebs_csi_node_lifecycle::leader::{LEASE, Leader, LostPlace};
+use ebs_csi_node_lifecycle::leader::{LEASE_NAME, Leader, RecordError};
 use http::{Method, Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::Body;
@@ -60,7 +60,7 @@ fn client(store: Arc<Mutex<Store>>) -> kube::Client {
 
 /// Waits, without a time limit, until this replica leads.
 async fn leads(leader: &Leader) {
-    while !leader.leads() {
+    while !leader.is_leader() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -105,10 +105,10 @@ async fn decision_from_former_term_is_not_recorded() {
     leads(&one).await;
     third.abort();
     let late = one.record(&["node-3"], decided_in).await;
-    assert!(matches!(late, Err(LostPlace::NotLeader)), "{late:?}");
+    assert!(matches!(late, Err(RecordError::NotLeader)), "{late:?}");
     let (journal, term) = one.journal().await;
     assert!(journal.nodes(jiff::Timestamp::now()).any(|node| node == "node-2"));
     one.record(&["node-3"], term).await.expect("it leads");
     let lease = store.lock().expect("the store").lease.clone();
-    assert_eq!(lease.and_then(|lease| lease.metadata.name).as_deref(), Some(LEASE));
+    assert_eq!(lease.and_then(|lease| lease.metadata.name).as_deref(), Some(LEASE_NAME));
 }

@@ -140,7 +140,7 @@ fn unreachable_controller_logs_info_once_then_debug() {
     ];
     let mut loud = 0;
     let quiet = until_line(&arguments, |line| {
-        let about = line.contains("does not listen to the words of nodes");
+        let about = line.contains("does not ask for kubelet's reports");
         loud += usize::from(about && line.contains("INFO"));
         about && (line.contains("DEBUG") || loud > 1)
     });

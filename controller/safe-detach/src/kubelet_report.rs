@@ -44,7 +44,7 @@ pub fn kubelet_report(
 ) -> Fact<KubeletReport> {
     let node = match nodes {
         [] => return Fact::Absent,
-        [node] if is_of(node, instance) => node,
+        [node] if is_node_of(node, instance) => node,
         // The node of another instance, or several nodes that claim to be one instance: it is
         // unknown which instance the report is about.
         _ => return Fact::Unknown,
@@ -55,8 +55,8 @@ pub fn kubelet_report(
     if node.lease_age.is_none_or(|age| age.saturating_add(waited) > FRESH_LEASE) {
         return Fact::Unknown;
     }
-    let listed = |names: &[String]| names.iter().any(|name| name.contains(volume.as_str()));
-    Fact::Present(if listed(&node.in_use) || listed(&node.attached) {
+    let is_listed = |names: &[String]| names.iter().any(|name| name.contains(volume.as_str()));
+    Fact::Present(if is_listed(&node.in_use) || is_listed(&node.attached) {
         KubeletReport::InUse
     } else {
         KubeletReport::Released
@@ -65,7 +65,7 @@ pub fn kubelet_report(
 
 /// Returns whether the node is that of the instance. `aws:///us-east-1a/i-0123456789abcdef0` names
 /// the instance by its last part. A provider id that names another instance is never overruled.
-fn is_of(node: &NodeReport, instance: &InstanceId) -> bool {
+fn is_node_of(node: &NodeReport, instance: &InstanceId) -> bool {
     match node.provider_id.as_str() {
         "" => node.csi_node_id == instance.as_str(),
         id => id.starts_with("aws://") && id.rsplit('/').next() == Some(instance.as_str()),
@@ -99,7 +99,7 @@ mod tests {
     /// A node that is not Ready gives the report `NotReady`; two nodes or a late answer give no
     /// report.
     #[test]
-    fn word_needs_this_instance_and_fresh_lease() {
+    fn report_needs_own_instance_and_fresh_lease() {
         let name = || vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{}", volume())];
         let migrated = || vec![format!("kubernetes.io/aws-ebs/aws://us-east-1a/{}", volume())];
         let with = |change: fn(&mut NodeReport)| {

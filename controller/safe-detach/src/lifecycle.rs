@@ -12,9 +12,9 @@ mod node;
 mod step;
 
 pub use eligible::{Claim, Ineligible, Pod, Toleration, eligible};
-pub use fence::{FenceWhen, fence, left_alone, may_be_fenced};
+pub use fence::{FenceWhen, fence_candidate, instance_to_fence, reason_left_alone};
 pub use node::{
-    Attachment, Evidence, InstanceEvidence, Node, NodeFacts, OutOfService, Readiness, Return,
+    Attachment, Evidence, InstanceEvidence, Node, NodeFacts, OutOfService, Readiness, TaintedBoot,
 };
 pub use step::{FailoverMode, Intent, Phase, Transition, step};
 

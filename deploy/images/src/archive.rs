@@ -45,8 +45,8 @@ const EPOCH: &str = "1970-01-01T00:00:00Z";
 pub struct Packed {
     /// The manifest or the index comes first.
     blobs: Vec<Blob>,
-    /// What an index says about the image.
-    listed: Value,
+    /// The image's descriptor in an index.
+    descriptor: Value,
 }
 
 /// A blob with its digest, which takes long to compute.
@@ -116,11 +116,11 @@ impl Packed {
             manifest["annotations"] = json!(image.labels);
         }
         let manifest = Blob::new(bytes(&manifest));
-        let mut listed = manifest.descriptor(MANIFEST);
+        let mut descriptor = manifest.descriptor(MANIFEST);
         let architecture = image.platform.architecture();
-        listed["platform"] = json!({ "architecture": architecture, "os": "linux" });
-        listed["annotations"] = named(&image.reference);
-        Ok(Packed { blobs: vec![manifest, config, layer], listed })
+        descriptor["platform"] = json!({ "architecture": architecture, "os": "linux" });
+        descriptor["annotations"] = name_annotations(&image.reference);
+        Ok(Packed { blobs: vec![manifest, config, layer], descriptor })
     }
 
     /// Puts the images of one name for several platforms into one index, from which a node takes
@@ -130,19 +130,19 @@ impl Packed {
         let mut manifests = Vec::new();
         let mut blobs = Vec::new();
         for image in images {
-            let mut listed = image.listed;
+            let mut descriptor = image.descriptor;
             // The name is that of the index.
-            if let Some(fields) = listed.as_object_mut() {
+            if let Some(fields) = descriptor.as_object_mut() {
                 fields.remove("annotations");
             }
-            manifests.push(listed);
+            manifests.push(descriptor);
             blobs.extend(image.blobs);
         }
         let index = Blob::new(index(&manifests));
-        let mut listed = index.descriptor(INDEX);
-        listed["annotations"] = named(reference);
+        let mut descriptor = index.descriptor(INDEX);
+        descriptor["annotations"] = name_annotations(reference);
         blobs.insert(0, index);
-        Packed { blobs, listed }
+        Packed { blobs, descriptor }
     }
 
     /// Returns the digest, such as `sha256:…`, by which a registry serves the image.
@@ -163,7 +163,7 @@ impl Packed {
     fn write_archive(&self, to: impl Write) -> io::Result<()> {
         let mut archive = tar::Builder::new(to);
         append(&mut archive, "oci-layout", &layout())?;
-        append(&mut archive, "index.json", &index(std::slice::from_ref(&self.listed)))?;
+        append(&mut archive, "index.json", &index(std::slice::from_ref(&self.descriptor)))?;
         for blob in &self.blobs {
             append(&mut archive, &blob.path(), &blob.content)?;
         }
@@ -181,7 +181,7 @@ impl Packed {
     }
 }
 
-/// Writes images as one OCI layout. Takes the place of a directory of that name.
+/// Writes images as one OCI layout. Replaces a directory of that name.
 ///
 /// # Errors
 /// Returns the errors of the file system.
@@ -193,8 +193,8 @@ pub fn write_layout(directory: &Path, images: &[Packed]) -> io::Result<()> {
     for blob in images.iter().flat_map(|image| &image.blobs) {
         std::fs::write(directory.join(blob.path()), &blob.content)?;
     }
-    let listed: Vec<Value> = images.iter().map(|image| image.listed.clone()).collect();
-    std::fs::write(directory.join("index.json"), index(&listed))?;
+    let descriptors: Vec<Value> = images.iter().map(|image| image.descriptor.clone()).collect();
+    std::fs::write(directory.join("index.json"), index(&descriptors))?;
     std::fs::write(directory.join("oci-layout"), layout())
 }
 
@@ -212,7 +212,7 @@ fn index(manifests: &[Value]) -> Vec<u8> {
 
 /// Returns the annotations of a name. containerd reads an annotation of its own, other tools that
 /// of the specification.
-fn named(reference: &str) -> Value {
+fn name_annotations(reference: &str) -> Value {
     json!({
         "io.containerd.image.name": reference,
         "org.opencontainers.image.ref.name": reference,
@@ -330,9 +330,9 @@ mod tests {
         let (image, contents) = image();
         let archived = files(&archive(&image, &contents));
         let index: Value = serde_json::from_slice(&archived["index.json"]).unwrap();
-        let listed = &index["manifests"][0];
-        assert_eq!(listed["annotations"]["io.containerd.image.name"], "example.com/a:1");
-        let manifest: Value = serde_json::from_slice(blob(&archived, listed)).unwrap();
+        let descriptor = &index["manifests"][0];
+        assert_eq!(descriptor["annotations"]["io.containerd.image.name"], "example.com/a:1");
+        let manifest: Value = serde_json::from_slice(blob(&archived, descriptor)).unwrap();
         let config: Value = serde_json::from_slice(blob(&archived, &manifest["config"])).unwrap();
         assert_eq!(config["config"]["Entrypoint"], json!(["/a"]));
         let packed = blob(&archived, &manifest["layers"][0]);
@@ -367,23 +367,23 @@ mod tests {
             Packed::new(&Image { platform, ..image }, &contents).unwrap()
         };
         let images = vec![packed(Platform::Amd64), packed(Platform::Arm64)];
-        let joined = Packed::of_platforms("example.com/a:1", images);
+        let combined = Packed::of_platforms("example.com/a:1", images);
         let mut archive = Vec::new();
-        joined.write_archive(&mut archive).unwrap();
+        combined.write_archive(&mut archive).unwrap();
         let archived = files(&archive);
         let named: Value = serde_json::from_slice(&archived["index.json"]).unwrap();
         let named = named["manifests"].as_array().unwrap();
         assert_eq!(named.len(), 1);
-        assert_eq!(named[0]["digest"], joined.digest());
+        assert_eq!(named[0]["digest"], combined.digest());
         let name = &named[0]["annotations"]["org.opencontainers.image.ref.name"];
         assert_eq!(name, "example.com/a:1");
         let index: Value = serde_json::from_slice(blob(&archived, &named[0])).unwrap();
         let mut found = Vec::new();
-        for listed in index["manifests"].as_array().unwrap() {
-            let manifest: Value = serde_json::from_slice(blob(&archived, listed)).unwrap();
+        for descriptor in index["manifests"].as_array().unwrap() {
+            let manifest: Value = serde_json::from_slice(blob(&archived, descriptor)).unwrap();
             let config = blob(&archived, &manifest["config"]);
             let config: Value = serde_json::from_slice(config).unwrap();
-            assert_eq!(listed["platform"]["architecture"], config["architecture"]);
+            assert_eq!(descriptor["platform"]["architecture"], config["architecture"]);
             blob(&archived, &manifest["layers"][0]);
             found.push(config["architecture"].as_str().unwrap().to_owned());
         }
@@ -406,7 +406,7 @@ mod tests {
         let index: Value = serde_json::from_slice(&index).unwrap();
         let names = index["manifests"].as_array().unwrap().iter();
         let names: Vec<_> = names
-            .map(|listed| &listed["annotations"]["org.opencontainers.image.ref.name"])
+            .map(|descriptor| &descriptor["annotations"]["org.opencontainers.image.ref.name"])
             .collect();
         assert_eq!(names, ["a:1", "b:1"]);
         // Both images have the same three blobs.

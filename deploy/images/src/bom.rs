@@ -77,7 +77,7 @@ fn licences(licences: &BTreeSet<Licence>) -> Value {
 
 /// The image that a bill describes.
 #[derive(Debug)]
-pub(crate) struct Described<'a> {
+pub(crate) struct ImageDescription<'a> {
     /// The image's name, without a tag.
     pub(crate) name: &'a str,
     /// The release.
@@ -91,15 +91,15 @@ pub(crate) struct Described<'a> {
 /// Returns the bill: each part, and what depends on what, by references. The image depends on the
 /// parts that nothing else depends on.
 pub(crate) fn bill(
-    image: &Described<'_>,
+    image: &ImageDescription<'_>,
     parts: &BTreeSet<Part>,
     edges: &BTreeMap<String, BTreeSet<String>>,
 ) -> Value {
     let root = format!("{}@{}", image.name, image.digest);
-    let below: BTreeSet<&String> = edges.values().flatten().collect();
+    let depended_on: BTreeSet<&String> = edges.values().flatten().collect();
     let references: Vec<String> = parts.iter().map(Part::reference).collect();
-    let top: Vec<&String> = references.iter().filter(|r| !below.contains(r)).collect();
-    let mut dependencies = vec![json!({ "ref": root, "dependsOn": top })];
+    let direct: Vec<&String> = references.iter().filter(|r| !depended_on.contains(r)).collect();
+    let mut dependencies = vec![json!({ "ref": root, "dependsOn": direct })];
     for reference in &references {
         let on = edges.get(reference).cloned().unwrap_or_default();
         dependencies.push(json!({ "ref": reference, "dependsOn": on }));
@@ -174,7 +174,8 @@ mod tests {
     }
 
     fn bill_of(parts: &[Part], edges: &[(&str, &str)]) -> Value {
-        let image = Described { name: "x", version: "0.1.0", digest: "sha256:77", created: None };
+        let image =
+            ImageDescription { name: "x", version: "0.1.0", digest: "sha256:77", created: None };
         let mut map: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (from, to) in edges {
             let set = map.entry(purl("cargo", from, "1")).or_default();

@@ -24,7 +24,7 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// What is known of a crate.
+/// The known facts about a crate.
 #[derive(Debug, Clone)]
 pub(crate) struct Crate {
     /// The licence of its manifest, if that has one.
@@ -77,7 +77,7 @@ impl Workspace {
         let lock = manifest.with_file_name("Cargo.lock");
         let lock = std::fs::read_to_string(&lock)
             .map_err(|error| format!("{}: {error}", lock.display()))?;
-        let checksums = checksums(&lock)?;
+        let checksums = parse_checksums(&lock)?;
         let mut crates = BTreeMap::new();
         for package in metadata["packages"].as_array().into_iter().flatten() {
             let text = |field: &str| package[field].as_str();
@@ -109,7 +109,7 @@ impl Workspace {
                 .args(["-p", package, "--manifest-path"])
                 .arg(&self.manifest),
         )?;
-        let (root, edges) = edges(&tree).ok_or_else(|| format!("cargo tree: {tree}"))?;
+        let (root, edges) = parse_tree(&tree).ok_or_else(|| format!("cargo tree: {tree}"))?;
         let known = |id: &Id| match self.crates.get(id) {
             Some(found) => Ok((id.clone(), found.clone())),
             None => Err(format!("cargo metadata does not know {id}")),
@@ -120,9 +120,9 @@ impl Workspace {
 }
 
 /// Reads the lines of `cargo tree --prefix depth`, such as `1rustix v1.1.6`.
-fn edges(tree: &str) -> Option<(Id, BTreeMap<Id, BTreeSet<Id>>)> {
+fn parse_tree(tree: &str) -> Option<(Id, BTreeMap<Id, BTreeSet<Id>>)> {
     let mut edges: BTreeMap<Id, BTreeSet<Id>> = BTreeMap::new();
-    let mut above: Vec<Id> = Vec::new();
+    let mut ancestors: Vec<Id> = Vec::new();
     for line in tree.lines() {
         let digits = line.find(|c: char| !c.is_ascii_digit())?;
         let depth: usize = line[..digits].parse().ok()?;
@@ -131,21 +131,21 @@ fn edges(tree: &str) -> Option<(Id, BTreeMap<Id, BTreeSet<Id>>)> {
             name: words.next()?.to_owned(),
             version: words.next()?.strip_prefix('v')?.to_owned(),
         };
-        if depth > above.len() {
+        if depth > ancestors.len() {
             return None;
         }
-        above.truncate(depth);
+        ancestors.truncate(depth);
         edges.entry(id.clone()).or_default();
-        if let Some(parent) = above.last() {
+        if let Some(parent) = ancestors.last() {
             edges.get_mut(parent)?.insert(id.clone());
         }
-        above.push(id);
+        ancestors.push(id);
     }
-    Some((above.first()?.clone(), edges))
+    Some((ancestors.first()?.clone(), edges))
 }
 
 /// Reads the checksums of a lock file.
-fn checksums(lock: &str) -> Result<BTreeMap<Id, String>, String> {
+fn parse_checksums(lock: &str) -> Result<BTreeMap<Id, String>, String> {
     let lock: toml::Table = lock.parse().map_err(|error| format!("Cargo.lock: {error}"))?;
     let packages = lock.get("package").and_then(|packages| packages.as_array());
     let known = packages.into_iter().flatten().filter_map(|package| {
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn tree_gives_each_crate_with_its_own() {
         let tree = "0a v1.0.0 (/x)\n1b v1.0.0\n2c v1.0.0\n1d v1.0.0\n2b v1.0.0 (*)\n";
-        let (root, edges) = edges(tree).unwrap();
+        let (root, edges) = parse_tree(tree).unwrap();
         assert_eq!(root, id("a"));
         let linked = |name: &str| edges[&id(name)].iter().cloned().collect::<Vec<_>>();
         assert_eq!(linked("a"), [id("b"), id("d")]);
@@ -231,7 +231,7 @@ mod tests {
         let lock = "[[package]]\nname = \"a\"\nversion = \"1.0.0\"\nchecksum = \"77\"\n\
                     [[package]]\nname = \"b\"\nversion = \"1.0.0\"\n";
         let expected = BTreeMap::from([(id("a"), "77".to_owned())]);
-        assert_eq!(checksums(lock).unwrap(), expected);
+        assert_eq!(parse_checksums(lock).unwrap(), expected);
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(crate) fn packages_of(
     }
     let owners = owners(system, files)?;
     let names: BTreeSet<&str> = owners.values().map(String::as_str).collect();
-    unchanged(system, files, &names)?;
+    verify_unchanged(system, files, &names)?;
     let listed = output(
         dpkg("dpkg-query", system)
             .args(["--show", "--showformat"])
@@ -87,15 +87,15 @@ fn owners(system: &System, files: &BTreeSet<PathBuf>) -> Result<BTreeMap<PathBuf
     let mut search = dpkg("dpkg-query", system);
     search.arg("--search");
     for file in files {
-        search.args(names_of(file));
+        search.args(possible_paths(file));
     }
     // The status says that some path was not found, and of two names one always is not.
     let out = search.output().map_err(|error| format!("dpkg-query: {error}"))?;
-    let found = found(&String::from_utf8_lossy(&out.stdout));
+    let found = parse_owners(&String::from_utf8_lossy(&out.stdout));
     files
         .iter()
         .map(|file| {
-            let owner = names_of(file).into_iter().find_map(|name| found.get(&name));
+            let owner = possible_paths(file).into_iter().find_map(|name| found.get(&name));
             match owner {
                 Some(owner) => Ok((file.clone(), owner.clone())),
                 None => Err(format!("{} belongs to no Debian package", file.display())),
@@ -106,7 +106,7 @@ fn owners(system: &System, files: &BTreeSet<PathBuf>) -> Result<BTreeMap<PathBuf
 
 /// Returns the paths under which a package may have a file: those below `/usr` and those before
 /// Debian moved its programs and libraries there.
-fn names_of(file: &Path) -> Vec<PathBuf> {
+fn possible_paths(file: &Path) -> Vec<PathBuf> {
     let mut names = vec![file.to_owned()];
     if let Ok(inside) = file.strip_prefix("/usr") {
         names.push(Path::new("/").join(inside));
@@ -115,14 +115,14 @@ fn names_of(file: &Path) -> Vec<PathBuf> {
 }
 
 /// Reads lines such as `libc6:amd64: /lib/x86_64-linux-gnu/libc.so.6`.
-fn found(listed: &str) -> BTreeMap<PathBuf, String> {
+fn parse_owners(listed: &str) -> BTreeMap<PathBuf, String> {
     let lines = listed.lines().filter(|line| !line.starts_with("diversion by "));
     let pairs = lines.filter_map(|line| line.split_once(": "));
     pairs.map(|(owner, path)| (PathBuf::from(path), owner.to_owned())).collect()
 }
 
 /// Compares files with the checksums of their packages.
-fn unchanged(
+fn verify_unchanged(
     system: &System,
     files: &BTreeSet<PathBuf>,
     packages: &BTreeSet<&str>,
@@ -134,8 +134,8 @@ fn unchanged(
         .args(packages)
         .output()
         .map_err(|error| format!("dpkg: {error}"))?;
-    let changed = changed(&String::from_utf8_lossy(&verified.stdout));
-    let names: BTreeSet<PathBuf> = files.iter().flat_map(|file| names_of(file)).collect();
+    let changed = parse_changed(&String::from_utf8_lossy(&verified.stdout));
+    let names: BTreeSet<PathBuf> = files.iter().flat_map(|file| possible_paths(file)).collect();
     match names.intersection(&changed).next() {
         Some(file) => Err(format!("{} is not as its package has it", file.display())),
         None => Ok(()),
@@ -143,7 +143,7 @@ fn unchanged(
 }
 
 /// Reads lines such as `??5?????? c /etc/mke2fs.conf`.
-fn changed(listed: &str) -> BTreeSet<PathBuf> {
+fn parse_changed(listed: &str) -> BTreeSet<PathBuf> {
     let lines = listed.lines().filter_map(|line| line.split_once('/'));
     lines.map(|(_, path)| Path::new("/").join(path)).collect()
 }
@@ -217,9 +217,9 @@ mod tests {
     #[test]
     fn owners_are_read_under_either_name() {
         let listed = "diversion by a from: /lib/x\nlibc6:amd64: /lib/x86_64-linux-gnu/libc.so.6\n";
-        let found = found(listed);
+        let found = parse_owners(listed);
         let file = Path::new("/usr/lib/x86_64-linux-gnu/libc.so.6");
-        let owner = names_of(file).into_iter().find_map(|name| found.get(&name).cloned());
+        let owner = possible_paths(file).into_iter().find_map(|name| found.get(&name).cloned());
         assert_eq!(owner.as_deref(), Some("libc6:amd64"));
         assert_eq!(found.len(), 1);
     }
@@ -228,7 +228,7 @@ mod tests {
     fn changed_and_missing_files_are_read() {
         let listed = "??5?????? c /etc/mke2fs.conf\nmissing     /usr/share/doc/x\n";
         let expected = ["/etc/mke2fs.conf", "/usr/share/doc/x"];
-        assert_eq!(changed(listed), expected.into_iter().map(PathBuf::from).collect());
+        assert_eq!(parse_changed(listed), expected.into_iter().map(PathBuf::from).collect());
     }
 
     #[test]

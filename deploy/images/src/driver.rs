@@ -134,11 +134,11 @@ pub fn build(settings: &Settings) -> Result<Vec<Built>, String> {
             workspaces.insert(role.manifest, workspace);
         }
     }
-    let build = |role: &Role| image(role, settings, &workspaces[role.manifest]);
+    let build = |role: &Role| build_image(role, settings, &workspaces[role.manifest]);
     ROLES.iter().map(build).collect()
 }
 
-fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Built, String> {
+fn build_image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Built, String> {
     let program_name = format!("ebs-csi-{}", role.name);
     let program = settings.programs.join(&program_name);
     let program_path = format!("/usr/bin/{program_name}");
@@ -159,8 +159,8 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
     }
     let certificates = if role.has_certificates { certificates()? } else { BTreeSet::new() };
     if role.has_certificates {
-        let bundle = concatenated(&certificates)?;
-        put(&mut contents, BUNDLE, bundle)?;
+        let bundle = concatenate(&certificates)?;
+        add_content(&mut contents, BUNDLE, bundle)?;
     }
     // The distribution's links; the policy names the directories below /usr.
     for name in ["lib", "lib64", "sbin"] {
@@ -179,7 +179,7 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
     for (file, package) in &packages {
         parts.add_package(&system, package, file.display().to_string())?;
     }
-    let libraries = linked_in(settings.platform, &program)?;
+    let libraries = linked_c_libraries(settings.platform, &program)?;
     for package in debian::packages_of(&machine, &libraries)?.into_values() {
         parts.add_package(&machine, &package, program_path.clone())?;
     }
@@ -190,7 +190,7 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
     }
     let licences = parts.texts.document(&format!("the image {program_name}"));
     let licences_path = format!("/usr/share/doc/{program_name}/licences.txt");
-    put(&mut contents, &licences_path, licences.clone().into_bytes())?;
+    add_content(&mut contents, &licences_path, licences.clone().into_bytes())?;
 
     let name = format!("{}-{}", settings.repository, role.name);
     let reference = format!("{name}:{}", settings.tag);
@@ -205,13 +205,13 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
         ..Image::default()
     };
     let packed = Packed::new(&image, &contents).map_err(|error| format!("{reference}: {error}"))?;
-    let described = bom::Described {
+    let description = bom::ImageDescription {
         name: &name,
         version: &settings.version,
         digest: packed.digest(),
         created: settings.created.as_deref(),
     };
-    let bill = bom::bill(&described, &parts.all(), &parts.edges);
+    let bill = bom::bill(&description, &parts.all(), &parts.edges);
     Ok(Built {
         name: role.name,
         reference,
@@ -222,7 +222,7 @@ fn image(role: &Role, settings: &Settings, workspace: &Workspace) -> Result<Buil
     })
 }
 
-fn put(contents: &mut Contents, path: &str, content: Vec<u8>) -> Result<(), String> {
+fn add_content(contents: &mut Contents, path: &str, content: Vec<u8>) -> Result<(), String> {
     let entry = Entry::File(0o644, content);
     contents.add(Path::new(path), entry).map_err(|error| error.to_string())
 }
@@ -281,7 +281,7 @@ fn certificates() -> Result<BTreeSet<PathBuf>, String> {
     entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
 }
 
-fn concatenated(files: &BTreeSet<PathBuf>) -> Result<Vec<u8>, String> {
+fn concatenate(files: &BTreeSet<PathBuf>) -> Result<Vec<u8>, String> {
     let texts = files.iter().map(|file| read(file));
     Ok(texts.collect::<Result<String, _>>()?.into_bytes())
 }
@@ -291,7 +291,7 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 /// Returns the C libraries that a static program holds.
-fn linked_in(platform: Platform, program: &Path) -> Result<BTreeSet<PathBuf>, String> {
+fn linked_c_libraries(platform: Platform, program: &Path) -> Result<BTreeSet<PathBuf>, String> {
     if !linked::is_static(program).map_err(|error| error.to_string())? {
         return Ok(BTreeSet::new());
     }

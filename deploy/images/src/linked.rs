@@ -42,11 +42,11 @@ pub(crate) fn libraries(
     programs: &[PathBuf],
 ) -> Result<BTreeSet<PathBuf>, LinkedError> {
     let mut found = BTreeSet::new();
-    let mut left: Vec<PathBuf> = programs.to_vec();
-    while let Some(program) = left.pop() {
-        for library in needed(system, &program)? {
+    let mut unread: Vec<PathBuf> = programs.to_vec();
+    while let Some(program) = unread.pop() {
+        for library in needed_by(system, &program)? {
             if found.insert(library.clone()) {
-                left.push(system.file(&library));
+                unread.push(system.file(&library));
             }
         }
     }
@@ -58,19 +58,19 @@ pub(crate) fn libraries(
 /// # Errors
 /// Returns a [`LinkedError`].
 pub(crate) fn is_static(program: &Path) -> Result<bool, LinkedError> {
-    let (_, interpreter, libraries) = read(program)?;
+    let (_, interpreter, libraries) = read_elf(program)?;
     Ok(interpreter.is_none() && libraries.is_empty())
 }
 
-fn read(program: &Path) -> Result<(Platform, Option<String>, Vec<String>), LinkedError> {
+fn read_elf(program: &Path) -> Result<(Platform, Option<String>, Vec<String>), LinkedError> {
     let content =
         std::fs::read(program).map_err(|error| LinkedError::Read(program.to_owned(), error))?;
-    names(&content).ok_or_else(|| LinkedError::Elf(program.to_owned()))
+    parse_elf(&content).ok_or_else(|| LinkedError::Elf(program.to_owned()))
 }
 
-/// Returns what one file names.
-fn needed(system: &System, program: &Path) -> Result<Vec<PathBuf>, LinkedError> {
-    let (platform, interpreter, libraries) = read(program)?;
+/// Returns the loader and the libraries that one file names.
+fn needed_by(system: &System, program: &Path) -> Result<Vec<PathBuf>, LinkedError> {
+    let (platform, interpreter, libraries) = read_elf(program)?;
     if platform != system.platform {
         let architecture = platform.architecture();
         return Err(LinkedError::Other(program.to_owned(), architecture));
@@ -92,7 +92,7 @@ fn needed(system: &System, program: &Path) -> Result<Vec<PathBuf>, LinkedError> 
 }
 
 /// Returns the platform, the loader's path and the libraries' names.
-fn names(content: &[u8]) -> Option<(Platform, Option<String>, Vec<String>)> {
+fn parse_elf(content: &[u8]) -> Option<(Platform, Option<String>, Vec<String>)> {
     let file = ElfBytes::<AnyEndian>::minimal_parse(content).ok()?;
     let platform = match (file.ehdr.e_type, file.ehdr.e_machine) {
         (ET_EXEC | ET_DYN, EM_X86_64) => Platform::Amd64,

@@ -58,40 +58,41 @@ fn main() -> ExitCode {
 
 type Failure = Box<dyn std::error::Error>;
 
-fn pack(line: CommandLine) -> Result<(), Failure> {
+fn pack(arguments: CommandLine) -> Result<(), Failure> {
     let mut contents = Contents::default();
-    for directory in &line.directory {
+    for directory in &arguments.directory {
         let (path, mode) = directory.split_once(':').unwrap_or((directory, "755"));
         let mode = u32::from_str_radix(mode, 8).map_err(|error| format!("{directory}: {error}"))?;
         contents.add(Path::new(path), Entry::Directory(mode))?;
     }
-    for pair in &line.tree {
-        let (source, path) = halves(pair)?;
+    for pair in &arguments.tree {
+        let (source, path) = split_pair(pair)?;
         add_tree(&mut contents, Path::new(source), Path::new(path))?;
     }
-    for pair in &line.file {
-        let (source, path) = halves(pair)?;
+    for pair in &arguments.file {
+        let (source, path) = split_pair(pair)?;
         contents.add_file(Path::new(source), Path::new(path))?;
     }
-    for pair in &line.link {
-        let (target, path) = halves(pair)?;
+    for pair in &arguments.link {
+        let (target, path) = split_pair(pair)?;
         contents.add(Path::new(path), Entry::Link(target.into()))?;
     }
     let image = Image {
-        reference: line.reference,
-        entrypoint: line.entrypoint,
-        command: line.command,
-        user: line.user,
-        environment: line.env,
-        compression: line.compression,
+        reference: arguments.reference,
+        entrypoint: arguments.entrypoint,
+        command: arguments.command,
+        user: arguments.user,
+        environment: arguments.env,
+        compression: arguments.compression,
         ..Image::default()
     };
-    Packed::new(&image, &contents)?.save(&line.output)?;
+    Packed::new(&image, &contents)?.save(&arguments.output)?;
     Ok(())
 }
 
-fn halves(pair: &str) -> Result<(&str, &str), Failure> {
-    pair.split_once(':').ok_or_else(|| format!("{pair}: a colon must part the two paths").into())
+fn split_pair(pair: &str) -> Result<(&str, &str), Failure> {
+    pair.split_once(':')
+        .ok_or_else(|| format!("{pair}: a colon must separate the two paths").into())
 }
 
 fn add_tree(contents: &mut Contents, source: &Path, path: &Path) -> Result<(), Failure> {

@@ -13,11 +13,11 @@ struct Values {
 
 #[derive(Debug, Deserialize)]
 struct Sidecar {
-    image: Option<Named>,
+    image: Option<ImageName>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Named {
+struct ImageName {
     repository: String,
     tag: String,
 }
@@ -45,13 +45,13 @@ pub fn pinned<'a>(
 ) -> String {
     let mut values = format!("images:\n  architectures: [{}]\n", architectures.join(", "));
     for (name, digest) in images {
-        let _ = writeln!(values, "  {}: {{digest: \"{digest}\"}}", key(name));
+        let _ = writeln!(values, "  {}: {{digest: \"{digest}\"}}", values_key(name));
     }
     values
 }
 
 /// Returns the key that the chart has for an image: `mountHelper` for `mount-helper`.
-fn key(name: &str) -> String {
+fn values_key(name: &str) -> String {
     let mut words = name.split('-');
     let mut key = words.next().unwrap_or("").to_owned();
     for word in words {

@@ -12,7 +12,7 @@ use crate::supervise::Running;
 ///
 /// # Errors
 /// Returns an error when this program's own path cannot be read.
-pub fn sibling(name: &str) -> io::Result<PathBuf> {
+pub fn path_beside_launcher(name: &str) -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.parent().map_or_else(|| PathBuf::from(name), |directory| directory.join(name)))
 }
@@ -41,11 +41,11 @@ pub enum Environment {
 impl Environment {
     /// Sets the environment of `command`.
     pub fn apply(self, command: &mut Command) {
-        let Self::Only(further) = self else {
+        let Self::Only(additional) = self else {
             return;
         };
         command.env_clear();
-        for variable in FOR_ALL.iter().chain(further) {
+        for variable in FOR_ALL.iter().chain(additional) {
             if let Some(value) = std::env::var_os(variable) {
                 command.env(variable, value);
             }
@@ -69,7 +69,7 @@ impl Started {
         arguments: &[String],
         environment: Environment,
     ) -> io::Result<()> {
-        let path = sibling(program)?;
+        let path = path_beside_launcher(program)?;
         let mut command = Command::new(&path);
         command.args(arguments);
         environment.apply(&mut command);

@@ -65,8 +65,8 @@ const DEFAULT_ENDPOINT: &str = "unix://tmp/csi.sock";
 ///
 /// # Errors
 /// Returns one line that names the argument and the next step.
-pub fn read(words: &[String]) -> Result<Invocation, UsageError> {
-    let (mode, rest) = mode(words)?;
+pub fn parse(words: &[String]) -> Result<Invocation, UsageError> {
+    let (mode, rest) = take_mode(words)?;
     match mode {
         Some(Mode::Controller) => {
             Ok(Invocation::Become { program: "ebs-csi-controller", arguments: rest })
@@ -76,15 +76,15 @@ pub fn read(words: &[String]) -> Result<Invocation, UsageError> {
             arguments.extend(rest);
             Ok(Invocation::Become { program: "ebs-csi-node-agent", arguments })
         }
-        Some(Mode::Node) => split(&rest, false),
-        Some(Mode::All) | None => split(&rest, true),
-        Some(Mode::Router) => router(&rest),
-        Some(Mode::Supervise) => supervised(&rest),
+        Some(Mode::Node) => split_by_process(&rest, false),
+        Some(Mode::All) | None => split_by_process(&rest, true),
+        Some(Mode::Router) => parse_router(&rest),
+        Some(Mode::Supervise) => parse_supervise(&rest),
     }
 }
 
 /// Removes and returns the first argument that is neither a flag nor a flag's value.
-fn mode(words: &[String]) -> Result<(Option<Mode>, Vec<String>), UsageError> {
+fn take_mode(words: &[String]) -> Result<(Option<Mode>, Vec<String>), UsageError> {
     let mut index = 0;
     while let Some(word) = words.get(index) {
         match name_and_value(word) {
@@ -120,10 +120,10 @@ fn name_and_value(word: &str) -> Option<(&str, Option<&str>)> {
     })
 }
 
-fn split(words: &[String], all: bool) -> Result<Invocation, UsageError> {
+fn split_by_process(words: &[String], all: bool) -> Result<Invocation, UsageError> {
     let mut run = Run {
         all,
-        endpoint: endpoint(DEFAULT_ENDPOINT)?,
+        endpoint: parse_endpoint(DEFAULT_ENDPOINT)?,
         runtime_directory: None,
         controller: Vec::new(),
         agent: Vec::new(),
@@ -161,7 +161,7 @@ fn split(words: &[String], all: bool) -> Result<Invocation, UsageError> {
                 Process::Launcher => match name {
                     "help" => return Ok(Invocation::Help),
                     "version" => return Ok(Invocation::Version),
-                    "endpoint" => run.endpoint = endpoint(&text)?,
+                    "endpoint" => run.endpoint = parse_endpoint(&text)?,
                     "runtime-dir" if text.starts_with('/') => {
                         run.runtime_directory = Some(PathBuf::from(&text))
                     }
@@ -179,8 +179,8 @@ fn split(words: &[String], all: bool) -> Result<Invocation, UsageError> {
     Ok(Invocation::Run(run))
 }
 
-fn router(words: &[String]) -> Result<Invocation, UsageError> {
-    match split(words, true)? {
+fn parse_router(words: &[String]) -> Result<Invocation, UsageError> {
+    match split_by_process(words, true)? {
         Invocation::Run(Run { endpoint, runtime_directory: Some(runtime_directory), .. }) => {
             Ok(Invocation::Route { endpoint, runtime_directory })
         }
@@ -191,16 +191,17 @@ fn router(words: &[String]) -> Result<Invocation, UsageError> {
     }
 }
 
-fn supervised(words: &[String]) -> Result<Invocation, UsageError> {
-    let bad = || UsageError("mode supervise needs NAME:PID; modes node and all use it".to_owned());
+fn parse_supervise(words: &[String]) -> Result<Invocation, UsageError> {
+    let usage_error =
+        || UsageError("mode supervise needs NAME:PID; modes node and all use it".to_owned());
     let running: Result<Vec<Running>, ()> = words.iter().map(|word| word.parse()).collect();
     match running {
         Ok(running) if !running.is_empty() => Ok(Invocation::Supervise(running)),
-        _ => Err(bad()),
+        _ => Err(usage_error()),
     }
 }
 
-fn endpoint(text: &str) -> Result<Endpoint, UsageError> {
+fn parse_endpoint(text: &str) -> Result<Endpoint, UsageError> {
     text.parse().map_err(|e| UsageError(format!("--endpoint: {e}")))
 }
 
@@ -213,7 +214,7 @@ mod tests {
     }
 
     fn run(text: &str) -> Run {
-        match read(&words(text)) {
+        match parse(&words(text)) {
             Ok(Invocation::Run(run)) => run,
             other => panic!("{text}: {other:?}"),
         }
@@ -231,7 +232,8 @@ mod tests {
         ] {
             assert_eq!(run(text).all, all, "{text}");
         }
-        let become_controller = read(&words("controller --endpoint unix:///c --whatever")).unwrap();
+        let become_controller =
+            parse(&words("controller --endpoint unix:///c --whatever")).unwrap();
         assert_eq!(
             become_controller,
             Invocation::Become {
@@ -240,7 +242,7 @@ mod tests {
             }
         );
         assert_eq!(
-            read(&words("pre-stop-hook")).unwrap(),
+            parse(&words("pre-stop-hook")).unwrap(),
             Invocation::Become { program: "ebs-csi-node-agent", arguments: words("pre-stop-hook") }
         );
     }
@@ -281,7 +283,7 @@ mod tests {
             ("supervise", "needs NAME:PID"),
             ("supervise sh", "needs NAME:PID"),
         ] {
-            let error = read(&words(text)).unwrap_err().to_string();
+            let error = parse(&words(text)).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
             assert!(!error.contains('\n'), "{error}");
         }
@@ -291,9 +293,12 @@ mod tests {
     /// program.
     #[test]
     fn launcher_answers_help_and_version_unless_mode_execs() {
-        assert_eq!(read(&words("--help")).unwrap(), Invocation::Help);
-        assert_eq!(read(&words("--version")).unwrap(), Invocation::Version);
-        assert_eq!(read(&words("node --version")).unwrap(), Invocation::Version);
-        assert!(matches!(read(&words("controller --version")).unwrap(), Invocation::Become { .. }));
+        assert_eq!(parse(&words("--help")).unwrap(), Invocation::Help);
+        assert_eq!(parse(&words("--version")).unwrap(), Invocation::Version);
+        assert_eq!(parse(&words("node --version")).unwrap(), Invocation::Version);
+        assert!(matches!(
+            parse(&words("controller --version")).unwrap(),
+            Invocation::Become { .. }
+        ));
     }
 }

@@ -1,4 +1,4 @@
-//! Which process knows which flag. Modes `node` and `all` split their command line by this table.
+//! Which process accepts which flag. Modes `node` and `all` split their command line by this table.
 
 /// The processes that flags belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -42,13 +42,15 @@ All other flags go to the processes that know them; each program's --help lists 
 const GRACE: Duration = Duration::from_secs(25);
 
 fn main() -> ExitCode {
-    let words: Vec<String> =
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let asked = match command_line::read(&words) {
-        Ok(asked) => asked,
+    let arguments: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let invocation = match command_line::parse(&arguments) {
+        Ok(invocation) => invocation,
         Err(e) => return fail(64, &e.to_string()),
     };
-    let result = match asked {
+    let result = match invocation {
         Invocation::Help => {
             print!("{HELP}");
             return ExitCode::SUCCESS;
@@ -57,33 +59,33 @@ fn main() -> ExitCode {
             println!("{{\"driverVersion\":\"v{}\"}}", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
-        Invocation::Become { program, arguments } => replace(program, &arguments),
+        Invocation::Become { program, arguments } => exec_beside(program, &arguments),
         Invocation::Run(run) => run_all(&run),
         Invocation::Route { endpoint, runtime_directory } => route(&endpoint, &runtime_directory),
         Invocation::Supervise(running) => supervise(running),
     };
     match result {
         Ok(code) => ExitCode::from(code),
-        Err(End::Failed(e)) => fail(1, &e.to_string()),
-        Err(End::NotConfined(fault)) => fail(Fault::EXIT, &fault.to_string()),
+        Err(RunError::Failed(e)) => fail(1, &e.to_string()),
+        Err(RunError::NotConfined(fault)) => fail(Fault::EXIT, &fault.to_string()),
     }
 }
 
 /// The reason why this program fails.
-enum End {
+enum RunError {
     /// A failure other than that of the confinement.
     Failed(io::Error),
     /// The process could not be confined as its policy demands.
     NotConfined(Fault),
 }
 
-impl From<io::Error> for End {
+impl From<io::Error> for RunError {
     fn from(error: io::Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<Fault> for End {
+impl From<Fault> for RunError {
     fn from(fault: Fault) -> Self {
         Self::NotConfined(fault)
     }
@@ -95,13 +97,13 @@ fn fail(code: u8, text: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn replace(program: &str, arguments: &[String]) -> Result<u8, End> {
-    let path = children::sibling(program)?;
-    Err(End::Failed(become_program(&path, Command::new(&path).args(arguments))))
+fn exec_beside(program: &str, arguments: &[String]) -> Result<u8, RunError> {
+    let path = children::path_beside_launcher(program)?;
+    Err(RunError::Failed(exec(&path, Command::new(&path).args(arguments))))
 }
 
 /// Executes the program; returns only when that failed.
-fn become_program(path: &Path, command: &mut Command) -> io::Error {
+fn exec(path: &Path, command: &mut Command) -> io::Error {
     let error = command.exec();
     io::Error::new(error.kind(), format!("running {}: {error}", path.display()))
 }
@@ -109,19 +111,19 @@ fn become_program(path: &Path, command: &mut Command) -> io::Error {
 /// Starts the processes, then executes this program again as the supervisor. The new image has
 /// neither the environment, which may hold the controller's credentials, nor anything that this
 /// image has read.
-fn run_all(run: &Run) -> Result<u8, End> {
+fn run_all(run: &Run) -> Result<u8, RunError> {
     init_log(LogFormat::Text, 2);
-    let directory = RuntimeDirectory::make(run.runtime_directory.clone())?;
+    let directory = RuntimeDirectory::create(run.runtime_directory.clone())?;
     let started = start_all(run, &directory)?;
     let path = std::env::current_exe()?;
-    let mut next = Command::new(&path);
-    next.arg("supervise").args(started.processes().iter().map(ToString::to_string));
-    Environment::Only(&[]).apply(&mut next);
-    Err(End::Failed(become_program(&path, &mut next)))
+    let mut supervisor = Command::new(&path);
+    supervisor.arg("supervise").args(started.processes().iter().map(ToString::to_string));
+    Environment::Only(&[]).apply(&mut supervisor);
+    Err(RunError::Failed(exec(&path, &mut supervisor)))
 }
 
 /// Waits for the processes and forwards signals to them.
-fn supervise(running: Vec<Running>) -> Result<u8, End> {
+fn supervise(running: Vec<Running>) -> Result<u8, RunError> {
     init_log(LogFormat::Text, 2);
     start::close_strays(&[])?;
     let confined = enter(profile::LAUNCHER, &Places::new());
@@ -132,14 +134,14 @@ fn supervise(running: Vec<Running>) -> Result<u8, End> {
             Ok(runtime.block_on(supervise::supervise(running, GRACE))?)
         }
         Err(fault) => {
-            runtime.block_on(supervise::end(running, GRACE, Fault::EXIT))?;
+            runtime.block_on(supervise::end_all(running, GRACE, Fault::EXIT))?;
             Err(fault.into())
         }
     }
 }
 
 fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {
-    let with = |first: &[(&str, String)], rest: &[String]| -> Vec<String> {
+    let with_flags = |first: &[(&str, String)], rest: &[String]| -> Vec<String> {
         first
             .iter()
             .map(|(flag, value)| format!("--{flag}={value}"))
@@ -152,10 +154,10 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {
     started.start(
         "mount-helper",
         "ebs-csi-mount-helper",
-        &with(&[("listen", helper.clone())], &run.helper),
+        &with_flags(&[("listen", helper.clone())], &run.helper),
         Environment::Only(&[]),
     )?;
-    let agent = with(&[("endpoint", agent.to_string()), ("helper", helper)], &run.agent);
+    let agent = with_flags(&[("endpoint", agent.to_string()), ("helper", helper)], &run.agent);
     started.start(
         "node-agent",
         "ebs-csi-node-agent",
@@ -164,35 +166,35 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {
     )?;
     if run.all {
         let controller = directory.endpoint(Backend::Controller).to_string();
-        let controller = with(&[("endpoint", controller)], &run.controller);
+        let controller = with_flags(&[("endpoint", controller)], &run.controller);
         started.start("controller", "ebs-csi-controller", &controller, Environment::Whole)?;
-        let own = std::env::current_exe()?;
-        let own = own
+        let launcher = std::env::current_exe()?;
+        let launcher = launcher
             .file_name()
             .and_then(|name| name.to_str())
             .unwrap_or("aws-ebs-csi-driver")
             .to_owned();
         let mut router = vec!["router".to_owned()];
-        router.extend(with(
+        router.extend(with_flags(
             &[
                 ("endpoint", run.endpoint.to_string()),
                 ("runtime-dir", directory.path().display().to_string()),
             ],
             &[],
         ));
-        started.start("router", &own, &router, Environment::Only(&[]))?;
+        started.start("router", &launcher, &router, Environment::Only(&[]))?;
     }
     Ok(started)
 }
 
-fn route(endpoint: &Endpoint, runtime_directory: &Path) -> Result<u8, End> {
+fn route(endpoint: &Endpoint, runtime_directory: &Path) -> Result<u8, RunError> {
     start::close_strays(&[])?;
     start::keep_environment(children::FOR_ALL)?;
     init_log(LogFormat::Text, 2);
     // Binds before the confinement, because only root may be able to write the endpoint's
     // directory.
     let Listener::Unix(listener) = endpoint.bind()? else {
-        return Err(End::Failed(io::Error::other(
+        return Err(RunError::Failed(io::Error::other(
             "mode all serves unix sockets only; give --endpoint unix:///path",
         )));
     };

@@ -45,8 +45,8 @@ impl Target {
     /// Returns a connection that accepts requests: the present one, or a new one when the process
     /// was restarted.
     async fn connection(&self) -> io::Result<SendRequest<Incoming>> {
-        let mut held = self.connection.lock().await;
-        if let Some(sender) = held.as_mut()
+        let mut current = self.connection.lock().await;
+        if let Some(sender) = current.as_mut()
             && !sender.is_closed()
             && sender.ready().await.is_ok()
         {
@@ -62,11 +62,11 @@ impl Target {
                 tracing::debug!("connection to a process ended: {e}");
             }
         });
-        *held = Some(sender.clone());
+        *current = Some(sender.clone());
         Ok(sender)
     }
 
-    async fn pass(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn forward(&self, request: Request<Incoming>) -> Response<Body> {
         let answer = match self.connection().await {
             Ok(mut sender) => sender.send_request(request).await.map_err(io::Error::other),
             Err(e) => Err(e),
@@ -75,7 +75,7 @@ impl Target {
             Ok(reply) => reply.map(BodyExt::boxed_unsync),
             Err(e) => {
                 tracing::warn!(process = self.backend.name(), "cannot pass an RPC on: {e}");
-                refuse(Failure::new(
+                failure_response(Failure::new(
                     Condition::BackendDown,
                     format!(
                         "the {} does not answer; it is being started again, repeat the call",
@@ -88,7 +88,7 @@ impl Target {
 }
 
 /// Builds a gRPC response that holds nothing but the failure.
-fn refuse(failure: Failure) -> Response<Body> {
+fn failure_response(failure: Failure) -> Response<Body> {
     tonic::Status::from(failure)
         .into_http::<Empty<Bytes>>()
         .map(|body| body.map_err(|never| match never {}).boxed_unsync())
@@ -101,14 +101,14 @@ struct Router {
 }
 
 impl Router {
-    async fn answer(
+    async fn route(
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, Infallible> {
         Ok(match route::backend(request.uri().path()) {
-            Some(Backend::Controller) => self.controller.pass(request).await,
-            Some(Backend::NodeAgent) => self.agent.pass(request).await,
-            None => refuse(Failure::unimplemented(request.uri().path())),
+            Some(Backend::Controller) => self.controller.forward(request).await,
+            Some(Backend::NodeAgent) => self.agent.forward(request).await,
+            None => failure_response(Failure::unimplemented(request.uri().path())),
         })
     }
 }
@@ -147,7 +147,7 @@ pub async fn serve(
                 Err(e) => return Err(e),
             },
         };
-        connections.spawn(converse(stream, Arc::clone(&router), stopping.subscribe()));
+        connections.spawn(serve_connection(stream, Arc::clone(&router), stopping.subscribe()));
     }
     drop(listener);
     let _ = stopping.send(true);
@@ -169,13 +169,17 @@ fn is_exhausted(error: &io::Error) -> bool {
     )
 }
 
-async fn converse(stream: UnixStream, router: Arc<Router>, mut stopping: watch::Receiver<bool>) {
-    let service = service_fn(move |request| Arc::clone(&router).answer(request));
+async fn serve_connection(
+    stream: UnixStream,
+    router: Arc<Router>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let service = service_fn(move |request| Arc::clone(&router).route(request));
     let mut connection = pin!(
         hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .serve_connection(TokioIo::new(stream), service)
     );
-    let mut told = false;
+    let mut is_shutting_down = false;
     loop {
         tokio::select! {
             ended = &mut connection => {
@@ -184,8 +188,8 @@ async fn converse(stream: UnixStream, router: Arc<Router>, mut stopping: watch::
                 }
                 return;
             }
-            _ = stopping.wait_for(|stopping| *stopping), if !told => {
-                told = true;
+            _ = stopping.wait_for(|stopping| *stopping), if !is_shutting_down => {
+                is_shutting_down = true;
                 connection.as_mut().graceful_shutdown();
             }
         }

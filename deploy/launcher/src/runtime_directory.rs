@@ -29,7 +29,7 @@ impl RuntimeDirectory {
     ///
     /// # Errors
     /// Returns the errors of mkdir(2) and chown(2).
-    pub fn make(path: Option<PathBuf>) -> io::Result<Self> {
+    pub fn create(path: Option<PathBuf>) -> io::Result<Self> {
         let path = match path {
             Some(path) => path,
             None => {
@@ -38,18 +38,18 @@ impl RuntimeDirectory {
                 if make_directory(&run).is_ok() { run } else { Path::new("/tmp").join(name) }
             }
         };
-        let made = Self { path };
-        make_directory(&made.path)?;
-        make_directory(&made.sockets())?;
-        make_directory(&made.helper_directory())?;
+        let directory = Self { path };
+        make_directory(&directory.path)?;
+        make_directory(&directory.sockets())?;
+        make_directory(&directory.helper_directory())?;
         if geteuid().is_root() {
             // Membership in the group makes CAP_CHOWN unnecessary for the change of group.
             set_thread_groups(&GROUPS.map(Gid::from_raw))?;
-            give(&made.sockets(), ROUTER.identity.gid)?;
-            give(&made.helper_directory(), NODE_AGENT.identity.gid)?;
+            restrict_to_group(&directory.sockets(), ROUTER.identity.gid)?;
+            restrict_to_group(&directory.helper_directory(), NODE_AGENT.identity.gid)?;
             set_thread_groups(&[])?;
         }
-        Ok(made)
+        Ok(directory)
     }
 
     /// Returns the directory's path.
@@ -84,8 +84,8 @@ fn make_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes new files in `path` inherit the group `gid`, and bars all other users from `path`.
-fn give(path: &Path, gid: u32) -> io::Result<()> {
+/// Makes new files in `path` inherit the group `gid`, and denies all other users access to `path`.
+fn restrict_to_group(path: &Path, gid: u32) -> io::Result<()> {
     chown(path, None, Some(gid))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o2750))
 }

@@ -49,13 +49,13 @@ pub async fn supervise(mut running: Vec<Running>, grace: Duration) -> io::Result
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: ending all processes"),
         _ = interrupt.recv() => tracing::info!("SIGINT: ending all processes"),
-        ended = first_end(&mut running) => {
+        ended = wait_for_exit(&mut running) => {
             let (name, status) = ended?;
-            tracing::error!(process = name, status = words(status), "a process ended; ending the others");
-            code = failure(status);
+            tracing::error!(process = name, status = describe_exit(status), "a process ended; ending the others");
+            code = exit_code_of(status);
         }
     }
-    end(running, grace, code).await
+    end_all(running, grace, code).await
 }
 
 /// Ends the running processes and sends SIGKILL after at most `grace`. Returns `code`, or the
@@ -63,15 +63,15 @@ pub async fn supervise(mut running: Vec<Running>, grace: Duration) -> io::Result
 ///
 /// # Errors
 /// Returns an error when processes cannot be waited for.
-pub async fn end(mut running: Vec<Running>, grace: Duration, mut code: u8) -> io::Result<u8> {
-    send(&running, Signal::TERM);
+pub async fn end_all(mut running: Vec<Running>, grace: Duration, mut code: u8) -> io::Result<u8> {
+    signal_all(&running, Signal::TERM);
     let all_ended = async {
         while !running.is_empty() {
-            let (name, status) = first_end(&mut running).await?;
+            let (name, status) = wait_for_exit(&mut running).await?;
             if status.exit_status() != Some(0) {
-                tracing::warn!(process = name, status = words(status), "ended");
+                tracing::warn!(process = name, status = describe_exit(status), "ended");
                 if code == 0 {
-                    code = failure(status);
+                    code = exit_code_of(status);
                 }
             }
         }
@@ -82,12 +82,12 @@ pub async fn end(mut running: Vec<Running>, grace: Duration, mut code: u8) -> io
         return Ok(code);
     }
     tracing::error!("processes were still running after the grace period");
-    send(&running, Signal::KILL);
+    signal_all(&running, Signal::KILL);
     Ok(if code == 0 { 1 } else { code })
 }
 
 /// Returns the exit code for a process that should not have ended; never 0.
-fn failure(status: WaitStatus) -> u8 {
+fn exit_code_of(status: WaitStatus) -> u8 {
     status
         .exit_status()
         .and_then(|code| u8::try_from(code).ok())
@@ -95,7 +95,7 @@ fn failure(status: WaitStatus) -> u8 {
         .unwrap_or(1)
 }
 
-fn words(status: WaitStatus) -> String {
+fn describe_exit(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
@@ -103,7 +103,7 @@ fn words(status: WaitStatus) -> String {
     }
 }
 
-fn send(running: &[Running], signal: Signal) {
+fn signal_all(running: &[Running], signal: Signal) {
     for process in running {
         if let Err(e) = kill_process(process.pid, signal) {
             // The process belongs to another user and CAP_KILL is missing: it ends with the
@@ -114,7 +114,7 @@ fn send(running: &[Running], signal: Signal) {
 }
 
 /// Waits until one of the processes ends, and removes it from `running`.
-async fn first_end(running: &mut Vec<Running>) -> io::Result<(String, WaitStatus)> {
+async fn wait_for_exit(running: &mut Vec<Running>) -> io::Result<(String, WaitStatus)> {
     loop {
         // As process 1 of a container, this process also reaps orphans.
         while let Some((pid, status)) = wait(WaitOptions::NOHANG)? {
@@ -138,7 +138,7 @@ mod tests {
             (agent.name.as_str(), agent.to_string().as_str()),
             ("node-agent", "node-agent:4711")
         );
-        for bad in [
+        for invalid in [
             "",
             "node-agent",
             "node-agent:",
@@ -147,7 +147,7 @@ mod tests {
             "node-agent:-1",
             "a:b",
         ] {
-            assert!(bad.parse::<Running>().is_err(), "{bad}");
+            assert!(invalid.parse::<Running>().is_err(), "{invalid}");
         }
     }
 }

@@ -27,7 +27,7 @@ const PROGRAMS: [&str; 3] = ["ebs-csi-controller", "ebs-csi-node-agent", "ebs-cs
 /// executing a file fails with ETXTBSY while a child has inherited it open for writing.
 static WRITING_OR_STARTING: Mutex<()> = Mutex::new(());
 
-fn exclusively() -> MutexGuard<'static, ()> {
+fn lock_writing_or_starting() -> MutexGuard<'static, ()> {
     WRITING_OR_STARTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -37,7 +37,7 @@ struct Installed {
 
 impl Installed {
     fn new() -> Self {
-        let _alone = exclusively();
+        let _lock = lock_writing_or_starting();
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::copy(
@@ -83,7 +83,7 @@ impl Installed {
     }
 
     fn run(&self, command: &mut Command) -> Started {
-        let _alone = exclusively();
+        let _lock = lock_writing_or_starting();
         let child = command
             .stdin(Stdio::null())
             .stderr(fs::File::create(self.path("log")).unwrap())
@@ -104,9 +104,9 @@ impl Installed {
 
     /// Sends SIGTERM to a launcher once it handles signals.
     fn terminate(&self, started: &Started) {
-        let until = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(30);
         while !self.log().contains("are passed on") {
-            assert!(Instant::now() < until, "{}", self.log());
+            assert!(Instant::now() < deadline, "{}", self.log());
             std::thread::sleep(Duration::from_millis(5));
         }
         signal(started.pid(), Signal::TERM);
@@ -126,13 +126,13 @@ impl Started {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    fn end(&mut self) -> i32 {
-        let until = Instant::now() + Duration::from_secs(30);
+    fn wait_for_exit(&mut self) -> i32 {
+        let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code().unwrap_or(-1);
             }
-            assert!(Instant::now() < until, "the launcher does not end");
+            assert!(Instant::now() < deadline, "the launcher does not end");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -150,9 +150,9 @@ fn signal(pid: i32, signal: Signal) {
 }
 
 fn wait_for(path: &Path) {
-    let until = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !path.exists() {
-        assert!(Instant::now() < until, "{} does not appear", path.display());
+        assert!(Instant::now() < deadline, "{} does not appear", path.display());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -194,7 +194,7 @@ fn node_mode_starts_agent_and_helper_forwards_sigterm() {
     assert_eq!(agent[1].strip_prefix("--helper="), helper[0].strip_prefix("--listen="));
     assert!(!installed.path("ebs-csi-controller.args").exists());
     installed.terminate(&started);
-    assert_eq!(started.end(), 0, "{}", installed.log());
+    assert_eq!(started.wait_for_exit(), 0, "{}", installed.log());
     for name in ["ebs-csi-node-agent", "ebs-csi-mount-helper"] {
         assert!(installed.path(&format!("{name}.term")).exists(), "{name}");
     }
@@ -202,7 +202,7 @@ fn node_mode_starts_agent_and_helper_forwards_sigterm() {
 
 #[test]
 fn killed_process_stops_others_and_fails_launcher() {
-    for victim in PROGRAMS {
+    for killed in PROGRAMS {
         let installed = Installed::new();
         let socket = installed.path("csi.sock");
         let mut started =
@@ -211,10 +211,10 @@ fn killed_process_stops_others_and_fails_launcher() {
             installed.arguments(name);
         }
         wait_for(&socket);
-        signal(installed.pid(victim), Signal::KILL);
-        assert_ne!(started.end(), 0, "{victim}");
-        for other in PROGRAMS.into_iter().filter(|name| *name != victim) {
-            assert!(installed.path(&format!("{other}.term")).exists(), "{other} after {victim}");
+        signal(installed.pid(killed), Signal::KILL);
+        assert_ne!(started.wait_for_exit(), 0, "{killed}");
+        for other in PROGRAMS.into_iter().filter(|name| *name != killed) {
+            assert!(installed.path(&format!("{other}.term")).exists(), "{other} after {killed}");
         }
     }
 }
@@ -229,13 +229,13 @@ fn children(pid: i32) -> Vec<i32> {
 }
 
 /// Waits until a process matches its profile. Returns the deviations that the auditor reports last.
-fn audited(pid: i32, profile: &'static Profile) -> Vec<String> {
-    let until = Instant::now() + Duration::from_secs(30);
+fn wait_until_confined(pid: i32, profile: &'static Profile) -> Vec<String> {
+    let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let process = Process::read(u32::try_from(pid).unwrap()).unwrap();
         let found: Vec<String> =
             process.deviations(profile, PRODUCTION).iter().map(ToString::to_string).collect();
-        if found.is_empty() || Instant::now() > until {
+        if found.is_empty() || Instant::now() > deadline {
             return found;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -261,17 +261,17 @@ fn launcher_and_router_match_their_confinement_profiles() {
         installed.arguments(name);
     }
     wait_for(&socket);
-    let of_ours = |pid: &i32| {
+    let is_driver_process = |pid: &i32| {
         fs::read_to_string(format!("/proc/{pid}/comm"))
             .is_ok_and(|name| name.starts_with("aws-ebs-csi"))
     };
     let router = children(started.pid())
         .into_iter()
-        .find(of_ours)
+        .find(is_driver_process)
         .expect("the router is a child of the launcher");
     for (pid, profile) in [(started.pid(), profile::LAUNCHER), (router, profile::ROUTER)] {
         let none: [&str; 0] = [];
-        assert_eq!(audited(pid, profile), none, "{}", profile.name);
+        assert_eq!(wait_until_confined(pid, profile), none, "{}", profile.name);
         let tree = Process::tree(u32::try_from(pid).unwrap()).unwrap();
         let expected = tree[0].expected(&tree).map(|profile| profile.name);
         assert_eq!(expected, Some(profile.name), "the auditor knows it by itself");
@@ -286,7 +286,7 @@ fn launcher_and_router_match_their_confinement_profiles() {
     let environment = fs::read(format!("/proc/{}/environ", installed.pid("ebs-csi-controller")));
     assert!(String::from_utf8_lossy(&environment.unwrap()).contains("do-not-keep-me"));
     installed.terminate(&started);
-    assert_eq!(started.end(), 0, "{}", installed.log());
+    assert_eq!(started.wait_for_exit(), 0, "{}", installed.log());
 }
 
 /// Without CAP_SETPCAP no process can be confined: mode node leaves no agent or helper, and mode
@@ -302,7 +302,7 @@ fn missing_setpcap_exits_77_and_leaves_no_process() {
         &["/usr/bin/setpriv", "--bounding-set=-setpcap"],
         &["node", "--endpoint=unix:///x.sock"],
     );
-    assert_eq!(started.end(), 77, "{}", installed.log());
+    assert_eq!(started.wait_for_exit(), 77, "{}", installed.log());
     assert!(installed.log().contains("CAP_SETPCAP"), "{}", installed.log());
     for name in ["ebs-csi-node-agent", "ebs-csi-mount-helper"] {
         let gone = installed.path(&format!("{name}.args"));
@@ -319,7 +319,7 @@ fn missing_setpcap_exits_77_and_leaves_no_process() {
         &["/usr/bin/setpriv", "--bounding-set=-setpcap"],
         &["router", &endpoint, &runtime],
     );
-    assert_eq!(router.end(), 77, "{}", installed.log());
+    assert_eq!(router.wait_for_exit(), 77, "{}", installed.log());
     assert!(std::os::unix::net::UnixStream::connect(&socket).is_err(), "somebody serves");
 }
 
@@ -330,22 +330,22 @@ fn bad_usage_exits_64_missing_program_exits_1() {
     let installed = Installed::new();
     for arguments in [&["nonsense"][..], &["node", "--nonsense"], &["all", "--endpoint=http://x"]] {
         let mut started = installed.start(arguments);
-        assert_eq!(started.end(), 64, "{arguments:?}");
+        assert_eq!(started.wait_for_exit(), 64, "{arguments:?}");
         assert_eq!(installed.log().lines().count(), 1, "{}", installed.log());
     }
     fs::remove_file(installed.path("ebs-csi-controller")).unwrap();
     let mut started = installed.start(&["controller"]);
-    assert_eq!(started.end(), 1);
+    assert_eq!(started.wait_for_exit(), 1);
     assert!(installed.log().contains("ebs-csi-controller"), "{}", installed.log());
     for (arguments, says) in [(&["--version"][..], "driverVersion"), (&["--help"], "pre-stop-hook")]
     {
-        let alone = exclusively();
+        let lock = lock_writing_or_starting();
         let child = Command::new(installed.path("aws-ebs-csi-driver"))
             .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        drop(alone);
+        drop(lock);
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success());
         assert!(String::from_utf8(output.stdout).unwrap().contains(says));

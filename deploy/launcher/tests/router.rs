@@ -60,7 +60,7 @@ fn start_router(directory: &Path) -> JoinHandle<()> {
     })
 }
 
-async fn ask(directory: &Path, path: &str, body: Bytes) -> Response<Incoming> {
+async fn send_request(directory: &Path, path: &str, body: Bytes) -> Response<Incoming> {
     let stream = UnixStream::connect(directory.join("csi.sock")).await.unwrap();
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
@@ -91,7 +91,7 @@ async fn router_forwards_each_rpc_unchanged_to_its_backend() {
         ("/modify.v1.Modify/ModifyVolumeProperties", "controller"),
         ("/csi.v1.Node/NodeStageVolume", "node-agent"),
     ] {
-        let reply = ask(directory.path(), path, body.clone()).await;
+        let reply = send_request(directory.path(), path, body.clone()).await;
         assert_eq!(reply.headers()["served-by"], backend, "{path}");
         assert_eq!(reply.headers()["served-path"], path);
         assert_eq!(reply.headers()["served-timeout"], "5S");
@@ -105,9 +105,12 @@ async fn router_forwards_each_rpc_unchanged_to_its_backend() {
 async fn a_service_that_no_process_offers_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     start_router(directory.path());
-    let reply =
-        ask(directory.path(), "/csi.v1.GroupController/CreateVolumeGroupSnapshot", Bytes::new())
-            .await;
+    let reply = send_request(
+        directory.path(),
+        "/csi.v1.GroupController/CreateVolumeGroupSnapshot",
+        Bytes::new(),
+    )
+    .await;
     assert_eq!(reply.headers()["grpc-status"], (Code::Unimplemented as i32).to_string().as_str());
 }
 
@@ -121,9 +124,9 @@ async fn absent_backend_is_unavailable_and_reconnects_after_restart() {
     let directory = tempfile::tempdir().unwrap();
     start_router(directory.path());
     let mut client = IdentityClient::new(channel(directory.path()).await);
-    let away = client.probe(csi::ProbeRequest {}).await.unwrap_err();
-    assert_eq!(away.code(), Code::Unavailable, "{away:?}");
-    assert!(away.message().contains("controller"), "{away:?}");
+    let unavailable = client.probe(csi::ProbeRequest {}).await.unwrap_err();
+    assert_eq!(unavailable.code(), Code::Unavailable, "{unavailable:?}");
+    assert!(unavailable.message().contains("controller"), "{unavailable:?}");
     for version in ["v1", "v2"] {
         let socket = directory.path().join(Backend::Controller.socket());
         let _ = std::fs::remove_file(&socket);
@@ -165,7 +168,8 @@ async fn absent_node_agent_does_not_affect_controller_calls() {
     let error = node.node_get_info(csi::NodeGetInfoRequest {}).await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
     let reply =
-        ask(directory.path(), "/csi.v1.Controller/DeleteVolume", Bytes::from_static(b"x")).await;
+        send_request(directory.path(), "/csi.v1.Controller/DeleteVolume", Bytes::from_static(b"x"))
+            .await;
     assert_eq!(reply.headers()["served-by"], "controller");
 }
 
@@ -190,18 +194,18 @@ async fn router_stop_lets_call_in_flight_finish() {
             .serve_connection(TokioIo::new(stream), service)
             .await;
     });
-    let front = UnixListener::bind(directory.path().join("csi.sock")).unwrap();
+    let router_listener = UnixListener::bind(directory.path().join("csi.sock")).unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let path = directory.path().to_owned();
     let routing = tokio::spawn(async move {
         let stop = async {
             let _ = stopped.await;
         };
-        router::serve(front, &path, stop, Duration::from_secs(10)).await
+        router::serve(router_listener, &path, stop, Duration::from_secs(10)).await
     });
     let path = directory.path().to_owned();
     let call = tokio::spawn(async move {
-        let reply = ask(&path, "/csi.v1.Node/NodeStageVolume", Bytes::new()).await;
+        let reply = send_request(&path, "/csi.v1.Node/NodeStageVolume", Bytes::new()).await;
         reply.into_body().collect().await.unwrap().to_bytes()
     });
     arrival.recv().await.unwrap();

@@ -88,7 +88,7 @@ pub struct NameFacts {
 ///
 /// # Errors
 /// The refusal of the first contradiction.
-pub fn judge(asked: &Disk, facts: &NameFacts) -> Result<(), Refusal> {
+pub fn judge(request: &Disk, facts: &NameFacts) -> Result<(), Refusal> {
     match facts.before {
         // The disk was identified as the volume since it was attached, so later writes do not
         // matter.
@@ -100,7 +100,7 @@ pub fn judge(asked: &Disk, facts: &NameFacts) -> Result<(), Refusal> {
         return Err(Refusal::DeviceAmbiguous);
     }
     // A copy carries the identifier of the volume that its snapshot was taken from.
-    if facts.mark == Mark::Another && asked.origin != Origin::Copy {
+    if facts.mark == Mark::Another && request.origin != Origin::Copy {
         return Err(Refusal::DeviceMismatch);
     }
     match facts.used {

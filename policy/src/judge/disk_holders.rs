@@ -56,14 +56,14 @@ pub fn judge(parts: &[PartFacts], beneath_loop: bool) -> Result<(), Held> {
     if beneath_loop && !parts.iter().any(|part| part.shown) {
         return Err(Held::BeneathLoop);
     }
-    let accounted = |part: &PartFacts| {
+    let is_accounted_for = |part: &PartFacts| {
         part.claimed_next || part.mounted || part.shown || part.was_mounted || whole.shown
     };
-    if !whole.claimed || whole.claimed_next || accounted(whole) {
+    if !whole.claimed || whole.claimed_next || is_accounted_for(whole) {
         return Ok(());
     }
-    let stranger = |part: &PartFacts| part.claimed && !accounted(part);
-    match partitions.iter().position(stranger) {
+    let is_unknown_claim = |part: &PartFacts| part.claimed && !is_accounted_for(part);
+    match partitions.iter().position(is_unknown_claim) {
         Some(partition) => Err(Held::Claimed(partition + 1)),
         // The claim of the disk follows from the claims of its partitions.
         None if partitions.iter().any(|part| part.claimed) => Ok(()),

@@ -8,17 +8,17 @@ use ebs_csi_wire::{FsType, MountFlag};
 /// The kernel's `EXT4_DEFM_*` except `debug` (0x1), which floods the kernel's log: bsdgroups (0x2),
 /// user_xattr, acl, uid16, the journal's mode (0x60), nobarrier (0x100), block_validity, discard,
 /// nodelalloc (0x800).
-const KNOWN: u32 = 0xf7e;
+const ALLOWED_BITS: u32 = 0xf7e;
 
 /// Returns whether each default option is one that a request might ask for, or `errors=`, which
 /// each mount sets itself.
 #[must_use]
 pub(super) fn allowed(facts: &ExtFacts) -> bool {
-    facts.default_options & !KNOWN == 0
-        && facts.default_words.split(',').filter(|word| !word.is_empty()).all(word_allowed)
+    facts.default_options & !ALLOWED_BITS == 0
+        && facts.default_words.split(',').filter(|word| !word.is_empty()).all(is_option_allowed)
 }
 
-fn word_allowed(word: &str) -> bool {
+fn is_option_allowed(word: &str) -> bool {
     let (name, value) = match word.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (word, None),
@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn only_requestable_default_mount_options_are_allowed() {
         for word in ["discard", "nodelalloc", "data=journal", "commit=30", "errors=panic"] {
-            assert!(word_allowed(word), "{word}");
+            assert!(is_option_allowed(word), "{word}");
         }
         let refused = flag::REFUSED.iter().map(|RefusedFlag { name, .. }| *name);
         for word in refused.filter(|name| !name.starts_with("errors=")).chain([
@@ -47,7 +47,7 @@ mod tests {
             "\u{fffd}",
             "=",
         ]) {
-            assert!(!word_allowed(word), "{word}");
+            assert!(!is_option_allowed(word), "{word}");
         }
     }
 

@@ -17,10 +17,10 @@ const GROUP_READ_WRITE: u32 = 0o060;
 /// Read and write permission of the owner.
 const OWNER_READ_WRITE: u32 = 0o600;
 /// The permission bits.
-const MODE: u32 = 0o777;
+const PERMISSION_BITS: u32 = 0o777;
 /// A machine has one group of disks, or two where somebody changed it. Machines with more groups
 /// are not supported.
-const MOST_GROUPS: usize = 8;
+const MAX_GROUPS: usize = 8;
 
 /// Who may open a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +73,11 @@ impl BlockNodes {
             if let Ok(found) = fs::symlink_metadata(entry.path())
                 && found.file_type().is_block_device()
             {
-                let owner =
-                    NodeOwner { uid: found.uid(), gid: found.gid(), mode: found.mode() & MODE };
+                let owner = NodeOwner {
+                    uid: found.uid(),
+                    gid: found.gid(),
+                    mode: found.mode() & PERMISSION_BITS,
+                };
                 nodes.push((name, owner));
             }
         }
@@ -91,7 +94,7 @@ impl BlockNodes {
             .filter(|(_, owner)| owner.lets_its_group())
             .map(|(_, owner)| owner.gid)
             .collect();
-        groups.into_iter().take(MOST_GROUPS).collect()
+        groups.into_iter().take(MAX_GROUPS).collect()
     }
 
     /// Returns the nodes that neither a group nor root as their owner may open.

@@ -65,7 +65,7 @@ struct Line {
 
 impl Line {
     fn add(&mut self, key: &str, value: impl Into<Value>) {
-        if self.keys.iter().any(|taken| taken == key) {
+        if self.keys.iter().any(|present| present == key) {
             return;
         }
         if !self.text.is_empty() {
@@ -85,7 +85,7 @@ struct Fields {
 }
 
 impl Fields {
-    fn take(&mut self, field: &Field, value: Value) {
+    fn add(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
             ("message", Value::String(text)) => self.message = text,
             ("error", value) => self.error = Some(value),
@@ -96,27 +96,27 @@ impl Fields {
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.take(field, format!("{value:?}").into());
+        self.add(field, format!("{value:?}").into());
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, value.into());
+        self.add(field, value.into());
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.take(field, value.into());
+        self.add(field, value.into());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.take(field, value.into());
+        self.add(field, value.into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.take(field, value.into());
+        self.add(field, value.into());
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.take(field, value.into());
+        self.add(field, value.into());
     }
 }
 

@@ -76,11 +76,11 @@ impl FormatOptions {
         if given.ext4_cluster_size != 0 && !given.ext4_bigalloc {
             return Err(FormatError::ClusterWithoutBigalloc);
         }
-        power_of_two("blockSize", given.block_size, BLOCK_SIZE)?;
-        power_of_two("inodeSize", given.inode_size, INODE_SIZE)?;
-        within("bytesPerInode", given.bytes_per_inode, BYTES_PER_INODE)?;
-        within("numberOfInodes", given.number_of_inodes, NUMBER_OF_INODES)?;
-        power_of_two("ext4ClusterSize", given.ext4_cluster_size, CLUSTER_SIZE)?;
+        check_power_of_two("blockSize", given.block_size, BLOCK_SIZE)?;
+        check_power_of_two("inodeSize", given.inode_size, INODE_SIZE)?;
+        check_range("bytesPerInode", given.bytes_per_inode, BYTES_PER_INODE)?;
+        check_range("numberOfInodes", given.number_of_inodes, NUMBER_OF_INODES)?;
+        check_power_of_two("ext4ClusterSize", given.ext4_cluster_size, CLUSTER_SIZE)?;
         Ok(Self(given))
     }
 
@@ -165,7 +165,7 @@ impl FormatOptions {
     }
 }
 
-fn within(
+fn check_range(
     key: &'static str,
     given: u64,
     (low, high, range): (u64, u64, &'static str),
@@ -177,7 +177,7 @@ fn within(
     }
 }
 
-fn power_of_two(
+fn check_power_of_two(
     key: &'static str,
     given: u64,
     range: (u64, u64, &'static str),
@@ -185,7 +185,7 @@ fn power_of_two(
     if given != 0 && !given.is_power_of_two() {
         return Err(FormatError::OutOfRange { key, given, range: range.2 });
     }
-    within(key, given, range)
+    check_range(key, given, range)
 }
 
 #[cfg(test)]

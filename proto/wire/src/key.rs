@@ -22,11 +22,11 @@ const PURPOSE: &[u8] = b"ebs-csi mount-helper, protocol 2\n";
 /// Bytes in a block of SHA-256: HMAC pads a key to this length, and hashes a longer one.
 const BLOCK: usize = 64;
 /// Fewest bytes in a key file. An attacker who may ask for a proof can try short keys.
-const SHORTEST: usize = 32;
+const MIN_KEY_BYTES: usize = 32;
 /// Most bytes in a key file.
-const LONGEST: usize = 4096;
+const MAX_KEY_BYTES: usize = 4096;
 /// Permission bits of the group and of others.
-const OF_OTHERS: u32 = 0o077;
+const GROUP_AND_OTHERS: u32 = 0o077;
 
 /// The key that both sides have.
 pub struct Key([u8; BLOCK]);
@@ -82,7 +82,10 @@ impl fmt::Display for KeyFileError {
             ),
             Self::Replaced => f.write_str("was replaced while it was opened"),
             Self::Length(bytes) => {
-                write!(f, "has {bytes} bytes; a key has {SHORTEST} to {LONGEST} random ones")
+                write!(
+                    f,
+                    "has {bytes} bytes; a key has {MIN_KEY_BYTES} to {MAX_KEY_BYTES} random ones"
+                )
             }
         }
     }
@@ -110,26 +113,29 @@ impl Key {
     /// # Errors
     /// [`KeyFileError`].
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
-        let named = std::fs::symlink_metadata(path).map_err(KeyFileError::Unreadable)?;
+        let path_metadata = std::fs::symlink_metadata(path).map_err(KeyFileError::Unreadable)?;
         // Before the open, which would wait for the writer of a pipe.
-        if !named.is_file() {
+        if !path_metadata.is_file() {
             return Err(KeyFileError::NotAFile);
         }
         let file = File::open(path).map_err(KeyFileError::Unreadable)?;
-        let opened = file.metadata().map_err(KeyFileError::Unreadable)?;
-        if (opened.dev(), opened.ino()) != (named.dev(), named.ino()) {
+        let file_metadata = file.metadata().map_err(KeyFileError::Unreadable)?;
+        if (file_metadata.dev(), file_metadata.ino()) != (path_metadata.dev(), path_metadata.ino())
+        {
             return Err(KeyFileError::Replaced);
         }
         let own = std::fs::metadata("/proc/self").map_err(KeyFileError::Unreadable)?;
-        if opened.uid() != 0 && opened.uid() != own.uid() {
-            return Err(KeyFileError::OfAnother(opened.uid()));
+        if file_metadata.uid() != 0 && file_metadata.uid() != own.uid() {
+            return Err(KeyFileError::OfAnother(file_metadata.uid()));
         }
-        if opened.mode() & OF_OTHERS != 0 {
-            return Err(KeyFileError::Open(opened.mode() & 0o7777));
+        if file_metadata.mode() & GROUP_AND_OTHERS != 0 {
+            return Err(KeyFileError::Open(file_metadata.mode() & 0o7777));
         }
         // Reserved at once: a vector that grows leaves copies of the key behind.
-        let mut bytes = Vec::with_capacity(LONGEST + 1);
-        file.take(LONGEST as u64 + 1).read_to_end(&mut bytes).map_err(KeyFileError::Unreadable)?;
+        let mut bytes = Vec::with_capacity(MAX_KEY_BYTES + 1);
+        file.take(MAX_KEY_BYTES as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(KeyFileError::Unreadable)?;
         let key = Self::new(&bytes);
         bytes.fill(0);
         black_box(&bytes);
@@ -141,7 +147,7 @@ impl Key {
     /// # Errors
     /// [`KeyFileError::Length`].
     pub fn new(bytes: &[u8]) -> Result<Self, KeyFileError> {
-        if !(SHORTEST..=LONGEST).contains(&bytes.len()) {
+        if !(MIN_KEY_BYTES..=MAX_KEY_BYTES).contains(&bytes.len()) {
             return Err(KeyFileError::Length(bytes.len()));
         }
         let mut key = [0; BLOCK];
@@ -156,18 +162,18 @@ impl Key {
 
     /// Returns the proof of one side.
     #[must_use]
-    pub fn prove(&self, side: Side, said: &Transcript) -> Proof {
-        Proof(self.mac(side, said).finalize().into_bytes().into())
+    pub fn prove(&self, side: Side, transcript: &Transcript) -> Proof {
+        Proof(self.mac(side, transcript).finalize().into_bytes().into())
     }
 
     /// Returns whether the proof is that of this side with this key. The time that this takes does
     /// not depend on the proof.
     #[must_use]
-    pub fn verifies(&self, side: Side, said: &Transcript, proof: &Proof) -> bool {
-        self.mac(side, said).verify_slice(&proof.0).is_ok()
+    pub fn verifies(&self, side: Side, transcript: &Transcript, proof: &Proof) -> bool {
+        self.mac(side, transcript).verify_slice(&proof.0).is_ok()
     }
 
-    fn mac(&self, side: Side, said: &Transcript) -> Hmac<Sha256> {
+    fn mac(&self, side: Side, transcript: &Transcript) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new(&self.0.into());
         mac.update(PURPOSE);
         // Both words have one length, as each part has: no two transcripts are the same bytes.
@@ -175,9 +181,9 @@ impl Key {
             Side::Agent => b"agent \n",
             Side::Helper => b"helper\n",
         });
-        mac.update(&said.port.to_le_bytes());
-        mac.update(&said.agent.0);
-        mac.update(&said.helper.0);
+        mac.update(&transcript.port.to_le_bytes());
+        mac.update(&transcript.agent.0);
+        mac.update(&transcript.helper.0);
         mac
     }
 }
@@ -187,7 +193,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    const SAID: Transcript =
+    const TRANSCRIPT: Transcript =
         Transcript { port: 5000, agent: Nonce([1; 32]), helper: Nonce([2; 32]) };
 
     fn key(byte: u8) -> Key {
@@ -196,28 +202,29 @@ mod tests {
 
     #[test]
     fn proof_fits_only_its_key_side_and_transcript() {
-        let proof = key(7).prove(Side::Agent, &SAID);
-        assert!(key(7).verifies(Side::Agent, &SAID, &proof));
-        let swapped = Transcript { agent: SAID.helper, helper: SAID.agent, ..SAID };
+        let proof = key(7).prove(Side::Agent, &TRANSCRIPT);
+        assert!(key(7).verifies(Side::Agent, &TRANSCRIPT, &proof));
+        let swapped =
+            Transcript { agent: TRANSCRIPT.helper, helper: TRANSCRIPT.agent, ..TRANSCRIPT };
         let of = |agent, helper| Transcript {
             agent: Nonce([agent; 32]),
             helper: Nonce([helper; 32]),
-            ..SAID
+            ..TRANSCRIPT
         };
         let mut flipped = proof;
         flipped.0[31] ^= 1;
         for (why, fits) in [
-            ("another key", key(8).verifies(Side::Agent, &SAID, &proof)),
-            ("reflected", key(7).verifies(Side::Helper, &SAID, &proof)),
+            ("another key", key(8).verifies(Side::Agent, &TRANSCRIPT, &proof)),
+            ("reflected", key(7).verifies(Side::Helper, &TRANSCRIPT, &proof)),
             ("nonces swapped", key(7).verifies(Side::Agent, &swapped, &proof)),
             (
                 "another port",
-                key(7).verifies(Side::Agent, &Transcript { port: 5001, ..SAID }, &proof),
+                key(7).verifies(Side::Agent, &Transcript { port: 5001, ..TRANSCRIPT }, &proof),
             ),
             ("replayed to the helper", key(7).verifies(Side::Agent, &of(1, 3), &proof)),
             ("replayed to the agent", key(7).verifies(Side::Agent, &of(3, 2), &proof)),
-            ("one bit", key(7).verifies(Side::Agent, &SAID, &flipped)),
-            ("zeros", key(7).verifies(Side::Agent, &SAID, &Proof([0; 32]))),
+            ("one bit", key(7).verifies(Side::Agent, &TRANSCRIPT, &flipped)),
+            ("zeros", key(7).verifies(Side::Agent, &TRANSCRIPT, &Proof([0; 32]))),
         ] {
             assert!(!fits, "{why}");
         }
@@ -245,7 +252,7 @@ mod tests {
         write("written", &[7; 32], 0o600);
         write("empty", &[], 0o400);
         write("short", &[7; 31], 0o400);
-        write("long", &[7; LONGEST + 1], 0o400);
+        write("long", &[7; MAX_KEY_BYTES + 1], 0o400);
         write("group", &[7; 32], 0o440);
         write("world", &[7; 32], 0o404);
         std::os::unix::fs::symlink("good", path("link")).unwrap();

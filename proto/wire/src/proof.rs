@@ -48,8 +48,8 @@ impl KeyStep {
     pub(crate) fn from_wire(nonce: &[u8], proof: &[u8]) -> Result<Self, Malformed> {
         match (nonce, proof) {
             ([], []) => Ok(Self::None),
-            (nonce, []) => Ok(Self::Nonce(Nonce(exactly(nonce, "nonce")?))),
-            ([], proof) => Ok(Self::Proof(Proof(exactly(proof, "proof")?))),
+            (nonce, []) => Ok(Self::Nonce(Nonce(exact_bytes(nonce, "nonce")?))),
+            ([], proof) => Ok(Self::Proof(Proof(exact_bytes(proof, "proof")?))),
             _ => Err(Malformed::Invalid { field: "hello" }),
         }
     }
@@ -68,8 +68,8 @@ impl TryFrom<pb::Challenge> for Challenge {
 
     fn try_from(wire: pb::Challenge) -> Result<Self, Malformed> {
         Ok(Self {
-            nonce: Nonce(exactly(&wire.nonce, "nonce")?),
-            proof: Proof(exactly(&wire.proof, "proof")?),
+            nonce: Nonce(exact_bytes(&wire.nonce, "nonce")?),
+            proof: Proof(exact_bytes(&wire.proof, "proof")?),
         })
     }
 }
@@ -80,6 +80,6 @@ impl From<Challenge> for pb::Challenge {
     }
 }
 
-fn exactly(bytes: &[u8], field: &'static str) -> Result<[u8; BYTES], Malformed> {
+fn exact_bytes(bytes: &[u8], field: &'static str) -> Result<[u8; BYTES], Malformed> {
     bytes.try_into().map_err(|_| Malformed::Invalid { field })
 }

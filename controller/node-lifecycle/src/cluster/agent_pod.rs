@@ -23,7 +23,7 @@ const VERSION: usize = 3;
 #[derive(Clone, Debug)]
 pub struct SeenAgentPod {
     texts: Texts<4>,
-    told: [bool; FACTS.len()],
+    has_fact: [bool; FACTS.len()],
     draining: bool,
     restarted: bool,
 }
@@ -68,7 +68,7 @@ impl Retained for SeenAgentPod {
         let key = format!("{}/{}", meta.namespace.unwrap_or_default(), meta.name);
         let containers = object.status.container_statuses;
         Some(Self {
-            told: FACTS.map(|fact| fact.is_told(&meta.labels, &meta.annotations)),
+            has_fact: FACTS.map(|fact| fact.is_on_pod(&meta.labels, &meta.annotations)),
             draining: meta.annotations.get(DRAINING).is_some_and(|v| v == "true"),
             restarted: containers.iter().any(|of| of.restart_count > 0),
             texts: Texts::new([&key, &node, &meta.uid, &meta.resource_version]),
@@ -99,11 +99,11 @@ impl SeenAgentPod {
 
     /// Returns whether the pod has the fact.
     pub(crate) fn has(&self, fact: NodeFact) -> bool {
-        self.told[fact as usize]
+        self.has_fact[fact as usize]
     }
 
-    /// Returns whether the pod says that its node is being drained.
-    pub(crate) fn says_draining(&self) -> bool {
+    /// Returns whether the pod's annotation marks its node as being drained.
+    pub(crate) fn is_marked_draining(&self) -> bool {
         self.draining
     }
 
@@ -134,16 +134,16 @@ mod tests {
 
     #[test]
     fn pod_fields_needed_for_annotations_are_kept() {
-        let pod = seen(|_| ()).expect("it matters");
+        let pod = seen(|_| ()).expect("retained");
         assert_eq!(pod.name(), ("kube-system", "ebs-csi-node-x"));
         assert_eq!((pod.node(), pod.uid(), pod.version()), ("n", "u", "7"));
         assert!(pod.has(NodeFact::Zone) && pod.has(NodeFact::Region));
         assert!(!pod.has(NodeFact::Instance) && !pod.has(NodeFact::InstanceType));
-        assert!(!pod.says_draining() && !pod.has_restarted());
+        assert!(!pod.is_marked_draining() && !pod.has_restarted());
         let drained = seen(|p| p["metadata"]["annotations"][DRAINING] = json!("true"));
-        assert!(drained.expect("it matters").says_draining());
+        assert!(drained.expect("retained").is_marked_draining());
         let restarted = seen(|p| p["status"]["containerStatuses"][0]["restartCount"] = json!(1));
-        assert!(restarted.expect("it matters").has_restarted());
+        assert!(restarted.expect("retained").has_restarted());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{Object, Retained, SeenVolume};
 
 /// The annotation whose change makes external-attacher retry a refused detach at once. Its value is
 /// the time of the last write.
-pub(crate) const NUDGE: &str = "ebs.csi.aws.com/safe-to-detach";
+pub(crate) const RETRY_ANNOTATION: &str = "ebs.csi.aws.com/safe-to-detach";
 /// The annotation in which external-attacher writes the node id that it attached to: it outlives
 /// Node and CSINode.
 const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
@@ -57,7 +57,7 @@ pub struct SeenAttachment {
     order: Option<Box<Order>>,
     refused: Option<Box<RefusedDetach>>,
     deleting: bool,
-    nudged: bool,
+    retry_requested: bool,
 }
 
 /// The used fields of an attachment's `spec`.
@@ -90,7 +90,7 @@ struct DetachError {
 
 /// Returns the controller's reason for a refused detach, from its message:
 /// `SafeDetachRefused/TOKEN: …`.
-fn token(message: &str) -> Option<&str> {
+fn refusal_token(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("SafeDetachRefused/")?;
     rest.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
         .next()
@@ -126,12 +126,12 @@ impl Retained for SeenAttachment {
                 Some(Box::new(RefusedDetach {
                     name: meta.name.clone(),
                     uid: meta.uid.clone(),
-                    token: token(&message)?.to_owned(),
+                    token: refusal_token(&message)?.to_owned(),
                     since: since.0,
                 }))
             }),
             deleting: meta.deletion_timestamp.is_some(),
-            nudged: meta.annotations.contains_key(NUDGE),
+            retry_requested: meta.annotations.contains_key(RETRY_ANNOTATION),
             texts: Texts::new([
                 &meta.name,
                 &spec.node_name,
@@ -174,7 +174,7 @@ impl SeenAttachment {
             volume: volume.unwrap_or_default().to_owned(),
             instance: (volume.is_some() && !instance.is_empty()).then(|| instance.to_owned()),
             deleting: self.deleting,
-            nudged: self.nudged,
+            retry_requested: self.retry_requested,
         }
     }
 }
@@ -210,14 +210,14 @@ mod tests {
         assert!(seen(|a| a["spec"]["source"] = json!({"inlineVolumeSpec": {}})).is_none());
         let ordered = seen(|a| {
             a["metadata"]["annotations"] =
-                json!({BREAK_GLASS: "i-1 2026-01-01T00:00:00Z", NUDGE: "true"});
+                json!({BREAK_GLASS: "i-1 2026-01-01T00:00:00Z", RETRY_ANNOTATION: "true"});
             a["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         })
         .expect("ours");
         let order = Order { instance: "i-1".to_owned(), since: "2026-01-01T00:00:00Z".to_owned() };
         assert_eq!(ordered.order(), Some(&order));
         let resolved = ordered.resolve(&Table::default());
-        assert!(resolved.deleting && resolved.nudged);
+        assert!(resolved.deleting && resolved.retry_requested);
         assert_eq!(ordered.refused(), None, "nothing was tried yet");
     }
 
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(refused.token, "no-report");
         assert_eq!((refused.name.as_str(), refused.uid.as_str()), ("csi-1", "u"));
         assert_eq!(refused.since.to_string(), "2026-01-01T00:00:00Z");
-        assert_eq!(with(refusal, false).refused(), None, "nobody asks any more");
+        assert_eq!(with(refusal, false).refused(), None, "the detach is no longer requested");
         assert_eq!(with("rpc error: code = Unavailable", true).refused(), None);
     }
 }

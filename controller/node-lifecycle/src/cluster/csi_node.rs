@@ -17,7 +17,7 @@ const INSTANCE: usize = 2;
 #[derive(Clone, Debug)]
 pub struct SeenCsiNode {
     texts: Texts<3>,
-    counted: bool,
+    has_volume_limit: bool,
 }
 
 /// The used fields of a CSINode's `spec`.
@@ -66,7 +66,7 @@ impl Retained for SeenCsiNode {
         let owner = meta.owner_references.iter().find(|o| o.kind == "Node");
         let instance = ours.node_id.parse::<InstanceId>();
         Some(Self {
-            counted: ours.allocatable.and_then(|of| of.count).is_some(),
+            has_volume_limit: ours.allocatable.and_then(|of| of.count).is_some(),
             texts: Texts::new([
                 &meta.name,
                 owner.map_or("", |owner| &owner.uid),
@@ -81,17 +81,17 @@ impl SeenCsiNode {
     /// that outlived its Node may name an instance that had the node's name before.
     pub fn instance_of(&self, node_uid: &str) -> Option<&str> {
         let instance = self.texts.get(INSTANCE);
-        (self.is_of(node_uid) && !instance.is_empty()).then_some(instance)
+        (self.belongs_to(node_uid) && !instance.is_empty()).then_some(instance)
     }
 
     /// Returns whether the driver is registered at the Node with this uid and has reported how many
     /// volumes it takes.
-    pub fn is_counted(&self, node_uid: &str) -> bool {
-        self.counted && self.is_of(node_uid)
+    pub fn reports_volume_limit(&self, node_uid: &str) -> bool {
+        self.has_volume_limit && self.belongs_to(node_uid)
     }
 
     /// Returns whether the driver is registered at the Node with this uid.
-    pub fn is_of(&self, node_uid: &str) -> bool {
+    pub fn belongs_to(&self, node_uid: &str) -> bool {
         !node_uid.is_empty() && self.texts.get(NODE_UID) == node_uid
     }
 }
@@ -121,10 +121,10 @@ mod tests {
         assert_eq!(registered.instance_of("u"), Some("i-0123456789abcdef0"));
         assert_eq!(registered.instance_of("v"), None, "of another Node object");
         assert_eq!(registered.instance_of(""), None);
-        assert!(!registered.is_counted("u"), "it has not said how many");
+        assert!(!registered.reports_volume_limit("u"), "no limit is reported");
         let strange = json!({"name": DRIVER_NAME, "nodeID": "host-1", "allocatable": {"count": 0}});
         let strange = seen(json!({"drivers": [strange]})).expect("ours");
         assert_eq!(strange.instance_of("u"), None, "no instance's id");
-        assert!(strange.is_counted("u") && !strange.is_counted("v"));
+        assert!(strange.reports_volume_limit("u") && !strange.reports_volume_limit("v"));
     }
 }

@@ -18,41 +18,41 @@ const NAMESPACE: &str = "kube-node-lease";
 /// The observed renewals.
 #[derive(Debug, Default)]
 pub struct LeaseAges {
-    seen: Mutex<HashMap<String, Renewal>>,
+    renewals: Mutex<HashMap<String, Renewal>>,
 }
 
 #[derive(Debug)]
 struct Renewal {
     time: Option<Timestamp>,
     /// The time of the observed change. `None`: no change has been observed, so the age is unknown.
-    changed: Option<Instant>,
+    changed_at: Option<Instant>,
 }
 
 impl LeaseAges {
     /// Returns how long the node's Lease has not been renewed; `None`: unknown.
     pub fn age(&self, node: &str) -> Option<Duration> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(seen.get(node)?.changed?.elapsed())
+        let renewals = self.renewals.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(renewals.get(node)?.changed_at?.elapsed())
     }
 
-    fn note(&self, node: &str, time: Option<Timestamp>, now: Instant) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match seen.get_mut(node) {
+    fn observe(&self, node: &str, time: Option<Timestamp>, now: Instant) {
+        let mut renewals = self.renewals.lock().unwrap_or_else(PoisonError::into_inner);
+        match renewals.get_mut(node) {
             Some(renewal) if renewal.time == time => {}
             Some(renewal) => {
                 renewal.time = time;
-                renewal.changed = Some(now);
+                renewal.changed_at = Some(now);
             }
             None => {
-                let changed = None;
-                seen.insert(node.to_owned(), Renewal { time, changed });
+                let changed_at = None;
+                renewals.insert(node.to_owned(), Renewal { time, changed_at });
             }
         }
     }
 
     fn forget(&self, node: &str) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.remove(node);
+        let mut renewals = self.renewals.lock().unwrap_or_else(PoisonError::into_inner);
+        renewals.remove(node);
     }
 
     /// Follows the Leases for ever.
@@ -64,7 +64,7 @@ impl LeaseAges {
             match events.try_next().await {
                 Ok(Some(Event::Apply(lease) | Event::InitApply(lease))) => {
                     if let Some(seen) = lease.row() {
-                        self.note(&seen.node, seen.renewed, Instant::now());
+                        self.observe(&seen.node, seen.renewed, Instant::now());
                     }
                 }
                 Ok(Some(Event::Delete(lease))) => {
@@ -90,15 +90,15 @@ mod tests {
         let now = Instant::now();
         let first = Some("2026-01-01T00:00:00Z".parse().unwrap());
         let second = Some("2026-01-01T00:00:10Z".parse().unwrap());
-        ages.note("a", first, now);
-        ages.note("a", first, now);
+        ages.observe("a", first, now);
+        ages.observe("a", first, now);
         assert_eq!(ages.age("a"), None);
-        ages.note("a", second, now);
+        ages.observe("a", second, now);
         assert!(ages.age("a").is_some());
         ages.forget("a");
         assert_eq!(ages.age("a"), None);
         // The Lease reappears with the same time: nothing was renewed.
-        ages.note("a", second, now);
+        ages.observe("a", second, now);
         assert_eq!(ages.age("a"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Nodes.
 
-use ebs_csi_safe_detach::lifecycle::{Node, OutOfService, Readiness, Return};
+use ebs_csi_safe_detach::lifecycle::{Node, OutOfService, Readiness, TaintedBoot};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt;
@@ -15,14 +15,14 @@ use super::{Meta, Object, Retained};
 /// volumes are detached without waiting for kubelet.
 pub(crate) const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// The value of this driver's own out-of-service taints.
-pub(crate) const OWNER: &str = "ebs-safe-detach";
+pub(crate) const OUT_OF_SERVICE_VALUE: &str = "ebs-safe-detach";
 /// The annotation that accompanies the taint: the instance, launch and boot to which it applies.
-pub(crate) const RETURN: &str = "ebs.csi.aws.com/out-of-service";
+pub(crate) const TAINTED_BOOT: &str = "ebs.csi.aws.com/out-of-service";
 /// The key of the taint that keeps pods from a node until the driver is ready there.
-pub(crate) const STARTUP: &str = "ebs.csi.aws.com/agent-not-ready";
+pub(crate) const STARTUP_TAINT: &str = "ebs.csi.aws.com/agent-not-ready";
 /// The keys of the taints of a node that is to be emptied: those on which the Go driver's pre-stop
 /// hook waits for the node's volumes.
-const DRAIN: [&str; 4] = [
+const DRAIN_TAINTS: [&str; 4] = [
     "node.kubernetes.io/unschedulable",
     "ToBeDeletedByClusterAutoscaler",
     "karpenter.sh/disrupted",
@@ -32,7 +32,7 @@ const DRAIN: [&str; 4] = [
 pub(crate) const OPT_OUT: &str = "ebs.csi.aws.com/failover";
 
 /// Label of a node whose instance may be stopped or terminated to prove it dead (`fence=true`).
-pub(crate) const MAY_FENCE: &str = "ebs.csi.aws.com/fence";
+pub(crate) const FENCE_LABEL: &str = "ebs.csi.aws.com/fence";
 
 /// A Node object.
 #[derive(Clone, Debug)]
@@ -45,15 +45,15 @@ pub struct SeenNode {
     pub zone: String,
     /// The facts that a step is based on. The instance is that of the provider id.
     pub node: Node,
-    /// The node has no provider id, so its CSINode tells its instance.
-    pub nameless: bool,
+    /// The node has no provider id, so its CSINode identifies its instance.
+    pub lacks_provider_id: bool,
     /// The node has the startup taint.
-    pub starting: bool,
-    /// The node has a taint of [`DRAIN`].
+    pub has_startup_taint: bool,
+    /// The node has a taint of [`DRAIN_TAINTS`].
     pub draining: bool,
     facts: Texts<{ FACTS.len() }>,
     /// When the driver's taint was set, by the clock of the process that set it.
-    pub tainted: Option<Timestamp>,
+    pub own_taint_time: Option<Timestamp>,
 }
 
 /// The used fields of a node's `spec`.
@@ -99,12 +99,12 @@ impl Retained for SeenNode {
     type Status = Status;
 
     fn new(object: Object<Spec, Status>) -> Option<Self> {
-        Some(Self::whole(object))
+        Some(Self::from_object(object))
     }
 }
 
 impl SeenNode {
-    fn whole(object: Object<Spec, Status>) -> Self {
+    fn from_object(object: Object<Spec, Status>) -> Self {
         let Object { metadata: meta, spec, status } = object;
         let ready = status
             .conditions
@@ -118,21 +118,21 @@ impl SeenNode {
                 instance: spec.provider_id.as_deref().and_then(instance_of),
                 out_of_service: out_of_service(&spec.taints, &meta),
                 opted_out: label(OPT_OUT) == Some("off"),
-                may_fence: label(MAY_FENCE) == Some("true"),
+                may_fence: label(FENCE_LABEL) == Some("true"),
                 boot: status.node_info.boot_id,
                 // Only a process that has watched the node for that long knows.
                 lost_for_long: false,
             },
-            draining: spec.taints.iter().any(|taint| DRAIN.contains(&taint.key.as_str())),
+            draining: spec.taints.iter().any(|taint| DRAIN_TAINTS.contains(&taint.key.as_str())),
             facts: Texts::new(FACTS.map(|fact| {
                 fact.of_node(&meta.labels, spec.provider_id.as_deref().unwrap_or_default())
             })),
-            starting: spec.taints.iter().any(|taint| taint.key == STARTUP),
-            nameless: spec.provider_id.as_ref().is_none_or(String::is_empty),
-            tainted: spec
+            has_startup_taint: spec.taints.iter().any(|taint| taint.key == STARTUP_TAINT),
+            lacks_provider_id: spec.provider_id.as_ref().is_none_or(String::is_empty),
+            own_taint_time: spec
                 .taints
                 .iter()
-                .filter(|taint| is_ours(taint))
+                .filter(|taint| is_own_taint(taint))
                 .find_map(|taint| Some(taint.time_added.as_ref()?.0)),
             name: meta.name,
             uid: meta.uid,
@@ -145,11 +145,11 @@ impl SeenNode {
     }
 
     /// Reads a complete Node object.
-    pub fn of(object: &core::Node) -> Self {
+    pub fn from_node(object: &core::Node) -> Self {
         let spec = object.spec.clone().unwrap_or_default();
         let status = object.status.clone().unwrap_or_default();
         let conditions = status.conditions.into_iter().flatten();
-        Self::whole(Object {
+        Self::from_object(Object {
             metadata: Meta {
                 name: object.name_any(),
                 uid: object.uid().unwrap_or_default(),
@@ -176,27 +176,33 @@ pub(crate) fn instance_of(provider_id: &str) -> Option<String> {
     (!id.is_empty()).then(|| id.to_owned())
 }
 
-fn is_ours(taint: &core::Taint) -> bool {
-    taint.key == OUT_OF_SERVICE && taint.value.as_deref() == Some(OWNER)
+fn is_own_taint(taint: &core::Taint) -> bool {
+    taint.key == OUT_OF_SERVICE && taint.value.as_deref() == Some(OUT_OF_SERVICE_VALUE)
 }
 
 fn out_of_service(taints: &[core::Taint], meta: &Meta) -> OutOfService {
     let mut all = taints.iter().filter(|taint| taint.key == OUT_OF_SERVICE);
     let (first, second) = (all.next(), all.next());
-    let about = meta.annotations.get(RETURN).and_then(|text| read(text));
-    match (first, second, about) {
+    let tainted_boot = meta.annotations.get(TAINTED_BOOT).and_then(|text| parse_tainted_boot(text));
+    match (first, second, tainted_boot) {
         (None, _, _) => OutOfService::None,
-        (Some(only), None, Some(about)) if is_ours(only) => OutOfService::Ours(about),
+        (Some(only), None, Some(tainted_boot)) if is_own_taint(only) => {
+            OutOfService::Ours(tainted_boot)
+        }
         // Also covers two such taints, one of them set by a person, and the driver's taint without
         // its annotation.
         _ => OutOfService::Foreign,
     }
 }
 
-fn read(annotation: &str) -> Option<Return> {
+fn parse_tainted_boot(annotation: &str) -> Option<TaintedBoot> {
     let value: serde_json::Value = serde_json::from_str(annotation).ok()?;
     let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
-    Some(Return { instance: text("instance")?, launched: text("launched")?, boot: text("boot")? })
+    Some(TaintedBoot {
+        instance: text("instance")?,
+        launched: text("launched")?,
+        boot: text("boot")?,
+    })
 }
 
 #[cfg(test)]
@@ -217,9 +223,9 @@ mod tests {
             }
         });
         let read = serde_json::from_value(object.clone()).expect("a node");
-        let seen = SeenNode::new(read).expect("it matters").node;
-        let whole: core::Node = serde_json::from_value(object).expect("a node");
-        assert_eq!(SeenNode::of(&whole).node, seen, "of a whole object");
+        let seen = SeenNode::new(read).expect("retained").node;
+        let complete: core::Node = serde_json::from_value(object).expect("a node");
+        assert_eq!(SeenNode::from_node(&complete).node, seen, "of a whole object");
         seen
     }
 
@@ -227,11 +233,13 @@ mod tests {
     /// person's taint.
     #[test]
     fn taint_owner_follows_value_and_return_annotation() {
-        let ours = json!({"key": OUT_OF_SERVICE, "value": OWNER, "effect": "NoExecute"});
+        let ours =
+            json!({"key": OUT_OF_SERVICE, "value": OUT_OF_SERVICE_VALUE, "effect": "NoExecute"});
         let persons =
             json!({"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"});
         let other = json!({"key": "dedicated", "effect": "NoSchedule"});
-        let about = json!({RETURN: r#"{"instance":"i-1","launched":"t","boot":"b0"}"#});
+        let tainted_boot =
+            json!({TAINTED_BOOT: r#"{"instance":"i-1","launched":"t","boot":"b0"}"#});
         let kind = |node: Node| match node.out_of_service {
             OutOfService::None => "none",
             OutOfService::Ours(_) => "ours",
@@ -239,12 +247,12 @@ mod tests {
         };
         let rows = [
             (json!([]), json!({}), "none"),
-            (json!([other]), about.clone(), "none"),
-            (json!([ours]), about.clone(), "ours"),
+            (json!([other]), tainted_boot.clone(), "none"),
+            (json!([ours]), tainted_boot.clone(), "ours"),
             (json!([ours]), json!({}), "foreign"),
-            (json!([ours]), json!({RETURN: "no json"}), "foreign"),
-            (json!([persons]), about.clone(), "foreign"),
-            (json!([persons, ours]), about, "foreign"),
+            (json!([ours]), json!({TAINTED_BOOT: "no json"}), "foreign"),
+            (json!([persons]), tainted_boot.clone(), "foreign"),
+            (json!([persons, ours]), tainted_boot, "foreign"),
         ];
         for (number, (taints, annotations, want)) in rows.into_iter().enumerate() {
             assert_eq!(kind(seen(taints, annotations)), want, "row {number}");
@@ -256,13 +264,13 @@ mod tests {
         let draining = |taints: serde_json::Value| {
             let object = json!({"metadata": {"name": "n"}, "spec": {"taints": taints}});
             let read = serde_json::from_value(object).expect("a node");
-            SeenNode::new(read).expect("it matters").draining
+            SeenNode::new(read).expect("retained").draining
         };
-        for key in DRAIN {
+        for key in DRAIN_TAINTS {
             assert!(draining(json!([{"key": key, "effect": "NoSchedule"}])), "{key}");
         }
         assert!(!draining(json!([])));
-        assert!(!draining(json!([{"key": STARTUP, "effect": "NoExecute"}])));
+        assert!(!draining(json!([{"key": STARTUP_TAINT, "effect": "NoExecute"}])));
     }
 
     #[test]
@@ -272,12 +280,13 @@ mod tests {
         let tainted = |taints: serde_json::Value| {
             let object = json!({"metadata": {"name": "n"}, "spec": {"taints": taints}});
             let read = serde_json::from_value(object).expect("a node");
-            SeenNode::new(read).expect("it matters").tainted
+            SeenNode::new(read).expect("retained").own_taint_time
         };
-        let ours = tainted(json!([taint(OWNER)])).map(|since| since.to_string());
+        let ours = tainted(json!([taint(OUT_OF_SERVICE_VALUE)])).map(|since| since.to_string());
         assert_eq!(ours.as_deref(), Some(at));
         assert_eq!(tainted(json!([taint("nodeshutdown")])), None, "a person's");
-        let ageless = json!([{"key": OUT_OF_SERVICE, "value": OWNER, "effect": "NoExecute"}]);
+        let ageless =
+            json!([{"key": OUT_OF_SERVICE, "value": OUT_OF_SERVICE_VALUE, "effect": "NoExecute"}]);
         assert_eq!(tainted(ageless), None, "of an earlier version");
     }
 

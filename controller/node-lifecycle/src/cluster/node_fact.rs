@@ -87,7 +87,7 @@ impl NodeFact {
     }
 
     /// Returns whether a pod with these labels and annotations has the fact.
-    pub(super) fn is_told(
+    pub(super) fn is_on_pod(
         self,
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
@@ -183,10 +183,10 @@ mod tests {
         let none = texts(&[]);
         let label = texts(&[("topology.kubernetes.io/zone", "z")]);
         let annotation = texts(&[("ebs.csi.aws.com/zone", "z")]);
-        assert!(NodeFact::Zone.is_told(&label, &none));
-        assert!(NodeFact::Zone.is_told(&none, &annotation));
-        assert!(!NodeFact::Zone.is_told(&none, &none));
-        assert!(!NodeFact::Zone.is_told(&none, &texts(&[("ebs.csi.aws.com/zone", "")])));
-        assert!(!NodeFact::Instance.is_told(&label, &none));
+        assert!(NodeFact::Zone.is_on_pod(&label, &none));
+        assert!(NodeFact::Zone.is_on_pod(&none, &annotation));
+        assert!(!NodeFact::Zone.is_on_pod(&none, &none));
+        assert!(!NodeFact::Zone.is_on_pod(&none, &texts(&[("ebs.csi.aws.com/zone", "")])));
+        assert!(!NodeFact::Instance.is_on_pod(&label, &none));
     }
 }

@@ -39,7 +39,7 @@ struct Rows<T: TableRow> {
     by_key: HashSet<ByKey<T>>,
     by_second_key: HashSet<BySecondKey<T>>,
     complete: bool,
-    list: u32,
+    list_number: u32,
 }
 
 /// The keys of the rows are texts within the rows themselves.
@@ -48,7 +48,7 @@ struct ByKey<T> {
     row: Arc<T>,
     /// The number of the list that last contained the row, or after whose begin the row was last
     /// reported.
-    list: u32,
+    list_number: u32,
 }
 
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl<T: TableRow> Default for Table<T> {
             by_key: HashSet::new(),
             by_second_key: HashSet::new(),
             complete: false,
-            list: 0,
+            list_number: 0,
         };
         Self { rows: RwLock::new(rows) }
     }
@@ -129,33 +129,33 @@ impl<T: TableRow> Table<T> {
     }
 
     /// Returns the rows that satisfy the predicate.
-    pub fn pick(&self, holds: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
+    pub fn filter(&self, predicate: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
         self.read(|rows| {
             let rows = rows.by_key.iter().map(|found| &found.row);
-            rows.filter(|row| holds(row)).cloned().collect()
+            rows.filter(|row| predicate(row)).cloned().collect()
         })
     }
 
     /// Applies a function to each row.
-    pub fn map<R>(&self, look: impl Fn(&T) -> R) -> Vec<R> {
-        self.read(|rows| rows.by_key.iter().map(|found| look(&found.row)).collect())
+    pub fn map<R>(&self, function: impl Fn(&T) -> R) -> Vec<R> {
+        self.read(|rows| rows.by_key.iter().map(|found| function(&found.row)).collect())
     }
 
     /// Begins a list. Its rows replace the present ones one by one, so that two lists are never
     /// held at once.
-    fn begin(&self) {
-        self.write(|rows| rows.list = rows.list.wrapping_add(1));
+    fn begin_list(&self) {
+        self.write(|rows| rows.list_number = rows.list_number.wrapping_add(1));
     }
 
     /// Completes a list: removes the rows that were neither in the list nor reported since it
     /// began.
-    fn complete(&self) {
+    fn complete_list(&self) {
         self.write(|rows| {
-            let list = rows.list;
+            let list_number = rows.list_number;
             let gone: Vec<Arc<T>> = rows
                 .by_key
                 .iter()
-                .filter(|found| found.list != list)
+                .filter(|found| found.list_number != list_number)
                 .map(|found| Arc::clone(&found.row))
                 .collect();
             for row in gone {
@@ -166,7 +166,7 @@ impl<T: TableRow> Table<T> {
     }
 
     /// Replaces the row with this key; `None` when nothing of the object is needed.
-    fn note(&self, key: &str, row: Option<Arc<T>>) {
+    fn set_row(&self, key: &str, row: Option<Arc<T>>) {
         self.write(|rows| {
             rows.remove(key);
             if let Some(row) = row {
@@ -175,8 +175,8 @@ impl<T: TableRow> Table<T> {
         });
     }
 
-    fn read<R>(&self, look: impl FnOnce(&Rows<T>) -> R) -> R {
-        look(&self.rows.read().unwrap_or_else(PoisonError::into_inner))
+    fn read<R>(&self, function: impl FnOnce(&Rows<T>) -> R) -> R {
+        function(&self.rows.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn write(&self, change: impl FnOnce(&mut Rows<T>)) {
@@ -189,8 +189,8 @@ impl<T: TableRow> Rows<T> {
         if row.second_key().is_some() {
             self.by_second_key.replace(BySecondKey(Arc::clone(&row)));
         }
-        let list = self.list;
-        self.by_key.replace(ByKey { row, list });
+        let list_number = self.list_number;
+        self.by_key.replace(ByKey { row, list_number });
     }
 
     fn remove(&mut self, key: &str) {
@@ -209,7 +209,7 @@ impl<T: TableRow> Rows<T> {
 
 /// Keeps the table in step with the API server's list and watch of the objects with these labels
 /// (a selector; empty for all objects), for ever.
-pub async fn follow<T>(api: Api<Watched<T>>, labels: &str, table: Arc<Table<T>>)
+pub async fn sync_table<T>(api: Api<Watched<T>>, labels: &str, table: Arc<Table<T>>)
 where
     T: Retained + TableRow + Debug + Send + Sync + 'static,
 {
@@ -220,15 +220,15 @@ where
     let mut events = watcher(api, config).default_backoff().boxed();
     loop {
         match events.try_next().await {
-            Ok(Some(Event::Init)) => table.begin(),
-            Ok(Some(Event::InitDone)) => table.complete(),
+            Ok(Some(Event::Init)) => table.begin_list(),
+            Ok(Some(Event::InitDone)) => table.complete_list(),
             Ok(Some(Event::InitApply(object) | Event::Apply(object))) => {
-                table.note(&key_of(object.meta()), object.row());
+                table.set_row(&key_of(object.meta()), object.row());
             }
-            Ok(Some(Event::Delete(object))) => table.note(&key_of(object.meta()), None),
+            Ok(Some(Event::Delete(object))) => table.set_row(&key_of(object.meta()), None),
             Ok(None) => return,
-            // The stream continues by itself after a pause. The known rows stay: a fresh look
-            // precedes each act.
+            // The stream continues by itself after a pause. The known rows stay: each act
+            // follows a second read.
             Err(error) => {
                 let kind = std::any::type_name::<T::Kind>();
                 tracing::warn!(kind, %error, "watching was interrupted");
@@ -254,8 +254,8 @@ mod tests {
         }
     }
 
-    fn note(table: &Table<Pair>, key: &'static str, second: Option<&'static str>) {
-        table.note(key, Some(Arc::new(Pair(key, second))));
+    fn set_row(table: &Table<Pair>, key: &'static str, second: Option<&'static str>) {
+        table.set_row(key, Some(Arc::new(Pair(key, second))));
     }
 
     fn keys(table: &Table<Pair>) -> Vec<&'static str> {
@@ -269,20 +269,20 @@ mod tests {
     fn new_list_replaces_rows_when_complete() {
         let table = Table::default();
         assert!(!table.is_complete());
-        table.begin();
-        note(&table, "a", None);
-        note(&table, "b", None);
-        table.complete();
+        table.begin_list();
+        set_row(&table, "a", None);
+        set_row(&table, "b", None);
+        table.complete_list();
         assert!(table.is_complete());
-        table.begin();
-        note(&table, "b", None);
+        table.begin_list();
+        set_row(&table, "b", None);
         // The list began again from its first page.
-        table.begin();
-        note(&table, "c", None);
+        table.begin_list();
+        set_row(&table, "c", None);
         assert_eq!(keys(&table), ["a", "b", "c"], "nothing is missed meanwhile");
-        table.complete();
+        table.complete_list();
         assert_eq!(keys(&table), ["c"]);
-        table.note("c", None);
+        table.set_row("c", None);
         assert!(keys(&table).is_empty());
     }
 
@@ -290,15 +290,15 @@ mod tests {
     fn second_key_resolves_to_latest_row() {
         let table: Table<Pair> = Table::default();
         let of = |key: &str| table.get_by_second_key(key).map(|row| row.0);
-        note(&table, "a", Some("x"));
+        set_row(&table, "a", Some("x"));
         assert_eq!(of("x"), Some("a"));
-        note(&table, "b", Some("x"));
+        set_row(&table, "b", Some("x"));
         assert_eq!(of("x"), Some("b"));
-        table.note("a", None);
+        table.set_row("a", None);
         assert_eq!(of("x"), Some("b"));
-        note(&table, "b", Some("y"));
+        set_row(&table, "b", Some("y"));
         assert_eq!((of("x"), of("y")), (None, Some("b")));
-        note(&table, "b", None);
+        set_row(&table, "b", None);
         assert_eq!(of("y"), None);
     }
 }

@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn pod_fields_needed_for_failover_are_kept() {
-        let pod = seen(|_| ()).expect("it matters");
+        let pod = seen(|_| ()).expect("retained");
         assert_eq!((pod.key(), pod.node()), ("db/db-0", "n"));
         let pod = pod.resolve(&Table::default());
         assert_eq!((pod.namespace.as_str(), pod.name.as_str()), ("db", "db-0"));
@@ -218,9 +218,9 @@ mod tests {
                 },
             ),
         ];
-        let plain = seen(|_| ()).expect("it matters").resolve(&Table::default());
+        let plain = seen(|_| ()).expect("retained").resolve(&Table::default());
         for (name, change, is) in rows {
-            let pod = seen(change).expect("it matters").resolve(&Table::default());
+            let pod = seen(change).expect("retained").resolve(&Table::default());
             assert!(is(&pod) && !is(&plain), "{name}");
         }
     }

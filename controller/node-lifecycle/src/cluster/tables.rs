@@ -51,7 +51,7 @@ impl Suspect {
     }
 }
 
-fn is_well(node: &Facts) -> bool {
+fn is_healthy(node: &Facts) -> bool {
     node.ready == Readiness::Ready && !matches!(node.out_of_service, OutOfService::Ours(_))
 }
 
@@ -74,14 +74,14 @@ impl Tables {
     /// Returns the instance of a node: that of its provider id, or without one that of the CSINode
     /// that belongs to this very Node.
     pub fn instance_of(&self, seen: &SeenNode) -> Option<String> {
-        if !seen.nameless {
+        if !seen.lacks_provider_id {
             return seen.node.instance.clone();
         }
         let csi_node = self.csi_nodes.get(&seen.name)?;
         csi_node.instance_of(&seen.uid).map(str::to_owned)
     }
 
-    fn fact(&self, seen: &SeenNode) -> Fact<Facts> {
+    fn node_fact(&self, seen: &SeenNode) -> Fact<Facts> {
         let instance = self.instance_of(seen);
         Fact::Present(Facts { instance, ..seen.node.clone() })
     }
@@ -89,8 +89,8 @@ impl Tables {
     /// Returns the nodes that have neither a provider id nor an entry of this driver in their
     /// CSINode: their instance cannot be determined.
     pub fn unidentified(&self) -> Vec<String> {
-        let nameless = self.nodes.pick(|seen| seen.nameless);
-        let unknown = nameless.iter().filter(|seen| self.instance_of(seen).is_none());
+        let without_id = self.nodes.filter(|seen| seen.lacks_provider_id);
+        let unknown = without_id.iter().filter(|seen| self.instance_of(seen).is_none());
         let mut names: Vec<String> = unknown.map(|seen| seen.name.clone()).collect();
         names.sort();
         names
@@ -98,11 +98,11 @@ impl Tables {
 
     /// Returns, for the nodes with the startup taint, how many wait for the driver, and the names
     /// of those where the driver is registered and has reported how many volumes it takes.
-    pub fn starting(&self) -> (usize, Vec<String>) {
-        let starting = self.nodes.pick(|seen| seen.starting);
+    pub fn startup_tainted(&self) -> (usize, Vec<String>) {
+        let starting = self.nodes.filter(|seen| seen.has_startup_taint);
         let is_ready = |seen: &&Arc<SeenNode>| {
             let csi_node = self.csi_nodes.get(&seen.name);
-            csi_node.is_some_and(|csi_node| csi_node.is_counted(&seen.uid))
+            csi_node.is_some_and(|csi_node| csi_node.reports_volume_limit(&seen.uid))
         };
         let ready: Vec<String> =
             starting.iter().filter(is_ready).map(|seen| seen.name.clone()).collect();
@@ -112,10 +112,10 @@ impl Tables {
     /// Returns the nodes that are not Ready, that carry the driver's taint, or of which only
     /// attachments are left.
     pub fn suspects(&self) -> Vec<Suspect> {
-        let unwell = self.nodes.pick(|seen| !is_well(&seen.node));
+        let unhealthy = self.nodes.filter(|seen| !is_healthy(&seen.node));
         let mut nodes: BTreeMap<String, Option<Arc<SeenNode>>> =
-            unwell.into_iter().map(|seen| (seen.name.clone(), Some(seen))).collect();
-        let attachments = self.attachments.pick(|attachment| {
+            unhealthy.into_iter().map(|seen| (seen.name.clone(), Some(seen))).collect();
+        let attachments = self.attachments.filter(|attachment| {
             let node = attachment.node();
             nodes.contains_key(node) || self.nodes.get(node).is_none()
         });
@@ -129,7 +129,7 @@ impl Tables {
             return Vec::new();
         }
         let mut pods: HashMap<String, Vec<Arc<SeenPod>>> = HashMap::new();
-        for pod in self.pods.pick(|pod| nodes.contains_key(pod.node())) {
+        for pod in self.pods.filter(|pod| nodes.contains_key(pod.node())) {
             pods.entry(pod.node().to_owned()).or_default().push(pod);
         }
         let suspects = nodes.into_iter().map(|(name, seen)| {
@@ -139,7 +139,7 @@ impl Tables {
                 uid: seen.as_ref().map(|seen| seen.uid.clone()).unwrap_or_default(),
                 facts: NodeFacts {
                     object: match seen {
-                        Some(seen) => self.fact(&seen),
+                        Some(seen) => self.node_fact(&seen),
                         None => Fact::Absent,
                     },
                     attachments: attachments
@@ -157,28 +157,30 @@ impl Tables {
     }
 
     /// Returns the detaches that the controller refuses.
-    pub fn refused(&self) -> Vec<RefusedDetach> {
-        let refused = self.attachments.pick(|seen| seen.refused().is_some());
+    pub fn refused_detaches(&self) -> Vec<RefusedDetach> {
+        let refused = self.attachments.filter(|seen| seen.refused().is_some());
         let refused = refused.iter().filter_map(|seen| seen.refused().cloned());
         refused.collect()
     }
 
     /// Returns whether every kind that the handling of refused detaches needs has been listed.
-    pub fn refusals_are_known(&self) -> bool {
+    pub fn are_complete_for_refusals(&self) -> bool {
         self.nodes.is_complete() && self.volumes.is_complete() && self.attachments.is_complete()
     }
 
     /// Returns the attachments whose detach is refused and would be sent to the instance for which
     /// it was refused: a Node object of the same name may by now belong to another instance.
-    pub fn refusals(&self) -> Vec<Attachment> {
-        let refused = self.attachments.pick(|seen| seen.refused().is_some());
+    pub fn refused_attachments(&self) -> Vec<Attachment> {
+        let refused = self.attachments.filter(|seen| seen.refused().is_some());
         let refused = refused.iter().map(|seen| (seen.node(), seen.resolve(&self.volumes)));
-        let is_of = |node: &str, attachment: &Attachment| match self.nodes.get(node) {
+        let is_same_instance = |node: &str, attachment: &Attachment| match self.nodes.get(node) {
             Some(seen) => self.instance_of(&seen) == attachment.instance,
             None => true,
         };
         refused
-            .filter(|(node, attachment)| attachment.instance.is_some() && is_of(node, attachment))
+            .filter(|(node, attachment)| {
+                attachment.instance.is_some() && is_same_instance(node, attachment)
+            })
             .map(|(_, attachment)| attachment)
             .collect()
     }
@@ -190,27 +192,28 @@ impl Tables {
         }
         let node = self.attachments.get(attachment);
         let node = node.and_then(|seen| self.nodes.get(seen.node()));
-        node.is_none_or(|seen| !seen.nameless || self.instance_of(&seen).is_some())
+        node.is_none_or(|seen| !seen.lacks_provider_id || self.instance_of(&seen).is_some())
     }
 
     /// Returns whether the node still has attachments.
     pub(crate) fn is_attached(&self, node: &str) -> bool {
-        let attached = self.attachments.pick(|seen| seen.node() == node);
+        let attached = self.attachments.filter(|seen| seen.node() == node);
         !attached.is_empty()
     }
 
     /// Returns, for each node with the driver's taint, the time when it was set, by the clock of
     /// the process that set it.
-    pub fn taints(&self) -> Vec<Option<Timestamp>> {
-        let ours = |seen: &SeenNode| matches!(seen.node.out_of_service, OutOfService::Ours(_));
-        let tainted = self.nodes.pick(ours);
-        tainted.iter().map(|seen| seen.tainted).collect()
+    pub fn own_taint_times(&self) -> Vec<Option<Timestamp>> {
+        let has_own_taint =
+            |seen: &SeenNode| matches!(seen.node.out_of_service, OutOfService::Ours(_));
+        let tainted = self.nodes.filter(has_own_taint);
+        tainted.iter().map(|seen| seen.own_taint_time).collect()
     }
 
     /// Returns all nodes as the brake counts them, without the past and the intended acts.
-    pub fn for_brake(&self, suspects: &[Suspect]) -> Vec<NodeState> {
-        let seen = |node: &str, zone: &str, suspect| NodeState {
-            node: node.to_owned(),
+    pub fn brake_states(&self, suspects: &[Suspect]) -> Vec<NodeState> {
+        let state = |node: &str, zone: &str, suspect| NodeState {
+            name: node.to_owned(),
             zone: zone.to_owned(),
             suspect,
             acted: false,
@@ -218,31 +221,31 @@ impl Tables {
         };
         let mut all = self.nodes.map(|node| {
             let suspect = node.node.ready == Readiness::NotReady;
-            seen(&node.name, &node.zone, suspect)
+            state(&node.name, &node.zone, suspect)
         });
         let gone = suspects.iter().filter(|suspect| suspect.facts.object == Fact::Absent);
-        all.extend(gone.map(|suspect| seen(&suspect.name, "", true)));
+        all.extend(gone.map(|suspect| state(&suspect.name, "", true)));
         all
     }
 
-    /// Reads one node afresh from the API server: the Node object and its pods. Attachments and
+    /// Reads one node again from the API server: the Node object and its pods. Attachments and
     /// volumes come from the tables, because an act on an attachment names its uid.
     ///
     /// # Errors
     /// The API server's error.
-    pub async fn look(
+    pub async fn read_node(
         &self,
         client: &Client,
         name: &str,
     ) -> Result<(Option<core::Node>, Suspect), kube::Error> {
         let nodes: Api<core::Node> = Api::all(client.clone());
         let pods: Api<Watched<SeenPod>> = Api::all(client.clone());
-        let here = ListParams::default().fields(&format!("spec.nodeName={name}"));
-        let (object, pods) = try_join(nodes.get_opt(name), pods.list(&here)).await?;
-        let attachments = self.attachments.pick(|seen| seen.node() == name);
+        let of_node = ListParams::default().fields(&format!("spec.nodeName={name}"));
+        let (object, pods) = try_join(nodes.get_opt(name), pods.list(&of_node)).await?;
+        let attachments = self.attachments.filter(|seen| seen.node() == name);
         let facts = NodeFacts {
             object: match &object {
-                Some(object) => self.fact(&SeenNode::of(object)),
+                Some(object) => self.node_fact(&SeenNode::from_node(object)),
                 None => Fact::Absent,
             },
             attachments: attachments

@@ -19,8 +19,8 @@ const HANDLE: usize = 2;
 #[derive(Clone, Debug)]
 pub struct SeenVolume {
     texts: Texts<3>,
-    ours: bool,
-    shared: bool,
+    is_own: bool,
+    is_shared: bool,
 }
 
 /// The used fields of a volume's `spec`.
@@ -74,10 +74,10 @@ impl Retained for SeenVolume {
         let claim = spec.claim_ref.filter(|_| bound);
         let claim = claim.and_then(|claim| Some(format!("{}/{}", claim.namespace?, claim.name?)));
         let csi = spec.csi.filter(|csi| csi.driver == DRIVER_NAME);
-        let shared = |mode: &String| matches!(mode.as_str(), "ReadWriteMany" | "ReadOnlyMany");
+        let is_shared = |mode: &String| matches!(mode.as_str(), "ReadWriteMany" | "ReadOnlyMany");
         Some(Self {
-            ours: csi.is_some(),
-            shared: spec.access_modes.iter().any(shared),
+            is_own: csi.is_some(),
+            is_shared: spec.access_modes.iter().any(is_shared),
             texts: Texts::new([
                 &object.metadata.name,
                 claim.as_deref().unwrap_or_default(),
@@ -90,7 +90,7 @@ impl Retained for SeenVolume {
 impl SeenVolume {
     /// Returns the driver's volume; `None` for another driver's.
     pub fn volume(&self) -> Option<&str> {
-        self.ours.then(|| self.texts.get(HANDLE))
+        self.is_own.then(|| self.texts.get(HANDLE))
     }
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn claim_of(volumes: &Table<SeenVolume>, namespace: &str, name: &str)
     match volumes.get_by_second_key(&format!("{namespace}/{name}")) {
         None => Claim::Unknown,
         Some(bound) => match bound.volume() {
-            Some(volume) => Claim::Ours { volume: volume.to_owned(), shared: bound.shared },
+            Some(volume) => Claim::Ours { volume: volume.to_owned(), shared: bound.is_shared },
             None => Claim::Foreign,
         },
     }
@@ -120,7 +120,7 @@ mod tests {
         });
         change(&mut object);
         let object = serde_json::from_value(object).expect("a volume");
-        SeenVolume::new(object).expect("it matters")
+        SeenVolume::new(object).expect("retained")
     }
 
     /// Another driver's volume, or one without CSI, has no handle; ReadWriteMany makes a volume
@@ -129,7 +129,7 @@ mod tests {
     fn bound_volume_names_claim_released_volume_does_not() {
         let whole = seen(|_| ());
         assert_eq!(
-            (whole.key(), whole.second_key(), whole.volume(), whole.shared),
+            (whole.key(), whole.second_key(), whole.volume(), whole.is_shared),
             ("pv", Some("a/c"), Some("vol-1"), false)
         );
         let released = seen(|v| v["status"]["phase"] = json!("Released"));
@@ -138,6 +138,6 @@ mod tests {
         assert_eq!(foreign.volume(), None);
         let local = seen(|v| v["spec"]["csi"] = Value::Null);
         assert_eq!(local.volume(), None);
-        assert!(seen(|v| v["spec"]["accessModes"] = json!(["ReadWriteMany"])).shared);
+        assert!(seen(|v| v["spec"]["accessModes"] = json!(["ReadWriteMany"])).is_shared);
     }
 }

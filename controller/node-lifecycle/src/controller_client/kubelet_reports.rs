@@ -1,5 +1,5 @@
-//! Kubelet's reports: the controller asks, and this process reads the Node object afresh and
-//! reports.
+//! Kubelet's reports: the controller asks about an instance, and this process reads the Node object
+//! from the API server and answers.
 //!
 //! Every replica does so for the controller in its own pod, whichever replica leads.
 
@@ -22,9 +22,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause, where the controller does not serve the socket at all.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Most reports that wait to be sent.
-const WAITING: usize = 64;
+const QUEUE_LENGTH: usize = 64;
 /// A Node object is read within this time, or not at all.
-pub const READ_WITHIN: Duration = Duration::from_secs(5);
+pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Answers the controller's questions about nodes.
 #[derive(Clone, Debug)]
@@ -39,8 +39,8 @@ pub struct KubeletReports {
     pub ages: Arc<LeaseAges>,
     /// The counters.
     pub metrics: Arc<Metrics>,
-    /// Whether the controller listens to the reports.
-    pub heard: watch::Sender<bool>,
+    /// Whether the controller's stream of questions is open.
+    pub controller_listens: watch::Sender<bool>,
 }
 
 impl KubeletReports {
@@ -57,7 +57,7 @@ impl KubeletReports {
             tables,
             ages,
             metrics,
-            heard: watch::Sender::new(false),
+            controller_listens: watch::Sender::new(false),
         }
     }
 
@@ -67,54 +67,54 @@ impl KubeletReports {
     /// once, and the attempts become less and less frequent.
     pub async fn run(self, controller: Controller) {
         let mut pause = FIRST_PAUSE;
-        let mut said = None;
+        let mut last_logged = None;
         loop {
             let ended = self.answer(&controller).await;
-            self.metrics.connected(false);
-            if self.heard.send_replace(false) {
-                (pause, said) = (FIRST_PAUSE, None);
+            self.metrics.set_connected(false);
+            if self.controller_listens.send_replace(false) {
+                (pause, last_logged) = (FIRST_PAUSE, None);
             }
             let why = match ended {
                 Ok(()) => "it ended the stream".to_owned(),
                 Err(status) => format!("{:?}: {}", status.code(), status.message()),
             };
-            if said.as_ref() == Some(&why) {
-                tracing::debug!(why, "the controller does not listen to the words of nodes yet");
+            if last_logged.as_ref() == Some(&why) {
+                tracing::debug!(why, "the controller does not ask for kubelet's reports yet");
             } else {
                 tracing::info!(
                     why,
-                    "the controller does not listen to the words of nodes; it is looked for quietly (with --safe-detach=off it serves no socket)"
+                    "the controller does not ask for kubelet's reports; later attempts to connect are logged at debug level (with --safe-detach=off it serves no socket)"
                 );
             }
-            said = Some(why);
+            last_logged = Some(why);
             tokio::time::sleep(pause).await;
-            pause = longer(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
     async fn answer(&self, controller: &Controller) -> Result<(), tonic::Status> {
-        let (send, reports) = mpsc::channel(WAITING);
+        let (send, reports) = mpsc::channel(QUEUE_LENGTH);
         let stream = ReceiverStream::new(reports);
-        let mut asks = controller.client().observe(stream).await?.into_inner();
-        tracing::info!("the controller may ask for the words of nodes");
-        self.metrics.connected(true);
-        self.heard.send_replace(true);
-        while let Some(ask) = asks.message().await? {
-            let (words, send) = (self.clone(), send.clone());
+        let mut questions = controller.client().observe(stream).await?.into_inner();
+        tracing::info!("the controller may ask for kubelet's reports");
+        self.metrics.set_connected(true);
+        self.controller_listens.send_replace(true);
+        while let Some(ask) = questions.message().await? {
+            let (reporter, send) = (self.clone(), send.clone());
             tokio::spawn(async move {
-                let outcome = match words.report(&ask).await {
+                let outcome = match reporter.report(&ask).await {
                     Some(Ok(report)) => {
                         // An error means that the stream has ended, so nobody waits for the report.
                         let _ = send.send(report).await;
                         "told"
                     }
                     Some(Err(error)) => {
-                        tracing::warn!(%error, instance = ask.instance_id, "a Node object could not be read: nothing is said");
+                        tracing::warn!(%error, instance = ask.instance_id, "a Node object could not be read: nothing is reported");
                         "failed"
                     }
                     None => "late",
                 };
-                words.metrics.word(outcome);
+                reporter.metrics.count_report(outcome);
             });
         }
         Ok(())
@@ -122,38 +122,43 @@ impl KubeletReports {
 
     /// Reports on the nodes of an instance; `None` when that took too long.
     async fn report(&self, ask: &Ask) -> Option<Result<Report, kube::Error>> {
-        let read = self.of_instance(&ask.instance_id);
-        let read = tokio::time::timeout(READ_WITHIN, read).await.ok()?;
+        let read = self.read_reports(&ask.instance_id);
+        let read = tokio::time::timeout(READ_TIMEOUT, read).await.ok()?;
         Some(read.map(|nodes| Report { ask: ask.ask, nodes }))
     }
 
-    /// Returns the reports of all Node objects of the instance, each read afresh; the table only
-    /// tells which objects these are.
+    /// Returns the reports of all Node objects of the instance, each read from the API server; the
+    /// table only tells which objects these are.
     ///
     /// # Errors
     /// The API server's error.
-    pub async fn of_instance(&self, instance: &str) -> Result<Vec<Node>, kube::Error> {
+    pub async fn read_reports(&self, instance: &str) -> Result<Vec<Node>, kube::Error> {
         if !self.tables.nodes.is_complete() {
             return Err(kube::Error::Service("the nodes have not been listed yet".into()));
         }
         let is_it = |seen: &SeenNode| self.tables.instance_of(seen).as_deref() == Some(instance);
         let mut nodes = Vec::new();
-        for seen in self.tables.nodes.pick(is_it) {
+        for seen in self.tables.nodes.filter(is_it) {
             let Some(object) = self.api.get_opt(&seen.name).await? else {
                 continue;
             };
-            let seen = SeenNode::of(&object);
-            let csi_node = match seen.nameless {
+            let seen = SeenNode::from_node(&object);
+            let csi_node = match seen.lacks_provider_id {
                 true => self.csi_nodes.get_opt(&seen.name).await?,
                 false => None,
             };
             let csi_node = csi_node.and_then(Watched::row);
-            nodes.push(self.word(&object, &seen, csi_node.as_deref()));
+            nodes.push(self.node_report(&object, &seen, csi_node.as_deref()));
         }
         Ok(nodes)
     }
 
-    fn word(&self, object: &core::Node, seen: &SeenNode, csi_node: Option<&SeenCsiNode>) -> Node {
+    fn node_report(
+        &self,
+        object: &core::Node,
+        seen: &SeenNode,
+        csi_node: Option<&SeenCsiNode>,
+    ) -> Node {
         let name = object.name_any();
         let status = object.status.clone().unwrap_or_default();
         let age = self.ages.age(&name);
@@ -174,8 +179,4 @@ impl KubeletReports {
             name,
         }
     }
-}
-
-fn longer(pause: Duration) -> Duration {
-    (pause * 2).min(LONGEST_PAUSE)
 }

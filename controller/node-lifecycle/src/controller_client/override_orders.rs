@@ -15,60 +15,61 @@ use crate::cluster::{Order, Tables};
 use crate::events::{EventReason, EventSender, EventSubject};
 use crate::leader::Leader;
 
-/// Pause between two looks.
-const EVERY: Duration = Duration::from_secs(2);
+/// Pause between two rounds.
+const ROUND_PAUSE: Duration = Duration::from_secs(2);
 /// The controller forgets an order after some minutes, so an order that still exists is sent again.
-const AGAIN: Duration = Duration::from_secs(60);
+const RESEND_AFTER: Duration = Duration::from_secs(60);
 
 /// Passes on the orders, for ever. The leader reports them.
 pub(crate) async fn run(
     tables: Arc<Tables>,
     controller: Controller,
     leader: Arc<Leader>,
-    teller: Arc<EventSender>,
+    events: Arc<EventSender>,
 ) {
-    let mut given: HashMap<Order, Instant> = HashMap::new();
-    // Orders that the controller refused at the last look: each is reported once.
+    let mut sent: HashMap<Order, Instant> = HashMap::new();
+    // Orders that the controller refused in the last round: each refusal is logged once.
     let mut refused: HashSet<Order> = HashSet::new();
     loop {
-        tokio::time::sleep(EVERY).await;
-        let ordered = tables.attachments.pick(|seen| seen.order().is_some());
-        let (mut standing, mut still_refused) = (HashMap::new(), HashSet::new());
+        tokio::time::sleep(ROUND_PAUSE).await;
+        let ordered = tables.attachments.filter(|seen| seen.order().is_some());
+        let (mut still_sent, mut still_refused) = (HashMap::new(), HashSet::new());
         for attachment in &ordered {
             let Some(order) = attachment.order() else {
                 continue;
             };
             let seen = attachment.resolve(&tables.volumes);
-            match given.get(order) {
-                Some(at) if at.elapsed() < AGAIN => {
-                    standing.insert(order.clone(), *at);
+            match sent.get(order) {
+                Some(at) if at.elapsed() < RESEND_AFTER => {
+                    still_sent.insert(order.clone(), *at);
                 }
                 before => {
-                    let again = refused.contains(order);
-                    if !hand_over(&controller, order, &seen.volume, &seen.name, again).await {
+                    let was_refused = refused.contains(order);
+                    if !send_order(&controller, order, &seen.volume, &seen.name, was_refused).await
+                    {
                         still_refused.insert(order.clone());
                         continue;
                     }
-                    standing.insert(order.clone(), Instant::now());
-                    if before.is_none() && leader.leads() {
+                    still_sent.insert(order.clone(), Instant::now());
+                    if before.is_none() && leader.is_leader() {
                         let note = "by the annotation its volume is detached, whatever is known";
                         let (name, uid) = (seen.name, seen.uid);
-                        let about = EventSubject::Attachment { name, uid };
-                        teller.tell(about, EventReason::GlassBroken, note);
+                        let subject = EventSubject::Attachment { name, uid };
+                        events.send(subject, EventReason::OverrideOrdered, note);
                     }
                 }
             }
         }
-        (given, refused) = (standing, still_refused);
+        (sent, refused) = (still_sent, still_refused);
     }
 }
 
-async fn hand_over(
+async fn send_order(
     controller: &Controller,
     order: &Order,
     volume: &str,
     name: &str,
-    again: bool,
+    was_refused: bool,
 ) -> bool {
     let request = BreakGlassRequest {
         subject: Some(Subject {
@@ -80,15 +81,15 @@ async fn hand_over(
     };
     match controller.client().break_glass(request).await {
         Ok(_) => {
-            tracing::warn!(name, volume, ?order, "the override order is handed to the controller");
+            tracing::warn!(name, volume, ?order, "the controller has accepted the override order");
             true
         }
-        Err(status) if again => {
-            tracing::debug!(name, volume, code = ?status.code(), "the controller still does not take the order to break the glass");
+        Err(status) if was_refused => {
+            tracing::debug!(name, volume, code = ?status.code(), "the controller still refuses the override order");
             false
         }
         Err(status) => {
-            tracing::warn!(name, volume, ?order, code = ?status.code(), text = status.message(), "the controller does not take the order to break the glass");
+            tracing::warn!(name, volume, ?order, code = ?status.code(), text = status.message(), "the controller refuses the override order");
             false
         }
     }

@@ -8,7 +8,7 @@ use ebs_csi_safe_detach::lifecycle::{Intent, Transition};
 use jiff::Timestamp;
 
 use super::Failover;
-use super::kill_switch::stopped;
+use super::kill_switch::stop_reason;
 use crate::cluster::Suspect;
 use crate::events::EventReason;
 use crate::leader::Term;
@@ -16,10 +16,10 @@ use crate::leader::Term;
 /// The work of a round.
 #[derive(Debug, Default)]
 pub(super) struct Chosen<'a> {
-    /// Nodes with something to do; first those in `taking`.
+    /// Nodes with something to do; first those in `braked`.
     pub(super) due: Vec<&'a Suspect>,
     /// The names of the nodes with a braked act or a fence.
-    pub(super) taking: BTreeSet<&'a str>,
+    pub(super) braked: BTreeSet<&'a str>,
     /// The term in which the brake's decision is valid.
     pub(super) term: Term,
     /// Why the other nodes are held, one reason for each.
@@ -33,69 +33,69 @@ impl Failover {
         suspects: &'a [Suspect],
         steps: &[Transition],
     ) -> Chosen<'a> {
-        let takes = |suspect: &Suspect, step: &Transition| {
+        let is_braked = |suspect: &Suspect, step: &Transition| {
             step.intents.iter().any(Intent::is_braked)
-                || self.fencing.due(&suspect.facts, step).is_some()
+                || self.fencing.instance_to_fence(&suspect.facts, step).is_some()
         };
-        let mut both = suspects.iter().zip(steps);
-        let taking: BTreeSet<&str> = both
+        let mut suspects_with_steps = suspects.iter().zip(steps);
+        let braked: BTreeSet<&str> = suspects_with_steps
             .clone()
-            .filter(|(suspect, step)| takes(suspect, step))
+            .filter(|(suspect, step)| is_braked(suspect, step))
             .map(|(suspect, _)| suspect.name.as_str())
             .collect();
-        let (admitted, term) = match taking.is_empty() {
+        let (admitted, term) = match braked.is_empty() {
             true => (Admitted::default(), Term::default()),
-            false => self.brake(suspects, &taking).await,
+            false => self.brake(suspects, &braked).await,
         };
-        let wanted = both.any(|(suspect, step)| {
-            !step.intents.is_empty() || taking.contains(suspect.name.as_str())
+        let has_work = suspects_with_steps.any(|(suspect, step)| {
+            !step.intents.is_empty() || braked.contains(suspect.name.as_str())
         });
-        let stopped = match wanted {
-            true => stopped(&self.client, &self.namespace).await,
+        let stop_reason = match has_work {
+            true => stop_reason(&self.client, &self.namespace).await,
             false => None,
         };
         let mut chosen = Chosen { term, ..Chosen::default() };
         for (suspect, step) in suspects.iter().zip(steps) {
             if let Some(held) = admitted.held.get(&suspect.name) {
                 chosen.held.push(held.token());
-                self.tell(suspect, EventReason::Held, held.token());
-            } else if step.intents.is_empty() && !taking.contains(suspect.name.as_str()) {
-                self.say_unproven(suspect, step.phase);
-            } else if let Some(why) = stopped {
+                self.send_event(suspect, EventReason::Held, held.token());
+            } else if step.intents.is_empty() && !braked.contains(suspect.name.as_str()) {
+                self.report_unproven(suspect, step.phase);
+            } else if let Some(why) = stop_reason {
                 chosen.held.push(why);
-                self.tell(suspect, EventReason::Held, why);
+                self.send_event(suspect, EventReason::Held, why);
             } else {
                 chosen.due.push(suspect);
             }
         }
-        let only_tidied = |suspect: &&Suspect| !taking.contains(suspect.name.as_str());
-        chosen.due.sort_by_key(only_tidied);
-        chosen.taking = taking;
+        let has_no_braked_act = |suspect: &&Suspect| !braked.contains(suspect.name.as_str());
+        chosen.due.sort_by_key(has_no_braked_act);
+        chosen.braked = braked;
         chosen
     }
 
-    /// Returns which of the nodes in `taking` the brake admits, and the term in which that is
+    /// Returns which of the nodes in `braked` the brake admits, and the term in which that is
     /// valid.
-    async fn brake(&self, suspects: &[Suspect], taking: &BTreeSet<&str>) -> (Admitted, Term) {
+    async fn brake(&self, suspects: &[Suspect], braked: &BTreeSet<&str>) -> (Admitted, Term) {
         let now = Timestamp::now();
         let (journal, term) = self.leader.journal().await;
-        let mut seen = self.tables.for_brake(suspects);
-        let mut there = HashSet::new();
-        for seen in &mut seen {
-            seen.acted = journal.counts(&seen.node, now);
-            seen.wanted = taking.contains(seen.node.as_str());
-            there.insert(seen.node.clone());
+        let mut states = self.tables.brake_states(suspects);
+        let mut listed = HashSet::new();
+        for state in &mut states {
+            state.acted = journal.was_acted_on(&state.name, now);
+            state.wanted = braked.contains(state.name.as_str());
+            listed.insert(state.name.clone());
         }
         // A node that was acted on counts even when its object has gone since.
-        for node in journal.nodes(now).filter(|node| !there.contains(*node)) {
-            seen.push(NodeState {
-                node: node.to_owned(),
+        for node in journal.nodes(now).filter(|node| !listed.contains(*node)) {
+            states.push(NodeState {
+                name: node.to_owned(),
                 zone: String::new(),
                 suspect: false,
                 acted: true,
                 wanted: false,
             });
         }
-        (admit(&seen), term)
+        (admit(&states), term)
     }
 }

@@ -1,5 +1,5 @@
-//! Acts on nodes. Each act needs a second look at the API server itself and at EC2 through the
-//! controller.
+//! Acts on nodes. Before each act, the node is read a second time, from the API server itself and
+//! from EC2 through the controller.
 
 use std::time::Instant;
 
@@ -8,36 +8,36 @@ use futures_util::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 
 use super::choose::Chosen;
-use super::query_schedule::{AT_ONCE, fill};
+use super::query_schedule::{MAX_INSTANCES, fill_answers};
 use super::{Failover, questions};
-use crate::act::{self, act};
+use crate::act::{self, perform};
 use crate::cluster::Suspect;
 use crate::controller_client::Answers;
 
-/// Nodes that are looked at and acted on together: one query to EC2 and one write of the Lease
+/// Nodes that are read again and acted on together: one query to EC2 and one write of the Lease
 /// cover all of them.
-const TOGETHER: usize = AT_ONCE;
+const NODES_PER_QUERY: usize = MAX_INSTANCES;
 /// Nodes that are processed at the same time, so that the API server does not get all requests at
 /// once.
-const AT_A_TIME: usize = 25;
+const CONCURRENT_NODES: usize = 25;
 /// The result of a round's acts.
 #[derive(Debug, Default)]
 pub(super) struct Acted {
     /// Why nodes were not acted on, one reason for each.
     pub(super) held: Vec<&'static str>,
     /// Nodes whose answers became too old before all acts were done.
-    pub(super) left: usize,
+    pub(super) postponed: usize,
 }
 
 impl Failover {
-    /// Does what was chosen, where a second look confirms it.
-    pub(super) async fn act_on(&self, chosen: &Chosen<'_>) -> Acted {
+    /// Acts on the chosen nodes, where a second read confirms the act.
+    pub(super) async fn act_on_chosen(&self, chosen: &Chosen<'_>) -> Acted {
         let mut acted = Acted::default();
-        for some in chosen.due.chunks(TOGETHER) {
-            let names: Vec<&str> = some
+        for chunk in chosen.due.chunks(NODES_PER_QUERY) {
+            let names: Vec<&str> = chunk
                 .iter()
                 .map(|suspect| suspect.name.as_str())
-                .filter(|name| chosen.taking.contains(name))
+                .filter(|name| chosen.braked.contains(name))
                 .collect();
             if !names.is_empty()
                 && let Err(error) = self.leader.record(&names, chosen.term).await
@@ -46,47 +46,48 @@ impl Failover {
                 acted.held.extend(names.iter().map(|_| "lost-place"));
                 continue;
             }
-            acted.left += self.act_anew(some, &names).await;
+            acted.postponed += self.act_after_second_look(chunk, &names).await;
         }
         acted
     }
 
     /// Looks at these nodes again, at the API server and, with one query for all of them, at EC2;
     /// then does what still follows. Braked acts and fences happen only for the nodes that are
-    /// recorded in the Lease: for another node, the second look may be the first to permit such an
+    /// recorded in the Lease: for another node, the second read may be the first to permit such an
     /// act. Returns how many nodes were left.
-    async fn act_anew(&self, suspects: &[&Suspect], written: &[&str]) -> usize {
-        let looks: Vec<_> = suspects.iter().map(|s| self.look_again(s)).collect();
-        let looks = stream::iter(looks).buffer_unordered(AT_A_TIME);
+    async fn act_after_second_look(&self, suspects: &[&Suspect], recorded: &[&str]) -> usize {
+        let looks: Vec<_> = suspects.iter().map(|s| self.read_again(s)).collect();
+        let looks = stream::iter(looks).buffer_unordered(CONCURRENT_NODES);
         let mut looked: Vec<(Option<Node>, Suspect)> =
             looks.filter_map(std::future::ready).collect().await;
-        let questions = questions(looked.iter().map(|(_, fresh)| fresh));
-        let fresh = looked.iter().map(|(_, fresh)| fresh);
-        let checks = self.checks(fresh.filter(|s| written.contains(&s.name.as_str())));
+        let questions = questions(looked.iter().map(|(_, second)| second));
+        let second = looked.iter().map(|(_, second)| second);
+        let checks =
+            self.instances_to_check(second.filter(|s| recorded.contains(&s.name.as_str())));
         let answers = match questions.is_empty() {
             true => Answers::default(),
-            false => self.put(&questions, &checks).await.unwrap_or_default(),
+            false => self.query_controller(&questions, &checks).await.unwrap_or_default(),
         };
         let answered = Instant::now();
-        for (_, fresh) in &mut looked {
-            fill(&answers, &mut fresh.facts);
+        for (_, second) in &mut looked {
+            fill_answers(&answers, &mut second.facts);
         }
         let acts: Vec<_> = looked
             .iter()
-            .map(|(object, fresh)| {
-                let may_take = written.contains(&fresh.name.as_str());
-                self.act_on_one(object.as_ref(), fresh, may_take, answered)
+            .map(|(object, second)| {
+                let may_do_braked = recorded.contains(&second.name.as_str());
+                self.act_on_one(object.as_ref(), second, may_do_braked, answered)
             })
             .collect();
-        let acts = stream::iter(acts).buffer_unordered(AT_A_TIME);
+        let acts = stream::iter(acts).buffer_unordered(CONCURRENT_NODES);
         acts.filter(|done| std::future::ready(!done)).count().await
     }
 
-    async fn look_again(&self, suspect: &Suspect) -> Option<(Option<Node>, Suspect)> {
-        match self.tables.look(&self.client, &suspect.name).await {
-            Ok((object, mut fresh)) => {
-                self.judge_absence(&mut fresh);
-                Some((object, fresh))
+    async fn read_again(&self, suspect: &Suspect) -> Option<(Option<Node>, Suspect)> {
+        match self.tables.read_node(&self.client, &suspect.name).await {
+            Ok((object, mut second)) => {
+                self.fill_lost_for_long(&mut second);
+                Some((object, second))
             }
             Err(error) => {
                 tracing::warn!(node = suspect.name, %error, "the node could not be looked at again: nothing is done");
@@ -99,52 +100,52 @@ impl Failover {
     async fn act_on_one(
         &self,
         object: Option<&Node>,
-        fresh: &Suspect,
-        may_take: bool,
+        second: &Suspect,
+        may_do_braked: bool,
         answered: Instant,
     ) -> bool {
-        let is_old = || answered.elapsed() >= self.fresh;
-        let mut step = step(&fresh.facts, self.mode);
-        if !may_take {
+        let is_answer_old = || answered.elapsed() >= self.answer_validity;
+        let mut step = step(&second.facts, self.mode);
+        if !may_do_braked {
             step.intents.retain(|intent| !intent.is_braked());
-        } else if let Some((instance, how)) = self.fencing.due(&fresh.facts, &step) {
-            if is_old() {
+        } else if let Some((instance, how)) = self.fencing.instance_to_fence(&second.facts, &step) {
+            if is_answer_old() {
                 return false;
             }
-            self.fence(fresh, instance, how).await;
+            self.fence(second, instance, how).await;
         }
         for intent in &step.intents {
-            if !self.leader.leads() {
-                tracing::warn!(node = fresh.name, "this process no longer leads");
+            if !self.leader.is_leader() {
+                tracing::warn!(node = second.name, "this process no longer leads");
                 return true;
             }
-            if intent.is_braked() && is_old() {
+            if intent.is_braked() && is_answer_old() {
                 return false;
             }
-            self.act_out(object, fresh, intent).await;
+            self.perform_intent(object, second, intent).await;
         }
         true
     }
 
-    async fn act_out(&self, object: Option<&Node>, fresh: &Suspect, intent: &Intent) {
-        let label = act::label(intent);
-        match act(&self.client, object, intent).await {
+    async fn perform_intent(&self, object: Option<&Node>, second: &Suspect, intent: &Intent) {
+        let label = act::intent_label(intent);
+        match perform(&self.client, object, intent).await {
             Ok(done) => {
-                self.metrics.act(label, done.label());
+                self.metrics.count_act(label, done.label());
                 tracing::info!(
-                    node = fresh.name,
+                    node = second.name,
                     act = label,
                     result = done.label(),
                     ?intent,
                     "failover"
                 );
-                if done == act::Done::Done {
-                    self.say_done(fresh, intent);
+                if done == act::ActResult::Done {
+                    self.report_act(second, intent);
                 }
             }
             Err(error) => {
-                self.metrics.act(label, "failed");
-                tracing::warn!(node = fresh.name, act = label, %error, ?intent, "failover");
+                self.metrics.count_act(label, "failed");
+                tracing::warn!(node = second.name, act = label, %error, ?intent, "failover");
             }
         }
     }

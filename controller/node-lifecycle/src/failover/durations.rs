@@ -11,7 +11,7 @@ use ebs_csi_safe_detach::lifecycle::Phase;
 
 /// A round's observation of a node that is not healthy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown<'a> {
+pub(super) struct NodeObservation<'a> {
     pub(super) node: &'a str,
     pub(super) phase: Phase,
     /// The node still has attachments.
@@ -20,7 +20,7 @@ pub(super) struct Shown<'a> {
 
 /// The end of a measured phase, with its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Took {
+pub(super) enum FinishedPhase {
     /// From loss to proof, of the whole node or of one of its volumes.
     Proof(Duration),
     /// From loss to the end of the last attachment.
@@ -34,80 +34,85 @@ pub(super) enum Took {
 pub struct Episodes {
     nodes: HashMap<String, Episode>,
     /// Whether this replica led at its last observation.
-    led: bool,
+    was_leading: bool,
 }
 
 #[derive(Debug, Default)]
 struct Episode {
     since: Option<Instant>,
-    fenced: Option<Instant>,
+    fence_requested: Option<Instant>,
     proven: bool,
     recovered: bool,
 }
 
 impl Episodes {
     /// Forgets all episodes: a replica that does not lead does not observe them.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
     /// Records that the node's instance is being powered off.
-    pub(super) fn fenced(&mut self, node: &str, now: Instant) {
+    pub(super) fn record_fence(&mut self, node: &str, now: Instant) {
         let episode = self.nodes.entry(node.to_owned()).or_default();
-        episode.fenced.get_or_insert(now);
+        episode.fence_requested.get_or_insert(now);
     }
 
     /// Records all unhealthy nodes of a round; `is_attached` tells whether another node still has
     /// attachments.
-    pub(super) fn note(
+    pub(super) fn observe(
         &mut self,
-        all: &[Shown<'_>],
+        all: &[NodeObservation<'_>],
         is_attached: impl Fn(&str) -> bool,
         now: Instant,
-    ) -> Vec<Took> {
-        let mut took = Vec::new();
-        let first = self.led.then_some(now);
-        self.led = true;
-        for shown in all {
+    ) -> Vec<FinishedPhase> {
+        let mut finished = Vec::new();
+        let first = self.was_leading.then_some(now);
+        self.was_leading = true;
+        for observation in all {
             let episode = self
                 .nodes
-                .entry(shown.node.to_owned())
+                .entry(observation.node.to_owned())
                 .or_insert_with(|| Episode { since: first, ..Episode::default() });
-            episode.note(shown, now, &mut took);
+            episode.observe(observation, now, &mut finished);
         }
-        let there: HashSet<&str> = all.iter().map(|shown| shown.node).collect();
+        let unhealthy: HashSet<&str> = all.iter().map(|observation| observation.node).collect();
         self.nodes.retain(|node, episode| {
-            let stays = there.contains(node.as_str());
+            let stays = unhealthy.contains(node.as_str());
             if !stays && !is_attached(node) {
-                episode.recover(now, &mut took);
+                episode.finish_recovery(now, &mut finished);
             }
             stays
         });
-        took
+        finished
     }
 }
 
 impl Episode {
-    fn note(&mut self, shown: &Shown<'_>, now: Instant, took: &mut Vec<Took>) {
-        let proved = matches!(shown.phase, Phase::NodeProven | Phase::VolumesProven);
+    fn observe(
+        &mut self,
+        observation: &NodeObservation<'_>,
+        now: Instant,
+        finished: &mut Vec<FinishedPhase>,
+    ) {
+        let proved = matches!(observation.phase, Phase::NodeProven | Phase::VolumesProven);
         if proved && !self.proven {
-            took.extend(self.since.map(|since| Took::Proof(now - since)));
+            finished.extend(self.since.map(|since| FinishedPhase::Proof(now - since)));
         }
-        if shown.phase == Phase::NodeProven
-            && let Some(at) = self.fenced.take()
+        if observation.phase == Phase::NodeProven
+            && let Some(at) = self.fence_requested.take()
         {
-            took.push(Took::Fence(shown.node.to_owned(), now - at));
+            finished.push(FinishedPhase::Fence(observation.node.to_owned(), now - at));
         }
-        self.proven |= proved || shown.phase == Phase::Acting;
-        if !shown.attached {
-            self.recover(now, took);
+        self.proven |= proved || observation.phase == Phase::Acting;
+        if !observation.attached {
+            self.finish_recovery(now, finished);
         }
     }
 
-    fn recover(&mut self, now: Instant, took: &mut Vec<Took>) {
+    fn finish_recovery(&mut self, now: Instant, finished: &mut Vec<FinishedPhase>) {
         if self.proven && !self.recovered {
             self.recovered = true;
-            took.extend(self.since.map(|since| Took::Recovery(now - since)));
+            finished.extend(self.since.map(|since| FinishedPhase::Recovery(now - since)));
         }
     }
 }
@@ -120,18 +125,22 @@ mod tests {
 
     /// Runs rounds ten seconds apart; `None` means that the node is healthy or gone and has no
     /// attachments.
-    fn played(rounds: &[Option<(Phase, bool)>]) -> Vec<Took> {
+    fn observe_rounds(rounds: &[Option<(Phase, bool)>]) -> Vec<FinishedPhase> {
         let (mut episodes, start) = (Episodes::default(), Instant::now());
-        let mut took = Vec::new();
-        for (number, shown) in rounds.iter().enumerate() {
+        let mut finished = Vec::new();
+        for (number, observation) in rounds.iter().enumerate() {
             let now = start + Duration::from_secs(10) * u32::try_from(number).unwrap();
-            let all: Vec<Shown<'_>> = shown
+            let all: Vec<NodeObservation<'_>> = observation
                 .iter()
-                .map(|(phase, attached)| Shown { node: NODE, phase: *phase, attached: *attached })
+                .map(|(phase, attached)| NodeObservation {
+                    node: NODE,
+                    phase: *phase,
+                    attached: *attached,
+                })
                 .collect();
-            took.extend(episodes.note(&all, |_| false, now));
+            finished.extend(episodes.observe(&all, |_| false, now));
         }
-        took
+        finished
     }
 
     /// Proof and recovery each report once; a node first seen already lost, or back without proof,
@@ -150,33 +159,33 @@ mod tests {
             Some((Phase::Recovering, false)),
             None,
         ];
-        let both = vec![Took::Proof(secs(10)), Took::Recovery(secs(30))];
-        assert_eq!(played(&whole), both);
+        let both = vec![FinishedPhase::Proof(secs(10)), FinishedPhase::Recovery(secs(30))];
+        assert_eq!(observe_rounds(&whole), both);
         let gone = [None, lost, Some((Phase::VolumesProven, true)), None];
-        let both = vec![Took::Proof(secs(10)), Took::Recovery(secs(20))];
-        assert_eq!(played(&gone), both, "the Node object is gone");
-        assert_eq!(played(&[None, lost, None]), [], "it came back by itself");
-        assert_eq!(played(&whole[1..]), [], "who knows since when it was lost");
+        let both = vec![FinishedPhase::Proof(secs(10)), FinishedPhase::Recovery(secs(20))];
+        assert_eq!(observe_rounds(&gone), both, "the Node object is gone");
+        assert_eq!(observe_rounds(&[None, lost, None]), [], "it came back by itself");
+        assert_eq!(observe_rounds(&whole[1..]), [], "the time of the loss is unknown");
         let twice = [None, lost, None, lost, Some((Phase::NodeProven, true))];
-        assert_eq!(played(&twice), [Took::Proof(secs(10))], "counted anew");
+        assert_eq!(observe_rounds(&twice), [FinishedPhase::Proof(secs(10))], "counted anew");
     }
 
     #[test]
     fn fence_duration_counts_from_first_request_until_off() {
         let (mut episodes, start) = (Episodes::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        let shown = |phase| [Shown { node: NODE, phase, attached: true }];
-        episodes.note(&shown(Phase::Querying), |_| true, at(0));
-        episodes.fenced(NODE, at(3));
-        episodes.fenced(NODE, at(6));
-        assert_eq!(episodes.note(&shown(Phase::Querying), |_| true, at(9)), []);
+        let observation = |phase| [NodeObservation { node: NODE, phase, attached: true }];
+        episodes.observe(&observation(Phase::Querying), |_| true, at(0));
+        episodes.record_fence(NODE, at(3));
+        episodes.record_fence(NODE, at(6));
+        assert_eq!(episodes.observe(&observation(Phase::Querying), |_| true, at(9)), []);
         assert_eq!(
-            episodes.note(&shown(Phase::NodeProven), |_| true, at(33)),
-            [Took::Fence(NODE.to_owned(), Duration::from_secs(30))]
+            episodes.observe(&observation(Phase::NodeProven), |_| true, at(33)),
+            [FinishedPhase::Fence(NODE.to_owned(), Duration::from_secs(30))]
         );
-        episodes.forget();
-        let mut left = shown(Phase::NodeProven);
+        episodes.clear();
+        let mut left = observation(Phase::NodeProven);
         left[0].attached = false;
-        assert_eq!(episodes.note(&left, |_| false, at(40)), []);
+        assert_eq!(episodes.observe(&left, |_| false, at(40)), []);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ebs_csi_proto::safe_detach::fence_request::Mode;
 use ebs_csi_safe_detach::lifecycle::{
-    FenceWhen, Intent, NodeFacts, Transition, fence, left_alone, may_be_fenced,
+    FenceWhen, Intent, NodeFacts, Transition, fence_candidate, instance_to_fence, reason_left_alone,
 };
 
 use super::Failover;
@@ -17,14 +17,14 @@ use crate::flags::Fence;
 #[derive(Clone, Copy, Debug)]
 pub struct Fencing {
     /// Whether, and how, the instances are powered off.
-    pub how: Fence,
+    pub power_off: Fence,
     /// What EC2 must report about the instances.
     pub when: FenceWhen,
 }
 
 impl Fencing {
     fn mode(self) -> Option<Mode> {
-        match self.how {
+        match self.power_off {
             Fence::Off => None,
             Fence::Stop => Some(Mode::Stop),
             Fence::Terminate => Some(Mode::Terminate),
@@ -32,7 +32,7 @@ impl Fencing {
     }
 
     /// Returns the instance to fence, and how.
-    pub(super) fn due<'a>(
+    pub(super) fn instance_to_fence<'a>(
         self,
         facts: &'a NodeFacts,
         step: &Transition,
@@ -42,28 +42,28 @@ impl Fencing {
         if step.intents.iter().any(Intent::is_braked) {
             return None;
         }
-        Some((fence(facts, self.when)?, mode))
+        Some((instance_to_fence(facts, self.when)?, mode))
     }
 
     /// Returns the instance whose status checks decide; `None` where they make no difference, so
     /// that they cost no request.
-    pub(super) fn asks_about(self, facts: &NodeFacts) -> Option<&str> {
+    pub(super) fn instance_to_check(self, facts: &NodeFacts) -> Option<&str> {
         self.mode()?;
         match self.when {
             FenceWhen::Lost => None,
-            FenceWhen::Impaired => may_be_fenced(facts),
+            FenceWhen::Impaired => fence_candidate(facts),
         }
     }
 
     /// Returns why a running instance that may be fenced is not fenced, as a stable label.
-    pub(super) fn left_alone(self, facts: &NodeFacts) -> Option<&'static str> {
+    pub(super) fn reason_left_alone(self, facts: &NodeFacts) -> Option<&'static str> {
         self.mode()?;
-        left_alone(facts, self.when)
+        reason_left_alone(facts, self.when)
     }
 }
 
 /// Returns the reason of [`Fencing::left_alone`] as text, with EC2's report.
-pub(super) fn words(why: &str, checks: &str) -> String {
+pub(super) fn fence_held_note(why: &str, checks: &str) -> String {
     let why = match why {
         "checks-pass" => "its node is only cut off (--fence-when=impaired)",
         _ => "nobody knows whether it is impaired (--fence-when=impaired)",
@@ -72,25 +72,27 @@ pub(super) fn words(why: &str, checks: &str) -> String {
 }
 
 impl Failover {
-    pub(super) async fn fence(&self, suspect: &Suspect, instance: &str, how: Mode) {
-        if !self.leader.leads() {
+    pub(super) async fn fence(&self, suspect: &Suspect, instance: &str, power_off: Mode) {
+        if !self.leader.is_leader() {
             return;
         }
         let reason = format!("node {} is not heard of", suspect.name);
         let only_impaired = self.fencing.when == FenceWhen::Impaired;
-        let fenced = self.controller.fence(instance, how, only_impaired, &reason);
+        let fenced = self.controller.fence(instance, power_off, only_impaired, &reason);
         match fenced.await {
             Ok(()) => {
-                self.metrics.act("fence", "done");
-                self.episodes().fenced(&suspect.name, Instant::now());
-                let note =
-                    format!("instance {instance} is being powered off ({})", how.as_str_name());
-                self.tell(suspect, EventReason::Fenced, &note);
+                self.metrics.count_act("fence", "done");
+                self.episodes().record_fence(&suspect.name, Instant::now());
+                let note = format!(
+                    "instance {instance} is being powered off ({})",
+                    power_off.as_str_name()
+                );
+                self.send_event(suspect, EventReason::Fenced, &note);
             }
             Err(status) => {
-                self.metrics.act("fence", "failed");
+                self.metrics.count_act("fence", "failed");
                 let note = format!("instance {instance} was not fenced: {}", status.message());
-                self.tell(suspect, EventReason::FenceFailed, &note);
+                self.send_event(suspect, EventReason::FenceFailed, &note);
             }
         }
     }

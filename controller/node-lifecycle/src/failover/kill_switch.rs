@@ -13,7 +13,7 @@ pub const ADVERTISED: &str = "ebs.csi.aws.com/safe-detach";
 pub const ADVERTISED_VERSION: &str = "v1";
 
 /// Returns why no act is allowed. A switch that cannot be read also stops all acts.
-pub(crate) async fn stopped(client: &Client, namespace: &str) -> Option<&'static str> {
+pub(crate) async fn stop_reason(client: &Client, namespace: &str) -> Option<&'static str> {
     let switches: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     match switches.get_opt(KILL_SWITCH).await {
         Ok(None) => {}

@@ -1,4 +1,4 @@
-//! The reports about a node, as text for the reader.
+//! The events about a node.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,33 @@ use crate::cluster::Suspect;
 use crate::events::{EventReason, EventSubject};
 
 impl Failover {
-    pub(super) fn say_unproven(&self, suspect: &Suspect, phase: Phase) {
+    pub(super) fn report_unproven(&self, suspect: &Suspect, phase: Phase) {
         if !matches!(phase, Phase::Querying | Phase::VolumesProven) {
             return;
         }
         let (text, checks) = {
-            let rota = self.rota();
-            let of =
+            let query_schedule = self.query_schedule();
+            let of_instance =
                 |texts: &BTreeMap<String, String>| texts.get(suspect.facts.instance()?).cloned();
-            (of(rota.texts()), of(rota.checks()))
+            (of_instance(query_schedule.texts()), of_instance(query_schedule.checks()))
         };
-        if let Some(why) = self.fencing.left_alone(&suspect.facts) {
-            let note = fencing::words(why, &checks.unwrap_or_default());
-            self.tell(suspect, EventReason::FenceHeld, &note);
+        if let Some(why) = self.fencing.reason_left_alone(&suspect.facts) {
+            let note = fencing::fence_held_note(why, &checks.unwrap_or_default());
+            self.send_event(suspect, EventReason::FenceHeld, &note);
             return;
         }
         let note =
             text.unwrap_or_else(|| "nothing proves that its volumes may leave it".to_owned());
-        self.tell(suspect, EventReason::Unproven, &note);
+        self.send_event(suspect, EventReason::Unproven, &note);
     }
 
-    pub(super) fn say_done(&self, suspect: &Suspect, intent: &Intent) {
-        let (tale, note) = match intent {
-            Intent::AddTaint(about) => (
+    pub(super) fn report_act(&self, suspect: &Suspect, intent: &Intent) {
+        let (reason, note) = match intent {
+            Intent::AddTaint(tainted) => (
                 EventReason::ProvenDown,
                 format!(
                     "instance {} is off: the node is out of service until it has booted again",
-                    about.instance
+                    tainted.instance
                 ),
             ),
             Intent::RemoveTaint => (
@@ -50,13 +50,13 @@ impl Failover {
                 EventReason::FailedOver,
                 format!("VolumeAttachment {name} was deleted: its volume may leave the node"),
             ),
-            Intent::Nudge { .. } => return,
+            Intent::RetryDetach { .. } => return,
         };
-        self.tell(suspect, tale, &note);
+        self.send_event(suspect, reason, &note);
     }
 
-    pub(super) fn tell(&self, suspect: &Suspect, tale: EventReason, note: &str) {
-        let about = EventSubject::Node { name: suspect.name.clone(), uid: suspect.uid.clone() };
-        self.teller.tell(about, tale, note);
+    pub(super) fn send_event(&self, suspect: &Suspect, reason: EventReason, note: &str) {
+        let subject = EventSubject::Node { name: suspect.name.clone(), uid: suspect.uid.clone() };
+        self.events.send(subject, reason, note);
     }
 }

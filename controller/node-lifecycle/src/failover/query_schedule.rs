@@ -11,13 +11,13 @@ use ebs_csi_safe_detach::Fact;
 use ebs_csi_safe_detach::lifecycle::{InstanceEvidence, NodeFacts};
 
 /// Most instances that EC2 accepts in one request.
-pub(super) const AT_ONCE: usize = 200;
+pub(super) const MAX_INSTANCES: usize = 200;
 
 /// Most instances whose status checks EC2 returns in one request.
-const CHECKS_AT_ONCE: usize = 100;
+const MAX_STATUS_CHECKS: usize = 100;
 /// EC2 runs its status checks once a minute: this many rounds pass before the same instance's
 /// checks are queried again.
-const CHECKS_EVERY: u64 = 5;
+const STATUS_CHECK_ROUNDS: u64 = 5;
 
 /// An instance, and a volume attached to it.
 pub(super) type Question = (String, String);
@@ -26,9 +26,9 @@ pub(super) type Question = (String, String);
 #[derive(Debug, Default)]
 pub struct QuerySchedule {
     round: u64,
-    turns: usize,
-    asked: HashMap<String, u64>,
-    checked: HashMap<String, u64>,
+    rounds_per_cycle: usize,
+    last_queried: HashMap<String, u64>,
+    last_checked: HashMap<String, u64>,
     answers: Answers,
 }
 
@@ -38,26 +38,26 @@ impl QuerySchedule {
     pub fn choose(&mut self, questions: &[Question]) -> Vec<Question> {
         self.round += 1;
         let all: BTreeSet<&String> = questions.iter().map(|(instance, _)| instance).collect();
-        self.asked.retain(|instance, _| all.contains(instance));
-        self.checked.retain(|instance, _| all.contains(instance));
+        self.last_queried.retain(|instance, _| all.contains(instance));
+        self.last_checked.retain(|instance, _| all.contains(instance));
         self.forget(|instance| !all.contains(instance));
-        self.turns = all.len().div_ceil(AT_ONCE);
+        self.rounds_per_cycle = all.len().div_ceil(MAX_INSTANCES);
         let mut instances: Vec<&String> = all.into_iter().collect();
         // Instances that were never queried come first.
-        instances.sort_by_key(|instance| self.asked.get(*instance).copied().unwrap_or(0));
-        instances.truncate(AT_ONCE);
+        instances.sort_by_key(|instance| self.last_queried.get(*instance).copied().unwrap_or(0));
+        instances.truncate(MAX_INSTANCES);
         let chosen: BTreeSet<&String> = instances.into_iter().collect();
         for instance in &chosen {
-            self.asked.insert((*instance).clone(), self.round);
+            self.last_queried.insert((*instance).clone(), self.round);
         }
-        let mut now = questions.to_vec();
-        now.retain(|(instance, _)| chosen.contains(instance));
-        now
+        let mut due = questions.to_vec();
+        due.retain(|(instance, _)| chosen.contains(instance));
+        due
     }
 
     /// Returns the number of rounds in which each instance is queried once.
-    pub(super) fn turns(&self) -> usize {
-        self.turns
+    pub(super) fn rounds_per_cycle(&self) -> usize {
+        self.rounds_per_cycle
     }
 
     /// Returns the chosen instances whose status checks are due in this round, among those for
@@ -65,28 +65,33 @@ impl QuerySchedule {
     pub fn choose_checks(
         &mut self,
         chosen: &[Question],
-        matter: BTreeSet<String>,
+        relevant: BTreeSet<String>,
     ) -> BTreeSet<String> {
         let chosen: BTreeSet<&String> = chosen.iter().map(|(instance, _)| instance).collect();
-        let last = |instance: &String| self.checked.get(instance).copied();
+        let last = |instance: &String| self.last_checked.get(instance).copied();
         let is_due = |instance: &String| {
-            last(instance).is_none_or(|round| self.round - round >= CHECKS_EVERY)
+            last(instance).is_none_or(|round| self.round - round >= STATUS_CHECK_ROUNDS)
         };
-        let mut due: Vec<String> = matter
+        let mut due: Vec<String> = relevant
             .into_iter()
             .filter(|instance| chosen.contains(instance) && is_due(instance))
             .collect();
         due.sort_by_key(|instance| last(instance).unwrap_or(0));
-        due.truncate(CHECKS_AT_ONCE);
+        due.truncate(MAX_STATUS_CHECKS);
         for instance in &due {
-            self.checked.insert(instance.clone(), self.round);
+            self.last_checked.insert(instance.clone(), self.round);
         }
         due.into_iter().collect()
     }
 
     /// Stores the answers to the chosen questions. The last status checks of an instance that still
     /// runs stay valid until they are queried again.
-    pub fn note(&mut self, chosen: &[Question], checks: &BTreeSet<String>, mut answers: Answers) {
+    pub fn record_answers(
+        &mut self,
+        chosen: &[Question],
+        checks: &BTreeSet<String>,
+        mut answers: Answers,
+    ) {
         let chosen: BTreeSet<&String> = chosen.iter().map(|(instance, _)| instance).collect();
         for instance in chosen.iter().filter(|i| !checks.contains(i.as_str())) {
             let before = self.answers.instances.get(*instance);
@@ -111,13 +116,14 @@ impl QuerySchedule {
     }
 
     /// Forgets all answers, because the controller does not answer.
-    pub fn silence(&mut self) {
-        *self = Self { round: self.round, turns: self.turns, ..Self::default() };
+    pub fn forget_answers(&mut self) {
+        *self =
+            Self { round: self.round, rounds_per_cycle: self.rounds_per_cycle, ..Self::default() };
     }
 
     /// Fills in what is known about a node.
-    pub fn fill(&self, facts: &mut NodeFacts) {
-        fill(&self.answers, facts);
+    pub fn fill_answers(&self, facts: &mut NodeFacts) {
+        fill_answers(&self.answers, facts);
     }
 
     /// Returns the controller's texts about instances.
@@ -140,7 +146,7 @@ impl QuerySchedule {
 }
 
 /// Fills in the answers about a node, and nothing else.
-pub(super) fn fill(answers: &Answers, facts: &mut NodeFacts) {
+pub(super) fn fill_answers(answers: &Answers, facts: &mut NodeFacts) {
     let questions = facts.questions();
     facts.volumes.clear();
     facts.instances.clear();
@@ -179,20 +185,20 @@ mod tests {
 
     #[test]
     fn suspects_rotate_200_per_round_new_ones_first() {
-        let mut rota = QuerySchedule::default();
+        let mut query_schedule = QuerySchedule::default();
         let all = questions(0..450);
         let mut seen = BTreeSet::new();
         for _ in 0..3 {
-            let chosen = rota.choose(&all);
+            let chosen = query_schedule.choose(&all);
             let instances: BTreeSet<_> = chosen.iter().map(|(i, _)| i.clone()).collect();
-            assert!(instances.len() <= AT_ONCE);
+            assert!(instances.len() <= MAX_INSTANCES);
             assert_eq!(chosen.len(), instances.len() * 2, "with all volumes");
-            rota.note(&chosen, &BTreeSet::new(), answers(&chosen));
+            query_schedule.record_answers(&chosen, &BTreeSet::new(), answers(&chosen));
             seen.extend(instances);
         }
         assert_eq!(seen.len(), 450);
         let more = questions(0..451);
-        let chosen = rota.choose(&more);
+        let chosen = query_schedule.choose(&more);
         assert!(chosen.contains(&("i-0450".to_owned(), "vol-a".to_owned())));
     }
 
@@ -200,33 +206,35 @@ mod tests {
     /// silence clears every text.
     #[test]
     fn dropped_or_missing_instance_or_silence_clears_answers() {
-        let mut rota = QuerySchedule::default();
+        let mut query_schedule = QuerySchedule::default();
         let none = BTreeSet::new();
-        let chosen = rota.choose(&questions(0..3));
-        rota.note(&chosen, &none, answers(&chosen));
-        let text = |rota: &QuerySchedule, instance| rota.texts().get(instance).cloned();
-        assert_eq!(text(&rota, "i-0002").as_deref(), Some("runs"));
-        let chosen = rota.choose(&questions(0..2));
-        assert_eq!(text(&rota, "i-0002"), None);
+        let chosen = query_schedule.choose(&questions(0..3));
+        query_schedule.record_answers(&chosen, &none, answers(&chosen));
+        let text = |query_schedule: &QuerySchedule, instance| {
+            query_schedule.texts().get(instance).cloned()
+        };
+        assert_eq!(text(&query_schedule, "i-0002").as_deref(), Some("runs"));
+        let chosen = query_schedule.choose(&questions(0..2));
+        assert_eq!(text(&query_schedule, "i-0002"), None);
         // An answer that lacks an instance of the last answer.
-        rota.note(&chosen, &none, Answers::default());
-        assert_eq!(text(&rota, "i-0001"), None);
-        rota.note(&chosen, &none, answers(&chosen));
-        rota.silence();
-        assert_eq!(text(&rota, "i-0001"), None);
+        query_schedule.record_answers(&chosen, &none, Answers::default());
+        assert_eq!(text(&query_schedule, "i-0001"), None);
+        query_schedule.record_answers(&chosen, &none, answers(&chosen));
+        query_schedule.forget_answers();
+        assert_eq!(text(&query_schedule, "i-0001"), None);
     }
 
     /// The checks of an instance are due again after 5 rounds; an instance whose checks begin to
     /// matter is queried at once.
     #[test]
     fn status_checks_rotate_100_per_round() {
-        let mut rota = QuerySchedule::default();
+        let mut query_schedule = QuerySchedule::default();
         let all = questions(0..150);
-        let matter: BTreeSet<String> = all.iter().map(|(instance, _)| instance.clone()).collect();
+        let relevant: BTreeSet<String> = all.iter().map(|(instance, _)| instance.clone()).collect();
         let mut rounds = Vec::new();
         for _ in 0..8 {
-            let chosen = rota.choose(&all);
-            rounds.push(rota.choose_checks(&chosen, matter.clone()));
+            let chosen = query_schedule.choose(&all);
+            rounds.push(query_schedule.choose_checks(&chosen, relevant.clone()));
         }
         let sizes: Vec<usize> = rounds.iter().map(BTreeSet::len).collect();
         assert_eq!(sizes, [100, 50, 0, 0, 0, 100, 50, 0]);
@@ -234,9 +242,9 @@ mod tests {
         assert_eq!(rounds[0], rounds[5]);
         // An instance whose checks matter only now is queried at once; an instance that is not in
         // question is not.
-        let chosen = rota.choose(&questions(0..151));
+        let chosen = query_schedule.choose(&questions(0..151));
         let more = ["i-0150", "i-0999"].map(str::to_owned);
-        let asked = rota.choose_checks(&chosen, more.into());
+        let asked = query_schedule.choose_checks(&chosen, more.into());
         assert_eq!(asked, ["i-0150".to_owned()].into());
     }
 
@@ -244,7 +252,7 @@ mod tests {
     /// them.
     #[test]
     fn check_result_persists_between_queries_while_instance_runs() {
-        let mut rota = QuerySchedule::default();
+        let mut query_schedule = QuerySchedule::default();
         let all = vec![("i-0001".to_owned(), "vol-a".to_owned())];
         let asked: BTreeSet<String> = ["i-0001".to_owned()].into();
         let says = |evidence: InstanceEvidence, text: &str| Answers {
@@ -270,10 +278,10 @@ mod tests {
             (&none, running(Fact::Unknown), "", running(Fact::Unknown), ""),
         ];
         for (number, (checks, said, text, want, words)) in rows.into_iter().enumerate() {
-            let chosen = rota.choose(&all);
-            rota.note(&chosen, checks, says(said, text));
-            assert_eq!(rota.answers.instances["i-0001"], want, "row {number}");
-            let known = rota.checks().get("i-0001").map_or("", String::as_str);
+            let chosen = query_schedule.choose(&all);
+            query_schedule.record_answers(&chosen, checks, says(said, text));
+            assert_eq!(query_schedule.answers.instances["i-0001"], want, "row {number}");
+            let known = query_schedule.checks().get("i-0001").map_or("", String::as_str);
             assert_eq!(known, words, "row {number}");
         }
     }

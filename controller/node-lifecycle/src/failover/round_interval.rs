@@ -8,7 +8,7 @@ const LEAST: Duration = Duration::from_millis(1_200);
 /// Returns the time from the beginning of a round to the beginning of the next. `every` is that
 /// time when one query covers all suspects; when the suspects need several turns, the rounds follow
 /// closer together.
-pub(super) fn pace(every: Duration, turns: usize) -> Duration {
+pub(super) fn interval_of_rounds(every: Duration, turns: usize) -> Duration {
     let turns = u32::try_from(turns.max(1)).unwrap_or(u32::MAX);
     (every / turns).max(LEAST).min(every)
 }
@@ -37,8 +37,8 @@ mod tests {
             (1, 5, 1_000),
         ];
         for (every, turns, milliseconds) in rows {
-            let pace = pace(Duration::from_secs(every), turns);
-            assert_eq!(pace, Duration::from_millis(milliseconds), "{every} {turns}");
+            let interval_of_rounds = interval_of_rounds(Duration::from_secs(every), turns);
+            assert_eq!(interval_of_rounds, Duration::from_millis(milliseconds), "{every} {turns}");
         }
     }
 
@@ -47,16 +47,16 @@ mod tests {
     fn longest_wait(suspects: usize) -> Duration {
         let questions: Vec<_> =
             (0..suspects).map(|number| (format!("i-{number:04}"), "vol-1".to_owned())).collect();
-        let mut rota = QuerySchedule::default();
+        let mut query_schedule = QuerySchedule::default();
         let mut asked: BTreeMap<String, Duration> = BTreeMap::new();
         let (mut now, mut longest) = (Duration::ZERO, Duration::ZERO);
         for _ in 0..100 {
-            for (instance, _) in rota.choose(&questions) {
+            for (instance, _) in query_schedule.choose(&questions) {
                 if let Some(last) = asked.insert(instance, now) {
                     longest = longest.max(now - last);
                 }
             }
-            now += pace(Duration::from_secs(3), rota.turns());
+            now += interval_of_rounds(Duration::from_secs(3), query_schedule.rounds_per_cycle());
         }
         assert_eq!(asked.len(), suspects, "each comes up");
         longest
@@ -65,7 +65,7 @@ mod tests {
     /// Up to 400 suspects, the longest time between two queries of an instance stays at 3 s.
     #[test]
     fn query_gap_reaches_6_s_at_1000_suspects() {
-        // The rest of five seconds is for the second look and the act.
+        // The rest of five seconds is for the second read and the act.
         let rows =
             [(1, 3_000), (200, 3_000), (201, 3_000), (400, 3_000), (600, 3_600), (1_000, 6_000)];
         for (suspects, milliseconds) in rows {

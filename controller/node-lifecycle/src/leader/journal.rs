@@ -21,7 +21,7 @@ pub struct Journal {
 impl Journal {
     /// Reads the journal of a Lease. An annotation that cannot be read counts as empty: the other
     /// half of the brake, for an outage, still applies.
-    pub fn of(lease: &Lease) -> Self {
+    pub fn read(lease: &Lease) -> Self {
         let text = lease.annotations().get(ANNOTATION);
         let at: BTreeMap<String, String> =
             text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
@@ -31,7 +31,7 @@ impl Journal {
 
     /// Returns whether the node was acted on within the window. A time in the future counts: the
     /// clock was set back.
-    pub fn counts(&self, node: &str, now: Timestamp) -> bool {
+    pub fn was_acted_on(&self, node: &str, now: Timestamp) -> bool {
         self.at.get(node).is_some_and(|at| now.duration_since(*at) < WINDOW)
     }
 
@@ -43,7 +43,7 @@ impl Journal {
 
     /// Records that the node is about to be acted on.
     pub fn add(&mut self, node: &str, now: Timestamp) {
-        if !self.counts(node, now) {
+        if !self.was_acted_on(node, now) {
             self.at.insert(node.to_owned(), now);
         }
     }
@@ -71,14 +71,14 @@ mod tests {
         journal.add("a", start);
         let mut lease = Lease::default();
         journal.write(&mut lease, start);
-        let read = Journal::of(&lease);
+        let read = Journal::read(&lease);
         assert_eq!(read, journal);
-        assert!(read.counts("a", start + SignedDuration::from_secs(599)));
-        assert!(!read.counts("a", start + SignedDuration::from_secs(600)));
-        assert!(!read.counts("b", start));
+        assert!(read.was_acted_on("a", start + SignedDuration::from_secs(599)));
+        assert!(!read.was_acted_on("a", start + SignedDuration::from_secs(600)));
+        assert!(!read.was_acted_on("b", start));
         // The clock was set back.
-        assert!(read.counts("a", start - SignedDuration::from_hours(5)));
+        assert!(read.was_acted_on("a", start - SignedDuration::from_hours(5)));
         read.write(&mut lease, start + SignedDuration::from_mins(11));
-        assert_eq!(Journal::of(&lease), Journal::default());
+        assert_eq!(Journal::read(&lease), Journal::default());
     }
 }

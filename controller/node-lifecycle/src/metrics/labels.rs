@@ -3,28 +3,28 @@
 use prometheus_client::encoding::EncodeLabelSet;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(super) struct OfPhase {
+pub(super) struct PhaseLabel {
     pub(super) phase: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(super) struct Acted {
+pub(super) struct ActLabels {
     pub(super) act: &'static str,
     pub(super) result: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(super) struct Why {
+pub(super) struct ReasonLabel {
     pub(super) reason: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(super) struct Outcome {
+pub(super) struct ResultLabel {
     pub(super) result: &'static str,
 }
 
 /// The tokens with which the controller refuses a detach; any other token counts as the last one.
-pub(super) const REFUSALS: [&str; 10] = [
+pub(super) const REFUSAL_REASONS: [&str; 10] = [
     "attachment-unknown",
     "instance-unknown",
     "strange-state",
@@ -38,11 +38,11 @@ pub(super) const REFUSALS: [&str; 10] = [
 ];
 
 /// The reasons for which a node that could be acted on is held.
-pub(super) const HELD: [&str; 6] =
+pub(super) const HELD_REASONS: [&str; 6] =
     ["outage", "cluster-share", "zone-share", "kill-switch", "not-advertised", "lost-place"];
 
 /// The reasons for which a running instance that may be fenced is left alone.
-pub(super) const LEFT_ALONE: [&str; 2] = ["checks-pass", "checks-unknown"];
+pub(super) const LEFT_ALONE_REASONS: [&str; 2] = ["checks-pass", "checks-unknown"];
 
 /// The labels of the acts.
 pub(super) const ACTS: [&str; 6] =

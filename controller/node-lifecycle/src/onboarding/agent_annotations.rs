@@ -13,24 +13,24 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 
-use crate::act::Done;
+use crate::act::ActResult;
 use crate::cluster::{SeenAgentPod, Table, TableRow, Tables};
 use crate::events::{EventReason, EventSender, EventSubject};
 use crate::leader::Leader;
 use crate::metrics::Metrics;
 
 use super::pod_difference::Difference;
-use super::{AGAIN, WITHIN};
+use super::{PATCH_PAUSE, PATCH_TIMEOUT};
 
-pub use super::pod_difference::Kept;
+pub use super::pod_difference::AnnotationSwitches;
 
-/// Most pods of one look, so that a starting cluster does not flood the API server.
-const AT_ONCE: usize = 50;
-/// A pod that lacks something for longer is counted and reported.
-const LASTING: Duration = Duration::from_secs(30);
+/// Most pods that one round patches, so that a starting cluster does not flood the API server.
+const MAX_PER_ROUND: usize = 50;
+/// A pod that lacks an annotation for longer is counted and reported.
+const REPORT_AFTER: Duration = Duration::from_secs(30);
 
-/// The note of the event about a node whose zone nothing tells.
-const NO_ZONE: &str = "the Node has neither the label topology.kubernetes.io/zone nor a providerID with a zone, so \
+/// The note of the event about a node whose zone is unknown.
+const ZONE_UNKNOWN_NOTE: &str = "the Node has neither the label topology.kubernetes.io/zone nor a providerID with a zone, so \
      kubelet cannot register the driver there unless the node-agent reaches instance metadata; let the cloud \
      controller manager set them";
 
@@ -40,16 +40,16 @@ pub struct AgentAnnotations {
     tables: Arc<Tables>,
     /// The pods, by namespace.
     pods: Vec<Arc<Table<SeenAgentPod>>>,
-    kept: Kept,
+    switches: AnnotationSwitches,
     leader: Arc<Leader>,
     metrics: Arc<Metrics>,
-    teller: Arc<EventSender>,
+    events: Arc<EventSender>,
     /// The version of each pod that was last patched, by uid, and when.
-    tried: HashMap<String, (String, Instant)>,
-    /// Since when each pod has lacked something, by uid.
-    behind: HashMap<String, Instant>,
+    last_patched: HashMap<String, (String, Instant)>,
+    /// The time since when each pod has lacked an annotation, by uid.
+    lacking_since: HashMap<String, Instant>,
     /// When the API server last refused a patch.
-    refused: Option<Instant>,
+    last_refusal: Option<Instant>,
 }
 
 impl AgentAnnotations {
@@ -58,109 +58,110 @@ impl AgentAnnotations {
         client: Client,
         tables: Arc<Tables>,
         pods: Vec<Arc<Table<SeenAgentPod>>>,
-        kept: Kept,
+        switches: AnnotationSwitches,
         leader: Arc<Leader>,
         metrics: Arc<Metrics>,
-        teller: Arc<EventSender>,
+        events: Arc<EventSender>,
     ) -> Self {
         Self {
             client,
             tables,
             pods,
-            kept,
+            switches,
             leader,
             metrics,
-            teller,
-            tried: HashMap::new(),
-            behind: HashMap::new(),
-            refused: None,
+            events,
+            last_patched: HashMap::new(),
+            lacking_since: HashMap::new(),
+            last_refusal: None,
         }
     }
 
     /// Looks for pods to annotate, for ever.
     pub async fn run(mut self) {
         loop {
-            if super::turn(&self.leader, &self.tables).await {
-                self.look().await;
+            if super::wait_for_round(&self.leader, &self.tables).await {
+                self.annotate_pods().await;
             } else {
-                self.tried.clear();
-                self.behind.clear();
-                self.metrics.pods_behind(0);
+                self.last_patched.clear();
+                self.lacking_since.clear();
+                self.metrics.set_pods_lacking_annotations(0);
             }
         }
     }
 
-    /// Takes one look.
-    pub async fn look(&mut self) {
-        let different = self.different();
-        self.count(&different);
-        self.tried.retain(|_, (_, at)| at.elapsed() < AGAIN);
-        self.refused = self.refused.filter(|at| at.elapsed() < AGAIN);
-        let is_tried = |pod: &SeenAgentPod| {
-            let tried = self.tried.get(pod.uid());
+    /// Runs one round.
+    pub async fn annotate_pods(&mut self) {
+        let differences = self.find_differences();
+        self.report_lacking(&differences);
+        self.last_patched.retain(|_, (_, at)| at.elapsed() < PATCH_PAUSE);
+        self.last_refusal = self.last_refusal.filter(|at| at.elapsed() < PATCH_PAUSE);
+        let was_patched = |pod: &SeenAgentPod| {
+            let tried = self.last_patched.get(pod.uid());
             tried.is_some_and(|(version, _)| version == pod.version())
         };
-        let due: Vec<_> = different
+        let due: Vec<_> = differences
             .into_iter()
-            .filter(|(pod, difference)| difference.is_writable() && !is_tried(pod))
-            .take(AT_ONCE)
+            .filter(|(pod, difference)| difference.needs_patch() && !was_patched(pod))
+            .take(MAX_PER_ROUND)
             .collect();
         for (pod, difference) in due {
             // What refuses one patch refuses the others, too.
-            if self.refused.is_some() || !self.leader.leads() {
+            if self.last_refusal.is_some() || !self.leader.is_leader() {
                 return;
             }
             let result = self.patch(&pod, &difference).await;
-            self.metrics.pod_annotated(result);
+            self.metrics.count_pod_patch(result);
             let tried = (pod.version().to_owned(), Instant::now());
-            self.tried.insert(pod.uid().to_owned(), tried);
+            self.last_patched.insert(pod.uid().to_owned(), tried);
         }
     }
 
-    /// Returns the pods that do not say what they should.
-    fn different(&self) -> Vec<(Arc<SeenAgentPod>, Difference)> {
-        let pods = self.pods.iter().flat_map(|table| table.pick(|_| true));
+    /// Returns the pods whose annotations differ from what they should be.
+    fn find_differences(&self) -> Vec<(Arc<SeenAgentPod>, Difference)> {
+        let pods = self.pods.iter().flat_map(|table| table.filter(|_| true));
         let differences = pods.filter_map(|pod| {
             let node = self.tables.nodes.get(pod.node())?;
             let csi_node = self.tables.csi_nodes.get(&node.name);
-            let registered = csi_node.is_some_and(|seen| seen.is_of(&node.uid));
-            let difference = Difference::of(&pod, &node, registered, self.kept);
+            let registered = csi_node.is_some_and(|seen| seen.belongs_to(&node.uid));
+            let difference = Difference::between(&pod, &node, registered, self.switches);
             (difference != Difference::default()).then_some((pod, difference))
         });
         differences.collect()
     }
 
-    /// Counts the pods that have lacked something for long, and reports those whose Node lacks it.
-    fn count(&mut self, different: &[(Arc<SeenAgentPod>, Difference)]) {
+    /// Counts the pods that have lacked an annotation for long, and reports those whose Node lacks
+    /// the fact, too.
+    fn report_lacking(&mut self, differences: &[(Arc<SeenAgentPod>, Difference)]) {
         let now = Instant::now();
-        let before = std::mem::take(&mut self.behind);
-        for (pod, difference) in different {
+        let before = std::mem::take(&mut self.lacking_since);
+        for (pod, difference) in differences {
             let since = before.get(pod.uid()).copied().unwrap_or(now);
-            self.behind.insert(pod.uid().to_owned(), since);
-            if difference.unknown && now.duration_since(since) >= LASTING {
+            self.lacking_since.insert(pod.uid().to_owned(), since);
+            if difference.unknown && now.duration_since(since) >= REPORT_AFTER {
                 let (namespace, name) = pod.name();
-                let about = EventSubject::Pod {
+                let subject = EventSubject::Pod {
                     namespace: namespace.to_owned(),
                     name: name.to_owned(),
                     uid: pod.uid().to_owned(),
                 };
-                self.teller.tell(about, EventReason::FactsUnknown, NO_ZONE);
+                self.events.send(subject, EventReason::FactsUnknown, ZONE_UNKNOWN_NOTE);
             }
         }
-        self.teller.keep_only(|about| match about {
-            EventSubject::Pod { uid, .. } => self.behind.contains_key(uid),
+        self.events.retain(|subject| match subject {
+            EventSubject::Pod { uid, .. } => self.lacking_since.contains_key(uid),
             EventSubject::Node { .. } | EventSubject::Attachment { .. } => true,
         });
-        let lasting = self.behind.values();
-        let lasting = lasting.filter(|since| now.duration_since(**since) >= LASTING);
-        self.metrics.pods_behind(lasting.count());
+        let lasting = self.lacking_since.values();
+        let lasting = lasting.filter(|since| now.duration_since(**since) >= REPORT_AFTER);
+        self.metrics.set_pods_lacking_annotations(lasting.count());
     }
 
     /// Patches one pod. Returns the result's label.
     async fn patch(&mut self, pod: &SeenAgentPod, difference: &Difference) -> &'static str {
         let annotated = annotate(&self.client, pod, difference);
-        match tokio::time::timeout(WITHIN, annotated).await {
-            Ok(Ok(Done::Done)) => {
+        match tokio::time::timeout(PATCH_TIMEOUT, annotated).await {
+            Ok(Ok(ActResult::Done)) => {
                 let keys: Vec<&str> = difference.annotations.iter().map(|(key, _)| *key).collect();
                 tracing::info!(
                     pod = pod.key(),
@@ -170,7 +171,7 @@ impl AgentAnnotations {
                 );
                 return "done";
             }
-            Ok(Ok(Done::Overtaken)) => return "overtaken",
+            Ok(Ok(ActResult::Overtaken)) => return "overtaken",
             Ok(Err(error)) => tracing::warn!(
                 pod = pod.key(),
                 node = pod.node(),
@@ -183,7 +184,7 @@ impl AgentAnnotations {
                 "the API server does not answer in time: the node-agent's pod is not annotated for now"
             ),
         }
-        self.refused = Some(Instant::now());
+        self.last_refusal = Some(Instant::now());
         "failed"
     }
 }
@@ -196,14 +197,16 @@ async fn annotate(
     client: &Client,
     pod: &SeenAgentPod,
     difference: &Difference,
-) -> Result<Done, kube::Error> {
+) -> Result<ActResult, kube::Error> {
     let (namespace, name) = pod.name();
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let patch = Patch::Merge(difference.patch(pod));
     let how = PatchParams::default();
     match api.patch_metadata(name, &how, &patch).await {
-        Ok(_) => Ok(Done::Done),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Done::Overtaken),
+        Ok(_) => Ok(ActResult::Done),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+            Ok(ActResult::Overtaken)
+        }
         Err(error) => Err(error),
     }
 }

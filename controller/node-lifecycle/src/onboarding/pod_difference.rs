@@ -1,4 +1,4 @@
-//! What the pod of a node-agent should say about its node, and does not.
+//! The annotations that a node-agent's pod should have about its node, and lacks.
 
 use std::collections::HashMap;
 
@@ -8,14 +8,14 @@ use crate::cluster::{DRAINING, FACTS, NodeFact, SeenAgentPod, SeenNode};
 
 /// Which annotations are kept.
 #[derive(Clone, Copy, Debug)]
-pub struct Kept {
+pub struct AnnotationSwitches {
     /// Missing facts about the node.
     pub facts: bool,
     /// Whether the node is being drained.
     pub draining: bool,
 }
 
-/// What a pod should say and does not.
+/// The annotations that a pod lacks or has too much.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     /// The annotations to set or, without a value, to remove.
@@ -26,9 +26,14 @@ pub(super) struct Difference {
 
 impl Difference {
     /// Compares a pod with its Node. `registered` is whether the driver is registered there.
-    pub(super) fn of(pod: &SeenAgentPod, node: &SeenNode, registered: bool, kept: Kept) -> Self {
+    pub(super) fn between(
+        pod: &SeenAgentPod,
+        node: &SeenNode,
+        registered: bool,
+        switches: AnnotationSwitches,
+    ) -> Self {
         let mut difference = Self::default();
-        if kept.facts {
+        if switches.facts {
             let lacks_zone = !pod.has(NodeFact::Zone);
             let zone_is_known = !node.fact(NodeFact::Zone).is_empty();
             // Where Kubernetes has copied the zone, firmware has the rest, except on machines whose
@@ -43,7 +48,7 @@ impl Difference {
             }
             difference.unknown = lacks_zone && !zone_is_known && !registered;
         }
-        if kept.draining && node.draining != pod.says_draining() {
+        if switches.draining && node.draining != pod.is_marked_draining() {
             let value = node.draining.then(|| "true".to_owned());
             difference.annotations.push((DRAINING, value));
         }
@@ -51,7 +56,7 @@ impl Difference {
     }
 
     /// Returns whether there is something to patch.
-    pub(super) fn is_writable(&self) -> bool {
+    pub(super) fn needs_patch(&self) -> bool {
         !self.annotations.is_empty()
     }
 
@@ -73,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: Kept = Kept { facts: true, draining: true };
+    const ALL: AnnotationSwitches = AnnotationSwitches { facts: true, draining: true };
 
     fn node(labels: Value, taints: Value) -> SeenNode {
         let object = json!({
@@ -114,7 +119,7 @@ mod tests {
     fn pod_without_zone_gets_missing_facts_once() {
         let node = node(labels(), json!([]));
         let bare = pod(json!({}), json!({}), 0);
-        let difference = Difference::of(&bare, &node, false, ALL);
+        let difference = Difference::between(&bare, &node, false, ALL);
         assert_eq!(keys(&difference), ["zone", "region", "instance-id", "instance-type"]);
         let patch = difference.patch(&bare);
         assert_eq!(patch["metadata"]["uid"], "u");
@@ -123,10 +128,10 @@ mod tests {
         assert_eq!(annotations["ebs.csi.aws.com/zone"], "us-east-1b");
         assert_eq!(annotations["ebs.csi.aws.com/instance-id"], "i-0123456789abcdef0");
         let patched = pod(json!({}), annotations.clone(), 0);
-        assert_eq!(Difference::of(&patched, &node, false, ALL), Difference::default());
-        // What the pod says already is not written.
+        assert_eq!(Difference::between(&patched, &node, false, ALL), Difference::default());
+        // A fact that the pod has already is not written.
         let told = pod(json!({}), json!({"ebs.csi.aws.com/instance-id": "i-1"}), 0);
-        let difference = Difference::of(&told, &node, true, ALL);
+        let difference = Difference::between(&told, &node, true, ALL);
         assert_eq!(keys(&difference), ["zone", "region", "instance-type"]);
     }
 
@@ -137,47 +142,49 @@ mod tests {
         let copied = json!({"topology.kubernetes.io/zone": "us-east-1b"});
         for (restarts, registered) in [(0, false), (0, true), (3, true)] {
             let pod = pod(copied.clone(), json!({}), restarts);
-            let difference = Difference::of(&pod, &node, registered, ALL);
+            let difference = Difference::between(&pod, &node, registered, ALL);
             assert_eq!(difference, Difference::default(), "{restarts} {registered}");
         }
         // An agent that has ended before the driver was registered may lack more than the zone.
         let restarted = pod(copied, json!({}), 1);
-        let difference = Difference::of(&restarted, &node, false, ALL);
+        let difference = Difference::between(&restarted, &node, false, ALL);
         assert_eq!(keys(&difference), ["region", "instance-id", "instance-type"]);
     }
 
     #[test]
     fn unknown_zone_is_reported_unless_driver_is_registered() {
         let bare = pod(json!({}), json!({}), 0);
-        let difference = Difference::of(&bare, &zoneless(), false, ALL);
-        assert!(difference.unknown && !difference.is_writable());
-        assert_eq!(Difference::of(&bare, &zoneless(), true, ALL), Difference::default());
+        let difference = Difference::between(&bare, &zoneless(), false, ALL);
+        assert!(difference.unknown && !difference.needs_patch());
+        assert_eq!(Difference::between(&bare, &zoneless(), true, ALL), Difference::default());
     }
 
     #[test]
     fn draining_annotation_follows_drain_taint() {
         let drained =
             node(labels(), json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]));
-        let calm = node(labels(), json!([]));
+        let undrained = node(labels(), json!([]));
         let zone = json!({"topology.kubernetes.io/zone": "us-east-1b"});
-        let quiet = pod(zone.clone(), json!({}), 0);
-        let loud = pod(zone, json!({DRAINING: "true"}), 0);
-        let change = |pod: &SeenAgentPod, node: &SeenNode| Difference::of(pod, node, true, ALL);
-        assert_eq!(change(&quiet, &drained).annotations, [(DRAINING, Some("true".to_owned()))]);
-        assert_eq!(change(&loud, &calm).annotations, [(DRAINING, None)]);
-        let patch = change(&loud, &calm).patch(&loud);
+        let unmarked = pod(zone.clone(), json!({}), 0);
+        let marked = pod(zone, json!({DRAINING: "true"}), 0);
+        let change =
+            |pod: &SeenAgentPod, node: &SeenNode| Difference::between(pod, node, true, ALL);
+        assert_eq!(change(&unmarked, &drained).annotations, [(DRAINING, Some("true".to_owned()))]);
+        assert_eq!(change(&marked, &undrained).annotations, [(DRAINING, None)]);
+        let patch = change(&marked, &undrained).patch(&marked);
         assert_eq!(patch["metadata"]["annotations"], json!({DRAINING: null}));
-        assert_eq!(change(&quiet, &calm), Difference::default());
-        assert_eq!(change(&loud, &drained), Difference::default());
+        assert_eq!(change(&unmarked, &undrained), Difference::default());
+        assert_eq!(change(&marked, &drained), Difference::default());
     }
 
     #[test]
-    fn switched_off_annotations_are_left_alone() {
+    fn switched_off_annotations_are_not_changed() {
         let drained =
             node(labels(), json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]));
         let bare = pod(json!({}), json!({}), 0);
         let change = |facts, draining| {
-            let difference = Difference::of(&bare, &drained, false, Kept { facts, draining });
+            let difference =
+                Difference::between(&bare, &drained, false, AnnotationSwitches { facts, draining });
             difference.annotations.len()
         };
         assert_eq!(change(true, false), 4);

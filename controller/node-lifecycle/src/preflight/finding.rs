@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Output;
 
 /// Most names on a line.
-const NAMED: usize = 10;
+const MAX_NAMES: usize = 10;
 
 /// The consequence for an installation of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -24,7 +24,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    const fn word(self) -> &'static str {
+    const fn label(self) -> &'static str {
         match self {
             Self::Refused => "refused",
             Self::Ignored => "ignored",
@@ -59,9 +59,9 @@ impl Finding {
 
 /// Formats several names for a line: the first ones, and the number of the others.
 pub(super) fn names(all: &[String]) -> String {
-    let shown = all.iter().take(NAMED).map(String::as_str);
+    let shown = all.iter().take(MAX_NAMES).map(String::as_str);
     let shown = shown.collect::<Vec<_>>().join(",");
-    match all.len().saturating_sub(NAMED) {
+    match all.len().saturating_sub(MAX_NAMES) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
@@ -99,7 +99,7 @@ fn line(finding: &Finding) -> String {
         "" => finding.kind.to_owned(),
         name => format!("{}/{name}", finding.kind),
     };
-    let mut line = format!("{:8} {subject}: {}", finding.verdict.word(), finding.says);
+    let mut line = format!("{:8} {subject}: {}", finding.verdict.label(), finding.says);
     if !finding.next.is_empty() {
         line = format!("{line}; {}", finding.next);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-use crate::flags::{Stop, VERSION, stop};
+use crate::flags::{EarlyExit, VERSION, early_exit};
 
 /// How findings are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -33,10 +33,10 @@ impl Flags {
     /// Parses the command line after the word `preflight`.
     ///
     /// # Errors
-    /// [`Stop`].
-    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
-        let named = std::iter::once(OsString::from("preflight")).chain(arguments);
-        let mut flags = Self::try_parse_from(named).map_err(|error| stop(&error))?;
+    /// [`EarlyExit`].
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, EarlyExit> {
+        let command_line = std::iter::once(OsString::from("preflight")).chain(arguments);
+        let mut flags = Self::try_parse_from(command_line).map_err(|error| early_exit(&error))?;
         flags.kubeconfig = flags.kubeconfig.filter(|file| !file.as_os_str().is_empty());
         Ok(flags)
     }

@@ -1,4 +1,4 @@
-//! Who manages the present installation.
+//! The tools that manage an installation of the driver.
 
 use std::collections::BTreeMap;
 

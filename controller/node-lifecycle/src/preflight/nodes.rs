@@ -9,7 +9,7 @@ use kube::ResourceExt;
 
 use super::finding::names;
 use super::{Finding, Verdict};
-use crate::cluster::STARTUP;
+use crate::cluster::STARTUP_TAINT;
 
 /// The oldest kernel that has the interfaces that the node uses.
 const OLDEST_KERNEL: (u64, u64) = (5, 15);
@@ -24,7 +24,7 @@ enum Why {
     HyperPod,
     Architecture(String),
     Kernel(String),
-    Nameless,
+    Unidentified,
     Tainted,
 }
 
@@ -64,7 +64,7 @@ fn reasons(node: &Node, registered: &[CSINode]) -> Vec<Why> {
             all.push(Why::Architecture(info.architecture.clone()));
         }
         let version = &info.kernel_version;
-        let is_new = kernel(version).is_some_and(|kernel| kernel >= OLDEST_KERNEL);
+        let is_new = parse_kernel(version).is_some_and(|kernel| kernel >= OLDEST_KERNEL);
         if !is_new && !version.is_empty() {
             all.push(Why::Kernel(version.clone()));
         }
@@ -75,17 +75,17 @@ fn reasons(node: &Node, registered: &[CSINode]) -> Vec<Why> {
     }
     let provider_id = spec.and_then(|spec| spec.provider_id.as_deref());
     if provider_id.unwrap_or_default().is_empty() && ours.is_none() {
-        all.push(Why::Nameless);
+        all.push(Why::Unidentified);
     }
     let taints = spec.and_then(|spec| spec.taints.as_ref());
-    if taints.into_iter().flatten().any(|taint| taint.key == STARTUP) {
+    if taints.into_iter().flatten().any(|taint| taint.key == STARTUP_TAINT) {
         all.push(Why::Tainted);
     }
     all
 }
 
 /// Parses the first two numbers of a version such as `5.10.220-209.869.amzn2.x86_64`.
-fn kernel(version: &str) -> Option<(u64, u64)> {
+fn parse_kernel(version: &str) -> Option<(u64, u64)> {
     let mut numbers = version.split(|c: char| !c.is_ascii_digit());
     let major = numbers.next()?.parse().ok()?;
     Some((major, numbers.next()?.parse().ok()?))
@@ -124,14 +124,16 @@ impl Why {
                 ),
                 "choose a newer machine image",
             ),
-            Self::Nameless => (
+            Self::Unidentified => (
                 Verdict::Noted,
                 "no providerID, and this driver is not registered there".to_owned(),
                 "with --safe-detach=enforce nobody can speak for them until the driver's node pod runs there",
             ),
             Self::Tainted => (
                 Verdict::Noted,
-                format!("the taint {STARTUP} keeps pods away until the driver is ready there"),
+                format!(
+                    "the taint {STARTUP_TAINT} keeps pods away until the driver is ready there"
+                ),
                 "it goes when the driver is registered and its limit of volumes is known (node-lifecycle --onboarding=on)",
             ),
         };
@@ -161,7 +163,7 @@ mod tests {
         use Verdict::{Fine, Ignored, Noted, Refused};
         let aws = || json!({"providerID": "aws:///us-east-1a/i-0123456789abcdef0"});
         let tainted = json!({"providerID": "aws:///a/i-0123456789abcdef0",
-            "taints": [{"key": STARTUP, "effect": "NoExecute"}]});
+            "taints": [{"key": STARTUP_TAINT, "effect": "NoExecute"}]});
         let new = "6.1.0-13-amd64";
         let rows = [
             ("n", "linux", "amd64", new, aws(), vec![Fine]),

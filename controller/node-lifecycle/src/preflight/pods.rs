@@ -17,7 +17,7 @@ const ABOVE_KUBELET: [&str; 5] =
 pub(super) fn judge(all: &[Pod]) -> Vec<Finding> {
     let mut by_owner: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for pod in all.iter().filter(|pod| !has_ended(pod)) {
-        for path in copies(pod) {
+        for path in unpropagated_host_paths(pod) {
             let key = (owner(pod), path);
             by_owner.entry(key).or_default().push(pod.name_any());
         }
@@ -55,13 +55,13 @@ fn owner(pod: &Pod) -> String {
 }
 
 /// Returns the host paths that a container mounts without propagation.
-fn copies(pod: &Pod) -> Vec<String> {
+fn unpropagated_host_paths(pod: &Pod) -> Vec<String> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };
     let volumes = spec.volumes.iter().flatten();
     let host = volumes.filter_map(|volume| {
-        let path = cleaned(&volume.host_path.as_ref()?.path);
+        let path = normalized(&volume.host_path.as_ref()?.path);
         ABOVE_KUBELET.contains(&path.as_str()).then_some((&volume.name, path))
     });
     let init = spec.init_containers.iter().flatten();
@@ -75,7 +75,7 @@ fn copies(pod: &Pod) -> Vec<String> {
     host.filter(|(name, _)| is_copied(name)).map(|(_, path)| path).collect()
 }
 
-fn cleaned(path: &str) -> String {
+fn normalized(path: &str) -> String {
     let parts: Vec<&str> =
         path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     format!("/{}", parts.join("/"))

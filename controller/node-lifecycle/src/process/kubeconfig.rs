@@ -25,15 +25,15 @@ pub fn read(file: &Path) -> Result<Kubeconfig, String> {
     config.clusters.retain(|named| named.name == context.cluster);
     config.auth_infos.retain(|named| context.user.as_ref() == Some(&named.name));
     for cluster in config.clusters.iter_mut().filter_map(|n| n.cluster.as_mut()) {
-        let held = &mut cluster.certificate_authority_data;
-        take_in(&mut cluster.certificate_authority, held)?;
+        let data = &mut cluster.certificate_authority_data;
+        inline_file(&mut cluster.certificate_authority, data)?;
     }
     for user in config.auth_infos.iter_mut().filter_map(|n| n.auth_info.as_mut()) {
-        refuse_programs(file, user)?;
-        let held = &mut user.client_certificate_data;
-        take_in(&mut user.client_certificate, held)?;
+        refuse_credential_programs(file, user)?;
+        let data = &mut user.client_certificate_data;
+        inline_file(&mut user.client_certificate, data)?;
         let mut key = None;
-        take_in(&mut user.client_key, &mut key)?;
+        inline_file(&mut user.client_key, &mut key)?;
         if let Some(key) = key {
             user.client_key_data = Some(key.into());
         }
@@ -51,7 +51,7 @@ pub fn token_directories(config: &Kubeconfig) -> Vec<PathBuf> {
 
 /// Replaces a file's name by its content. Data in the kubeconfig takes precedence over the file, as
 /// in kubectl.
-fn take_in(file: &mut Option<String>, data: &mut Option<String>) -> Result<(), String> {
+fn inline_file(file: &mut Option<String>, data: &mut Option<String>) -> Result<(), String> {
     let Some(name) = file.take().filter(|name| !name.is_empty()) else {
         return Ok(());
     };
@@ -63,7 +63,7 @@ fn take_in(file: &mut Option<String>, data: &mut Option<String>) -> Result<(), S
     Ok(())
 }
 
-fn refuse_programs(file: &Path, user: &AuthInfo) -> Result<(), String> {
+fn refuse_credential_programs(file: &Path, user: &AuthInfo) -> Result<(), String> {
     if user.exec.is_none() && user.auth_provider.is_none() {
         return Ok(());
     }
@@ -77,7 +77,7 @@ fn refuse_programs(file: &Path, user: &AuthInfo) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn written(folder: &Path, user: &str) -> PathBuf {
+    fn write_kubeconfig(folder: &Path, user: &str) -> PathBuf {
         let text = format!(
             "{{apiVersion: v1, kind: Config, current-context: here,
               clusters: [{{name: here, cluster: {{server: 'https://127.0.0.1:1', certificate-authority: ca.crt}}}},
@@ -97,7 +97,7 @@ mod tests {
             std::fs::write(folder.path().join(name), content).unwrap();
         }
         let user = "{client-certificate: me.crt, client-key: me.key, tokenFile: tokens/token}";
-        let config = read(&written(folder.path(), user)).unwrap();
+        let config = read(&write_kubeconfig(folder.path(), user)).unwrap();
         assert_eq!(config.clusters.len(), 1, "another context's files are not read");
         let cluster = config.clusters[0].cluster.as_ref().unwrap();
         assert_eq!(cluster.certificate_authority, None);
@@ -112,11 +112,11 @@ mod tests {
     #[test]
     fn unreadable_file_or_exec_plugin_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let refused = read(&written(folder.path(), "{}")).unwrap_err();
+        let refused = read(&write_kubeconfig(folder.path(), "{}")).unwrap_err();
         assert!(refused.contains("ca.crt"), "{refused}");
         std::fs::write(folder.path().join("ca.crt"), "ca").unwrap();
         let user = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: aws}}";
-        let refused = read(&written(folder.path(), user)).unwrap_err();
+        let refused = read(&write_kubeconfig(folder.path(), user)).unwrap_err();
         assert!(refused.contains("may run none"), "{refused}");
     }
 }

@@ -15,7 +15,7 @@ use crate::environment::control_plane::{self, ControlPlane};
 use crate::environment::driver::{self, Driver};
 use crate::environment::manifests;
 use crate::environment::nodes::Nodes;
-use crate::environment::world::{Outcome, World, must};
+use crate::environment::world::{Outcome, World, ensure};
 
 mod brake;
 mod detach_faults;
@@ -37,9 +37,9 @@ use installation::{examples, manifest_pods, node_facts, onboarding, permissions,
 
 /// The number of nodes in addition to those of the scenarios; with them the brake admits seven
 /// nodes.
-pub(crate) const BESIDE: usize = 125;
+pub(crate) const EXTRA_NODES: usize = 125;
 /// The time after which a scenario that has not ended fails.
-const PATIENCE: Duration = Duration::from_secs(420);
+const WAIT_LIMIT: Duration = Duration::from_secs(420);
 
 pub(crate) type Outcomes = Vec<(&'static str, Outcome)>;
 
@@ -55,8 +55,8 @@ impl<'a> Scenario<'a> {
     }
 
     async fn end(self) -> (&'static str, Outcome) {
-        let outcome = tokio::time::timeout(PATIENCE, self.play).await;
-        let outcome = outcome.unwrap_or_else(|_| Err(format!("not within {PATIENCE:?}")));
+        let outcome = tokio::time::timeout(WAIT_LIMIT, self.play).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(format!("not within {WAIT_LIMIT:?}")));
         (self.name, outcome)
     }
 }
@@ -97,7 +97,7 @@ async fn begin(filter: &[String]) -> Result<Outcomes, String> {
     .await?;
     let nodes = Nodes::new(admin.clone());
     let renewing = nodes.keep_alive(&plane.kubeconfig("admin"));
-    for number in 0..BESIDE {
+    for number in 0..EXTRA_NODES {
         let zone = ["us-east-1a", "us-east-1b", "us-east-1c"][number % 3];
         let name = format!("beside-{number:02}");
         nodes.create(&name, &instance(1000 + number), zone).await?;
@@ -155,7 +155,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
         permissions::scenarios(world),
     ];
     for scenario in after.into_iter().flatten().filter(wanted) {
-        if let Err(why) = brake::begin_anew(world).await {
+        if let Err(why) = brake::clear_journal(world).await {
             outcomes.push((scenario.name, Err(why)));
             continue;
         }
@@ -168,7 +168,7 @@ async fn play(world: &World<'_>, filter: &[String]) -> Outcomes {
 /// Checks that EC2's own rules held throughout: no volume on two instances, no device name twice.
 fn nothing_forbidden(world: &World<'_>) -> Outcome {
     let violations = world.driver.violations()?;
-    must(violations.is_empty(), &violations.join("\n"))
+    ensure(violations.is_empty(), &violations.join("\n"))
 }
 
 /// Prints the logs of the processes when a scenario failed, and counts a process that has ended as

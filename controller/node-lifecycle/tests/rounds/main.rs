@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ebs_csi_node_lifecycle::cluster::{
-    AGENT_PODS, LeaseAges, Retained, SeenAgentPod, Table, TableRow, Tables, follow,
+    AGENT_PODS, LeaseAges, Retained, SeenAgentPod, Table, TableRow, Tables, sync_table,
 };
 use ebs_csi_node_lifecycle::controller_client::Controller as Client;
 use ebs_csi_node_lifecycle::controller_client::kubelet_reports::KubeletReports;
-use ebs_csi_node_lifecycle::detach_retries::Retries;
+use ebs_csi_node_lifecycle::detach_retries::DetachRetries;
 use ebs_csi_node_lifecycle::events::EventSender;
-use ebs_csi_node_lifecycle::failover::{Failover, Fencing, Lost};
+use ebs_csi_node_lifecycle::failover::{Failover, Fencing, LostNodes};
 use ebs_csi_node_lifecycle::flags::Fence;
 use ebs_csi_node_lifecycle::leader::Leader;
-use ebs_csi_node_lifecycle::onboarding::agent_annotations::{AgentAnnotations, Kept};
+use ebs_csi_node_lifecycle::onboarding::agent_annotations::{AgentAnnotations, AnnotationSwitches};
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 
 use tokio::task::JoinHandle;
@@ -36,7 +36,7 @@ struct World {
     controller: Controller,
     api: Shared,
     /// The task that writes the events, which ends when all are written.
-    telling: JoinHandle<()>,
+    event_writer: JoinHandle<()>,
     /// The directory of the socket.
     _directory: tempfile::TempDir,
 }
@@ -46,7 +46,7 @@ where
     T: Retained + TableRow + std::fmt::Debug + Send + Sync + 'static,
 {
     let api = kube::Api::all(client.clone());
-    tokio::spawn(follow(api, "", Arc::clone(table)));
+    tokio::spawn(sync_table(api, "", Arc::clone(table)));
 }
 
 /// Returns a process that leads and whose tables are complete; of `nodes`, the first `lost` are not
@@ -71,32 +71,32 @@ async fn world_of(api: Shared, fresh: Duration) -> World {
         let leader = Arc::clone(&leader);
         async move { leader.run().await }
     });
-    while !(leader.leads() && tables.are_complete()) {
+    while !(leader.is_leader() && tables.are_complete()) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // The renewals of the Lease would be counted.
     election.abort();
-    let (teller, telling) = EventSender::new(client.clone(), "one".to_owned());
-    let telling = tokio::spawn(telling.run());
+    let (events, event_writer) = EventSender::new(client.clone(), "one".to_owned());
+    let event_writer = tokio::spawn(event_writer.run());
     lock(&api).forget();
     let failover = Failover {
         client,
         namespace: "kube-system".to_owned(),
         tables,
-        controller: Client::at(socket),
+        controller: Client::new(socket),
         leader,
         mode: FailoverMode::ProveFirst,
-        fencing: Fencing { how: Fence::Off, when: FenceWhen::Impaired },
-        lost: Lost::new(Duration::from_secs(300)),
+        fencing: Fencing { power_off: Fence::Off, when: FenceWhen::Impaired },
+        lost_nodes: LostNodes::new(Duration::from_secs(300)),
         episodes: Mutex::default(),
-        rota: Mutex::default(),
-        every: EVERY,
-        silent: Default::default(),
-        fresh,
+        query_schedule: Mutex::default(),
+        round_interval: EVERY,
+        is_controller_silent: Default::default(),
+        answer_validity: fresh,
         metrics: Arc::default(),
-        teller: Arc::new(teller),
+        events: Arc::new(events),
     };
-    World { failover, controller, api, telling, _directory: directory }
+    World { failover, controller, api, event_writer, _directory: directory }
 }
 
 #[tokio::test]
@@ -104,12 +104,12 @@ async fn round_with_200_proofs_queries_twice_records_once() {
     // As many as the brake admits of so many nodes.
     let world = world(4_000, 200, LONG).await;
     let next = world.failover.round().await;
-    assert_eq!(world.controller.asked(), 2, "one look, and a second one");
+    assert_eq!(world.controller.asked(), 2, "one query, and a second one");
     let api = lock(&world.api);
     assert_eq!(api.asked("PUT leases"), 1, "before anything is done");
-    assert_eq!(api.asked("GET nodes"), 200, "each is looked at again");
+    assert_eq!(api.asked("GET nodes"), 200, "each is read again");
     assert_eq!(api.asked("PATCH nodes"), 200, "and has our taint");
-    assert_eq!(next, EVERY, "nothing is left to hurry for");
+    assert_eq!(next, EVERY, "no act was postponed");
 }
 
 /// Kubernetes' own pod garbage collector looks every 20 s only.
@@ -146,24 +146,24 @@ async fn round_interval_halves_with_201_suspects() {
 }
 
 /// Returns the retries, which run beside that failover, and without any failover as well.
-fn retries_of(failover: &Failover) -> Retries {
-    let words = KubeletReports::new(
+fn retries_of(failover: &Failover) -> DetachRetries {
+    let kubelet_reports = KubeletReports::new(
         failover.client.clone(),
         Arc::clone(&failover.tables),
         Arc::new(LeaseAges::default()),
         Arc::default(),
     );
-    Retries {
+    DetachRetries {
         client: failover.client.clone(),
         namespace: failover.namespace.clone(),
         tables: Arc::clone(&failover.tables),
-        words,
+        kubelet_reports,
         controller: failover.controller.clone(),
         leader: Arc::clone(&failover.leader),
         metrics: Arc::default(),
-        teller: Arc::clone(&failover.teller),
-        known: Default::default(),
-        looks: 0,
+        events: Arc::clone(&failover.events),
+        progress: Default::default(),
+        rounds: 0,
     }
 }
 
@@ -173,10 +173,10 @@ async fn refused_detach_emits_event_once_on_attachment() {
     lock(&api).refuse(1);
     let world = world_of(api, LONG).await;
     let mut retries = retries_of(&world.failover);
-    retries.look().await;
-    retries.look().await;
+    retries.check_refused().await;
+    retries.check_refused().await;
     drop((retries, world.failover));
-    world.telling.await.expect("all is said");
+    world.event_writer.await.expect("all events are written");
     let events = lock(&world.api).events.clone();
     let said: Vec<_> =
         events.iter().map(|event| (&event["reason"], &event["regarding"]["name"])).collect();
@@ -186,25 +186,24 @@ async fn refused_detach_emits_event_once_on_attachment() {
     assert_eq!(events[0]["regarding"]["kind"], "VolumeAttachment");
 }
 
-/// Without a lease renewal there is no report about the node, so the controller's proof, read at
-/// every second look, starts the retry.
+/// Without a lease renewal there is no report about the node, so the controller's proof, read in
+/// every second round, starts the retry.
 #[tokio::test]
 async fn refused_detach_on_ready_node_is_retried() {
     let api = Api::of(3, 0);
     lock(&api).refuse(1);
     let world = world_of(api, LONG).await;
     let mut retries = retries_of(&world.failover);
-    // No lease renewal was seen, so there is no report about the node: at every second look the
-    // controller is asked, and answers that the instance is off.
-    assert_eq!(retries.look().await, 0);
+    // Every second round queries the controller, which answers that the instance is off.
+    assert_eq!(retries.check_refused().await, 0);
     assert_eq!(world.controller.asked(), 0);
-    assert_eq!(retries.look().await, 1);
+    assert_eq!(retries.check_refused().await, 1);
     assert_eq!(world.controller.asked(), 1);
-    // The next try may be refused as well, so it is not started at every look.
-    assert_eq!(retries.look().await + retries.look().await, 0);
+    // The next attempt may be refused as well, so not every round triggers one.
+    assert_eq!(retries.check_refused().await + retries.check_refused().await, 0);
     let api = lock(&world.api);
     assert_eq!(api.asked("PATCH volumeattachments"), 1);
-    assert_eq!(api.asked("GET nodes"), 2, "each look reads the node anew");
+    assert_eq!(api.asked("GET nodes"), 2, "each round reads the node");
 }
 
 /// A CSINode counts only when this Node object owns it.
@@ -225,7 +224,7 @@ async fn node_without_provider_id_fails_over_by_csinode() {
 async fn annotations_of(failover: &Failover) -> AgentAnnotations {
     let table = Arc::new(Table::<SeenAgentPod>::default());
     let pods = kube::Api::namespaced(failover.client.clone(), "kube-system");
-    tokio::spawn(follow(pods, AGENT_PODS, Arc::clone(&table)));
+    tokio::spawn(sync_table(pods, AGENT_PODS, Arc::clone(&table)));
     while !table.is_complete() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -233,14 +232,14 @@ async fn annotations_of(failover: &Failover) -> AgentAnnotations {
         failover.client.clone(),
         Arc::clone(&failover.tables),
         vec![table],
-        Kept { facts: true, draining: true },
+        AnnotationSwitches { facts: true, draining: true },
         Arc::clone(&failover.leader),
         Arc::clone(&failover.metrics),
-        Arc::clone(&failover.teller),
+        Arc::clone(&failover.events),
     )
 }
 
-/// The watch shows no patched pod here, so the second look must remember the first.
+/// The watch shows no patched pod here, so the second round must remember the first.
 #[tokio::test]
 async fn joined_node_without_zone_costs_1_patch() {
     let api = Api::of(40, 0);
@@ -250,11 +249,11 @@ async fn joined_node_without_zone_costs_1_patch() {
     let world = world_of(api, LONG).await;
     let mut annotations = annotations_of(&world.failover).await;
     lock(&world.api).forget();
-    annotations.look().await;
-    annotations.look().await;
+    annotations.annotate_pods().await;
+    annotations.annotate_pods().await;
     let api = lock(&world.api);
     assert_eq!(api.asked("PATCH pods"), 30, "none where the zone was copied");
-    assert_eq!(api.requests(), 30, "and nothing else is asked");
+    assert_eq!(api.requests(), 30, "and there is no other request");
 }
 
 #[tokio::test]
@@ -266,8 +265,8 @@ async fn refused_patch_is_counted_and_not_repeated() {
     lock(&api).forbidden = true;
     let world = world_of(api, LONG).await;
     let mut annotations = annotations_of(&world.failover).await;
-    annotations.look().await;
-    annotations.look().await;
+    annotations.annotate_pods().await;
+    annotations.annotate_pods().await;
     assert_eq!(lock(&world.api).asked("PATCH pods"), 1);
     let failed = "aws_ebs_csi_onboarding_pods_annotated_total{result=\"failed\"} 1";
     let page = world.failover.metrics.page();

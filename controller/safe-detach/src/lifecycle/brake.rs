@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeState {
     /// The node's name.
-    pub node: String,
+    pub name: String,
     /// The node's zone; empty when it is unknown, as for a node whose object is gone.
     pub zone: String,
     /// Whether the node is not Ready, or its object is gone.
@@ -70,37 +70,37 @@ pub fn admit(all: &[NodeState]) -> Admitted {
     let outage = is_outage(all);
     let mut acted = 0;
     let mut by_zone: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for seen in all {
-        let (nodes, taken) = by_zone.entry(&seen.zone).or_default();
+    for node in all {
+        let (nodes, acted_in_zone) = by_zone.entry(&node.zone).or_default();
         *nodes += 1;
-        if seen.acted {
+        if node.acted {
             acted += 1;
-            *taken += 1;
+            *acted_in_zone += 1;
         }
     }
-    let mut wanted: Vec<&NodeState> = all.iter().filter(|seen| seen.wanted).collect();
+    let mut wanted: Vec<&NodeState> = all.iter().filter(|node| node.wanted).collect();
     // The same order in every process and at every start.
-    wanted.sort_by(|a, b| a.node.cmp(&b.node));
-    for seen in wanted {
-        let Some((nodes, taken)) = by_zone.get_mut(seen.zone.as_str()) else {
+    wanted.sort_by(|a, b| a.name.cmp(&b.name));
+    for node in wanted {
+        let Some((nodes, acted_in_zone)) = by_zone.get_mut(node.zone.as_str()) else {
             continue;
         };
         let held = if outage {
             Some(Held::Outage)
-        } else if seen.acted {
+        } else if node.acted {
             None
         } else if acted >= share_of_cluster(all.len()) {
             Some(Held::ClusterShare)
-        } else if *taken >= share_of_zone(*nodes) {
+        } else if *acted_in_zone >= share_of_zone(*nodes) {
             Some(Held::ZoneShare)
         } else {
             acted += 1;
-            *taken += 1;
+            *acted_in_zone += 1;
             None
         };
         match held {
-            Some(why) => drop(admitted.held.insert(seen.node.clone(), why)),
-            None => drop(admitted.nodes.insert(seen.node.clone())),
+            Some(why) => drop(admitted.held.insert(node.name.clone(), why)),
+            None => drop(admitted.nodes.insert(node.name.clone())),
         }
     }
     admitted
@@ -109,17 +109,19 @@ pub fn admit(all: &[NodeState]) -> Admitted {
 fn is_outage(all: &[NodeState]) -> bool {
     let mut zones: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     // A node without a zone tells nothing about any zone.
-    for seen in all.iter().filter(|seen| !seen.zone.is_empty()) {
-        let (nodes, suspects) = zones.entry(&seen.zone).or_default();
+    for node in all.iter().filter(|node| !node.zone.is_empty()) {
+        let (nodes, suspects) = zones.entry(&node.zone).or_default();
         *nodes += 1;
-        *suspects += usize::from(seen.suspect);
+        *suspects += usize::from(node.suspect);
     }
     if zones.is_empty() {
-        let suspects = all.iter().filter(|seen| seen.suspect).count();
+        let suspects = all.iter().filter(|node| node.suspect).count();
         return all.len() > 2 && suspects * 2 > all.len();
     }
-    let several = zones.len() > 1;
-    zones.values().all(|(nodes, suspects)| suspects * 2 > *nodes && (several || *nodes > 2))
+    let has_several_zones = zones.len() > 1;
+    zones
+        .values()
+        .all(|(nodes, suspects)| suspects * 2 > *nodes && (has_several_zones || *nodes > 2))
 }
 
 #[cfg(test)]
@@ -134,7 +136,7 @@ mod tests {
         for (zone, nodes, suspects, acted, wanted) in zones {
             for number in 0..*nodes {
                 all.push(NodeState {
-                    node: format!("{zone}-{number:04}"),
+                    name: format!("{zone}-{number:04}"),
                     zone: (*zone).to_owned(),
                     suspect: number < *suspects,
                     acted: number < *acted,

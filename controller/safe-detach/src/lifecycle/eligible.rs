@@ -112,7 +112,7 @@ impl Pod {
 }
 
 impl Toleration {
-    fn stays(&self) -> bool {
+    fn keeps_pod_on_node(&self) -> bool {
         let key = matches!(
             self.key.as_str(),
             "" | "node.kubernetes.io/out-of-service" | "node.kubernetes.io/unreachable"
@@ -126,7 +126,7 @@ impl Toleration {
 /// # Errors
 /// [`Ineligible`]: the first reason against it.
 pub fn eligible(pod: &Pod) -> Result<(), Ineligible> {
-    let against = [
+    let reasons = [
         (pod.opted_out, Ineligible::OptedOut),
         (pod.mirror, Ineligible::Mirror),
         (pod.of_daemon_set, Ineligible::DaemonSet),
@@ -137,9 +137,9 @@ pub fn eligible(pod: &Pod) -> Result<(), Ineligible> {
             pod.claims.iter().any(|claim| matches!(claim, Claim::Ours { shared: true, .. })),
             Ineligible::SharedVolume,
         ),
-        (pod.tolerations.iter().any(Toleration::stays), Ineligible::Tolerates),
+        (pod.tolerations.iter().any(Toleration::keeps_pod_on_node), Ineligible::Tolerates),
     ];
-    match against.into_iter().find(|(holds, _)| *holds) {
+    match reasons.into_iter().find(|(applies, _)| *applies) {
         Some((_, why)) => Err(why),
         None => Ok(()),
     }

@@ -21,40 +21,40 @@ pub enum FenceWhen {
 /// leave the node alone; the node has been not Ready for long enough, and does not carry this
 /// driver's out-of-service taint; and there is a pod that would move. The caller decides whether
 /// fencing is on at all.
-pub fn may_be_fenced(facts: &NodeFacts) -> Option<&str> {
+pub fn fence_candidate(facts: &NodeFacts) -> Option<&str> {
     let Fact::Present(node) = &facts.object else {
         return None;
     };
-    let allowed = node.may_fence && !node.opted_out;
-    let lost = node.ready == Readiness::NotReady && node.lost_for_long;
-    let ours = matches!(node.out_of_service, OutOfService::Ours(_));
+    let is_permitted = node.may_fence && !node.opted_out;
+    let is_lost = node.ready == Readiness::NotReady && node.lost_for_long;
+    let has_own_taint = matches!(node.out_of_service, OutOfService::Ours(_));
     let instance = node.instance.as_deref()?;
     let mut pods = facts.pods.iter().filter(|pod| !pod.ended);
-    let gains = pods.any(|pod| eligible(pod).is_ok());
-    (allowed && lost && !ours && gains).then_some(instance)
+    let has_movable_pod = pods.any(|pod| eligible(pod).is_ok());
+    (is_permitted && is_lost && !has_own_taint && has_movable_pod).then_some(instance)
 }
 
 /// Returns the instance that may be fenced, if there is one.
 ///
-/// Besides the conditions of [`may_be_fenced`], EC2 must report that the node's own instance runs,
-/// so that there can be no other proof, and that the instance is as `when` requires. The caller
-/// applies the brake and the kill switch.
-pub fn fence(facts: &NodeFacts, when: FenceWhen) -> Option<&str> {
-    let instance = may_be_fenced(facts)?;
-    let due = match (facts.instances.get(instance)?, when) {
+/// Besides the conditions of [`fence_candidate`], EC2 must report that the node's own instance
+/// runs, so that there can be no other proof, and that the instance is as `when` requires. The
+/// caller applies the brake and the kill switch.
+pub fn instance_to_fence(facts: &NodeFacts, when: FenceWhen) -> Option<&str> {
+    let instance = fence_candidate(facts)?;
+    let is_due = match (facts.instances.get(instance)?, when) {
         (InstanceEvidence::Running { .. }, FenceWhen::Lost) => true,
         (InstanceEvidence::Running { impaired }, FenceWhen::Impaired) => {
             *impaired == Fact::Present(())
         }
         (InstanceEvidence::Off { .. } | InstanceEvidence::NotOff, _) => false,
     };
-    due.then_some(instance)
+    is_due.then_some(instance)
 }
 
-/// Returns the stable reason why a running instance that [`may_be_fenced`] is left alone; `None`
+/// Returns the stable reason why a running instance that [`fence_candidate`] is left alone; `None`
 /// when it is not left alone, or when another rule applies.
-pub fn left_alone(facts: &NodeFacts, when: FenceWhen) -> Option<&'static str> {
-    match (facts.instances.get(may_be_fenced(facts)?)?, when) {
+pub fn reason_left_alone(facts: &NodeFacts, when: FenceWhen) -> Option<&'static str> {
+    match (facts.instances.get(fence_candidate(facts)?)?, when) {
         (InstanceEvidence::Running { impaired }, FenceWhen::Impaired) => match impaired {
             Fact::Present(()) => None,
             Fact::Absent => Some("checks-pass"),
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
     use crate::lifecycle::step::tests::pod;
-    use crate::lifecycle::{Claim, Node, Return};
+    use crate::lifecycle::{Claim, Node, TaintedBoot};
 
     fn node(facts: &mut NodeFacts) -> &mut Node {
         match &mut facts.object {
@@ -93,7 +93,7 @@ mod tests {
             (
                 "it has our taint",
                 |f| {
-                    node(f).out_of_service = OutOfService::Ours(Return {
+                    node(f).out_of_service = OutOfService::Ours(TaintedBoot {
                         instance: "i-1".to_owned(),
                         launched: String::new(),
                         boot: String::new(),
@@ -135,7 +135,7 @@ mod tests {
             let mut facts = facts();
             change(&mut facts);
             for when in [FenceWhen::Impaired, FenceWhen::Lost] {
-                assert_eq!(fence(&facts, when).is_some(), want, "{name}, {when:?}");
+                assert_eq!(instance_to_fence(&facts, when).is_some(), want, "{name}, {when:?}");
             }
         }
         let off = InstanceEvidence::Off { launched: String::new() };
@@ -149,12 +149,13 @@ mod tests {
         for (name, evidence, want, why) in evidence {
             let mut facts = facts();
             is(&mut facts, evidence);
-            let got = [FenceWhen::Impaired, FenceWhen::Lost].map(|when| fence(&facts, when));
+            let got =
+                [FenceWhen::Impaired, FenceWhen::Lost].map(|when| instance_to_fence(&facts, when));
             assert_eq!(got.map(|fenced| fenced.is_some()), want, "{name}");
-            assert_eq!(left_alone(&facts, FenceWhen::Impaired), why, "{name}");
-            assert_eq!(left_alone(&facts, FenceWhen::Lost), None, "{name}");
+            assert_eq!(reason_left_alone(&facts, FenceWhen::Impaired), why, "{name}");
+            assert_eq!(reason_left_alone(&facts, FenceWhen::Lost), None, "{name}");
             node(&mut facts).may_fence = false;
-            assert_eq!(left_alone(&facts, FenceWhen::Impaired), None, "{name}");
+            assert_eq!(reason_left_alone(&facts, FenceWhen::Impaired), None, "{name}");
         }
     }
 

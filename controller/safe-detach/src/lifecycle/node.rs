@@ -55,15 +55,15 @@ pub enum OutOfService {
     /// There is no such taint.
     None,
     /// This driver's taint, with the annotation that describes the instance and boot of the taint.
-    Ours(Return),
+    Ours(TaintedBoot),
     /// A taint of anybody else. It is never changed.
     Foreign,
 }
 
-/// The contents of this driver's annotation: what the taint is about, so that the node's return can
-/// be proved.
+/// The contents of this driver's annotation: the boot for which the taint was set, so that another
+/// boot can prove that the node is back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Return {
+pub struct TaintedBoot {
     /// The instance that was off.
     pub instance: String,
     /// When EC2 had last launched the instance.
@@ -87,9 +87,9 @@ pub struct Attachment {
     pub instance: Option<String>,
     /// Whether the VolumeAttachment's deletion has been requested.
     pub deleting: bool,
-    /// Whether evidence was written to the VolumeAttachment, so that a refused detach is retried at
-    /// once.
-    pub nudged: bool,
+    /// Whether the VolumeAttachment has the annotation that makes external-attacher retry a refused
+    /// detach at once.
+    pub retry_requested: bool,
 }
 
 /// The value of the controller's answer about one attachment.
@@ -167,33 +167,33 @@ impl NodeFacts {
             Fact::Present(node) => node.instance.as_deref(),
             Fact::Unknown => None,
             Fact::Absent => {
-                let mut named = self.attachments.iter().map(|a| a.instance.as_deref());
-                let first = named.next()??;
-                named.all(|other| other == Some(first)).then_some(first)
+                let mut instances = self.attachments.iter().map(|a| a.instance.as_deref());
+                let first = instances.next()??;
+                instances.all(|other| other == Some(first)).then_some(first)
             }
         }
     }
 
     /// Returns what is known about a volume at an instance.
-    pub fn of_volume(&self, instance: Option<&str>, volume: &str) -> Option<Evidence> {
+    pub fn volume_evidence(&self, instance: Option<&str>, volume: &str) -> Option<Evidence> {
         let key = (instance?.to_owned(), volume.to_owned());
         self.volumes.get(&key).copied()
     }
 
     /// Returns whether a volume is proved free at an instance.
     pub fn is_proven(&self, instance: Option<&str>, volume: &str) -> bool {
-        self.of_volume(instance, volume) == Some(Evidence::Proven)
+        self.volume_evidence(instance, volume) == Some(Evidence::Proven)
     }
 
     /// Returns the questions for the controller: every pair of instance and volume that a step
     /// could rest on.
     pub fn questions(&self) -> Vec<(String, String)> {
-        let here = self.instance();
+        let instance = self.instance();
         let of_pods = self
             .pods
             .iter()
             .flat_map(|pod| pod.volumes())
-            .filter_map(|volume| Some((here?.to_owned(), volume.to_owned())));
+            .filter_map(|volume| Some((instance?.to_owned(), volume.to_owned())));
         let of_attachments =
             self.attachments.iter().filter_map(|a| Some((a.instance.clone()?, a.volume.clone())));
         let mut all: Vec<_> = of_attachments.chain(of_pods).collect();

@@ -54,14 +54,14 @@ fn pods() -> impl Strategy<Value = Pod> {
 
 fn attachments() -> impl Strategy<Value = Attachment> {
     (text(VOLUMES), prop::option::of(text(INSTANCES)), any::<bool>(), any::<bool>()).prop_map(
-        |(volume, instance, deleting, nudged)| Attachment {
+        |(volume, instance, deleting, retry_requested)| Attachment {
             name: String::new(),
             uid: String::new(),
             version: "1".to_owned(),
             volume,
             instance,
             deleting,
-            nudged,
+            retry_requested,
         },
     )
 }
@@ -69,7 +69,7 @@ fn attachments() -> impl Strategy<Value = Attachment> {
 fn objects() -> impl Strategy<Value = Fact<Node>> {
     let boots = || text(["boot-1", "boot-2"]);
     let ours = (text(INSTANCES), boots()).prop_map(|(instance, boot)| {
-        OutOfService::Ours(Return { instance, launched: String::new(), boot })
+        OutOfService::Ours(TaintedBoot { instance, launched: String::new(), boot })
     });
     let taints = prop_oneof![
         3 => Just(OutOfService::None),
@@ -271,7 +271,7 @@ proptest! {
             .iter()
             .enumerate()
             .map(|(number, (zone, suspect, acted, wanted))| NodeState {
-                node: format!("node-{number}"),
+                name: format!("node-{number}"),
                 zone: format!("zone-{zone}"),
                 suspect: *suspect,
                 acted: *acted,
@@ -281,7 +281,7 @@ proptest! {
         let admitted = admit(&all);
         let fresh: Vec<&NodeState> = all
             .iter()
-            .filter(|s| !s.acted && admitted.nodes.contains(&s.node))
+            .filter(|s| !s.acted && admitted.nodes.contains(&s.name))
             .collect();
         let acted = all.iter().filter(|s| s.acted).count();
         let share = (all.len() / 20).max(1);
@@ -297,6 +297,6 @@ proptest! {
             let zones: BTreeSet<&str> = all.iter().map(|s| s.zone.as_str()).collect();
             prop_assert!(zones.len() == 1 || admitted.nodes.is_empty());
         }
-        prop_assert!(admitted.nodes.iter().all(|n| all.iter().any(|s| s.wanted && s.node == *n)));
+        prop_assert!(admitted.nodes.iter().all(|n| all.iter().any(|s| s.wanted && s.name == *n)));
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::facts::Fact;
 use crate::lifecycle::{
-    Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, Pod, Readiness, Return, eligible,
+    Attachment, InstanceEvidence, Node, NodeFacts, OutOfService, Pod, Readiness, TaintedBoot,
+    eligible,
 };
 
 /// The condition under which a pod is force-deleted.
@@ -66,7 +67,7 @@ impl Phase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Intent {
     /// Set this driver's out-of-service taint on the node, about this instance and this boot.
-    AddTaint(Return),
+    AddTaint(TaintedBoot),
     /// Remove this driver's taint from the node.
     RemoveTaint,
     /// Force-delete the pod.
@@ -90,7 +91,7 @@ pub enum Intent {
         version: String,
     },
     /// Have the detach of a VolumeAttachment retried at once: the reason of its refusal is gone.
-    Nudge {
+    RetryDetach {
         /// The VolumeAttachment's name.
         name: String,
         /// The VolumeAttachment's uid.
@@ -103,9 +104,9 @@ impl Intent {
     pub const fn is_braked(&self) -> bool {
         match self {
             Self::AddTaint(_) | Self::DeletePod { .. } | Self::DeleteAttachment { .. } => true,
-            // `RemoveTaint` returns the node to use; `Nudge` repeats an earlier request, which the
-            // controller decides anew.
-            Self::RemoveTaint | Self::Nudge { .. } => false,
+            // `RemoveTaint` returns the node to use. `RetryDetach` repeats an earlier request, and
+            // the controller decides again.
+            Self::RemoveTaint | Self::RetryDetach { .. } => false,
         }
     }
 }
@@ -120,7 +121,7 @@ pub struct Transition {
 }
 
 impl Transition {
-    const fn nothing(phase: Phase) -> Self {
+    const fn without_intents(phase: Phase) -> Self {
         Self { phase, intents: Vec::new() }
     }
 }
@@ -128,29 +129,30 @@ impl Transition {
 /// Returns the phase of a node and the intents for it.
 pub fn step(facts: &NodeFacts, mode: FailoverMode) -> Transition {
     match &facts.object {
-        Fact::Unknown => Transition::nothing(Phase::Suspect),
-        Fact::Absent if facts.attachments.is_empty() => Transition::nothing(Phase::Healthy),
+        Fact::Unknown => Transition::without_intents(Phase::Suspect),
+        Fact::Absent if facts.attachments.is_empty() => Transition::without_intents(Phase::Healthy),
         Fact::Absent => {
-            Transition { phase: of_evidence(facts), intents: volume_by_volume(facts, mode) }
+            Transition { phase: phase_by_evidence(facts), intents: intents_by_volume(facts, mode) }
         }
-        Fact::Present(node) => of_object(facts, node, mode),
+        Fact::Present(node) => step_for_object(facts, node, mode),
     }
 }
 
-fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transition {
+fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transition {
     match (&node.out_of_service, node.ready) {
-        (OutOfService::Ours(about), ready) => {
-            let back = ready == Readiness::Ready && about.boot != node.boot;
-            let left = !facts.attachments.is_empty() || facts.pods.iter().any(|pod| pod.deleting);
+        (OutOfService::Ours(tainted), ready) => {
+            let has_rebooted = ready == Readiness::Ready && tainted.boot != node.boot;
+            let has_leftovers =
+                !facts.attachments.is_empty() || facts.pods.iter().any(|pod| pod.deleting);
             let mut intents = match ready {
                 Readiness::NotReady => deletions_of_evicted_pods(facts),
                 Readiness::Ready => Vec::new(),
             };
-            intents.extend(nudges(facts));
-            if back && !left {
+            intents.extend(detach_retries(facts));
+            if has_rebooted && !has_leftovers {
                 intents.push(Intent::RemoveTaint);
             }
-            let phase = if back { Phase::Recovering } else { Phase::Acting };
+            let phase = if has_rebooted { Phase::Recovering } else { Phase::Acting };
             Transition { phase, intents }
         }
         (OutOfService::None | OutOfService::Foreign, Readiness::Ready) => {
@@ -159,21 +161,23 @@ fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transition {
         (OutOfService::Foreign, Readiness::NotReady) => Transition {
             // Kubernetes takes everything from the node because of that taint; the controller
             // decides each detach.
-            phase: of_evidence(facts),
-            intents: nudges(facts),
+            phase: phase_by_evidence(facts),
+            intents: detach_retries(facts),
         },
         (OutOfService::None, Readiness::NotReady) => {
-            let phase = of_evidence(facts);
-            let intents = match (phase, off(facts)) {
-                _ if node.opted_out => nudges(facts),
-                (Phase::NodeProven, Some((instance, launched))) if is_alone(facts, node) => {
-                    vec![Intent::AddTaint(Return {
+            let phase = phase_by_evidence(facts);
+            let intents = match (phase, instance_off(facts)) {
+                _ if node.opted_out => detach_retries(facts),
+                (Phase::NodeProven, Some((instance, launched)))
+                    if affects_only_own_instance(facts, node) =>
+                {
+                    vec![Intent::AddTaint(TaintedBoot {
                         instance: instance.to_owned(),
                         launched: launched.to_owned(),
                         boot: node.boot.clone(),
                     })]
                 }
-                _ => volume_by_volume(facts, mode),
+                _ => intents_by_volume(facts, mode),
             };
             Transition { phase, intents }
         }
@@ -181,7 +185,7 @@ fn of_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transition {
 }
 
 /// Returns the instance of the node and its last launch, if the instance is proved to be off.
-fn off(facts: &NodeFacts) -> Option<(&str, &str)> {
+fn instance_off(facts: &NodeFacts) -> Option<(&str, &str)> {
     let instance = facts.instance()?;
     match facts.instances.get(instance)? {
         InstanceEvidence::Off { launched } => Some((instance, launched)),
@@ -191,7 +195,7 @@ fn off(facts: &NodeFacts) -> Option<(&str, &str)> {
 
 /// Returns whether the taint would affect no other instance. Kubernetes detaches by the node's
 /// name, and an attachment of that name may belong to an instance that had the name before.
-fn is_alone(facts: &NodeFacts, node: &Node) -> bool {
+fn affects_only_own_instance(facts: &NodeFacts, node: &Node) -> bool {
     facts.attachments.iter().all(|a| {
         a.instance.is_none()
             || a.instance == node.instance
@@ -200,21 +204,22 @@ fn is_alone(facts: &NodeFacts, node: &Node) -> bool {
 }
 
 /// Returns the phase of a node that is not Ready or gone.
-fn of_evidence(facts: &NodeFacts) -> Phase {
-    let asked = facts.questions();
-    if asked.is_empty() {
+fn phase_by_evidence(facts: &NodeFacts) -> Phase {
+    let questions = facts.questions();
+    if questions.is_empty() {
         // The node has volumes of other drivers, or none: nothing for this driver to do.
         return Phase::Suspect;
     }
-    if off(facts).is_some() {
+    if instance_off(facts).is_some() {
         return Phase::NodeProven;
     }
-    if asked.iter().any(|(instance, volume)| facts.is_proven(Some(instance), volume)) {
+    if questions.iter().any(|(instance, volume)| facts.is_proven(Some(instance), volume)) {
         return Phase::VolumesProven;
     }
-    let answered =
-        asked.iter().any(|(instance, volume)| facts.of_volume(Some(instance), volume).is_some());
-    if answered { Phase::Querying } else { Phase::Suspect }
+    let has_answer = questions
+        .iter()
+        .any(|(instance, volume)| facts.volume_evidence(Some(instance), volume).is_some());
+    if has_answer { Phase::Querying } else { Phase::Suspect }
 }
 
 /// Returns the deletions of the pods that may go, apart from those that this driver never deletes.
@@ -247,19 +252,19 @@ fn deletions_of_evicted_pods(facts: &NodeFacts) -> Vec<Intent> {
 
 /// Returns the deletions of pods first, then of the attachments that no pod needs any more. In the
 /// opposite order, Kubernetes would attach the volumes again.
-fn volume_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
+fn intents_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
     let mut intents = pod_deletions(facts, |pod| match mode {
         FailoverMode::ProveFirst => is_proven_free(facts, pod),
         FailoverMode::Kep => pod.deleting || is_proven_free(facts, pod),
     });
-    let needed = |a: &Attachment| {
+    let is_needed = |a: &Attachment| {
         let mut pods = facts.pods.iter().filter(|pod| !pod.ended || pod.deleting);
         pods.any(|pod| pod.volumes().any(|volume| volume == a.volume))
     };
     let attachments = facts
         .attachments
         .iter()
-        .filter(|a| !a.deleting && !needed(a) && is_of(facts, a))
+        .filter(|a| !a.deleting && !is_needed(a) && targets_own_instance(facts, a))
         .filter(|a| mode == FailoverMode::Kep || facts.is_proven(a.instance.as_deref(), &a.volume))
         .map(|a| Intent::DeleteAttachment {
             name: a.name.clone(),
@@ -267,13 +272,13 @@ fn volume_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
             version: a.version.clone(),
         });
     intents.extend(attachments);
-    intents.extend(nudges(facts));
+    intents.extend(detach_retries(facts));
     intents
 }
 
 /// Returns whether a detach by this attachment would be sent to the instance that it was made for:
 /// a Node object of the same name may belong to another instance.
-fn is_of(facts: &NodeFacts, attachment: &Attachment) -> bool {
+fn targets_own_instance(facts: &NodeFacts, attachment: &Attachment) -> bool {
     match &facts.object {
         Fact::Present(node) => node.instance.is_some() && attachment.instance == node.instance,
         Fact::Absent => attachment.instance.is_some(),
@@ -281,13 +286,13 @@ fn is_of(facts: &NodeFacts, attachment: &Attachment) -> bool {
     }
 }
 
-fn nudges(facts: &NodeFacts) -> Vec<Intent> {
+fn detach_retries(facts: &NodeFacts) -> Vec<Intent> {
     facts
         .attachments
         .iter()
-        .filter(|a| a.deleting && !a.nudged && is_of(facts, a))
+        .filter(|a| a.deleting && !a.retry_requested && targets_own_instance(facts, a))
         .filter(|a| facts.is_proven(a.instance.as_deref(), &a.volume))
-        .map(|a| Intent::Nudge { name: a.name.clone(), uid: a.uid.clone() })
+        .map(|a| Intent::RetryDetach { name: a.name.clone(), uid: a.uid.clone() })
         .collect()
 }
 

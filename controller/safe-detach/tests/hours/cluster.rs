@@ -16,59 +16,59 @@ const GRACE: u64 = 50;
 /// The seconds after which a pod on a node that is not Ready is evicted (its default tolerations).
 const EVICTION: u64 = 300;
 /// The seconds that external-attacher gives a call, and its longest pause between two calls.
-const CALL: u64 = 60;
+const CALL_TIMEOUT: u64 = 60;
 const LONGEST_PAUSE: u64 = 300;
 
-/// The way EC2 answers.
+/// How EC2 answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weather {
-    Clear,
+pub(crate) enum Ec2Answers {
+    Correct,
     /// Four of five calls are throttled.
     Throttled,
     /// Every second call reports that the instance does not exist.
-    Flapping,
+    AlternatingNotFound,
 }
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
     now: u64,
-    dice: u64,
+    random_state: u64,
     /// The offset, in seconds, of the periodic observers.
-    phase: u64,
-    pub(crate) weather: Weather,
+    observer_phase: u64,
+    pub(crate) ec2_answers: Ec2Answers,
     /// The duration of a detach, in seconds.
-    pub(crate) busy_for: u64,
+    pub(crate) detach_seconds: u64,
     /// The number of DetachVolume requests.
-    pub(crate) sent: u32,
+    pub(crate) detaches_sent: u32,
     /// The number of calls that ended without an outcome.
-    pub(crate) deadlines: u32,
+    pub(crate) calls_timed_out: u32,
     /// The number of pods that node-lifecycle deleted.
     pub(crate) pods_deleted: u32,
     power: Power,
     /// Whether the volume is attached to the first node.
-    held: bool,
-    leaving_until: Option<u64>,
-    api_up: bool,
+    is_attached: bool,
+    detach_ends_at: Option<u64>,
+    api_server_up: bool,
     /// Whether the first node reaches the API server and its guest runs.
-    reaches: bool,
+    reaches_api_server: bool,
     mounted: bool,
     /// The time of each node's last heartbeat, and the time since which the node is not Ready.
-    heard: [u64; NODES],
-    lost: [Option<u64>; NODES],
+    last_heartbeat: [u64; NODES],
+    not_ready_since: [Option<u64>; NODES],
     taint: OutOfService,
     in_use: bool,
     attached: bool,
     /// The pod while it is on the first node; the value is whether the pod is terminating.
     pod: Option<bool>,
-    /// The VolumeAttachment of the first node: whether it is being deleted, and whether it was
-    /// nudged.
+    /// The VolumeAttachment of the first node: whether it is being deleted, and whether its
+    /// detach is to be retried.
     attachment: Option<(bool, bool)>,
     /// The start of the current call, and whether the call has sent DetachVolume.
     call: Option<(u64, bool)>,
     next_call: u64,
-    pause: u64,
+    retry_pause: u64,
     /// Whether the pod runs on another node with its volume.
-    moved: bool,
+    pod_moved: bool,
 }
 
 impl Cluster {
@@ -76,21 +76,21 @@ impl Cluster {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             now: 1000,
-            dice: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-            phase: seed,
-            weather: Weather::Clear,
-            busy_for: 3,
-            sent: 0,
-            deadlines: 0,
+            random_state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            observer_phase: seed,
+            ec2_answers: Ec2Answers::Correct,
+            detach_seconds: 3,
+            detaches_sent: 0,
+            calls_timed_out: 0,
             pods_deleted: 0,
             power: Power::Running,
-            held: true,
-            leaving_until: None,
-            api_up: true,
-            reaches: true,
+            is_attached: true,
+            detach_ends_at: None,
+            api_server_up: true,
+            reaches_api_server: true,
             mounted: true,
-            heard: [1000; NODES],
-            lost: [None; NODES],
+            last_heartbeat: [1000; NODES],
+            not_ready_since: [None; NODES],
             taint: OutOfService::None,
             in_use: true,
             attached: true,
@@ -98,25 +98,25 @@ impl Cluster {
             attachment: Some((false, false)),
             call: None,
             next_call: 0,
-            pause: 1,
-            moved: false,
+            retry_pause: 1,
+            pod_moved: false,
         }
     }
 
-    pub(crate) fn power(&mut self, power: Power) {
+    pub(crate) fn set_power(&mut self, power: Power) {
         self.power = power;
         if matches!(power, Power::Stopped | Power::Terminated) {
-            self.reaches = false;
+            self.reaches_api_server = false;
             self.mounted = false;
         }
     }
 
-    pub(crate) fn cut_off(&mut self) {
-        self.reaches = false;
+    pub(crate) fn cut_off_node(&mut self) {
+        self.reaches_api_server = false;
     }
 
-    pub(crate) fn api(&mut self, up: bool) {
-        self.api_up = up;
+    pub(crate) fn set_api_server_up(&mut self, up: bool) {
+        self.api_server_up = up;
     }
 
     /// Deletes the pod as a user would; kubelet then terminates it.
@@ -130,52 +130,52 @@ impl Cluster {
 
     pub(crate) fn run(&mut self, seconds: u64) {
         for _ in 0..seconds {
-            self.second();
+            self.tick();
         }
     }
 
     /// Runs until the pod runs on another node with its volume. Panics after `within` seconds.
-    pub(crate) fn until_moved(&mut self, within: u64) {
-        let begun = self.now;
-        while !self.moved {
-            assert!(self.now - begun <= within, "not within {within} s: {self:?}");
-            self.second();
+    pub(crate) fn run_until_pod_moves(&mut self, within: u64) {
+        let began_at = self.now;
+        while !self.pod_moved {
+            assert!(self.now - began_at <= within, "not within {within} s: {self:?}");
+            self.tick();
         }
     }
 
     /// Returns a pseudo-random number less than `below`.
-    fn roll(&mut self, below: u64) -> u64 {
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
-        self.dice % below
+    fn random_below(&mut self, below: u64) -> u64 {
+        self.random_state ^= self.random_state << 13;
+        self.random_state ^= self.random_state >> 7;
+        self.random_state ^= self.random_state << 17;
+        self.random_state % below
     }
 
     /// Returns whether an observer with this period, in seconds, is due.
-    fn is_time_for(&self, period: u64) -> bool {
-        (self.now + self.phase).is_multiple_of(period)
+    fn is_due_every(&self, period: u64) -> bool {
+        (self.now + self.observer_phase).is_multiple_of(period)
     }
 
-    fn second(&mut self) {
+    fn tick(&mut self) {
         self.now += 1;
-        if self.leaving_until.is_some_and(|until| self.now >= until) {
-            self.leaving_until = None;
-            self.held = false;
+        if self.detach_ends_at.is_some_and(|until| self.now >= until) {
+            self.detach_ends_at = None;
+            self.is_attached = false;
             assert!(!self.mounted, "S2: taken from a node that has it mounted: {self:?}");
         }
-        if !self.api_up {
+        if !self.api_server_up {
             // No call reaches the API server and nobody calls the controller; a call that already
             // runs in the controller continues.
-            self.of_call();
+            self.run_call();
             return;
         }
-        self.of_kubelets();
-        self.of_kubernetes();
-        self.of_attacher();
-        self.of_call();
+        self.run_kubelets();
+        self.run_kube_controller_manager();
+        self.run_external_attacher();
+        self.run_call();
         // node-lifecycle starts a round every three seconds.
-        if self.is_time_for(3) {
-            self.of_lifecycle();
+        if self.is_due_every(3) {
+            self.run_node_lifecycle();
         }
     }
 }

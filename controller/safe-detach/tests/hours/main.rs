@@ -4,7 +4,7 @@
 
 mod cluster;
 
-use cluster::{Cluster, Weather};
+use cluster::{Cluster, Ec2Answers};
 use ebs_csi_safe_detach::Power;
 
 const SEEDS: u64 = 200;
@@ -24,28 +24,28 @@ fn each_seed(history: impl Fn(&mut Cluster)) {
 #[test]
 fn f4_driver_waits_while_instance_stops_10_minutes() {
     each_seed(|cluster| {
-        cluster.power(Power::Stopping);
+        cluster.set_power(Power::Stopping);
         // Kubelet stops early; its mounts may be written to until the instance is off.
-        cluster.cut_off();
+        cluster.cut_off_node();
         cluster.run(10 * MINUTE);
         assert!(!cluster.is_tainted(), "{cluster:?}");
-        assert_eq!((cluster.sent, cluster.pods_deleted), (0, 0), "{cluster:?}");
-        cluster.power(Power::Stopped);
-        cluster.until_moved(2 * MINUTE);
+        assert_eq!((cluster.detaches_sent, cluster.pods_deleted), (0, 0), "{cluster:?}");
+        cluster.set_power(Power::Stopped);
+        cluster.run_until_pod_moves(2 * MINUTE);
     });
 }
 
 #[test]
 fn f26_detach_busy_30_minutes_is_sent_once() {
     each_seed(|cluster| {
-        cluster.busy_for = 30 * MINUTE;
+        cluster.detach_seconds = 30 * MINUTE;
         cluster.delete_pod();
         cluster.run(29 * MINUTE);
-        assert_eq!(cluster.sent, 1, "{cluster:?}");
-        assert!(cluster.deadlines > 0, "no call has run out of time: {cluster:?}");
+        assert_eq!(cluster.detaches_sent, 1, "{cluster:?}");
+        assert!(cluster.calls_timed_out > 0, "no call has run out of time: {cluster:?}");
         // The longest pause between two calls of external-attacher, and the rest of the half hour.
-        cluster.until_moved(8 * MINUTE);
-        assert_eq!(cluster.sent, 1, "{cluster:?}");
+        cluster.run_until_pod_moves(8 * MINUTE);
+        assert_eq!(cluster.detaches_sent, 1, "{cluster:?}");
     });
 }
 
@@ -54,16 +54,16 @@ fn f26_detach_busy_30_minutes_is_sent_once() {
 #[test]
 fn f29_throttling_proves_nothing_and_pod_moves_later() {
     each_seed(|cluster| {
-        cluster.weather = Weather::Throttled;
-        cluster.cut_off();
+        cluster.ec2_answers = Ec2Answers::Throttled;
+        cluster.cut_off_node();
         cluster.run(10 * MINUTE);
         assert!(!cluster.is_tainted(), "{cluster:?}");
-        assert_eq!(cluster.sent, 0, "{cluster:?}");
-        cluster.power(Power::Stopped);
+        assert_eq!(cluster.detaches_sent, 0, "{cluster:?}");
+        cluster.set_power(Power::Stopped);
         cluster.run(20 * MINUTE);
-        cluster.weather = Weather::Clear;
+        cluster.ec2_answers = Ec2Answers::Correct;
         // The longest pause between two calls of external-attacher, and the time of a failover.
-        cluster.until_moved(8 * MINUTE);
+        cluster.run_until_pod_moves(8 * MINUTE);
     });
 }
 
@@ -72,13 +72,13 @@ fn f29_throttling_proves_nothing_and_pod_moves_later() {
 #[test]
 fn f30_running_instance_keeps_volume_despite_intermittent_notfound() {
     each_seed(|cluster| {
-        cluster.weather = Weather::Flapping;
-        cluster.cut_off();
+        cluster.ec2_answers = Ec2Answers::AlternatingNotFound;
+        cluster.cut_off_node();
         cluster.run(60 * MINUTE);
         assert!(!cluster.is_tainted(), "{cluster:?}");
-        assert_eq!((cluster.sent, cluster.pods_deleted), (0, 0), "{cluster:?}");
-        cluster.power(Power::Stopped);
-        cluster.until_moved(10 * MINUTE);
+        assert_eq!((cluster.detaches_sent, cluster.pods_deleted), (0, 0), "{cluster:?}");
+        cluster.set_power(Power::Stopped);
+        cluster.run_until_pod_moves(10 * MINUTE);
     });
 }
 
@@ -86,12 +86,12 @@ fn f30_running_instance_keeps_volume_despite_intermittent_notfound() {
 #[test]
 fn f42_api_server_outage_marks_no_node_dead() {
     each_seed(|cluster| {
-        cluster.api(false);
+        cluster.set_api_server_up(false);
         cluster.run(10 * MINUTE);
-        cluster.api(true);
+        cluster.set_api_server_up(true);
         cluster.run(10 * MINUTE);
         assert!(!cluster.is_tainted(), "{cluster:?}");
-        assert_eq!((cluster.sent, cluster.pods_deleted), (0, 0), "{cluster:?}");
+        assert_eq!((cluster.detaches_sent, cluster.pods_deleted), (0, 0), "{cluster:?}");
     });
 }
 
@@ -99,12 +99,12 @@ fn f42_api_server_outage_marks_no_node_dead() {
 #[test]
 fn f42_instance_stopped_during_outage_fails_over_afterwards() {
     each_seed(|cluster| {
-        cluster.api(false);
+        cluster.set_api_server_up(false);
         cluster.run(5 * MINUTE);
-        cluster.power(Power::Stopped);
+        cluster.set_power(Power::Stopped);
         cluster.run(5 * MINUTE);
-        assert_eq!(cluster.sent, 0, "{cluster:?}");
-        cluster.api(true);
-        cluster.until_moved(3 * MINUTE);
+        assert_eq!(cluster.detaches_sent, 0, "{cluster:?}");
+        cluster.set_api_server_up(true);
+        cluster.run_until_pod_moves(3 * MINUTE);
     });
 }

@@ -14,7 +14,7 @@ use ebs_csi_safe_detach::lifecycle::brake::{NodeState, admit};
 use crate::explore::Steps;
 
 /// The number of nodes that may die; the first two are in the small zone.
-const MORTAL: usize = 3;
+const MAY_DIE: usize = 3;
 const NODES: usize = 40;
 const SMALL_ZONE: usize = 3;
 
@@ -41,7 +41,7 @@ enum Stage {
     /// The recorded node, on which the replica acts next, and the nodes after it.
     Recorded(usize, Set),
     /// The replica has looked at the time, and the call is on its way.
-    Out(usize, Set),
+    InFlight(usize, Set),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ struct Replica {
     /// Whether the replica leads, by its own clock.
     leads: bool,
     /// Whether the Lease is as this replica last saw or wrote it.
-    current: bool,
+    has_current_lease: bool,
     /// Whether no other replica has taken the Lease since this replica asked the brake.
     same_term: bool,
     /// The journal on the Lease as the replica last saw it.
@@ -74,14 +74,14 @@ fn has(set: Set, node: usize) -> bool {
 }
 
 fn nodes(set: Set) -> impl Iterator<Item = usize> {
-    (0..MORTAL).filter(move |node| has(set, *node))
+    (0..MAY_DIE).filter(move |node| has(set, *node))
 }
 
 impl Brake {
     pub(crate) fn start() -> Self {
         let replica = Replica {
             leads: false,
-            current: false,
+            has_current_lease: false,
             same_term: false,
             journal: 0,
             stage: Stage::Idle,
@@ -91,16 +91,22 @@ impl Brake {
 
     pub(crate) fn next(&self, fault: Fault) -> Steps<Self> {
         let mut steps = Steps(Vec::new());
-        for node in 0..MORTAL {
-            steps.fault(!has(self.dead, node), "a node dies", || Self {
+        for node in 0..MAY_DIE {
+            steps.add_fault_if(!has(self.dead, node), "a node dies", || Self {
                 dead: self.dead | 1 << node,
                 ..*self
             });
         }
-        steps.fault(self.dead != 0, "the dead nodes are well again", || Self { dead: 0, ..*self });
-        steps.fault(true, "an outage begins or ends", || Self { outage: !self.outage, ..*self });
+        steps.add_fault_if(self.dead != 0, "the dead nodes are well again", || Self {
+            dead: 0,
+            ..*self
+        });
+        steps.add_fault_if(true, "an outage begins or ends", || Self {
+            outage: !self.outage,
+            ..*self
+        });
         let idle = self.replicas.iter().all(|r| r.stage == Stage::Idle);
-        steps.can(idle && self.journal != 0, "ten minutes pass", || {
+        steps.add_if(idle && self.journal != 0, "ten minutes pass", || {
             let mut after = *self;
             after.acted = 0;
             after.journal = 0;
@@ -110,16 +116,16 @@ impl Brake {
             after
         });
         for slot in 0..2 {
-            self.of_replica(slot, fault, &mut steps);
+            self.add_replica_steps(slot, fault, &mut steps);
         }
         for step in &mut steps.0 {
             if let Ok(after) = &mut step.after {
-                after.settle();
+                after.normalize();
             }
             if let Ok(after) = &step.after
-                && let Some(broken) = after.broken()
+                && let Some(broken_property) = after.broken_property()
             {
-                step.after = Err(broken);
+                step.after = Err(broken_property);
             }
         }
         steps
@@ -127,14 +133,14 @@ impl Brake {
 
     /// Resets `same_term` of idle replicas: an idle replica reads again, so its value cannot
     /// matter.
-    fn settle(&mut self) {
+    fn normalize(&mut self) {
         for replica in &mut self.replicas {
             replica.same_term &= replica.stage != Stage::Idle;
         }
     }
 
     /// Checks S15 against the actions that were taken, not against the journal's count.
-    fn broken(&self) -> Option<&'static str> {
+    fn broken_property(&self) -> Option<&'static str> {
         if nodes(self.acted).count() > NODES / 20 {
             return Some("S15: more nodes were acted on than the cluster's share");
         }
@@ -142,22 +148,23 @@ impl Brake {
         (small > 1).then_some("S15: more nodes were acted on than the zone's share")
     }
 
-    fn of_replica(&self, slot: usize, fault: Fault, steps: &mut Steps<Self>) {
+    fn add_replica_steps(&self, slot: usize, fault: Fault, steps: &mut Steps<Self>) {
         let replica = self.replicas[slot];
-        let is = |replica| {
+        let with_replica = |replica| {
             let mut after = *self;
             after.replicas[slot] = replica;
             after
         };
-        let at = |stage| is(Replica { stage, ..replica });
-        steps
-            .can(replica.leads, "a holder's time ends", || is(Replica { leads: false, ..replica }));
+        let with_stage = |stage| with_replica(Replica { stage, ..replica });
+        steps.add_if(replica.leads, "a holder's time ends", || {
+            with_replica(Replica { leads: false, ..replica })
+        });
         // The Lease of a silent holder is taken only after the holder's time has ended by the
         // holder's own clock, whose duration is shorter.
         let silent =
             self.holder.is_none_or(|holder| holder == slot || !self.replicas[holder].leads);
-        steps.can(!replica.leads && silent, "a replica takes the Lease", || {
-            let mut after = self.written(self.journal);
+        steps.add_if(!replica.leads && silent, "a replica takes the Lease", || {
+            let mut after = self.with_lease_written(self.journal);
             if self.holder != Some(slot) {
                 after.replicas =
                     after.replicas.map(|replica| Replica { same_term: false, ..replica });
@@ -165,7 +172,7 @@ impl Brake {
             after.holder = Some(slot);
             after.replicas[slot] = Replica {
                 leads: true,
-                current: true,
+                has_current_lease: true,
                 journal: self.journal,
                 ..after.replicas[slot]
             };
@@ -174,10 +181,10 @@ impl Brake {
         match replica.stage {
             Stage::Idle => {
                 let wanted = replica.leads && self.dead != 0;
-                steps.can(wanted, "the brake is asked", || {
-                    is(Replica {
+                steps.add_if(wanted, "the brake is asked", || {
+                    with_replica(Replica {
                         same_term: true,
-                        stage: rest(self.admitted(replica.journal)),
+                        stage: stage_for(self.admitted(replica.journal)),
                         ..replica
                     })
                 });
@@ -187,20 +194,20 @@ impl Brake {
                     return;
                 };
                 let left = set & !(1 << node);
-                let version = replica.current || fault == Fault::LeaseWithoutVersion;
+                let version = replica.has_current_lease || fault == Fault::LeaseWithoutVersion;
                 let term = replica.same_term || fault != Fault::None;
-                let may = replica.leads && version && term;
-                steps.can(!may, "it is not written down", || {
-                    is(Replica { leads: false, stage: rest(left), ..replica })
+                let may_write = replica.leads && version && term;
+                steps.add_if(!may_write, "it is not written down", || {
+                    with_replica(Replica { leads: false, stage: stage_for(left), ..replica })
                 });
-                steps.can(may, "it is written down", || {
+                steps.add_if(may_write, "it is written down", || {
                     let journal = match fault {
                         Fault::NoJournal => replica.journal,
                         _ => replica.journal | 1 << node,
                     };
-                    let mut after = self.written(journal);
+                    let mut after = self.with_lease_written(journal);
                     after.replicas[slot] = Replica {
-                        current: true,
+                        has_current_lease: true,
                         journal,
                         stage: Stage::Recorded(node, left),
                         ..replica
@@ -209,13 +216,17 @@ impl Brake {
                 });
             }
             Stage::Recorded(node, left) => {
-                steps.can(replica.leads, "the call is sent", || at(Stage::Out(node, left)));
-                steps.can(!replica.leads, "nothing is sent any more", || at(rest(left)));
+                steps.add_if(replica.leads, "the call is sent", || {
+                    with_stage(Stage::InFlight(node, left))
+                });
+                steps.add_if(!replica.leads, "nothing is sent any more", || {
+                    with_stage(stage_for(left))
+                });
             }
-            Stage::Out(node, left) => {
-                steps.can(true, "the call arrives", || Self {
+            Stage::InFlight(node, left) => {
+                steps.add_if(true, "the call arrives", || Self {
                     acted: self.acted | 1 << node,
-                    ..at(rest(left))
+                    ..with_stage(stage_for(left))
                 });
             }
         }
@@ -223,11 +234,11 @@ impl Brake {
 
     /// Returns the world after a write of the Lease: for all other replicas its version has
     /// changed.
-    fn written(&self, journal: Set) -> Self {
+    fn with_lease_written(&self, journal: Set) -> Self {
         let mut after = *self;
         after.journal = journal;
         for replica in &mut after.replicas {
-            replica.current = false;
+            replica.has_current_lease = false;
         }
         after
     }
@@ -237,23 +248,23 @@ impl Brake {
         let all: Vec<NodeState> = (0..NODES)
             .map(|number| {
                 let small = number < 2 || number + SMALL_ZONE - 2 >= NODES;
-                let dead = number < MORTAL && has(self.dead, number);
+                let dead = number < MAY_DIE && has(self.dead, number);
                 NodeState {
-                    node: format!("node-{number:02}"),
+                    name: format!("node-{number:02}"),
                     zone: if small { "a" } else { "b" }.to_owned(),
                     suspect: dead || self.outage,
-                    acted: number < MORTAL && has(journal, number),
+                    acted: number < MAY_DIE && has(journal, number),
                     wanted: dead,
                 }
             })
             .collect();
         let admitted: BTreeSet<String> = admit(&all).nodes;
-        let may = |node: &usize| admitted.contains(&format!("node-{node:02}"));
-        nodes(self.dead).filter(may).fold(0, |set, node| set | 1 << node)
+        let is_admitted = |node: &usize| admitted.contains(&format!("node-{node:02}"));
+        nodes(self.dead).filter(is_admitted).fold(0, |set, node| set | 1 << node)
     }
 }
 
-fn rest(left: Set) -> Stage {
+fn stage_for(left: Set) -> Stage {
     match left {
         0 => Stage::Idle,
         left => Stage::Admitted(left),

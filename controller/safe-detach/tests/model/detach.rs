@@ -32,7 +32,7 @@ pub(crate) enum Fault {
     /// The controller reuses facts of the previous call.
     ReadBeforeTheCall,
     /// Kubelet's report considers `volumesInUse` alone.
-    WordWithoutVolumesAttached,
+    ReportWithoutVolumesAttached,
     /// Kubelet unlists a volume while the volume is mounted.
     KubeletForgets,
 }
@@ -126,15 +126,15 @@ pub(crate) struct World {
     pub(crate) shown: Ec2,
     pub(crate) kubelet: Kubelet,
     /// The VolumeAttachment: its node, and whether it is being deleted.
-    pub(crate) wanted: Option<(Node, bool)>,
+    pub(crate) attachment_for: Option<(Node, bool)>,
     /// The call of each controller.
     pub(crate) calls: [Option<Call>; 2],
     /// The node of a DetachVolume that is on its way.
-    pub(crate) on_its_way: Option<Node>,
+    pub(crate) detach_in_flight: Option<Node>,
     pub(crate) fenced: bool,
     pub(crate) override_order: Option<u8>,
     /// Whether the DetachVolume on its way follows an override order.
-    pub(crate) ordered: bool,
+    pub(crate) by_override_order: bool,
     pub(crate) attaches: u8,
     pub(crate) starts: u8,
     /// The facts that a faulty controller keeps from an earlier call.
@@ -158,12 +158,12 @@ impl World {
                 ready: true,
                 fresh: true,
             },
-            wanted: None,
+            attachment_for: None,
             calls: [None; 2],
-            on_its_way: None,
+            detach_in_flight: None,
             fenced: false,
             override_order: None,
-            ordered: false,
+            by_override_order: false,
             attaches: 0,
             starts: 0,
             cache: None,
@@ -173,21 +173,21 @@ impl World {
     /// Returns all steps that can happen next.
     pub(crate) fn next(&self, rules: Rules) -> Steps<Self> {
         let mut steps = Steps(Vec::new());
-        self.of_ec2(rules, &mut steps);
-        self.of_kubelet(rules, &mut steps);
-        self.of_orchestrator(rules, &mut steps);
+        self.add_ec2_steps(rules, &mut steps);
+        self.add_kubelet_steps(rules, &mut steps);
+        self.add_orchestrator_steps(rules, &mut steps);
         for slot in 0..rules.scope.controllers {
-            self.of_controller(slot, rules, &mut steps);
+            self.add_controller_steps(slot, rules, &mut steps);
         }
         for step in &mut steps.0 {
             let Ok(world) = &mut step.after else {
                 continue;
             };
-            world.forget();
+            world.normalize();
             // S2: a node that runs and has the volume mounted keeps it.
             if world.kubelet.mounted
                 && world.ec2.power == Power::Running
-                && !world.ordered
+                && !world.by_override_order
                 && world.ec2.held.map(|held| held.0) != Some(Node::A)
             {
                 step.after = Err("S2: the volume was taken from a node that has it mounted");
@@ -197,18 +197,18 @@ impl World {
     }
 
     /// Returns whether some call has read facts and has not sent yet.
-    fn is_between(&self) -> bool {
+    fn has_undecided_call(&self) -> bool {
         let mut calls = self.calls.iter().flatten();
         calls.any(|call| !matches!(call.stage, Stage::Began | Stage::Sent))
     }
 
     /// Resets values that cannot matter any more, which reduces the number of states.
-    fn forget(&mut self) {
+    fn normalize(&mut self) {
         for call in self.calls.iter_mut().flatten() {
-            let (known, sent) = (*call, call.stage == Stage::Sent);
+            let (known, is_sent) = (*call, call.stage == Stage::Sent);
             if matches!(call.stage, Stage::Began | Stage::Decided(_) | Stage::Sent) {
                 *call = Call {
-                    attachment: if sent { Fact::Unknown } else { known.attachment },
+                    attachment: if is_sent { Fact::Unknown } else { known.attachment },
                     instance: Fact::Unknown,
                     kubelet_report: Fact::Unknown,
                     asked: false,

@@ -22,14 +22,19 @@ pub(crate) struct Steps<S>(pub(crate) Vec<Step<S>>);
 
 impl<S> Steps<S> {
     /// Adds a step that happens by itself, if `when` holds.
-    pub(crate) fn can(&mut self, when: bool, name: &'static str, after: impl FnOnce() -> S) {
+    pub(crate) fn add_if(&mut self, when: bool, name: &'static str, after: impl FnOnce() -> S) {
         if when {
             self.add((name, ""), Ok(after()), false);
         }
     }
 
     /// Adds a step that happens only while faults continue, if `when` holds.
-    pub(crate) fn fault(&mut self, when: bool, name: &'static str, after: impl FnOnce() -> S) {
+    pub(crate) fn add_fault_if(
+        &mut self,
+        when: bool,
+        name: &'static str,
+        after: impl FnOnce() -> S,
+    ) {
         if when {
             self.add((name, ""), Ok(after()), true);
         }
@@ -56,7 +61,7 @@ pub(crate) struct Found {
     /// The names of all steps that were taken, to show that none was left out by mistake.
     pub(crate) taken: BTreeSet<Name>,
     /// For each goal, the number of states from which it was checked.
-    pub(crate) asked: Vec<(&'static str, usize)>,
+    pub(crate) checked_from: Vec<(&'static str, usize)>,
 }
 
 /// Explores from `start` until every state is seen or a property is broken; then checks the goals.
@@ -65,41 +70,46 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
     goals: &[Goal<S>],
     next: impl Fn(&S) -> Steps<S>,
 ) -> Found {
-    let mut seen = FoundStates::new();
-    seen.place(start, 0);
+    let mut found_states = FoundStates::new();
+    found_states.insert(start, 0);
     let mut names = std::collections::HashSet::<Name, BuildHasherDefault<Mix>>::default();
-    let mut calm = Calm::default();
-    let mut found =
-        Found { states: 1, steps: 0, broken: None, taken: BTreeSet::new(), asked: Vec::new() };
+    let mut fault_free = FaultFreeSteps::default();
+    let mut found = Found {
+        states: 1,
+        steps: 0,
+        broken: None,
+        taken: BTreeSet::new(),
+        checked_from: Vec::new(),
+    };
     let mut at = 0;
-    while at < seen.states.len() && found.broken.is_none() {
-        let state = seen.states[at];
-        calm.begin();
+    while at < found_states.states.len() && found.broken.is_none() {
+        let state = found_states.states[at];
+        fault_free.begin();
         for step in next(&state).0 {
             found.steps += 1;
             names.insert(step.name);
             match step.after {
                 Ok(after) => {
-                    let place = seen.place(after, at);
-                    if !step.fault && !goals.is_empty() && place != at {
-                        calm.to.push(number(place));
+                    let insert = found_states.insert(after, at);
+                    if !step.fault && !goals.is_empty() && insert != at {
+                        fault_free.targets.push(number(insert));
                     }
                 }
                 Err(property) => {
-                    let mut way = seen.way(at, &next);
-                    way.push(join(step.name));
-                    found.broken = Some((property.to_owned(), way));
+                    let mut trace_to = found_states.trace_to(at, &next);
+                    trace_to.push(join(step.name));
+                    found.broken = Some((property.to_owned(), trace_to));
                     break;
                 }
             }
         }
         at += 1;
     }
-    found.states = seen.states.len();
+    found.states = found_states.states.len();
     found.taken.extend(names);
     if found.broken.is_none() && !goals.is_empty() {
-        calm.begin();
-        seen.look_at(goals, &calm, &next, &mut found);
+        fault_free.begin();
+        found_states.check_goals(goals, &fault_free, &next, &mut found);
     }
     found
 }
@@ -107,12 +117,12 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
 pub(crate) fn join(name: Name) -> String {
     match name.1 {
         "" => name.0.to_owned(),
-        more => format!("{}: {more}", name.0),
+        has_changed => format!("{}: {has_changed}", name.0),
     }
 }
 
-fn number(place: usize) -> u32 {
-    u32::try_from(place).expect("four thousand million states do not fit into memory")
+fn number(insert: usize) -> u32 {
+    u32::try_from(insert).expect("four thousand million states do not fit into memory")
 }
 
 /// The states in the order in which they were found, with a hash index.
@@ -130,12 +140,12 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
     }
 
     /// Returns the index of the state, and inserts the state if it is new.
-    fn place(&mut self, state: S, from: usize) -> usize {
+    fn insert(&mut self, state: S, from: usize) -> usize {
         if self.states.len() * 2 >= self.slots.len() {
             self.slots = vec![0; self.slots.len() * 4];
-            for place in 0..self.states.len() {
-                let slot = self.slot(&self.states[place]);
-                self.slots[slot] = number(place + 1);
+            for insert in 0..self.states.len() {
+                let slot = self.slot(&self.states[insert]);
+                self.slots[slot] = number(insert + 1);
             }
         }
         let slot = self.slot(&state);
@@ -161,7 +171,7 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
     }
 
     /// Returns the names of the steps that lead to the state at index `at`.
-    fn way(&self, mut at: usize, next: &impl Fn(&S) -> Steps<S>) -> Vec<String> {
+    fn trace_to(&self, mut at: usize, next: &impl Fn(&S) -> Steps<S>) -> Vec<String> {
         let mut names = Vec::new();
         while at != 0 {
             let before = self.found_from[at] as usize;
@@ -177,20 +187,21 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
     /// Searches backwards from each goal along the steps that are no faults. From a state that the
     /// search does not reach, the goal is out of reach for good. From every other state the goal
     /// stays reachable whatever has happened, so a fair scheduler reaches it.
-    fn look_at(
+    fn check_goals(
         &self,
         goals: &[Goal<S>],
-        calm: &Calm,
+        fault_free: &FaultFreeSteps,
         next: &impl Fn(&S) -> Steps<S>,
         found: &mut Found,
     ) {
         for goal in goals {
-            let reaches = calm.reach(self.states.iter().map(goal.reached).collect());
-            let asked = || (0..reaches.len()).filter(|at| (goal.from)(&self.states[*at]));
-            found.asked.push((goal.name, asked().count()));
-            if let Some(stuck) = asked().find(|at| !reaches[*at]) {
-                let way = self.way(stuck, next);
-                found.broken = Some((format!("{} is out of reach", goal.name), way));
+            let reaches =
+                fault_free.states_reaching(self.states.iter().map(goal.reached).collect());
+            let checked_from = || (0..reaches.len()).filter(|at| (goal.from)(&self.states[*at]));
+            found.checked_from.push((goal.name, checked_from().count()));
+            if let Some(stuck) = checked_from().find(|at| !reaches[*at]) {
+                let trace_to = self.trace_to(stuck, next);
+                found.broken = Some((format!("{} is out of reach", goal.name), trace_to));
                 return;
             }
         }
@@ -200,35 +211,35 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
 /// The steps that are no faults, as indices of target states, grouped by source state in order.
 /// Each takes four bytes, because there are many.
 #[derive(Default)]
-struct Calm {
-    to: Vec<u32>,
+struct FaultFreeSteps {
+    targets: Vec<u32>,
     /// Where each source state's targets begin in `to`; one more entry marks the end.
-    first: Vec<usize>,
+    offsets: Vec<usize>,
 }
 
-impl Calm {
+impl FaultFreeSteps {
     /// Begins the next source state: later pushes to `to` belong to it.
     fn begin(&mut self) {
-        self.first.push(self.to.len());
+        self.offsets.push(self.targets.len());
     }
 
     /// Returns the states from which a marked state can be reached, the marked ones included.
-    fn reach(&self, mut marked: Vec<bool>) -> Vec<bool> {
-        let leads = |marked: &[bool], at: usize| {
-            let mut to = self.to[self.first[at]..self.first[at + 1]].iter();
+    fn states_reaching(&self, mut marked: Vec<bool>) -> Vec<bool> {
+        let leads_to_marked = |marked: &[bool], at: usize| {
+            let mut to = self.targets[self.offsets[at]..self.offsets[at + 1]].iter();
             to.any(|to| marked[*to as usize])
         };
         // Most steps lead to states that were found later, so one pass backwards does most of the
         // work.
         loop {
-            let mut more = false;
+            let mut has_changed = false;
             for at in (0..marked.len()).rev().chain(0..marked.len()) {
-                if !marked[at] && leads(&marked, at) {
+                if !marked[at] && leads_to_marked(&marked, at) {
                     marked[at] = true;
-                    more = true;
+                    has_changed = true;
                 }
             }
-            if !more {
+            if !has_changed {
                 return marked;
             }
         }

@@ -105,7 +105,7 @@ pub(crate) struct Guest {
     /// Whether the kubelet of this boot has written the Node object.
     pub(crate) registered: bool,
     /// Whether the guest is cut off from the API server.
-    pub(crate) cut: bool,
+    pub(crate) is_cut_off: bool,
     pub(crate) mounted: bool,
 }
 
@@ -138,7 +138,7 @@ pub(crate) struct Pod {
 pub(crate) struct Attachment {
     pub(crate) on: On,
     pub(crate) deleting: bool,
-    pub(crate) nudged: bool,
+    pub(crate) retry_requested: bool,
 }
 
 /// A ControllerUnpublishVolume of the volume from node A.
@@ -191,15 +191,15 @@ pub(crate) struct Plan {
     pub(crate) fence: bool,
     /// To set our taint, about that boot.
     pub(crate) taint: Option<u8>,
-    pub(crate) lift: bool,
+    pub(crate) remove_taint: bool,
     pub(crate) pod: bool,
     pub(crate) attachment: bool,
-    pub(crate) nudge: bool,
+    pub(crate) retry: bool,
     pub(crate) changed: Changed,
     /// Whether nothing used the volume at node A when the answers came.
     pub(crate) was_free: bool,
     /// Whether the node had neither an attachment nor a terminating pod when it was read.
-    pub(crate) was_bare: bool,
+    pub(crate) had_no_users: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -215,7 +215,7 @@ pub(crate) struct World {
     pub(crate) attachment: Option<Attachment>,
     pub(crate) calls: [Option<Call>; 2],
     /// Whether a DetachVolume from node A is on its way.
-    pub(crate) on_its_way: bool,
+    pub(crate) detach_in_flight: bool,
     pub(crate) replicas: [Replica; 2],
 }
 
@@ -239,13 +239,13 @@ pub(crate) const GOALS: [Goal<World>; 4] = [
     },
     Goal {
         name: "L4: what is under way ends",
-        from: |w| w.on_its_way || w.calls != [None; 2],
-        reached: |w| !w.on_its_way && w.calls == [None; 2],
+        from: |w| w.detach_in_flight || w.calls != [None; 2],
+        reached: |w| !w.detach_in_flight && w.calls == [None; 2],
     },
     Goal {
         name: "L5: our taint is lifted when the node is back",
-        from: |w| w.has_our_taint() && w.ec2.power == Power::Running,
-        reached: |w| !w.has_our_taint(),
+        from: |w| w.has_own_taint() && w.ec2.power == Power::Running,
+        reached: |w| !w.has_own_taint(),
     },
 ];
 
@@ -257,7 +257,7 @@ impl World {
             ec2,
             shown: ec2,
             impaired: false,
-            guest: Guest { boot: 0, up: true, registered: true, cut: false, mounted: true },
+            guest: Guest { boot: 0, up: true, registered: true, is_cut_off: false, mounted: true },
             node: Some(NodeObject {
                 ready: true,
                 boot: 0,
@@ -266,9 +266,9 @@ impl World {
                 attached: true,
             }),
             pod: Some(Pod { on: On::A, deleting: false }),
-            attachment: Some(Attachment { on: On::A, deleting: false, nudged: false }),
+            attachment: Some(Attachment { on: On::A, deleting: false, retry_requested: false }),
             calls: [None; 2],
-            on_its_way: false,
+            detach_in_flight: false,
             replicas: [Replica::Idle; 2],
         }
     }
@@ -276,21 +276,21 @@ impl World {
     /// Returns all steps that can happen next.
     pub(crate) fn next(&self, rules: Rules) -> Steps<Self> {
         let mut steps = Steps(Vec::new());
-        self.of_ec2(rules, &mut steps);
-        self.of_node(rules, &mut steps);
-        self.of_kubernetes(rules, &mut steps);
-        self.of_persons(rules, &mut steps);
+        self.add_ec2_steps(rules, &mut steps);
+        self.add_node_steps(rules, &mut steps);
+        self.add_kubernetes_steps(rules, &mut steps);
+        self.add_person_steps(rules, &mut steps);
         for slot in 0..rules.controllers {
-            self.of_controller(slot, rules, &mut steps);
+            self.add_controller_steps(slot, rules, &mut steps);
         }
         for slot in 0..rules.replicas {
-            self.of_replica(slot, rules, &mut steps);
+            self.add_replica_steps(slot, rules, &mut steps);
         }
         for step in &mut steps.0 {
             let Ok(world) = &mut step.after else {
                 continue;
             };
-            world.settle();
+            world.normalize();
             let runs = world.ec2.power == Power::Running;
             if runs && world.guest.mounted && world.ec2.held != Some(On::A) {
                 step.after = Err("S2: the volume was taken from a node that has it mounted");
@@ -300,26 +300,26 @@ impl World {
     }
 
     /// Gives states that do not differ in anything that matters the same form.
-    fn settle(&mut self) {
+    fn normalize(&mut self) {
         if !self.guest.up {
-            self.guest.cut = false;
+            self.guest.is_cut_off = false;
         }
         self.impaired &= self.ec2.power == Power::Running;
         // Two calls, or two replicas, are interchangeable; the active one comes first.
-        let late = |slot: usize| (self.calls[slot].is_none(), rank(&self.calls[slot]));
+        let late = |slot: usize| (self.calls[slot].is_none(), hash_of(&self.calls[slot]));
         if self.calls[1].is_some() && late(1) < late(0) {
             self.calls.swap(0, 1);
         }
         let late = |slot: usize| {
             let idle = self.replicas[slot] == Replica::Idle;
-            (idle, rank(&self.replicas[slot]))
+            (idle, hash_of(&self.replicas[slot]))
         };
         if self.replicas[1] != Replica::Idle && late(1) < late(0) {
             self.replicas.swap(0, 1);
         }
     }
 
-    fn has_our_taint(&self) -> bool {
+    fn has_own_taint(&self) -> bool {
         let taint = self.node.map(|node| node.taint);
         matches!(taint, Some(Taint::Ours(_)))
     }
@@ -332,14 +332,14 @@ impl World {
     fn with_node(&self, node: Option<NodeObject>) -> Self {
         let mut after = *self;
         after.node = node;
-        after.note(|changed| changed.node = true);
+        after.mark_changed(|changed| changed.node = true);
         after
     }
 
     fn with_pod(&self, pod: Option<Pod>) -> Self {
         let mut after = *self;
         after.pod = pod;
-        after.note(|changed| changed.pod = true);
+        after.mark_changed(|changed| changed.pod = true);
         after
     }
 
@@ -349,7 +349,7 @@ impl World {
         if let Some(va) = &mut after.attachment {
             change(va);
         }
-        after.note(|changed| changed.attachment = true);
+        after.mark_changed(|changed| changed.attachment = true);
         after
     }
 
@@ -358,7 +358,7 @@ impl World {
     fn without_attachment(&self) -> Self {
         let mut after = *self;
         after.attachment = None;
-        after.note(|changed| {
+        after.mark_changed(|changed| {
             changed.attachment = true;
             changed.gone = true;
         });
@@ -368,14 +368,14 @@ impl World {
         after
     }
 
-    fn note(&mut self, change: impl Fn(&mut Changed)) {
+    fn mark_changed(&mut self, change: impl Fn(&mut Changed)) {
         for replica in &mut self.replicas {
             match replica {
                 Replica::Idle => {}
                 Replica::Looked(look) => change(&mut look.changed),
                 Replica::Acting(plan) => {
                     change(&mut plan.changed);
-                    plan.forget();
+                    plan.drop_irrelevant_changes();
                 }
             }
         }
@@ -384,17 +384,17 @@ impl World {
 
 impl Plan {
     /// Forgets changes of the objects that the plan will not touch.
-    fn forget(&mut self) {
-        self.changed.node &= self.taint.is_some() || self.lift;
+    fn drop_irrelevant_changes(&mut self) {
+        self.changed.node &= self.taint.is_some() || self.remove_taint;
         self.changed.pod &= self.pod;
         self.changed.attachment &= self.attachment;
-        self.changed.gone &= self.nudge;
+        self.changed.gone &= self.retry;
         self.was_free |= !self.pod;
-        self.was_bare |= !self.lift;
+        self.had_no_users |= !self.remove_taint;
     }
 }
 
-fn rank<T: std::hash::Hash>(of: &T) -> u64 {
+fn hash_of<T: std::hash::Hash>(of: &T) -> u64 {
     use std::hash::BuildHasher;
     std::hash::BuildHasherDefault::<crate::explore::Mix>::default().hash_one(of)
 }

@@ -27,16 +27,16 @@ fn is_wanted(name: &str) -> bool {
 }
 
 /// Prints how much was explored.
-fn told(what: &str, found: Found) -> Found {
+fn print_counts(what: &str, found: Found) -> Found {
     let Found { states, steps, .. } = found;
     println!("{what}: {states} states, {steps} steps");
-    for (goal, asked) in &found.asked {
-        println!("  from {asked} states: {goal}");
+    for (goal, states) in &found.checked_from {
+        println!("  from {states} states: {goal}");
     }
     found
 }
 
-fn nothing_is_broken(what: &str, found: &Found, taken: &[&str]) {
+fn assert_nothing_broken(what: &str, found: &Found, taken: &[&str]) {
     if let Some((property, trace)) = &found.broken {
         panic!("{what}: {property}\n  {}", trace.join("\n  "));
     }
@@ -47,15 +47,15 @@ fn nothing_is_broken(what: &str, found: &Found, taken: &[&str]) {
     }
 }
 
-fn is_found(what: &str, found: Found, property: &str) {
-    let found = told(what, found);
+fn assert_fault_found(what: &str, found: Found, property: &str) {
+    let found = print_counts(what, found);
     let (broken, trace) = found.broken.unwrap_or_else(|| panic!("{what} is not found"));
     println!("{what}: {broken}\n  {}", trace.join("\n  "));
     assert!(broken.starts_with(property), "{what}: {broken}");
     assert!(!trace.is_empty(), "{what}");
 }
 
-fn of_detach(mode: Mode, scope: detach::Scope, fault: detach::Fault) -> Found {
+fn explore_detach(mode: Mode, scope: detach::Scope, fault: detach::Fault) -> Found {
     let rules = detach::Rules { mode, fault, scope };
     explore(detach::World::start(), &[], |world| world.next(rules))
 }
@@ -92,10 +92,10 @@ fn no_interleaving_of_a_detach_breaks_a_property() {
         if is_large() && !is_wanted(what) {
             continue;
         }
-        let found = told(what, of_detach(mode, scope, detach::Fault::None));
+        let found = print_counts(what, explore_detach(mode, scope, detach::Fault::None));
         let taken: Vec<String> = rungs.into_iter().map(sent).collect();
         let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
-        nothing_is_broken(what, &found, &taken);
+        assert_nothing_broken(what, &found, &taken);
     }
 }
 
@@ -105,12 +105,12 @@ fn planted_detach_faults_are_found_with_trace() {
     let rows = [
         (Fault::DetachOnNotFound, "S1"),
         (Fault::ReadBeforeTheCall, "S7"),
-        (Fault::WordWithoutVolumesAttached, "S1"),
+        (Fault::ReportWithoutVolumesAttached, "S1"),
         (Fault::KubeletForgets, "S1"),
     ];
     for (fault, property) in rows {
-        let found = of_detach(Mode::Enforce, detach::Scope::ALONE, fault);
-        is_found(&format!("{fault:?}"), found, property);
+        let found = explore_detach(Mode::Enforce, detach::Scope::ALONE, fault);
+        assert_fault_found(&format!("{fault:?}"), found, property);
     }
 }
 
@@ -128,7 +128,7 @@ const FAILOVER: failover::Rules = failover::Rules {
     boots: 1,
 };
 
-fn of_failover(rules: failover::Rules) -> Found {
+fn explore_failover(rules: failover::Rules) -> Found {
     let goals: &[_] = match rules.kind {
         Kind::Eligible => &failover::GOALS,
         // A pod that failover leaves alone need not move.
@@ -163,7 +163,7 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
                 "our taint is set: overtaken",
                 "the pod is deleted by force",
                 "the VolumeAttachment is deleted",
-                "the VolumeAttachment is nudged",
+                "the detach is asked for again",
             ],
         ),
         (
@@ -196,7 +196,7 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
     ];
     for (what, rules, taken) in rows {
         if !is_large() {
-            is_walked(what, rules, &taken);
+            assert_scope_holds(what, rules, &taken);
             continue;
         }
         for (how, change) in more {
@@ -206,17 +206,17 @@ fn failover_interleavings_keep_properties_and_goals_reachable() {
             // With `ec2-only`, persons do nothing.
             let same = larger == rules || larger.persons && larger.mode == Mode::Ec2Only;
             if !same && is_wanted(&name) {
-                is_walked(&name, larger, &taken);
+                assert_scope_holds(&name, larger, &taken);
             }
         }
     }
 }
 
 /// Explores every state and checks that every goal can be reached from each.
-fn is_walked(what: &str, rules: failover::Rules, taken: &[&str]) {
-    let found = told(what, of_failover(rules));
-    nothing_is_broken(what, &found, taken);
-    assert!(found.asked.iter().all(|(_, states)| *states > 0), "{what}");
+fn assert_scope_holds(what: &str, rules: failover::Rules, taken: &[&str]) {
+    let found = print_counts(what, explore_failover(rules));
+    assert_nothing_broken(what, &found, taken);
+    assert!(found.checked_from.iter().all(|(_, states)| *states > 0), "{what}");
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn no_interleaving_deletes_ineligible_pod() {
         }
         let boots = u8::from(is_large());
         let rules = failover::Rules { kind, boots, ..FAILOVER };
-        nothing_is_broken(&what, &told(&what, of_failover(rules)), &[]);
+        assert_nothing_broken(&what, &print_counts(&what, explore_failover(rules)), &[]);
     }
 }
 
@@ -247,7 +247,7 @@ fn planted_failover_faults_are_found_with_trace() {
     ];
     for (fault, property) in rows {
         let late_answers = fault == Fault::TaintWithoutVersion;
-        let found = of_failover(failover::Rules {
+        let found = explore_failover(failover::Rules {
             fault,
             late_answers,
             fences: (fault == Fault::FenceOnFormerChecks).then_some(FenceWhen::Impaired),
@@ -258,19 +258,19 @@ fn planted_failover_faults_are_found_with_trace() {
             },
             ..FAILOVER
         });
-        is_found(&format!("{fault:?}"), found, property);
+        assert_fault_found(&format!("{fault:?}"), found, property);
     }
 }
 
 #[test]
 fn no_interleaving_of_2_replicas_exceeds_brake() {
     let explored = |fault| explore(brake::Brake::start(), &[], |world| world.next(fault));
-    let found = told("two replicas and the brake", explored(brake::Fault::None));
+    let found = print_counts("two replicas and the brake", explored(brake::Fault::None));
     let taken = ["the call arrives", "it is not written down", "ten minutes pass"];
-    nothing_is_broken("two replicas and the brake", &found, &taken);
+    assert_nothing_broken("two replicas and the brake", &found, &taken);
     for fault in
         [brake::Fault::NoJournal, brake::Fault::LeaseWithoutVersion, brake::Fault::AcrossTerms]
     {
-        is_found(&format!("{fault:?}"), explored(fault), "S15");
+        assert_fault_found(&format!("{fault:?}"), explored(fault), "S15");
     }
 }

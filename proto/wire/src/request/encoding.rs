@@ -20,42 +20,42 @@ impl TryFrom<pb::Request> for Request {
     fn try_from(wire: pb::Request) -> Result<Self, Malformed> {
         use pb::request::Operation as Wire;
         let operation = match required(wire.operation, "operation")? {
-            Wire::Hello(asked) => Operation::Hello(asked.try_into()?),
-            Wire::Stage(asked) => Operation::Stage(asked.try_into()?),
-            Wire::Unstage(asked) => Operation::Unstage(Unstage {
-                volume: VolumeId::parse(&asked.volume_id)?,
-                staging: KubeletPath::parse(&asked.staging_path)?,
+            Wire::Hello(request) => Operation::Hello(request.try_into()?),
+            Wire::Stage(request) => Operation::Stage(request.try_into()?),
+            Wire::Unstage(request) => Operation::Unstage(Unstage {
+                volume: VolumeId::parse(&request.volume_id)?,
+                staging: KubeletPath::parse(&request.staging_path)?,
             }),
-            Wire::PublishFilesystem(asked) => Operation::PublishFilesystem(PublishFilesystem {
-                disk: required(asked.disk, "disk")?.try_into()?,
-                staging: KubeletPath::parse(&asked.staging_path)?,
-                target: KubeletPath::parse(&asked.target_path)?,
-                read_only: asked.read_only,
-                flags: flags_from(&asked.flags)?,
+            Wire::PublishFilesystem(request) => Operation::PublishFilesystem(PublishFilesystem {
+                disk: required(request.disk, "disk")?.try_into()?,
+                staging: KubeletPath::parse(&request.staging_path)?,
+                target: KubeletPath::parse(&request.target_path)?,
+                read_only: request.read_only,
+                flags: flags_from(&request.flags)?,
             }),
-            Wire::PublishBlock(asked) => Operation::PublishBlock(PublishBlock {
-                disk: required(asked.disk, "disk")?.try_into()?,
-                target: KubeletPath::parse(&asked.target_path)?,
-                read_only: asked.read_only,
+            Wire::PublishBlock(request) => Operation::PublishBlock(PublishBlock {
+                disk: required(request.disk, "disk")?.try_into()?,
+                target: KubeletPath::parse(&request.target_path)?,
+                read_only: request.read_only,
             }),
-            Wire::Unpublish(asked) => Operation::Unpublish(Unpublish {
-                volume: VolumeId::parse(&asked.volume_id)?,
-                target: KubeletPath::parse(&asked.target_path)?,
+            Wire::Unpublish(request) => Operation::Unpublish(Unpublish {
+                volume: VolumeId::parse(&request.volume_id)?,
+                target: KubeletPath::parse(&request.target_path)?,
             }),
-            Wire::Expand(asked) => Operation::Expand(Expand {
-                volume: VolumeId::parse(&asked.volume_id)?,
-                path: KubeletPath::parse(&asked.volume_path)?,
-                required_bytes: NonZeroU64::new(asked.required_bytes),
-                limit_bytes: NonZeroU64::new(asked.limit_bytes),
+            Wire::Expand(request) => Operation::Expand(Expand {
+                volume: VolumeId::parse(&request.volume_id)?,
+                path: KubeletPath::parse(&request.volume_path)?,
+                required_bytes: NonZeroU64::new(request.required_bytes),
+                limit_bytes: NonZeroU64::new(request.limit_bytes),
             }),
-            Wire::Stats(asked) => Operation::Stats(Stats {
-                volume: VolumeId::parse(&asked.volume_id)?,
-                path: KubeletPath::parse(&asked.volume_path)?,
+            Wire::Stats(request) => Operation::Stats(Stats {
+                volume: VolumeId::parse(&request.volume_id)?,
+                path: KubeletPath::parse(&request.volume_path)?,
             }),
-            Wire::NvmeStatistics(asked) => Operation::NvmeStatistics(NvmeStatistics {
-                volume: VolumeId::parse(&asked.volume_id)?,
+            Wire::NvmeStatistics(request) => Operation::NvmeStatistics(NvmeStatistics {
+                volume: VolumeId::parse(&request.volume_id)?,
             }),
-            Wire::Inspect(asked) => Operation::Inspect(Inspect { first: asked.first }),
+            Wire::Inspect(request) => Operation::Inspect(Inspect { first: request.first }),
         };
         Ok(Self { id: wire.id, wait: Duration::from_millis(wire.wait_ms.into()), operation })
     }
@@ -65,42 +65,44 @@ impl From<Request> for pb::Request {
     fn from(request: Request) -> Self {
         use pb::request::Operation as Wire;
         let operation = match request.operation {
-            Operation::Hello(asked) => Wire::Hello(asked.into()),
-            Operation::Stage(asked) => Wire::Stage(asked.into()),
-            Operation::Unstage(asked) => Wire::Unstage(pb::Unstage {
-                volume_id: asked.volume.to_string(),
-                staging_path: asked.staging.to_string(),
+            Operation::Hello(hello) => Wire::Hello(hello.into()),
+            Operation::Stage(request) => Wire::Stage(request.into()),
+            Operation::Unstage(request) => Wire::Unstage(pb::Unstage {
+                volume_id: request.volume.to_string(),
+                staging_path: request.staging.to_string(),
             }),
-            Operation::PublishFilesystem(asked) => Wire::PublishFilesystem(pb::PublishFilesystem {
-                disk: Some(asked.disk.into()),
-                staging_path: asked.staging.to_string(),
-                target_path: asked.target.to_string(),
-                read_only: asked.read_only,
-                flags: flags_to(&asked.flags),
-            }),
-            Operation::PublishBlock(asked) => Wire::PublishBlock(pb::PublishBlock {
-                disk: Some(asked.disk.into()),
-                target_path: asked.target.to_string(),
-                read_only: asked.read_only,
-            }),
-            Operation::Unpublish(asked) => Wire::Unpublish(pb::Unpublish {
-                volume_id: asked.volume.to_string(),
-                target_path: asked.target.to_string(),
-            }),
-            Operation::Expand(asked) => Wire::Expand(pb::Expand {
-                volume_id: asked.volume.to_string(),
-                volume_path: asked.path.to_string(),
-                required_bytes: number(asked.required_bytes),
-                limit_bytes: number(asked.limit_bytes),
-            }),
-            Operation::Stats(asked) => Wire::Stats(pb::Stats {
-                volume_id: asked.volume.to_string(),
-                volume_path: asked.path.to_string(),
-            }),
-            Operation::NvmeStatistics(asked) => {
-                Wire::NvmeStatistics(pb::NvmeStatistics { volume_id: asked.volume.to_string() })
+            Operation::PublishFilesystem(request) => {
+                Wire::PublishFilesystem(pb::PublishFilesystem {
+                    disk: Some(request.disk.into()),
+                    staging_path: request.staging.to_string(),
+                    target_path: request.target.to_string(),
+                    read_only: request.read_only,
+                    flags: flags_to(&request.flags),
+                })
             }
-            Operation::Inspect(asked) => Wire::Inspect(pb::Inspect { first: asked.first }),
+            Operation::PublishBlock(request) => Wire::PublishBlock(pb::PublishBlock {
+                disk: Some(request.disk.into()),
+                target_path: request.target.to_string(),
+                read_only: request.read_only,
+            }),
+            Operation::Unpublish(request) => Wire::Unpublish(pb::Unpublish {
+                volume_id: request.volume.to_string(),
+                target_path: request.target.to_string(),
+            }),
+            Operation::Expand(request) => Wire::Expand(pb::Expand {
+                volume_id: request.volume.to_string(),
+                volume_path: request.path.to_string(),
+                required_bytes: number_or_zero(request.required_bytes),
+                limit_bytes: number_or_zero(request.limit_bytes),
+            }),
+            Operation::Stats(request) => Wire::Stats(pb::Stats {
+                volume_id: request.volume.to_string(),
+                volume_path: request.path.to_string(),
+            }),
+            Operation::NvmeStatistics(request) => {
+                Wire::NvmeStatistics(pb::NvmeStatistics { volume_id: request.volume.to_string() })
+            }
+            Operation::Inspect(request) => Wire::Inspect(pb::Inspect { first: request.first }),
         };
         Self {
             id: request.id,
@@ -159,7 +161,7 @@ impl From<Disk> for pb::Disk {
             volume_id: disk.volume.to_string(),
             device_hint: disk.device_hint.map(|hint| hint.to_string()).unwrap_or_default(),
             partition: disk.partition.map_or(0, NonZeroU32::get),
-            size_at_attach: number(disk.size_at_attach),
+            size_at_attach: number_or_zero(disk.size_at_attach),
             origin: disk.origin.to_wire(),
             source: disk.source.to_wire(),
         }
@@ -217,6 +219,6 @@ fn flags_to(flags: &[MountFlag]) -> Vec<pb::MountFlag> {
         .collect()
 }
 
-fn number(value: Option<NonZeroU64>) -> u64 {
+fn number_or_zero(value: Option<NonZeroU64>) -> u64 {
     value.map_or(0, NonZeroU64::get)
 }

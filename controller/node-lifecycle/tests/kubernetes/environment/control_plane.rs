@@ -152,7 +152,7 @@ impl ControlPlane {
 
     /// Returns an error when a process has ended.
     pub(crate) fn check(&mut self) -> Result<(), String> {
-        match self.processes.iter_mut().find_map(Process::ended) {
+        match self.processes.iter_mut().find_map(Process::exit_report) {
             Some(end) => Err(end),
             None => Ok(()),
         }

@@ -32,7 +32,7 @@ pub(crate) struct Driver {
     pub(crate) controller: Process,
     lifecycle: Mutex<Vec<Process>>,
     /// The flags of node-lifecycle that scenarios change.
-    manner: Mutex<Vec<String>>,
+    lifecycle_flags: Mutex<Vec<String>>,
 }
 
 /// Returns the path of one of the driver's programs, as this test's build has it: in the directory
@@ -103,7 +103,7 @@ impl Driver {
             Process::start(directory, "controller", &program, &arguments, &environment)?;
         for socket in [&csi, &safe_detach] {
             if let Err(why) = wait_for(socket).await {
-                return Err(controller.ended().unwrap_or(why));
+                return Err(controller.exit_report().unwrap_or(why));
             }
             // In a pod both containers are in the group that owns the socket; here their users
             // differ.
@@ -119,7 +119,7 @@ impl Driver {
             simulator,
             controller,
             lifecycle: Mutex::default(),
-            manner: Mutex::new(vec!["--fence=stop".to_owned()]),
+            lifecycle_flags: Mutex::new(vec!["--fence=stop".to_owned()]),
         })
     }
 
@@ -147,7 +147,7 @@ impl Driver {
             "--query-interval-seconds=1".to_owned(),
             "--fence-after-seconds=5".to_owned(),
         ];
-        arguments.extend_from_slice(&self.manner.lock().expect("not poisoned"));
+        arguments.extend_from_slice(&self.lifecycle_flags.lock().expect("not poisoned"));
         let program = program("ebs-csi-node-lifecycle")?;
         let name = format!("node-lifecycle-{number}");
         Process::start(&self.directory, &name, &program, &arguments, &[])
@@ -157,10 +157,10 @@ impl Driver {
     pub(crate) fn change_lifecycle(
         &self,
         kubeconfig: &Path,
-        manner: &[&str],
+        lifecycle_flags: &[&str],
     ) -> Result<(), String> {
-        *self.manner.lock().expect("not poisoned") =
-            manner.iter().map(|flag| (*flag).to_owned()).collect();
+        *self.lifecycle_flags.lock().expect("not poisoned") =
+            lifecycle_flags.iter().map(|flag| (*flag).to_owned()).collect();
         (0..REPLICAS).try_for_each(|number| self.kill_replica(number, kubeconfig))
     }
 
@@ -183,7 +183,7 @@ impl Driver {
         let replicas = self.lifecycle.get_mut().expect("not poisoned");
         let all = [&mut self.simulator, &mut self.controller];
         let mut all = all.into_iter().chain(replicas.iter_mut());
-        match all.find_map(Process::ended) {
+        match all.find_map(Process::exit_report) {
             Some(end) => Err(end),
             None => Ok(()),
         }

@@ -57,13 +57,13 @@ impl Driver {
     }
 
     /// Removes the fault of that id.
-    pub(crate) fn mend(&self, fault: &str) -> Result<(), String> {
+    pub(crate) fn remove_fault(&self, fault: &str) -> Result<(), String> {
         let path = format!("/v1/faults/{fault}");
         self.ec2("DELETE", &path, &json!({})).map(drop)
     }
 
     /// Returns how many requests a fault has affected.
-    pub(crate) fn struck(&self, fault: &str) -> Result<u64, String> {
+    pub(crate) fn fault_hits(&self, fault: &str) -> Result<u64, String> {
         let rules = self.ec2("GET", "/v1/faults", &json!({}))?;
         let rule = rules.as_array().into_iter().flatten().find(|rule| rule["id"] == fault);
         let hits = rule.and_then(|rule| rule["hits"].as_u64());
@@ -105,7 +105,7 @@ impl Driver {
     }
 
     /// Returns how often the driver has asked EC2 to stop an instance, dry runs included.
-    pub(crate) fn stops(&self, instance: &str) -> Result<usize, String> {
+    pub(crate) fn stop_requests(&self, instance: &str) -> Result<usize, String> {
         let path = "/v1/journal?action=StopInstances&limit=10000";
         let journal = self.ec2("GET", path, &json!({}))?;
         let records = journal["records"].as_array().into_iter().flatten();
@@ -115,7 +115,7 @@ impl Driver {
 
     /// Returns the driver's DetachVolume requests for a volume: from which instance, and whether
     /// with Force.
-    pub(crate) fn detaches(&self, volume: &str) -> Result<Vec<(String, bool)>, String> {
+    pub(crate) fn detach_requests(&self, volume: &str) -> Result<Vec<(String, bool)>, String> {
         let path = "/v1/journal?action=DetachVolume&limit=10000";
         let journal = self.ec2("GET", path, &json!({}))?;
         let records = journal["records"].as_array().into_iter().flatten();

@@ -27,12 +27,12 @@ pub(crate) struct Nodes {
 }
 
 /// A guard: the leases are renewed until it is dropped.
-pub(crate) struct KeptAlive {
+pub(crate) struct HeartbeatGuard {
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for KeptAlive {
+impl Drop for HeartbeatGuard {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         // A panic of the thread was already reported.
@@ -40,7 +40,7 @@ impl Drop for KeptAlive {
     }
 }
 
-fn made<T: serde::de::DeserializeOwned>(value: Value) -> T {
+fn parse_object<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object of that kind")
 }
 
@@ -57,13 +57,13 @@ impl Nodes {
         zone: &str,
     ) -> Result<(), String> {
         let labels = json!({"topology.kubernetes.io/zone": zone, "topology.ebs.csi.aws.com/zone": zone, "kubernetes.io/hostname": name});
-        let node: Node = made(json!({
+        let node: Node = parse_object(json!({
             "metadata": {"name": name, "labels": labels, "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
             "spec": {"providerID": format!("aws:///{zone}/{instance}")},
         }));
         let created = self.api().create(&PostParams::default(), &node).await;
         created.map_err(|e| format!("node {name}: {e}"))?;
-        let csi: CSINode = made(json!({
+        let csi: CSINode = parse_object(json!({
             "metadata": {"name": name},
             "spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": instance, "topologyKeys": ["topology.ebs.csi.aws.com/zone"]}]},
         }));
@@ -75,17 +75,17 @@ impl Nodes {
 
     /// Creates a Ready node whose object does not name its instance, and on which no driver is
     /// registered.
-    pub(crate) async fn create_nameless(&self, name: &str) -> Result<(), String> {
+    pub(crate) async fn create_without_identity(&self, name: &str) -> Result<(), String> {
         let labels =
             json!({"topology.kubernetes.io/zone": "us-east-1a", "kubernetes.io/hostname": name});
-        let node: Node = made(json!({
+        let node: Node = parse_object(json!({
             "metadata": {"name": name, "labels": labels, "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
         }));
         let created = self.api().create(&PostParams::default(), &node).await;
         let created = created.map_err(|e| format!("node {name}: {e}"))?;
         let owner =
             json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": created.uid()}]);
-        let csi: CSINode = made(json!({
+        let csi: CSINode = parse_object(json!({
             "metadata": {"name": name, "ownerReferences": owner},
             "spec": {"drivers": []},
         }));
@@ -129,7 +129,7 @@ impl Nodes {
 
     /// Reports again, as kubelets do, that nodes which are alive are Ready, where the control plane
     /// has taken them for lost: renewals may come late on a busy machine.
-    async fn say_ready_again(&self) {
+    async fn report_ready_again(&self) {
         let Ok(nodes) = self.api().list(&ListParams::default()).await else {
             return;
         };
@@ -141,7 +141,7 @@ impl Nodes {
         let said = lost.map(|node| async move {
             let name = node.name_any();
             // The node may have been silenced since.
-            let Some(boot) = self.living().get(&name).cloned() else {
+            let Some(boot) = self.alive_nodes().get(&name).cloned() else {
                 return;
             };
             if let Err(error) = self.is_ready(&name, &boot).await {
@@ -169,18 +169,18 @@ impl Nodes {
     }
 
     /// Stops the heartbeats of the node.
-    pub(crate) fn silence(&self, name: &str) {
+    pub(crate) fn stop_heartbeats(&self, name: &str) {
         self.alive.lock().expect("not poisoned").remove(name);
     }
 
     /// Returns the nodes that are alive.
-    pub(crate) fn living(&self) -> BTreeMap<String, String> {
+    pub(crate) fn alive_nodes(&self) -> BTreeMap<String, String> {
         self.alive.lock().expect("not poisoned").clone()
     }
 
     /// Deletes the Node object and the CSINode.
     pub(crate) async fn delete(&self, name: &str) -> Result<(), String> {
-        self.silence(name);
+        self.stop_heartbeats(name);
         let deleted = self.api().delete(name, &DeleteParams::default()).await;
         deleted.map(drop).map_err(|e| e.to_string())?;
         // The CSINode's owner is the Node object, but no garbage collector runs here.
@@ -191,7 +191,7 @@ impl Nodes {
 
     /// Renews the leases of live nodes until the returned guard is dropped. It uses a thread of its
     /// own, so that no scenario can delay it.
-    pub(crate) fn keep_alive(&self, kubeconfig: &Path) -> KeptAlive {
+    pub(crate) fn keep_alive(&self, kubeconfig: &Path) -> HeartbeatGuard {
         let (alive, kubeconfig) = (self.alive.clone(), kubeconfig.to_owned());
         let ended = Arc::new(AtomicBool::new(false));
         let end = ended.clone();
@@ -201,16 +201,16 @@ impl Nodes {
                 let client = control_plane::client(&kubeconfig).await.expect("a client");
                 let nodes = Self { client, alive };
                 while !end.load(Ordering::Relaxed) {
-                    let living = nodes.living();
-                    let renewals = living.keys().map(|name| nodes.renew(name));
+                    let alive_nodes = nodes.alive_nodes();
+                    let renewals = alive_nodes.keys().map(|name| nodes.renew(name));
                     let renewals = futures_util::stream::iter(renewals);
                     renewals.buffer_unordered(8).collect::<Vec<()>>().await;
-                    nodes.say_ready_again().await;
+                    nodes.report_ready_again().await;
                     tokio::time::sleep(Duration::from_secs(2)).await;
                 }
             });
         });
-        KeptAlive { ended, thread: Some(thread) }
+        HeartbeatGuard { ended, thread: Some(thread) }
     }
 
     async fn renew(&self, name: &str) {
@@ -220,7 +220,7 @@ impl Nodes {
         let patch = Patch::Merge(json!({"spec": spec}));
         let mut renewed = api.patch(name, &how, &patch).await;
         if matches!(&renewed, Err(kube::Error::Api(status)) if status.code == 404) {
-            let lease = made(json!({"metadata": {"name": name}, "spec": spec}));
+            let lease = parse_object(json!({"metadata": {"name": name}, "spec": spec}));
             renewed = api.create(&PostParams::default(), &lease).await;
         }
         if let Err(error) = renewed {

@@ -7,7 +7,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 
 impl World<'_> {
     /// Returns whether the detach was refused with that token.
@@ -29,18 +29,18 @@ impl World<'_> {
     }
 
     /// Waits until the volume is attached neither in Kubernetes nor in EC2.
-    pub(crate) async fn is_detached(
+    pub(crate) async fn wait_until_detached(
         &self,
         claim: &str,
         node: &str,
         handle: &str,
         instance: &str,
     ) -> Outcome {
-        until(&format!("{claim} is off {node}"), || async {
+        wait_until(&format!("{claim} is off {node}"), || async {
             Ok(self.attachment(claim, node).await?.is_none())
         })
         .await?;
-        must(
+        ensure(
             !self.driver.is_attached(handle, instance)?,
             "EC2 shows no attachment once Kubernetes has none",
         )
@@ -56,8 +56,9 @@ impl World<'_> {
     }
 
     /// Waits until Kubernetes marks the node not Ready.
-    pub(crate) async fn is_lost(&self, node: &str) -> Outcome {
-        until(&format!("{node} is not Ready"), || async { Ok(!self.is_ready(node).await?) }).await
+    pub(crate) async fn wait_until_not_ready(&self, node: &str) -> Outcome {
+        wait_until(&format!("{node} is not Ready"), || async { Ok(!self.is_ready(node).await?) })
+            .await
     }
 
     /// Returns the notes of the events of that reason about a node or a pod.
@@ -71,15 +72,15 @@ impl World<'_> {
         Ok(about.map(|event| event.note.unwrap_or_default()).collect())
     }
 
-    pub(crate) async fn is_told(&self, node: &str, reason: &str) -> Outcome {
-        until(&format!("the event {reason} about {node}"), || async {
+    pub(crate) async fn wait_for_event(&self, node: &str, reason: &str) -> Outcome {
+        wait_until(&format!("the event {reason} about {node}"), || async {
             Ok(!self.events(node, reason).await?.is_empty())
         })
         .await
     }
 
-    pub(crate) async fn pod_is_gone(&self, name: &str) -> Outcome {
-        until(&format!("pod {name} is gone"), || async {
+    pub(crate) async fn wait_until_pod_gone(&self, name: &str) -> Outcome {
+        wait_until(&format!("pod {name} is gone"), || async {
             let pod = self.pods().get_opt(name).await.map_err(|e| e.to_string())?;
             Ok(pod.is_none())
         })
@@ -107,8 +108,8 @@ impl World<'_> {
 
     /// Waits until the volume is detached and the attachment is gone. Meanwhile, makes
     /// external-attacher retry: by itself it would wait for a minute after a refusal.
-    pub(crate) async fn until_detached(&self, claim: &str, node: &str) -> Outcome {
-        until(&format!("{claim} is detached from {node}"), || async {
+    pub(crate) async fn retry_until_detached(&self, claim: &str, node: &str) -> Outcome {
+        wait_until(&format!("{claim} is detached from {node}"), || async {
             self.touch_attachment(claim, node).await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
             Ok(self.attachment(claim, node).await?.is_none())
@@ -118,17 +119,17 @@ impl World<'_> {
 
     /// Waits until the attachment is gone after a refusal: either node-lifecycle causes a retry, or
     /// external-attacher retries after its back-off, whichever is first.
-    pub(crate) async fn until_detached_unprompted(&self, claim: &str, node: &str) -> Outcome {
-        until(&format!("{claim} is detached from {node}"), || async {
+    pub(crate) async fn wait_until_detached_by_retry(&self, claim: &str, node: &str) -> Outcome {
+        wait_until(&format!("{claim} is detached from {node}"), || async {
             Ok(self.attachment(claim, node).await?.is_none())
         })
         .await
     }
 
     /// Waits until the detach is refused with that token, and has it retried meanwhile.
-    pub(crate) async fn refuses(&self, claim: &str, node: &str, token: &str) -> Outcome {
+    pub(crate) async fn wait_until_refused(&self, claim: &str, node: &str, token: &str) -> Outcome {
         let what = format!("the detach of {claim} from {node} is refused: {token}");
-        until(&what, || async {
+        wait_until(&what, || async {
             self.touch_attachment(claim, node).await?;
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.is_refused(claim, node, token).await
@@ -137,8 +138,8 @@ impl World<'_> {
     }
 
     /// Waits until Kubernetes has asked the pod to end.
-    pub(crate) async fn is_asked_to_end(&self, pod: &str) -> Outcome {
-        until(&format!("pod {pod} is asked to end"), || async {
+    pub(crate) async fn wait_until_pod_deleting(&self, pod: &str) -> Outcome {
+        wait_until(&format!("pod {pod} is asked to end"), || async {
             let pod = self.pods().get(pod).await.map_err(|e| e.to_string())?;
             Ok(pod.metadata.deletion_timestamp.is_some())
         })
@@ -147,8 +148,8 @@ impl World<'_> {
 
     /// Waits until the Node object lists the volume in `volumesAttached`, so that kubelet may mount
     /// it.
-    pub(crate) async fn may_mount(&self, node: &str, handle: &str) -> Outcome {
-        until(&format!("{node} lists {handle}"), || async {
+    pub(crate) async fn wait_until_mountable(&self, node: &str, handle: &str) -> Outcome {
+        wait_until(&format!("{node} lists {handle}"), || async {
             let node = self.all_nodes().get(node).await;
             let status = node.map_err(|e| e.to_string())?.status.unwrap_or_default();
             let attached = status.volumes_attached.unwrap_or_default();
@@ -159,34 +160,39 @@ impl World<'_> {
 
     /// Checks that the volume is attached to the instance, that no DetachVolume was sent, and that
     /// the node has no taint.
-    pub(crate) async fn is_untouched(&self, node: &str, handle: &str, instance: &str) -> Outcome {
-        must(self.driver.is_attached(handle, instance)?, &format!("{handle} is at {instance}"))?;
-        let asked = self.driver.detaches(handle)?;
-        must(asked.is_empty(), &format!("no DetachVolume was sent: {asked:?}"))?;
-        must(self.taints(node).await?.is_empty(), &format!("{node} has no out-of-service taint"))
+    pub(crate) async fn check_untouched(
+        &self,
+        node: &str,
+        handle: &str,
+        instance: &str,
+    ) -> Outcome {
+        ensure(self.driver.is_attached(handle, instance)?, &format!("{handle} is at {instance}"))?;
+        let asked = self.driver.detach_requests(handle)?;
+        ensure(asked.is_empty(), &format!("no DetachVolume was sent: {asked:?}"))?;
+        ensure(self.taints(node).await?.is_empty(), &format!("{node} has no out-of-service taint"))
     }
 
     /// Checks that EC2 received one DetachVolume, without Force, and has detached the volume from
     /// the instance.
-    pub(crate) fn left_once(&self, handle: &str, instance: &str) -> Outcome {
-        let asked = self.driver.detaches(handle)?;
-        must(
+    pub(crate) fn check_detached_once(&self, handle: &str, instance: &str) -> Outcome {
+        let asked = self.driver.detach_requests(handle)?;
+        ensure(
             asked.len() == 1,
             &format!("one DetachVolume of {handle} from {instance}: {asked:?}"),
         )?;
-        self.left_without_force(handle, instance)
+        self.check_detached_without_force(handle, instance)
     }
 
     /// Checks that EC2 received DetachVolume for this instance alone, never with Force, and has
     /// detached the volume.
-    pub(crate) fn left_without_force(&self, handle: &str, instance: &str) -> Outcome {
-        let asked = self.driver.detaches(handle)?;
+    pub(crate) fn check_detached_without_force(&self, handle: &str, instance: &str) -> Outcome {
+        let asked = self.driver.detach_requests(handle)?;
         let unforced = (instance.to_owned(), false);
-        must(
+        ensure(
             !asked.is_empty() && asked.iter().all(|request| *request == unforced),
             &format!("each DetachVolume of {handle} from {instance}, none by force: {asked:?}"),
         )?;
-        must(
+        ensure(
             !self.driver.is_attached(handle, instance)?,
             &format!("{handle} is no longer at {instance}"),
         )
@@ -194,17 +200,17 @@ impl World<'_> {
 
     /// Checks a node that is not Ready and about which nothing is proved: waits until an event says
     /// so and the pod is asked to end, and checks that nothing else is done.
-    pub(crate) async fn is_left_alone(
+    pub(crate) async fn check_left_alone(
         &self,
         node: &str,
         pod: &str,
         handle: &str,
         instance: &str,
     ) -> Outcome {
-        self.is_lost(node).await?;
-        self.is_told(node, "SafeDetachUnproven").await?;
-        self.is_asked_to_end(pod).await?;
-        must(self.pods().get(pod).await.is_ok(), "the pod's object stays")?;
-        self.is_untouched(node, handle, instance).await
+        self.wait_until_not_ready(node).await?;
+        self.wait_for_event(node, "SafeDetachUnproven").await?;
+        self.wait_until_pod_deleting(pod).await?;
+        ensure(self.pods().get(pod).await.is_ok(), "the pod's object stays")?;
+        self.check_untouched(node, handle, instance).await
     }
 }

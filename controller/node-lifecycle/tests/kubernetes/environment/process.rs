@@ -40,7 +40,7 @@ impl Process {
     }
 
     /// Returns the exit status, if the process has ended, with the end of its log.
-    pub(crate) fn ended(&mut self) -> Option<String> {
+    pub(crate) fn exit_report(&mut self) -> Option<String> {
         let status = self.child.try_wait().ok()??;
         Some(format!("{} ended: {status}\n{}", self.name, self.tail()))
     }

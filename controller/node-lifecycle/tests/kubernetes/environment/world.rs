@@ -29,15 +29,15 @@ pub(crate) struct World<'a> {
 
 pub(crate) type Outcome = Result<(), String>;
 
-fn made<T: serde::de::DeserializeOwned>(value: Value) -> T {
+fn parse_object<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object of that kind")
 }
 
 /// The time limit of every wait: generous, for busy machines; only a failing wait takes this long.
-const PATIENCE: Duration = Duration::from_secs(600);
+const WAIT_LIMIT: Duration = Duration::from_secs(600);
 
 /// Waits until the condition holds.
-pub(crate) async fn until<F, A>(what: &str, mut look: F) -> Outcome
+pub(crate) async fn wait_until<F, A>(what: &str, mut look: F) -> Outcome
 where
     F: FnMut() -> A,
     A: Future<Output = Result<bool, String>>,
@@ -47,8 +47,8 @@ where
         let seen = look().await;
         match seen {
             Ok(true) => return Ok(()),
-            _ if begun.elapsed() < PATIENCE => {}
-            Ok(false) => return Err(format!("{what}: not within {PATIENCE:?}")),
+            _ if begun.elapsed() < WAIT_LIMIT => {}
+            Ok(false) => return Err(format!("{what}: not within {WAIT_LIMIT:?}")),
             Err(why) => return Err(format!("{what}: {why}")),
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -56,7 +56,7 @@ where
 }
 
 /// Returns an error when the condition does not hold.
-pub(crate) fn must(holds: bool, what: &str) -> Outcome {
+pub(crate) fn ensure(holds: bool, what: &str) -> Outcome {
     match holds {
         true => Ok(()),
         false => Err(format!("not so: {what}")),
@@ -127,13 +127,13 @@ impl World<'_> {
         (access, kind): (&str, &str),
     ) -> Outcome {
         let capacity = json!({"storage": "1Gi"});
-        let volume: PersistentVolume = made(json!({
+        let volume: PersistentVolume = parse_object(json!({
             "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": driver}},
             "spec": {"capacity": capacity, "accessModes": [access], "volumeMode": kind, "persistentVolumeReclaimPolicy": "Retain",
                 "claimRef": {"namespace": "default", "name": name},
                 "csi": {"driver": driver, "volumeHandle": handle, "fsType": (kind == "Filesystem").then_some("ext4")}},
         }));
-        let claim: PersistentVolumeClaim = made(json!({
+        let claim: PersistentVolumeClaim = parse_object(json!({
             "metadata": {"name": name},
             "spec": {"accessModes": [access], "volumeMode": kind, "storageClassName": "", "volumeName": name, "resources": {"requests": capacity}},
         }));
@@ -142,7 +142,7 @@ impl World<'_> {
         let how = PostParams::default();
         volumes.create(&how, &volume).await.map_err(|e| e.to_string())?;
         claims.create(&how, &claim).await.map_err(|e| e.to_string())?;
-        until(&format!("{name} is bound"), || async {
+        wait_until(&format!("{name} is bound"), || async {
             let claim = claims.get(name).await.map_err(|e| e.to_string())?;
             let phase = claim.status.and_then(|status| status.phase);
             Ok(phase.as_deref() == Some("Bound"))
@@ -167,7 +167,7 @@ impl World<'_> {
             .iter()
             .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}))
             .collect();
-        let pod: Pod = made(json!({
+        let pod: Pod = parse_object(json!({
             "metadata": {"name": name},
             "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none"}], "volumes": volumes, "tolerations": tolerations},
         }));
@@ -185,7 +185,7 @@ impl World<'_> {
     /// Waits until the pod's volumes are attached, and starts the pod as its kubelet would.
     pub(crate) async fn begin_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
         for claim in claims {
-            until(&format!("{claim} is attached to {node}"), || async {
+            wait_until(&format!("{claim} is attached to {node}"), || async {
                 let attachment = self.attachment(claim, node).await?;
                 let status = attachment.and_then(|attachment| attachment.status);
                 Ok(status.is_some_and(|status| status.attached))
@@ -262,7 +262,7 @@ impl World<'_> {
         let name = "ebs-csi-node-lifecycle";
         let done = if stop {
             let switch: ConfigMap =
-                made(json!({"metadata": {"name": name}, "data": {"stop": "true"}}));
+                parse_object(json!({"metadata": {"name": name}, "data": {"stop": "true"}}));
             let made = switches.create(&PostParams::default(), &switch).await;
             made.map(drop)
         } else {

@@ -3,8 +3,8 @@
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, must, until};
-use crate::scenarios::{BESIDE, Scenario, instance};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
+use crate::scenarios::{EXTRA_NODES, Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new("F40_F41_too_many_nodes_at_once", too_many(world))]
@@ -16,50 +16,52 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 async fn too_many(world: &World<'_>) -> Outcome {
     world.volume("f40").await?;
     world.run_pod("f40-0", "node-9", &["f40"]).await?;
-    let living: Vec<String> =
-        world.nodes.living().into_keys().filter(|name| name != "node-9").collect();
-    for name in &living {
-        world.nodes.silence(name);
+    let alive_nodes: Vec<String> =
+        world.nodes.alive_nodes().into_keys().filter(|name| name != "node-9").collect();
+    for name in &alive_nodes {
+        world.nodes.stop_heartbeats(name);
     }
-    world.is_lost(&format!("beside-{}", BESIDE - 1)).await?;
+    world.wait_until_not_ready(&format!("beside-{}", EXTRA_NODES - 1)).await?;
     world.driver.power(&instance(9), "stop")?;
-    world.nodes.silence("node-9");
-    world.is_lost("node-9").await?;
+    world.nodes.stop_heartbeats("node-9");
+    world.wait_until_not_ready("node-9").await?;
     let held = |why: &'static str| {
         let line = format!("aws_ebs_csi_safe_detach_failover_held{{reason=\"{why}\"}}");
-        until_owned(world, why, line)
+        wait_until_held(world, why, line)
     };
     held("outage").await?;
-    must(world.taints("node-9").await?.is_empty(), "no taint in an outage")?;
+    ensure(world.taints("node-9").await?.is_empty(), "no taint in an outage")?;
     // More than one in twenty of all nodes: as many as there are additional nodes.
     let now = jiff::Timestamp::now();
-    let beside = (0..BESIDE).map(|number| (format!("beside-{number:02}"), json!(now)));
+    let beside = (0..EXTRA_NODES).map(|number| (format!("beside-{number:02}"), json!(now)));
     let journal: serde_json::Map<_, _> = beside.collect();
     set_journal(world, &serde_json::Value::from(journal).to_string()).await?;
-    for name in &living {
+    for name in &alive_nodes {
         world.nodes.boot(name, "boot-1").await?;
     }
     held("cluster-share").await?;
-    must(world.taints("node-9").await?.is_empty(), "no taint beyond the share")?;
+    ensure(world.taints("node-9").await?.is_empty(), "no taint beyond the share")?;
     world.kill_switch(true).await?;
     set_journal(world, "{}").await?;
     held("kill-switch").await?;
-    must(world.taints("node-9").await?.is_empty(), "no taint while it is stopped")?;
+    ensure(world.taints("node-9").await?.is_empty(), "no taint while it is stopped")?;
     world.kill_switch(false).await?;
-    until("our taint is on node-9", || async {
+    wait_until("our taint is on node-9", || async {
         Ok(world.taints("node-9").await? == ["ebs-safe-detach"])
     })
     .await
 }
 
-async fn until_owned(world: &World<'_>, why: &str, line: String) -> Outcome {
-    until(&format!("a node is held: {why}"), || async { Ok(world.driver.metric(&line) >= 1.0) })
-        .await
+async fn wait_until_held(world: &World<'_>, why: &str, line: String) -> Outcome {
+    wait_until(&format!("a node is held: {why}"), || async {
+        Ok(world.driver.metric(&line) >= 1.0)
+    })
+    .await
 }
 
 /// Clears the journal, as if ten minutes had passed: earlier actions do not count any more.
-pub(crate) async fn begin_anew(world: &World<'_>) -> Outcome {
-    until("somebody leads", || async { Ok(world.leader().await?.is_some()) }).await?;
+pub(crate) async fn clear_journal(world: &World<'_>) -> Outcome {
+    wait_until("somebody leads", || async { Ok(world.leader().await?.is_some()) }).await?;
     set_journal(world, "{}").await
 }
 

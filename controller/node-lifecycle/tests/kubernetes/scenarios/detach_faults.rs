@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -24,21 +24,21 @@ async fn forgotten(world: &World<'_>) -> Outcome {
     let other = world.node(to).await?;
     let handle = world.volume("f21").await?;
     world.run_pod("f21-0", from, &["f21"]).await?;
-    world.may_mount(from, &handle).await?;
+    world.wait_until_mountable(from, &handle).await?;
     world.nodes.in_use(from, &[]).await?;
     world.delete_attachment("f21", from).await?;
-    world.refuses("f21", from, "in-use").await?;
-    world.is_untouched(from, &handle, &instance).await?;
+    world.wait_until_refused("f21", from, "in-use").await?;
+    world.check_untouched(from, &handle, &instance).await?;
 
     world
         .driver
         .fault(&json!({"id": "f21", "match": {"action": "DetachVolume", "resource": handle},
         "fault": {"kind": "stuck_detach", "busy": true}}))?;
     world.end_pod("f21-0").await?;
-    until("its detach is asked for", || async {
+    wait_until("its detach is asked for", || async {
         world.touch_attachment("f21", from).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(!world.driver.detaches(&handle)?.is_empty())
+        Ok(!world.driver.detach_requests(&handle)?.is_empty())
     })
     .await?;
     world.add_pod("f21-1", to, &["f21"]).await?;
@@ -47,16 +47,16 @@ async fn forgotten(world: &World<'_>) -> Outcome {
         world.touch_attachment("f21", from).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    must(world.driver.is_attached(&handle, &instance)?, "what is mounted stays")?;
-    must(!world.driver.is_attached(&handle, &other)?, "nobody else has it")?;
+    ensure(world.driver.is_attached(&handle, &instance)?, "what is mounted stays")?;
+    ensure(!world.driver.is_attached(&handle, &other)?, "nobody else has it")?;
     // When the mount is gone, the volume is detached.
-    world.driver.mend("f21")?;
+    world.driver.remove_fault("f21")?;
     let path = format!("/v1/volumes/{handle}/force");
     world.driver.ec2("POST", &path, &json!({"detached": instance}))?;
-    world.until_detached("f21", from).await?;
-    world.left_once(&handle, &instance)?;
+    world.retry_until_detached("f21", from).await?;
+    world.check_detached_once(&handle, &instance)?;
     world.begin_pod("f21-1", to, &["f21"]).await?;
-    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
+    ensure(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }
 
 /// A person has a stuck volume detached by force. Its device name stays taken on the instance:
@@ -75,26 +75,26 @@ async fn forced(world: &World<'_>) -> Outcome {
         "fault": {"kind": "device_taken"}}))?;
     world.end_pod("f27-0").await?;
     world.nodes.in_use(from, &[]).await?;
-    until("its detach is stuck", || async {
+    wait_until("its detach is stuck", || async {
         world.touch_attachment("f27-x", from).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(!world.driver.detaches(&handle)?.is_empty())
+        Ok(!world.driver.detach_requests(&handle)?.is_empty())
     })
     .await?;
     let order = format!("{instance} {since}");
     world.break_glass("f27-x", from, &order).await?;
-    world.until_detached("f27-x", from).await?;
-    let asked = world.driver.detaches(&handle)?;
-    must(
+    world.retry_until_detached("f27-x", from).await?;
+    let asked = world.driver.detach_requests(&handle)?;
+    ensure(
         asked == [(instance.clone(), false), (instance.clone(), true)],
         &format!("a plain detach, then one by force: {asked:?}"),
     )?;
 
     let next = world.volume("f27-y").await?;
     world.run_pod("f27-1", from, &["f27-y"]).await?;
-    must(world.driver.device(&next)? != name, "the name that the instance holds is not used")?;
+    ensure(world.driver.device(&next)? != name, "the name that the instance holds is not used")?;
     world.run_pod("f27-0", to, &["f27-x"]).await?;
-    must(world.driver.is_attached(&handle, &other)?, "what was forced off is where its pod is")
+    ensure(world.driver.is_attached(&handle, &other)?, "what was forced off is where its pod is")
 }
 
 /// The first detach request takes effect late, and the reply of the second is lost: both times the
@@ -117,21 +117,21 @@ async fn late(world: &World<'_>) -> Outcome {
         }
         world.end_pod("f28-0").await?;
         world.nodes.in_use(node, &[]).await?;
-        world.until_detached("f28", node).await?;
+        world.retry_until_detached("f28", node).await?;
         world.run_pod("f28-0", node, &["f28"]).await?;
         let again = world.driver.attached_since(&handle)?;
-        must(again != since, "it is another attachment")?;
+        ensure(again != since, "it is another attachment")?;
         since = again;
-        let asked = world.driver.detaches(&handle)?;
-        must(asked.len() == round + 1, &format!("each was asked for once: {asked:?}"))?;
+        let asked = world.driver.detach_requests(&handle)?;
+        ensure(asked.len() == round + 1, &format!("each was asked for once: {asked:?}"))?;
     }
     // Requests that were still on their way have arrived.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    must(
+    ensure(
         world.driver.attached_since(&handle)? == since
             && world.driver.is_attached(&handle, &instance)?,
         "the attachment of the pod that runs is the last one",
     )?;
-    let asked = world.driver.detaches(&handle)?;
-    must(asked.len() == 2, &format!("nothing more was sent: {asked:?}"))
+    let asked = world.driver.detach_requests(&handle)?;
+    ensure(asked.len() == 2, &format!("nothing more was sent: {asked:?}"))
 }

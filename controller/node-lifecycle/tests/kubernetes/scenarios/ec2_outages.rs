@@ -5,7 +5,7 @@
 
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -35,18 +35,18 @@ async fn cut_off_from_ec2(world: &World<'_>) -> Outcome {
     world.end_pod("f10-0").await?;
     world.nodes.in_use(well, &[]).await?;
     world.driver.power(&off_instance, "stop")?;
-    world.nodes.silence(silent);
-    world.is_left_alone(silent, "f11-0", &left, &off_instance).await?;
-    world.refuses("f10", well, "attachment-unknown").await?;
-    must(world.driver.is_attached(&kept, &well_instance)?, "the volume stays where it is")?;
-    world.is_untouched(silent, &left, &off_instance).await?;
+    world.nodes.stop_heartbeats(silent);
+    world.check_left_alone(silent, "f11-0", &left, &off_instance).await?;
+    world.wait_until_refused("f10", well, "attachment-unknown").await?;
+    ensure(world.driver.is_attached(&kept, &well_instance)?, "the volume stays where it is")?;
+    world.check_untouched(silent, &left, &off_instance).await?;
 
-    world.driver.mend("f10")?;
-    world.until_detached("f10", well).await?;
-    world.left_once(&kept, &well_instance)?;
+    world.driver.remove_fault("f10")?;
+    world.retry_until_detached("f10", well).await?;
+    world.check_detached_once(&kept, &well_instance)?;
     is_failed_over(world, silent, "f11", &left, &off_instance).await?;
     world.run_pod("f11-0", well, &["f11"]).await?;
-    must(world.driver.is_attached(&left, &well_instance)?, "the volume is where its pod is")
+    ensure(world.driver.is_attached(&left, &well_instance)?, "the volume is where its pod is")
 }
 
 /// While every call is throttled, nothing is known; while every other call is, the facts become
@@ -59,11 +59,11 @@ async fn throttled(world: &World<'_>) -> Outcome {
     let storm = |share: f64| json!({"id": "f29", "match": {"action": "Describe*"}, "probability": share, "fault": {"kind": "throttle"}});
     world.driver.fault(&storm(1.0))?;
     world.driver.power(&instance, "stop")?;
-    world.nodes.silence(node);
-    world.is_left_alone(node, "f29-0", &handle, &instance).await?;
+    world.nodes.stop_heartbeats(node);
+    world.check_left_alone(node, "f29-0", &handle, &instance).await?;
     world.driver.fault(&storm(0.5))?;
     is_failed_over(world, node, "f29", &handle, &instance).await?;
-    world.driver.mend("f29")
+    world.driver.remove_fault("f29")
 }
 
 /// `InvalidInstanceID.NotFound`, for a running instance and for one that is off, at every call and
@@ -78,22 +78,22 @@ async fn unseen(world: &World<'_>) -> Outcome {
             "fault": {"kind": "unseen", "id": instance}})
     };
     world.driver.fault(&unseen(1.0))?;
-    world.nodes.silence(node);
-    world.is_left_alone(node, "f30-0", &handle, &instance).await?;
+    world.nodes.stop_heartbeats(node);
+    world.check_left_alone(node, "f30-0", &handle, &instance).await?;
     world.delete_attachment("f30", node).await?;
-    world.refuses("f30", node, "instance-missing").await?;
-    world.is_untouched(node, &handle, &instance).await?;
+    world.wait_until_refused("f30", node, "instance-missing").await?;
+    world.check_untouched(node, &handle, &instance).await?;
     world.driver.fault(&unseen(0.5))?;
-    world.refuses("f30", node, "node-not-ready").await?;
-    world.is_untouched(node, &handle, &instance).await?;
+    world.wait_until_refused("f30", node, "node-not-ready").await?;
+    world.check_untouched(node, &handle, &instance).await?;
     world.driver.power(&instance, "stop")?;
     // The attachment was deleted by hand above, so the volume may be detached before the pod is
     // gone. Then either no taint is needed, or Kubernetes attaches the volume once more, because a
     // pod still needs it.
-    world.pod_is_gone("f30-0").await?;
-    world.until_detached("f30", node).await?;
-    world.left_without_force(&handle, &instance)?;
-    world.driver.mend("f30")
+    world.wait_until_pod_gone("f30-0").await?;
+    world.retry_until_detached("f30", node).await?;
+    world.check_detached_without_force(&handle, &instance)?;
+    world.driver.remove_fault("f30")
 }
 
 /// Waits for our taint, and then until the pod, the attachment and the volume have left the node.
@@ -104,11 +104,11 @@ async fn is_failed_over(
     handle: &str,
     instance: &str,
 ) -> Outcome {
-    until(&format!("our taint is on {node}"), || async {
+    wait_until(&format!("our taint is on {node}"), || async {
         Ok(world.taints(node).await? == ["ebs-safe-detach"])
     })
     .await?;
-    world.pod_is_gone(&format!("{claim}-0")).await?;
-    world.until_detached(claim, node).await?;
-    world.left_once(handle, instance)
+    world.wait_until_pod_gone(&format!("{claim}-0")).await?;
+    world.retry_until_detached(claim, node).await?;
+    world.check_detached_once(handle, instance)
 }

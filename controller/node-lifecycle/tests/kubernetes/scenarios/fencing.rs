@@ -3,7 +3,7 @@
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -21,26 +21,29 @@ async fn fenced(world: &World<'_>) -> Outcome {
     patched.map_err(|e| e.to_string())?;
     let found = json!({"instance": "insufficient-data"});
     world.driver.checks(&instance(13), &found)?;
-    world.nodes.silence("node-13");
-    world.is_lost("node-13").await?;
+    world.nodes.stop_heartbeats("node-13");
+    world.wait_until_not_ready("node-13").await?;
     is_held(world, "nobody knows", "instance insufficient-data").await?;
     world.driver.checks(&instance(13), &json!({"instance": "ok"}))?;
     is_held(world, "only cut off", "system ok, instance ok").await?;
     let line = "aws_ebs_csi_safe_detach_failover_left_alone{reason=\"checks-pass\"}";
-    until("it is counted", || async { Ok(world.driver.metric(line) >= 1.0) }).await?;
-    must(world.driver.stops(&instance(13))? == 0, "not even whether it may be stopped was asked")?;
-    world.is_untouched("node-13", &handle, &instance(13)).await?;
+    wait_until("it is counted", || async { Ok(world.driver.metric(line) >= 1.0) }).await?;
+    ensure(
+        world.driver.stop_requests(&instance(13))? == 0,
+        "not even whether it may be stopped was asked",
+    )?;
+    world.check_untouched("node-13", &handle, &instance(13)).await?;
 
     let found = json!({"instance": "impaired"});
     world.driver.checks(&instance(13), &found)?;
-    world.is_told("node-13", "FenceRequested").await?;
-    until("our taint is on node-13", || async {
+    world.wait_for_event("node-13", "FenceRequested").await?;
+    wait_until("our taint is on node-13", || async {
         Ok(world.taints("node-13").await? == ["ebs-safe-detach"])
     })
     .await?;
-    world.pod_is_gone("fence-0").await?;
-    world.is_detached("fence", "node-13", &handle, &instance(13)).await?;
-    must(world.driver.stops(&instance(13))? >= 2, "a dry run and a stop were sent")?;
+    world.wait_until_pod_gone("fence-0").await?;
+    world.wait_until_detached("fence", "node-13", &handle, &instance(13)).await?;
+    ensure(world.driver.stop_requests(&instance(13))? >= 2, "a dry run and a stop were sent")?;
     world.nodes.in_use("node-13", &[]).await?;
     world.driver.power(&instance(13), "start")?;
     world.nodes.boot("node-13", "boot-2").await
@@ -48,7 +51,7 @@ async fn fenced(world: &World<'_>) -> Outcome {
 
 /// Waits for an event that says that the node is left alone, why, and what EC2 reports.
 async fn is_held(world: &World<'_>, why: &str, said: &str) -> Outcome {
-    until(&format!("it is told: {why}, {said}"), || async {
+    wait_until(&format!("it is told: {why}, {said}"), || async {
         let held = world.events("node-13", "FenceHeld").await?;
         let tells = |note: &String| note.contains(why) && note.contains(said);
         Ok(held.iter().any(tells))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::environment::driver;
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -16,7 +16,7 @@ async fn leader_killed(world: &World<'_>) -> Outcome {
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(9)).await;
         let mut first = None;
-        until("somebody leads", || async { Ok(world.leader().await?.is_some()) }).await?;
+        wait_until("somebody leads", || async { Ok(world.leader().await?.is_some()) }).await?;
         let leader = world.leader().await?;
         for number in 0..driver::REPLICAS {
             if leader.as_deref() == Some(&format!("replica-{number}")) {
@@ -24,9 +24,9 @@ async fn leader_killed(world: &World<'_>) -> Outcome {
                 first = leader.clone();
             }
         }
-        must(first.is_some(), "the leader is one of the replicas")?;
+        ensure(first.is_some(), "the leader is one of the replicas")?;
     }
-    until("somebody leads again", || async {
+    wait_until("somebody leads again", || async {
         Ok(world.driver.metric("aws_ebs_csi_safe_detach_failover_leader") >= 1.0)
     })
     .await

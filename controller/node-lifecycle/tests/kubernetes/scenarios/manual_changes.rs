@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -25,13 +25,13 @@ async fn object_deleted(world: &World<'_>) -> Outcome {
     let handle = world.volume("f31").await?;
     world.run_pod("f31-0", "node-6", &["f31"]).await?;
     world.nodes.delete("node-6").await?;
-    world.is_told("node-6", "SafeDetachUnproven").await?;
+    world.wait_for_event("node-6", "SafeDetachUnproven").await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    must(world.is_kept("f31", "node-6").await?, "its attachment stays")?;
-    must(world.driver.is_attached(&handle, &instance(6))?, "its volume stays")?;
+    ensure(world.is_kept("f31", "node-6").await?, "its attachment stays")?;
+    ensure(world.driver.is_attached(&handle, &instance(6))?, "its volume stays")?;
     // The node's kubelet registers again.
     world.nodes.create("node-6", &instance(6), "us-east-1a").await?;
-    must(world.taints("node-6").await?.is_empty(), "no taint")
+    ensure(world.taints("node-6").await?.is_empty(), "no taint")
 }
 
 /// A person deletes the VolumeAttachment of a running pod: kubelet's report keeps the volume
@@ -42,17 +42,17 @@ async fn deleted_by_hand(world: &World<'_>) -> Outcome {
     world.delete_attachment("f33", "node-11").await?;
     // A replica that has just started has seen no lease renewal yet and has no report, so the
     // detach is tried again.
-    until("the detach is refused for the pod's sake", || async {
+    wait_until("the detach is refused for the pod's sake", || async {
         world.touch_attachment("f33", "node-11").await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
         world.is_refused("f33", "node-11", "in-use").await
     })
     .await?;
-    must(world.driver.is_attached(&handle, &instance(11))?, "the volume stays under the pod")?;
+    ensure(world.driver.is_attached(&handle, &instance(11))?, "the volume stays under the pod")?;
     world.end_pod("f33-0").await?;
     world.nodes.in_use("node-11", &[]).await?;
-    world.until_detached_unprompted("f33", "node-11").await?;
-    must(!world.driver.is_attached(&handle, &instance(11))?, "the volume is free")
+    world.wait_until_detached_by_retry("f33", "node-11").await?;
+    ensure(!world.driver.is_attached(&handle, &instance(11))?, "the volume is free")
 }
 
 /// Kubernetes trusts a person's taint and deletes everything; the controller does not detach until
@@ -60,29 +60,29 @@ async fn deleted_by_hand(world: &World<'_>) -> Outcome {
 async fn persons_taint(world: &World<'_>) -> Outcome {
     let handle = world.volume("f34").await?;
     world.run_pod("f34-0", "node-7", &["f34"]).await?;
-    world.nodes.silence("node-7");
-    world.is_lost("node-7").await?;
+    world.nodes.stop_heartbeats("node-7");
+    world.wait_until_not_ready("node-7").await?;
     taint(world, "node-7").await?;
-    until("the detach is refused", || async {
+    wait_until("the detach is refused", || async {
         let attachment = world.attachment("f34", "node-7").await?;
         let error = attachment.and_then(|a| a.status).and_then(|s| s.detach_error);
         Ok(error.is_some_and(|error| error.message.is_some()))
     })
     .await?;
-    must(
+    ensure(
         world.driver.is_attached(&handle, &instance(7))?,
         "the volume stays at the running instance",
     )?;
-    must(world.taints("node-7").await? == ["nodeshutdown"], "the taint is the person's")?;
+    ensure(world.taints("node-7").await? == ["nodeshutdown"], "the taint is the person's")?;
     world.driver.power(&instance(7), "stop")?;
     // external-attacher would retry after a minute; the nudge makes it retry at once.
-    world.is_detached("f34", "node-7", &handle, &instance(7)).await?;
-    must(world.taints("node-7").await? == ["nodeshutdown"], "nobody touches the person's taint")?;
+    world.wait_until_detached("f34", "node-7", &handle, &instance(7)).await?;
+    ensure(world.taints("node-7").await? == ["nodeshutdown"], "nobody touches the person's taint")?;
     world.driver.power(&instance(7), "start")?;
     world.nodes.in_use("node-7", &[]).await?;
     world.nodes.boot("node-7", "boot-2").await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    must(world.taints("node-7").await? == ["nodeshutdown"], "nobody lifts the person's taint")
+    ensure(world.taints("node-7").await? == ["nodeshutdown"], "nobody lifts the person's taint")
 }
 
 /// A person has forgotten to remove the taint. On such a node Kubernetes does not wait until a
@@ -97,15 +97,16 @@ async fn left_tainted(world: &World<'_>) -> Outcome {
     world.begin_pod("f35-0", node, &["f35"]).await?;
     // The pod's object is deleted; kubelet still has to unmount.
     world.end_pod("f35-0").await?;
-    world.refuses("f35", node, "in-use").await?;
-    must(
-        world.driver.is_attached(&handle, &instance)? && world.driver.detaches(&handle)?.is_empty(),
+    world.wait_until_refused("f35", node, "in-use").await?;
+    ensure(
+        world.driver.is_attached(&handle, &instance)?
+            && world.driver.detach_requests(&handle)?.is_empty(),
         "the volume stays until it is unmounted",
     )?;
     world.nodes.in_use(node, &[]).await?;
-    world.until_detached("f35", node).await?;
-    world.left_once(&handle, &instance)?;
-    must(world.taints(node).await? == ["nodeshutdown"], "nobody lifts the person's taint")
+    world.retry_until_detached("f35", node).await?;
+    world.check_detached_once(&handle, &instance)?;
+    ensure(world.taints(node).await? == ["nodeshutdown"], "nobody lifts the person's taint")
 }
 
 /// Sets the taint, as a person does who has checked that the machine is off.
@@ -125,13 +126,13 @@ async fn break_glass(world: &World<'_>) -> Outcome {
     world.delete_attachment("glass", "node-14").await?;
     let of_another = format!("{} 2026-01-01T00:00:00Z", instance(14));
     world.break_glass("glass", "node-14", &of_another).await?;
-    until("the detach is refused for the pod's sake", || async {
+    wait_until("the detach is refused for the pod's sake", || async {
         world.touch_attachment("glass", "node-14").await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
         world.is_refused("glass", "node-14", "in-use").await
     })
     .await?;
-    must(
+    ensure(
         world.driver.is_attached(&handle, &instance(14))?,
         "an order about another attachment changes nothing",
     )?;
@@ -140,7 +141,7 @@ async fn break_glass(world: &World<'_>) -> Outcome {
     world.break_glass("glass", "node-14", &order).await?;
     // The pod still needs the volume: Kubernetes may have it attached again before the next check,
     // as another attachment.
-    until("the attachment is gone", || async {
+    wait_until("the attachment is gone", || async {
         world.touch_attachment("glass", "node-14").await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(world.driver.attached_since(&handle).ok().as_ref() != Some(&since))
@@ -159,12 +160,12 @@ async fn opted_out(world: &World<'_>) -> Outcome {
     let patched = world.all_nodes().patch("node-15", &how, &Patch::Merge(label)).await;
     patched.map_err(|e| e.to_string())?;
     world.driver.power(&instance(15), "stop")?;
-    world.nodes.silence("node-15");
-    world.is_lost("node-15").await?;
+    world.nodes.stop_heartbeats("node-15");
+    world.wait_until_not_ready("node-15").await?;
     tokio::time::sleep(Duration::from_secs(6)).await;
-    must(world.taints("node-15").await?.is_empty(), "no taint")?;
-    must(world.is_kept("opt-out", "node-15").await?, "the attachment stays")?;
-    must(world.driver.is_attached(&handle, &instance(15))?, "the volume stays")?;
+    ensure(world.taints("node-15").await?.is_empty(), "no taint")?;
+    ensure(world.is_kept("opt-out", "node-15").await?, "the attachment stays")?;
+    ensure(world.driver.is_attached(&handle, &instance(15))?, "the volume stays")?;
     world.driver.power(&instance(15), "start")?;
     world.nodes.boot("node-15", "boot-2").await
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -26,18 +26,18 @@ async fn as_proposed(world: &World<'_>) -> Outcome {
     world
         .driver
         .change_lifecycle(world.kubeconfig, &["--failover=kep", "--safe-detach=enforce"])?;
-    world.nodes.silence(from);
-    world.is_lost(from).await?;
-    world.pod_is_gone("kep-0").await?;
-    world.refuses("kep", from, "node-not-ready").await?;
-    must(world.taints(from).await?.is_empty(), "no taint without proof")?;
-    world.is_untouched(from, &handle, &instance).await?;
+    world.nodes.stop_heartbeats(from);
+    world.wait_until_not_ready(from).await?;
+    world.wait_until_pod_gone("kep-0").await?;
+    world.wait_until_refused("kep", from, "node-not-ready").await?;
+    ensure(world.taints(from).await?.is_empty(), "no taint without proof")?;
+    world.check_untouched(from, &handle, &instance).await?;
 
     world.driver.power(&instance, "stop")?;
-    world.is_detached("kep", from, &handle, &instance).await?;
-    world.left_once(&handle, &instance)?;
+    world.wait_until_detached("kep", from, &handle, &instance).await?;
+    world.check_detached_once(&handle, &instance)?;
     world.run_pod("kep-0", to, &["kep"]).await?;
-    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
+    ensure(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }
 
 async fn refused_fences(world: &World<'_>) -> Outcome {
@@ -67,11 +67,14 @@ async fn lost_and_refused(
     patched.map_err(|e| e.to_string())?;
     world.driver.fault(&json!({"id": name, "match": {"action": "TerminateInstances", "contains": instance},
         "fault": {"kind": "error", "code": "UnsupportedOperation", "status": 400, "message": "The instance cannot be ended."}}))?;
-    world.nodes.silence(name);
-    world.is_lost(name).await?;
-    world.is_told(name, "FenceFailed").await?;
-    must(world.taints(name).await?.is_empty(), "no taint without proof")?;
-    must(world.driver.is_attached(&handle, &instance)?, "a fence that was refused moves nothing")?;
+    world.nodes.stop_heartbeats(name);
+    world.wait_until_not_ready(name).await?;
+    world.wait_for_event(name, "FenceFailed").await?;
+    ensure(world.taints(name).await?.is_empty(), "no taint without proof")?;
+    ensure(
+        world.driver.is_attached(&handle, &instance)?,
+        "a fence that was refused moves nothing",
+    )?;
     Ok((instance, handle))
 }
 
@@ -80,20 +83,20 @@ async fn recovered(world: &World<'_>) -> Outcome {
     let node = "f44";
     let (instance, handle) = lost_and_refused(world, node, "f44", "f44-0").await?;
     world.nodes.boot(node, "boot-1").await?;
-    until("it is Ready again", || world.is_ready(node)).await?;
-    until("nobody asks for its end any more", || async {
-        let before = world.driver.struck(node)?;
+    wait_until("it is Ready again", || world.is_ready(node)).await?;
+    wait_until("nobody asks for its end any more", || async {
+        let before = world.driver.fault_hits(node)?;
         // This takes several rounds.
         tokio::time::sleep(Duration::from_secs(5)).await;
-        Ok(world.driver.struck(node)? == before)
+        Ok(world.driver.fault_hits(node)? == before)
     })
     .await?;
-    world.driver.mend(node)?;
+    world.driver.remove_fault(node)?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    must(world.driver.is_attached(&handle, &instance)?, "its instance runs and has its volume")?;
+    ensure(world.driver.is_attached(&handle, &instance)?, "its instance runs and has its volume")?;
     let fenced = world.events(node, "FenceRequested").await?;
-    must(fenced.is_empty(), "it was not fenced")?;
-    must(world.taints(node).await?.is_empty(), "no taint")
+    ensure(fenced.is_empty(), "it was not fenced")?;
+    ensure(world.taints(node).await?.is_empty(), "no taint")
 }
 
 /// As with a spot instance that cannot be stopped: an event reports the refusal, and nothing moves;
@@ -102,12 +105,14 @@ async fn terminated(world: &World<'_>) -> Outcome {
     let (from, to) = ("f43-a", "f43-b");
     let other = world.node(to).await?;
     let (instance, handle) = lost_and_refused(world, from, "f43", "f43-0").await?;
-    world.driver.mend(from)?;
-    world.is_told(from, "FenceRequested").await?;
-    until("our taint is on it", || async { Ok(world.taints(from).await? == ["ebs-safe-detach"]) })
-        .await?;
-    world.pod_is_gone("f43-0").await?;
-    world.is_detached("f43", from, &handle, &instance).await?;
+    world.driver.remove_fault(from)?;
+    world.wait_for_event(from, "FenceRequested").await?;
+    wait_until("our taint is on it", || async {
+        Ok(world.taints(from).await? == ["ebs-safe-detach"])
+    })
+    .await?;
+    world.wait_until_pod_gone("f43-0").await?;
+    world.wait_until_detached("f43", from, &handle, &instance).await?;
     world.run_pod("f43-0", to, &["f43"]).await?;
-    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
+    ensure(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }

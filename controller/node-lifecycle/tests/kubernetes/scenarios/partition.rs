@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -17,21 +17,21 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 async fn cut_off(world: &World<'_>) -> Outcome {
     let handle = world.volume("f9").await?;
     world.run_pod("f9-0", "node-5", &["f9"]).await?;
-    world.nodes.silence("node-5");
-    world.is_lost("node-5").await?;
-    world.is_told("node-5", "SafeDetachUnproven").await?;
-    until("Kubernetes asks the pod to end", || async {
+    world.nodes.stop_heartbeats("node-5");
+    world.wait_until_not_ready("node-5").await?;
+    world.wait_for_event("node-5", "SafeDetachUnproven").await?;
+    wait_until("Kubernetes asks the pod to end", || async {
         let pod = world.pods().get("f9-0").await.map_err(|e| e.to_string())?;
         Ok(pod.metadata.deletion_timestamp.is_some())
     })
     .await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    must(world.taints("node-5").await?.is_empty(), "no taint")?;
-    must(world.pods().get("f9-0").await.is_ok(), "the pod's object stays")?;
-    must(world.is_kept("f9", "node-5").await?, "its attachment stays")?;
-    must(world.driver.is_attached(&handle, &instance(5))?, "its volume stays")?;
+    ensure(world.taints("node-5").await?.is_empty(), "no taint")?;
+    ensure(world.pods().get("f9-0").await.is_ok(), "the pod's object stays")?;
+    ensure(world.is_kept("f9", "node-5").await?, "its attachment stays")?;
+    ensure(world.driver.is_attached(&handle, &instance(5))?, "its volume stays")?;
     world.nodes.boot("node-5", "boot-1").await?;
-    until("node-5 is Ready again", || world.is_ready("node-5")).await
+    wait_until("node-5 is Ready again", || world.is_ready("node-5")).await
 }
 
 /// A detach that is refused while the node is cut off ends soon after the node is Ready again.
@@ -40,15 +40,15 @@ async fn back(world: &World<'_>) -> Outcome {
     let instance = world.node(node).await?;
     let handle = world.volume("back").await?;
     world.run_pod("back-0", node, &["back"]).await?;
-    world.nodes.silence(node);
-    world.is_lost(node).await?;
+    world.nodes.stop_heartbeats(node);
+    world.wait_until_not_ready(node).await?;
     world.delete_attachment("back", node).await?;
-    world.refuses("back", node, "node-not-ready").await?;
-    world.is_untouched(node, &handle, &instance).await?;
+    world.wait_until_refused("back", node, "node-not-ready").await?;
+    world.check_untouched(node, &handle, &instance).await?;
     // kubelet ends the pod and unmounts.
     world.end_pod("back-0").await?;
     world.nodes.in_use(node, &[]).await?;
     world.nodes.boot(node, "boot-1").await?;
-    world.until_detached_unprompted("back", node).await?;
-    world.left_once(&handle, &instance)
+    world.wait_until_detached_by_retry("back", node).await?;
+    world.check_detached_once(&handle, &instance)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::environment::world::{Outcome, World, must};
+use crate::environment::world::{Outcome, World, ensure};
 use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -18,16 +18,16 @@ async fn half_proved(world: &World<'_>) -> Outcome {
     let gone = world.volume("f36-a").await?;
     let held = world.volume("f36-b").await?;
     world.run_pod("f36-0", "node-8", &["f36-a", "f36-b"]).await?;
-    world.nodes.silence("node-8");
+    world.nodes.stop_heartbeats("node-8");
     world.detach_in_ec2(&gone)?;
-    world.is_lost("node-8").await?;
-    world.is_told("node-8", "SafeDetachUnproven").await?;
+    world.wait_until_not_ready("node-8").await?;
+    world.wait_for_event("node-8", "SafeDetachUnproven").await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    must(world.pods().get("f36-0").await.is_ok(), "the pod stays")?;
+    ensure(world.pods().get("f36-0").await.is_ok(), "the pod stays")?;
     for claim in ["f36-a", "f36-b"] {
-        must(world.is_kept(claim, "node-8").await?, "the attachments that the pod needs stay")?;
+        ensure(world.is_kept(claim, "node-8").await?, "the attachments that the pod needs stay")?;
     }
-    must(world.driver.is_attached(&held, &instance(8))?, "the other volume stays")?;
+    ensure(world.driver.is_attached(&held, &instance(8))?, "the other volume stays")?;
     world.nodes.boot("node-8", "boot-1").await
 }
 
@@ -39,13 +39,13 @@ async fn not_eligible(world: &World<'_>) -> Outcome {
     world.run_pod("f37-0", "node-10", &["f37"]).await?;
     world.add_pod("f37-1", "node-10", &["f37", "f37-foreign"]).await?;
     world.end_pod("f37-0").await?;
-    world.nodes.silence("node-10");
+    world.nodes.stop_heartbeats("node-10");
     world.detach_in_ec2(&handle)?;
-    world.is_lost("node-10").await?;
-    world.is_told("node-10", "SafeDetachUnproven").await?;
+    world.wait_until_not_ready("node-10").await?;
+    world.wait_for_event("node-10", "SafeDetachUnproven").await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    must(world.pods().get("f37-1").await.is_ok(), "the pod stays")?;
-    must(world.is_kept("f37", "node-10").await?, "the attachment that the pod needs stays")?;
+    ensure(world.pods().get("f37-1").await.is_ok(), "the pod stays")?;
+    ensure(world.is_kept("f37", "node-10").await?, "the attachment that the pod needs stays")?;
     world.nodes.boot("node-10", "boot-1").await
 }
 
@@ -54,16 +54,16 @@ async fn not_eligible(world: &World<'_>) -> Outcome {
 async fn one_by_one(world: &World<'_>) -> Outcome {
     let handles = [world.volume("single-a").await?, world.volume("single-b").await?];
     world.run_pod("single-0", "node-12", &["single-a", "single-b"]).await?;
-    world.nodes.silence("node-12");
-    world.is_lost("node-12").await?;
+    world.nodes.stop_heartbeats("node-12");
+    world.wait_until_not_ready("node-12").await?;
     for handle in &handles {
         world.detach_in_ec2(handle)?;
     }
-    world.pod_is_gone("single-0").await?;
+    world.wait_until_pod_gone("single-0").await?;
     for (claim, handle) in ["single-a", "single-b"].into_iter().zip(&handles) {
-        world.is_detached(claim, "node-12", handle, &instance(12)).await?;
+        world.wait_until_detached(claim, "node-12", handle, &instance(12)).await?;
     }
-    must(world.taints("node-12").await?.is_empty(), "nothing is known of the instance")?;
+    ensure(world.taints("node-12").await?.is_empty(), "nothing is known of the instance")?;
     world.nodes.in_use("node-12", &[]).await?;
     world.nodes.boot("node-12", "boot-1").await
 }

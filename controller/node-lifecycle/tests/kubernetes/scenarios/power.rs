@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::{Scenario, instance};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -19,30 +19,34 @@ async fn powered_off(world: &World<'_>) -> Outcome {
     world.run_pod("f1-0", "node-1", &["f1"]).await?;
     let before = world.uid("f1-0").await?;
     world.driver.power(&instance(1), "stop")?;
-    world.nodes.silence("node-1");
-    until("our taint is on node-1", || async {
+    world.nodes.stop_heartbeats("node-1");
+    wait_until("our taint is on node-1", || async {
         Ok(world.taints("node-1").await? == ["ebs-safe-detach"])
     })
     .await?;
-    world.is_told("node-1", "NodeProvenDown").await?;
-    world.pod_is_gone("f1-0").await?;
-    world.is_detached("f1", "node-1", &handle, &instance(1)).await?;
+    world.wait_for_event("node-1", "NodeProvenDown").await?;
+    world.wait_until_pod_gone("f1-0").await?;
+    world.wait_until_detached("f1", "node-1", &handle, &instance(1)).await?;
     // What a StatefulSet and the scheduler would do.
     world.run_pod("f1-0", "node-2", &["f1"]).await?;
-    must(world.uid("f1-0").await? != before, "the pod is another one")?;
-    must(world.driver.is_attached(&handle, &instance(2))?, "the volume is at the other instance")?;
+    ensure(world.uid("f1-0").await? != before, "the pod is another one")?;
+    ensure(
+        world.driver.is_attached(&handle, &instance(2))?,
+        "the volume is at the other instance",
+    )?;
 
     world.nodes.in_use("node-1", &[]).await?;
     world.driver.power(&instance(1), "start")?;
     // A report of the former boot proves nothing.
     world.nodes.boot("node-1", "boot-1").await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    must(
+    ensure(
         world.taints("node-1").await? == ["ebs-safe-detach"],
         "the taint stays until another boot is Ready",
     )?;
     world.nodes.boot("node-1", "boot-2").await?;
-    until("the taint is lifted", || async { Ok(world.taints("node-1").await?.is_empty()) }).await
+    wait_until("the taint is lifted", || async { Ok(world.taints("node-1").await?.is_empty()) })
+        .await
 }
 
 /// The instance is terminated and the cloud controller deletes the Node object: the volume moves
@@ -52,8 +56,8 @@ async fn terminated(world: &World<'_>) -> Outcome {
     world.run_pod("f2-0", "node-3", &["f2"]).await?;
     world.driver.power(&instance(3), "terminate")?;
     world.nodes.delete("node-3").await?;
-    world.pod_is_gone("f2-0").await?;
-    world.is_detached("f2", "node-3", &handle, &instance(3)).await?;
+    world.wait_until_pod_gone("f2-0").await?;
+    world.wait_until_detached("f2", "node-3", &handle, &instance(3)).await?;
     world.run_pod("f2-0", "node-2", &["f2"]).await
 }
 
@@ -61,20 +65,21 @@ async fn terminated(world: &World<'_>) -> Outcome {
 async fn stopped(world: &World<'_>) -> Outcome {
     let handle = world.volume("f3").await?;
     world.run_pod("f3-0", "node-4", &["f3"]).await?;
-    world.nodes.silence("node-4");
-    world.is_lost("node-4").await?;
-    world.is_told("node-4", "SafeDetachUnproven").await?;
-    must(world.taints("node-4").await?.is_empty(), "no taint without proof")?;
+    world.nodes.stop_heartbeats("node-4");
+    world.wait_until_not_ready("node-4").await?;
+    world.wait_for_event("node-4", "SafeDetachUnproven").await?;
+    ensure(world.taints("node-4").await?.is_empty(), "no taint without proof")?;
     world.driver.power(&instance(4), "stop")?;
-    until("our taint is on node-4", || async {
+    wait_until("our taint is on node-4", || async {
         Ok(world.taints("node-4").await? == ["ebs-safe-detach"])
     })
     .await?;
-    world.pod_is_gone("f3-0").await?;
-    world.is_detached("f3", "node-4", &handle, &instance(4)).await?;
+    world.wait_until_pod_gone("f3-0").await?;
+    world.wait_until_detached("f3", "node-4", &handle, &instance(4)).await?;
     // The node returns, so that it does not count as suspect.
     world.nodes.in_use("node-4", &[]).await?;
     world.driver.power(&instance(4), "start")?;
     world.nodes.boot("node-4", "boot-2").await?;
-    until("the taint is lifted", || async { Ok(world.taints("node-4").await?.is_empty()) }).await
+    wait_until("the taint is lifted", || async { Ok(world.taints("node-4").await?.is_empty()) })
+        .await
 }

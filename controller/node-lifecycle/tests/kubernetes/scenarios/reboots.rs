@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -24,23 +24,23 @@ async fn hibernated(world: &World<'_>) -> Outcome {
     let handle = world.volume("f5").await?;
     world.run_pod("f5-0", from, &["f5"]).await?;
     world.driver.power(&instance, "hibernate")?;
-    world.nodes.silence(from);
-    world.is_left_alone(from, "f5-0", &handle, &instance).await?;
+    world.nodes.stop_heartbeats(from);
+    world.check_left_alone(from, "f5-0", &handle, &instance).await?;
     // A person tries to have the volume moved nevertheless.
     world.delete_attachment("f5", from).await?;
-    world.refuses("f5", from, "hibernated").await?;
-    world.is_untouched(from, &handle, &instance).await?;
+    world.wait_until_refused("f5", from, "hibernated").await?;
+    world.check_untouched(from, &handle, &instance).await?;
 
     world.driver.power(&instance, "start")?;
     world.nodes.boot(from, "boot-1").await?;
-    world.refuses("f5", from, "in-use").await?;
-    world.is_untouched(from, &handle, &instance).await?;
+    world.wait_until_refused("f5", from, "in-use").await?;
+    world.check_untouched(from, &handle, &instance).await?;
     world.end_pod("f5-0").await?;
     world.nodes.in_use(from, &[]).await?;
-    world.until_detached("f5", from).await?;
-    world.left_once(&handle, &instance)?;
+    world.retry_until_detached("f5", from).await?;
+    world.check_detached_once(&handle, &instance)?;
     world.run_pod("f5-0", to, &["f5"]).await?;
-    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
+    ensure(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }
 
 /// EC2 does not show a reboot. The new boot terminates the pods that Kubernetes has meanwhile asked
@@ -50,19 +50,19 @@ async fn rebooted(world: &World<'_>) -> Outcome {
     let instance = world.node(node).await?;
     let handle = world.volume("f6").await?;
     world.run_pod("f6-0", node, &["f6"]).await?;
-    world.nodes.silence(node);
-    world.is_left_alone(node, "f6-0", &handle, &instance).await?;
-    must(world.is_kept("f6", node).await?, "nobody asks for its detach")?;
+    world.nodes.stop_heartbeats(node);
+    world.check_left_alone(node, "f6-0", &handle, &instance).await?;
+    ensure(world.is_kept("f6", node).await?, "nobody asks for its detach")?;
     world.nodes.boot(node, "boot-2").await?;
-    until("it is Ready again", || world.is_ready(node)).await?;
+    wait_until("it is Ready again", || world.is_ready(node)).await?;
     // `volumesInUse` still lists the volume: kubelet rebuilds the list from its disk.
-    world.is_untouched(node, &handle, &instance).await?;
+    world.check_untouched(node, &handle, &instance).await?;
     world.nodes.in_use(node, &[]).await?;
     world.end_pod("f6-0").await?;
-    world.until_detached("f6", node).await?;
-    world.left_once(&handle, &instance)?;
+    world.retry_until_detached("f6", node).await?;
+    world.check_detached_once(&handle, &instance)?;
     world.run_pod("f6-0", node, &["f6"]).await?;
-    must(world.driver.is_attached(&handle, &instance)?, "the volume is back")
+    ensure(world.driver.is_attached(&handle, &instance)?, "the volume is back")
 }
 
 /// Nobody sees the reboot: the volume stays attached until the new boot reports that it does not
@@ -73,20 +73,20 @@ async fn rebooted_cut_off(world: &World<'_>) -> Outcome {
     let other = world.node(to).await?;
     let handle = world.volume("f7").await?;
     world.run_pod("f7-0", from, &["f7"]).await?;
-    world.nodes.silence(from);
-    world.is_left_alone(from, "f7-0", &handle, &instance).await?;
+    world.nodes.stop_heartbeats(from);
+    world.check_left_alone(from, "f7-0", &handle, &instance).await?;
     // A person who knows of the reboot deletes the VolumeAttachment and the pod.
     world.delete_attachment("f7", from).await?;
     world.end_pod("f7-0").await?;
-    world.refuses("f7", from, "node-not-ready").await?;
-    world.is_untouched(from, &handle, &instance).await?;
+    world.wait_until_refused("f7", from, "node-not-ready").await?;
+    world.check_untouched(from, &handle, &instance).await?;
     world.nodes.in_use(from, &[]).await?;
-    world.is_untouched(from, &handle, &instance).await?;
+    world.check_untouched(from, &handle, &instance).await?;
     world.nodes.boot(from, "boot-2").await?;
-    world.until_detached("f7", from).await?;
-    world.left_once(&handle, &instance)?;
+    world.retry_until_detached("f7", from).await?;
+    world.check_detached_once(&handle, &instance)?;
     world.run_pod("f7-0", to, &["f7"]).await?;
-    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
+    ensure(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }
 
 /// EC2 shows the instance running, with a new launch time. The old boot is over, but nothing shows
@@ -100,19 +100,21 @@ async fn restarted_cut_off(world: &World<'_>) -> Outcome {
     // Before Kubernetes marks the node not Ready.
     world.driver.power(&instance, "stop")?;
     world.driver.power(&instance, "start")?;
-    world.nodes.silence(node);
-    world.is_left_alone(node, "f8-0", &handle, &instance).await?;
+    world.nodes.stop_heartbeats(node);
+    world.check_left_alone(node, "f8-0", &handle, &instance).await?;
     world.delete_attachment("f8", node).await?;
-    world.refuses("f8", node, "node-not-ready").await?;
-    world.is_untouched(node, &handle, &instance).await?;
+    world.wait_until_refused("f8", node, "node-not-ready").await?;
+    world.check_untouched(node, &handle, &instance).await?;
     // The new boot registers while the detach is tried: in either order, the volume stays attached.
-    let (registered, refused) =
-        tokio::join!(world.nodes.boot(node, "boot-2"), world.refuses("f8", node, "in-use"));
+    let (registered, refused) = tokio::join!(
+        world.nodes.boot(node, "boot-2"),
+        world.wait_until_refused("f8", node, "in-use")
+    );
     registered?;
     refused?;
-    world.is_untouched(node, &handle, &instance).await?;
+    world.check_untouched(node, &handle, &instance).await?;
     world.end_pod("f8-0").await?;
     world.nodes.in_use(node, &[]).await?;
-    world.until_detached("f8", node).await?;
-    world.left_once(&handle, &instance)
+    world.retry_until_detached("f8", node).await?;
+    world.check_detached_once(&handle, &instance)
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -23,27 +23,27 @@ async fn replaced(world: &World<'_>) -> Outcome {
     // external-attacher reads the CSINode of that name, which names the second instance: there is
     // no such attachment.
     world.end_pod("f32-0").await?;
-    world.until_detached("f32", node).await?;
-    world.is_untouched(node, &handle, &first).await?;
+    world.retry_until_detached("f32", node).await?;
+    world.check_untouched(node, &handle, &first).await?;
 
     world.add_pod("f32-1", to, &["f32"]).await?;
-    until("the attach elsewhere is refused", || async {
+    wait_until("the attach elsewhere is refused", || async {
         let attachment = world.attachment("f32", to).await?;
         let error = attachment.and_then(|a| a.status).and_then(|s| s.attach_error);
         let message = error.and_then(|error| error.message).unwrap_or_default();
         Ok(message.contains(&first))
     })
     .await?;
-    world.is_untouched(node, &handle, &first).await?;
+    world.check_untouched(node, &handle, &first).await?;
     world.driver.power(&first, "stop")?;
-    until("the volume is where its pod is", || async {
+    wait_until("the volume is where its pod is", || async {
         world.touch_attachment("f32", to).await?;
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         world.driver.is_attached(&handle, &other)
     })
     .await?;
-    world.left_once(&handle, &first)?;
-    must(
+    world.check_detached_once(&handle, &first)?;
+    ensure(
         world.taints(node).await?.is_empty(),
         "what is proved of the first instance is not said of the second",
     )

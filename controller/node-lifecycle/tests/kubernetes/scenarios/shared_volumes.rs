@@ -5,7 +5,7 @@ use ebs_csi_proto::csi::controller_client::ControllerClient;
 use serde_json::json;
 use tonic::transport::Endpoint;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -59,19 +59,19 @@ async fn one_of_three(world: &World<'_>) -> Outcome {
         world.run_pod(&format!("{node}-0"), node, &["f39"]).await?;
     }
     world.driver.power(&instances[0], "stop")?;
-    world.nodes.silence(nodes[0]);
-    until("our taint is on it", || async {
+    world.nodes.stop_heartbeats(nodes[0]);
+    wait_until("our taint is on it", || async {
         Ok(world.taints(nodes[0]).await? == ["ebs-safe-detach"])
     })
     .await?;
-    world.pod_is_gone("f39-a-0").await?;
-    world.is_detached("f39", nodes[0], &handle, &instances[0]).await?;
+    world.wait_until_pod_gone("f39-a-0").await?;
+    world.wait_until_detached("f39", nodes[0], &handle, &instances[0]).await?;
     for (node, instance) in nodes.iter().zip(&instances).skip(1) {
-        must(world.driver.is_attached(&handle, instance)?, "the volume stays at the living")?;
-        must(world.is_kept("f39", node).await?, "its attachment stays")?;
+        ensure(world.driver.is_attached(&handle, instance)?, "the volume stays at the living")?;
+        ensure(world.is_kept("f39", node).await?, "its attachment stays")?;
         let pod = world.pods().get(&format!("{node}-0")).await;
         let pod = pod.map_err(|e| e.to_string())?;
-        must(pod.metadata.deletion_timestamp.is_none(), "its pod goes on")?;
+        ensure(pod.metadata.deletion_timestamp.is_none(), "its pod goes on")?;
     }
     Ok(())
 }
@@ -97,9 +97,9 @@ async fn by_hand(world: &World<'_>) -> Outcome {
     world.bound_as("f50", &handle, ("ReadWriteOnce", "Filesystem")).await?;
     world.run_pod("f50-0", from, &["f50"]).await?;
     world.driver.power(&instance, "stop")?;
-    world.nodes.silence(from);
-    world.pod_is_gone("f50-0").await?;
-    world.is_detached("f50", from, &handle, &instance).await?;
+    world.nodes.stop_heartbeats(from);
+    world.wait_until_pod_gone("f50-0").await?;
+    world.wait_until_detached("f50", from, &handle, &instance).await?;
     world.run_pod("f50-0", to, &["f50"]).await?;
-    must(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
+    ensure(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
 }

@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -15,7 +15,7 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// Creates a node and a pod on it; the claim has the node's name.
 async fn node_with_pod(world: &World<'_>, node: &str) -> Result<(String, String), String> {
     let instance = world.instance(&serde_json::json!({}))?;
-    world.nodes.create_nameless(node).await?;
+    world.nodes.create_without_identity(node).await?;
     world.nodes.register(node, Some(&instance)).await?;
     let handle = world.volume(node).await?;
     world.run_pod(&format!("{node}-0"), node, &[node]).await?;
@@ -27,12 +27,12 @@ async fn by_its_csi_node(world: &World<'_>) -> Outcome {
     let (instance, handle) = node_with_pod(world, node).await?;
     world.delete_attachment(node, node).await?;
     // Kubelet's report is used: the refusal is not `no-report`.
-    world.refuses(node, node, "in-use").await?;
-    world.is_untouched(node, &handle, &instance).await?;
+    world.wait_until_refused(node, node, "in-use").await?;
+    world.check_untouched(node, &handle, &instance).await?;
     world.end_pod("nameless-0").await?;
     world.nodes.in_use(node, &[]).await?;
-    world.until_detached_unprompted(node, node).await?;
-    world.left_once(&handle, &instance)
+    world.wait_until_detached_by_retry(node, node).await?;
+    world.check_detached_once(&handle, &instance)
 }
 
 async fn without_identity(world: &World<'_>) -> Outcome {
@@ -41,20 +41,20 @@ async fn without_identity(world: &World<'_>) -> Outcome {
     world.nodes.register(node, None).await?;
     world.end_pod("unknown-0").await?;
     world.nodes.in_use(node, &[]).await?;
-    world.refuses(node, node, "no-report").await?;
-    world.is_untouched(node, &handle, &instance).await?;
+    world.wait_until_refused(node, node, "no-report").await?;
+    world.check_untouched(node, &handle, &instance).await?;
     let found = world.attachment(node, node).await?.ok_or("it has gone")?;
     let name = found.name_any();
-    until("the event on the attachment says why", || async {
+    wait_until("the event on the attachment says why", || async {
         let notes = world.events(&name, "SafeDetachRefused").await?;
         Ok(notes.iter().any(|note| note.contains("neither a providerID")))
     })
     .await?;
     let metric = "aws_ebs_csi_safe_detach_nodes_unidentified";
-    until("the metric counts the node", || async { Ok(world.driver.metric(metric) >= 1.0) })
+    wait_until("the metric counts the node", || async { Ok(world.driver.metric(metric) >= 1.0) })
         .await?;
-    must(world.driver.lifecycle_log().contains("nodes have neither"), "the log names it")?;
+    ensure(world.driver.lifecycle_log().contains("nodes have neither"), "the log names it")?;
     world.nodes.register(node, Some(&instance)).await?;
-    world.until_detached_unprompted(node, node).await?;
-    world.left_once(&handle, &instance)
+    world.wait_until_detached_by_retry(node, node).await?;
+    world.check_detached_once(&handle, &instance)
 }

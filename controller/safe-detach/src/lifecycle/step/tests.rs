@@ -34,7 +34,7 @@ pub(crate) fn attachment(volume: &str) -> Attachment {
         volume: volume.to_owned(),
         instance: Some(HERE.to_owned()),
         deleting: false,
-        nudged: false,
+        retry_requested: false,
     }
 }
 
@@ -81,7 +81,7 @@ fn running() -> InstanceEvidence {
 }
 
 fn tainted(boot: &str) -> OutOfService {
-    OutOfService::Ours(Return {
+    OutOfService::Ours(TaintedBoot {
         instance: HERE.to_owned(),
         launched: String::new(),
         boot: boot.to_owned(),
@@ -95,7 +95,7 @@ fn word(intent: &Intent) -> String {
         Intent::RemoveTaint => "lift".to_owned(),
         Intent::DeletePod { name, .. } => format!("pod {name}"),
         Intent::DeleteAttachment { name, .. } => format!("attachment {name}"),
-        Intent::Nudge { name, .. } => format!("nudge {name}"),
+        Intent::RetryDetach { name, .. } => format!("retry {name}"),
     }
 }
 

@@ -8,28 +8,30 @@ use ebs_csi_safe_detach::{
 };
 use ebs_csi_wire::{InstanceId, VolumeId};
 
-use super::{CALL, Cluster, INSTANCE, LONGEST_PAUSE, VOLUME, Weather};
+use super::{CALL_TIMEOUT, Cluster, Ec2Answers, INSTANCE, LONGEST_PAUSE, VOLUME};
 
 impl Cluster {
     /// Reads EC2 once.
-    pub(super) fn ec2(&mut self) -> (Fact<AttachmentFact>, Fact<InstanceFact>) {
+    pub(super) fn read_ec2(&mut self) -> (Fact<AttachmentFact>, Fact<InstanceFact>) {
         let attachment = AttachmentFact {
-            phase: match self.leaving_until {
+            phase: match self.detach_ends_at {
                 Some(_) => Phase::Leaving,
                 None => Phase::Held,
             },
             since: None,
         };
-        let shown = match self.held {
+        let shown = match self.is_attached {
             true => Fact::Present(attachment),
             false => Fact::Absent,
         };
         let instance = Fact::Present(InstanceFact { power: self.power, hibernation: Fact::Absent });
-        let (throttled, unknown) = (self.roll(5) != 0, self.roll(2) == 0);
-        match self.weather {
-            Weather::Throttled if throttled => (Fact::Unknown, Fact::Unknown),
-            Weather::Flapping if unknown => (shown, Fact::Absent),
-            Weather::Clear | Weather::Throttled | Weather::Flapping => (shown, instance),
+        let (throttled, unknown) = (self.random_below(5) != 0, self.random_below(2) == 0);
+        match self.ec2_answers {
+            Ec2Answers::Throttled if throttled => (Fact::Unknown, Fact::Unknown),
+            Ec2Answers::AlternatingNotFound if unknown => (shown, Fact::Absent),
+            Ec2Answers::Correct | Ec2Answers::Throttled | Ec2Answers::AlternatingNotFound => {
+                (shown, instance)
+            }
         }
     }
 
@@ -41,8 +43,8 @@ impl Cluster {
         let report = NodeReport {
             provider_id: format!("aws:///us-east-1a/{INSTANCE}"),
             csi_node_id: String::new(),
-            ready: self.lost[0].is_none(),
-            lease_age: Some(Duration::from_secs(self.now - self.heard[0])),
+            ready: self.not_ready_since[0].is_none(),
+            lease_age: Some(Duration::from_secs(self.now - self.last_heartbeat[0])),
             in_use: names(self.in_use),
             attached: names(self.attached),
         };
@@ -52,7 +54,7 @@ impl Cluster {
     }
 
     pub(super) fn facts(&mut self) -> Facts {
-        let (attachment, instance) = self.ec2();
+        let (attachment, instance) = self.read_ec2();
         Facts {
             mode: Mode::Enforce,
             attachment,
@@ -63,44 +65,44 @@ impl Cluster {
         }
     }
 
-    pub(super) fn of_call(&mut self) {
-        let Some((begun, sent)) = self.call else {
+    pub(super) fn run_call(&mut self) {
+        let Some((began_at, has_sent)) = self.call else {
             return;
         };
         let mut facts = self.facts();
         let mut verdict = decide(&facts);
-        if verdict == Verdict::Refuse(Refusal::NoReport) && self.api_up {
+        if verdict == Verdict::Refuse(Refusal::NoReport) && self.api_server_up {
             facts.kubelet_report = self.kubelet_report();
             verdict = decide(&facts);
         }
         match verdict {
             // While the API server is down, external-attacher cannot record that the attachment is
             // gone.
-            Verdict::Done if !self.api_up => {}
+            Verdict::Done if !self.api_server_up => {}
             Verdict::Done => {
-                assert!(!self.held, "S11: OK though the volume is attached: {self:?}");
+                assert!(!self.is_attached, "S11: OK though the volume is attached: {self:?}");
                 self.attachment = None;
                 self.call = None;
-                self.pause = 1;
+                self.retry_pause = 1;
             }
-            Verdict::Safe(_) if !sent => {
+            Verdict::Safe(_) if !has_sent => {
                 assert!(!self.mounted, "S1: a volume in use: {self:?}");
-                self.sent += 1;
-                self.leaving_until = Some(self.now + self.busy_for);
-                self.call = Some((begun, true));
+                self.detaches_sent += 1;
+                self.detach_ends_at = Some(self.now + self.detach_seconds);
+                self.call = Some((began_at, true));
             }
-            Verdict::Refuse(_) => self.call_failed(),
+            Verdict::Refuse(_) => self.fail_call(),
             Verdict::Safe(_) | Verdict::Wait(Waiting::Leaving | Waiting::Transition) => {}
         }
-        if self.call.is_some() && self.now - begun >= CALL {
-            self.deadlines += 1;
-            self.call_failed();
+        if self.call.is_some() && self.now - began_at >= CALL_TIMEOUT {
+            self.calls_timed_out += 1;
+            self.fail_call();
         }
     }
 
-    pub(super) fn call_failed(&mut self) {
+    pub(super) fn fail_call(&mut self) {
         self.call = None;
-        self.next_call = self.now + self.pause;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.next_call = self.now + self.retry_pause;
+        self.retry_pause = (self.retry_pause * 2).min(LONGEST_PAUSE);
     }
 }

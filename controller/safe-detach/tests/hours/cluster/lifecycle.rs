@@ -10,17 +10,17 @@ use ebs_csi_safe_detach::{Fact, Power, decide, decide_instance};
 use super::{Cluster, INSTANCE, NODES, VOLUME};
 
 impl Cluster {
-    pub(super) fn of_lifecycle(&mut self) {
-        let suspect = self.lost[0].is_some() || self.is_tainted();
-        if !suspect || self.moved {
+    pub(super) fn run_node_lifecycle(&mut self) {
+        let suspect = self.not_ready_since[0].is_some() || self.is_tainted();
+        if !suspect || self.pod_moved {
             return;
         }
         let facts = self.facts();
         let instance = decide_instance(&facts.instance, facts.fence);
         let key = (INSTANCE.to_owned(), VOLUME.to_owned());
-        let seen = NodeFacts {
+        let node_facts = NodeFacts {
             object: Fact::Present(Node {
-                ready: match self.lost[0] {
+                ready: match self.not_ready_since[0] {
                     Some(_) => Readiness::NotReady,
                     None => Readiness::Ready,
                 },
@@ -40,12 +40,12 @@ impl Cluster {
             )]
             .into(),
         };
-        let step = step(&seen, FailoverMode::ProveFirst);
+        let step = step(&node_facts, FailoverMode::ProveFirst);
         let all: Vec<NodeState> = (0..NODES)
             .map(|node| NodeState {
-                node: format!("node-{node}"),
+                name: format!("node-{node}"),
                 zone: String::new(),
-                suspect: self.lost[node].is_some(),
+                suspect: self.not_ready_since[node].is_some(),
                 acted: node == 0 && self.is_tainted(),
                 wanted: node == 0 && step.intents.iter().any(Intent::is_braked),
             })
@@ -71,7 +71,7 @@ impl Cluster {
                 self.pod = None;
             }
             Intent::DeleteAttachment { .. } => self.attachment = Some((true, false)),
-            Intent::Nudge { .. } => {
+            Intent::RetryDetach { .. } => {
                 self.attachment = self.attachment.map(|(deleting, _)| (deleting, true));
                 self.next_call = self.now;
             }
@@ -79,7 +79,7 @@ impl Cluster {
     }
 }
 
-fn seen_attachment((deleting, nudged): (bool, bool)) -> Attachment {
+fn seen_attachment((deleting, retry_requested): (bool, bool)) -> Attachment {
     Attachment {
         name: "csi-1".to_owned(),
         uid: "uid-1".to_owned(),
@@ -87,7 +87,7 @@ fn seen_attachment((deleting, nudged): (bool, bool)) -> Attachment {
         volume: VOLUME.to_owned(),
         instance: Some(INSTANCE.to_owned()),
         deleting,
-        nudged,
+        retry_requested,
     }
 }
 

@@ -34,15 +34,18 @@ fn permits_detach(verdict: Verdict) -> bool {
 }
 
 impl World {
-    pub(super) fn of_controller(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
+    pub(super) fn add_controller_steps(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
         let Some(call) = self.calls[slot] else {
-            if let Some((node, true)) = self.wanted {
-                steps.can(true, "a call begins", || self.began(slot, node));
+            if let Some((node, true)) = self.attachment_for {
+                steps.add_if(true, "a call begins", || self.begin_call(slot, node));
             }
             // S16: without a VolumeAttachment that is being deleted, no controller is asked.
             return;
         };
-        steps.fault(true, "a controller dies", || Self { cache: None, ..self.with(slot, None) });
+        steps.add_fault_if(true, "a controller dies", || Self {
+            cache: None,
+            ..self.with(slot, None)
+        });
         let node = call.node;
         match call.stage {
             Stage::Began => {
@@ -66,22 +69,22 @@ impl World {
                     self.with(slot, Some(heard))
                 };
                 let kubelet_report = self.kubelet_report(node, rules.fault);
-                steps.can(true, "kubelet's report comes", || heard(kubelet_report));
-                steps.fault(true, "no report comes", || heard(Fact::Unknown));
+                steps.add_if(true, "kubelet's report comes", || heard(kubelet_report));
+                steps.add_fault_if(true, "no report comes", || heard(Fact::Unknown));
             }
             Stage::Read => {
-                let (name, after) = self.decided(slot, rules, call);
+                let (name, after) = self.decide_call(slot, rules, call);
                 steps.add(name, after, false);
             }
             Stage::Decided(rung) => steps.add(
                 ("DetachVolume is sent", rung.label()),
-                self.sent(slot, rung, call),
+                self.send_detach(slot, rung, call),
                 false,
             ),
             Stage::Sent => {
                 let gone = self.shown.held.map(|held| held.0) != Some(node);
-                steps.can(gone, "a call ends: OK", || self.ended(slot, node));
-                steps.can(true, "a call's time ends", || self.with(slot, None));
+                steps.add_if(gone, "a call ends: OK", || self.end_call(slot, node));
+                steps.add_if(true, "a call's time ends", || self.with(slot, None));
             }
         }
     }
@@ -92,8 +95,8 @@ impl World {
         after
     }
 
-    fn began(&self, slot: usize, node: Node) -> Self {
-        let mut began = Call {
+    fn begin_call(&self, slot: usize, node: Node) -> Self {
+        let mut call = Call {
             node,
             stage: Stage::Began,
             attachment: Fact::Unknown,
@@ -103,9 +106,9 @@ impl World {
             fresh: true,
         };
         if let Some((attachment, instance)) = self.cache {
-            began = Call { stage: Stage::Read, attachment, instance, fresh: false, ..began };
+            call = Call { stage: Stage::Read, attachment, instance, fresh: false, ..call };
         }
-        self.with(slot, Some(began))
+        self.with(slot, Some(call))
     }
 
     fn instance_answers(&self, node: Node) -> [(&'static str, Fact<InstanceFact>); 3] {
@@ -135,7 +138,7 @@ impl World {
     fn volume_answers(&self, node: Node) -> [(&'static str, Fact<AttachmentFact>); 2] {
         let shown = match self.shown.held.filter(|held| held.0 == node) {
             Some((_, attach)) => {
-                let leaving = self.on_its_way.is_some();
+                let leaving = self.detach_in_flight.is_some();
                 let phase = if leaving { Phase::Leaving } else { Phase::Held };
                 let since = Some(at(attach));
                 ("the volume attached", Fact::Present(AttachmentFact { phase, since }))
@@ -166,12 +169,17 @@ impl World {
             ready: k.ready,
             lease_age: Some(if k.fresh { Duration::ZERO } else { Duration::from_secs(41) }),
             in_use: named(k.in_use),
-            attached: named(k.attached && fault != Fault::WordWithoutVolumesAttached),
+            attached: named(k.attached && fault != Fault::ReportWithoutVolumesAttached),
         };
         kubelet_report(&[report], &id(node), &volume(), Duration::ZERO)
     }
 
-    fn decided(&self, slot: usize, rules: Rules, call: Call) -> (Name, Result<Self, &'static str>) {
+    fn decide_call(
+        &self,
+        slot: usize,
+        rules: Rules,
+        call: Call,
+    ) -> (Name, Result<Self, &'static str>) {
         let node = call.node;
         let override_order = self.override_order.filter(|_| node == Node::A);
         let facts = Facts {
@@ -201,11 +209,11 @@ impl World {
             Verdict::Wait(_) => "decided: wait",
             Verdict::Refuse(_) => "decided: refuse",
         };
-        let goes_on = |stage| Ok(self.with(slot, Some(Call { stage, ..call })));
+        let with_stage = |stage| Ok(self.with(slot, Some(Call { stage, ..call })));
         let after = match verdict {
             // S6, S17: losing a fact never makes a detach safe that was not safe before, and
             // without any fact no detach is safe.
-            _ if rules.fault == Fault::None && less_is_safer(&facts, verdict) => {
+            _ if rules.fault == Fault::None && lost_fact_permits_detach(&facts, verdict) => {
                 Err("S17: losing a fact made it safe")
             }
             _ if permits_detach(verdict) && facts.attachment == Fact::Unknown => {
@@ -217,24 +225,24 @@ impl World {
             Verdict::Done if call.attachment != Fact::Absent => {
                 Err("S11: OK though EC2 showed an attachment")
             }
-            Verdict::Done => Ok(self.ended(slot, node)),
-            Verdict::Safe(rung) => goes_on(Stage::Decided(rung)),
-            Verdict::Wait(Waiting::Leaving) => goes_on(Stage::Sent),
-            Verdict::Wait(Waiting::Transition) => goes_on(Stage::Began),
-            Verdict::Refuse(Refusal::NoReport) if !call.asked => goes_on(Stage::Asking),
+            Verdict::Done => Ok(self.end_call(slot, node)),
+            Verdict::Safe(rung) => with_stage(Stage::Decided(rung)),
+            Verdict::Wait(Waiting::Leaving) => with_stage(Stage::Sent),
+            Verdict::Wait(Waiting::Transition) => with_stage(Stage::Began),
+            Verdict::Refuse(Refusal::NoReport) if !call.asked => with_stage(Stage::Asking),
             Verdict::Refuse(_) => Ok(self.with(slot, None)),
         };
         ((name, verdict.label().1), after)
     }
 
-    fn sent(&self, slot: usize, rung: Rung, call: Call) -> Result<Self, &'static str> {
+    fn send_detach(&self, slot: usize, rung: Rung, call: Call) -> Result<Self, &'static str> {
         let node = call.node;
         let off = matches!(self.ec2.power, Power::Stopped | Power::Terminated);
         let by_order = matches!(rung, Rung::Fenced | Rung::OverrideOrder);
         if node == Node::A && self.kubelet.mounted && !off && !by_order {
             return Err("S1: DetachVolume for a volume that the node uses");
         }
-        if self.wanted == Some((node, false)) {
+        if self.attachment_for == Some((node, false)) {
             return Err("S16: DetachVolume behind the back of a VolumeAttachment that is to stay");
         }
         let since = match call.attachment {
@@ -247,16 +255,16 @@ impl World {
         }
         let stage = Stage::Sent;
         Ok(Self {
-            on_its_way: Some(node),
-            ordered: rung == Rung::OverrideOrder,
+            detach_in_flight: Some(node),
+            by_override_order: rung == Rung::OverrideOrder,
             ..self.with(slot, Some(Call { stage, ..call }))
         })
     }
 
-    fn ended(&self, slot: usize, node: Node) -> Self {
-        let going = self.wanted == Some((node, true));
+    fn end_call(&self, slot: usize, node: Node) -> Self {
+        let going = self.attachment_for == Some((node, true));
         Self {
-            wanted: self.wanted.filter(|_| !going),
+            attachment_for: self.attachment_for.filter(|_| !going),
             override_order: None,
             ..self.with(slot, None)
         }
@@ -265,7 +273,7 @@ impl World {
 
 /// Returns whether the loss of one fact would turn a verdict that keeps the attachment into one
 /// that gives it up.
-fn less_is_safer(facts: &Facts, verdict: Verdict) -> bool {
+fn lost_fact_permits_detach(facts: &Facts, verdict: Verdict) -> bool {
     let less = [
         Facts { attachment: Fact::Unknown, ..facts.clone() },
         Facts { instance: Fact::Unknown, ..facts.clone() },

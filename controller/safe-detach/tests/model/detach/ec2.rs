@@ -6,9 +6,9 @@ use super::{Node, Rules, World};
 use crate::explore::Steps;
 
 impl World {
-    pub(super) fn of_ec2(&self, rules: Rules, steps: &mut Steps<Self>) {
-        let mut can = |name: &'static str, when: bool, change: &dyn Fn(&mut Self)| {
-            steps.can(when, name, || {
+    pub(super) fn add_ec2_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
+        let mut add_if = |name: &'static str, when: bool, change: &dyn Fn(&mut Self)| {
+            steps.add_if(when, name, || {
                 let mut after = *self;
                 change(&mut after);
                 after
@@ -17,18 +17,18 @@ impl World {
         let power = self.ec2.power;
         // The two Describe APIs have separate views.
         let (ec2, shown) = (self.ec2, self.shown);
-        can("EC2's view of volumes catches up", shown.held != ec2.held, &|w| {
+        add_if("EC2's view of volumes catches up", shown.held != ec2.held, &|w| {
             w.shown.held = w.ec2.held
         });
         let late = (shown.power, shown.hibernated) != (ec2.power, ec2.hibernated);
-        can("EC2's view of instances catches up", late, &|w| {
+        add_if("EC2's view of instances catches up", late, &|w| {
             w.shown.power = w.ec2.power;
             w.shown.hibernated = w.ec2.hibernated;
         });
-        can("the instance is told to stop", power == Power::Running, &|w| {
+        add_if("the instance is told to stop", power == Power::Running, &|w| {
             w.ec2.power = Power::Stopping
         });
-        can(
+        add_if(
             "the instance is told to hibernate",
             power == Power::Running && rules.scope.hibernates,
             &|w| {
@@ -36,24 +36,24 @@ impl World {
                 w.ec2.hibernated = true;
             },
         );
-        can("the instance is told to terminate", power != Power::Terminated, &|w| {
+        add_if("the instance is told to terminate", power != Power::Terminated, &|w| {
             w.ec2.power = Power::ShuttingDown;
         });
-        can("the instance is off", power == Power::Stopping, &|w| {
+        add_if("the instance is off", power == Power::Stopping, &|w| {
             w.ec2.power = Power::Stopped;
             w.kubelet.up = false;
             w.kubelet.verified = false;
             // Mounts are part of the memory that a hibernation saves.
             w.kubelet.mounted &= w.ec2.hibernated;
         });
-        can("the instance is gone", power == Power::ShuttingDown, &|w| {
+        add_if("the instance is gone", power == Power::ShuttingDown, &|w| {
             w.ec2.power = Power::Terminated;
             w.kubelet.up = false;
             w.kubelet.verified = false;
             w.kubelet.mounted = false;
             w.ec2.held = w.ec2.held.filter(|held| held.0 != Node::A);
         });
-        can(
+        add_if(
             "the instance is started",
             power == Power::Stopped && self.starts < rules.scope.starts,
             &|w| {
@@ -61,35 +61,35 @@ impl World {
                 w.starts += 1;
             },
         );
-        can("the instance runs again", power == Power::Pending, &|w| {
+        add_if("the instance runs again", power == Power::Pending, &|w| {
             w.ec2.power = Power::Running;
             w.ec2.hibernated = false;
             // A hibernated guest continues at once; any other guest boots first.
             w.kubelet.up = self.ec2.hibernated;
         });
-        let between = self.on_its_way.is_some() || self.is_between();
+        let is_undecided = self.detach_in_flight.is_some() || self.has_undecided_call();
         let shown = self.shown.power == Power::Running;
-        can(
+        add_if(
             "the node has booted",
-            power == Power::Running && !self.kubelet.up && shown && !between,
+            power == Power::Running && !self.kubelet.up && shown && !is_undecided,
             &|w| {
                 w.kubelet.up = true;
             },
         );
-        can("DetachVolume arrives", self.on_its_way.is_some(), &|w| {
+        add_if("DetachVolume arrives", self.detach_in_flight.is_some(), &|w| {
             // The worst case: the volume is detached without the guest's consent.
-            w.ec2.held = w.ec2.held.filter(|held| Some(held.0) != w.on_its_way);
-            w.on_its_way = None;
-            if w.ordered {
+            w.ec2.held = w.ec2.held.filter(|held| Some(held.0) != w.detach_in_flight);
+            w.detach_in_flight = None;
+            if w.by_override_order {
                 // The person who gave the override order accepts that the node loses its mount.
                 w.kubelet.mounted = false;
                 w.kubelet.verified = false;
-                w.ordered = false;
+                w.by_override_order = false;
             }
         });
-        can("DetachVolume is lost", self.on_its_way.is_some(), &|w| {
-            w.on_its_way = None;
-            w.ordered = false;
+        add_if("DetachVolume is lost", self.detach_in_flight.is_some(), &|w| {
+            w.detach_in_flight = None;
+            w.by_override_order = false;
         });
     }
 }

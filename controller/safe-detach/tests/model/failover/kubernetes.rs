@@ -6,32 +6,38 @@ use super::{Attachment, NodeObject, On, Pod, Rules, Taint, World};
 use crate::explore::Steps;
 
 impl World {
-    pub(super) fn of_kubernetes(&self, rules: Rules, steps: &mut Steps<Self>) {
+    pub(super) fn add_kubernetes_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
         let node = self.node;
         let guest = self.guest;
         let is_ready = node.is_some_and(|node| node.ready);
         let is_tainted = node.is_some_and(|node| node.taint != Taint::None);
         if let Some(node) = node {
-            let silent = !guest.up || guest.cut || !guest.registered;
-            steps.can(node.ready && silent, "the node is called not ready", || {
+            let silent = !guest.up || guest.is_cut_off || !guest.registered;
+            steps.add_if(node.ready && silent, "the node is called not ready", || {
                 self.with_node(Some(NodeObject { ready: false, ..node }))
             });
-            let ended = self.shown.power == Power::Terminated;
-            steps.can(ended, "the Node of a terminated instance goes", || self.with_node(None));
+            let is_terminated = self.shown.power == Power::Terminated;
+            steps.add_if(is_terminated, "the Node of a terminated instance goes", || {
+                self.with_node(None)
+            });
         }
-        self.of_pods(steps, is_ready, is_tainted);
+        self.add_pod_steps(steps, is_ready, is_tainted);
         match self.attachment {
             None => {
                 let wanted = self.pod.filter(|pod| !pod.deleting);
                 let on = wanted.map(|pod| pod.on).filter(|on| *on == On::B || node.is_some());
                 if let Some(on) = on {
-                    steps.can(true, "an attachment is asked for", || Self {
-                        attachment: Some(Attachment { on, deleting: false, nudged: false }),
+                    steps.add_if(true, "an attachment is asked for", || Self {
+                        attachment: Some(Attachment {
+                            on,
+                            deleting: false,
+                            retry_requested: false,
+                        }),
                         ..*self
                     });
                 }
             }
-            Some(va) if !va.deleting => self.of_attachment(va, rules, steps),
+            Some(va) if !va.deleting => self.add_attachment_steps(va, rules, steps),
             Some(_) => {}
         }
         // A VolumeAttachment that a person deleted, or that is gone, does not keep the volume
@@ -40,17 +46,17 @@ impl World {
         let listed =
             node.filter(|node| node.attached && (!node.in_use || node.taint != Taint::None));
         if let Some(node) = listed.filter(|_| !kept && !self.is_pod_on_a()) {
-            steps.can(true, "the volume is taken off volumesAttached", || {
+            steps.add_if(true, "the volume is taken off volumesAttached", || {
                 self.with_node(Some(NodeObject { attached: false, ..node }))
             });
         }
     }
 
-    fn of_pods(&self, steps: &mut Steps<Self>, is_ready: bool, is_tainted: bool) {
+    fn add_pod_steps(&self, steps: &mut Steps<Self>, is_ready: bool, is_tainted: bool) {
         let Some(pod) = self.pod else {
             for (on, name) in [(On::A, "a pod is made on A"), (On::B, "a pod is made on B")] {
                 let may = on == On::B || is_ready && !is_tainted;
-                steps.can(may, name, || self.with_pod(Some(Pod { on, deleting: false })));
+                steps.add_if(may, name, || self.with_pod(Some(Pod { on, deleting: false })));
             }
             return;
         };
@@ -58,18 +64,18 @@ impl World {
             return;
         }
         let evicted = self.node.is_some() && (!is_ready || is_tainted);
-        steps.can(evicted && !pod.deleting, "the pod is evicted", || {
+        steps.add_if(evicted && !pod.deleting, "the pod is evicted", || {
             self.with_pod(Some(Pod { deleting: true, ..pod }))
         });
         let collected = self.node.is_none() || is_tainted && !is_ready && pod.deleting;
-        steps.can(collected, "the pod is collected", || self.with_pod(None));
+        steps.add_if(collected, "the pod is collected", || self.with_pod(None));
     }
 
-    fn of_attachment(&self, va: Attachment, rules: Rules, steps: &mut Steps<Self>) {
+    fn add_attachment_steps(&self, va: Attachment, rules: Rules, steps: &mut Steps<Self>) {
         let free = self.ec2.held.is_none() && self.shown.held.is_none();
-        let idle = self.calls == [None; 2] && !self.on_its_way;
+        let idle = self.calls == [None; 2] && !self.detach_in_flight;
         let runs = va.on == On::B || self.ec2.power == Power::Running;
-        steps.can(free && idle && runs, "attached", || {
+        steps.add_if(free && idle && runs, "attached", || {
             let mut after = self.with_attachment(|_| ());
             after.ec2.held = Some(va.on);
             // ControllerPublishVolume ends when EC2 shows the attachment.
@@ -89,7 +95,7 @@ impl World {
         let held = self.ec2.held == Some(On::A) && self.shown.held == Some(On::A);
         let has = self.node.is_some_and(|node| !node.attached);
         let listed = held && has && self.is_pod_on_a();
-        steps.can(listed, "the volume is put on volumesAttached", || attached(true));
+        steps.add_if(listed, "the volume is put on volumesAttached", || attached(true));
         let node = self.node;
         let orderly = rules.mode != Mode::Enforce;
         let force = match node {
@@ -98,14 +104,14 @@ impl World {
         };
         let unused = node.is_some_and(|node| !node.in_use);
         let may = !self.is_pod_on_a() && (unused || force);
-        steps.can(may, "a detach is asked for", || {
+        steps.add_if(may, "a detach is asked for", || {
             attached(false).with_attachment(|va| va.deleting = true)
         });
     }
 
-    pub(super) fn of_persons(&self, rules: Rules, steps: &mut Steps<Self>) {
+    pub(super) fn add_person_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
         if let Some(pod) = self.pod.filter(|pod| pod.on == On::A && !pod.deleting) {
-            steps.fault(true, "the pod is deleted", || {
+            steps.add_fault_if(true, "the pod is deleted", || {
                 self.with_pod(Some(Pod { deleting: true, ..pod }))
             });
         }
@@ -113,14 +119,14 @@ impl World {
             return;
         }
         if let Some(node) = self.node {
-            steps.fault(true, "a person deletes the Node object", || self.with_node(None));
+            steps.add_fault_if(true, "a person deletes the Node object", || self.with_node(None));
             let free = node.taint == Taint::None;
-            steps.fault(free, "a person sets the taint", || {
+            steps.add_fault_if(free, "a person sets the taint", || {
                 self.with_node(Some(NodeObject { taint: Taint::Foreign, ..node }))
             });
         }
         let here = self.attachment.filter(|va| va.on == On::A && !va.deleting);
-        steps.fault(here.is_some(), "a person deletes the VolumeAttachment", || {
+        steps.add_fault_if(here.is_some(), "a person deletes the VolumeAttachment", || {
             self.with_attachment(|va| va.deleting = true)
         });
     }

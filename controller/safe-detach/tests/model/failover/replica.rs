@@ -7,12 +7,12 @@ use std::hash::BuildHasherDefault;
 
 use ebs_csi_safe_detach::lifecycle::{
     Attachment as SeenAttachment, Claim, Evidence, FailoverMode, FenceWhen, InstanceEvidence,
-    Intent, Node, NodeFacts, OutOfService, Pod as SeenPod, Readiness, Return, Toleration, fence,
-    step,
+    Intent, Node, NodeFacts, OutOfService, Pod as SeenPod, Readiness, TaintedBoot, Toleration,
+    instance_to_fence, step,
 };
 use ebs_csi_safe_detach::{Fact, Power};
 
-use super::unpublish::{Ear, INSTANCE, VOLUME};
+use super::unpublish::{Ec2Answer, INSTANCE, VOLUME};
 use super::{
     Attachment, Changed, Ec2, Fault, Kind, Look, NodeObject, On, Plan, Pod, Replica, Rules, Taint,
     World,
@@ -20,14 +20,14 @@ use super::{
 use crate::explore::{Mix, Steps};
 
 impl World {
-    pub(super) fn of_replica(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
+    pub(super) fn add_replica_steps(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
         let is = |replica| {
             let mut after = *self;
             after.replicas[slot] = replica;
             after
         };
         let replica = self.replicas[slot];
-        steps.fault(replica != Replica::Idle, "a replica dies", || is(Replica::Idle));
+        steps.add_fault_if(replica != Replica::Idle, "a replica dies", || is(Replica::Idle));
         match replica {
             Replica::Idle => {
                 let look = Look {
@@ -46,67 +46,78 @@ impl World {
                     None => look.attachment.is_some(),
                 };
                 if !rules.late_answers {
-                    self.answered(slot, look, rules, steps, suspect);
+                    self.add_answer_steps(slot, look, rules, steps, suspect);
                     return;
                 }
-                steps.can(suspect, "a replica looks", || is(Replica::Looked(look)));
-                let before = Attachment { on: On::A, deleting: false, nudged: false };
+                steps.add_if(suspect, "a replica looks", || is(Replica::Looked(look)));
+                let before = Attachment { on: On::A, deleting: false, retry_requested: false };
                 let late = look.attachment != Some(before);
-                steps.fault(suspect && late, "a replica looks, with a watch that is late", || {
-                    is(Replica::Looked(Look {
-                        attachment: Some(before),
-                        changed: Changed {
-                            attachment: true,
-                            gone: look.attachment.is_none(),
-                            ..Changed::default()
-                        },
-                        ..look
-                    }))
-                });
+                steps.add_fault_if(
+                    suspect && late,
+                    "a replica looks, with a watch that is late",
+                    || {
+                        is(Replica::Looked(Look {
+                            attachment: Some(before),
+                            changed: Changed {
+                                attachment: true,
+                                gone: look.attachment.is_none(),
+                                ..Changed::default()
+                            },
+                            ..look
+                        }))
+                    },
+                );
             }
-            Replica::Looked(look) => self.answered(slot, look, rules, steps, true),
-            Replica::Acting(plan) => self.acts(slot, plan, rules, steps),
+            Replica::Looked(look) => self.add_answer_steps(slot, look, rules, steps, true),
+            Replica::Acting(plan) => self.add_act_steps(slot, plan, rules, steps),
         }
     }
 
-    fn answered(&self, slot: usize, look: Look, rules: Rules, steps: &mut Steps<Self>, may: bool) {
-        for (ear, how) in Ear::ALL.into_iter().filter(|_| may) {
-            let plan = self.plan(rules, look, ear);
+    fn add_answer_steps(
+        &self,
+        slot: usize,
+        look: Look,
+        rules: Rules,
+        steps: &mut Steps<Self>,
+        may: bool,
+    ) {
+        for (ec2_answer, how) in Ec2Answer::ALL.into_iter().filter(|_| may) {
+            let plan = self.plan(rules, look, ec2_answer);
             let mut after = *self;
             after.replicas[slot] = match plan == Plan::nothing() {
                 true => Replica::Idle,
                 false => Replica::Acting(plan),
             };
             let name = ("a replica has the controller's answers", how);
-            steps.add(name, Ok(after), ear != Ear::Shown);
+            steps.add(name, Ok(after), ec2_answer != Ec2Answer::Shown);
         }
     }
 
     /// Returns the plan that follows from what was read and from the controller's answers now.
     /// Caches the plan of each question.
-    fn plan(&self, rules: Rules, look: Look, ear: Ear) -> Plan {
+    fn plan(&self, rules: Rules, look: Look, ec2_answer: Ec2Answer) -> Plan {
         thread_local! {
-            static PLANS: RefCell<HashMap<PlanFacts, Plan, BuildHasherDefault<Mix>>> = RefCell::default();
+            static PLANS: RefCell<HashMap<PlanInput, Plan, BuildHasherDefault<Mix>>> = RefCell::default();
         }
-        let asked = PlanFacts {
+        let input = PlanInput {
             rules,
             look,
-            ear,
+            ec2_answer,
             shown: self.shown,
-            on_its_way: self.on_its_way,
+            detach_in_flight: self.detach_in_flight,
             mounted: self.guest.mounted,
             impaired: self.impaired,
         };
-        let known = PLANS.with_borrow(|plans| plans.get(&asked).copied());
+        let known = PLANS.with_borrow(|plans| plans.get(&input).copied());
         known.unwrap_or_else(|| {
-            let plan = self.planned(rules, look, ear);
-            PLANS.with_borrow_mut(|plans| plans.insert(asked, plan));
+            let plan = self.compute_plan(rules, look, ec2_answer);
+            PLANS.with_borrow_mut(|plans| plans.insert(input, plan));
             plan
         })
     }
 
-    fn planned(&self, rules: Rules, look: Look, ear: Ear) -> Plan {
-        let (mut evidence, instance) = self.answers(rules, ear);
+    fn compute_plan(&self, rules: Rules, look: Look, ec2_answer: Ec2Answer) -> Plan {
+        let (mut evidence, instance) = self.answers(rules, ec2_answer);
         if rules.fault == Fault::PodsWithoutProof {
             evidence = Evidence::Proven;
         }
@@ -114,7 +125,7 @@ impl World {
         let step = step(&facts, rules.failover);
         let mut plan = Plan {
             was_free: !self.guest.mounted,
-            was_bare: look.attachment.is_none() && look.pod.is_none_or(|pod| !pod.deleting),
+            had_no_users: look.attachment.is_none() && look.pod.is_none_or(|pod| !pod.deleting),
             changed: look.changed,
             ..Plan::default()
         };
@@ -125,32 +136,32 @@ impl World {
                     assert_eq!(about.boot, boot(node.boot), "another boot than was read");
                     plan.taint = Some(node.boot).filter(|_| rules.fault != Fault::NoTaint);
                 }
-                Intent::RemoveTaint => plan.lift = true,
+                Intent::RemoveTaint => plan.remove_taint = true,
                 Intent::DeletePod { .. } => plan.pod = true,
                 Intent::DeleteAttachment { .. } => plan.attachment = true,
-                Intent::Nudge { .. } => plan.nudge = true,
+                Intent::RetryDetach { .. } => plan.retry = true,
             }
         }
         // An act with proof comes before a fence.
         let nothing_proved = !step.intents.iter().any(Intent::is_braked);
         if let Some(when) = rules.fences.filter(|_| nothing_proved) {
-            plan.fence = fence(&facts, when).is_some();
+            plan.fence = instance_to_fence(&facts, when).is_some();
         }
         if let Some(node) = look.node {
-            let bare = !node.ready && node.taint == Taint::None;
-            if rules.fault == Fault::TaintByTimeout && bare {
+            let is_taintable = !node.ready && node.taint == Taint::None;
+            if rules.fault == Fault::TaintByTimeout && is_taintable {
                 plan.taint = Some(node.boot);
             }
-            plan.lift |=
+            plan.remove_taint |=
                 rules.fault == Fault::TaintLiftedByTime && matches!(node.taint, Taint::Ours(_));
         }
-        plan.forget();
+        plan.drop_irrelevant_changes();
         plan
     }
 
     /// Does the first act of the plan. Each act names exactly the object version that was read and
     /// does nothing when that has changed.
-    fn acts(&self, slot: usize, plan: Plan, rules: Rules, steps: &mut Steps<Self>) {
+    fn add_act_steps(&self, slot: usize, plan: Plan, rules: Rules, steps: &mut Steps<Self>) {
         let rest = |after: Self, plan: Plan| {
             let mut after = after;
             // What this act itself has changed does not invalidate the rest, which is about other
@@ -159,7 +170,7 @@ impl World {
             if let Replica::Acting(now) = after.replicas[slot] {
                 plan.changed = now.changed;
             }
-            plan.forget();
+            plan.drop_irrelevant_changes();
             after.replicas[slot] = match plan == Plan::nothing() {
                 true => Replica::Idle,
                 false => Replica::Acting(plan),
@@ -190,27 +201,27 @@ impl World {
                 _ => Ok(*self),
             };
             steps.add((name, ""), after.map(|after| rest(after, left)), false);
-            steps.fault(true, "the fence fails", || rest(*self, left));
+            steps.add_fault_if(true, "the fence fails", || rest(*self, left));
         } else if let Some(boot) = plan.taint {
             let left = Plan { taint: None, ..plan };
             let late = changed.node && rules.fault != Fault::TaintWithoutVersion;
             let after = match self.node.filter(|_| !late) {
                 None => Ok(*self),
-                Some(node) => self.tainted(node, boot),
+                Some(node) => self.with_own_taint(node, boot),
             };
             steps.add(
-                ("our taint is set", overtaken(late)),
+                ("our taint is set", conflict_name(late)),
                 after.map(|after| rest(after, left)),
                 false,
             );
-        } else if plan.lift {
-            let left = Plan { lift: false, ..plan };
+        } else if plan.remove_taint {
+            let left = Plan { remove_taint: false, ..plan };
             let after = match self.node.filter(|_| !changed.node) {
                 None => Ok(*self),
-                Some(node) => self.lifted(node, plan.was_bare),
+                Some(node) => self.without_own_taint(node, plan.had_no_users),
             };
             steps.add(
-                ("our taint is lifted", overtaken(changed.node)),
+                ("our taint is lifted", conflict_name(changed.node)),
                 after.map(|after| rest(after, left)),
                 false,
             );
@@ -227,15 +238,15 @@ impl World {
                 false => Ok(self.with_pod(None)),
             };
             steps.add(
-                ("the pod is deleted by force", overtaken(changed.pod)),
+                ("the pod is deleted by force", conflict_name(changed.pod)),
                 after.map(|after| rest(after, left)),
                 false,
             );
-        } else if plan.attachment || plan.nudge {
-            let left = Plan { attachment: false, nudge: false, ..plan };
+        } else if plan.attachment || plan.retry {
+            let left = Plan { attachment: false, retry: false, ..plan };
             let name = match plan.attachment {
                 true => "the VolumeAttachment is deleted",
-                false => "the VolumeAttachment is nudged",
+                false => "the detach is asked for again",
             };
             let late = match plan.attachment {
                 true => changed.attachment,
@@ -247,25 +258,29 @@ impl World {
                 true => *self,
                 false => self.with_attachment(|va| {
                     va.deleting |= plan.attachment;
-                    va.nudged |= plan.nudge;
+                    va.retry_requested |= plan.retry;
                 }),
             };
-            steps.add((name, overtaken(late)), Ok(rest(after, left)), false);
+            steps.add((name, conflict_name(late)), Ok(rest(after, left)), false);
         }
     }
 
-    fn tainted(&self, node: NodeObject, about: u8) -> Result<Self, &'static str> {
+    fn with_own_taint(&self, node: NodeObject, about: u8) -> Result<Self, &'static str> {
         if node.boot != about || self.guest.boot == about && self.guest.up {
             return Err("S9: our taint though the instance was not off since the node registered");
         }
         Ok(self.with_node(Some(NodeObject { taint: Taint::Ours(about), ..node })))
     }
 
-    fn lifted(&self, node: NodeObject, was_bare: bool) -> Result<Self, &'static str> {
+    fn without_own_taint(
+        &self,
+        node: NodeObject,
+        had_no_users: bool,
+    ) -> Result<Self, &'static str> {
         let Taint::Ours(about) = node.taint else {
             return Err("a taint that is not ours is lifted");
         };
-        if node.boot == about || !was_bare {
+        if node.boot == about || !had_no_users {
             return Err("L5: our taint is lifted without proof of return");
         }
         Ok(self.with_node(Some(NodeObject { taint: Taint::None, ..node })))
@@ -274,23 +289,23 @@ impl World {
 
 /// Everything that a plan depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct PlanFacts {
+struct PlanInput {
     rules: Rules,
     look: Look,
-    ear: Ear,
+    ec2_answer: Ec2Answer,
     shown: Ec2,
-    on_its_way: bool,
+    detach_in_flight: bool,
     mounted: bool,
     impaired: bool,
 }
 
 impl Plan {
     fn nothing() -> Self {
-        Self { was_free: true, was_bare: true, ..Self::default() }
+        Self { was_free: true, had_no_users: true, ..Self::default() }
     }
 }
 
-fn overtaken(late: bool) -> &'static str {
+fn conflict_name(late: bool) -> &'static str {
     match late {
         true => "overtaken",
         false => "",
@@ -316,7 +331,7 @@ fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidenc
                 out_of_service: match node.taint {
                     Taint::None => OutOfService::None,
                     Taint::Foreign => OutOfService::Foreign,
-                    Taint::Ours(about) => OutOfService::Ours(Return {
+                    Taint::Ours(about) => OutOfService::Ours(TaintedBoot {
                         instance: INSTANCE.to_owned(),
                         launched: String::new(),
                         boot: boot(about),
@@ -343,7 +358,7 @@ fn seen_attachment(va: Attachment) -> SeenAttachment {
         volume: VOLUME.to_owned(),
         instance: Some(INSTANCE.to_owned()),
         deleting: va.deleting,
-        nudged: va.nudged,
+        retry_requested: va.retry_requested,
     }
 }
 

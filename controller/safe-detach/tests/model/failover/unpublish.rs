@@ -19,13 +19,13 @@ pub(super) const VOLUME: &str = "vol-0aaaaaaaaaaaaaaa1";
 
 /// How EC2 answers about the instance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Ear {
+pub(super) enum Ec2Answer {
     Shown,
     NotFound,
     Silent,
 }
 
-impl Ear {
+impl Ec2Answer {
     pub(super) const ALL: [(Self, &'static str); 3] = [
         (Self::Shown, ""),
         (Self::NotFound, "EC2 does not know the instance"),
@@ -35,26 +35,31 @@ impl Ear {
 
 impl World {
     /// Returns what EC2 shows of the instance and of the volume on it.
-    fn facts(&self, rules: Rules, ear: Ear, kubelet_report: Fact<KubeletReport>) -> Facts {
-        let phase = match self.on_its_way {
+    fn facts(
+        &self,
+        rules: Rules,
+        ec2_answer: Ec2Answer,
+        kubelet_report: Fact<KubeletReport>,
+    ) -> Facts {
+        let phase = match self.detach_in_flight {
             true => Phase::Leaving,
             false => Phase::Held,
         };
         let since = Some(AttachTime { seconds: 1, nanoseconds: 0 });
         Facts {
             mode: rules.mode,
-            attachment: match (ear, self.shown.held) {
-                (Ear::Silent, _) => Fact::Unknown,
+            attachment: match (ec2_answer, self.shown.held) {
+                (Ec2Answer::Silent, _) => Fact::Unknown,
                 (_, Some(On::A)) => Fact::Present(AttachmentFact { phase, since }),
                 (_, Some(On::B) | None) => Fact::Absent,
             },
-            instance: match ear {
-                Ear::Shown => Fact::Present(InstanceFact {
+            instance: match ec2_answer {
+                Ec2Answer::Shown => Fact::Present(InstanceFact {
                     power: self.shown.power,
                     hibernation: Fact::Absent,
                 }),
-                Ear::NotFound => Fact::Absent,
-                Ear::Silent => Fact::Unknown,
+                Ec2Answer::NotFound => Fact::Absent,
+                Ec2Answer::Silent => Fact::Unknown,
             },
             kubelet_report,
             fence: Fact::Absent,
@@ -63,33 +68,37 @@ impl World {
     }
 
     /// Returns the answers to `Query` and `QueryInstances`.
-    pub(super) fn answers(&self, rules: Rules, ear: Ear) -> (Evidence, InstanceEvidence) {
-        let facts = self.facts(rules, ear, Fact::Unknown);
+    pub(super) fn answers(
+        &self,
+        rules: Rules,
+        ec2_answer: Ec2Answer,
+    ) -> (Evidence, InstanceEvidence) {
+        let facts = self.facts(rules, ec2_answer, Fact::Unknown);
         let instance = decide_instance(&facts.instance, facts.fence);
         let launched = String::new();
-        let impaired = match (ear, self.impaired) {
-            (Ear::Shown, true) => Fact::Present(()),
-            (Ear::Shown, false) => Fact::Absent,
+        let impaired = match (ec2_answer, self.impaired) {
+            (Ec2Answer::Shown, true) => Fact::Present(()),
+            (Ec2Answer::Shown, false) => Fact::Absent,
             _ => Fact::Unknown,
         };
         (decide(&facts).into(), InstanceEvidence::new(instance, launched, impaired))
     }
 
-    pub(super) fn of_controller(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
+    pub(super) fn add_controller_steps(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
         let Some(call) = self.calls[slot] else {
             let going = self.attachment.is_some_and(|va| va.on == On::A && va.deleting);
             let call = Call { stage: Stage::Began, gone: false };
-            steps.can(going, "a call begins", || self.with_call(slot, Some(call)));
+            steps.add_if(going, "a call begins", || self.with_call(slot, Some(call)));
             return;
         };
-        steps.fault(true, "a controller dies", || self.with_call(slot, None));
+        steps.add_fault_if(true, "a controller dies", || self.with_call(slot, None));
         match call.stage {
             Stage::Began => {
-                steps.can(true, "a call's time ends", || self.with_call(slot, None));
-                for (ear, name) in Ear::ALL {
-                    let facts = self.facts(rules, ear, Fact::Unknown);
-                    let (name, after) = self.decided(slot, call, decide(&facts), name);
-                    steps.add(name, Ok(after), ear != Ear::Shown);
+                steps.add_if(true, "a call's time ends", || self.with_call(slot, None));
+                for (ec2_answer, name) in Ec2Answer::ALL {
+                    let facts = self.facts(rules, ec2_answer, Fact::Unknown);
+                    let (name, after) = self.decide_call(slot, call, decide(&facts), name);
+                    steps.add(name, Ok(after), ec2_answer != Ec2Answer::Shown);
                 }
             }
             Stage::Asking => {
@@ -97,22 +106,23 @@ impl World {
                 // instance running.
                 let then = Self {
                     shown: super::Ec2 { held: Some(On::A), power: Power::Running },
-                    on_its_way: false,
+                    detach_in_flight: false,
                     ..*self
                 };
-                let facts = then.facts(rules, Ear::Shown, self.kubelet_report());
-                let (name, after) = self.decided(slot, call, decide(&facts), "by kubelet's report");
+                let facts = then.facts(rules, Ec2Answer::Shown, self.kubelet_report());
+                let (name, after) =
+                    self.decide_call(slot, call, decide(&facts), "by kubelet's report");
                 steps.add(name, Ok(after), false);
-                steps.fault(true, "no report comes", || self.with_call(slot, None));
+                steps.add_fault_if(true, "no report comes", || self.with_call(slot, None));
             }
             Stage::Decided(rung) => {
                 let name = ("DetachVolume is sent", rung.label());
-                steps.add(name, self.sent(slot, call), false);
+                steps.add(name, self.send_detach(slot, call), false);
             }
             Stage::Sent => {
                 let gone = self.shown.held != Some(On::A);
-                steps.can(gone, "a call ends: OK", || self.ended(slot, call));
-                steps.can(true, "a call's time ends", || self.with_call(slot, None));
+                steps.add_if(gone, "a call ends: OK", || self.end_call(slot, call));
+                steps.add_if(true, "a call's time ends", || self.with_call(slot, None));
             }
         }
     }
@@ -123,24 +133,28 @@ impl World {
         after
     }
 
-    fn decided(
+    fn decide_call(
         &self,
         slot: usize,
         call: Call,
         verdict: Verdict,
         how: &'static str,
     ) -> (Name, Self) {
-        let goes_on = |stage| self.with_call(slot, Some(Call { stage, ..call }));
-        let asked = call.stage == Stage::Asking;
+        let with_stage = |stage| self.with_call(slot, Some(Call { stage, ..call }));
+        let was_asked = call.stage == Stage::Asking;
         match verdict {
-            Verdict::Done => (("decided: done", how), self.ended(slot, call)),
-            Verdict::Safe(rung) => (("decided: safe", rung.label()), goes_on(Stage::Decided(rung))),
-            Verdict::Wait(Waiting::Leaving) => (("decided: wait", "leaving"), goes_on(Stage::Sent)),
-            Verdict::Wait(Waiting::Transition) => {
-                (("decided: wait", "transition"), goes_on(Stage::Began))
+            Verdict::Done => (("decided: done", how), self.end_call(slot, call)),
+            Verdict::Safe(rung) => {
+                (("decided: safe", rung.label()), with_stage(Stage::Decided(rung)))
             }
-            Verdict::Refuse(Refusal::NoReport) if !asked => {
-                (("the node is asked", ""), goes_on(Stage::Asking))
+            Verdict::Wait(Waiting::Leaving) => {
+                (("decided: wait", "leaving"), with_stage(Stage::Sent))
+            }
+            Verdict::Wait(Waiting::Transition) => {
+                (("decided: wait", "transition"), with_stage(Stage::Began))
+            }
+            Verdict::Refuse(Refusal::NoReport) if !was_asked => {
+                (("the node is asked", ""), with_stage(Stage::Asking))
             }
             Verdict::Refuse(why) => (("decided: refuse", why.token()), self.with_call(slot, None)),
         }
@@ -166,7 +180,7 @@ impl World {
         kubelet_report(&reports, &instance, &volume, Duration::ZERO)
     }
 
-    fn sent(&self, slot: usize, call: Call) -> Result<Self, &'static str> {
+    fn send_detach(&self, slot: usize, call: Call) -> Result<Self, &'static str> {
         if self.guest.mounted {
             return Err("S1: DetachVolume for a volume that the node uses");
         }
@@ -176,13 +190,13 @@ impl World {
         }
         let stage = Stage::Sent;
         Ok(Self {
-            on_its_way: self.ec2.held == Some(On::A),
+            detach_in_flight: self.ec2.held == Some(On::A),
             ..self.with_call(slot, Some(Call { stage, ..call }))
         })
     }
 
     /// Ends the call with OK: external-attacher removes the VolumeAttachment.
-    fn ended(&self, slot: usize, call: Call) -> Self {
+    fn end_call(&self, slot: usize, call: Call) -> Self {
         let after = match call.gone {
             true => *self,
             false => self.without_attachment(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, must};
+use crate::environment::world::{Outcome, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -43,9 +43,9 @@ async fn taken(world: &World<'_>) -> Outcome {
                 shown += 1;
                 object["spce"] = json!(1);
                 let taken = manifests::would_apply(&world.admin, &object).await;
-                must(taken.is_err(), "a field that does not exist is refused")?;
+                ensure(taken.is_err(), "a field that does not exist is refused")?;
             }
         }
     }
-    must(shown > 30, &format!("{shown} objects were shown"))
+    ensure(shown > 30, &format!("{shown} objects were shown"))
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::environment::driver::program;
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -40,7 +40,7 @@ async fn taken(world: &World<'_>) -> Outcome {
     let mut odd = manifests::read("controller.yaml").remove(0);
     odd["dta"] = Value::Null;
     let taken = manifests::would_create(&world.admin, &odd).await;
-    must(taken.is_err(), "a field that does not exist is refused")
+    ensure(taken.is_err(), "a field that does not exist is refused")
 }
 
 /// Kinds of the chart's objects whose definitions Kubernetes does not have.
@@ -91,7 +91,7 @@ async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Result
         for definition in manifests::objects(&text) {
             manifests::create(&world.admin, &definition).await?;
         }
-        until(&format!("{kind} is served"), || async {
+        wait_until(&format!("{kind} is served"), || async {
             manifests::is_served(&world.admin, kind).await
         })
         .await?;
@@ -139,7 +139,7 @@ async fn rendered(world: &World<'_>) -> Outcome {
         let ended = tokio::task::spawn_blocking(move || command.output()).await;
         let out = ended.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         let said = String::from_utf8_lossy(&out.stderr);
-        must(out.status.success(), &format!("{set:?}: {said}"))?;
+        ensure(out.status.success(), &format!("{set:?}: {said}"))?;
         for object in manifests::objects(&String::from_utf8_lossy(&out.stdout)) {
             let kind = object["kind"].as_str().unwrap_or_default().to_owned();
             if undefined.contains(&kind.as_str()) {
@@ -152,9 +152,9 @@ async fn rendered(world: &World<'_>) -> Outcome {
     }
     for kind in defined.iter().flat_map(|foreign| foreign.kinds) {
         let was_shown = shown.iter().any(|it| it == kind);
-        must(was_shown, &format!("a {kind} was shown"))?;
+        ensure(was_shown, &format!("a {kind} was shown"))?;
     }
-    must(shown.len() > 200, &format!("{} objects were shown", shown.len()))
+    ensure(shown.len() > 200, &format!("{} objects were shown", shown.len()))
 }
 
 type Change = fn(&mut Value);
@@ -261,7 +261,7 @@ async fn node_policy(world: &World<'_>) -> Outcome {
     let (first, _) = MORE[0];
     let refused = changed(first);
     // The API server follows a new policy after a moment.
-    until("the policy is in force", || async {
+    wait_until("the policy is in force", || async {
         let taken = manifests::would_create(&world.admin, &refused).await;
         Ok(taken.is_err())
     })
@@ -269,7 +269,7 @@ async fn node_policy(world: &World<'_>) -> Outcome {
     for (change, words) in MORE {
         let taken = manifests::would_create(&world.admin, &changed(change)).await;
         let why = taken.err().unwrap_or_default();
-        must(why.contains(words), &format!("refused as {words:?}: {why:?}"))?;
+        ensure(why.contains(words), &format!("refused as {words:?}: {why:?}"))?;
     }
     // A pod of somebody else is nothing to the policy.
     let mut other = refused.clone();
@@ -288,7 +288,7 @@ async fn node_policy(world: &World<'_>) -> Outcome {
         let how = PatchParams { dry_run: true, ..PatchParams::default() };
         let taken = pods.patch_ephemeral_containers(name, &how, &patch).await;
         let what = format!("an ephemeral container, privileged {privileged}: {taken:?}");
-        must(taken.is_ok() == allowed, &what)?;
+        ensure(taken.is_ok() == allowed, &what)?;
     }
     let at_once = DeleteParams::default().grace_period(0);
     let ended = pods.delete(name, &at_once).await;
@@ -328,7 +328,7 @@ async fn known() -> Outcome {
                 .output()
                 .map_err(|e| e.to_string())?;
             let said = String::from_utf8_lossy(&ended.stderr);
-            must(ended.status.success(), &format!("{name}: {said}"))?;
+            ensure(ended.status.success(), &format!("{name}: {said}"))?;
         }
     }
     Ok(())

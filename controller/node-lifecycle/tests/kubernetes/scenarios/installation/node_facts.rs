@@ -5,7 +5,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 const ZONE: &str = "ebs.csi.aws.com/zone";
@@ -30,24 +30,26 @@ async fn written(world: &World<'_>) -> Outcome {
     let none = json!({COPIED: null, "topology.ebs.csi.aws.com/zone": null, "node.kubernetes.io/instance-type": "t2.micro"});
     patch_node(world, node, json!({"metadata": {"labels": none}})).await?;
     create_without_zone(world, pod, node).await?;
-    until("the pod has its zone", || async { Ok(annotation(world, pod, ZONE).await?.is_some()) })
-        .await?;
+    wait_until("the pod has its zone", || async {
+        Ok(annotation(world, pod, ZONE).await?.is_some())
+    })
+    .await?;
     for (key, want) in [
         (ZONE, "us-east-1a"),
         ("ebs.csi.aws.com/instance-id", instance.as_str()),
         ("ebs.csi.aws.com/instance-type", "t2.micro"),
     ] {
         let said = annotation(world, pod, key).await?;
-        must(said.as_deref() == Some(want), &format!("{key}: {said:?}"))?;
+        ensure(said.as_deref() == Some(want), &format!("{key}: {said:?}"))?;
     }
     let none = annotation(world, pod, "ebs.csi.aws.com/region").await?;
-    must(none.is_none(), "the Node has no region")?;
+    ensure(none.is_none(), "the Node has no region")?;
     let patches = world.plane.patches("pods", pod)?;
-    must(patches == 1, &format!("{patches} patches of {pod}"))?;
+    ensure(patches == 1, &format!("{patches} patches of {pod}"))?;
     // A fact that is lost is written again.
     let lost = json!({"metadata": {"annotations": {ZONE: null}}});
     patch_pod(&agents(world), pod, lost).await?;
-    until("the pod has its zone again", || async {
+    wait_until("the pod has its zone again", || async {
         Ok(annotation(world, pod, ZONE).await?.is_some())
     })
     .await?;
@@ -60,20 +62,20 @@ async fn copied(world: &World<'_>) -> Outcome {
     world.node(node).await?;
     create(world, pod, node, "ebs-csi-node").await?;
     let seen = agents(world).get(pod).await.map_err(|e| e.to_string())?;
-    must(
+    ensure(
         seen.labels().get(COPIED).map(String::as_str) == Some("us-east-1a"),
         "Kubernetes copies the zone to the pod",
     )?;
     // A later change shows that the leader has looked at the pod.
     let taint = json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
     patch_node(world, node, json!({"spec": {"taints": taint}})).await?;
-    until("the pod says that its node is drained", || async {
+    wait_until("the pod says that its node is drained", || async {
         Ok(annotation(world, pod, DRAINING).await?.is_some())
     })
     .await?;
-    must(annotation(world, pod, ZONE).await?.is_none(), "no fact is written")?;
+    ensure(annotation(world, pod, ZONE).await?.is_none(), "no fact is written")?;
     let patches = world.plane.patches("pods", pod)?;
-    must(patches == 1, &format!("{patches} patches of {pod}"))?;
+    ensure(patches == 1, &format!("{patches} patches of {pod}"))?;
     delete(world, pod).await?;
     world.nodes.delete(node).await
 }
@@ -98,18 +100,18 @@ async fn drained(world: &World<'_>) -> Outcome {
         ),
     ] {
         patch_node(world, node, begin).await?;
-        until(&format!("{what}: the pod says so"), || async {
+        wait_until(&format!("{what}: the pod says so"), || async {
             Ok(annotation(world, pod, DRAINING).await?.as_deref() == Some("true"))
         })
         .await?;
         patch_node(world, node, end).await?;
-        until(&format!("the end of {what}: the pod says so"), || async {
+        wait_until(&format!("the end of {what}: the pod says so"), || async {
             Ok(annotation(world, pod, DRAINING).await?.is_none())
         })
         .await?;
     }
     let touched = world.plane.patches("pods", "stranger")?;
-    must(touched == 0, "a pod of no DaemonSet is left alone")?;
+    ensure(touched == 0, "a pod of no DaemonSet is left alone")?;
     delete(world, "stranger").await?;
     delete(world, pod).await?;
     world.nodes.delete(node).await
@@ -117,15 +119,15 @@ async fn drained(world: &World<'_>) -> Outcome {
 
 async fn unknown(world: &World<'_>) -> Outcome {
     let (node, pod) = ("nowhere", "ebs-csi-node-nowhere");
-    world.nodes.create_nameless(node).await?;
+    world.nodes.create_without_identity(node).await?;
     patch_node(world, node, json!({"metadata": {"labels": {COPIED: null}}})).await?;
     create_without_zone(world, pod, node).await?;
-    world.is_told(pod, "NodeFactsUnknown").await?;
-    must(world.driver.metric("aws_ebs_csi_onboarding_pods_behind") >= 1.0, "the pod is counted")?;
+    world.wait_for_event(pod, "NodeFactsUnknown").await?;
+    ensure(world.driver.metric("aws_ebs_csi_onboarding_pods_behind") >= 1.0, "the pod is counted")?;
     // Once the Node has its zone, so has the pod.
     let label = json!({"metadata": {"labels": {COPIED: "us-east-1b"}}});
     patch_node(world, node, label).await?;
-    until("the pod has its zone", || async {
+    wait_until("the pod has its zone", || async {
         Ok(annotation(world, pod, ZONE).await?.as_deref() == Some("us-east-1b"))
     })
     .await?;
@@ -156,7 +158,7 @@ pub(super) async fn create(world: &World<'_>, name: &str, node: &str, owner: &st
 /// Creates a pod of the node-agent on a node that has lost its zone. The API server copies labels
 /// of nodes from a cache, which may show the zone for a moment longer.
 async fn create_without_zone(world: &World<'_>, name: &str, node: &str) -> Outcome {
-    until(&format!("{name} gets no zone from the API server"), || async {
+    wait_until(&format!("{name} gets no zone from the API server"), || async {
         create(world, name, node, "ebs-csi-node").await?;
         let pod = agents(world).get(name).await.map_err(|e| e.to_string())?;
         let is_bare = !pod.labels().contains_key(COPIED);

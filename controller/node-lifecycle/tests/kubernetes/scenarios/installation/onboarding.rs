@@ -3,10 +3,10 @@
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
-const STARTUP: &str = "ebs.csi.aws.com/agent-not-ready";
+const STARTUP_TAINT: &str = "ebs.csi.aws.com/agent-not-ready";
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new("startup_taint_goes_when_the_driver_is_ready", joined(world))]
@@ -15,24 +15,26 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 async fn joined(world: &World<'_>) -> Outcome {
     let node = "joining";
     let instance = world.instance(&json!({}))?;
-    world.nodes.create_nameless(node).await?;
+    world.nodes.create_without_identity(node).await?;
     let other = json!({"key": "dedicated", "value": "x", "effect": "NoSchedule"});
-    set(world, node, &json!([{"key": STARTUP, "effect": "NoExecute"}, other])).await?;
-    until("the node is counted as waiting", || async {
+    set(world, node, &json!([{"key": STARTUP_TAINT, "effect": "NoExecute"}, other])).await?;
+    wait_until("the node is counted as waiting", || async {
         let metric = "aws_ebs_csi_onboarding_nodes_waiting";
         Ok(world.driver.metric(metric) >= 1.0)
     })
     .await?;
-    must(has(world, node, STARTUP).await?, "the driver is not there yet")?;
+    ensure(has(world, node, STARTUP_TAINT).await?, "the driver is not there yet")?;
     // Onboarding never ends: the taint is set again, with another effect, and removed again.
     for effect in ["NoExecute", "NoSchedule"] {
         world.nodes.register(node, Some(&instance)).await?;
-        until("the startup taint is gone", || async { Ok(!has(world, node, STARTUP).await?) })
-            .await?;
-        must(has(world, node, "dedicated").await?, "another taint stays")?;
+        wait_until("the startup taint is gone", || async {
+            Ok(!has(world, node, STARTUP_TAINT).await?)
+        })
+        .await?;
+        ensure(has(world, node, "dedicated").await?, "another taint stays")?;
         world.nodes.register(node, None).await?;
-        set(world, node, &json!([{"key": STARTUP, "effect": effect}, other])).await?;
-        must(has(world, node, STARTUP).await?, "the driver has left")?;
+        set(world, node, &json!([{"key": STARTUP_TAINT, "effect": effect}, other])).await?;
+        ensure(has(world, node, STARTUP_TAINT).await?, "the driver has left")?;
     }
     world.nodes.delete(node).await
 }

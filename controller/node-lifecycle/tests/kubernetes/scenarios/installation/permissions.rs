@@ -8,7 +8,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, must};
+use crate::environment::world::{Outcome, World, ensure};
 use crate::scenarios::Scenario;
 use crate::scenarios::installation::node_facts::{create, delete, patch_pod};
 
@@ -42,7 +42,7 @@ async fn each_is_needed(world: &World<'_>) -> Outcome {
     }
     let used = world.plane.used()?;
     let idle: Vec<_> = granted.difference(&used).collect();
-    must(idle.is_empty(), &format!("every verb is used; not: {idle:?}"))
+    ensure(idle.is_empty(), &format!("every verb is used; not: {idle:?}"))
 }
 
 /// As node-lifecycle's user: its own taint may be added and removed; nothing else of a Node may
@@ -80,7 +80,7 @@ async fn only_our_taint(world: &World<'_>) -> Outcome {
     for (what, patch, allowed) in rows {
         let how = PatchParams::default();
         let patched = nodes.patch("node-2", &how, &Patch::Merge(patch)).await;
-        must(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
+        ensure(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ async fn only_our_taint(world: &World<'_>) -> Outcome {
 /// removed.
 async fn not_while_ready(world: &World<'_>) -> Outcome {
     let name = "tainted";
-    world.nodes.create_nameless(name).await?;
+    world.nodes.create_without_identity(name).await?;
     let lifecycle: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
     let admin = world.all_nodes();
     let how = PatchParams::default();
@@ -116,7 +116,7 @@ async fn not_while_ready(world: &World<'_>) -> Outcome {
 /// itself does not remove the taint.
 async fn startup_taint(world: &World<'_>) -> Outcome {
     let name = "startup";
-    world.nodes.create_nameless(name).await?;
+    world.nodes.create_without_identity(name).await?;
     let lifecycle: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
     let startup = json!({"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"});
     let other = json!({"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoSchedule"});
@@ -134,7 +134,7 @@ async fn startup_taint(world: &World<'_>) -> Outcome {
         let set = admin.patch(name, &how, &taints(&before)).await;
         set.map_err(|e| e.to_string())?;
         let patched = lifecycle.patch(name, &how, &taints(&after)).await;
-        must(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
+        ensure(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
     }
     world.nodes.delete(name).await
 }
@@ -191,14 +191,14 @@ async fn only_facts(world: &World<'_>) -> Outcome {
     ];
     for (pod, what, patch, allowed) in rows {
         let patched = patch_pod(&pods, pod, patch).await;
-        must(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
+        ensure(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
     }
     // The administrator may: the image of a running pod can be changed at all.
     let admin: Api<Pod> = Api::namespaced(world.admin.clone(), "kube-system");
     patch_pod(&admin, name, json!({"spec": {"containers": image}})).await?;
     let elsewhere: Api<Pod> = Api::namespaced(client, "default");
     let refused = patch_pod(&elsewhere, "any", zone).await;
-    must(
+    ensure(
         refused.is_err_and(|why| why.contains("forbidden")),
         "RBAC grants pods of the driver's namespace alone",
     )?;
@@ -224,7 +224,7 @@ async fn may_taint(
             break;
         }
     }
-    must(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))
+    ensure(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))
 }
 
 /// Gives the node these taints, in addition to those that Kubernetes has set for its state.

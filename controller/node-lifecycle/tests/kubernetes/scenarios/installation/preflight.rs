@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::environment::driver::program;
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, must, until};
+use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 /// The user that runs the preflight.
@@ -23,11 +23,11 @@ async fn judged(world: &World<'_>) -> Outcome {
     // Without permissions nothing can be checked, which is a failure.
     let blind = run(world, &[])?;
     let said = text(&blind);
-    must(blind.status.code() == Some(1), &format!("blind: {said}"))?;
-    must(said.contains("Access/storageclasses"), &said)?;
+    ensure(blind.status.code() == Some(1), &format!("blind: {said}"))?;
+    ensure(said.contains("Access/storageclasses"), &said)?;
 
     let role = manifests::on_page("node-lifecycle.md", "ebs-csi-preflight");
-    must(role["kind"] == "ClusterRole", "a ClusterRole")?;
+    ensure(role["kind"] == "ClusterRole", "a ClusterRole")?;
     manifests::create(&world.admin, &role).await?;
     let name = &role["metadata"]["name"];
     let binding = json!({
@@ -38,15 +38,15 @@ async fn judged(world: &World<'_>) -> Outcome {
     });
     manifests::create(&world.admin, &binding).await?;
     // The API server takes a moment to apply the binding.
-    until("the preflight may read all", || async {
+    wait_until("the preflight may read all", || async {
         Ok(!text(&run(world, &[])?).contains("Access/"))
     })
     .await?;
     let fine = run(world, &[])?;
     let said = text(&fine);
-    must(fine.status.code() == Some(0), &said)?;
-    must(said.ends_with("nothing is refused\n"), &said)?;
-    must(said.contains("CSIDriver/ebs.csi.aws.com"), &said)?;
+    ensure(fine.status.code() == Some(0), &said)?;
+    ensure(said.ends_with("nothing is refused\n"), &said)?;
+    ensure(said.contains("CSIDriver/ebs.csi.aws.com"), &said)?;
 
     let class: StorageClass = serde_json::from_value(json!({
         "metadata": {"name": "preflight"}, "provisioner": "ebs.csi.aws.com",
@@ -59,12 +59,12 @@ async fn judged(world: &World<'_>) -> Outcome {
     let refused = run(world, &["--output=json"])?;
     let deleted = classes.delete("preflight", &DeleteParams::default()).await;
     deleted.map_err(|e| e.to_string())?;
-    must(refused.status.code() == Some(1), "something is refused")?;
+    ensure(refused.status.code() == Some(1), "something is refused")?;
     let document: Value = serde_json::from_slice(&refused.stdout).map_err(|e| e.to_string())?;
-    must(document["refused"] == 1, &document.to_string())?;
+    ensure(document["refused"] == 1, &document.to_string())?;
     let findings = document["findings"].as_array().into_iter().flatten();
     let named: Vec<_> = findings.filter(|f| f["verdict"] == "refused").collect();
-    must(
+    ensure(
         named.len() == 1 && named[0]["kind"] == "StorageClass" && named[0]["name"] == "preflight",
         &format!("{named:?}"),
     )

@@ -71,7 +71,7 @@ fn proven_pods_are_deleted_before_their_attachments() {
 }
 
 #[test]
-fn a_refused_detach_is_nudged_once() {
+fn refused_detach_is_retried_once() {
     check(
         FailoverMode::ProveFirst,
         &[
@@ -83,14 +83,14 @@ fn a_refused_detach_is_nudged_once() {
                     answer(f, "vol-1", Evidence::Proven);
                 },
                 Phase::VolumesProven,
-                &["nudge csi-vol-1"],
+                &["retry csi-vol-1"],
             ),
             (
-                "it is nudged once",
+                "the retry was requested already",
                 |f| {
                     f.pods.clear();
                     f.attachments[0].deleting = true;
-                    f.attachments[0].nudged = true;
+                    f.attachments[0].retry_requested = true;
                     answer(f, "vol-1", Evidence::Proven);
                 },
                 Phase::VolumesProven,
