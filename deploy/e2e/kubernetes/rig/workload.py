@@ -3,7 +3,7 @@
 import time
 
 from . import audit
-from .cluster import ACCOUNTS, condition
+from .cluster import ACCOUNTS, CONTROLLER, NAMESPACE, NODE, condition
 
 BUSYBOX = "rig.test/busybox:1"
 WRITER = "while :; do date +%s.%N >>/data/log; sync; sleep .2; done"
@@ -158,7 +158,9 @@ def delete_all(rig, namespace):
 
 def clear_after_failure(rig, seconds=180):
     """Installs the driver as usual and removes what a failed scenario left."""
-    rig.install(flags=("--take-ownership", "--server-side=false"))
+    rig.kubectl("-n", NAMESPACE, "delete", f"deployment/{CONTROLLER}", f"daemonset/{NODE}",
+                "--ignore-not-found")
+    rig.install(flags=("--take-ownership", "--force-conflicts"))
     for one in rig.api.list("Namespace"):
         if not one["metadata"]["name"].startswith("kube-"):
             delete_all(rig, one["metadata"]["name"])

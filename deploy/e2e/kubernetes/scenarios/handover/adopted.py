@@ -9,8 +9,7 @@ from . import stand_in
 from .upgrade import OURS
 from .workloads import Workloads, expect_known_refusals
 
-# On the server's side, what another field manager set would stay: privileged: true, the registrar.
-_TAKE_OWNERSHIP = ("--take-ownership", "--server-side=false")
+_TAKE_OWNERSHIP = ("--take-ownership", "--force-conflicts")
 # The new pods of nodes come one by one, when somebody deletes the old ones.
 _ON_DELETE = {"node": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}}}
 _ROLE_OF_NODES = ("clusterrole/ebs-csi-node-role", "clusterrolebinding/ebs-csi-node-getter-binding")
@@ -29,8 +28,7 @@ def _plain_manifests(rig):
     space.step("stand-in installed from plain manifests, volumes in use")
 
     def replace_workloads():
-        rig.kubectl("-n", NAMESPACE, "delete", f"deployment/{CONTROLLER}")
-        rig.kubectl("-n", NAMESPACE, "delete", f"daemonset/{NODE}", "--cascade=orphan")
+        _delete_workloads(rig)
         rig.install(flags=_TAKE_OWNERSHIP)
         rig.kubectl("-n", NAMESPACE, "delete", "pod", "-l", f"app={NODE}, !app.kubernetes.io/instance")
         rig.wait_installed(240)
@@ -54,7 +52,7 @@ def _add_on(rig):
 
     rig.kubectl("annotate", *_ROLE_OF_NODES, "helm.sh/resource-policy=keep")
     workloads.change("this driver's controller", lambda: (
-        rig.install(_ON_DELETE, flags=_TAKE_OWNERSHIP),
+        _delete_workloads(rig), rig.install(_ON_DELETE, flags=_TAKE_OWNERSHIP),
         rig.api.wait("controller ready", rig.controller_ready, 240)))
     for node in rig.nodes:
         (pod,) = rig.driver_pods(NODE, node.name)
@@ -79,6 +77,12 @@ def _add_on(rig):
     workloads.expect_complete()
     expect_known_refusals(rig, space)
     space.remove()
+
+
+def _delete_workloads(rig):
+    """Nothing that their owner set stays in those that the chart makes. The nodes' pods go on."""
+    rig.kubectl("-n", NAMESPACE, "delete", f"deployment/{CONTROLLER}")
+    rig.kubectl("-n", NAMESPACE, "delete", f"daemonset/{NODE}", "--cascade=orphan")
 
 
 def _is_stand_in(pod):
