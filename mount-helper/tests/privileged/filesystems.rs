@@ -275,7 +275,9 @@ fn kernel_filesystem_error_is_reported_in_stats() {
         let told = stopped && kernel_tells(&rig, &attached, &["ro", "emergency_ro"]);
         for place in &places {
             let usage = usage(rig.stats(&volume, place));
-            assert_eq!((usage.turned_read_only, usage.errors), (told, 1), "{flags}");
+            assert_eq!(usage.turned_read_only, told, "{flags}");
+            // A stopped file system counts each attempt of the kernel's own to write, too.
+            assert!(usage.errors == 1 || (stopped && usage.errors > 1), "{flags}: {usage:?}");
         }
         let root = rig.inside(&rig.kubelet(&places[0]));
         assert_eq!(fs::write(root.join("late"), "").is_err(), stopped, "{flags}");
