@@ -164,9 +164,9 @@ impl Call<'_> {
         };
         match found {
             (_, Some(zone)) => Ok(zone.name.clone()),
-            (asked, None) => Err(ApiError::client(
+            (given, None) => Err(ApiError::client(
                 "InvalidZone.NotFound",
-                format!("The zone '{asked}' does not exist."),
+                format!("The zone '{given}' does not exist."),
             )),
         }
     }

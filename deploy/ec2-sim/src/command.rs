@@ -81,7 +81,7 @@ impl Command {
                     .enable_all()
                     .build()
                     .map_err(|e| failed(1, e))?
-                    .block_on(serve_until_told(options))
+                    .block_on(serve_until_signal(options))
             }
             Verb::Clean { state_dir } => {
                 let done = devices::clean(&state_dir)
@@ -117,7 +117,7 @@ impl Serve {
     }
 }
 
-async fn serve_until_told(options: ServerOptions) -> Result<(), Failed> {
+async fn serve_until_signal(options: ServerOptions) -> Result<(), Failed> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| failed(1, e))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| failed(1, e))?;
     let server = Server::start(options).await.map_err(|e| {

@@ -88,7 +88,7 @@ pub(crate) trait Devices: Send {
 
     /// Rewrites the statistics page of each attached volume, where a node reads it as if from the
     /// volume's NVMe controller.
-    fn tell_statistics(&mut self) -> io::Result<()> {
+    fn write_statistics_pages(&mut self) -> io::Result<()> {
         Ok(())
     }
 

@@ -122,8 +122,13 @@ impl Faults {
 
     /// Returns the names and faults of the rules that apply to this request. Each rule decides
     /// independently.
-    pub fn strike(&mut self, action: &str, params: &Params, now: Millis) -> Vec<(String, Fault)> {
-        let mut struck = Vec::new();
+    pub fn apply_rules(
+        &mut self,
+        action: &str,
+        params: &Params,
+        now: Millis,
+    ) -> Vec<(String, Fault)> {
+        let mut applied = Vec::new();
         for a in &mut self.active {
             if a.rule.for_ms.is_some_and(|ms| now.since(a.added) >= ms)
                 || !matches(&a.rule.matching, action, params)
@@ -141,9 +146,9 @@ impl Faults {
                 continue;
             }
             a.hits += 1;
-            struck.push((a.rule.id.clone(), a.rule.fault.clone()));
+            applied.push((a.rule.id.clone(), a.rule.fault.clone()));
         }
-        struck
+        applied
     }
 }
 
@@ -171,7 +176,9 @@ mod tests {
         let mut f = Faults::new(1);
         f.add(rule(json), Millis(0));
         let p = Params::parse(b"VolumeId=vol-1");
-        (1..=n).filter(|i| !f.strike("AttachVolume", &p, Millis(*i as i64)).is_empty()).collect()
+        (1..=n)
+            .filter(|i| !f.apply_rules("AttachVolume", &p, Millis(*i as i64)).is_empty())
+            .collect()
     }
 
     #[test]

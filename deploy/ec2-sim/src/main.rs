@@ -17,11 +17,11 @@ fn main() -> ExitCode {
         Err(e) => {
             let text = e.to_string();
             let line = text.lines().next().unwrap_or("bad usage");
-            return say(line.trim_start_matches("error: "), EX_USAGE);
+            return print_error(line.trim_start_matches("error: "), EX_USAGE);
         }
     };
     let Ok(filter) = EnvFilter::try_new(&command.log_level) else {
-        return say(
+        return print_error(
             &format!("--log-level {:?} is not a filter, as info", command.log_level),
             EX_USAGE,
         );
@@ -29,11 +29,11 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match command.run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failed) => say(&failed.why, failed.code),
+        Err(failed) => print_error(&failed.why, failed.code),
     }
 }
 
-fn say(line: &str, code: u8) -> ExitCode {
+fn print_error(line: &str, code: u8) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "ec2-sim: {line}");
     ExitCode::from(code)
 }

@@ -246,7 +246,7 @@ async fn add_instance(shared: &Arc<Shared>, seed: &InstanceSeed) -> Result<Value
 /// Refreshes the statistics pages of attached volumes.
 async fn statistics(shared: Arc<Shared>) {
     loop {
-        if let Err(error) = shared.with_sim(|sim, _| sim.devices.tell_statistics()) {
+        if let Err(error) = shared.with_sim(|sim, _| sim.devices.write_statistics_pages()) {
             tracing::warn!(%error, "the statistics pages of volumes are old");
         }
         tokio::time::sleep(STATISTICS_AGE).await;

@@ -93,12 +93,12 @@ pub struct Sim {
     pub invariants: Invariants,
     pub(crate) devices: Box<dyn Devices>,
     /// The ids that instances have or had.
-    seeded: BTreeSet<String>,
+    used_instance_ids: BTreeSet<String>,
     /// The staleness of reads.
     pub consistency: Consistency,
     pub(crate) quotas: Quotas,
     /// The requests that the simulator itself sends later.
-    later: BTreeMap<(Millis, u64), PlannedRequest>,
+    scheduled: BTreeMap<(Millis, u64), PlannedRequest>,
     planned: u64,
 }
 
@@ -148,10 +148,10 @@ impl Sim {
             statistics: Statistics::default(),
             invariants: Invariants::default(),
             devices,
-            seeded: BTreeSet::new(),
+            used_instance_ids: BTreeSet::new(),
             consistency: Consistency::new(scenario.consistency, scenario.seed),
             quotas: scenario.quotas.clone(),
-            later: BTreeMap::new(),
+            scheduled: BTreeMap::new(),
             planned: 0,
         };
         if scenario.profile == "real" {
@@ -161,7 +161,7 @@ impl Sim {
             sim.faults.add(rule.clone(), now);
         }
         for instance in &scenario.instances {
-            sim.seed_instance(instance, now)?;
+            sim.launch_instance(instance, now)?;
         }
         sim.settle(now);
         Ok(sim)
@@ -182,7 +182,7 @@ impl Sim {
 
     /// Returns the time of the next event that needs no request.
     pub fn next_due(&self) -> Option<Millis> {
-        let later = self.later.first_key_value().map(|((at, _), _)| *at);
+        let later = self.scheduled.first_key_value().map(|((at, _), _)| *at);
         self.realm.next_due().into_iter().chain(later).min()
     }
 

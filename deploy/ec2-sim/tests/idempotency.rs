@@ -80,16 +80,6 @@ fn vanished_volume_spends_token_unlike_dry_run() {
     assert_eq!(call(&mut w, "t-2", "").0, 200);
 }
 
-/// CreateSnapshot has no client token.
-#[test]
-fn repeated_create_snapshot_makes_second_snapshot() {
-    let mut w = World::new();
-    let v = w.volume("");
-    let a = w.snapshot(&v);
-    let b = w.snapshot(&v);
-    assert_ne!(a, b);
-}
-
 #[test]
 fn same_seed_and_requests_give_same_answers() {
     let run = |seed| {

@@ -93,23 +93,17 @@ fn stale_fault_returns_old_state_for_1_read() {
 #[test]
 fn unseen_fault_hides_existing_resource_for_2_reads() {
     let mut w = World::new();
-    let id = w.volume("");
-    let by_id = format!("VolumeId.1={id}");
-    let by_filter = format!("Filter.1.Name=volume-id&Filter.1.Value.1={id}");
-    let unseen = |w: &mut World, what: &str| {
-        w.fault(&json!({"count": 2, "fault": {"kind": "unseen", "id": what}}).to_string());
-    };
-    unseen(&mut w, &id);
-    assert_eq!(w.code("DescribeVolumes", &by_id), "InvalidVolume.NotFound");
-    assert!(!w.ok("DescribeVolumes", &by_filter).contains(&*id));
-    assert_eq!(w.of_volume(&id, "status"), "available");
-
-    let by_id = format!("InstanceId.1={NODE_A}");
-    let by_filter = format!("Filter.1.Name=instance-id&Filter.1.Value.1={NODE_A}");
-    unseen(&mut w, NODE_A);
-    assert_eq!(w.code("DescribeInstances", &by_id), "InvalidInstanceID.NotFound");
-    assert!(!w.ok("DescribeInstances", &by_filter).contains(NODE_A));
-    assert!(w.ok("DescribeInstances", &by_filter).contains(NODE_A));
+    let volume = w.volume("");
+    for (action, parameter, filter, id, code) in [
+        ("DescribeVolumes", "VolumeId", "volume-id", volume.as_str(), "InvalidVolume.NotFound"),
+        ("DescribeInstances", "InstanceId", "instance-id", NODE_A, "InvalidInstanceID.NotFound"),
+    ] {
+        let by_filter = format!("Filter.1.Name={filter}&Filter.1.Value.1={id}");
+        w.fault(&json!({"count": 2, "fault": {"kind": "unseen", "id": id}}).to_string());
+        assert_eq!(w.code(action, &format!("{parameter}.1={id}")), code);
+        assert!(!w.ok(action, &by_filter).contains(id));
+        assert!(w.ok(action, &by_filter).contains(id));
+    }
 }
 
 #[test]

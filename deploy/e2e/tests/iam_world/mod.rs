@@ -331,8 +331,8 @@ impl IamWorld {
 
     /// Makes EC2's status checks of the instance fail from now on.
     fn impair(&self, id: &str) {
-        let found = serde_json::from_value(json!({"instance": "impaired"})).expect("findings");
-        let checks = self.server.with_sim(|sim, now| sim.find_checks(now, id, found));
+        let change = serde_json::from_value(json!({"instance": "impaired"})).expect("a change");
+        let checks = self.server.with_sim(|sim, now| sim.set_checks(now, id, change));
         assert!(checks.is_some(), "{id} is there");
     }
 

@@ -8,7 +8,7 @@ use crate::state::resources::tags::Tags;
 use crate::state::resources::volume::Volume;
 use crate::wire::api_error::{ApiError, ApiResult};
 use crate::wire::filter::Filters;
-use crate::wire::page::{Page, seal};
+use crate::wire::page::{Page, issue_token};
 use crate::wire::xml::Xml;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -116,7 +116,7 @@ impl<T: Row> Query<T> {
         let shown = rows.into_iter().filter(|t| (self.keep)(t) && call.shows(t.id()));
         x.list(set, shown, member);
         if let Some(key) = next {
-            x.text("nextToken", &seal(&key, call.action, call.now));
+            x.text("nextToken", &issue_token(&key, call.action, call.now));
         }
         x.finish()
     }

@@ -17,7 +17,7 @@ impl Call<'_> {
     /// Checks that the caller may perform this action on all subjects. Each action calls this
     /// function at the point where EC2 itself checks permissions.
     pub(super) fn permit(&self, subjects: impl FnOnce(&Self) -> Vec<Subject>) -> ApiResult<()> {
-        self.ask(self.action, subjects)
+        self.check_permissions(self.action, subjects)
     }
 
     /// Checks that the caller may perform this action on a resource that exists, or whose id the
@@ -39,14 +39,18 @@ impl Call<'_> {
         if tags.is_empty() {
             return Ok(());
         }
-        self.ask("CreateTags", |c| {
-            let mut s = c.made(kind, tags);
+        self.check_permissions("CreateTags", |c| {
+            let mut s = c.new_resource(kind, tags);
             s.about.set("ec2:CreateAction", c.action);
             vec![s]
         })
     }
 
-    fn ask(&self, action: &str, subjects: impl FnOnce(&Self) -> Vec<Subject>) -> ApiResult<()> {
+    fn check_permissions(
+        &self,
+        action: &str,
+        subjects: impl FnOnce(&Self) -> Vec<Subject>,
+    ) -> ApiResult<()> {
         if Iam::unrestricted(self.caller) {
             return Ok(());
         }
@@ -99,7 +103,7 @@ impl Call<'_> {
 
     /// Returns the subject for a volume or snapshot that the call is about to create with the
     /// requested tags.
-    pub(super) fn made(&self, kind: &str, tags: &Tags) -> Subject {
+    pub(super) fn new_resource(&self, kind: &str, tags: &Tags) -> Subject {
         let mut about = Context::default();
         requested(&mut about, tags);
         Subject { arn: self.arn(kind, "*"), about }

@@ -10,7 +10,7 @@ const GIB_PER_TIB: f64 = 1024.0;
 
 /// Checks that there is room for another volume of this shape.
 pub(super) fn volume(call: &Call<'_>, shape: &Shape, zone: &str) -> ApiResult<()> {
-    room(call, shape, zone, None)
+    check_room(call, shape, zone, None)
 }
 
 /// Checks that there is room for this volume to become larger, faster or of another type. That EC2
@@ -22,10 +22,10 @@ pub(super) fn reshape(call: &Call<'_>, v: &Volume, target: &Shape) -> ApiResult<
     if v.root || (same && target.size <= v.shape.size && target.iops <= v.shape.iops) {
         return Ok(());
     }
-    room(call, target, &v.zone, Some(&v.id))
+    check_room(call, target, &v.zone, Some(&v.id))
 }
 
-fn room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> ApiResult<()> {
+fn check_room(call: &Call<'_>, shape: &Shape, zone: &str, without: Option<&str>) -> ApiResult<()> {
     let quotas = call.quotas;
     let kind = shape.volume_type.as_str();
     let size = u64::from(shape.size);

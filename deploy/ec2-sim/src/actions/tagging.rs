@@ -11,7 +11,7 @@ use crate::wire::api_error::{ApiError, ApiResult};
 pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
-    let wanted = tags::listed(p, "Tag")?;
+    let wanted = tags::parse_tags(p, "Tag")?;
     p.finish()?;
     check(&ids)?;
     if wanted.is_empty() {
@@ -34,7 +34,7 @@ pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
 pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
-    let keys = tags::keys(p, "Tag")?;
+    let keys = tags::parse_keys(p, "Tag")?;
     p.finish()?;
     check(&ids)?;
     if keys.is_empty() {

@@ -53,7 +53,7 @@ impl LoopDevices {
 
     /// Returns the volume's loop device: the existing one, or a new one.
     fn bind(&mut self, volume: &str) -> io::Result<u32> {
-        if let Some(r) = self.records.of(volume) {
+        if let Some(r) = self.records.find(volume) {
             if is_ours(r) {
                 return Ok(r.number);
             }
@@ -99,7 +99,7 @@ impl LoopDevices {
     }
 
     /// Creates the block node and the symbolic link in an instance's device directory.
-    fn place(&self, number: u32, instance: &str, name: &str) -> io::Result<()> {
+    fn create_nodes(&self, number: u32, instance: &str, name: &str) -> io::Result<()> {
         let dir = self.dev.join(instance);
         std::fs::create_dir_all(&dir)?;
         let node = dir.join(format!("loop{number}"));
@@ -111,14 +111,19 @@ impl LoopDevices {
     }
 
     /// Forgets a device that is no longer bound to the volume.
-    fn released(&mut self, record: &LoopRecord, instance: &str, name: &str) -> io::Result<Release> {
-        self.unplace(record.number, instance, name)?;
+    fn forget_released(
+        &mut self,
+        record: &LoopRecord,
+        instance: &str,
+        name: &str,
+    ) -> io::Result<Release> {
+        self.remove_nodes(record.number, instance, name)?;
         remove(&self.nodes.join(format!("loop{}", record.number)))?;
         self.forget(&record.volume)?;
         Ok(Release::Released)
     }
 
-    fn unplace(&self, number: u32, instance: &str, name: &str) -> io::Result<()> {
+    fn remove_nodes(&self, number: u32, instance: &str, name: &str) -> io::Result<()> {
         let dir = self.dev.join(instance);
         remove(&dir.join(short_name(name)))?;
         let node = dir.join(format!("loop{number}"));
@@ -154,7 +159,7 @@ impl Devices for LoopDevices {
                 r.instances.insert(instance.to_owned(), name.to_owned());
             }
         })?;
-        self.place(number, instance, name)
+        self.create_nodes(number, instance, name)
     }
 
     fn release(
@@ -164,19 +169,19 @@ impl Devices for LoopDevices {
         name: &str,
         force: bool,
     ) -> io::Result<Release> {
-        let Some(record) = self.records.of(volume).cloned() else {
+        let Some(record) = self.records.find(volume).cloned() else {
             return Ok(Release::Released);
         };
         let number = record.number;
         if record.instances.keys().any(|i| i != instance) {
             // Other instances still have the volume, and the kernel does not tell which of them
             // holds the shared device.
-            self.unplace(number, instance, name)?;
+            self.remove_nodes(number, instance, name)?;
             self.records.change_of(number, |r| drop(r.instances.remove(instance)))?;
             return Ok(Release::Released);
         }
         if !is_ours(&record) {
-            return self.released(&record, instance, name);
+            return self.forget_released(&record, instance, name);
         }
         // An exclusive open fails while the device is mounted or claimed.
         let device = match open_loop(&self.nodes, number, true) {
@@ -190,9 +195,9 @@ impl Devices for LoopDevices {
         // Checks again with the device open: before the open, the device's last user may have
         // closed it, and another process may have taken it.
         if !is_ours(&record) {
-            return self.released(&record, instance, name);
+            return self.forget_released(&record, instance, name);
         }
-        self.unplace(number, instance, name)?;
+        self.remove_nodes(number, instance, name)?;
         sys::clear_loop(&device)?;
         drop(device);
         if backing_file(number).is_some() {
@@ -203,12 +208,12 @@ impl Devices for LoopDevices {
             self.records.change_of(number, |r| r.abandoned = true)?;
             return Ok(Release::Released);
         }
-        self.released(&record, instance, name)
+        self.forget_released(&record, instance, name)
     }
 
     fn resize(&mut self, volume: &str, gib: u32) -> io::Result<()> {
         self.images.resize(volume, gib)?;
-        match self.records.of(volume) {
+        match self.records.find(volume) {
             Some(r) if is_ours(r) => sys::grow_loop(&open_loop(&self.nodes, r.number, false)?),
             _ => Ok(()),
         }
@@ -218,7 +223,7 @@ impl Devices for LoopDevices {
         self.images.fingerprint(volume)
     }
 
-    fn tell_statistics(&mut self) -> io::Result<()> {
+    fn write_statistics_pages(&mut self) -> io::Result<()> {
         for record in self.records.all().iter().filter(|r| !r.abandoned) {
             for instance in record.instances.keys() {
                 let node = self.dev.join(instance).join(format!("loop{}", record.number));

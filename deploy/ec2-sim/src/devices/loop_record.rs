@@ -44,7 +44,7 @@ impl LoopRecords {
     }
 
     /// Returns a volume's record, unless that record is abandoned.
-    pub(super) fn of(&self, volume: &str) -> Option<&LoopRecord> {
+    pub(super) fn find(&self, volume: &str) -> Option<&LoopRecord> {
         self.records.iter().find(|r| r.volume == volume && !r.abandoned)
     }
 

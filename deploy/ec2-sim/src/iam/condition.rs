@@ -1,7 +1,7 @@
 //! Condition operators.
 
 use super::context::Context;
-use super::pattern::{fits_with_variables, resolved};
+use super::pattern::{matches_with_variables, resolved};
 
 /// How a value of the request is compared with a value of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,8 @@ impl Operator {
     /// alternatives; under a negated operator none of them may match.
     pub(super) fn holds(self, key: &str, wanted: &[String], context: &Context) -> bool {
         let have = context.get(key);
-        let any = |test: Test, value: &String| wanted.iter().any(|w| test.fits(value, w, context));
+        let any =
+            |test: Test, value: &String| wanted.iter().any(|w| test.matches(value, w, context));
         match self {
             Self::Null => wanted.iter().any(|w| w.eq_ignore_ascii_case("true") != context.has(key)),
             Self::Is(test) => have.iter().any(|value| any(test, value)),
@@ -47,9 +48,9 @@ impl Operator {
 }
 
 impl Test {
-    fn fits(self, have: &str, wanted: &str, context: &Context) -> bool {
+    fn matches(self, have: &str, wanted: &str, context: &Context) -> bool {
         match self {
-            Self::StringLike => fits_with_variables(wanted, have, context),
+            Self::StringLike => matches_with_variables(wanted, have, context),
             Self::StringEquals => resolved(wanted, context).is_some_and(|w| w == have),
             Self::Bool => wanted.eq_ignore_ascii_case(have),
         }

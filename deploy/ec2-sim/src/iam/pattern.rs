@@ -4,15 +4,15 @@ use super::context::Context;
 use crate::wire::wildcard::{self, Piece};
 
 /// Returns whether an action matches a pattern, ignoring case.
-pub(super) fn fits_action(pattern: &str, action: &str) -> bool {
+pub(super) fn matches_action(pattern: &str, action: &str) -> bool {
     let pattern: Vec<Piece> = pattern.to_ascii_lowercase().chars().map(Piece::of).collect();
-    wildcard::fits(&pattern, &action.to_ascii_lowercase())
+    wildcard::matches(&pattern, &action.to_ascii_lowercase())
 }
 
 /// Returns whether `text` matches `pattern`, in which `*` stands for any characters, `?` for one,
 /// and `${aws:PrincipalTag/x}` for a value of the request. A variable's value is taken literally. A variable without a value in the request matches nothing.
-pub(super) fn fits_with_variables(pattern: &str, text: &str, context: &Context) -> bool {
-    pieces(pattern, context).is_some_and(|p| wildcard::fits(&p, text))
+pub(super) fn matches_with_variables(pattern: &str, text: &str, context: &Context) -> bool {
+    pieces(pattern, context).is_some_and(|p| wildcard::matches(&p, text))
 }
 
 /// Returns the text of a pattern with its variables replaced and its wildcards taken literally, or
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn action_patterns_match_ignoring_case() {
-        assert!(fits_action("EC2:create*", "ec2:CreateVolume"));
-        assert!(!fits_action("ec2:Create", "ec2:CreateVolume"));
+        assert!(matches_action("EC2:create*", "ec2:CreateVolume"));
+        assert!(!matches_action("ec2:Create", "ec2:CreateVolume"));
     }
 
     #[test]
@@ -71,7 +71,7 @@ mod tests {
             ("arn:aws:ec2:*:*:volume/*", "arn:aws:ec2:us-east-1:1:volume/vol-1", true),
             ("arn:aws:ec2:*:*:volume/*", "arn:aws:ec2:us-east-1:1:snapshot/s", false),
         ] {
-            assert_eq!(fits_with_variables(pattern, text, &c), yes, "{pattern} {text}");
+            assert_eq!(matches_with_variables(pattern, text, &c), yes, "{pattern} {text}");
         }
         assert_eq!(resolved("=${aws:PrincipalTag/team}?", &c).as_deref(), Some("=a*?"));
     }

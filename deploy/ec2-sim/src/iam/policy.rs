@@ -2,7 +2,7 @@
 
 use super::condition::Operator;
 use super::context::Context;
-use super::pattern::{fits_action, fits_with_variables};
+use super::pattern::{matches_action, matches_with_variables};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
@@ -120,9 +120,9 @@ impl Statement {
     /// statement does not apply.
     pub fn matches(&self, action: &str, resource: &str, context: &Context) -> Option<&str> {
         let mut actions = self.action.all().iter();
-        let element = actions.find(|p| fits_action(p, action))?;
+        let element = actions.find(|p| matches_action(p, action))?;
         let mut resources = self.resource.all().iter();
-        let about = resources.any(|p| fits_with_variables(p, resource, context));
+        let about = resources.any(|p| matches_with_variables(p, resource, context));
         let holds = |operator: &String, keys: &BTreeMap<String, OneOrMany<String>>| {
             Operator::parse(operator).is_some_and(|o| {
                 keys.iter().all(|(key, wanted)| o.holds(key, wanted.all(), context))

@@ -88,29 +88,29 @@ struct Foreign {
 
 pub(super) async fn answer(
     shared: &Arc<Shared>,
-    asked: &ControlRequest,
+    request: &ControlRequest,
 ) -> Result<Value, ControlError> {
-    let path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
-    match (asked.method.as_str(), path.as_slice()) {
+    let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
+    match (request.method.as_str(), path.as_slice()) {
         ("POST", ["v1", "outage"]) => {
-            let outage: Outage = asked.json()?;
+            let outage: Outage = request.json()?;
             let span = Duration::from_millis(outage.for_ms);
             shared.outage.send_modify(|o| *o = (o.0.wrapping_add(1), span));
             Ok(json!({}))
         }
         ("POST", ["v1", "instances"]) => {
-            let seed: InstanceSeed = asked.json()?;
+            let seed: InstanceSeed = request.json()?;
             add_instance(shared, &seed).await.map_err(|e| refuse(400, e))
         }
         (method, ["v1", rest @ ..]) => {
-            shared.with_sim(|sim, now| with_sim(sim, now, method, rest, asked))
+            shared.with_sim(|sim, now| with_sim(sim, now, method, rest, request))
         }
-        _ => Err(unknown(asked)),
+        _ => Err(unknown(request)),
     }
 }
 
-fn unknown(asked: &ControlRequest) -> ControlError {
-    refuse(404, format!("there is no {} /{}", asked.method, asked.path.join("/")))
+fn unknown(request: &ControlRequest) -> ControlError {
+    refuse(404, format!("there is no {} /{}", request.method, request.path.join("/")))
 }
 
 fn with_sim(
@@ -118,15 +118,15 @@ fn with_sim(
     now: Millis,
     method: &str,
     path: &[&str],
-    asked: &ControlRequest,
+    request: &ControlRequest,
 ) -> Result<Value, ControlError> {
-    let query = |name: &str| asked.query.get(name).map(String::as_str);
+    let query = |name: &str| request.query.get(name).map(String::as_str);
     match (method, path) {
         ("GET", ["state"]) => Ok(sim.dump(now)),
         ("GET", ["statistics"]) => Ok(sim.statistics.json()),
         ("GET", ["journal"]) => {
-            let limit = usize::try_from(asked.number("limit", 1000)?).unwrap_or(usize::MAX);
-            let records = sim.journal.after(asked.number("after", 0)?, limit, query("action"));
+            let limit = usize::try_from(request.number("limit", 1000)?).unwrap_or(usize::MAX);
+            let records = sim.journal.after(request.number("after", 0)?, limit, query("action"));
             Ok(json!({"records": records, "last": sim.journal.last_seq()}))
         }
         ("GET", ["invariants"]) => {
@@ -136,12 +136,12 @@ fn with_sim(
         }
         ("GET", ["latency"]) => Ok(json!(sim.latency)),
         ("PUT", ["latency"]) => {
-            let change: Change = asked.json()?;
+            let change: Change = request.json()?;
             sim.latency.change(&change).map_err(|e| refuse(400, e))?;
             Ok(json!(sim.latency))
         }
         ("PUT", ["limits"]) => {
-            let change: LimitsChange = asked.json()?;
+            let change: LimitsChange = request.json()?;
             let l = &mut sim.limits;
             l.enabled = change.enabled.unwrap_or(l.enabled);
             l.scale = change.scale.unwrap_or(l.scale);
@@ -150,7 +150,7 @@ fn with_sim(
             Ok(json!(sim.limits))
         }
         ("PUT", ["zones", name]) => {
-            let change: ZoneChange = asked.json()?;
+            let change: ZoneChange = request.json()?;
             match sim.set_zone_state(name, change.state) {
                 true => Ok(json!({})),
                 false => Err(refuse(404, format!("there is no zone {name}"))),
@@ -158,7 +158,7 @@ fn with_sim(
         }
         ("GET", ["faults"]) => Ok(json!(sim.faults.list())),
         ("POST", ["faults"]) => {
-            let rule: Rule = asked.json()?;
+            let rule: Rule = request.json()?;
             Ok(json!({ "id": sim.faults.add(rule, now) }))
         }
         ("DELETE", ["faults"]) => {
@@ -170,7 +170,7 @@ fn with_sim(
             false => Err(refuse(404, format!("there is no fault rule {id}"))),
         },
         ("POST", ["instances", id, power @ ("stop" | "hibernate" | "start" | "terminate")]) => {
-            let change: PowerChange = asked.json()?;
+            let change: PowerChange = request.json()?;
             let wanted = match *power {
                 "stop" => Power::Stop,
                 "hibernate" => Power::Hibernate,
@@ -184,21 +184,21 @@ fn with_sim(
                 })
         }
         ("PUT", ["instances", id, "checks"]) => {
-            let checks = sim.find_checks(now, id, asked.json()?);
+            let checks = sim.set_checks(now, id, request.json()?);
             checks
                 .map(|checks| json!(checks))
                 .ok_or_else(|| refuse(404, format!("there is no instance {id}")))
         }
         ("POST", ["volumes", id, "force"]) => {
-            let forced: Forced = asked.json()?;
+            let forced: Forced = request.json()?;
             let volume = sim.force_volume(now, id, &forced);
             volume.ok_or_else(|| refuse(404, format!("there is no {id}")))
         }
         ("POST", ["as-foreign"]) => {
-            let f: Foreign = asked.json()?;
+            let f: Foreign = request.json()?;
             let r = sim.as_foreign(now, &f.action, &f.parameters);
             Ok(json!({"status": r.status, "body": String::from_utf8_lossy(&r.body)}))
         }
-        _ => Err(unknown(asked)),
+        _ => Err(unknown(request)),
     }
 }

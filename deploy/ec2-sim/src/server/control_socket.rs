@@ -46,13 +46,13 @@ async fn respond(
     let body = read(body).await?;
     let query =
         form_urlencoded::parse(head.uri.query().unwrap_or("").as_bytes()).into_owned().collect();
-    let asked = ControlRequest {
+    let request = ControlRequest {
         method: head.method.as_str().to_owned(),
         path: head.uri.path().trim_matches('/').split('/').map(str::to_owned).collect(),
         query,
         body: body.to_vec(),
     };
-    let (status, value) = match control_routes::answer(shared, &asked).await {
+    let (status, value) = match control_routes::answer(shared, &request).await {
         Ok(value) => (200, value),
         Err(refused) => (refused.status, serde_json::json!({ "error": refused.why })),
     };

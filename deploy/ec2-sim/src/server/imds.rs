@@ -57,7 +57,7 @@ impl Sessions {
 
 /// Returns whether a path leads to credentials or to user data. Nothing on a node needs these
 /// paths.
-pub(super) fn is_trap(path: &str) -> bool {
+pub(super) fn is_credential_path(path: &str) -> bool {
     let path = path.trim_end_matches('/');
     ["/latest/meta-data/iam", "/latest/meta-data/identity-credentials", "/latest/user-data"]
         .iter()
@@ -134,7 +134,7 @@ mod tests {
             ("/latest/meta-data/instance-id", false),
             ("/latest/meta-data/", false),
         ] {
-            assert_eq!(is_trap(path), trap, "{path}");
+            assert_eq!(is_credential_path(path), trap, "{path}");
         }
     }
 }

@@ -94,7 +94,7 @@ fn get(shared: &Shared, endpoint: &Endpoint, path: &str, token: Option<&str>) ->
     let now = shared.now();
     let allowed = lock(&endpoint.sessions).0.allows(token, now);
     shared.with_sim(|sim, now| {
-        let trap = imds::is_trap(path);
+        let trap = imds::is_credential_path(path);
         sim.statistics.add_imds(trap);
         if trap {
             let detail = format!("{} read {path}", endpoint.instance);

@@ -4,7 +4,7 @@ use super::{Reply, Request, Sim};
 use crate::actions::{Power, power};
 use crate::state::realm::Realm;
 use crate::state::resources::attachment::Phase;
-use crate::state::resources::instance_checks::{Checks, Findings};
+use crate::state::resources::instance_checks::{Checks, ChecksChange};
 use crate::state::resources::volume::{Life, Volume};
 use crate::state::resources::volume_checks::Performance;
 use crate::state::resources::zone::ZoneState;
@@ -100,7 +100,12 @@ impl Sim {
 
     /// Sets the results of EC2's status checks of an instance from now on. Returns the checks, or
     /// `None` if the instance does not exist.
-    pub fn find_checks(&mut self, now: Millis, instance: &str, found: Findings) -> Option<Checks> {
+    pub fn set_checks(
+        &mut self,
+        now: Millis,
+        instance: &str,
+        found: ChecksChange,
+    ) -> Option<Checks> {
         self.settle(now);
         let checks = self.realm.update_instance(instance, |i| {
             i.checks = i.checks.with(found);

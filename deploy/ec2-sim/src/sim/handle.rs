@@ -24,7 +24,7 @@ struct Notes {
     /// The ids of created or changed resources.
     effects: Vec<String>,
     /// The names of the rules that applied, with their faults.
-    struck: Vec<(String, Fault)>,
+    applied: Vec<(String, Fault)>,
     fault_effects: FaultEffects,
 }
 
@@ -72,7 +72,7 @@ impl Sim {
             self.perform(&understood, &mut notes)
         });
         self.commit(now);
-        self.plan_later(now, request, origin, &params, &notes);
+        self.schedule_consequences(now, request, origin, &params, &notes);
         let mut body_form = Body::Xml;
         let result = match notes.fault_effects.instead.take() {
             Some((error, form)) => {
@@ -93,7 +93,7 @@ impl Sim {
             &Ended {
                 code: code.as_deref(),
                 throttled: notes.fault_effects.throttled,
-                faulted: !notes.struck.is_empty(),
+                faulted: !notes.applied.is_empty(),
                 server_ms: (Duration::from_millis(delay_ms) + started.elapsed()).as_secs_f64()
                     * 1000.0,
             },
@@ -118,7 +118,7 @@ impl Sim {
             effects: notes.effects,
             bucket: (notes.level * 10.0).round() / 10.0,
             delay_ms,
-            faults: notes.struck.into_iter().map(|(id, _)| id).collect(),
+            faults: notes.applied.into_iter().map(|(id, _)| id).collect(),
             origin,
         });
         reply
@@ -139,12 +139,12 @@ impl Sim {
         // Rules apply to the client's requests and to their duplicates, not to the calls of other
         // users.
         if u.origin != "foreign" {
-            notes.struck = self.faults.strike(u.action, u.params, u.now);
+            notes.applied = self.faults.apply_rules(u.action, u.params, u.now);
         }
-        let faults: Vec<Fault> = notes.struck.iter().map(|(_, f)| f.clone()).collect();
+        let faults: Vec<Fault> = notes.applied.iter().map(|(_, f)| f.clone()).collect();
         notes.fault_effects = FaultEffects::of(&faults);
         if u.origin == "sdk" {
-            self.others_first(u.now, u.params, &faults);
+            self.send_earlier_foreign_calls(u.now, u.params, &faults);
         }
         if notes.fault_effects.suppressed {
             return Err(ApiError::new(500, "InternalError", "An internal error has occurred"));
@@ -160,7 +160,7 @@ impl Sim {
         } else {
             None
         };
-        let truth = view.map(|v| realm.show(u.now, &v));
+        let current = view.map(|v| realm.show_view(u.now, &v));
         let mut call = Call {
             now: u.now,
             begin: u.now.plus(u.delay_ms),
@@ -178,15 +178,15 @@ impl Sim {
         };
         let result = actions::dispatch(&mut call);
         notes.effects = call.effects;
-        if let Some(truth) = truth {
-            self.realm.put_back(truth);
+        if let Some(current) = current {
+            self.realm.restore_current(current);
         }
         result
     }
 
     /// Schedules what the request's faults cause afterwards: the duplicate of the request, and the
     /// calls of other users.
-    fn plan_later(
+    fn schedule_consequences(
         &mut self,
         now: Millis,
         request: &Request,
@@ -197,27 +197,27 @@ impl Sim {
         if let Some(after) = notes.fault_effects.duplicate_ms
             && origin != "duplicate"
         {
-            self.later(now.plus(after), request.clone(), "duplicate");
+            self.schedule(now.plus(after), request.clone(), "duplicate");
         }
         if origin != "sdk" {
             return;
         }
-        for (_, fault) in &notes.struck {
+        for (_, fault) in &notes.applied {
             if let Fault::Foreign { action, parameters, after_ms: Some(after) } = fault {
                 let made = notes.effects.first().map(String::as_str);
                 let call = self.foreign_request(action, parameters, Some(params), made);
-                self.later(now.plus(*after), call, "foreign");
+                self.schedule(now.plus(*after), call, "foreign");
             }
         }
     }
 
-    fn later(&mut self, at: Millis, request: Request, origin: &'static str) {
+    fn schedule(&mut self, at: Millis, request: Request, origin: &'static str) {
         self.planned += 1;
-        self.later.insert((at, self.planned), PlannedRequest { request, origin });
+        self.scheduled.insert((at, self.planned), PlannedRequest { request, origin });
     }
 
     /// Makes the calls of other users that take effect just before a request.
-    fn others_first(&mut self, now: Millis, params: &Params, faults: &[Fault]) {
+    fn send_earlier_foreign_calls(&mut self, now: Millis, params: &Params, faults: &[Fault]) {
         for fault in faults {
             if let Fault::Foreign { action, parameters, after_ms: None } = fault {
                 let call = self.foreign_request(action, parameters, Some(params), None);

@@ -13,12 +13,12 @@ const ROOT_GIB: u32 = 8;
 
 impl Sim {
     /// Creates an instance with its root volume.
-    pub(super) fn seed_instance(
+    pub(super) fn launch_instance(
         &mut self,
         seed: &InstanceSeed,
         now: Millis,
     ) -> Result<(), SimError> {
-        self.seeded.insert(seed.id.clone());
+        self.used_instance_ids.insert(seed.id.clone());
         self.devices.add_instance(&seed.id)?;
         let own: Vec<_> = std::iter::once((ROOT_DEVICE, ROOT_GIB))
             .chain(seed.launch_disks.iter().map(|device| (device.as_str(), 1)))
@@ -49,12 +49,12 @@ impl Sim {
 
     /// Adds an instance to a running simulation.
     pub fn add_instance(&mut self, seed: &InstanceSeed, now: Millis) -> Result<(), SimError> {
-        if self.seeded.contains(&seed.id) {
+        if self.used_instance_ids.contains(&seed.id) {
             let what = "there is, or was, an instance of that id".to_owned();
             return Err(ScenarioError::Instance(seed.id.clone(), what).into());
         }
         seed.check(&self.realm.zones)?;
-        self.seed_instance(seed, now)?;
+        self.launch_instance(seed, now)?;
         self.commit(now);
         Ok(())
     }

@@ -11,13 +11,14 @@ use crate::time::Millis;
 
 /// How long until the simulator asks again for a held device, and until it retries a device that it
 /// could not create, in milliseconds.
-const AGAIN_MS: u64 = 100;
+const RETRY_MS: u64 = 100;
 
 impl Sim {
     /// Advances the state to `now`.
     pub fn settle(&mut self, now: Millis) {
         loop {
-            let later = self.later.first_key_value().map(|(k, _)| *k).filter(|(at, _)| *at <= now);
+            let later =
+                self.scheduled.first_key_value().map(|(k, _)| *k).filter(|(at, _)| *at <= now);
             let own = self.realm.next_due().filter(|at| *at <= now);
             match (own, later) {
                 (Some(at), later) if later.is_none_or(|(t, _)| at <= t) => {
@@ -26,7 +27,7 @@ impl Sim {
                     }
                 }
                 (_, Some(key)) => {
-                    if let Some(l) = self.later.remove(&key) {
+                    if let Some(l) = self.scheduled.remove(&key) {
                         self.answer(now, &l.request, l.origin);
                     }
                 }
@@ -63,7 +64,7 @@ impl Sim {
                 log(self.devices.delete(id), "the image of a volume stays", id);
             }
             Event::Attachment(instance, AttachmentEvent::Appear) => {
-                self.appear(id, &instance, now);
+                self.attach_device(id, &instance, now);
             }
             Event::Attachment(instance, AttachmentEvent::Release { force }) => {
                 // A stopped guest holds no device.
@@ -83,7 +84,7 @@ impl Sim {
         }
     }
 
-    fn appear(&mut self, volume: &str, instance: &str, now: Millis) {
+    fn attach_device(&mut self, volume: &str, instance: &str, now: Millis) {
         let Some(name) = self.device_of(volume, instance) else {
             return;
         };
@@ -93,7 +94,7 @@ impl Sim {
             tracing::error!(%error, volume, instance, "a device could not be made; it is tried again");
             self.realm.update_volume(volume, |v| {
                 if let Some(a) = v.attachment_mut(instance) {
-                    a.appears = Some(now.plus(AGAIN_MS));
+                    a.appears = Some(now.plus(RETRY_MS));
                 }
             });
         }
@@ -110,10 +111,10 @@ impl Sim {
         if let Some(name) = self.device_of(volume, instance) {
             match self.devices.release(volume, instance, &name, force) {
                 Ok(Release::Released) => {}
-                Ok(Release::Held) => return self.hold(volume, instance, now),
+                Ok(Release::Held) => return self.retry_release(volume, instance, now),
                 Err(error) => {
                     tracing::error!(%error, volume, instance, "a device could not be taken away; it is tried again");
-                    return self.hold(volume, instance, now);
+                    return self.retry_release(volume, instance, now);
                 }
             }
             let holds = self.devices.fingerprint(volume);
@@ -124,10 +125,10 @@ impl Sim {
         });
     }
 
-    fn hold(&mut self, volume: &str, instance: &str, now: Millis) {
+    fn retry_release(&mut self, volume: &str, instance: &str, now: Millis) {
         self.realm.update_volume(volume, |v| {
             if let Some(a) = v.attachment_mut(instance) {
-                a.phase = Phase::Busy { again: Some(now.plus(AGAIN_MS)) };
+                a.phase = Phase::Busy { again: Some(now.plus(RETRY_MS)) };
             }
         });
     }
@@ -138,23 +139,23 @@ impl Sim {
             .volumes_of(id)
             .filter_map(|v| {
                 let a = v.attachment(id)?;
-                let leaving = matches!(a.phase, Phase::Busy { .. } | Phase::Detaching { .. });
-                Some((v.id.clone(), a.delete_on_termination, leaving))
+                let is_detaching = matches!(a.phase, Phase::Busy { .. } | Phase::Detaching { .. });
+                Some((v.id.clone(), a.delete_on_termination, is_detaching))
             })
             .collect();
         match event {
             InstanceEvent::Stopped => {
                 // A stopped guest holds no device.
-                for (volume, _, leaving) in volumes {
-                    if leaving {
+                for (volume, _, is_detaching) in volumes {
+                    if is_detaching {
                         self.release(&volume, id, true, now);
                     }
                 }
             }
             InstanceEvent::Terminated => {
-                for (volume, goes_along, _) in volumes {
+                for (volume, is_deleted_with_instance, _) in volumes {
                     self.release(&volume, id, true, now);
-                    if goes_along {
+                    if is_deleted_with_instance {
                         self.realm
                             .update_volume(&volume, |v| v.life = Life::Deleting { until: now });
                     }

@@ -127,14 +127,4 @@ mod tests {
         let view = c.view("DescribeVolumes", &tags, 0).expect("view");
         assert!(view.lag("vol-1", Millis(7)) >= 5_000);
     }
-
-    #[test]
-    fn reads_are_current_without_replicas_or_faults() {
-        let mut c = Consistency::new(Setting::default(), 1);
-        let p = Params::parse(b"");
-        assert!(c.view("DescribeVolumes", &p, 0).is_none());
-        assert_eq!(c.keep_ms(0), 0);
-        let stale = c.view("DescribeVolumes", &p, 70).expect("view");
-        assert_eq!((stale.lag("vol-1", Millis(1)), c.keep_ms(70)), (70, 70));
-    }
 }

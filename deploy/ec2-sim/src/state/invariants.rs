@@ -90,7 +90,7 @@ impl Invariants {
             let mut slots = BTreeSet::new();
             let mut count = 0;
             for a in realm.volumes_of(&i.id).filter_map(|v| v.attachment(&i.id)) {
-                if !slots.insert(device_name::slot(&a.device)) {
+                if !slots.insert(device_name::suffix(&a.device)) {
                     self.report(
                         now,
                         "device_name_once",

@@ -101,7 +101,7 @@ impl Filter {
     }
 
     fn matches(&self, value: &str) -> bool {
-        self.literal.contains(value) || self.patterns.iter().any(|p| wildcard::fits(p, value))
+        self.literal.contains(value) || self.patterns.iter().any(|p| wildcard::matches(p, value))
     }
 }
 

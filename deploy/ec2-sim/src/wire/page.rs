@@ -48,7 +48,7 @@ impl Page {
         let after = match token {
             None => None,
             Some(t) => Some(
-                open(t, action, now)
+                parse_token(t, action, now)
                     .ok_or_else(|| ApiError::value("Unable to parse pagination token"))?,
             ),
         };
@@ -61,11 +61,11 @@ impl Page {
 }
 
 /// Creates a token that continues after `key`.
-pub(crate) fn seal(key: &str, action: &str, now: Millis) -> String {
+pub(crate) fn issue_token(key: &str, action: &str, now: Millis) -> String {
     format!("{action}|{}|{key}", now.plus(TOKEN_LIFE_MS).0)
 }
 
-fn open(token: &str, action: &str, now: Millis) -> Option<String> {
+fn parse_token(token: &str, action: &str, now: Millis) -> Option<String> {
     let (until, key) = token.strip_prefix(action)?.strip_prefix('|')?.split_once('|')?;
     (until.parse::<i64>().ok()? >= now.0).then(|| key.to_owned())
 }
@@ -76,10 +76,10 @@ mod tests {
 
     #[test]
     fn page_token_is_bound_to_action_and_expires() {
-        let t = seal("vol-1", "DescribeVolumes", Millis(0));
-        assert_eq!(open(&t, "DescribeVolumes", Millis(5)), Some("vol-1".to_owned()));
-        assert_eq!(open(&t, "DescribeSnapshots", Millis(5)), None);
-        assert_eq!(open(&t, "DescribeVolumes", Millis(3_600_001)), None);
-        assert_eq!(open("nonsense", "DescribeVolumes", Millis(5)), None);
+        let t = issue_token("vol-1", "DescribeVolumes", Millis(0));
+        assert_eq!(parse_token(&t, "DescribeVolumes", Millis(5)), Some("vol-1".to_owned()));
+        assert_eq!(parse_token(&t, "DescribeSnapshots", Millis(5)), None);
+        assert_eq!(parse_token(&t, "DescribeVolumes", Millis(3_600_001)), None);
+        assert_eq!(parse_token("nonsense", "DescribeVolumes", Millis(5)), None);
     }
 }

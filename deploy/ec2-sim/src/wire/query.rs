@@ -49,9 +49,9 @@ impl Params {
         Some(&entry.value)
     }
 
-    /// Returns a required text parameter; `said` is the name in the error.
-    pub fn required(&self, name: &str, said: &str) -> ApiResult<&str> {
-        self.text(name).ok_or_else(|| ApiError::missing(said))
+    /// Returns a required text parameter; `shown_name` is the name in the error.
+    pub fn required(&self, name: &str, shown_name: &str) -> ApiResult<&str> {
+        self.text(name).ok_or_else(|| ApiError::missing(shown_name))
     }
 
     /// Parses a boolean: `true` or `false`, ignoring case.

@@ -24,7 +24,7 @@ impl Piece {
 
 /// Returns whether a text matches a pattern. The match is greedy: if the rest does not match, the
 /// last run takes one more character.
-pub(crate) fn fits(pattern: &[Piece], text: &str) -> bool {
+pub(crate) fn matches(pattern: &[Piece], text: &str) -> bool {
     let text: Vec<char> = text.chars().collect();
     let (mut p, mut t) = (0, 0);
     let mut last_run = None;

@@ -18,9 +18,9 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
             format!("The following supplied instance types do not exist: [{unknown}]"),
         ));
     }
-    let asked = TYPES.iter().filter(|t| names.is_empty() || names.contains(&t.name));
+    let shown = TYPES.iter().filter(|t| names.is_empty() || names.contains(&t.name));
     let mut x = Xml::default();
-    x.list("instanceTypeSet", asked, member);
+    x.list("instanceTypeSet", shown, member);
     Ok(x.finish())
 }
 

@@ -14,10 +14,10 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let volume = p.required("VolumeId", "VolumeId")?;
     p.text("Description");
     let outpost = p.text("OutpostArn");
-    let tags = tags::specified(p, "snapshot")?;
+    let tags = tags::parse_specifications(p, "snapshot")?;
     p.finish()?;
     Call::check_volume_id(volume)?;
-    call.permit(|c| vec![c.existing(volume), c.made("snapshot", &tags)])?;
+    call.permit(|c| vec![c.existing(volume), c.new_resource("snapshot", &tags)])?;
     call.permit_tagging("snapshot", &tags)?;
     call.dry_run()?;
     let v = call.realm.volume(volume)?;

@@ -87,8 +87,8 @@ pub(crate) fn describe_locked(call: &mut Call<'_>) -> ApiResult<String> {
     for id in &ids {
         Call::check_snapshot_id(id)?;
     }
-    let asked = by_ids(call, call.realm.snapshots(), &ids, ApiError::no_snapshots)?;
-    let locked = asked.into_iter().filter_map(|s| Some((s, s.lock.as_ref()?)));
+    let named = by_ids(call, call.realm.snapshots(), &ids, ApiError::no_snapshots)?;
+    let locked = named.into_iter().filter_map(|s| Some((s, s.lock.as_ref()?)));
     let mut x = Xml::default();
     x.list("snapshotSet", locked, |x, (s, l)| {
         x.text("ownerId", &call.realm.account);

@@ -22,7 +22,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     Call::check_instance_id(instance)?;
     call.permit(|c| vec![c.existing(volume), c.existing(instance)])?;
     call.dry_run()?;
-    foreign_device(call, instance, device);
+    apply_device_faults(call, instance, device);
     let attachment = {
         let v = call.realm.volume(volume)?;
         let i = call.realm.instance(instance)?;
@@ -42,7 +42,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
 
 /// Applies the faults that make the device name taken: by something that EC2 does not list, or by a
 /// concurrent attachment.
-fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
+fn apply_device_faults(call: &mut Call<'_>, instance: &str, device: &str) {
     for fault in call.faults {
         match fault {
             Fault::DeviceTaken {} => {
@@ -55,7 +55,7 @@ fn foreign_device(call: &mut Call<'_>, instance: &str, device: &str) {
                 };
                 // Nobody can win the race for a name that is already taken; the request may have
                 // arrived twice.
-                if listed(call, instance, device) {
+                if is_name_listed(call, instance, device) {
                     continue;
                 }
                 let mut v = Volume::plain(call.ids.issue("vol"), 1, &zone, call.now);
@@ -138,9 +138,9 @@ fn check_device(call: &Call<'_>, i: &Instance, device: &str) -> ApiResult<()> {
             "Value ({device}) for parameter device is invalid. {device} is not a valid EBS device name."
         )));
     }
-    let slot = device_name::slot(device);
-    let mut hidden = i.hidden_devices.iter().map(|d| device_name::slot(d));
-    if listed(call, &i.id, device) || hidden.any(|d| d == slot) {
+    let suffix = device_name::suffix(device);
+    let mut hidden = i.hidden_devices.iter().map(|d| device_name::suffix(d));
+    if is_name_listed(call, &i.id, device) || hidden.any(|d| d == suffix) {
         return Err(ApiError::value(format!(
             "Invalid value '{device}' for unixDevice. Attachment point {device} is already in use"
         )));
@@ -149,10 +149,10 @@ fn check_device(call: &Call<'_>, i: &Instance, device: &str) -> ApiResult<()> {
 }
 
 /// Returns whether a volume of the instance has this device name.
-fn listed(call: &Call<'_>, instance: &str, device: &str) -> bool {
-    let slot = device_name::slot(device);
+fn is_name_listed(call: &Call<'_>, instance: &str, device: &str) -> bool {
+    let suffix = device_name::suffix(device);
     let mut attachments = call.realm.volumes_of(instance).filter_map(|v| v.attachment(instance));
-    attachments.any(|a| device_name::slot(&a.device) == slot)
+    attachments.any(|a| device_name::suffix(&a.device) == suffix)
 }
 
 fn check_limit(call: &Call<'_>, i: &Instance) -> ApiResult<()> {

@@ -1,6 +1,6 @@
 //! CopyVolumes: copies a volume's current bytes to a new volume in the same zone.
 
-use super::create_volume::{creation, make, replayed};
+use super::create_volume::{add_volume, creating_state, replayed};
 use crate::actions::render::{self, View};
 use crate::actions::{Call, quota_check};
 use crate::devices::Source;
@@ -19,7 +19,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     let wanted = Wanted { iops: p.positive("Iops")?, throughput: p.positive("Throughput")? };
     let multi_attach = p.boolean("MultiAttachEnabled")?.unwrap_or(false);
     let token = p.text("ClientToken");
-    let tags = tags::specified(p, "volume")?;
+    let tags = tags::parse_specifications(p, "volume")?;
     p.finish()?;
     Call::check_volume_id(source)?;
     let kind = volume_type::find(kind)?;
@@ -32,7 +32,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
         ));
     }
     let shape = kind.shape(size, wanted, multi_attach)?;
-    call.permit(|c| vec![c.existing(source), c.made("volume", &tags)])?;
+    call.permit(|c| vec![c.existing(source), c.new_resource("volume", &tags)])?;
     call.permit_tagging("volume", &tags)?;
     call.dry_run()?;
     kind.check_multi_attach(multi_attach)?;
@@ -51,7 +51,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
         origin: Origin::Volume(source.to_owned()),
         encrypted: from.encrypted,
         kms_key: from.kms_key,
-        life: creation(call.faults, key_refused, call.begin, until),
+        life: creating_state(call.faults, key_refused, call.begin, until),
         initialization: Some(Initialization {
             kind: "volume-copy".to_owned(),
             from: until,
@@ -62,7 +62,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
         ..Volume::plain(id, size, &from.zone, call.now)
     };
     let members = members(call, &volume);
-    make(call, volume, Source::Volume(source), token, fingerprint)?;
+    add_volume(call, volume, Source::Volume(source), token, fingerprint)?;
     Ok(members)
 }
 

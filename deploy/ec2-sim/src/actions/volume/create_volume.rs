@@ -34,23 +34,23 @@ struct CreateVolumeRequest {
 /// Answers CreateVolume. The order of the checks is EC2's: parameters, permission, dry run,
 /// multi-attach, token, snapshot.
 pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
-    let asked = parse(call)?;
-    permit(call, &asked)?;
+    let request = parse(call)?;
+    permit(call, &request)?;
     call.dry_run()?;
-    asked.kind.check_multi_attach(asked.shape.multi_attach)?;
-    let fingerprint = fingerprint(&asked);
+    request.kind.check_multi_attach(request.shape.multi_attach)?;
+    let fingerprint = fingerprint(&request);
     if call.quotas.before_token {
-        quota_check::volume(call, &asked.shape, &asked.zone)?;
+        quota_check::volume(call, &request.shape, &request.zone)?;
     }
-    let token = asked.token.as_deref();
+    let token = request.token.as_deref();
     if let Some(v) = replayed(call, token, &fingerprint)? {
         return Ok(members(call, v));
     }
     if !call.quotas.before_token {
-        quota_check::volume(call, &asked.shape, &asked.zone)?;
+        quota_check::volume(call, &request.shape, &request.zone)?;
     }
     let mut source_encryption = (false, None);
-    if let Some(id) = &asked.snapshot {
+    if let Some(id) = &request.snapshot {
         let s = call.realm.snapshot(id)?;
         if !matches!(s.life, SnapshotLife::Completed { .. }) {
             return Err(ApiError::client(
@@ -58,7 +58,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
                 format!("Snapshot is in invalid state - {}", s.status()),
             ));
         }
-        if s.encrypted && asked.encrypted == Some(false) {
+        if s.encrypted && request.encrypted == Some(false) {
             // The code was recorded; the wording is unverified.
             return Err(ApiError::combination(
                 "The parameter encrypted cannot be false for a volume from an encrypted snapshot.",
@@ -66,13 +66,13 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
         }
         source_encryption = (s.encrypted, s.kms_key.clone());
     }
-    let volume = build(call, &asked, source_encryption);
-    let source = match &asked.snapshot {
+    let volume = build(call, &request, source_encryption);
+    let source = match &request.snapshot {
         Some(id) => Source::Snapshot(id),
         None => Source::Blank,
     };
     let members = members(call, &volume);
-    make(call, volume, source, token, fingerprint)?;
+    add_volume(call, volume, source, token, fingerprint)?;
     Ok(members)
 }
 
@@ -87,13 +87,13 @@ pub(super) fn replayed<'a>(
         return Err(ApiError::value("Client token must be less than or equal to 64 characters."));
     }
     let gone = |id: &str| call.realm.volume(id).is_err();
-    let spent = call.realm.tokens.get(token);
-    let id = client_token::judge(token, spent, fingerprint, gone, call.now)?;
+    let used = call.realm.tokens.get(token);
+    let id = client_token::find_replayed(token, used, fingerprint, gone, call.now)?;
     Ok(id.and_then(|id| call.realm.volumes().get(id)))
 }
 
 /// Adds a volume with its image, and notes its token.
-pub(super) fn make(
+pub(super) fn add_volume(
     call: &mut Call<'_>,
     volume: Volume,
     source: Source<'_>,
@@ -102,20 +102,20 @@ pub(super) fn make(
 ) -> ApiResult<()> {
     call.devices.create(&volume.id, volume.shape.size, source).map_err(|e| Call::internal(&e))?;
     if let Some(token) = token {
-        let spent = TokenUse { volume: volume.id.clone(), fingerprint, at: call.now };
-        call.realm.tokens.insert(token.to_owned(), spent);
+        let used = TokenUse { volume: volume.id.clone(), fingerprint, at: call.now };
+        call.realm.tokens.insert(token.to_owned(), used);
     }
     call.effects.push(volume.id.clone());
     call.realm.put_volume(volume);
     Ok(())
 }
 
-fn permit(call: &Call<'_>, asked: &CreateVolumeRequest) -> ApiResult<()> {
+fn permit(call: &Call<'_>, request: &CreateVolumeRequest) -> ApiResult<()> {
     call.permit(|c| {
-        let source = asked.snapshot.as_ref().map(|id| c.existing(id));
-        source.into_iter().chain([c.made("volume", &asked.tags)]).collect()
+        let source = request.snapshot.as_ref().map(|id| c.existing(id));
+        source.into_iter().chain([c.new_resource("volume", &request.tags)]).collect()
     })?;
-    call.permit_tagging("volume", &asked.tags)
+    call.permit_tagging("volume", &request.tags)
 }
 
 fn members(call: &Call<'_>, v: &Volume) -> String {
@@ -140,7 +140,7 @@ fn parse(call: &Call<'_>) -> ApiResult<CreateVolumeRequest> {
     let outpost = p.text("OutpostArn").map(str::to_owned);
     let rate = p.positive("VolumeInitializationRate")?;
     let token = p.text("ClientToken").map(str::to_owned);
-    let tags = tags::specified(p, "volume")?;
+    let tags = tags::parse_specifications(p, "volume")?;
     p.finish()?;
 
     let zone = call.zone(zone_name, zone_id)?;
@@ -195,52 +195,57 @@ fn fingerprint(a: &CreateVolumeRequest) -> String {
 
 fn build(
     call: &mut Call<'_>,
-    asked: &CreateVolumeRequest,
+    request: &CreateVolumeRequest,
     source: (bool, Option<String>),
 ) -> Volume {
     let item =
-        if asked.snapshot.is_some() { "volume_create_from_snapshot" } else { "volume_create" };
+        if request.snapshot.is_some() { "volume_create_from_snapshot" } else { "volume_create" };
     let until = call.begin.plus(call.latency.sample(item));
-    let kms_key = asked.kms_key.clone().or(source.1);
+    let kms_key = request.kms_key.clone().or(source.1);
     let key_refused = !call.may_use_key(kms_key.as_deref(), source.0);
-    let life = creation(call.faults, key_refused, call.begin, until);
-    let is_fast = asked
+    let life = creating_state(call.faults, key_refused, call.begin, until);
+    let is_fast = request
         .snapshot
         .as_ref()
-        .is_some_and(|s| call.realm.fast_restores.contains(&(s.clone(), asked.zone.clone())));
-    let initialization = asked.snapshot.as_ref().filter(|_| !is_fast).map(|_| {
-        let per_gib = match asked.rate {
+        .is_some_and(|s| call.realm.fast_restores.contains(&(s.clone(), request.zone.clone())));
+    let initialization = request.snapshot.as_ref().filter(|_| !is_fast).map(|_| {
+        let per_gib = match request.rate {
             Some(rate) => u64::from(1024 * 1000 / rate),
             None => call.latency.sample("initialize_per_gib"),
         };
         Initialization {
-            kind: if asked.rate.is_some() { "provisioned-rate" } else { "default" }.to_owned(),
+            kind: if request.rate.is_some() { "provisioned-rate" } else { "default" }.to_owned(),
             from: until,
-            until: until.plus(per_gib.saturating_mul(u64::from(asked.shape.size))),
+            until: until.plus(per_gib.saturating_mul(u64::from(request.shape.size))),
         }
     });
     let id = call.ids.issue("vol");
     Volume {
-        shape: asked.shape.clone(),
-        origin: match &asked.snapshot {
+        shape: request.shape.clone(),
+        origin: match &request.snapshot {
             Some(id) => Origin::Snapshot(id.clone()),
             None => Origin::Blank,
         },
         // A volume from an encrypted snapshot is encrypted, whatever the request says.
-        encrypted: asked.encrypted == Some(true) || source.0,
+        encrypted: request.encrypted == Some(true) || source.0,
         kms_key,
-        outpost: asked.outpost.clone(),
+        outpost: request.outpost.clone(),
         life,
         initialization,
-        tags: asked.tags.clone(),
+        tags: request.tags.clone(),
         root: false,
-        ..Volume::plain(id, asked.shape.size, &asked.zone, call.now)
+        ..Volume::plain(id, request.shape.size, &request.zone, call.now)
     }
 }
 
-/// Returns the volume's state during creation, given the faults. If the caller may not use the key,
+/// Returns the volume's state during creating_state, given the faults. If the caller may not use the key,
 /// the volume vanishes without an error in the reply.
-pub(super) fn creation(faults: &[Fault], key_refused: bool, begin: Millis, until: Millis) -> Life {
+pub(super) fn creating_state(
+    faults: &[Fault],
+    key_refused: bool,
+    begin: Millis,
+    until: Millis,
+) -> Life {
     let failed = faults.iter().find_map(|f| match f {
         Fault::FailCreate { outcome, after_ms } => Some((*outcome, begin.plus(*after_ms))),
         _ => None,

@@ -29,8 +29,8 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
     })?;
     call.dry_run()?;
     let v = call.realm.volumes().get(volume).ok_or_else(|| ApiError::no_volume(volume))?;
-    let from = check(call, v, instance)?;
-    let (until, busy) = plan(call);
+    let from = find_attached_instance(call, v, instance)?;
+    let (until, busy) = plan_detach(call);
     let mut x = Xml::default();
     call.realm.update_volume(volume, |v| {
         if let Some(a) = v.attachment_mut(&from) {
@@ -38,9 +38,9 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
                 a.phase = Phase::Busy { again: until };
             }
             // The reply always shows `detaching`.
-            let mut said = a.clone();
-            said.phase = Phase::Detaching { until, force };
-            render::attachment(&mut x, volume, &said);
+            let mut shown = a.clone();
+            shown.phase = Phase::Detaching { until, force };
+            render::attachment(&mut x, volume, &shown);
         }
     });
     call.effects.push(volume.to_owned());
@@ -48,7 +48,7 @@ pub(crate) fn answer(call: &mut Call<'_>) -> ApiResult<String> {
 }
 
 /// Returns when the simulator asks the device to go, and whether it shows `busy` until then.
-fn plan(call: &mut Call<'_>) -> (Option<Millis>, bool) {
+fn plan_detach(call: &mut Call<'_>) -> (Option<Millis>, bool) {
     for fault in call.faults {
         if let Fault::StuckDetach { for_ms, busy } = fault {
             return (for_ms.map(|ms| call.begin.plus(ms)), *busy);
@@ -58,7 +58,11 @@ fn plan(call: &mut Call<'_>) -> (Option<Millis>, bool) {
 }
 
 /// Returns the instance from which to detach the volume.
-fn check(call: &Call<'_>, v: &Volume, instance: Option<&str>) -> ApiResult<String> {
+fn find_attached_instance(
+    call: &Call<'_>,
+    v: &Volume,
+    instance: Option<&str>,
+) -> ApiResult<String> {
     if let Some(i) = instance
         && !call.realm.instances().contains_key(i)
     {

@@ -34,7 +34,7 @@ impl<T: Clone> Versions<T> {
         Self { all: current.iter().map(first).collect(), recent: BTreeSet::new() }
     }
 
-    fn note(&mut self, id: &str, now: Millis, value: Option<&T>) {
+    fn record_version(&mut self, id: &str, now: Millis, value: Option<&T>) {
         let versions =
             self.all.entry(id.to_owned()).or_insert_with(|| VecDeque::from([(ALWAYS, None)]));
         if versions.back().is_some_and(|(at, _)| *at == now) {
@@ -44,7 +44,7 @@ impl<T: Clone> Versions<T> {
         self.recent.insert(id.to_owned());
     }
 
-    fn forget(&mut self, now: Millis, keep_ms: u64) {
+    fn drop_old(&mut self, now: Millis, keep_ms: u64) {
         let all = &mut self.all;
         self.recent.retain(|id| {
             let Some(versions) = all.get_mut(id) else {
@@ -65,7 +65,7 @@ impl<T: Clone> Versions<T> {
 
     /// Returns the resources of which the view does not show the newest version, with the version
     /// that it shows.
-    fn behind(&self, now: Millis, view: &View) -> Vec<(String, Option<T>)> {
+    fn outdated(&self, now: Millis, view: &View) -> Vec<(String, Option<T>)> {
         let mut out = Vec::new();
         for id in &self.recent {
             let Some(versions) = self.all.get(id) else {
@@ -85,7 +85,7 @@ impl<T: Clone> Versions<T> {
 
 /// The current versions that a view has replaced.
 #[derive(Debug)]
-#[must_use = "the truth must be put back"]
+#[must_use = "the current must be put back"]
 pub(crate) struct Displaced {
     volumes: Vec<(String, Option<Volume>)>,
     snapshots: Vec<(String, Option<Snapshot>)>,
@@ -119,31 +119,35 @@ impl Realm {
         };
         for key in changed {
             match key {
-                Key::Volume(id) => history.volumes.note(id, now, self.volumes.get(id)),
-                Key::Snapshot(id) => history.snapshots.note(id, now, self.snapshots.get(id)),
-                Key::Instance(id) => history.instances.note(id, now, self.instances.get(id)),
+                Key::Volume(id) => history.volumes.record_version(id, now, self.volumes.get(id)),
+                Key::Snapshot(id) => {
+                    history.snapshots.record_version(id, now, self.snapshots.get(id))
+                }
+                Key::Instance(id) => {
+                    history.instances.record_version(id, now, self.instances.get(id))
+                }
             }
         }
-        history.volumes.forget(now, keep_ms);
-        history.snapshots.forget(now, keep_ms);
-        history.instances.forget(now, keep_ms);
+        history.volumes.drop_old(now, keep_ms);
+        history.snapshots.drop_old(now, keep_ms);
+        history.instances.drop_old(now, keep_ms);
     }
 
-    /// Replaces the realm's state with a view, until [`Realm::put_back`].
-    pub(crate) fn show(&mut self, now: Millis, view: &View) -> Displaced {
+    /// Replaces the realm's state with a view, until [`Realm::restore_current`].
+    pub(crate) fn show_view(&mut self, now: Millis, view: &View) -> Displaced {
         let (volumes, snapshots, instances) = match &self.history {
             None => (Vec::new(), Vec::new(), Vec::new()),
             Some(h) => (
-                h.volumes.behind(now, view),
-                h.snapshots.behind(now, view),
-                h.instances.behind(now, view),
+                h.volumes.outdated(now, view),
+                h.snapshots.outdated(now, view),
+                h.instances.outdated(now, view),
             ),
         };
         self.exchange(Displaced { volumes, snapshots, instances })
     }
 
-    pub(crate) fn put_back(&mut self, truth: Displaced) {
-        drop(self.exchange(truth));
+    pub(crate) fn restore_current(&mut self, current: Displaced) {
+        drop(self.exchange(current));
     }
 
     fn exchange(&mut self, new: Displaced) -> Displaced {

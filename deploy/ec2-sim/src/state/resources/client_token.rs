@@ -22,30 +22,30 @@ const RETENTION_MS: u64 = 12 * 3600 * 1000;
 
 /// Checks a request's token. Returns the volume of the earlier request that this one repeats;
 /// `None`: the token is new or forgotten. `gone` tells whether a volume was deleted or has failed.
-pub(crate) fn judge<'a>(
+pub(crate) fn find_replayed<'a>(
     token: &str,
-    spent: Option<&'a TokenUse>,
+    used: Option<&'a TokenUse>,
     fingerprint: &str,
     gone: impl Fn(&str) -> bool,
     now: Millis,
 ) -> ApiResult<Option<&'a str>> {
-    let Some(spent) = spent.filter(|s| now.since(s.at) < RETENTION_MS) else {
+    let Some(used) = used.filter(|s| now.since(s.at) < RETENTION_MS) else {
         return Ok(None);
     };
-    if gone(&spent.volume) {
+    if gone(&used.volume) {
         return Err(ApiError::client(
             "IdempotentParameterMismatch",
             format!(
                 "The client token '{token}' is associated with resource '{}' which has already been deleted. Please use a different client token.",
-                spent.volume
+                used.volume
             ),
         ));
     }
-    if spent.fingerprint != fingerprint {
+    if used.fingerprint != fingerprint {
         return Err(ApiError::client(
             "IdempotentParameterMismatch",
             "Parameters on this idempotent request are inconsistent with parameters used in previous request(s).",
         ));
     }
-    Ok(Some(&spent.volume))
+    Ok(Some(&used.volume))
 }

@@ -21,7 +21,7 @@ pub(crate) fn valid(name: &str) -> bool {
 
 /// Returns the name without its prefix, so that spellings compare equal: `sdb` and `xvdb` collide,
 /// and so do `sda1` and `xvda1`.
-pub(crate) fn slot(name: &str) -> &str {
+pub(crate) fn suffix(name: &str) -> &str {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     name.strip_prefix("xvd").or_else(|| name.strip_prefix("sd")).unwrap_or(name)
 }
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn sd_and_xvd_names_share_device_slot() {
-        assert_eq!(slot("/dev/sdb"), slot("/dev/xvdb"));
-        assert_ne!(slot("/dev/xvdb"), slot("/dev/xvdba"));
+        assert_eq!(suffix("/dev/sdb"), suffix("/dev/xvdb"));
+        assert_ne!(suffix("/dev/xvdb"), suffix("/dev/xvdba"));
     }
 }

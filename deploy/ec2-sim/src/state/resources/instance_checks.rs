@@ -51,7 +51,7 @@ pub struct Checks {
 /// Results to report from now on; a result that is not given stays.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Findings {
+pub struct ChecksChange {
     pub system: Option<Outcome>,
     pub instance: Option<Outcome>,
     pub attached_ebs: Option<Outcome>,
@@ -59,7 +59,7 @@ pub struct Findings {
 
 impl Checks {
     /// Returns the checks with these results.
-    pub fn with(self, findings: Findings) -> Self {
+    pub fn with(self, findings: ChecksChange) -> Self {
         Self {
             system: findings.system.unwrap_or(self.system),
             instance: findings.instance.unwrap_or(self.instance),

@@ -37,7 +37,8 @@ pub(crate) struct Lock {
 pub struct Snapshot {
     /// The snapshot's id, `snap-…`.
     pub id: String,
-    pub(crate) volume: String,
+    /// The id of the volume from which the snapshot was taken.
+    pub volume: String,
     /// The size of that volume, in GiB.
     pub size: u32,
     pub(crate) started: Millis,

@@ -14,7 +14,7 @@ pub(crate) static NO_TAGS: Tags = Tags::new();
 const MAX_TAGS: usize = 50;
 
 /// Reads `TagSpecification.N` for a new resource of the given type.
-pub(crate) fn specified(params: &Params, resource: &str) -> ApiResult<Tags> {
+pub(crate) fn parse_specifications(params: &Params, resource: &str) -> ApiResult<Tags> {
     let mut tags = Tags::new();
     for spec in params.structures("TagSpecification") {
         let kind = params
@@ -25,21 +25,21 @@ pub(crate) fn specified(params: &Params, resource: &str) -> ApiResult<Tags> {
                 "'{kind}' is not a valid taggable resource type for this operation."
             )));
         }
-        tags.extend(listed(params, &format!("{spec}Tag"))?);
+        tags.extend(parse_tags(params, &format!("{spec}Tag"))?);
     }
     check(&tags)?;
     Ok(tags)
 }
 
 /// Reads `NAME.N.Key` and `NAME.N.Value`. An absent value is empty.
-pub(crate) fn listed(params: &Params, name: &str) -> ApiResult<Tags> {
+pub(crate) fn parse_tags(params: &Params, name: &str) -> ApiResult<Tags> {
     let value = |prefix: &String| params.raw(&format!("{prefix}Value")).unwrap_or("").to_owned();
     let values = params.structures(name).iter().map(value).collect::<Vec<_>>();
-    Ok(keys(params, name)?.into_iter().zip(values).collect())
+    Ok(parse_keys(params, name)?.into_iter().zip(values).collect())
 }
 
 /// Reads `NAME.N.Key`; refuses a tag without a key.
-pub(crate) fn keys(params: &Params, name: &str) -> ApiResult<Vec<String>> {
+pub(crate) fn parse_keys(params: &Params, name: &str) -> ApiResult<Vec<String>> {
     let key = |prefix: String| params.text(&format!("{prefix}Key")).map(str::to_owned);
     let keys: Option<Vec<String>> = params.structures(name).into_iter().map(key).collect();
     keys.ok_or_else(|| ApiError::value("Tag key must have a value"))
