@@ -61,12 +61,16 @@ pub(crate) fn slots(instance_type: &str) -> Slots {
 /// with an instance whose type has no row; at least 1. What is seen now takes precedence over the
 /// facts from the start of the process.
 #[must_use]
-pub(crate) fn max_volumes(facts: &NodeFacts, wishes: SlotSettings, taken: &TakenSlots) -> u32 {
-    if let Some(limit) = wishes.limit {
+pub(crate) fn max_volumes(
+    facts: &NodeFacts,
+    slot_settings: SlotSettings,
+    taken: &TakenSlots,
+) -> u32 {
+    if let Some(limit) = slot_settings.limit {
         return limit;
     }
     let slots = slots(&facts.instance_type);
-    let reserved = wishes
+    let reserved = slot_settings
         .reserved
         .or(taken.foreign_volumes)
         .unwrap_or_else(|| facts.other_volumes.saturating_add(1));
@@ -186,10 +190,10 @@ mod tests {
             ("m6i.metal", 3, 0, none, 28),
             ("inf1.xlarge", 2, 0, none, 24),
         ];
-        for (instance_type, interfaces, volumes, wishes, want) in rows {
+        for (instance_type, interfaces, volumes, slot_settings, want) in rows {
             let facts = node(instance_type, interfaces, volumes);
-            let got = max_volumes(&facts, wishes, &TakenSlots::default());
-            assert_eq!(got, want, "{facts:?} {wishes:?}");
+            let got = max_volumes(&facts, slot_settings, &TakenSlots::default());
+            assert_eq!(got, want, "{facts:?} {slot_settings:?}");
         }
     }
 
@@ -213,8 +217,8 @@ mod tests {
             ("g4dn.2xlarge", none, seen(Some(1), Some(1), 2), 24),
             ("m7i.large", none, seen(Some(1), Some(3), 0), 31),
         ];
-        for (instance_type, wishes, taken, want) in rows {
-            let got = max_volumes(&node(instance_type, 2, 1), wishes, &taken);
+        for (instance_type, slot_settings, taken, want) in rows {
+            let got = max_volumes(&node(instance_type, 2, 1), slot_settings, &taken);
             assert_eq!(got, want, "{instance_type} {taken:?}");
         }
     }

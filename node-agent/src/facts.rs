@@ -125,12 +125,12 @@ pub struct Sources {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no source of --metadata-sources knows this node: {}; allow the instance metadata service (IMDSv2), or give --node-facts-file with the zone",
-    .lacks.join("; ")
+    .reasons.join("; ")
 )]
 pub struct Unknown {
-    lacks: Vec<String>,
+    reasons: Vec<String>,
     /// A node facts file can still provide what is missing.
-    awaited: bool,
+    may_appear: bool,
 }
 
 /// Reads the sources in their order.
@@ -138,19 +138,19 @@ pub struct Unknown {
 /// # Errors
 /// [`Unknown`], with what each source lacks.
 pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
-    let mut unknown = Unknown { lacks: Vec::new(), awaited: false };
+    let mut unknown = Unknown { reasons: Vec::new(), may_appear: false };
     for source in &sources.order {
         let found = match source {
             Source::Imds => match &sources.imds {
-                Ok(address) => imds::read(address).map_err(|e| chain(&e)),
+                Ok(address) => imds::read(address).map_err(|e| error_chain(&e)),
                 Err(why) => Err(why.clone()),
             },
             Source::Kubernetes => {
                 let read = node_facts_file::read(&sources.dmi, &sources.files, sources.patience);
                 read.map_err(|lack| {
                     let missing = matches!(lack, Lack::Fact { .. });
-                    unknown.awaited = missing && !sources.files.is_empty();
-                    chain(&lack)
+                    unknown.may_appear = missing && !sources.files.is_empty();
+                    error_chain(&lack)
                 })
             }
         };
@@ -158,14 +158,14 @@ pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
             Ok(facts) => return Ok(facts),
             Err(why) => {
                 tracing::warn!(source = source.as_str(), %why, "a source of node facts does not know this node");
-                unknown.lacks.push(format!("{}: {why}", source.as_str()));
+                unknown.reasons.push(format!("{}: {why}", source.as_str()));
             }
         }
     }
     Err(unknown)
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -30,14 +30,14 @@ pub use target::{Target, TargetError};
 
 /// Simultaneous requests that may take minutes, each on its own connection: more than a node has
 /// volumes.
-const SLOW_AT_ONCE: usize = 160;
+const MOST_SLOW: usize = 160;
 /// Simultaneous other requests: none of them waits for a slow one. The sum of both limits is below
 /// the connections that the helper keeps.
-const QUICK_AT_ONCE: usize = 40;
+const MOST_QUICK: usize = 40;
 /// Most idle connections that are kept.
-const KEPT: usize = 4;
+const MOST_IDLE: usize = 4;
 /// How long the helper's answer may take in transit, beyond the wait in the request.
-const TRAVEL: Duration = Duration::from_millis(500);
+const TRANSIT_TIME: Duration = Duration::from_millis(500);
 /// Pause between two attempts while the helper is busy with the volume.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -60,8 +60,8 @@ impl Helper {
         Self {
             target,
             idle: Mutex::default(),
-            slow: Semaphore::new(SLOW_AT_ONCE),
-            quick: Semaphore::new(QUICK_AT_ONCE),
+            slow: Semaphore::new(MOST_SLOW),
+            quick: Semaphore::new(MOST_QUICK),
             next: AtomicU64::new(1),
             known: Mutex::default(),
             metrics,
@@ -74,10 +74,10 @@ impl Helper {
     /// [`HelperError`], as for every request here.
     pub async fn stage(
         &self,
-        ask: wire::Stage,
+        request: wire::Stage,
         deadline: Deadline,
     ) -> Result<wire::Staged, HelperError> {
-        match self.ask(Operation::Stage(ask), deadline).await? {
+        match self.send_request(Operation::Stage(request), deadline).await? {
             Outcome::Staged(staged) => Ok(staged),
             _ => Err(HelperError::Foreign("another answer than to stage")),
         }
@@ -92,7 +92,7 @@ impl Helper {
         operation: Operation,
         deadline: Deadline,
     ) -> Result<wire::Done, HelperError> {
-        match self.ask(operation, deadline).await? {
+        match self.send_request(operation, deadline).await? {
             Outcome::Done(done) => Ok(done),
             _ => Err(HelperError::Foreign("another answer than done")),
         }
@@ -104,10 +104,10 @@ impl Helper {
     /// [`HelperError`].
     pub async fn expand(
         &self,
-        ask: wire::Expand,
+        request: wire::Expand,
         deadline: Deadline,
     ) -> Result<wire::Expanded, HelperError> {
-        match self.ask(Operation::Expand(ask), deadline).await? {
+        match self.send_request(Operation::Expand(request), deadline).await? {
             Outcome::Expanded(expanded) => Ok(expanded),
             _ => Err(HelperError::Foreign("another answer than to expand")),
         }
@@ -119,10 +119,10 @@ impl Helper {
     /// [`HelperError`].
     pub async fn stats(
         &self,
-        ask: wire::Stats,
+        request: wire::Stats,
         deadline: Deadline,
     ) -> Result<wire::Usage, HelperError> {
-        match self.ask(Operation::Stats(ask), deadline).await? {
+        match self.send_request(Operation::Stats(request), deadline).await? {
             Outcome::Usage(usage) => Ok(usage),
             _ => Err(HelperError::Foreign("another answer than to stats")),
         }
@@ -137,8 +137,8 @@ impl Helper {
         volume: &VolumeId,
         deadline: Deadline,
     ) -> Result<Vec<u8>, HelperError> {
-        let ask = Operation::NvmeStatistics(wire::NvmeStatistics { volume: volume.clone() });
-        match self.ask(ask, deadline).await? {
+        let request = Operation::NvmeStatistics(wire::NvmeStatistics { volume: volume.clone() });
+        match self.send_request(request, deadline).await? {
             Outcome::LogPage(answer) => Ok(answer.page),
             _ => Err(HelperError::Foreign("another answer than a page")),
         }
@@ -152,8 +152,8 @@ impl Helper {
         let mut held = Vec::new();
         loop {
             let first = u32::try_from(held.len()).unwrap_or(u32::MAX);
-            let ask = Operation::Inspect(wire::Inspect { first });
-            match self.ask(ask, deadline).await? {
+            let request = Operation::Inspect(wire::Inspect { first });
+            match self.send_request(request, deadline).await? {
                 Outcome::Inventory(page) => {
                     let stuck = page.volumes.is_empty();
                     held.extend(page.volumes);
@@ -190,13 +190,17 @@ impl Helper {
     pub async fn greet(&self, deadline: Deadline) -> Result<wire::Welcome, HelperError> {
         let connection = self.connect(deadline).await?;
         let welcome = connection.welcome().clone();
-        self.keep(connection);
+        self.keep_idle(connection);
         Ok(welcome)
     }
 
-    async fn ask(&self, operation: Operation, deadline: Deadline) -> Result<Outcome, HelperError> {
+    async fn send_request(
+        &self,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Result<Outcome, HelperError> {
         let name = operation.name();
-        let result = self.ask_until(operation, deadline).await;
+        let result = self.send_until_not_busy(operation, deadline).await;
         let outcome = match &result {
             Ok(_) => "ok",
             Err(error) => error.label(),
@@ -206,24 +210,24 @@ impl Helper {
     }
 
     /// Sends a request, and repeats it while the helper reports another operation on the volume.
-    async fn ask_until(
+    async fn send_until_not_busy(
         &self,
         operation: Operation,
         deadline: Deadline,
     ) -> Result<Outcome, HelperError> {
         loop {
-            match self.ask_once(&operation, deadline).await {
+            match self.send_once(&operation, deadline).await {
                 Err(HelperError::Refused(refused))
                     if refused.reason == Refusal::Busy && deadline.left() > BUSY_PAUSE =>
                 {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
-                settled => return settled,
+                other => return other,
             }
         }
     }
 
-    async fn ask_once(
+    async fn send_once(
         &self,
         operation: &Operation,
         deadline: Deadline,
@@ -238,7 +242,7 @@ impl Helper {
             .map_err(|_| HelperError::Crowded)?
             .map_err(|_| HelperError::Crowded)?;
         loop {
-            let (mut connection, reused) = match self.take() {
+            let (mut connection, reused) = match self.take_idle() {
                 Some(connection) => (connection, true),
                 None => (self.connect(deadline).await?, false),
             };
@@ -247,10 +251,10 @@ impl Helper {
                 wait: deadline.left(),
                 operation: operation.clone(),
             };
-            match connection.exchange(&request, TRAVEL).await {
+            match connection.exchange(&request, TRANSIT_TIME).await {
                 Ok(outcome) => {
-                    self.keep(connection);
-                    return settle(outcome);
+                    self.keep_idle(connection);
+                    return result_of(outcome);
                 }
                 // The helper was restarted since the last use of the connection; every request may
                 // be repeated.
@@ -279,20 +283,20 @@ impl Helper {
         Ok(connection)
     }
 
-    fn take(&self) -> Option<Connection> {
+    fn take_idle(&self) -> Option<Connection> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    fn keep(&self, connection: Connection) {
+    fn keep_idle(&self, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < KEPT {
+        if idle.len() < MOST_IDLE {
             idle.push(connection);
         }
     }
 }
 
 /// Converts answers that are not results to errors.
-fn settle(outcome: Outcome) -> Result<Outcome, HelperError> {
+fn result_of(outcome: Outcome) -> Result<Outcome, HelperError> {
     match outcome {
         Outcome::Refused(refused) => Err(HelperError::Refused(refused)),
         Outcome::Failed(failed) => Err(HelperError::Failed(failed)),

@@ -11,7 +11,7 @@ use ebs_csi_proto::http_endpoint::Pages;
 use crate::deadline::Deadline;
 use crate::helper::Helper;
 use crate::metrics::Metrics;
-use crate::node::READY_WITHIN;
+use crate::node::READY_TIMEOUT;
 use crate::registration::RegistrationState;
 
 mod nvme_metrics;
@@ -28,7 +28,7 @@ pub(crate) struct PageSources {
     /// The volumes' statistics.
     pub(crate) collector: Arc<Collector>,
     /// The state of the registration with kubelet.
-    pub(crate) standing: Arc<RegistrationState>,
+    pub(crate) registration_state: Arc<RegistrationState>,
 }
 
 impl Pages for PageSources {
@@ -41,9 +41,9 @@ impl Pages for PageSources {
     }
 
     async fn ready(&self) -> Result<(), String> {
-        match self.standing.fault(Instant::now()) {
+        match self.registration_state.fault(Instant::now()) {
             Some(fault) => Err(fault.to_string()),
-            None => match self.helper.greet(Deadline::after(READY_WITHIN)).await {
+            None => match self.helper.greet(Deadline::after(READY_TIMEOUT)).await {
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.to_string()),
             },

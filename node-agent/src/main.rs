@@ -20,18 +20,18 @@ const ENVIRONMENT: &[&str] = &["CSI_NODE_NAME", "AWS_EC2_METADATA_", "RUST_LOG",
 
 fn main() -> ExitCode {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    let in_vain = settings::set_in_vain(names);
+    let without_effect = settings::variables_without_effect(names);
     if let Err(error) = start::close_strays(&[]).and_then(|()| start::keep_environment(ENVIRONMENT))
     {
-        return ended(77, format_args!("cannot start clean: {error}"));
+        return exit_with(77, format_args!("cannot start clean: {error}"));
     }
     let line = match flags::read(std::env::args_os()) {
         Ok(line) => line,
-        Err(Ended::Told(text)) => {
+        Err(Ended::Printed(text)) => {
             let _ = std::io::stdout().write_all(text.as_bytes());
             return ExitCode::SUCCESS;
         }
-        Err(Ended::Misused(why)) => return ended(64, format_args!("{why}")),
+        Err(Ended::Misused(why)) => return exit_with(64, format_args!("{why}")),
     };
     match line.job {
         Some(Job::PreStopHook(hook)) => return pre_stop_hook(hook),
@@ -45,23 +45,23 @@ fn main() -> ExitCode {
             let (sockets, registry) = (&given.socket_directory, &given.plugin_registration_path);
             return match own_directories::give(sockets, registry) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(error) => ended(1, format_args!("{error}")),
+                Err(error) => exit_with(1, format_args!("{error}")),
             };
         }
         Some(Job::EnterProfile) => {
             return match confinement::enter(None, None, [], false) {
                 Ok(_) => ExitCode::SUCCESS,
-                Err(fault) => ended(Fault::EXIT, format_args!("{fault}")),
+                Err(fault) => exit_with(Fault::EXIT, format_args!("{fault}")),
             };
         }
         None => {}
     }
     let settings = match Settings::check(line.serve, &|name| std::env::var(name).ok()) {
         Ok(settings) => settings,
-        Err(error) => return ended(error.exit(), format_args!("{error}")),
+        Err(error) => return exit_with(error.exit(), format_args!("{error}")),
     };
     init_log(settings.log.0, settings.log.1);
-    for variable in in_vain {
+    for variable in without_effect {
         tracing::info!(variable, "this variable has no effect");
     }
     match service::run(settings) {
@@ -78,21 +78,21 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
     init_log(LogFormat::Text, 2);
     let helper = match Target::read(&hook.helper, hook.helper_key_file.as_deref()) {
         Ok(helper) => helper,
-        Err(error) => return ended(error.exit(), format_args!("{error}")),
+        Err(error) => return exit_with(error.exit(), format_args!("{error}")),
     };
-    if !pre_stop::draining(&hook.node_facts_file) {
+    if !pre_stop::is_draining(&hook.node_facts_file) {
         tracing::info!("the node is not being drained");
-        withdraw(&hook.plugin_registration_path);
+        remove_registration_socket(&hook.plugin_registration_path);
         return ExitCode::SUCCESS;
     }
     let files = hook.node_facts_file.iter().map(PathBuf::as_path);
     if let Err(fault) = confinement::enter(None, None, files, helper.is_vsock()) {
-        return ended(Fault::EXIT, format_args!("{fault}"));
+        return exit_with(Fault::EXIT, format_args!("{fault}"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => return ended(1, format_args!("the runtime cannot be started: {error}")),
+        Err(error) => return exit_with(1, format_args!("the runtime cannot be started: {error}")),
     };
     let timeout = Duration::from_secs(hook.timeout);
     match runtime.block_on(pre_stop::wait(helper, &hook.node_facts_file, timeout)) {
@@ -100,7 +100,7 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
         Wait::Clear => tracing::info!("no volume is staged"),
         Wait::Overdue(held) => {
             let held = held.map_or_else(|| "an unknown number of".to_owned(), |n| n.to_string());
-            return ended(
+            return exit_with(
                 1,
                 format_args!(
                     "{held} places of volumes were still mounted after {} s",
@@ -114,13 +114,13 @@ fn pre_stop_hook(hook: PreStop) -> ExitCode {
 
 /// Removes the registration socket before the agent ends. While a node is drained the socket stays,
 /// so that kubelet goes on asking this driver to unmount.
-fn withdraw(directory: &Path) {
+fn remove_registration_socket(directory: &Path) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    let withdrawn = runtime.and_then(|runtime| {
+    let removed = runtime.and_then(|runtime| {
         let _entered = runtime.enter();
         registration::withdraw(directory)
     });
-    match withdrawn {
+    match removed {
         Ok(true) => tracing::info!("removed the registration socket"),
         Ok(false) => tracing::info!("no registration socket of this container"),
         Err(error) => tracing::warn!(%error, "the registration socket stays"),
@@ -128,7 +128,7 @@ fn withdraw(directory: &Path) {
 }
 
 /// Writes one line to standard error.
-fn ended(status: u8, why: std::fmt::Arguments<'_>) -> ExitCode {
+fn exit_with(status: u8, why: std::fmt::Arguments<'_>) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "ebs-csi-node-agent: {why}");
     ExitCode::from(status)
 }

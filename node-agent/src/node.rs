@@ -33,7 +33,7 @@ use queue::Queue;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The operator's settings for attachment slots.
-    pub wishes: SlotSettings,
+    pub slot_settings: SlotSettings,
     /// Make XFS file systems that old kernels can mount.
     pub legacy_xfs: bool,
     /// Offer the alpha health calls.
@@ -41,11 +41,11 @@ pub struct Options {
 }
 
 /// How long the helper may take to show that it answers.
-pub const READY_WITHIN: Duration = Duration::from_secs(2);
+pub const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long NodeGetInfo waits for missing facts before it answers UNAVAILABLE. Kubelet, whose own
 /// limit is two minutes, then waits longer after each failure.
-const FACTS_WITHIN: Duration = Duration::from_secs(30);
+const FACTS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The Node service.
 #[derive(Clone, Debug)]
@@ -81,15 +81,15 @@ impl Node {
     /// Returns whether kubelet has registered the driver and the mount-helper answers. Without
     /// both, nothing can be done on this node.
     #[must_use]
-    pub fn readiness(&self, standing: Arc<RegistrationState>) -> ReadyLater {
+    pub fn readiness(&self, registration_state: Arc<RegistrationState>) -> ReadyLater {
         let calls = Arc::clone(&self.calls);
         Arc::new(move || {
-            let (calls, fault) = (Arc::clone(&calls), standing.fault(Instant::now()));
+            let (calls, fault) = (Arc::clone(&calls), registration_state.fault(Instant::now()));
             Box::pin(async move {
                 if fault.is_some() {
                     return false;
                 }
-                let answer = calls.helper.greet(Deadline::after(READY_WITHIN)).await;
+                let answer = calls.helper.greet(Deadline::after(READY_TIMEOUT)).await;
                 answer.is_ok()
             })
         })
@@ -225,12 +225,12 @@ impl csi::node_server::Node for Node {
         &self,
         request: Request<csi::NodeGetInfoRequest>,
     ) -> Result<Response<csi::NodeGetInfoResponse>, Status> {
-        let deadline = Deadline::of(request.metadata()).at_most(FACTS_WITHIN);
+        let deadline = Deadline::of(request.metadata()).at_most(FACTS_TIMEOUT);
         let Calls { facts, options, .. } = &*self.calls;
         self.answer("NodeGetInfo", async {
             let facts = facts.wait(deadline).await?;
-            let taken = self.calls.taken().await;
-            let max = attach_limit::max_volumes(facts, options.wishes, &taken);
+            let taken = self.calls.taken_slots().await;
+            let max = attach_limit::max_volumes(facts, options.slot_settings, &taken);
             Ok(csi::NodeGetInfoResponse {
                 node_id: facts.instance.to_string(),
                 max_volumes_per_node: max.into(),

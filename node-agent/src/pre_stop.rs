@@ -32,7 +32,7 @@ pub async fn wait(helper: Target, files: &[PathBuf], timeout: Duration) -> Wait 
     let deadline = Deadline::after(timeout);
     let mut last = None;
     loop {
-        if !draining(files) {
+        if !is_draining(files) {
             return Wait::NotDraining;
         }
         match helper.held(deadline).await {
@@ -49,7 +49,7 @@ pub async fn wait(helper: Target, files: &[PathBuf], timeout: Duration) -> Wait 
 
 /// Returns whether the node facts files say that the node is being drained.
 #[must_use]
-pub fn draining(files: &[PathBuf]) -> bool {
+pub fn is_draining(files: &[PathBuf]) -> bool {
     node_facts_file::entries(files)
         .get(node_facts_file::DRAINING)
         .is_some_and(|value| value == "true")

@@ -29,7 +29,7 @@ pub enum Level {
 }
 
 impl Level {
-    const fn word(self) -> &'static str {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Warn => "warn",
@@ -97,7 +97,7 @@ impl Host {
 
 /// Runs all checks.
 #[must_use]
-pub fn look(host_root: PathBuf, kubelet_root: PathBuf) -> Vec<Check> {
+pub fn run_checks(host_root: PathBuf, kubelet_root: PathBuf) -> Vec<Check> {
     let host = Host { root: host_root, kubelet: kubelet_root };
     let mut checks = kernel::checks(&host, ebs_csi_confine::landlock_abi());
     checks.push(disks::check(&host));
@@ -110,7 +110,7 @@ pub fn look(host_root: PathBuf, kubelet_root: PathBuf) -> Vec<Check> {
 /// Returns the report, and whether the driver can run.
 #[must_use]
 pub fn report(flags: &Preflight) -> (String, bool) {
-    let checks = look(flags.host_root.clone(), flags.kubelet_root.clone());
+    let checks = run_checks(flags.host_root.clone(), flags.kubelet_root.clone());
     let runs = checks.iter().all(|check| check.level < Level::Fail);
     let text = match flags.output {
         Output::Text => as_text(&checks),
@@ -124,7 +124,7 @@ fn as_text(checks: &[Check]) -> String {
     let width = width.unwrap_or_default();
     let mut text = String::new();
     for check in checks {
-        let (level, what) = (check.level.word(), &check.what);
+        let (level, what) = (check.level.as_str(), &check.what);
         // Writing to a String cannot fail.
         let _ = write!(text, "{level:<4}  {what:<width$}  {}", check.finding);
         if !check.next.is_empty() {
@@ -140,7 +140,7 @@ fn as_json(checks: &[Check], runs: bool) -> String {
         .iter()
         .map(|check| {
             json!({
-                "level": check.level.word(),
+                "level": check.level.as_str(),
                 "what": check.what,
                 "finding": check.finding,
                 "next": check.next,
@@ -151,7 +151,7 @@ fn as_json(checks: &[Check], runs: bool) -> String {
 }
 
 /// Describes an I/O error for the reader.
-fn unseen(error: &std::io::Error) -> String {
+fn describe_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "not there".to_owned(),
         std::io::ErrorKind::PermissionDenied => "this user may not look".to_owned(),

@@ -84,12 +84,12 @@ impl RegistrationTarget {
 }
 
 fn remove_former(directory: &Path) {
-    remove_left(&directory.join(FORMER_SOCKET), "a stock registrar");
+    remove_abandoned(&directory.join(FORMER_SOCKET), "a stock registrar");
 }
 
 /// Removes a registration socket that its `owner` has left, if there is one, and gives kubelet time
 /// to notice. Logs a failure to remove it.
-fn remove_left(socket: &Path, owner: &str) {
+fn remove_abandoned(socket: &Path, owner: &str) {
     match remove_socket(socket) {
         Ok(false) => {}
         Ok(true) => {
@@ -165,9 +165,9 @@ impl Registration {
     ///
     /// # Errors
     /// As rename(2).
-    pub fn take_over(prepared: Prepared, wish: &RegistrationTarget) -> io::Result<Self> {
+    pub fn take_over(prepared: Prepared, target: &RegistrationTarget) -> io::Result<Self> {
         let (listener, file) = prepared.take_over()?;
-        Ok(Self { listener, file, endpoint: wish.endpoint.display().to_string() })
+        Ok(Self { listener, file, endpoint: target.endpoint.display().to_string() })
     }
 
     /// Answers kubelet while the socket file exists, and makes another one when the file was
@@ -176,17 +176,19 @@ impl Registration {
     pub async fn serve(
         mut self,
         csi: Option<&SocketFile>,
-        standing: Arc<RegistrationState>,
+        registration_state: Arc<RegistrationState>,
     ) -> Lost {
         loop {
-            let answers =
-                Answers { endpoint: self.endpoint.clone(), standing: Arc::clone(&standing) };
+            let answers = Answers {
+                endpoint: self.endpoint.clone(),
+                registration_state: Arc::clone(&registration_state),
+            };
             if let Err(source) = self.answer(answers).await {
                 return Lost::new(self.file.path(), source);
             }
-            standing.shown(Instant::now());
+            registration_state.record_new_socket(Instant::now());
             if csi.is_some_and(|csi| csi.holder() != Holder::This) {
-                standing.taken_over();
+                registration_state.record_takeover();
                 tracing::warn!("another agent has taken over this node's sockets");
                 return std::future::pending().await;
             }
@@ -205,13 +207,13 @@ impl Registration {
     async fn answer(&self, answers: Answers) -> io::Result<()> {
         let routes = Routes::new(RegistrationServer::new(answers));
         let listener = Listener::Unix(self.listener.try_clone()?);
-        let (told, gone) = tokio::sync::oneshot::channel();
-        let serving = serve::serve(listener, routes, async { drop(gone.await) }, GRACE);
+        let (removed_sender, removed) = tokio::sync::oneshot::channel();
+        let serving = serve::serve(listener, routes, async { drop(removed.await) }, GRACE);
         let watching = async {
             while self.file.holder() == Holder::This {
                 tokio::time::sleep(PAUSE).await;
             }
-            let _ = told.send(());
+            let _ = removed_sender.send(());
             std::future::pending().await
         };
         tokio::select! {
@@ -225,7 +227,7 @@ impl Registration {
 #[derive(Debug)]
 struct Answers {
     endpoint: String,
-    standing: Arc<RegistrationState>,
+    registration_state: Arc<RegistrationState>,
 }
 
 #[tonic::async_trait]
@@ -244,7 +246,7 @@ impl Service for Answers {
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = request.into_inner();
-        self.standing.told(status.plugin_registered, &status.error);
+        self.registration_state.record_status(status.plugin_registered, &status.error);
         if status.plugin_registered {
             tracing::info!("kubelet has registered the driver");
         } else {
@@ -258,7 +260,7 @@ impl Service for Answers {
 mod tests {
     use super::*;
 
-    fn wish(directory: &Path) -> RegistrationTarget {
+    fn target(directory: &Path) -> RegistrationTarget {
         RegistrationTarget { directory: directory.to_owned(), endpoint: "/csi.sock".into() }
     }
 
@@ -267,10 +269,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let former = dir.path().join(FORMER_SOCKET);
         drop(UnixListener::bind(&former).unwrap());
-        wish(dir.path()).remove_former();
+        target(dir.path()).remove_former();
         assert!(!former.exists());
         // Most starts find no former socket.
-        wish(dir.path()).remove_former();
+        target(dir.path()).remove_former();
     }
 
     #[test]
@@ -278,7 +280,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let former = dir.path().join(FORMER_SOCKET);
         std::fs::write(&former, "data").unwrap();
-        wish(dir.path()).remove_former();
+        target(dir.path()).remove_former();
         assert!(former.exists());
     }
 

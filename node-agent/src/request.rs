@@ -71,8 +71,8 @@ pub(crate) fn stage(
     request: &csi::NodeStageVolumeRequest,
     legacy_xfs: bool,
 ) -> Result<Staging, Failure> {
-    given("volume_id", &request.volume_id)?;
-    given("staging_target_path", &request.staging_target_path)?;
+    require("volume_id", &request.volume_id)?;
+    require("staging_target_path", &request.staging_target_path)?;
     let handle = Handle::read(&request.volume_id);
     let capability = capability(request.volume_capability.as_ref(), &handle)?;
     let partition = disk::partition(&request.volume_context)?;
@@ -100,9 +100,9 @@ pub(crate) fn stage(
 /// # Errors
 /// As [`stage`].
 pub(crate) fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publishing, Failure> {
-    given("volume_id", &request.volume_id)?;
-    given("staging_target_path", &request.staging_target_path)?;
-    given("target_path", &request.target_path)?;
+    require("volume_id", &request.volume_id)?;
+    require("staging_target_path", &request.staging_target_path)?;
+    require("target_path", &request.target_path)?;
     let handle = Handle::read(&request.volume_id);
     let capability = capability(request.volume_capability.as_ref(), &handle)?;
     let partition = disk::partition(&request.volume_context)?;
@@ -136,8 +136,8 @@ pub(crate) fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publish
         }
     };
     let volume = match &operation {
-        wire::Operation::PublishBlock(ask) => ask.disk.volume.clone(),
-        wire::Operation::PublishFilesystem(ask) => ask.disk.volume.clone(),
+        wire::Operation::PublishBlock(request) => request.disk.volume.clone(),
+        wire::Operation::PublishFilesystem(request) => request.disk.volume.clone(),
         _ => return Err(Failure::new(Condition::Bug, "a publish of neither kind")),
     };
     Ok(Publishing { operation, volume, target, single })
@@ -177,7 +177,7 @@ pub(crate) fn stats(request: &csi::NodeGetVolumeStatsRequest) -> Result<VolumeAt
 pub(crate) fn health(
     request: &csi::NodeGetVolumeHealthRequest,
 ) -> Result<Vec<VolumeAtPath>, Failure> {
-    given("volume_id", &request.volume_id)?;
+    require("volume_id", &request.volume_id)?;
     let handle = Handle::read(&request.volume_id);
     if handle == Handle::Unknown {
         return Err(disk::unknown(&request.volume_id));
@@ -197,8 +197,8 @@ pub(crate) fn health(
 /// # Errors
 /// As [`stats`], and OUT_OF_RANGE for a capacity range that contains no size.
 pub(crate) fn expand(request: &csi::NodeExpandVolumeRequest) -> Result<Growing, Failure> {
-    given("volume_id", &request.volume_id)?;
-    given("volume_path", &request.volume_path)?;
+    require("volume_id", &request.volume_id)?;
+    require("volume_path", &request.volume_path)?;
     if let Some(wire) = &request.volume_capability {
         capability(Some(wire), &Handle::read(&request.volume_id))?;
     }
@@ -214,14 +214,14 @@ pub(crate) fn expand(request: &csi::NodeExpandVolumeRequest) -> Result<Growing, 
 }
 
 fn place(id: &str, field: &str, text: &str) -> Result<VolumeAtPath, Failure> {
-    given("volume_id", id)?;
-    given(field, text)?;
+    require("volume_id", id)?;
+    require(field, text)?;
     Ok(VolumeAtPath { handle: Handle::read(id), path: path(field, text)? })
 }
 
 fn look_up(id: &str, text: &str) -> Result<VolumeAtPath, Failure> {
-    given("volume_id", id)?;
-    given("volume_path", text)?;
+    require("volume_id", id)?;
+    require("volume_path", text)?;
     let handle = Handle::read(id);
     if handle == Handle::Unknown {
         return Err(disk::unknown(id));
@@ -236,7 +236,7 @@ fn look_up(id: &str, text: &str) -> Result<VolumeAtPath, Failure> {
     }
 }
 
-fn given(field: &str, value: &str) -> Result<(), Failure> {
+fn require(field: &str, value: &str) -> Result<(), Failure> {
     if value.is_empty() {
         return Err(Failure::missing(field));
     }

@@ -110,10 +110,10 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         })
         .transpose()?;
     let csi = Csi::prepare(&settings.endpoint).map_err(bind_error(&settings.endpoint))?;
-    let wish = settings.registration.as_ref();
-    let prepared = wish
-        .map(|wish| {
-            let socket = wish.socket();
+    let target = settings.registration.as_ref();
+    let prepared = target
+        .map(|target| {
+            let socket = target.socket();
             Prepared::bind(&socket).map_err(bind_error(socket.display()))
         })
         .transpose()?;
@@ -121,19 +121,19 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
 
     // A successor's CSI socket appears before its registration: the agent that it replaces relies
     // on the order.
-    if let Some(wish) = wish {
-        wish.remove_former();
+    if let Some(target) = target {
+        target.remove_former();
     }
     let (listener, csi) = csi.take_over().map_err(bind_error(&settings.endpoint))?;
-    let registration = wish
+    let registration = target
         .zip(prepared)
-        .map(|(wish, prepared)| {
-            Registration::take_over(prepared, wish).map_err(bind_error(wish.socket().display()))
+        .map(|(target, prepared)| {
+            Registration::take_over(prepared, target).map_err(bind_error(target.socket().display()))
         })
         .transpose()?;
 
     // Once the facts are known, their files are not opened again.
-    let registry = wish.map(|wish| wish.directory.as_path());
+    let registry = target.map(|target| target.directory.as_path());
     let enforced = confinement::enter(
         Some(&settings.endpoint),
         registry,
@@ -147,7 +147,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
     metrics.info("version", env!("CARGO_PKG_VERSION"));
     metrics.info("policy", policy);
     metrics.info("landlock", enforced.landlock.to_string());
-    let standing = Arc::new(match &registration {
+    let registration_state = Arc::new(match &registration {
         Some(_) => RegistrationState::waiting(Arc::clone(&metrics), Instant::now()),
         None => RegistrationState::elsewhere(Arc::clone(&metrics)),
     });
@@ -162,19 +162,23 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
         .block_on(async {
             let stop = serve::stop_signal().map_err(ServiceError::Runtime)?;
             if let Some(http) = http {
-                let asked =
-                    PageSources { metrics, helper, collector, standing: Arc::clone(&standing) };
-                tokio::spawn(http_endpoint::serve(http, asked));
+                let sources = PageSources {
+                    metrics,
+                    helper,
+                    collector,
+                    registration_state: Arc::clone(&registration_state),
+                };
+                tokio::spawn(http_endpoint::serve(http, sources));
             }
-            let (tell, lost) = tokio::sync::oneshot::channel();
-            let (csi, seen) = (csi.as_ref(), Arc::clone(&standing));
+            let (lost_sender, lost) = tokio::sync::oneshot::channel();
+            let (csi, state) = (csi.as_ref(), Arc::clone(&registration_state));
             let watching = async move {
                 let lost = tokio::select! {
-                    lost = removed(csi) => lost,
-                    lost = kept(registration, csi, seen) => lost,
+                    lost = wait_for_removal(csi) => lost,
+                    lost = serve_registration(registration, csi, state) => lost,
                 };
                 tracing::error!(%lost, "kubelet cannot find the driver");
-                let _ = tell.send(());
+                let _ = lost_sender.send(());
                 lost
             };
             let stop = async move {
@@ -184,7 +188,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
                 }
             };
             tracing::info!(endpoint = %settings.endpoint, "serving");
-            let serving = serve_until(listener, node, standing, stop, settings.grace);
+            let serving = serve_until(listener, node, registration_state, stop, settings.grace);
             tokio::pin!(serving);
             tokio::select! {
                 ended = &mut serving => ended,
@@ -200,7 +204,7 @@ pub fn run(settings: Settings) -> Result<(), ServiceError> {
 
 /// Returns when the file of the CSI socket was removed. A replacement of the file does not end this
 /// process: the agent that made the replacement serves, and this process gets a signal to end.
-async fn removed(csi: Option<&SocketFile>) -> Lost {
+async fn wait_for_removal(csi: Option<&SocketFile>) -> Lost {
     let Some(csi) = csi else {
         return std::future::pending().await;
     };
@@ -211,13 +215,13 @@ async fn removed(csi: Option<&SocketFile>) -> Lost {
 }
 
 /// Returns when kubelet can no longer find the driver in its registration directory.
-async fn kept(
+async fn serve_registration(
     registration: Option<Registration>,
     csi: Option<&SocketFile>,
-    standing: Arc<RegistrationState>,
+    registration_state: Arc<RegistrationState>,
 ) -> Lost {
     match registration {
-        Some(registration) => registration.serve(csi, standing).await,
+        Some(registration) => registration.serve(csi, registration_state).await,
         None => std::future::pending().await,
     }
 }
@@ -261,12 +265,12 @@ fn bind_error(address: impl std::fmt::Display) -> impl FnOnce(std::io::Error) ->
 pub async fn serve_until(
     listener: Listener,
     node: Node,
-    standing: Arc<RegistrationState>,
+    registration_state: Arc<RegistrationState>,
     stop: impl Future<Output = ()> + Send + 'static,
     grace: std::time::Duration,
 ) -> Result<(), ServiceError> {
     let identity = Identity::always_ready(concat!("v", env!("CARGO_PKG_VERSION")));
-    let health = Health::asking(node.readiness(standing));
+    let health = Health::asking(node.readiness(registration_state));
     let routes = Routes::new(IdentityServer::new(identity))
         .add_service(NodeServer::new(node))
         .add_service(health);

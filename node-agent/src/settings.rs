@@ -38,7 +38,7 @@ const WITHOUT_EFFECT: [&str; 10] = [
 
 /// Returns the names of the environment's variables that have no effect here.
 #[must_use]
-pub fn set_in_vain(names: impl IntoIterator<Item = String>) -> Vec<String> {
+pub fn variables_without_effect(names: impl IntoIterator<Item = String>) -> Vec<String> {
     names
         .into_iter()
         .filter(|name| {
@@ -132,7 +132,8 @@ impl Settings {
                 "metrics are served as plain HTTP; bind --http-endpoint to loopback and let a proxy add TLS",
             ));
         }
-        let wishes = wishes(flags.volume_attach_limit, flags.reserved_volume_attachments)?;
+        let slot_settings =
+            slot_settings(flags.volume_attach_limit, flags.reserved_volume_attachments)?;
         let node_name = environment("CSI_NODE_NAME").filter(|name| !name.is_empty());
         if node_name.as_deref().is_some_and(|name| name.starts_with(HYPERPOD)) {
             return Err(not_offered(
@@ -158,7 +159,7 @@ impl Settings {
                 patience: Duration::from_secs(flags.node_facts_timeout),
             },
             options: Options {
-                wishes,
+                slot_settings,
                 legacy_xfs: flags.legacy_xfs,
                 volume_health: flags.enable_volume_health,
             },
@@ -216,7 +217,7 @@ fn order(words: &[String]) -> Result<Vec<Source>, SettingsError> {
     Ok(order)
 }
 
-fn wishes(limit: i64, reserved: i64) -> Result<SlotSettings, SettingsError> {
+fn slot_settings(limit: i64, reserved: i64) -> Result<SlotSettings, SettingsError> {
     let read = |flag, value: i64| match value {
         -1 => Ok(None),
         value => {
@@ -228,18 +229,18 @@ fn wishes(limit: i64, reserved: i64) -> Result<SlotSettings, SettingsError> {
             })
         }
     };
-    let wishes = SlotSettings {
+    let slot_settings = SlotSettings {
         limit: read("--volume-attach-limit", limit)?,
         reserved: read("--reserved-volume-attachments", reserved)?,
     };
-    if wishes.limit.is_some() && wishes.reserved.is_some() {
+    if slot_settings.limit.is_some() && slot_settings.reserved.is_some() {
         return Err(SettingsError::Flag {
             flag: "--volume-attach-limit",
             why: "cannot be given together with --reserved-volume-attachments; give one of them"
                 .to_owned(),
         });
     }
-    Ok(wishes)
+    Ok(slot_settings)
 }
 
 fn imds_address(environment: Environment<'_>) -> Result<imds::Address, String> {

@@ -25,7 +25,7 @@ const ACCELERATOR_VENDORS: [&str; 2] = ["0x10de", "0x1002"];
 const DISPLAY: &str = "0x03";
 /// A disk that was attached for this driver is staged soon; a disk that is not held after this time
 /// is not the driver's.
-const SETTLED: Duration = Duration::from_secs(300);
+const FOREIGN_AFTER: Duration = Duration::from_secs(300);
 
 /// Taken slots, where sysfs shows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,11 +51,11 @@ struct Disks {
     /// The serials of the disks that were attached before the driver could request any.
     at_start: HashSet<String>,
     /// The disks that this driver has staged or published since they appeared.
-    ours: HashSet<String>,
+    own: HashSet<String>,
     /// The time when each disk was first seen.
     since: HashMap<String, Instant>,
     /// The list of held disks was known at least once.
-    told: bool,
+    held_known: bool,
 }
 
 impl Attachments {
@@ -83,7 +83,7 @@ impl Attachments {
         TakenSlots {
             foreign_volumes: self.foreign(held, now),
             network_interfaces: (interfaces > 0).then_some(interfaces),
-            local_devices: counted(instance_store).saturating_add(accelerators),
+            local_devices: to_u32(instance_store).saturating_add(accelerators),
         }
     }
 
@@ -92,27 +92,27 @@ impl Attachments {
         let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
         // A detached disk is forgotten: when its serial returns, it counts as a new disk.
         disks.at_start.retain(|serial| present.contains(serial));
-        disks.ours.retain(|serial| present.contains(serial));
+        disks.own.retain(|serial| present.contains(serial));
         disks.since.retain(|serial, _| present.contains(serial));
         for serial in &present {
             disks.since.entry(serial.clone()).or_insert(now);
         }
         if let Some(held) = held {
-            disks.told = true;
+            disks.held_known = true;
             let held = held.iter().map(VolumeId::serial);
-            disks.ours.extend(held.filter(|serial| present.contains(serial)));
+            disks.own.extend(held.filter(|serial| present.contains(serial)));
         }
-        if present.is_empty() || !disks.told {
+        if present.is_empty() || !disks.held_known {
             return None;
         }
         let foreign = present.iter().filter(|serial| {
-            let settled = disks
+            let is_old = disks
                 .since
                 .get(*serial)
-                .is_some_and(|first| now.saturating_duration_since(*first) >= SETTLED);
-            !disks.ours.contains(*serial) && (settled || disks.at_start.contains(*serial))
+                .is_some_and(|first| now.saturating_duration_since(*first) >= FOREIGN_AFTER);
+            !disks.own.contains(*serial) && (is_old || disks.at_start.contains(*serial))
         });
-        Some(counted(foreign.count()))
+        Some(to_u32(foreign.count()))
     }
 }
 
@@ -154,7 +154,7 @@ fn line(path: &Path) -> Option<String> {
     Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-fn counted(number: usize) -> u32 {
+fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(taken, TakenSlots::default());
     }
 
-    /// A new EBS disk counts as foreign once the driver has not held it for the SETTLED time.
+    /// A new EBS disk counts as foreign once the driver has not held it for the FOREIGN_AFTER time.
     #[test]
     fn foreign_volume_count_excludes_disks_of_driver() {
         let machine = Machine::new();
@@ -235,14 +235,14 @@ mod tests {
         machine.ebs(2);
         assert_eq!(foreign(Some(&[]), start), Some(2));
         assert_eq!(foreign(Some(&held(&[2])), start), Some(2));
-        assert_eq!(foreign(Some(&[]), start + SETTLED * 2), Some(2));
+        assert_eq!(foreign(Some(&[]), start + FOREIGN_AFTER * 2), Some(2));
         machine.detach(2);
         assert_eq!(foreign(Some(&[]), start), Some(2));
 
         // A disk that another program attached and that the driver never held.
         machine.ebs(3);
         assert_eq!(foreign(Some(&[]), start), Some(2));
-        assert_eq!(foreign(None, start + SETTLED), Some(3));
+        assert_eq!(foreign(None, start + FOREIGN_AFTER), Some(3));
         machine.detach(3);
         machine.detach(1);
         assert_eq!(foreign(Some(&[]), start), Some(1));

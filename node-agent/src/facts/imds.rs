@@ -107,25 +107,25 @@ pub fn address(endpoint: Option<&str>, mode: Option<&str>) -> Result<Address, St
 /// [`ImdsError`] for the first exchange that failed finally.
 pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
     let started = Instant::now();
-    let ask = |method, path: &'static str, headers: &[(&str, &str)]| {
-        persist(started, path, || http_client::exchange(address.0, method, path, headers, LIMITS))
+    let request = |method, path: &'static str, headers: &[(&str, &str)]| {
+        retry(started, path, || http_client::exchange(address.0, method, path, headers, LIMITS))
     };
     let session = [("x-aws-ec2-metadata-token-ttl-seconds", SESSION_SECONDS)];
-    let token = ask("PUT", TOKEN, &session)
-        .and_then(|answer| good(TOKEN, answer))
+    let token = request("PUT", TOKEN, &session)
+        .and_then(|answer| body_of(TOKEN, answer))
         .and_then(|body| checked_token(&body))
         .map_err(|e| ImdsError::Session(Box::new(e)))?;
     let headers = [("x-aws-ec2-metadata-token", token.as_str())];
-    let get = |path| ask("GET", path, &headers);
+    let get = |path| request("GET", path, &headers);
 
-    let document = Document::parse(&good(DOCUMENT, get(DOCUMENT)?)?)?;
-    let macs = good(MACS, get(MACS)?)?;
-    let block_devices = good(BLOCK_DEVICES, get(BLOCK_DEVICES)?)?;
+    let document = Document::parse(&body_of(DOCUMENT, get(DOCUMENT)?)?)?;
+    let macs = body_of(MACS, get(MACS)?)?;
+    let block_devices = body_of(BLOCK_DEVICES, get(BLOCK_DEVICES)?)?;
     let outpost = match get(OUTPOST)? {
         // The instance is not on an Outpost.
         HttpResponse { status: 404, .. } => None,
         answer => {
-            let arn = good(OUTPOST, answer)?;
+            let arn = body_of(OUTPOST, answer)?;
             Some(Outpost::parse(&arn).ok_or_else(|| ImdsError::Content {
                 path: OUTPOST,
                 what: "not the ARN of an Outpost".to_owned(),
@@ -149,7 +149,7 @@ fn count<T>(items: impl Iterator<Item = T>) -> u32 {
 }
 
 /// Retries while there is no answer or a server error, within the attempts and the budget.
-fn persist(
+fn retry(
     started: Instant,
     path: &'static str,
     exchange: impl Fn() -> Result<HttpResponse, HttpError>,
@@ -157,12 +157,12 @@ fn persist(
     let mut attempt = 1;
     loop {
         let result = exchange();
-        let passing = match &result {
+        let is_transient = match &result {
             Ok(answer) => answer.status >= 500,
             Err(HttpError::Foreign(_)) => false,
             Err(_) => true,
         };
-        if !passing || attempt >= ATTEMPTS || started.elapsed() >= BUDGET {
+        if !is_transient || attempt >= ATTEMPTS || started.elapsed() >= BUDGET {
             return result.map_err(|source| ImdsError::Http { path, source });
         }
         std::thread::sleep(Duration::from_millis(50) * attempt);
@@ -170,7 +170,7 @@ fn persist(
     }
 }
 
-fn good(path: &'static str, answer: HttpResponse) -> Result<String, ImdsError> {
+fn body_of(path: &'static str, answer: HttpResponse) -> Result<String, ImdsError> {
     match answer.status {
         200 => Ok(answer.body),
         status => Err(ImdsError::Status { path, status }),

@@ -35,7 +35,7 @@ impl LiveFacts {
     /// # Errors
     /// The given [`Unknown`], when no such file can provide what is missing.
     pub fn awaited(sources: &Sources, unknown: Unknown) -> Result<Self, Unknown> {
-        if !unknown.awaited {
+        if !unknown.may_appear {
             return Err(unknown);
         }
         Ok(Self {

@@ -20,9 +20,9 @@ pub(crate) const INSTANCE: &str = "ebs.csi.aws.com/instance-id";
 /// Annotation: the zone, where no topology label is copied.
 pub(crate) const ZONE: &str = "ebs.csi.aws.com/zone";
 /// Annotation: the region, where no topology label is copied.
-const REGION_TOLD: &str = "ebs.csi.aws.com/region";
+const REGION_ANNOTATION: &str = "ebs.csi.aws.com/region";
 /// Annotation: the instance type, for machines whose firmware does not report it.
-const INSTANCE_TYPE_TOLD: &str = "ebs.csi.aws.com/instance-type";
+const INSTANCE_TYPE_ANNOTATION: &str = "ebs.csi.aws.com/instance-type";
 /// Annotation: number of attached network interfaces.
 pub(crate) const NETWORK_INTERFACES: &str = "ebs.csi.aws.com/enis-count";
 /// Annotation: number of EBS volumes that the driver did not attach, without the root volume.
@@ -129,11 +129,11 @@ pub(crate) fn facts(
         .instance_type
         .clone()
         .or_else(|| {
-            let name = given(INSTANCE_TYPE).or_else(|| given(INSTANCE_TYPE_TOLD))?;
+            let name = given(INSTANCE_TYPE).or_else(|| given(INSTANCE_TYPE_ANNOTATION))?;
             Some(name.strip_prefix("ml.").unwrap_or(&name).to_owned())
         })
         .filter(|name| dmi::is_instance_type(name))
-        .ok_or_else(|| lack("the instance type", INSTANCE_TYPE, INSTANCE_TYPE_TOLD))?;
+        .ok_or_else(|| lack("the instance type", INSTANCE_TYPE, INSTANCE_TYPE_ANNOTATION))?;
     let zone = given(topology::ZONE)
         .or_else(|| given(ZONE))
         .ok_or_else(|| lack("the zone", topology::ZONE, ZONE))?;
@@ -159,7 +159,7 @@ pub(crate) fn facts(
         instance,
         instance_type,
         zone,
-        region: given(REGION).or_else(|| given(REGION_TOLD)),
+        region: given(REGION).or_else(|| given(REGION_ANNOTATION)),
         network_interfaces: number(NETWORK_INTERFACES)?.unwrap_or(1),
         other_volumes: number(OTHER_VOLUMES)?.unwrap_or(0),
         outpost,

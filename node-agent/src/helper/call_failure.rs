@@ -62,7 +62,7 @@ impl NodeCall {
 /// Returns the failure of an RPC about `volume` at `path`.
 #[must_use]
 pub(crate) fn failure(
-    asked: NodeCall,
+    call: NodeCall,
     volume: &str,
     path: &str,
     error: &HelperError,
@@ -74,13 +74,13 @@ pub(crate) fn failure(
             reason: Refusal::PathOutside | Refusal::PathNotPlain,
             ..
         }) => {
-            format!("{} {volume}: {} {path}", asked.verb(), asked.path_field())
+            format!("{} {volume}: {} {path}", call.verb(), call.path_field())
         }
-        _ => format!("{} {volume} at {path}", asked.verb()),
+        _ => format!("{} {volume} at {path}", call.verb()),
     };
     let (condition, why) = match error {
-        HelperError::Refused(told) => (refused(asked, told.reason), refusal_words(told)),
-        HelperError::Failed(failed) => (step_failed(asked, failed.step), step_words(failed)),
+        HelperError::Refused(refused) => (refusal_condition(call, refused.reason), refusal_text(refused)),
+        HelperError::Failed(failed) => (step_condition(call, failed.step), step_text(failed)),
         HelperError::Pending => (
             // A caller without its own deadline still waits: it is told to retry.
             if caller_chose_deadline {
@@ -125,7 +125,7 @@ pub(crate) fn failure(
 }
 
 /// Returns the observation first, then its meaning and the next step.
-fn refusal_words(refused: &Refused) -> String {
+fn refusal_text(refused: &Refused) -> String {
     let explanation = refused.reason.explain();
     match &refused.seen {
         Some(seen) => format!("{seen}: {explanation}"),
@@ -133,10 +133,10 @@ fn refusal_words(refused: &Refused) -> String {
     }
 }
 
-fn refused(asked: NodeCall, refusal: Refusal) -> Condition {
+fn refusal_condition(call: NodeCall, refusal: Refusal) -> Condition {
     use NodeCall::{Expand, Publish, Stage, Stats, Unpublish, Unstage};
     match refusal {
-        Refusal::PathNotPlain => match asked {
+        Refusal::PathNotPlain => match call {
             Expand | Stats => Condition::NotFound,
             Stage | Publish | Unstage | Unpublish => Condition::InvalidField,
         },
@@ -160,7 +160,7 @@ fn refused(asked: NodeCall, refusal: Refusal) -> Condition {
         | Refusal::SuperblockAsks
         | Refusal::OriginUntold
         | Refusal::UsedRaw => Condition::ContentRefused,
-        Refusal::MountedDifferently => match asked {
+        Refusal::MountedDifferently => match call {
             Stage | Publish => Condition::Incompatible,
             Unstage | Unpublish | Expand | Stats => Condition::InUse,
         },
@@ -176,8 +176,8 @@ fn refused(asked: NodeCall, refusal: Refusal) -> Condition {
     }
 }
 
-fn step_failed(asked: NodeCall, step: Step) -> Condition {
-    match (asked, step) {
+fn step_condition(call: NodeCall, step: Step) -> Condition {
+    match (call, step) {
         // The mount already exists: a code that means "certainly not done" would make kubelet
         // forget the mount.
         (NodeCall::Stage | NodeCall::Publish, Step::Grow | Step::Sync) => {
@@ -187,7 +187,7 @@ fn step_failed(asked: NodeCall, step: Step) -> Condition {
     }
 }
 
-fn step_words(failed: &Failed) -> String {
+fn step_text(failed: &Failed) -> String {
     let doing = match failed.step {
         Step::FindDevice => "looking for its disk",
         Step::ReadDevice => "reading its disk",

@@ -65,7 +65,7 @@ impl Connection {
             _ => Hello::OURS,
         };
         let greeting = GREETING.min(deadline.left());
-        match connection.exchange(&greeted(hello), greeting).await? {
+        match connection.exchange(&hello_request(hello), greeting).await? {
             Outcome::Welcome(welcome)
                 if (hello.oldest..=hello.newest).contains(&welcome.version) =>
             {
@@ -94,18 +94,19 @@ impl Connection {
         }
         let agent = Nonce(own);
         let hello = Hello::with_key(KeyStep::Nonce(agent));
-        let Challenge { nonce, proof } = match self.exchange(&greeted(hello), greeting).await? {
-            Outcome::Challenge(challenge) => challenge,
-            Outcome::Refused(refused) if refused.reason == Refusal::Version => {
-                return Err(HelperError::Refused(refused));
-            }
-            _ => return Err(HelperError::Foreign("another answer than a challenge")),
-        };
-        let said = Transcript { port, agent, helper: nonce };
-        if !key.verifies(Side::Helper, &said, &proof) {
+        let Challenge { nonce, proof } =
+            match self.exchange(&hello_request(hello), greeting).await? {
+                Outcome::Challenge(challenge) => challenge,
+                Outcome::Refused(refused) if refused.reason == Refusal::Version => {
+                    return Err(HelperError::Refused(refused));
+                }
+                _ => return Err(HelperError::Foreign("another answer than a challenge")),
+            };
+        let transcript = Transcript { port, agent, helper: nonce };
+        if !key.verifies(Side::Helper, &transcript, &proof) {
             return Err(HelperError::Unproved);
         }
-        let proof = key.prove(Side::Agent, &said);
+        let proof = key.prove(Side::Agent, &transcript);
         Ok(Hello::with_key(KeyStep::Proof(proof)))
     }
 
@@ -118,9 +119,9 @@ impl Connection {
     pub(super) async fn exchange(
         &mut self,
         request: &Request,
-        travel: Duration,
+        transit: Duration,
     ) -> Result<Outcome, HelperError> {
-        let until = Instant::now() + request.wait + travel;
+        let until = Instant::now() + request.wait + transit;
         match timeout_at(until, self.exchange_unbounded(request)).await {
             Ok(result) => result,
             Err(_) => Err(HelperError::Silent),
@@ -158,7 +159,7 @@ impl Connection {
     }
 }
 
-fn greeted(hello: Hello) -> Request {
+fn hello_request(hello: Hello) -> Request {
     Request { id: 0, wait: Duration::ZERO, operation: Operation::Hello(hello) }
 }
 

@@ -27,16 +27,18 @@ impl Address {
             Self::Vsock { cid, port } => {
                 VsockStream::connect(VsockAddr::new(*cid, *port)).await.map(Stream::Vsock)
             }
-            Self::Hypervisor { socket, port } => through(socket, *port).await.map(Stream::Unix),
+            Self::Hypervisor { socket, port } => {
+                connect_through(socket, *port).await.map(Stream::Unix)
+            }
         }
     }
 }
 
 /// Connects to a port of a virtual machine through its hypervisor's socket.
-async fn through(socket: &Path, port: u32) -> io::Result<UnixStream> {
+async fn connect_through(socket: &Path, port: u32) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket).await?;
-    let ask = format!("CONNECT {port}\n");
-    stream.write_all(ask.as_bytes()).await?;
+    let request = format!("CONNECT {port}\n");
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::with_capacity(LONGEST_ANSWER);
     // Byte by byte: what follows the line belongs to the helper.
     while answer.last() != Some(&b'\n') {

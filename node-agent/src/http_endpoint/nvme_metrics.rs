@@ -18,12 +18,12 @@ mod log_page;
 use log_page::{Bin, Statistics};
 
 /// Time limit for all volumes together within one scrape.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for one volume: a disk that does not answer does not block the others.
-const EACH: Duration = Duration::from_millis(500);
+const VOLUME_TIMEOUT: Duration = Duration::from_millis(500);
 /// A page of at most this age is served again, so that several scrapers cause one read of the
 /// disks.
-const FRESH: Duration = Duration::from_secs(1);
+const LONGEST_AGE: Duration = Duration::from_secs(1);
 /// Upper bounds of the collection's own histogram, in seconds.
 const BOUNDS: [f64; 13] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -60,7 +60,7 @@ impl Collector {
             return String::new();
         };
         let mut state = self.state.lock().await;
-        if state.at.is_some_and(|at| at.elapsed() < FRESH) {
+        if state.at.is_some_and(|at| at.elapsed() < LONGEST_AGE) {
             return state.page.clone();
         }
         let started = Instant::now();
@@ -82,7 +82,7 @@ impl Collector {
     }
 
     async fn collect(&self) -> (Vec<(VolumeId, Statistics)>, u64) {
-        let deadline = Deadline::after(PATIENCE);
+        let deadline = Deadline::after(TOTAL_TIMEOUT);
         let held = match self.helper.held(deadline).await {
             Ok(held) => held,
             Err(error) => {
@@ -94,7 +94,11 @@ impl Collector {
         let volumes: BTreeSet<_> = held.into_iter().map(|entry| entry.volume).collect();
         let (mut found, mut errors) = (Vec::new(), 0);
         for volume in volumes {
-            let page = match self.helper.nvme_statistics(&volume, deadline.at_most(EACH)).await {
+            let page = match self
+                .helper
+                .nvme_statistics(&volume, deadline.at_most(VOLUME_TIMEOUT))
+                .await
+            {
                 Ok(page) => page,
                 // A disk without an NVMe controller has no statistics.
                 Err(HelperError::Refused(refused)) if refused.reason == Refusal::Unsupported => {

@@ -37,18 +37,18 @@ impl Calls {
         deadline: Deadline,
     ) -> Result<csi::NodeStageVolumeResponse, Failure> {
         let done = csi::NodeStageVolumeResponse {};
-        let ask = match request::stage(request, self.options.legacy_xfs)? {
+        let stage = match request::stage(request, self.options.legacy_xfs)? {
             // A publish uses the device itself; there is nothing to prepare.
             Staging::Nothing(_) => return Ok(done),
-            Staging::Filesystem(ask) => *ask,
+            Staging::Filesystem(stage) => *stage,
         };
-        let (volume, path) = (ask.disk.volume.clone(), ask.staging.clone());
-        let _turn = self.alone(NodeCall::Stage, &volume, deadline).await?;
+        let (volume, path) = (stage.disk.volume.clone(), stage.staging.clone());
+        let _turn = self.exclusive_turn(NodeCall::Stage, &volume, deadline).await?;
         let staged = self
             .helper
-            .stage(ask, deadline)
+            .stage(stage, deadline)
             .await
-            .map_err(|e| told(NodeCall::Stage, &volume, &path, &e, deadline))?;
+            .map_err(|e| failure_of(NodeCall::Stage, &volume, &path, &e, deadline))?;
         tracing::info!(
             volume.id = %volume,
             already = staged.already,
@@ -85,7 +85,7 @@ impl Calls {
             // This driver cannot have staged anything there.
             return Ok(done);
         };
-        let _turn = self.alone(NodeCall::Unstage, &volume, deadline).await?;
+        let _turn = self.exclusive_turn(NodeCall::Unstage, &volume, deadline).await?;
         let operation = Operation::Unstage(wire::Unstage {
             volume: volume.clone(),
             staging: place.path.clone(),
@@ -100,7 +100,7 @@ impl Calls {
                  mount propagation): the file system was written back and made read-only there, and the volume is released"
             );
         }
-        if self.known.gone(&volume) {
+        if self.known.remove_volume(&volume) {
             self.metrics.filesystem_answers(volume.as_str());
         }
         self.metrics.filesystem_damaged(volume.as_str(), false);
@@ -112,16 +112,16 @@ impl Calls {
         request: &csi::NodePublishVolumeRequest,
         deadline: Deadline,
     ) -> Result<csi::NodePublishVolumeResponse, Failure> {
-        let asked = request::publish(request)?;
-        let (volume, target) = (&asked.volume, &asked.target);
-        let _turn = if asked.single {
-            let turn = self.alone(NodeCall::Publish, volume, deadline).await?;
+        let publishing = request::publish(request)?;
+        let (volume, target) = (&publishing.volume, &publishing.target);
+        let _turn = if publishing.single {
+            let turn = self.exclusive_turn(NodeCall::Publish, volume, deadline).await?;
             self.refuse_second_target(volume, target, deadline).await?;
             turn
         } else {
-            self.shared(NodeCall::Publish, volume, deadline).await?
+            self.shared_turn(NodeCall::Publish, volume, deadline).await?
         };
-        self.perform(NodeCall::Publish, asked.operation, volume, target, deadline).await?;
+        self.perform(NodeCall::Publish, publishing.operation, volume, target, deadline).await?;
         Ok(csi::NodePublishVolumeResponse {})
     }
 
@@ -135,13 +135,13 @@ impl Calls {
         let Some(volume) = self.volume_at(NodeCall::Unpublish, &place, deadline).await? else {
             return Ok(done);
         };
-        let _turn = self.shared(NodeCall::Unpublish, &volume, deadline).await?;
+        let _turn = self.shared_turn(NodeCall::Unpublish, &volume, deadline).await?;
         let operation = Operation::Unpublish(wire::Unpublish {
             volume: volume.clone(),
             target: place.path.clone(),
         });
         self.perform(NodeCall::Unpublish, operation, &volume, &place.path, deadline).await?;
-        self.known.left(&place.path);
+        self.known.remove_path(&place.path);
         Ok(done)
     }
 
@@ -150,30 +150,30 @@ impl Calls {
         request: &csi::NodeExpandVolumeRequest,
         deadline: Deadline,
     ) -> Result<csi::NodeExpandVolumeResponse, Failure> {
-        let asked = request::expand(request)?;
-        let path = &asked.place.path;
+        let growing = request::expand(request)?;
+        let path = &growing.place.path;
         let volume = self
-            .volume_at(NodeCall::Expand, &asked.place, deadline)
+            .volume_at(NodeCall::Expand, &growing.place, deadline)
             .await?
             .ok_or_else(|| not_at(&request.volume_id, path))?;
-        let _turn = self.alone(NodeCall::Expand, &volume, deadline).await?;
-        let ask = wire::Expand {
+        let _turn = self.exclusive_turn(NodeCall::Expand, &volume, deadline).await?;
+        let expand = wire::Expand {
             volume: volume.clone(),
             path: path.clone(),
-            required_bytes: asked.required_bytes,
-            limit_bytes: asked.limit_bytes,
+            required_bytes: growing.required_bytes,
+            limit_bytes: growing.limit_bytes,
         };
         let expanded = self
             .helper
-            .expand(ask, deadline)
+            .expand(expand, deadline)
             .await
-            .map_err(|e| told(NodeCall::Expand, &volume, path, &e, deadline))?;
+            .map_err(|e| failure_of(NodeCall::Expand, &volume, path, &e, deadline))?;
         Ok(csi::NodeExpandVolumeResponse { capacity_bytes: usage::signed(expanded.device_bytes) })
     }
 
     async fn perform(
         &self,
-        asked: NodeCall,
+        call: NodeCall,
         operation: Operation,
         volume: &VolumeId,
         path: &KubeletPath,
@@ -182,13 +182,13 @@ impl Calls {
         self.helper
             .perform(operation, deadline)
             .await
-            .map_err(|e| told(asked, volume, path, &e, deadline))
+            .map_err(|e| failure_of(call, volume, path, &e, deadline))
     }
 
     /// Returns the EBS volume of a request that has an id and a path; `None` when there is none.
     pub(super) async fn volume_at(
         &self,
-        asked: NodeCall,
+        call: NodeCall,
         place: &VolumeAtPath,
         deadline: Deadline,
     ) -> Result<Option<VolumeId>, Failure> {
@@ -198,7 +198,7 @@ impl Calls {
             Handle::NodeLocal => {
                 self.helper.held_at(&place.path, deadline).await.map_err(|error| {
                     let chosen = deadline.chosen_by_caller();
-                    failure(asked, "a node-local volume", place.path.as_str(), &error, chosen)
+                    failure(call, "a node-local volume", place.path.as_str(), &error, chosen)
                 })
             }
         }
@@ -215,7 +215,7 @@ impl Calls {
             .helper
             .held(deadline)
             .await
-            .map_err(|e| told(NodeCall::Publish, volume, target, &e, deadline))?;
+            .map_err(|e| failure_of(NodeCall::Publish, volume, target, &e, deadline))?;
         let other = held
             .iter()
             .find(|entry| !entry.staged && entry.volume == *volume && entry.path != *target);
@@ -231,44 +231,44 @@ impl Calls {
         }
     }
 
-    async fn alone(
+    async fn exclusive_turn(
         &self,
-        asked: NodeCall,
+        call: NodeCall,
         volume: &VolumeId,
         deadline: Deadline,
     ) -> Result<Turn, Failure> {
-        let turn = self.queue.alone(volume, deadline).await;
-        turn.ok_or_else(|| waited_in_vain(asked, volume))
+        let turn = self.queue.exclusive(volume, deadline).await;
+        turn.ok_or_else(|| turn_missed(call, volume))
     }
 
-    async fn shared(
+    async fn shared_turn(
         &self,
-        asked: NodeCall,
+        call: NodeCall,
         volume: &VolumeId,
         deadline: Deadline,
     ) -> Result<Turn, Failure> {
         let turn = self.queue.shared(volume, deadline).await;
-        turn.ok_or_else(|| waited_in_vain(asked, volume))
+        turn.ok_or_else(|| turn_missed(call, volume))
     }
 }
 
-pub(super) fn told(
-    asked: NodeCall,
+pub(super) fn failure_of(
+    call: NodeCall,
     volume: &VolumeId,
     path: &KubeletPath,
     error: &HelperError,
     deadline: Deadline,
 ) -> Failure {
     let chosen = deadline.chosen_by_caller();
-    failure(asked, volume.as_str(), path.as_str(), error, chosen)
+    failure(call, volume.as_str(), path.as_str(), error, chosen)
 }
 
-fn waited_in_vain(asked: NodeCall, volume: &VolumeId) -> Failure {
+fn turn_missed(call: NodeCall, volume: &VolumeId) -> Failure {
     Failure::new(
         Condition::OperationPending,
         format!(
             "{} {volume}: another request about the volume is still running; retry",
-            asked.verb()
+            call.verb()
         ),
     )
 }

@@ -20,7 +20,12 @@ struct State {
 
 impl KnownUsage {
     /// Records that the place answered. Returns whether its file system had hung before.
-    pub(super) fn answered(&self, volume: &VolumeId, path: &KubeletPath, usage: Usage) -> bool {
+    pub(super) fn record_answer(
+        &self,
+        volume: &VolumeId,
+        path: &KubeletPath,
+        usage: Usage,
+    ) -> bool {
         let mut state = self.state();
         let entry = (volume.clone(), usage);
         state.places.insert(path.as_str().to_owned(), entry);
@@ -29,22 +34,26 @@ impl KnownUsage {
 
     /// Records that the place did not answer in time. Returns whether this is the first time, and
     /// the last known usage of the place.
-    pub(super) fn hangs(&self, volume: &VolumeId, path: &KubeletPath) -> (bool, Option<Usage>) {
+    pub(super) fn record_hang(
+        &self,
+        volume: &VolumeId,
+        path: &KubeletPath,
+    ) -> (bool, Option<Usage>) {
         let mut state = self.state();
         let known = state.places.get(path.as_str());
-        let known = known.filter(|(whose, _)| whose == volume).map(|(_, usage)| *usage);
+        let known = known.filter(|(owner, _)| owner == volume).map(|(_, usage)| *usage);
         (state.hung.insert(volume.clone()), known)
     }
 
     /// Records that the volume is no longer at the path.
-    pub(super) fn left(&self, path: &KubeletPath) {
+    pub(super) fn remove_path(&self, path: &KubeletPath) {
         self.state().places.remove(path.as_str());
     }
 
     /// Records that the volume is no longer on this node. Returns whether its file system had hung.
-    pub(super) fn gone(&self, volume: &VolumeId) -> bool {
+    pub(super) fn remove_volume(&self, volume: &VolumeId) -> bool {
         let mut state = self.state();
-        state.places.retain(|_, (whose, _)| whose != volume);
+        state.places.retain(|_, (owner, _)| owner != volume);
         state.hung.remove(volume)
     }
 
@@ -69,16 +78,16 @@ mod tests {
         let path = KubeletPath::parse("/var/lib/kubelet/pods/u/volumes/x/v/mount").unwrap();
         let usage = Usage { total_bytes: 7, ..Usage::default() };
         let known = KnownUsage::default();
-        assert_eq!(known.hangs(&volume, &path), (true, None));
-        assert!(known.answered(&volume, &path, usage));
-        assert!(!known.answered(&volume, &path, usage));
-        assert_eq!(known.hangs(&volume, &path), (true, Some(usage)));
-        assert_eq!(known.hangs(&volume, &path), (false, Some(usage)));
+        assert_eq!(known.record_hang(&volume, &path), (true, None));
+        assert!(known.record_answer(&volume, &path, usage));
+        assert!(!known.record_answer(&volume, &path, usage));
+        assert_eq!(known.record_hang(&volume, &path), (true, Some(usage)));
+        assert_eq!(known.record_hang(&volume, &path), (false, Some(usage)));
         assert_eq!(known.hung(), std::slice::from_ref(&volume));
         // The usage of one volume is not returned for another volume.
-        assert_eq!(known.hangs(&other, &path), (true, None));
-        known.left(&path);
-        assert_eq!(known.hangs(&volume, &path), (false, None));
-        assert!(known.gone(&volume) && !known.gone(&volume));
+        assert_eq!(known.record_hang(&other, &path), (true, None));
+        known.remove_path(&path);
+        assert_eq!(known.record_hang(&volume, &path), (false, None));
+        assert!(known.remove_volume(&volume) && !known.remove_volume(&volume));
     }
 }

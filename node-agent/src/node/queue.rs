@@ -23,7 +23,7 @@ pub(crate) struct Queue {
 #[must_use]
 pub(crate) enum Turn {
     /// The request excludes all others about the volume.
-    Alone(#[allow(dead_code)] OwnedRwLockWriteGuard<()>),
+    Exclusive(#[allow(dead_code)] OwnedRwLockWriteGuard<()>),
     /// The request runs in parallel with others that share.
     Shared(#[allow(dead_code)] OwnedRwLockReadGuard<()>),
 }
@@ -31,27 +31,30 @@ pub(crate) enum Turn {
 impl Queue {
     /// Waits until no other request about the volume runs; returns `None` when the deadline passes
     /// first.
-    pub(crate) async fn alone(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
-        let place = self.place(volume);
-        tokio::time::timeout_at(deadline.instant(), place.write_owned()).await.ok().map(Turn::Alone)
+    pub(crate) async fn exclusive(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
+        let lock = self.lock(volume);
+        tokio::time::timeout_at(deadline.instant(), lock.write_owned())
+            .await
+            .ok()
+            .map(Turn::Exclusive)
     }
 
     /// Waits until no exclusive request about the volume runs; returns `None` when the deadline
     /// passes first.
     pub(crate) async fn shared(&self, volume: &VolumeId, deadline: Deadline) -> Option<Turn> {
-        let place = self.place(volume);
-        tokio::time::timeout_at(deadline.instant(), place.read_owned()).await.ok().map(Turn::Shared)
+        let lock = self.lock(volume);
+        tokio::time::timeout_at(deadline.instant(), lock.read_owned()).await.ok().map(Turn::Shared)
     }
 
-    fn place(&self, volume: &VolumeId) -> Arc<RwLock<()>> {
+    fn lock(&self, volume: &VolumeId) -> Arc<RwLock<()>> {
         let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = volumes.get(volume).and_then(Weak::upgrade) {
-            return place;
+        if let Some(lock) = volumes.get(volume).and_then(Weak::upgrade) {
+            return lock;
         }
-        volumes.retain(|_, place| place.strong_count() > 0);
-        let place = Arc::new(RwLock::new(()));
-        volumes.insert(volume.clone(), Arc::downgrade(&place));
-        place
+        volumes.retain(|_, lock| lock.strong_count() > 0);
+        let lock = Arc::new(RwLock::new(()));
+        volumes.insert(volume.clone(), Arc::downgrade(&lock));
+        lock
     }
 }
 
@@ -65,29 +68,29 @@ mod tests {
         VolumeId::parse(&format!("vol-0123456789abcdef{digit}")).unwrap()
     }
 
-    fn soon() -> Deadline {
+    fn short_deadline() -> Deadline {
         Deadline::after(Duration::from_millis(20))
     }
 
     #[tokio::test]
     async fn exclusive_turn_blocks_only_same_volume() {
         let queue = Queue::default();
-        let turn = queue.alone(&volume(1), soon()).await.unwrap();
-        assert!(queue.alone(&volume(1), soon()).await.is_none());
-        assert!(queue.shared(&volume(1), soon()).await.is_none());
-        assert!(queue.alone(&volume(2), soon()).await.is_some());
+        let turn = queue.exclusive(&volume(1), short_deadline()).await.unwrap();
+        assert!(queue.exclusive(&volume(1), short_deadline()).await.is_none());
+        assert!(queue.shared(&volume(1), short_deadline()).await.is_none());
+        assert!(queue.exclusive(&volume(2), short_deadline()).await.is_some());
         drop(turn);
-        assert!(queue.alone(&volume(1), soon()).await.is_some());
+        assert!(queue.exclusive(&volume(1), short_deadline()).await.is_some());
     }
 
     #[tokio::test]
     async fn shared_turns_coexist_and_block_exclusive_turn() {
         let queue = Queue::default();
-        let first = queue.shared(&volume(1), soon()).await.unwrap();
-        let second = queue.shared(&volume(1), soon()).await.unwrap();
-        assert!(queue.alone(&volume(1), soon()).await.is_none());
+        let first = queue.shared(&volume(1), short_deadline()).await.unwrap();
+        let second = queue.shared(&volume(1), short_deadline()).await.unwrap();
+        assert!(queue.exclusive(&volume(1), short_deadline()).await.is_none());
         drop((first, second));
-        assert!(queue.alone(&volume(1), soon()).await.is_some());
+        assert!(queue.exclusive(&volume(1), short_deadline()).await.is_some());
     }
 
     /// The entry of the last idle volume may stay until the next request arrives.
@@ -95,7 +98,7 @@ mod tests {
     async fn queue_drops_entries_of_idle_volumes() {
         let queue = Queue::default();
         for digit in 0..9 {
-            let _ = queue.alone(&volume(digit), soon()).await.unwrap();
+            let _ = queue.exclusive(&volume(digit), short_deadline()).await.unwrap();
         }
         assert!(queue.volumes.lock().unwrap().len() <= 1);
     }

@@ -9,7 +9,7 @@ use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire as wire;
 use ebs_csi_wire::{KubeletPath, VolumeId};
 
-use super::calls::{Calls, not_at, told};
+use super::calls::{Calls, failure_of, not_at};
 use super::usage;
 use crate::attach_limit::TakenSlots;
 use crate::deadline::Deadline;
@@ -21,10 +21,10 @@ use crate::request;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// NodeGetInfo waits at most this long for the list of held volumes.
-const HELD_WITHIN: Duration = Duration::from_secs(2);
+const HELD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The result of querying a place.
-enum Look {
+enum UsageResult {
     /// The usage.
     Answered(wire::Usage),
     /// No answer in time; the last known usage.
@@ -42,12 +42,12 @@ impl Calls {
             .volume_at(NodeCall::Stats, &place, deadline)
             .await?
             .ok_or_else(|| not_at(&request.volume_id, &place.path))?;
-        let look = self.look(&volume, &place.path, deadline).await;
-        match look.map_err(|e| told(NodeCall::Stats, &volume, &place.path, &e, deadline))? {
-            Look::Answered(usage) | Look::Hung(Some(usage)) => {
+        let result = self.query_usage(&volume, &place.path, deadline).await;
+        match result.map_err(|e| failure_of(NodeCall::Stats, &volume, &place.path, &e, deadline))? {
+            UsageResult::Answered(usage) | UsageResult::Hung(Some(usage)) => {
                 Ok(csi::NodeGetVolumeStatsResponse { usage: usage::entries(&usage) })
             }
-            Look::Hung(None) => Err(Failure::new(
+            UsageResult::Hung(None) => Err(Failure::new(
                 Condition::DeadlinePassed,
                 format!(
                     "looking at {volume} at {}: the file system does not answer and nothing is known of it yet; check the volume and its attachment",
@@ -70,12 +70,12 @@ impl Calls {
             let Some(volume) = self.volume_at(NodeCall::Stats, place, deadline).await? else {
                 continue;
             };
-            match self.look(&volume, &place.path, deadline).await {
-                Ok(Look::Answered(usage)) => {
+            match self.query_usage(&volume, &place.path, deadline).await {
+                Ok(UsageResult::Answered(usage)) => {
                     health_statuses.extend(stopped_entry(&place.path, &usage));
                     break;
                 }
-                Ok(Look::Hung(_)) => {
+                Ok(UsageResult::Hung(_)) => {
                     health_statuses.push(hung_entry(&place.path));
                     break;
                 }
@@ -86,7 +86,13 @@ impl Calls {
                     break;
                 }
                 Err(error) => {
-                    return Err(told(NodeCall::Stats, &volume, &place.path, &error, deadline));
+                    return Err(failure_of(
+                        NodeCall::Stats,
+                        &volume,
+                        &place.path,
+                        &error,
+                        deadline,
+                    ));
                 }
             }
         }
@@ -141,9 +147,9 @@ impl Calls {
 
     /// Returns the attachment slots that are taken now. Asks the helper which disks are the
     /// driver's, if sysfs shows any disk.
-    pub(super) async fn taken(&self) -> TakenSlots {
+    pub(super) async fn taken_slots(&self) -> TakenSlots {
         let held = if self.attachments.shows_disks() {
-            let held = self.helper.held(Deadline::after(HELD_WITHIN)).await.ok();
+            let held = self.helper.held(Deadline::after(HELD_TIMEOUT)).await.ok();
             held.map(|held| held.into_iter().map(|entry| entry.volume).collect::<Vec<_>>())
         } else {
             None
@@ -152,16 +158,16 @@ impl Calls {
     }
 
     /// Queries the usage of a place with a short limit, and records the result.
-    async fn look(
+    async fn query_usage(
         &self,
         volume: &VolumeId,
         path: &KubeletPath,
         deadline: Deadline,
-    ) -> Result<Look, HelperError> {
-        let ask = wire::Stats { volume: volume.clone(), path: path.clone() };
-        match self.helper.stats(ask, deadline.at_most(PATIENCE)).await {
+    ) -> Result<UsageResult, HelperError> {
+        let request = wire::Stats { volume: volume.clone(), path: path.clone() };
+        match self.helper.stats(request, deadline.at_most(PATIENCE)).await {
             Ok(usage) => {
-                if self.known.answered(volume, path, usage) {
+                if self.known.record_answer(volume, path, usage) {
                     tracing::info!(volume.id = %volume, %path, "the file system answers again");
                     self.metrics.filesystem_answers(volume.as_str());
                 }
@@ -176,16 +182,16 @@ impl Calls {
                         "the kernel has met errors in the file system"
                     );
                 }
-                Ok(Look::Answered(usage))
+                Ok(UsageResult::Answered(usage))
             }
             // The helper works and waits for the kernel.
             Err(HelperError::Pending) => {
-                let (first, known) = self.known.hangs(volume, path);
+                let (first, known) = self.known.record_hang(volume, path);
                 if first {
                     tracing::warn!(volume.id = %volume, %path, "the file system does not answer; what was last known of it is given");
                 }
                 self.metrics.filesystem_hangs(volume.as_str());
-                Ok(Look::Hung(known))
+                Ok(UsageResult::Hung(known))
             }
             Err(error) => Err(error),
         }
@@ -195,25 +201,25 @@ impl Calls {
 /// Returns an entry when the file system answers, but the kernel has recorded errors in it.
 fn stopped_entry(path: &KubeletPath, usage: &wire::Usage) -> Option<VolumeHealthEntry> {
     use csi::VolumeHealthErrorType::{Degraded, Inaccessible};
-    let way_out = "its application has to end; the next stage checks the file system, and repairs what needs no person";
+    let remedy = "its application has to end; the next stage checks the file system, and repairs what needs no person";
     let (status, reason, message) = match usage {
         wire::Usage { shut_down: true, .. } => (
             Inaccessible,
             "FilesystemShutDown",
-            format!("the kernel has shut the file system at {path} down after an error; {way_out}"),
+            format!("the kernel has shut the file system at {path} down after an error; {remedy}"),
         ),
         wire::Usage { turned_read_only: true, .. } => (
             Degraded,
             "FilesystemReadOnly",
             format!(
-                "the kernel takes no more writes to the file system at {path} after an error; {way_out}"
+                "the kernel takes no more writes to the file system at {path} after an error; {remedy}"
             ),
         ),
         wire::Usage { errors: 1.., .. } => (
             Degraded,
             "FilesystemErrors",
             format!(
-                "the kernel has met {} errors in the file system at {path} since it was last checked; {way_out}",
+                "the kernel has met {} errors in the file system at {path} since it was last checked; {remedy}",
                 usage.errors
             ),
         ),

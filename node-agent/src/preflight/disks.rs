@@ -13,7 +13,9 @@ type Owner = (u32, u32, u32);
 pub(super) fn check(host: &Host) -> Check {
     let entries = match std::fs::read_dir(host.path("/dev")) {
         Ok(entries) => entries,
-        Err(error) => return Check::warn(WHAT, super::unseen(&error), "mount the node's /dev"),
+        Err(error) => {
+            return Check::warn(WHAT, super::describe_error(&error), "mount the node's /dev");
+        }
     };
     let mut owners: BTreeMap<Owner, Vec<String>> = BTreeMap::new();
     for entry in entries.flatten() {
@@ -26,7 +28,7 @@ pub(super) fn check(host: &Host) -> Check {
             owners.entry(owner).or_default().push(name);
         }
     }
-    judged(owners)
+    check_owners(owners)
 }
 
 /// Returns whether the name is that of a whole disk on EC2: NVMe, Xen, and SCSI on other machines.
@@ -39,8 +41,8 @@ fn is_disk(name: &str) -> bool {
         || name.strip_prefix("sd").is_some_and(letters)
 }
 
-fn judged(owners: BTreeMap<Owner, Vec<String>>) -> Check {
-    let told: Vec<String> = owners
+fn check_owners(owners: BTreeMap<Owner, Vec<String>>) -> Check {
+    let finding: Vec<String> = owners
         .iter()
         .map(|((user, group, mode), names)| {
             let mut names = names.clone();
@@ -48,18 +50,18 @@ fn judged(owners: BTreeMap<Owner, Vec<String>>) -> Check {
             format!("{} {user}:{group} {mode:04o}", names.join(" "))
         })
         .collect();
-    let told = told.join(", ");
+    let finding = finding.join(", ");
     let groups: Vec<&Owner> = owners.keys().collect();
     match groups.as_slice() {
         [] => Check::warn(WHAT, "none seen", "mount the node's /dev"),
         [(_, 0, _)] => Check::warn(
             WHAT,
-            told,
+            finding,
             "they belong to root alone: see what the mount-helper says of its disks",
         ),
-        [(_, _, mode)] if mode & 0o060 == 0o060 => Check::ok(WHAT, told),
-        [_] => Check::warn(WHAT, told, "their group may not read and write them"),
-        _ => Check::warn(WHAT, told, "they have different owners or modes"),
+        [(_, _, mode)] if mode & 0o060 == 0o060 => Check::ok(WHAT, finding),
+        [_] => Check::warn(WHAT, finding, "their group may not read and write them"),
+        _ => Check::warn(WHAT, finding, "they have different owners or modes"),
     }
 }
 
@@ -79,7 +81,7 @@ mod tests {
             (vec![(0, 6, 0o660), (0, 7, 0o660)], Level::Warn),
         ] {
             let owners = owners.into_iter().map(|one| (one, vec!["nvme0n1".to_owned()]));
-            let check = judged(owners.collect());
+            let check = check_owners(owners.collect());
             assert_eq!(check.level, level, "{check:?}");
         }
     }

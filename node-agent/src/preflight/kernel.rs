@@ -15,16 +15,16 @@ fn version(host: &Host) -> Check {
     const WHAT: &str = "kernel";
     let next = "use a node image with kernel 5.15 or newer";
     match host.read("/proc/sys/kernel/osrelease") {
-        Ok(release) if parsed(&release).is_some_and(|found| found >= OLDEST) => {
+        Ok(release) if parse_version(&release).is_some_and(|found| found >= OLDEST) => {
             Check::ok(WHAT, release)
         }
         Ok(release) => Check::fail(WHAT, release, next),
-        Err(error) => Check::fail(WHAT, super::unseen(&error), "mount /proc"),
+        Err(error) => Check::fail(WHAT, super::describe_error(&error), "mount /proc"),
     }
 }
 
 /// Returns major and minor of a release such as `6.1.0-13-cloud`.
-fn parsed(release: &str) -> Option<(u32, u32)> {
+fn parse_version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
@@ -53,7 +53,7 @@ fn seccomp(host: &Host) -> Check {
                 Check::fail(WHAT, format!("without {}", missing.join(", ")), next)
             }
         }
-        Err(error) => Check::fail(WHAT, super::unseen(&error), next),
+        Err(error) => Check::fail(WHAT, super::describe_error(&error), next),
     }
 }
 

@@ -39,7 +39,7 @@ fn directory(host: &Host, name: &str) -> Check {
             format!("{} is not there", path.display()),
             "give --kubelet-root where kubelet has another",
         ),
-        Err(error) => Check::warn(what, super::unseen(&error), "look as root"),
+        Err(error) => Check::warn(what, super::describe_error(&error), "look as root"),
     }
 }
 

@@ -16,7 +16,9 @@ pub(super) fn checks(host: &Host) -> Vec<Check> {
         Ok(names) => names.iter().map(|name| registration(&registry, name)).collect(),
         // Kubelet's directory has its own row.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => vec![Check::warn("registration", super::unseen(&error), "look as root")],
+        Err(error) => {
+            vec![Check::warn("registration", super::describe_error(&error), "look as root")]
+        }
     };
     if checks.is_empty() {
         checks.push(Check::ok("registration", "nobody has this driver's name"));
@@ -105,7 +107,7 @@ fn socket_state(socket: &Path) -> SocketState {
         Err(error) => match error.kind() {
             io::ErrorKind::ConnectionRefused => SocketState::Nobody,
             io::ErrorKind::NotFound => SocketState::Absent,
-            _ => SocketState::Unknown(super::unseen(&error)),
+            _ => SocketState::Unknown(super::describe_error(&error)),
         },
     }
 }

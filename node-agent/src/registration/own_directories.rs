@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use ebs_csi_policy::profile::NODE_AGENT;
 
-use super::{SOCKET, remove_former, remove_left};
+use super::{SOCKET, remove_abandoned, remove_former};
 
 /// Name of the agent's directory beneath kubelet's registration directory. It is short because the
 /// path of a socket has at most 107 bytes.
@@ -74,6 +74,6 @@ fn remove_unserved(path: &Path) {
     let unserved = std::os::unix::net::UnixStream::connect(path)
         .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
     if unserved {
-        remove_left(path, "an agent that has ended");
+        remove_abandoned(path, "an agent that has ended");
     }
 }

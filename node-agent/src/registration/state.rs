@@ -10,7 +10,7 @@ use crate::metrics::Metrics;
 
 /// Kubelet notices a new socket within seconds; a kubelet that waits for the API server takes
 /// longer.
-const REGISTERED_WITHIN: Duration = Duration::from_secs(60);
+const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Kubelet's last answer about the registration, or the time since when none has come.
 #[derive(Debug)]
@@ -43,18 +43,18 @@ impl RegistrationState {
     /// Creates the state of an agent that has just put its socket where kubelet finds it.
     #[must_use]
     pub fn waiting(metrics: Arc<Metrics>, now: Instant) -> Self {
-        let standing = Self::elsewhere(metrics);
-        standing.shown(now);
-        standing
+        let registration_state = Self::elsewhere(metrics);
+        registration_state.record_new_socket(now);
+        registration_state
     }
 
     /// Records that a new socket is visible to kubelet.
-    pub fn shown(&self, now: Instant) {
+    pub fn record_new_socket(&self, now: Instant) {
         self.set(State::Waiting { since: now });
     }
 
     /// Records kubelet's report about the registration.
-    pub fn told(&self, registered: bool, reason: &str) {
+    pub fn record_status(&self, registered: bool, reason: &str) {
         self.set(if registered {
             State::Registered
         } else {
@@ -63,7 +63,7 @@ impl RegistrationState {
     }
 
     /// Records that another agent has replaced this agent's sockets.
-    pub fn taken_over(&self) {
+    pub fn record_takeover(&self) {
         self.set(State::TakenOver);
     }
 
@@ -74,7 +74,7 @@ impl RegistrationState {
             State::Elsewhere | State::Registered => None,
             State::Waiting { since } => {
                 let waited = now.saturating_duration_since(*since);
-                (waited >= REGISTERED_WITHIN).then(|| {
+                (waited >= REGISTRATION_TIMEOUT).then(|| {
                     format!(
                         "kubelet has not registered the driver in {} s; check that --plugin-registration-path is kubelet's \
                          plugins_registry and --kubelet-registration-path the CSI socket as kubelet sees it, and kubelet's log",
@@ -104,32 +104,32 @@ mod tests {
     #[test]
     fn unregistered_agent_sets_metric_first_and_faults_later() {
         let (metrics, start) = (Arc::new(Metrics::default()), Instant::now());
-        let standing = RegistrationState::waiting(Arc::clone(&metrics), start);
+        let registration_state = RegistrationState::waiting(Arc::clone(&metrics), start);
         let shows = |value: u8| metrics.page().contains(&format!("\n{SERIES} {value}\n"));
         assert!(shows(0));
-        let later = start + REGISTERED_WITHIN;
-        assert_eq!(standing.fault(later - Duration::from_millis(1)), None);
-        let fault = standing.fault(later).unwrap();
+        let later = start + REGISTRATION_TIMEOUT;
+        assert_eq!(registration_state.fault(later - Duration::from_millis(1)), None);
+        let fault = registration_state.fault(later).unwrap();
         assert!(fault.contains("in 60 s"), "{fault}");
 
-        standing.told(true, "");
+        registration_state.record_status(true, "");
         assert!(shows(1));
-        assert_eq!(standing.fault(later), None);
-        standing.told(false, "no such version");
+        assert_eq!(registration_state.fault(later), None);
+        registration_state.record_status(false, "no such version");
         assert!(shows(0));
-        assert!(standing.fault(start).unwrap().contains("no such version"));
-        standing.shown(later);
-        assert_eq!(standing.fault(later), None);
-        standing.taken_over();
-        assert!(standing.fault(later).unwrap().contains("taken over"));
+        assert!(registration_state.fault(start).unwrap().contains("no such version"));
+        registration_state.record_new_socket(later);
+        assert_eq!(registration_state.fault(later), None);
+        registration_state.record_takeover();
+        assert!(registration_state.fault(later).unwrap().contains("taken over"));
     }
 
     #[test]
     fn agent_with_separate_registrar_reports_no_fault() {
         let metrics = Arc::new(Metrics::default());
-        let standing = RegistrationState::elsewhere(Arc::clone(&metrics));
-        let later = Instant::now() + REGISTERED_WITHIN;
-        assert_eq!(standing.fault(later), None);
+        let registration_state = RegistrationState::elsewhere(Arc::clone(&metrics));
+        let later = Instant::now() + REGISTRATION_TIMEOUT;
+        assert_eq!(registration_state.fault(later), None);
         assert!(!metrics.page().contains(SERIES));
     }
 }

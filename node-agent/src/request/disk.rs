@@ -169,7 +169,7 @@ fn origin(publish_context: &Context) -> (Origin, Source) {
         None | Some("") => (Origin::Unknown, Source::Elsewhere),
         Some("blank") => (Origin::Blank, Source::Elsewhere),
         Some("own-snapshot" | "own-volume") => (Origin::Copy, Source::Own),
-        Some("unseen-snapshot" | "unseen-volume") => (Origin::Copy, Source::Untold),
+        Some("describe_error-snapshot" | "describe_error-volume") => (Origin::Copy, Source::Untold),
         Some(_) => (Origin::Copy, Source::Elsewhere),
     }
 }

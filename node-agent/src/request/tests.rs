@@ -61,7 +61,7 @@ fn good_publish() -> csi::NodePublishVolumeRequest {
 
 fn staged(request: &csi::NodeStageVolumeRequest) -> wire::Stage {
     match stage(request, false).unwrap() {
-        Staging::Filesystem(ask) => *ask,
+        Staging::Filesystem(request) => *request,
         Staging::Nothing(_) => panic!("nothing to stage"),
     }
 }
@@ -229,7 +229,7 @@ fn all_stage_parameters_reach_helper_request() {
         ("ebs.csi.aws.com/attached-at", "2026-01-01T00:00:00Z"),
     ]);
     let ask = match stage(&request, true).unwrap() {
-        Staging::Filesystem(ask) => *ask,
+        Staging::Filesystem(request) => *request,
         Staging::Nothing(_) => panic!("nothing to stage"),
     };
     assert!(ask.read_only);
@@ -265,8 +265,8 @@ fn unknown_origin_value_counts_as_copy() {
         ("volume", Origin::Copy, Elsewhere),
         ("own-snapshot", Origin::Copy, Own),
         ("own-volume", Origin::Copy, Own),
-        ("unseen-snapshot", Origin::Copy, Untold),
-        ("unseen-volume", Origin::Copy, Untold),
+        ("describe_error-snapshot", Origin::Copy, Untold),
+        ("describe_error-volume", Origin::Copy, Untold),
         ("archive", Origin::Copy, Elsewhere),
         ("", Origin::Unknown, Elsewhere),
     ] {
@@ -296,7 +296,7 @@ fn raw_block_volume_skips_stage_and_publishes_device() {
     request.readonly = true;
     let asked = publish(&request).unwrap();
     match asked.operation {
-        Operation::PublishBlock(ask) => assert!(ask.read_only),
+        Operation::PublishBlock(request) => assert!(request.read_only),
         other => panic!("{other:?}"),
     }
 }
@@ -316,7 +316,9 @@ fn access_mode_sets_read_only_and_single_writer() {
         let asked = publish(&request).unwrap();
         assert_eq!(asked.single, single, "{mode:?}");
         match asked.operation {
-            Operation::PublishFilesystem(ask) => assert_eq!(ask.read_only, read_only, "{mode:?}"),
+            Operation::PublishFilesystem(request) => {
+                assert_eq!(request.read_only, read_only, "{mode:?}")
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -419,11 +421,11 @@ proptest! {
         match stage(&request, false) {
             Err(failure) => prop_assert!(!failure.text().is_empty()),
             Ok(Staging::Nothing(_)) => prop_assert!(false, "a mount has something to stage"),
-            Ok(Staging::Filesystem(ask)) => {
+            Ok(Staging::Filesystem(stage)) => {
                 let question = wire::Request {
                     id: 1,
                     wait: std::time::Duration::from_secs(1),
-                    operation: Operation::Stage(*ask),
+                    operation: Operation::Stage(*stage),
                 };
                 prop_assert_eq!(wire::Request::decode(&question.encode()).unwrap(), question);
             }

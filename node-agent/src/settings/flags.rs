@@ -210,7 +210,7 @@ impl Ignored {
 #[derive(Debug)]
 pub enum Ended {
     /// `--help` or `--version`: this text goes to standard output, with status 0.
-    Told(String),
+    Printed(String),
     /// A command line that cannot be used: this line goes to standard error, with status 64.
     Misused(String),
 }
@@ -224,7 +224,7 @@ pub fn read(words: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Comma
         if error.use_stderr() {
             Ended::Misused(one_line(&error))
         } else {
-            Ended::Told(error.to_string())
+            Ended::Printed(error.to_string())
         }
     })
 }
@@ -301,6 +301,6 @@ mod tests {
     fn pre_stop_hook_parses_as_subcommand() {
         let line = parse("pre-stop-hook --timeout 3").unwrap();
         assert!(matches!(line.job, Some(Job::PreStopHook(PreStop { timeout: 3, .. }))));
-        assert!(matches!(parse("--version"), Err(Ended::Told(_))));
+        assert!(matches!(parse("--version"), Err(Ended::Printed(_))));
     }
 }

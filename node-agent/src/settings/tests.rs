@@ -47,7 +47,7 @@ fn invalid_setting_names_flag_and_sets_exit_status() {
 fn go_driver_node_flags_are_accepted_or_refused() {
     // Flag, exit status of a refusal (0: accepted), and whether the log reports that the flag
     // has no effect.
-    for (flag, exit, in_vain) in [
+    for (flag, exit, without_effect) in [
         ("--endpoint=unix:///csi/csi.sock", 0, false),
         ("--kubeconfig=/k", 0, true),
         ("--http-endpoint=0.0.0.0:3302", 0, false),
@@ -78,7 +78,7 @@ fn go_driver_node_flags_are_accepted_or_refused() {
         let outcome = Settings::check(serve, &|_| None);
         assert_eq!(outcome.as_ref().map_or_else(SettingsError::exit, |_| 0), exit, "{flag}");
         if let Ok(settings) = outcome {
-            assert_eq!(!settings.ignored.is_empty(), in_vain, "{flag}");
+            assert_eq!(!settings.ignored.is_empty(), without_effect, "{flag}");
         }
     }
 }
@@ -95,7 +95,7 @@ fn only_variables_without_effect_are_reported() {
         "KUBERNETES_SERVICE_HOST",
         "PATH",
     ];
-    let told = set_in_vain(set.map(str::to_owned));
+    let told = variables_without_effect(set.map(str::to_owned));
     assert_eq!(told, set[..4]);
 }
 

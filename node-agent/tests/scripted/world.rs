@@ -63,7 +63,7 @@ impl World {
         let address = format!("unix://{}", dir.path().join("helper.sock").display());
         let client = Helper::new(address.parse().unwrap(), Arc::clone(&metrics));
         let sysfs = Attachments::new(dir.path().join("sys"));
-        let standing = Arc::new(RegistrationState::elsewhere(Arc::clone(&metrics)));
+        let registration_state = Arc::new(RegistrationState::elsewhere(Arc::clone(&metrics)));
         let node = Node::new(
             Arc::new(facts().into()),
             options,
@@ -75,7 +75,7 @@ impl World {
         tokio::spawn(service::serve_until(
             listener,
             node,
-            standing,
+            registration_state,
             std::future::pending(),
             Duration::ZERO,
         ));

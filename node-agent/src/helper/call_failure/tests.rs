@@ -3,19 +3,19 @@
 use super::*;
 use ebs_csi_wire::{ContentState, KubeletPath, Observation, Signature};
 
-fn told(asked: NodeCall, error: &HelperError) -> Failure {
-    failure(asked, "vol-0123456789abcdef0", "/k/p", error, true)
+fn failure_of(call: NodeCall, error: &HelperError) -> Failure {
+    failure(call, "vol-0123456789abcdef0", "/k/p", error, true)
 }
 
 #[test]
 fn refused_path_error_names_request_field() {
-    for (asked, field) in [
+    for (call, field) in [
         (NodeCall::Stage, "staging_target_path"),
         (NodeCall::Unpublish, "target_path"),
         (NodeCall::Stats, "volume_path"),
     ] {
         for refusal in [Refusal::PathOutside, Refusal::PathNotPlain] {
-            let failure = told(asked, &HelperError::Refused(refusal.into()));
+            let failure = failure_of(call, &HelperError::Refused(refusal.into()));
             assert!(failure.text().contains(&format!(": {field} /k/p: ")), "{failure}");
         }
     }
@@ -29,7 +29,7 @@ fn denied_growth_names_cap_sys_resource_and_remedy() {
         tool: None,
         node: None,
     };
-    let failure = told(NodeCall::Expand, &HelperError::Failed(failed));
+    let failure = failure_of(NodeCall::Expand, &HelperError::Failed(failed));
     for word in ["CAP_SYS_RESOURCE", "the next stage"] {
         assert!(failure.text().contains(word), "{failure}");
     }
@@ -43,7 +43,7 @@ fn denied_device_node_reports_owner_mode_and_remedy() {
         tool: None,
         node: Some(ebs_csi_wire::Node { uid: 0, gid: 485, mode: 0o660 }),
     };
-    let failure = told(NodeCall::Stage, &HelperError::Failed(failed));
+    let failure = failure_of(NodeCall::Stage, &HelperError::Failed(failed));
     for word in ["0:485 mode 0660", "restart the mount-helper", "udev"] {
         assert!(failure.text().contains(word), "{failure}");
     }
@@ -52,9 +52,9 @@ fn denied_device_node_reports_owner_mode_and_remedy() {
 /// No refusal is reported as a bug of the driver.
 #[test]
 fn every_refusal_names_volume_path_and_next_step() {
-    for asked in NodeCall::ALL {
+    for call in NodeCall::ALL {
         for refusal in Refusal::ALL {
-            let failure = told(asked, &HelperError::Refused((*refusal).into()));
+            let failure = failure_of(call, &HelperError::Refused((*refusal).into()));
             for words in ["vol-0123456789abcdef0", "/k/p", refusal.explain()] {
                 assert!(failure.text().contains(words), "{failure}");
             }
@@ -90,7 +90,8 @@ fn refusal_reports_finding_before_advice() {
         ),
         (Refusal::SizeOutOfRange, Observation::DiskBytes(4096), "found a disk of 4096 bytes: "),
     ] {
-        let failure = told(NodeCall::Stage, &HelperError::Refused(Refused::because(reason, seen)));
+        let failure =
+            failure_of(NodeCall::Stage, &HelperError::Refused(Refused::because(reason, seen)));
         let whole = format!("{words}{}", reason.explain());
         assert!(failure.text().ends_with(&whole), "{failure}");
     }
@@ -98,11 +99,11 @@ fn refusal_reports_finding_before_advice() {
 
 #[test]
 fn only_busy_and_version_refusals_leave_outcome_open() {
-    for asked in NodeCall::ALL {
+    for call in NodeCall::ALL {
         for refusal in Refusal::ALL {
             let passing = matches!(refusal, Refusal::Busy | Refusal::Version);
-            let condition = refused(asked, *refusal);
-            assert_eq!(condition.may_be_in_progress(), passing, "{asked:?} {refusal:?}");
+            let condition = refusal_condition(call, *refusal);
+            assert_eq!(condition.may_be_in_progress(), passing, "{call:?} {refusal:?}");
         }
     }
 }
@@ -110,7 +111,7 @@ fn only_busy_and_version_refusals_leave_outcome_open() {
 #[test]
 fn helper_refusals_map_to_csi_error_conditions() {
     use Condition::*;
-    for (asked, refusal, want) in [
+    for (call, refusal, want) in [
         (NodeCall::Stage, Refusal::MountedDifferently, Incompatible),
         (NodeCall::Publish, Refusal::MountedDifferently, Incompatible),
         (NodeCall::Publish, Refusal::NotStaged, NotPrepared),
@@ -125,8 +126,8 @@ fn helper_refusals_map_to_csi_error_conditions() {
         (NodeCall::Stage, Refusal::UsedRaw, ContentRefused),
         (NodeCall::Stage, Refusal::DeviceWithoutSerial, NotPrepared),
     ] {
-        let condition = told(asked, &HelperError::Refused(refusal.into())).condition();
-        assert_eq!(condition, want, "{asked:?} {refusal:?}");
+        let condition = failure_of(call, &HelperError::Refused(refusal.into())).condition();
+        assert_eq!(condition, want, "{call:?} {refusal:?}");
     }
 }
 
@@ -136,11 +137,11 @@ fn helper_refusals_map_to_csi_error_conditions() {
 fn failed_step_after_mount_may_be_in_progress() {
     for step in Step::ALL {
         let failed = HelperError::Failed(Failed::call(*step, 5));
-        for asked in NodeCall::ALL {
-            let failure = told(asked, &failed);
-            let behind = matches!(asked, NodeCall::Stage | NodeCall::Publish)
+        for call in NodeCall::ALL {
+            let failure = failure_of(call, &failed);
+            let behind = matches!(call, NodeCall::Stage | NodeCall::Publish)
                 && matches!(step, Step::Grow | Step::Sync);
-            assert_eq!(failure.condition().may_be_in_progress(), behind, "{asked:?} {step:?}");
+            assert_eq!(failure.condition().may_be_in_progress(), behind, "{call:?} {step:?}");
             assert!(failure.text().contains("os error 5"), "{failure}");
         }
     }
@@ -158,7 +159,7 @@ fn failed_tool_reports_exit_status_or_signal() {
         (ToolEnd::Signalled(eleven), "signal 11; it is tried again"),
     ] {
         let failed = HelperError::Failed(Failed::tool(Step::Check, end));
-        assert!(told(NodeCall::Stage, &failed).text().contains(words));
+        assert!(failure_of(NodeCall::Stage, &failed).text().contains(words));
     }
 }
 

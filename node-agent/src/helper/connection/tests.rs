@@ -62,7 +62,7 @@ async fn line(stream: &mut UnixStream) -> String {
     line
 }
 
-async fn asked(stream: &mut UnixStream) -> Option<Hello> {
+async fn receive_hello(stream: &mut UnixStream) -> Option<Hello> {
     let length = stream.read_u32_le().await.ok()?;
     let mut payload = vec![0; length as usize];
     stream.read_exact(&mut payload).await.ok()?;
@@ -72,7 +72,7 @@ async fn asked(stream: &mut UnixStream) -> Option<Hello> {
     }
 }
 
-async fn answer(stream: &mut UnixStream, outcome: Outcome) {
+async fn send_outcome(stream: &mut UnixStream, outcome: Outcome) {
     let bytes = frame::framed(&Reply { id: 0, outcome }.encode()).unwrap();
     stream.write_all(&bytes).await.unwrap();
 }
@@ -87,9 +87,9 @@ fn welcome() -> Outcome {
     })
 }
 
-async fn converse(mut stream: UnixStream, row: PeerBehaviour) {
-    let asked_line = line(&mut stream).await;
-    assert_eq!(asked_line, "CONNECT 5000\n");
+async fn serve_connection(mut stream: UnixStream, row: PeerBehaviour) {
+    let connect_line = line(&mut stream).await;
+    assert_eq!(connect_line, "CONNECT 5000\n");
     match row {
         PeerBehaviour::NobodyListens => return,
         PeerBehaviour::OtherAnswer => return stream.write_all(b"HTTP/1.1 400\n").await.unwrap(),
@@ -100,29 +100,32 @@ async fn converse(mut stream: UnixStream, row: PeerBehaviour) {
         PeerBehaviour::SilentHypervisor => return std::future::pending().await,
         _ => stream.write_all(b"OK 1073741824\n").await.unwrap(),
     }
-    let Some(Hello { oldest: 2, newest: 2, key: KeyStep::Nonce(agent) }) = asked(&mut stream).await
+    let Some(Hello { oldest: 2, newest: 2, key: KeyStep::Nonce(agent) }) =
+        receive_hello(&mut stream).await
     else {
         panic!("no nonce");
     };
-    let said = Transcript { port: PORT, agent, helper: Nonce([9; 32]) };
-    let challenge = |proof| Challenge { nonce: said.helper, proof };
-    let good = key(7).prove(Side::Helper, &said);
+    let transcript = Transcript { port: PORT, agent, helper: Nonce([9; 32]) };
+    let challenge = |proof| Challenge { nonce: transcript.helper, proof };
+    let good = key(7).prove(Side::Helper, &transcript);
     let sent = match row {
         PeerBehaviour::Good | PeerBehaviour::Distrustful => challenge(good),
-        PeerBehaviour::WrongKey => challenge(key(8).prove(Side::Helper, &said)),
+        PeerBehaviour::WrongKey => challenge(key(8).prove(Side::Helper, &transcript)),
         PeerBehaviour::ReplayedProof => {
             let agent = Nonce([1; 32]);
-            challenge(key(7).prove(Side::Helper, &Transcript { agent, ..said }))
+            challenge(key(7).prove(Side::Helper, &Transcript { agent, ..transcript }))
         }
         // The agent never proves first, so that such a proof cannot be had from it; it must not
         // count either.
-        PeerBehaviour::ReflectedProof => challenge(key(7).prove(Side::Agent, &said)),
+        PeerBehaviour::ReflectedProof => challenge(key(7).prove(Side::Agent, &transcript)),
         PeerBehaviour::OtherPort => {
             let port = PORT + 1;
-            challenge(key(7).prove(Side::Helper, &Transcript { port, ..said }))
+            challenge(key(7).prove(Side::Helper, &Transcript { port, ..transcript }))
         }
-        PeerBehaviour::MissingProof => return answer(&mut stream, welcome()).await,
-        PeerBehaviour::OtherVersion => return answer(&mut stream, Refusal::Version.into()).await,
+        PeerBehaviour::MissingProof => return send_outcome(&mut stream, welcome()).await,
+        PeerBehaviour::OtherVersion => {
+            return send_outcome(&mut stream, Refusal::Version.into()).await;
+        }
         PeerBehaviour::Closes => return,
         PeerBehaviour::SilentHelper => return std::future::pending().await,
         PeerBehaviour::HalfFrame | PeerBehaviour::HalfFrameAndCloses => {
@@ -136,17 +139,17 @@ async fn converse(mut stream: UnixStream, row: PeerBehaviour) {
         }
         other => panic!("{other:?} ended before"),
     };
-    answer(&mut stream, Outcome::Challenge(sent)).await;
-    match asked(&mut stream).await {
+    send_outcome(&mut stream, Outcome::Challenge(sent)).await;
+    match receive_hello(&mut stream).await {
         Some(Hello { key: KeyStep::Proof(proof), .. }) => {
             assert!(
                 matches!(row, PeerBehaviour::Good | PeerBehaviour::Distrustful),
                 "{row:?}: the agent proved itself to a program without the key"
             );
-            assert!(key(7).verifies(Side::Agent, &said, &proof));
+            assert!(key(7).verifies(Side::Agent, &transcript, &proof));
             assert_ne!(proof, Proof([0; 32]));
             if row == PeerBehaviour::Good {
-                answer(&mut stream, welcome()).await;
+                send_outcome(&mut stream, welcome()).await;
                 std::future::pending::<()>().await;
             }
         }
@@ -180,7 +183,7 @@ impl Hypervisor {
                         | PeerBehaviour::EndlessLine
                 );
                 let row = if first || again { row } else { PeerBehaviour::Good };
-                tokio::spawn(converse(stream, row));
+                tokio::spawn(serve_connection(stream, row));
             }
         });
         Self { directory, connections }
@@ -201,7 +204,7 @@ fn target(socket: &Path, key: &Path) -> Target {
     Target::read(&address, Some(key)).unwrap()
 }
 
-fn soon() -> Deadline {
+fn deadline_in_a_minute() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
@@ -221,18 +224,18 @@ async fn unproved_helper_is_left_and_next_greeting_works() {
         (PeerBehaviour::Distrustful, "lost"),
         (PeerBehaviour::OtherVersion, "refused"),
     ];
-    let tried = rows.map(|(row, label)| {
+    let tasks = rows.map(|(row, label)| {
         tokio::spawn(async move {
             let hypervisor = Hypervisor::start(row);
             let target = hypervisor.target();
-            let error = Connection::open(&target, soon()).await.unwrap_err();
+            let error = Connection::open(&target, deadline_in_a_minute()).await.unwrap_err();
             assert_eq!(error.label(), label, "{row:?}: {error:?}");
-            let connection = Connection::open(&target, soon()).await.unwrap();
+            let connection = Connection::open(&target, deadline_in_a_minute()).await.unwrap();
             assert_eq!(connection.welcome().version, 2, "{row:?}");
             assert_eq!(hypervisor.connections.load(Ordering::Relaxed), 2);
         })
     });
-    for row in tried {
+    for row in tasks {
         row.await.unwrap();
     }
 }
@@ -241,16 +244,16 @@ async fn unproved_helper_is_left_and_next_greeting_works() {
 async fn refused_or_foreign_hypervisor_counts_as_no_listener() {
     let rows =
         [PeerBehaviour::NobodyListens, PeerBehaviour::OtherAnswer, PeerBehaviour::EndlessLine];
-    let tried = rows.map(|row| {
+    let tasks = rows.map(|row| {
         tokio::spawn(async move {
             let hypervisor = Hypervisor::start(row);
-            let error = Connection::open(&hypervisor.target(), soon()).await;
+            let error = Connection::open(&hypervisor.target(), deadline_in_a_minute()).await;
             let error = error.unwrap_err();
             assert_eq!(error.label(), "down", "{row:?}: {error:?}");
             assert!(hypervisor.connections.load(Ordering::Relaxed) > 1);
         })
     });
-    for row in tried {
+    for row in tasks {
         row.await.unwrap();
     }
 }

@@ -101,9 +101,9 @@ impl Statistics {
 }
 
 fn histogram(page: &[u8; PAGE], at: usize) -> Result<Vec<Bin>, Malformed> {
-    let told = u64_at(page, at);
+    let stated = u64_at(page, at);
     let bins =
-        usize::try_from(told).ok().filter(|bins| *bins <= BINS).ok_or(Malformed::Bins(told))?;
+        usize::try_from(stated).ok().filter(|bins| *bins <= BINS).ok_or(Malformed::Bins(stated))?;
     Ok((0..bins)
         .map(|index| {
             let bin = at + 8 + index * BIN;
