@@ -66,4 +66,13 @@ mod tests {
         assert_ne!(take(1, "ids"), take(1, "latency"));
         assert_ne!(take(1, "ids"), take(2, "ids"));
     }
+
+    #[test]
+    fn unit_values_fill_the_interval_evenly() {
+        let mut random = Random::new(3, "t");
+        let values: Vec<f64> = (0..10_000).map(|_| random.unit()).collect();
+        assert!(values.iter().all(|value| (0.0..1.0).contains(value)));
+        let mean = values.iter().sum::<f64>() / 10_000.0;
+        assert!((mean - 0.5).abs() < 0.02, "{mean}");
+    }
 }

@@ -80,8 +80,8 @@ impl KubeletRoot {
         Ok(self.path_facts_and_mounts(relative, table)?.0)
     }
 
-    /// Does the same as [`Self::path_facts`], and returns all mounts of the table when the path is a
-    /// mount.
+    /// Does the same as [`Self::path_facts`], and returns all mounts of the table when the path is
+    /// a mount.
     pub(crate) fn path_facts_and_mounts(
         &self,
         relative: &str,

@@ -10,7 +10,8 @@ pub(super) fn matches_action(pattern: &str, action: &str) -> bool {
 }
 
 /// Returns whether `text` matches `pattern`, in which `*` stands for any characters, `?` for one,
-/// and `${aws:PrincipalTag/x}` for a value of the request. A variable's value is taken literally. A variable without a value in the request matches nothing.
+/// and `${aws:PrincipalTag/x}` for a value of the request, which is taken literally. A variable
+/// without a value in the request matches nothing.
 pub(super) fn matches_with_variables(pattern: &str, text: &str, context: &Context) -> bool {
     pieces(pattern, context).is_some_and(|p| wildcard::matches(&p, text))
 }
@@ -74,5 +75,15 @@ mod tests {
             assert_eq!(matches_with_variables(pattern, text, &c), yes, "{pattern} {text}");
         }
         assert_eq!(resolved("=${aws:PrincipalTag/team}?", &c).as_deref(), Some("=a*?"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn text_matches_itself_starred(text in "[a-z:/]{0,20}", from in 0usize..20, to in 0usize..20) {
+            let (from, to) = (from.min(to).min(text.len()), from.max(to).min(text.len()));
+            for pattern in [text.clone(), format!("{}*{}", &text[..from], &text[to..])] {
+                proptest::prop_assert!(matches_action(&pattern, &text), "{} {}", pattern, text);
+            }
+        }
     }
 }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn non_positive_integer_is_refused_with_recorded_message() {
+    fn bad_parameters_are_refused_with_recorded_messages() {
         let p = Params::parse(b"Iops=-1&Size=ten&Throughput=5");
         assert_eq!(
             p.positive("Iops").expect_err("negative").message,
@@ -169,6 +169,8 @@ mod tests {
         );
         assert_eq!(p.positive("Size").expect_err("text").code, "InvalidParameterValue");
         assert_eq!(p.positive("Throughput").expect("good"), Some(5));
+        let refused = Params::parse(b"Nonsense=1").finish().expect_err("unknown");
+        assert_eq!(refused.message, "The parameter Nonsense is not recognized");
     }
 
     #[test]
@@ -181,6 +183,14 @@ mod tests {
             ("Owner.1=self", true),
         ] {
             assert_eq!(unfiltered(&Params::parse(query.as_bytes())), yes, "{query}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_parse_without_panic(bytes in proptest::collection::vec(0u8.., 0..200)) {
+            let p = Params::parse(&bytes);
+            let _ = (p.list("VolumeId"), p.structures("Filter"), p.finish());
         }
     }
 }

@@ -238,8 +238,8 @@ fn build(
     }
 }
 
-/// Returns the volume's state during creating_state, given the faults. If the caller may not use the key,
-/// the volume vanishes without an error in the reply.
+/// Returns the volume's state while EC2 creates it, given the faults. If the caller may not use the
+/// key, the volume vanishes without an error in the reply.
 pub(super) fn creating_state(
     faults: &[Fault],
     key_refused: bool,

@@ -23,8 +23,8 @@ fn counted(realm: &Realm) -> impl Iterator<Item = &Volume> {
     realm.volumes().values().filter(|v| !v.root && !v.deleting())
 }
 
-/// Returns the sum of an amount over the volumes of a type, in one zone or in all; one volume can be
-/// left out.
+/// Returns the sum of an amount over the volumes of a type, in one zone or in all; one volume can
+/// be left out.
 pub(crate) fn sum(
     realm: &Realm,
     kind: &str,
