@@ -28,7 +28,7 @@ mod sys;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    exit::status_of("ebs-csi-controller", || run().map(|()| ExitCode::SUCCESS))
+    exit::run_main("ebs-csi-controller", || run().map(|()| ExitCode::SUCCESS))
 }
 
 fn run() -> Result<(), Exit> {
@@ -36,7 +36,8 @@ fn run() -> Result<(), Exit> {
         let what = what.to_owned();
         move |error: std::io::Error| Exit::new(Fault::EXIT, format!("{what}: {error}"))
     };
-    start::close_strays(&[]).map_err(startup_fault("closing inherited descriptors"))?;
+    start::close_inherited_descriptors(&[])
+        .map_err(startup_fault("closing inherited descriptors"))?;
     start::keep_environment(&confinement::KEPT_VARIABLES)
         .map_err(startup_fault("clearing the environment"))?;
     let environment: BTreeMap<String, String> = std::env::vars_os()
@@ -51,11 +52,11 @@ fn run() -> Result<(), Exit> {
         Err(stop) => return exit_before_serving(stop),
     };
     let (collect, exporter) = config.traces.clone().map(traces::channel).unzip();
-    observe::init_log_beside(
+    observe::init_log_with_layer(
         config.log_format,
         config.verbosity,
         config.sdk_levels,
-        collect.map(|collect| Box::new(collect) as observe::Beside),
+        collect.map(|collect| Box::new(collect) as observe::ExtraLayer),
     );
     for (flag, instead) in &config.without_effect {
         tracing::info!("--{flag} has no meaning here: {instead}");

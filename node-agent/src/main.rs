@@ -21,7 +21,8 @@ const ENVIRONMENT: &[&str] = &["CSI_NODE_NAME", "AWS_EC2_METADATA_", "RUST_LOG",
 fn main() -> ExitCode {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let without_effect = settings::variables_without_effect(names);
-    if let Err(error) = start::close_strays(&[]).and_then(|()| start::keep_environment(ENVIRONMENT))
+    if let Err(error) =
+        start::close_inherited_descriptors(&[]).and_then(|()| start::keep_environment(ENVIRONMENT))
     {
         return exit_with(77, format_args!("cannot start clean: {error}"));
     }

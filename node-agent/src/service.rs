@@ -270,7 +270,7 @@ pub async fn serve_until(
     grace: std::time::Duration,
 ) -> Result<(), ServiceError> {
     let identity = Identity::always_ready(concat!("v", env!("CARGO_PKG_VERSION")));
-    let health = Health::asking(node.readiness(registration_state));
+    let health = Health::with_async_check(node.readiness(registration_state));
     let routes = Routes::new(IdentityServer::new(identity))
         .add_service(NodeServer::new(node))
         .add_service(health);

@@ -164,7 +164,7 @@ impl Process {
         // not root.
         if expected.identity.uid == 0 && self.status.uids == [profile.identity.uid; 4] {
             let mut disks = self.disks.clone();
-            disks.nodes.retain(|(_, owner)| !owner.lets_root_alone());
+            disks.nodes.retain(|(_, owner)| !owner.is_open_to_root_alone());
             expected = profile.on(&disks);
         }
         let mut found = expected.deviations(&self.status);

@@ -24,7 +24,7 @@ impl Exit {
 /// Calls `main` and returns the program's exit status. Prints why `main` failed, on one line that
 /// begins with the program's name. A panic, which the panic hook has printed already, has a status
 /// of its own.
-pub fn status_of(
+pub fn run_main(
     program: &str,
     main: impl FnOnce() -> Result<ExitCode, Exit> + UnwindSafe,
 ) -> ExitCode {

@@ -66,11 +66,11 @@ impl fmt::Debug for Health {
 impl Health {
     /// Creates the service with a check for `readiness`.
     pub fn new(ready: Ready) -> Self {
-        Self::asking(Arc::new(move || Box::pin(std::future::ready(ready()))))
+        Self::with_async_check(Arc::new(move || Box::pin(std::future::ready(ready()))))
     }
 
     /// Creates the service with an asynchronous check for `readiness`.
-    pub fn asking(ready: ReadyLater) -> Self {
+    pub fn with_async_check(ready: ReadyLater) -> Self {
         Self { ready }
     }
 

@@ -58,20 +58,26 @@ const LIBRARIES_AT_INFO: [&str; 9] = [
 /// `verbosity` counts as in Kubernetes components: up to 3 is info, 4 and 5 are debug, above that
 /// is trace. `RUST_LOG`, when set, takes precedence. A second call has no effect.
 pub fn init_log(format: LogFormat, verbosity: u8) {
-    init_log_beside(format, verbosity, "", None);
+    init_log_with_layer(format, verbosity, "", None);
 }
 
 /// A further layer that receives spans and events, regardless of the log's level.
-pub type Beside = Box<dyn tracing_subscriber::Layer<tracing_subscriber::Registry> + Send + Sync>;
+pub type ExtraLayer =
+    Box<dyn tracing_subscriber::Layer<tracing_subscriber::Registry> + Send + Sync>;
 
 /// Installs the log as [`init_log`] does, with a further layer. `levels` are further levels by
 /// crate (`aws_config=debug,…`); libraries that log too much or log credentials have the level
 /// `info` otherwise.
-pub fn init_log_beside(format: LogFormat, verbosity: u8, levels: &str, beside: Option<Beside>) {
+pub fn init_log_with_layer(
+    format: LogFormat,
+    verbosity: u8,
+    levels: &str,
+    layer: Option<ExtraLayer>,
+) {
     let rust_log = std::env::var("RUST_LOG").ok();
     let filter = filter(rust_log.as_deref(), verbosity, levels);
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);
-    let all = tracing_subscriber::registry().with(beside);
+    let all = tracing_subscriber::registry().with(layer);
     let _ = match format {
         LogFormat::Text => all.with(log.with_ansi(false).with_filter(filter)).try_init(),
         LogFormat::Json => {

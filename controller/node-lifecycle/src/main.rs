@@ -16,7 +16,7 @@ use ebs_csi_proto::observe;
 use kube::config::Kubeconfig;
 
 fn main() -> ExitCode {
-    exit::status_of("ebs-csi-node-lifecycle", || run_command(std::env::args_os().skip(1)))
+    exit::run_main("ebs-csi-node-lifecycle", || run_command(std::env::args_os().skip(1)))
 }
 
 fn run_command(mut arguments: impl Iterator<Item = OsString>) -> Result<ExitCode, Exit> {
@@ -69,7 +69,8 @@ fn run_process(arguments: impl Iterator<Item = OsString>) -> Result<(), Exit> {
         let what = what.to_owned();
         move |error: std::io::Error| Exit::new(Fault::EXIT, format!("{what}: {error}"))
     };
-    start::close_strays(&[]).map_err(confinement_error("closing inherited descriptors"))?;
+    start::close_inherited_descriptors(&[])
+        .map_err(confinement_error("closing inherited descriptors"))?;
     start::keep_environment(&confinement::KEPT_VARIABLES)
         .map_err(confinement_error("clearing the environment"))?;
     let config = match Config::read(arguments) {

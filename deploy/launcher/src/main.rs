@@ -125,7 +125,7 @@ fn run_all(run: &Run) -> Result<u8, RunError> {
 /// Waits for the processes and forwards signals to them.
 fn supervise(running: Vec<Running>) -> Result<u8, RunError> {
     init_log(LogFormat::Text, 2);
-    start::close_strays(&[])?;
+    start::close_inherited_descriptors(&[])?;
     let confined = enter(profile::LAUNCHER, &Places::new());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match confined {
@@ -188,7 +188,7 @@ fn start_all(run: &Run, directory: &RuntimeDirectory) -> io::Result<Started> {
 }
 
 fn route(endpoint: &Endpoint, runtime_directory: &Path) -> Result<u8, RunError> {
-    start::close_strays(&[])?;
+    start::close_inherited_descriptors(&[])?;
     start::keep_environment(children::FOR_ALL)?;
     init_log(LogFormat::Text, 2);
     // Binds before the confinement, because only root may be able to write the endpoint's

@@ -12,7 +12,7 @@ use std::io;
 
 /// Closes the inherited descriptors from number 3 on and clears the inherited environment.
 pub(crate) fn sanitise() -> io::Result<()> {
-    start::close_strays(&[])?;
+    start::close_inherited_descriptors(&[])?;
     // The helper uses no environment variable, and each tool gets an environment of its own.
     start::keep_environment(&[])
 }

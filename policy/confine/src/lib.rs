@@ -1,7 +1,7 @@
 //! Confines a process to its profile in the policy, irreversibly; a process that cannot be confined
 //! does not start.
 //!
-//! A `main` first calls [`start::close_strays`] and [`start::keep_environment`], reads its
+//! A `main` first calls [`start::close_inherited_descriptors`] and [`start::keep_environment`], reads its
 //! configuration, opens the files that it needs, and then:
 //!
 //! ```no_run

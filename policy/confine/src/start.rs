@@ -12,7 +12,7 @@ use crate::sys;
 ///
 /// # Errors
 /// The kernel's, as an I/O error.
-pub fn close_strays(keep: &[RawFd]) -> io::Result<()> {
+pub fn close_inherited_descriptors(keep: &[RawFd]) -> io::Result<()> {
     for standard in 0..3 {
         if !sys::is_open(standard) {
             // The kernel allocates the lowest free number, which is this one.

@@ -36,14 +36,16 @@ pub struct NodeOwner {
 impl NodeOwner {
     /// Returns whether the node's group may read and write.
     #[must_use]
-    pub const fn lets_its_group(self) -> bool {
+    pub const fn is_open_to_group(self) -> bool {
         self.mode & GROUP_READ_WRITE == GROUP_READ_WRITE
     }
 
     /// Returns whether no group may read and write and user 0 may without a capability.
     #[must_use]
-    pub const fn lets_root_alone(self) -> bool {
-        !self.lets_its_group() && self.uid == 0 && self.mode & OWNER_READ_WRITE == OWNER_READ_WRITE
+    pub const fn is_open_to_root_alone(self) -> bool {
+        !self.is_open_to_group()
+            && self.uid == 0
+            && self.mode & OWNER_READ_WRITE == OWNER_READ_WRITE
     }
 }
 
@@ -91,7 +93,7 @@ impl BlockNodes {
         let groups: BTreeSet<u32> = self
             .nodes
             .iter()
-            .filter(|(_, owner)| owner.lets_its_group())
+            .filter(|(_, owner)| owner.is_open_to_group())
             .map(|(_, owner)| owner.gid)
             .collect();
         groups.into_iter().take(MAX_GROUPS).collect()
@@ -99,13 +101,15 @@ impl BlockNodes {
 
     /// Returns the nodes that neither a group nor root as their owner may open.
     pub fn closed(&self) -> impl Iterator<Item = &(String, NodeOwner)> {
-        self.nodes.iter().filter(|(_, owner)| !owner.lets_its_group() && !owner.lets_root_alone())
+        self.nodes
+            .iter()
+            .filter(|(_, owner)| !owner.is_open_to_group() && !owner.is_open_to_root_alone())
     }
 
     /// Returns whether root alone may open some node.
     #[must_use]
     pub fn need_root(&self) -> bool {
-        self.nodes.iter().any(|(_, owner)| owner.lets_root_alone())
+        self.nodes.iter().any(|(_, owner)| owner.is_open_to_root_alone())
     }
 }
 

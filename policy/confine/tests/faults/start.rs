@@ -12,13 +12,13 @@ use super::{Case, refuse};
 
 pub(super) const CASES: &[(&str, Case)] = &[
     ("inherited_descriptors_are_closed_but_for_those_that_are_kept", || {
-        start::close_strays(&[]).map_err(text)?;
+        start::close_inherited_descriptors(&[]).map_err(text)?;
         let mut opened = Vec::new();
         for _ in 0..5 {
             // No value owns this descriptor, like a descriptor that a parent process left open.
             opened.push(File::open("/dev/null").map_err(text)?.into_raw_fd());
         }
-        start::close_strays(&[opened[0], opened[2], opened[3]]).map_err(text)?;
+        start::close_inherited_descriptors(&[opened[0], opened[2], opened[3]]).map_err(text)?;
         let left = [0, 1, 2].into_iter().chain(opened).map(is_open);
         let left: Vec<bool> = left.collect();
         if left == [true, true, true, true, false, true, true, false] {
@@ -28,15 +28,15 @@ pub(super) const CASES: &[(&str, Case)] = &[
         }
     }),
     ("a_closed_standard_descriptor_becomes_dev_null", || {
-        start::close_strays(&[]).map_err(text)?;
-        start::close_strays(&[3]).map_err(text)?;
+        start::close_inherited_descriptors(&[]).map_err(text)?;
+        start::close_inherited_descriptors(&[3]).map_err(text)?;
         if is_open(3) {
             return Err("/dev/null was opened without a need".to_owned());
         }
         // Rust opens standard descriptors before `main`. Here fcntl(2) says of each that it is
         // closed, and the first free number is 3.
         refuse(libc::SYS_fcntl, libc::EBADF);
-        start::close_strays(&[3]).map_err(text)?;
+        start::close_inherited_descriptors(&[3]).map_err(text)?;
         match fs::read_link(descriptor(3)).map_err(text)? {
             sink if sink == Path::new("/dev/null") => Ok(()),
             other => Err(format!("{other:?}")),
@@ -44,7 +44,7 @@ pub(super) const CASES: &[(&str, Case)] = &[
     }),
     ("descriptors_that_cannot_be_closed_are_an_error", || {
         refuse(libc::SYS_close_range, libc::ENOSYS);
-        match start::close_strays(&[]) {
+        match start::close_inherited_descriptors(&[]) {
             Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
             other => Err(format!("{other:?}")),
         }
