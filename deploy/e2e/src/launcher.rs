@@ -159,7 +159,7 @@ impl Launcher {
     /// Panics when the launcher or one of its processes does not end.
     pub async fn stop(mut self) {
         let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
-        let members = pid.map(family).unwrap_or_default();
+        let members = pid.map(process_tree).unwrap_or_default();
         if let Some(pid) = pid.and_then(Pid::from_raw) {
             kill_process(pid, Signal::TERM).expect("a signal can be sent");
         }
@@ -175,7 +175,7 @@ impl Launcher {
 }
 
 /// Returns a process and all its descendants.
-fn family(root: i32) -> Vec<i32> {
+fn process_tree(root: i32) -> Vec<i32> {
     let mut found = vec![root];
     let mut next = 0;
     while let Some(pid) = found.get(next).copied() {

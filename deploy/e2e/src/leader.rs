@@ -33,7 +33,7 @@ impl Leader {
                 let replica = replicas[*leads.borrow_and_update()].clone();
                 tokio::spawn(async move {
                     tokio::select! {
-                        _ = carry(caller, &replica) => {}
+                        _ = forward(caller, &replica) => {}
                         _ = leads.changed() => {}
                     }
                 });
@@ -65,7 +65,7 @@ impl Drop for Leader {
 }
 
 /// Copies bytes in both directions until an end closes.
-async fn carry(mut caller: UnixStream, replica: &Path) -> io::Result<()> {
+async fn forward(mut caller: UnixStream, replica: &Path) -> io::Result<()> {
     let mut replica = UnixStream::connect(replica).await?;
     tokio::io::copy_bidirectional(&mut caller, &mut replica).await.map(drop)
 }

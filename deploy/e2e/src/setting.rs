@@ -64,7 +64,7 @@ pub fn binaries(needed: &[&str]) -> Option<Binaries> {
 }
 
 /// Returns a sidecar's retry policy without its long waits.
-fn impatient(patience: Patience) -> Patience {
+fn without_long_waits(patience: Patience) -> Patience {
     Patience {
         first_wait: Duration::from_millis(50),
         longest_wait: Duration::from_millis(500),
@@ -89,12 +89,12 @@ impl Setting {
             Err(e) => panic!("the world did not start: {e}"),
         };
         let mut co = world.co().expect("the controller's socket");
-        co.provisioner = impatient(co.provisioner);
-        co.attacher = impatient(co.attacher);
+        co.provisioner = without_long_waits(co.provisioner);
+        co.attacher = without_long_waits(co.attacher);
         let kubelets = (0..world.nodes.len())
             .map(|node| {
                 let mut kubelet = world.kubelet(node).expect("a node's socket");
-                kubelet.patience = impatient(kubelet.patience);
+                kubelet.patience = without_long_waits(kubelet.patience);
                 kubelet
             })
             .collect();

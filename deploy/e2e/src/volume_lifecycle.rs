@@ -117,7 +117,7 @@ pub struct Life {
     copies: Vec<Volume>,
 }
 
-fn happened<T>(thing: Option<&T>, what: &str) -> Result<T, LifeError>
+fn require<T>(thing: Option<&T>, what: &str) -> Result<T, LifeError>
 where
     T: Clone,
 {
@@ -178,11 +178,11 @@ impl Life {
             LifecycleStep::NodeExpand => self.node_expand().await,
             LifecycleStep::Snapshot => self.take_snapshot().await,
             LifecycleStep::Restore => {
-                let id = happened(self.snapshot.as_ref(), "the snapshot")?.id;
+                let id = require(self.snapshot.as_ref(), "the snapshot")?.id;
                 self.copy(Source::Snapshot(id), "restored").await
             }
             LifecycleStep::Clone => {
-                let id = happened(self.volume.as_ref(), "the creation")?.id;
+                let id = require(self.volume.as_ref(), "the creation")?.id;
                 self.copy(Source::Volume(id), "cloned").await
             }
             LifecycleStep::LeaveElsewhere => {
@@ -196,7 +196,7 @@ impl Life {
     }
 
     fn path(&self) -> Result<std::path::PathBuf, LifeError> {
-        Ok(happened(self.published.as_ref(), "the publishing")?.path)
+        Ok(require(self.published.as_ref(), "the publishing")?.path)
     }
 
     fn prove_bytes(&self) -> Result<(), LifeError> {
@@ -210,48 +210,48 @@ impl Life {
     }
 
     async fn attach(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = happened(self.volume.as_ref(), "the creation")?;
+        let volume = require(self.volume.as_ref(), "the creation")?;
         self.attachment = Some(self.co.attach(&volume, &self.instances[node]).await?);
         Ok(())
     }
 
     async fn stage(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = happened(self.volume.as_ref(), "the creation")?;
-        let attachment = happened(self.attachment.as_ref(), "the attachment")?;
+        let volume = require(self.volume.as_ref(), "the creation")?;
+        let attachment = require(self.attachment.as_ref(), "the attachment")?;
         self.kubelets[node].stage(&volume, &attachment).await?;
         Ok(())
     }
 
     async fn publish(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = happened(self.volume.as_ref(), "the creation")?;
-        let attachment = happened(self.attachment.as_ref(), "the attachment")?;
+        let volume = require(self.volume.as_ref(), "the creation")?;
+        let attachment = require(self.attachment.as_ref(), "the attachment")?;
         self.published =
             Some(self.kubelets[node].publish(&volume, &attachment, "pod-1", false).await?);
         Ok(())
     }
 
     async fn unpublish(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = happened(self.volume.as_ref(), "the creation")?;
+        let volume = require(self.volume.as_ref(), "the creation")?;
         self.kubelets[node].unpublish(&volume, "pod-1").await?;
         self.published = None;
         Ok(())
     }
 
     async fn unstage(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = happened(self.volume.as_ref(), "the creation")?;
+        let volume = require(self.volume.as_ref(), "the creation")?;
         self.kubelets[node].unstage(&volume).await?;
         Ok(())
     }
 
     async fn detach(&mut self, node: usize) -> Result<(), LifeError> {
-        let volume = happened(self.volume.as_ref(), "the creation")?;
+        let volume = require(self.volume.as_ref(), "the creation")?;
         self.co.detach(&volume.id, &self.instances[node]).await?;
         self.attachment = None;
         Ok(())
     }
 
     async fn expand_and_modify(&mut self) -> Result<(), LifeError> {
-        let mut volume = happened(self.volume.as_ref(), "the creation")?;
+        let mut volume = require(self.volume.as_ref(), "the creation")?;
         let id = volume.id.clone();
         let wanted = volume.bytes + GIB;
         let change = HashMap::from([
@@ -267,7 +267,7 @@ impl Life {
     }
 
     async fn node_expand(&mut self) -> Result<(), LifeError> {
-        let volume = happened(self.volume.as_ref(), "the creation")?;
+        let volume = require(self.volume.as_ref(), "the creation")?;
         if self.claim.content == ext4() && !may_grow_mounted_ext4() {
             // Staging grows a file system that is smaller than its disk.
             self.unpublish(1).await?;
@@ -275,10 +275,10 @@ impl Life {
             self.stage(1).await?;
             self.publish(1).await?;
         } else {
-            let published = happened(self.published.as_ref(), "the publishing")?;
+            let published = require(self.published.as_ref(), "the publishing")?;
             self.kubelets[1].expand(&volume, &published).await?;
         }
-        let published = happened(self.published.as_ref(), "the publishing")?;
+        let published = require(self.published.as_ref(), "the publishing")?;
         let size = if volume.is_block() {
             size_of_device(&published.path)
         } else {
@@ -297,7 +297,7 @@ impl Life {
     }
 
     async fn take_snapshot(&mut self) -> Result<(), LifeError> {
-        let volume = happened(self.volume.as_ref(), "the creation")?;
+        let volume = require(self.volume.as_ref(), "the creation")?;
         let name = format!("snapshot-{}", self.claim.name);
         self.snapshot = Some(self.co.snapshot_ready(&name, &volume.id).await?);
         Ok(())
@@ -307,7 +307,7 @@ impl Life {
     async fn copy(&mut self, source: Source, what: &str) -> Result<(), LifeError> {
         let mut claim = self.claim.clone().from_source(source);
         claim.name = format!("{}-{what}", self.claim.name);
-        claim.bytes = happened(self.volume.as_ref(), "the creation")?.bytes;
+        claim.bytes = require(self.volume.as_ref(), "the creation")?.bytes;
         let copy = self.co.create(&claim).await?;
         if !self.copies.iter().any(|known| known.id == copy.id) {
             self.copies.push(copy.clone());
@@ -327,7 +327,7 @@ impl Life {
         for copy in &self.copies {
             self.co.delete(&copy.id).await?;
         }
-        let volume = happened(self.volume.as_ref(), "the creation")?;
+        let volume = require(self.volume.as_ref(), "the creation")?;
         self.co.delete(&volume.id).await?;
         if let Some(snapshot) = &self.snapshot {
             self.co.delete_snapshot(&snapshot.id).await?;

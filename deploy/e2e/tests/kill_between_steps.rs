@@ -69,7 +69,7 @@ fn pids(setting: &Setting, victim: Victim) -> Vec<i32> {
     match victim {
         Victim::Controller => setting.world.controller.pid().into_iter().collect(),
         Victim::Agent => nodes.iter().filter_map(|node| node.agent.pid()).collect(),
-        Victim::Helper => nodes.iter().flat_map(|node| node.helper.family()).collect(),
+        Victim::Helper => nodes.iter().flat_map(|node| node.helper.process_tree()).collect(),
         Victim::HelperSupervisor => nodes.iter().filter_map(|node| node.helper.pid()).collect(),
         Victim::Ec2 => Vec::new(),
     }

@@ -6,7 +6,7 @@ use std::io;
 
 use ebs_csi_policy::profile;
 
-use crate::procfs::process_status::{mask, numbers, odd_threads};
+use crate::procfs::process_status::{differently_confined_threads, mask, numbers};
 use crate::procfs::process_table;
 use crate::tier::{PARTS, Tier, tier_of};
 use crate::world::World;
@@ -100,7 +100,7 @@ pub fn look(tier: Tier, place: &str, pid: i32) -> io::Result<ObservedProcess> {
         seccomp: numbers(&status, "Seccomp").first().copied().unwrap_or(0),
         no_new_privs: numbers(&status, "NoNewPrivs").first() == Some(&1),
         pss_kib: pss_kib(pid)?,
-        odd_threads: odd_threads(pid, &status),
+        odd_threads: differently_confined_threads(pid, &status),
         deviations: Vec::new(),
     };
     seen.deviations = deviations(&seen);
@@ -184,7 +184,7 @@ pub fn survey(world: &World) -> io::Result<Vec<ObservedProcess>> {
     for node in &world.nodes {
         let agent = node.agent.pid().ok_or_else(|| gone(node.agent.name()))?;
         seen.push(look(Tier::NodeAgent, &node.name, agent)?);
-        let family = node.helper.family();
+        let family = node.helper.process_tree();
         let supervisor = *family.first().ok_or_else(|| gone(node.helper.name()))?;
         let mut tiers = BTreeSet::new();
         for pid in family {

@@ -88,7 +88,8 @@ fn options(programs: Programs, binaries: Binaries) -> WorldOptions {
 }
 
 fn clean_up(state_dir: Option<PathBuf>, binaries: &Binaries) -> ExitCode {
-    let directories = state_dir.map_or_else(clean::abandoned, |directory| vec![directory]);
+    let directories =
+        state_dir.map_or_else(clean::abandoned_state_dirs, |directory| vec![directory]);
     let mut code = ExitCode::SUCCESS;
     for directory in directories {
         let cleaned = clean::clean(&directory, binaries);

@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// The settings that a container runtime applies to a process before exec.
 #[derive(Debug, Default)]
-pub(crate) struct Birth {
+pub(crate) struct ChildSettings {
     /// Mount namespace to enter.
     pub(crate) namespace: Option<OwnedFd>,
     /// Capability bounding set, one bit each; `None` keeps the present one.
@@ -21,26 +21,26 @@ pub(crate) struct Birth {
     pub(crate) no_new_privs: bool,
 }
 
-/// Makes `command` start its process in a new session and with the settings of `birth`.
-pub(crate) fn born(command: &mut Command, birth: Birth) {
+/// Makes `command` start its process in a new session and with the settings of `settings`.
+pub(crate) fn apply_child_settings(command: &mut Command, settings: ChildSettings) {
     // SAFETY: the closure runs in the forked child and makes system calls only; it allocates
     // nothing and takes no lock.
     unsafe {
-        command.pre_exec(move || enter(&birth));
+        command.pre_exec(move || enter(&settings));
     }
 }
 
-fn enter(birth: &Birth) -> io::Result<()> {
+fn enter(settings: &ChildSettings) -> io::Result<()> {
     let checked = |result: libc::c_int| {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
     // SAFETY: takes no pointer.
     checked(unsafe { libc::setsid() })?;
-    if let Some(namespace) = &birth.namespace {
-        // SAFETY: the descriptor is open as long as `birth` lives; the child has one thread.
+    if let Some(namespace) = &settings.namespace {
+        // SAFETY: the descriptor is open as long as `settings` lives; the child has one thread.
         checked(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) })?;
     }
-    if let Some(keep) = birth.bounding {
+    if let Some(keep) = settings.bounding {
         for capability in 0..64_u64 {
             if keep >> capability & 1 == 0 {
                 // SAFETY: takes numbers only. EINVAL means that the kernel has no such capability.
@@ -51,7 +51,7 @@ fn enter(birth: &Birth) -> io::Result<()> {
             }
         }
     }
-    if let Some((uid, gid)) = birth.identity {
+    if let Some((uid, gid)) = settings.identity {
         // A container runtime repeats the primary group among the supplementary groups.
         // SAFETY: the list has one entry; the others take numbers only.
         checked(unsafe { libc::setgroups(1, &raw const gid) })?;
@@ -60,7 +60,7 @@ fn enter(birth: &Birth) -> io::Result<()> {
         // SAFETY: as above.
         checked(unsafe { libc::setresuid(uid, uid, uid) })?;
     }
-    if birth.no_new_privs {
+    if settings.no_new_privs {
         // SAFETY: takes numbers only.
         checked(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
     }

@@ -309,7 +309,7 @@ impl World {
         step("starting the mount-helper", node.helper.start())?;
         let began = Instant::now();
         loop {
-            if node.helper_socket.exists() && helper_is_confined(&node.helper.family()) {
+            if node.helper_socket.exists() && helper_is_confined(&node.helper.process_tree()) {
                 return Ok(began.elapsed());
             }
             still_running(&mut node.helper, began)?;
@@ -333,7 +333,7 @@ impl World {
     ///
     /// # Errors
     /// Returns the errors of wait(2).
-    pub fn fallen(&mut self) -> Result<Vec<String>, WorldError> {
+    pub fn ended_processes(&mut self) -> Result<Vec<String>, WorldError> {
         let mut fallen = Vec::new();
         let nodes = self.nodes.iter_mut().flat_map(|node| [&mut node.agent, &mut node.helper]);
         for process in [&mut self.simulator.process, &mut self.controller].into_iter().chain(nodes)
@@ -350,7 +350,7 @@ impl World {
     /// # Errors
     /// Returns an error when the simulator has ended, or when a process does not become ready.
     pub async fn revive(&mut self) -> Result<Vec<String>, WorldError> {
-        let fallen = self.fallen()?;
+        let fallen = self.ended_processes()?;
         for name in &fallen {
             if name == self.controller.name() {
                 self.start_controller().await?;

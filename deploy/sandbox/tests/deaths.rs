@@ -24,7 +24,7 @@ async fn kill(world: &mut World, tier: Tier) {
     // When one process of the helper ends, the others end, too; the container runtime then restarts
     // the helper.
     for _ in 0..2_000 {
-        if !world.fallen().unwrap().is_empty() {
+        if !world.ended_processes().unwrap().is_empty() {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;

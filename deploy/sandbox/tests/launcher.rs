@@ -46,7 +46,7 @@ async fn single_socket_serves_all_services_without_privilege_gain() {
     let published = kubelet.publish(&volume, &attachment, "pod", false).await.unwrap();
     std::fs::write(published.path.join("file"), "bytes").unwrap();
 
-    let family = world.launcher.as_ref().unwrap().family();
+    let family = world.launcher.as_ref().unwrap().process_tree();
     // Launcher, router, controller, node-agent, and the helper's four processes.
     assert!(family.len() >= 8, "{family:?}");
     let (mut users, mut with_mount) = (Vec::new(), Vec::new());

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::contestant::{Contestant, PER_INSTANCE, cpu, end};
 use super::load::{
-    EndedCall, Pair, Sidecars, Workers, behind_its_place, float, pairs, throttled_share,
+    EndedCall, Pair, Sidecars, Workers, delays_behind_place, float, pairs, throttled_share,
 };
 use crate::error::BenchError;
 use crate::extent::Extent;
@@ -141,8 +141,8 @@ fn write(contestants: &[Contestant], seen: &[BurstRun], volumes: usize) -> Vec<F
             vec![extra(&creates), extra(&attaches)],
         );
         places = places
-            .row(contestant.role, &format!("{name}: creates"), behind_its_place(&creates))
-            .row(Role::Part, &format!("{name}: attaches"), behind_its_place(&attaches));
+            .row(contestant.role, &format!("{name}: creates"), delays_behind_place(&creates))
+            .row(Role::Part, &format!("{name}: attaches"), delays_behind_place(&attaches));
         calls = calls
             .row(
                 contestant.role,

@@ -78,12 +78,12 @@ fn least_wait(detaches: usize) -> f64 {
 async fn run(contestant: &Contestant, size: Size, share: bool) -> Result<Vec<f64>, BenchError> {
     let all = size.detaches + size.attaches;
     let world = contestant.world(all.div_ceil(PER_INSTANCE), SCENARIO).await?;
-    let measured = storm(&world, size, share).await;
+    let measured = detach_burst(&world, size, share).await;
     end(world).await?;
     measured
 }
 
-async fn storm(world: &World, size: Size, share: bool) -> Result<Vec<f64>, BenchError> {
+async fn detach_burst(world: &World, size: Size, share: bool) -> Result<Vec<f64>, BenchError> {
     let all = size.detaches + size.attaches;
     let instances = all.div_ceil(PER_INSTANCE);
     let sidecars = Sidecars::new(world, 100)?;

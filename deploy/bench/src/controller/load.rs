@@ -157,7 +157,7 @@ pub(super) async fn pairs(
 
 /// Returns for each call how many seconds later it ended than its place in the queue implies: the
 /// n-th call to begin should be the n-th to end.
-pub(super) fn behind_its_place(calls: &[EndedCall]) -> Vec<f64> {
+pub(super) fn delays_behind_place(calls: &[EndedCall]) -> Vec<f64> {
     let mut by_begin: Vec<&EndedCall> = calls.iter().collect();
     by_begin.sort_by_key(|call| call.began);
     let mut ends: Vec<Instant> = calls.iter().map(|call| call.ended).collect();
@@ -193,8 +193,8 @@ mod tests {
             ended: zero + Duration::from_secs(ended),
             attempts: 1,
         };
-        assert_eq!(behind_its_place(&[call(0, 5), call(1, 6), call(2, 7)]), [0.0; 3]);
-        assert_eq!(behind_its_place(&[call(0, 9), call(1, 5), call(2, 6)]), [4.0, 0.0, 0.0]);
+        assert_eq!(delays_behind_place(&[call(0, 5), call(1, 6), call(2, 7)]), [0.0; 3]);
+        assert_eq!(delays_behind_place(&[call(0, 9), call(1, 5), call(2, 6)]), [4.0, 0.0, 0.0]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,7 +24,7 @@ pub(super) async fn measure(
 ) -> Result<Vec<Figure>, BenchError> {
     let mut figures = tenfold(contestants, extent).await?;
     figures.push(without_limit(contestants, extent).await?);
-    figures.extend(beside_another(contestants, extent).await?);
+    figures.extend(share_with_other_client(contestants, extent).await?);
     Ok(figures)
 }
 
@@ -94,7 +94,7 @@ async fn burst(world: &World, workers: usize, volumes: usize) -> Result<(f64, Va
     Ok((seconds, world.simulator.get("/v1/statistics").await?))
 }
 
-async fn beside_another(
+async fn share_with_other_client(
     contestants: &[Contestant],
     extent: Extent,
 ) -> Result<Vec<Figure>, BenchError> {

@@ -82,7 +82,7 @@ pub(super) async fn measure(
 
 /// Creates the volumes that the simulator holds during the run, each with its own name.
 fn fill(world: &World, held: usize) -> Result<Vec<String>, BenchError> {
-    let made = together(world, &[], |client| {
+    let made = run_in_parallel(world, &[], |client| {
         let mine = (client.number()..held).step_by(CLIENTS);
         mine.map(|index| client.create(&held_name(index)))
             .collect::<Result<Vec<String>, BenchError>>()
@@ -112,7 +112,7 @@ fn run(
     let pid = world.simulator.process().pid().unwrap_or_default();
     let before = cpu_seconds(pid)?;
     let began = Instant::now();
-    let sent = together(world, volumes, |client| {
+    let sent = run_in_parallel(world, volumes, |client| {
         let mut sent = 0;
         let share = match kind {
             // One such request does the work of a hundred.
@@ -120,7 +120,7 @@ fn run(
             _ => requests,
         };
         while sent < share.div_ceil(CLIENTS) {
-            sent += client.go_through(kind)?;
+            sent += client.run_requests(kind)?;
         }
         Ok(sent)
     })?;
@@ -134,7 +134,7 @@ fn run(
 
 /// Runs `work` for each client in a thread of its own and blocks until all have ended, so that
 /// nothing else of the bench runs meanwhile.
-fn together<T: Send>(
+fn run_in_parallel<T: Send>(
     world: &World,
     volumes: &[String],
     work: impl Fn(&mut Client<'_>) -> Result<T, BenchError> + Sync,

@@ -140,7 +140,7 @@ impl<'a> Play<'a> {
                 && rest > pace.death_every_seconds
             {
                 // The multiplier spreads the dying nodes over the cluster.
-                self.dies((tick * 7919 + 13) % nodes).await?;
+                self.lose_node((tick * 7919 + 13) % nodes).await?;
             }
             self.look().await?;
         }
@@ -158,7 +158,7 @@ impl<'a> Play<'a> {
             tokio::time::sleep(TICK).await;
             self.look().await?;
         }
-        self.nobody_else_was_touched()?;
+        self.check_other_nodes()?;
         Ok(Played { decisions: self.decisions, calls, processor })
     }
 
@@ -206,7 +206,7 @@ impl<'a> Play<'a> {
     }
 
     /// Stops the node's instance in EC2, then sets the node to not Ready, as Kubernetes does.
-    async fn dies(&mut self, node: usize) -> Result<(), BenchError> {
+    async fn lose_node(&mut self, node: usize) -> Result<(), BenchError> {
         if !self.died.insert(node) {
             return Ok(());
         }
@@ -259,7 +259,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    fn nobody_else_was_touched(&self) -> Result<(), BenchError> {
+    fn check_other_nodes(&self) -> Result<(), BenchError> {
         let mut changed = self.testbed.requests.take_changed();
         // Each dead node is patched twice: to add the taint and to remove it.
         let twice = self.died.iter().flat_map(|node| [*node, *node]);

@@ -221,7 +221,7 @@ impl Testbed {
     pub(super) async fn attach_in_ec2(&self, node: usize) -> Result<(), BenchError> {
         for volume in 0..self.size.volumes_per_node {
             let made = self
-                .as_foreign(
+                .call_as_other_client(
                     "CreateVolume",
                     &json!({"AvailabilityZone": ZONE, "Size": "1", "VolumeType": "gp3"}),
                 )
@@ -233,7 +233,7 @@ impl Testbed {
                 .ok_or_else(|| BenchError::Other(format!("CreateVolume: {made}")))?;
             let device =
                 format!("/dev/xvdb{}", char::from(b'a' + u8::try_from(volume % 26).unwrap_or(0)));
-            self.as_foreign(
+            self.call_as_other_client(
                 "AttachVolume",
                 &json!({"VolumeId": id, "InstanceId": instance(node), "Device": device}),
             )
@@ -245,7 +245,11 @@ impl Testbed {
         Ok(())
     }
 
-    async fn as_foreign(&self, action: &str, parameters: &Value) -> Result<String, BenchError> {
+    async fn call_as_other_client(
+        &self,
+        action: &str,
+        parameters: &Value,
+    ) -> Result<String, BenchError> {
         let call = json!({"action": action, "parameters": parameters});
         let answer = self.world()?.simulator.post("/v1/as-foreign", &call).await?;
         let body = answer["body"].as_str().unwrap_or_default();

@@ -134,7 +134,7 @@ impl<'p> Turn<'p> {
             Who::Driver(_, testbed, attached) => {
                 through_driver(testbed, attached, &mut self.samples).await
             }
-            Who::ByHand(device) => by_hand(device, kind, &mut self.samples),
+            Who::ByHand(device) => without_driver(device, kind, &mut self.samples),
         }
     }
 
@@ -157,8 +157,8 @@ async fn through_driver(
     blank(&testbed.device(attached)?)?;
     kubelet.stage(volume, attachment).await?;
     kubelet.publish(volume, attachment, pod, false).await?;
-    let staged = testbed.took("NodeStageVolume");
-    if let Some((stage, publish)) = staged.zip(testbed.took("NodePublishVolume")) {
+    let staged = testbed.duration_of("NodeStageVolume");
+    if let Some((stage, publish)) = staged.zip(testbed.duration_of("NodePublishVolume")) {
         samples.add(CycleStep::Fresh, stage + publish);
         samples.part.push(stage.as_secs_f64() * 1e3);
     }
@@ -176,14 +176,18 @@ async fn through_driver(
         (CycleStep::Unpublish, "NodeUnpublishVolume"),
         (CycleStep::Unstage, "NodeUnstageVolume"),
     ] {
-        if let Some(took) = testbed.took(rpc) {
+        if let Some(took) = testbed.duration_of(rpc) {
             samples.add(step, took);
         }
     }
     Ok(())
 }
 
-fn by_hand(device: &LoopDevice, kind: FsType, samples: &mut Samples) -> Result<(), BenchError> {
+fn without_driver(
+    device: &LoopDevice,
+    kind: FsType,
+    samples: &mut Samples,
+) -> Result<(), BenchError> {
     device.blank()?;
     let format = device.format(kind)?;
     samples.part.push(format.as_secs_f64() * 1e3);

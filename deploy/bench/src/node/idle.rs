@@ -23,7 +23,7 @@ pub(super) async fn measure(
             let testbed = Testbed::make(other).await?;
             tokio::time::sleep(SETTLE).await;
             idle.push(memory_mib(&testbed.processes()));
-            one_life(&testbed).await?;
+            run_one_volume(&testbed).await?;
             used.push(memory_mib(&testbed.processes()));
             testbed.end().await?;
         }
@@ -37,7 +37,7 @@ pub(super) async fn measure(
 }
 
 /// Stages, publishes, unpublishes and unstages one volume.
-async fn one_life(testbed: &Testbed) -> Result<(), BenchError> {
+async fn run_one_volume(testbed: &Testbed) -> Result<(), BenchError> {
     let attached = testbed.attach("pvc-memory", "ext4").await?;
     let (volume, attachment) = (&attached.volume, &attached.attachment);
     testbed.kubelet.stage(volume, attachment).await?;
@@ -55,8 +55,8 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchEr
         tokio::time::sleep(SETTLE).await;
         let node = &testbed.world.nodes[0];
         all.push(memory_mib(&testbed.processes()));
-        agent.push(memory_mib(&node.agent.family()));
-        helper.push(memory_mib(&node.helper.family()));
+        agent.push(memory_mib(&node.agent.process_tree()));
+        helper.push(memory_mib(&node.helper.process_tree()));
         for pid in testbed.processes() {
             for (kind, mib) in memory_kinds(pid)? {
                 let known = kinds.iter_mut().find(|(name, _)| *name == kind);
@@ -78,7 +78,7 @@ async fn ours(contestant: &Contestant, extent: Extent) -> Result<Figure, BenchEr
                 }
             }
         }
-        one_life(&testbed).await?;
+        run_one_volume(&testbed).await?;
         used.push(memory_mib(&testbed.processes()));
         testbed.end().await?;
     }

@@ -57,7 +57,7 @@ impl Testbed {
     }
 
     /// Returns the duration of the last `rpc`, or `None` when the call was repeated.
-    pub(super) fn took(&self, rpc: &str) -> Option<Duration> {
+    pub(super) fn duration_of(&self, rpc: &str) -> Option<Duration> {
         let call = self.kubelet.attempts.last(rpc)?;
         (call.attempts == 1).then_some(call.elapsed)
     }
@@ -65,8 +65,8 @@ impl Testbed {
     /// Returns the processes of agent and helper, or of another driver.
     pub(super) fn processes(&self) -> Vec<i32> {
         let node = &self.world.nodes[0];
-        let mut all = node.agent.family();
-        all.extend(node.helper.family());
+        let mut all = node.agent.process_tree();
+        all.extend(node.helper.process_tree());
         all
     }
 

@@ -155,7 +155,7 @@ fn summary(page: &mut String, part: &Results, reasons: &str) {
 }
 
 fn one(page: &mut String, figure: &Figure, reason: Option<&str>, pictures: &str) {
-    let rows: Vec<String> = figure.rows.iter().map(|row| in_words(row, &figure.unit)).collect();
+    let rows: Vec<String> = figure.rows.iter().map(|row| row_in_words(row, &figure.unit)).collect();
     let _ =
         writeln!(page, "\n<a id=\"{}\"></a>**{}.** {}.", figure.key, figure.title, rows.join("; "));
     if DRAWN.contains(&figure.key.as_str()) {
@@ -170,7 +170,7 @@ fn one(page: &mut String, figure: &Figure, reason: Option<&str>, pictures: &str)
 }
 
 /// A row as a phrase: its median, and its spread where there is one.
-fn in_words(row: &FigureRow, unit: &str) -> String {
+fn row_in_words(row: &FigureRow, unit: &str) -> String {
     let s = &row.summary;
     let label = match row.role {
         Role::Ours => format!("**{}**", row.label),

@@ -187,7 +187,7 @@ impl Attempts {
                     return Ok(reply.into_inner());
                 }
                 Err((code, _))
-                    if worth_repeating(code) && clock.elapsed() + wait < patience.give_up =>
+                    if is_retryable(code) && clock.elapsed() + wait < patience.give_up =>
                 {
                     retried.push(code);
                     tokio::time::sleep(wait).await;
@@ -210,7 +210,7 @@ impl Attempts {
 
 /// Returns whether a retry can succeed. A sidecar repeats any failure, but some codes say that the
 /// same request cannot succeed.
-fn worth_repeating(code: Code) -> bool {
+fn is_retryable(code: Code) -> bool {
     !matches!(
         code,
         Code::InvalidArgument

@@ -83,7 +83,7 @@ async fn controller_in_attach(scene: &mut Scene<'_>, volume: &Volume) -> Result<
 }
 
 /// Waits until a tool runs on `node`, and stops it with SIGSTOP as early as possible.
-async fn catch_tool(
+async fn wait_for_tool(
     scene: &mut Scene<'_>,
     node: usize,
     staging: &JoinHandle<Result<Staged, CoError>>,
@@ -92,7 +92,7 @@ async fn catch_tool(
     let supervisor =
         supervisor.ok_or_else(|| DemoError::Unproved("the helper does not run".to_owned()))?;
     while !staging.is_finished() {
-        let tool = process_table::family_now(supervisor)
+        let tool = process_table::current_process_tree(supervisor)
             .into_iter()
             .find(|member| tier_of(member.pid, supervisor.pid) == Some(Tier::Tool));
         if let Some(tool) = tool {
@@ -121,7 +121,7 @@ async fn helper_in_stage(scene: &mut Scene<'_>, volume: &Volume) -> Result<InUse
         .ok_or_else(|| DemoError::Unproved(format!("{} is not attached", volume.name)))?;
     let (kubelet, asked, with) = (scene.kubelets[0].clone(), volume.clone(), attachment.clone());
     let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
-    catch_tool(scene, 0, &staging).await?;
+    wait_for_tool(scene, 0, &staging).await?;
     let family = scene.world.nodes[0].helper.identities();
     scene.world.nodes[0].helper.kill().await?;
     for _ in 0..1_000 {
@@ -164,7 +164,7 @@ async fn agent_in_stage(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     scene.told.done("attach pvc-agent-death to node-b", "");
     let (kubelet, asked, with) = (scene.kubelets[1].clone(), volume.clone(), attachment.clone());
     let staging = tokio::spawn(async move { kubelet.stage(&asked, &with).await });
-    let tool = catch_tool(scene, 1, &staging).await?;
+    let tool = wait_for_tool(scene, 1, &staging).await?;
     scene.world.nodes[1].agent.kill().await?;
     scene.world.start_agent(1).await?;
     prove(tool.alive(), || "mke2fs did not outlive the agent".to_owned())?;

@@ -47,7 +47,7 @@ impl Writer {
     }
 
     /// Verifies that the writer makes progress.
-    async fn goes_on(&self) -> Result<u64, DemoError> {
+    async fn wait_until_writing(&self) -> Result<u64, DemoError> {
         let before = self.written.load(Ordering::SeqCst);
         for _ in 0..500 {
             let now = self.written.load(Ordering::SeqCst);
@@ -111,7 +111,7 @@ impl Scene<'_> {
             other => prove(false, || format!("the detach ended with {other:?}"))?,
         }
         self.ec2().attached(&volume.id, &[&instance]).await?;
-        let written = writer.goes_on().await?;
+        let written = writer.wait_until_writing().await?;
         self.told.done(
             &format!("detach refused: {token}"),
             &format!("the volume stays; {written} numbers written and counting"),

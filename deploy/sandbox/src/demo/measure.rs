@@ -34,7 +34,7 @@ pub(super) async fn show(scene: &mut Scene<'_>) -> Result<(), DemoError> {
     let mut samples = Samples::default();
     let first = scene.ec2().last().await?;
     for index in 0..VOLUMES {
-        one_life(scene, index, &mut samples).await?;
+        run_one_volume(scene, index, &mut samples).await?;
     }
     let calls = scene
         .ec2()
@@ -118,7 +118,7 @@ pub(super) async fn attach(
     Ok((attachment?, added))
 }
 
-async fn one_life(
+async fn run_one_volume(
     scene: &mut Scene<'_>,
     index: usize,
     samples: &mut Samples,

@@ -25,7 +25,7 @@ pub(crate) fn mask(status: &str, name: &str) -> io::Result<u64> {
 
 /// Returns how many threads of `pid` are confined differently from its main thread, whose status is
 /// `main`.
-pub(crate) fn odd_threads(pid: i32, main: &str) -> usize {
+pub(crate) fn differently_confined_threads(pid: i32, main: &str) -> usize {
     let confinement = |status: &str| -> Vec<String> {
         ["Uid", "Gid", "CapEff", "CapPrm", "CapBnd", "Seccomp", "NoNewPrivs"]
             .iter()

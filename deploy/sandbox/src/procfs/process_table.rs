@@ -73,7 +73,7 @@ impl Identity {
 }
 
 /// Returns `roots` and all their descendants, parents first.
-pub(crate) fn family(roots: &[Identity]) -> Vec<Identity> {
+pub(crate) fn process_tree(roots: &[Identity]) -> Vec<Identity> {
     let table = all();
     let mut found: Vec<Identity> = roots.iter().copied().filter(|root| root.alive()).collect();
     let mut known: HashSet<i32> = found.iter().map(|identity| identity.pid).collect();
@@ -92,9 +92,9 @@ pub(crate) fn family(roots: &[Identity]) -> Vec<Identity> {
 /// Returns `root` and all its descendants, parents first, from the kernel's lists of children
 /// (proc_tid_children(5)). This is faster than [`family`], but incomplete while processes start and
 /// end. Uses [`family`] where the kernel has no such lists.
-pub(crate) fn family_now(root: Identity) -> Vec<Identity> {
+pub(crate) fn current_process_tree(root: Identity) -> Vec<Identity> {
     if !Path::new("/proc/thread-self/children").exists() {
-        return family(&[root]);
+        return process_tree(&[root]);
     }
     let mut found = vec![root];
     let mut next = 0;
@@ -155,10 +155,10 @@ mod tests {
     fn family_contains_child_and_killed_child_is_dead() {
         let own = Identity::of(i32::try_from(std::process::id()).unwrap()).unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let found = family(&[own]);
+        let found = process_tree(&[own]);
         let child_identity = Identity::of(i32::try_from(child.id()).unwrap()).unwrap();
         assert!(found.contains(&child_identity));
-        assert!(family_now(own).contains(&child_identity));
+        assert!(current_process_tree(own).contains(&child_identity));
         child_identity.signal(Signal::KILL).unwrap();
         child.wait().unwrap();
         assert!(!child_identity.alive());

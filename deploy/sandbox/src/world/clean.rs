@@ -43,8 +43,8 @@ impl fmt::Display for Cleaned {
 }
 
 /// Returns the state directories under `TMPDIR`, `/tmp`, `/var/tmp` and `/run` whose world is dead.
-pub fn abandoned() -> Vec<PathBuf> {
-    state_dir::abandoned()
+pub fn abandoned_state_dirs() -> Vec<PathBuf> {
+    state_dir::abandoned_state_dirs()
 }
 
 /// Ends the world of `state_dir` by force. Repeating the call is harmless.
@@ -80,10 +80,10 @@ pub fn clean(state_dir: &Path, binaries: &Binaries) -> Cleaned {
     cleaned
 }
 
-fn living(state_dir: &Path) -> Vec<Identity> {
+fn live_processes(state_dir: &Path) -> Vec<Identity> {
     let mut roots = state_dir::recorded(state_dir);
     roots.extend(process_table::inside(state_dir));
-    process_table::family(&roots)
+    process_table::process_tree(&roots)
 }
 
 fn end_processes(state_dir: &Path) -> usize {
@@ -91,7 +91,7 @@ fn end_processes(state_dir: &Path) -> usize {
     let mut ended = std::collections::HashSet::new();
     let until = Instant::now() + Duration::from_secs(10);
     loop {
-        let mut living = living(state_dir);
+        let mut living = live_processes(state_dir);
         living.retain(|identity| Some(identity.pid) != ours);
         if living.is_empty() || Instant::now() > until {
             return ended.len();
@@ -141,7 +141,7 @@ pub(crate) fn loops_of(directory: &Path) -> Vec<PathBuf> {
 
 /// Returns one sentence for each thing of a world that still exists.
 pub fn leftovers(state_dir: &Path) -> Vec<String> {
-    let mut found: Vec<String> = living(state_dir)
+    let mut found: Vec<String> = live_processes(state_dir)
         .into_iter()
         .map(|identity| {
             format!(

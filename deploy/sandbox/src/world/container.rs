@@ -13,7 +13,7 @@ use ebs_csi_policy::profile;
 use super::options::WorldOptions;
 use super::process::Process;
 use super::simulator::Simulator;
-use crate::sys::{self, Birth};
+use crate::sys::{self, ChildSettings};
 
 /// The uid and gid of the controller's container: the profile's, as in the plain manifest.
 const CONTROLLER_ID: u32 = profile::CONTROLLER.identity.uid;
@@ -80,13 +80,13 @@ pub(crate) fn controller(
         command
             .env("AWS_EC2_METADATA_DISABLED", "true")
             .envs(environment.iter().map(|(key, value)| (key, value)));
-        let birth = Birth {
+        let birth = ChildSettings {
             bounding: Some(0),
             identity: Some((CONTROLLER_ID, CONTROLLER_ID)),
             no_new_privs: true,
-            ..Birth::default()
+            ..ChildSettings::default()
         };
-        sys::born(&mut command, birth);
+        sys::apply_child_settings(&mut command, birth);
         Ok(command)
     }))
 }
@@ -125,13 +125,13 @@ pub(crate) fn helper(
                 .arg(&root)
                 .arg("--sandbox")
                 .args(&arguments);
-            let birth = Birth {
+            let birth = ChildSettings {
                 namespace: Some(namespace.try_clone()?),
                 bounding: Some(HELPER_BOUNDING),
                 no_new_privs: true,
-                ..Birth::default()
+                ..ChildSettings::default()
             };
-            sys::born(&mut command, birth);
+            sys::apply_child_settings(&mut command, birth);
             Ok(command)
         },
     ))
@@ -159,8 +159,9 @@ pub(crate) fn other_node(
             .env("AWS_REGION", "us-east-1")
             .env("CSI_NODE_NAME", &name)
             .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
-        let birth = Birth { namespace: Some(namespace.try_clone()?), ..Birth::default() };
-        sys::born(&mut command, birth);
+        let birth =
+            ChildSettings { namespace: Some(namespace.try_clone()?), ..ChildSettings::default() };
+        sys::apply_child_settings(&mut command, birth);
         Ok(command)
     })
 }
@@ -185,13 +186,13 @@ pub(crate) fn agent(
         command.arg("--endpoint").arg(&endpoint).arg("--helper").arg(&helper);
         command.args(["--metadata-sources", "imds"]).args(&arguments);
         command.env("CSI_NODE_NAME", &name).env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
-        let birth = Birth {
+        let birth = ChildSettings {
             namespace: Some(namespace.try_clone()?),
             bounding: Some(AGENT_BOUNDING),
             no_new_privs: true,
-            ..Birth::default()
+            ..ChildSettings::default()
         };
-        sys::born(&mut command, birth);
+        sys::apply_child_settings(&mut command, birth);
         Ok(command)
     }))
 }

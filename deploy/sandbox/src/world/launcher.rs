@@ -8,7 +8,7 @@ use super::node::Node;
 use super::options::WorldOptions;
 use super::process::Process;
 use super::simulator::Simulator;
-use crate::sys::{self, Birth};
+use crate::sys::{self, ChildSettings};
 
 /// Prepares the launcher in mode `all` on a node, serving `socket`, without starting it.
 pub(crate) fn all(
@@ -37,13 +37,13 @@ pub(crate) fn all(
             .env("CSI_NODE_NAME", &name)
             .env("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds);
         credentials(&mut command, &ec2);
-        let birth = Birth {
+        let birth = ChildSettings {
             namespace: Some(namespace.try_clone()?),
             bounding: Some(HELPER_BOUNDING | capability::KILL),
             no_new_privs: true,
-            ..Birth::default()
+            ..ChildSettings::default()
         };
-        sys::born(&mut command, birth);
+        sys::apply_child_settings(&mut command, birth);
         Ok(command)
     }))
 }

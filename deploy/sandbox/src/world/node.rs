@@ -67,7 +67,7 @@ impl Node {
             || io::Error::other(format!("the simulator has no devices or metadata for {instance}"));
         let dev_dir = simulator.dev_dir(instance).ok_or_else(unknown)?.to_owned();
         let imds = simulator.imds(instance).ok_or_else(unknown)?;
-        node_namespace::furnish(&dev_dir)?;
+        node_namespace::create_standard_devices(&dev_dir)?;
         let hidden: Vec<PathBuf> = others.iter().map(|node| node.kubelet_root.clone()).collect();
         let namespace = node_namespace::create(&dev_dir, &kubelet_root, &hidden)?;
         let (csi_socket, helper_socket) = (csi.join("csi.sock"), run.join("helper.sock"));

@@ -35,7 +35,7 @@ const LINKS: [(&str, &str); 4] = [
 ///
 /// # Errors
 /// Returns the errors of mknod(2), which needs root and a file system that is not mounted `nodev`.
-pub(crate) fn furnish(dev_dir: &Path) -> io::Result<()> {
+pub(crate) fn create_standard_devices(dev_dir: &Path) -> io::Result<()> {
     for (name, major, minor) in CHARACTER_DEVICES {
         let path = dev_dir.join(name);
         if !path.exists() {

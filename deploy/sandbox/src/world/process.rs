@@ -77,12 +77,12 @@ impl Process {
     }
 
     /// Returns the process ids of the process and its descendants, parents first.
-    pub fn family(&self) -> Vec<i32> {
+    pub fn process_tree(&self) -> Vec<i32> {
         self.identities().into_iter().map(|identity| identity.pid).collect()
     }
 
     pub(crate) fn identities(&self) -> Vec<Identity> {
-        process_table::family(self.identity.as_slice())
+        process_table::process_tree(self.identity.as_slice())
     }
 
     /// Starts the process, with its output in the log.
@@ -94,7 +94,7 @@ impl Process {
     }
 
     /// Starts the process and returns its standard output.
-    pub(crate) fn start_talking(&mut self) -> io::Result<ChildStdout> {
+    pub(crate) fn start_with_piped_output(&mut self) -> io::Result<ChildStdout> {
         self.spawn(true)?.ok_or_else(|| io::Error::other("the child has no standard output"))
     }
 

@@ -18,7 +18,7 @@ use tokio::process::ChildStdout;
 
 use super::process::Process;
 use crate::binaries::Binaries;
-use crate::sys::{self, Birth};
+use crate::sys::{self, ChildSettings};
 
 /// The line of JSON that the simulator prints when it is ready.
 #[derive(Clone, Debug, Deserialize)]
@@ -64,10 +64,10 @@ impl Simulator {
                 .arg("--scenario")
                 .arg(&scenario_file);
             command.arg("--devices").arg(&devices);
-            sys::born(&mut command, Birth::default());
+            sys::apply_child_settings(&mut command, ChildSettings::default());
             Ok(command)
         });
-        let mut stdout = BufReader::new(process.start_talking()?);
+        let mut stdout = BufReader::new(process.start_with_piped_output()?);
         let mut line = String::new();
         let read = tokio::time::timeout(Duration::from_secs(30), stdout.read_line(&mut line)).await;
         let failed = |why: String| {

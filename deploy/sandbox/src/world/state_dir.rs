@@ -80,7 +80,7 @@ pub(crate) fn recorded(state_dir: &Path) -> Vec<Identity> {
 }
 
 /// Returns the state directories whose maker is dead.
-pub(crate) fn abandoned() -> Vec<PathBuf> {
+pub(crate) fn abandoned_state_dirs() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for base in bases() {
         let Ok(entries) = fs::read_dir(base) else {

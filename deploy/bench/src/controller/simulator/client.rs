@@ -64,7 +64,7 @@ impl<'w> Client<'w> {
     }
 
     /// Sends the requests of one turn, each of which must succeed. Returns their number.
-    pub(super) fn go_through(&mut self, kind: Kind) -> Result<usize, BenchError> {
+    pub(super) fn run_requests(&mut self, kind: Kind) -> Result<usize, BenchError> {
         self.turn += 1;
         // A different volume in each turn and for each client.
         let place = self.turn * 7_919 + self.number;
