@@ -1,8 +1,8 @@
 //! Confines a process to its profile in the policy, irreversibly; a process that cannot be confined
 //! does not start.
 //!
-//! A `main` first calls [`start::close_inherited_descriptors`] and [`start::keep_environment`], reads its
-//! configuration, opens the files that it needs, and then:
+//! A `main` first calls [`start::close_inherited_descriptors`] and [`start::keep_environment`],
+//! reads its configuration, opens the files that it needs, and then:
 //!
 //! ```no_run
 //! use ebs_csi_confine::{Entering, Places};

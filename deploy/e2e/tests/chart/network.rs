@@ -51,7 +51,8 @@ fn network_policies_are_off_by_default() {
 #[test]
 fn link_local_addresses_match_those_of_controller() {
     let connector = read("controller/src/ec2/sdk/connector.rs");
-    let hosts = words(&connector, "LINK_LOCAL: [&str; 5] =", "];");
+    let (_, list) = connector.split_once("LINK_LOCAL: [&str; 5]").expect("the list");
+    let hosts = words(list, "[\"", "];");
     let cidr = |host: &&str| match host.strip_prefix('[') {
         Some(v6) => format!("{}/128", v6.trim_end_matches(']')),
         None => format!("{host}/32"),

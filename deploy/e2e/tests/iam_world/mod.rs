@@ -260,9 +260,8 @@ impl IamWorld {
             parameters.insert(format!("{tag}.Key"), (*key).to_owned());
             parameters.insert(format!("{tag}.Value"), (*value).to_owned());
         }
-        let reply = self
-            .server
-            .with_sim(|sim, now| sim.as_foreign(now, "CreateVolume", &parameters));
+        let reply =
+            self.server.with_sim(|sim, now| sim.as_foreign(now, "CreateVolume", &parameters));
         let body = String::from_utf8(reply.body).expect("text");
         let id = body.split("<volumeId>").nth(1).and_then(|t| t.split('<').next());
         id.unwrap_or_else(|| panic!("no volume: {body}")).to_owned()

@@ -30,16 +30,14 @@ pub(super) fn create_tags(call: &mut Call<'_>) -> ApiResult<String> {
     Ok(change(call, ids, |t| *t = merged(t)))
 }
 
-/// Answers DeleteTags. Deletes tags whatever their values; deleting a missing tag succeeds.
+/// Answers DeleteTags. Deletes tags whatever their values, and all tags when no key is named;
+/// deleting a missing tag succeeds.
 pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     let p = call.params;
     let ids = p.list("ResourceId");
     let keys = tags::parse_keys(p, "Tag")?;
     p.finish()?;
     check(&ids)?;
-    if keys.is_empty() {
-        return Err(ApiError::missing("Tag"));
-    }
     permit(call, &ids, |about| {
         about.set_all("aws:TagKeys", keys.clone());
     })?;
@@ -47,7 +45,7 @@ pub(super) fn delete_tags(call: &mut Call<'_>) -> ApiResult<String> {
     for id in &ids {
         tags_of(call, id)?;
     }
-    Ok(change(call, ids, |t| t.retain(|key, _| !keys.contains(key))))
+    Ok(change(call, ids, |t| t.retain(|key, _| !keys.is_empty() && !keys.contains(key))))
 }
 
 fn change(call: &mut Call<'_>, ids: Vec<&str>, f: impl Fn(&mut Tags)) -> String {
