@@ -71,7 +71,14 @@ def _add_on(rig):
     space.delete_pod("moving")
     space.step("a volume moved from the stand-in's node to this driver's and back")
 
-    workloads.change("this driver on all nodes", lambda: (rig.install(), rig.wait_installed(240)))
+    # Kubernetes may take the adopted pods for up to date: it compares the generation of the
+    # template, too, and both DaemonSets began with the first.
+    workloads.change("this driver on all nodes", lambda: (
+        rig.install(), rig.kubectl("-n", NAMESPACE, "rollout", "restart", f"daemonset/{NODE}"),
+        rig.wait_installed(240)))
+    for node in rig.nodes:
+        (pod,) = rig.driver_pods(NODE, node.name)
+        expect(not _is_stand_in(pod), f"{node.name} has this driver's pod")
     rig.kubectl("delete", *_ROLE_OF_NODES)
     _use_new_volume(space, "n2")
     workloads.expect_complete()
