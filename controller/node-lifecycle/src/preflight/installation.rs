@@ -79,11 +79,12 @@ fn finding(kind: &'static str, name: String, owner: Owner) -> Finding {
         ),
         Owner::Eks => (
             "of the EKS add-on".to_owned(),
-            "delete the add-on with --preserve, then install with helm --take-ownership".to_owned(),
+            "delete the add-on with --preserve and its workloads, the DaemonSet with --cascade=orphan, then install with helm --take-ownership --force-conflicts (deploy/docs/upgrade.md, step 2)"
+                .to_owned(),
         ),
         Owner::Manifests => (
             "applied with kubectl from plain manifests".to_owned(),
-            "delete the workloads with --cascade=orphan, then install with helm --take-ownership"
+            "delete the workloads, the DaemonSet with --cascade=orphan, then install with helm --take-ownership --force-conflicts (deploy/docs/upgrade.md, step 2)"
                 .to_owned(),
         ),
         Owner::Unknown => (
