@@ -22,9 +22,7 @@ def play(rig):
 
 def _plain_manifests(rig):
     stand_in.install_manifests(rig)
-    space = Space(rig, "manifests")
-    workloads = Workloads(rig, space)
-    workloads.start()
+    space, workloads = _start_workloads(rig, "manifests")
     space.step("stand-in installed from plain manifests, volumes in use")
 
     def replace_workloads():
@@ -38,16 +36,12 @@ def _plain_manifests(rig):
         expect(len(rig.driver_pods(app)) == 2, f"{app} has this driver's pods alone")
     rig.kubectl("delete", *_ROLE_OF_NODES)
     _use_new_volume(space, "n1")
-    workloads.expect_complete()
-    expect_known_refusals(rig, space)
-    space.remove()
+    _finish(rig, space, workloads)
 
 
 def _add_on(rig):
     stand_in.install_add_on(rig)
-    space = Space(rig, "add-on")
-    workloads = Workloads(rig, space)
-    workloads.start()
+    space, workloads = _start_workloads(rig, "add-on")
     space.step("stand-in installed as EKS leaves its add-on, volumes in use")
 
     rig.kubectl("annotate", *_ROLE_OF_NODES, "helm.sh/resource-policy=keep")
@@ -81,6 +75,17 @@ def _add_on(rig):
         expect(not _is_stand_in(pod), f"{node.name} has this driver's pod")
     rig.kubectl("delete", *_ROLE_OF_NODES)
     _use_new_volume(space, "n2")
+    _finish(rig, space, workloads)
+
+
+def _start_workloads(rig, name):
+    space = Space(rig, name)
+    workloads = Workloads(rig, space)
+    workloads.start()
+    return space, workloads
+
+
+def _finish(rig, space, workloads):
     workloads.expect_complete()
     expect_known_refusals(rig, space)
     space.remove()
