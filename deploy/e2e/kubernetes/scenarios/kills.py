@@ -144,11 +144,15 @@ def _ready_after_kill_during(rig, space, name, action, slow):
     rig.simulator.latency(**{slow: {"fixed_ms": 50}})
 
 
-def _creating(rig, space):
-    _ready_after_kill_during(rig, space, "creating", "CreateVolume", "volume_create")
+def _expect_one_volume_each(rig, space):
     live = rig.simulator.invariants()["live"]["volumes"]
     claims = len(space.api.list("PersistentVolumeClaim", space.name))
     expect(live == claims, f"one volume for each claim: {live} of {claims}")
+
+
+def _creating(rig, space):
+    _ready_after_kill_during(rig, space, "creating", "CreateVolume", "volume_create")
+    _expect_one_volume_each(rig, space)
     space.delete_pod("creating")
     space.step("all controllers killed while EC2 makes a volume: one volume, pod ready")
 
@@ -206,9 +210,7 @@ def _api_server(rig, space):
     rig.api.wait("API server ready", rig.api.ready, 120)
     rig.simulator.latency(volume_create={"fixed_ms": 50})
     space.wait_ready("during", 180)
-    live = rig.simulator.invariants()["live"]["volumes"]
-    claims = len(space.api.list("PersistentVolumeClaim", space.name))
-    expect(live == claims, f"one volume for each claim: {live} of {claims}")
+    _expect_one_volume_each(rig, space)
     space.delete_pod("during")
     expect(_lines(space, "api-server") > lines + 20, "the mounted volume was written on meanwhile")
     rig.api.wait("controller ready", rig.controller_ready, 180)
@@ -228,9 +230,7 @@ def _pods_under_load(rig, space):
     _delete_driver_pods(rig)
     for name in names:
         space.wait_ready(name, 240)
-    live = rig.simulator.invariants()["live"]["volumes"]
-    claims = len(space.api.list("PersistentVolumeClaim", space.name))
-    expect(live == claims, f"one volume for each claim: {live} of {claims}")
+    _expect_one_volume_each(rig, space)
     space.step("all pods of the driver deleted while 12 pods start: all ready, one volume each")
 
     for name in names:
