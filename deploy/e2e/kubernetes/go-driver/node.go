@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
@@ -24,35 +23,7 @@ import (
 const (
 	devicePath = "devicePath"
 	metadata   = "http://169.254.169.254/latest/"
-	// A scenario makes this file: the word "hold", or after how many writes a format ends.
-	endOfFormat = "/csi/end-of-format"
 )
-
-// programs runs the distribution's programs, and ends a format early where a scenario asks for it.
-type programs struct {
-	exec.Interface
-	// What was asked for at the first format of each disk; the same holds for the next ones.
-	orders *sync.Map
-}
-
-func (p programs) Command(name string, arguments ...string) exec.Cmd {
-	if !strings.HasPrefix(name, "mkfs.") {
-		return p.Interface.Command(name, arguments...)
-	}
-	// Without the file the order is empty.
-	text, _ := os.ReadFile(endOfFormat)
-	order, _ := p.orders.LoadOrStore(arguments[len(arguments)-1], strings.TrimSpace(string(text)))
-	writes := order.(string)
-	if writes == "" {
-		return p.Interface.Command(name, arguments...)
-	}
-	if writes == "hold" {
-		return p.Interface.Command("sh", "-c", "exit 1")
-	}
-	traced := []string{"-f", "-o", "/dev/null", "-e", "trace=pwrite64",
-		"-e", "inject=pwrite64:signal=SIGKILL:when=" + writes, name}
-	return p.Interface.Command("strace", append(traced, arguments...)...)
-}
 
 type node struct {
 	csi.UnimplementedNodeServer
@@ -77,7 +48,7 @@ func serveNode(endpoint string) error {
 	server := grpc.NewServer(grpc.UnaryInterceptor(logged))
 	csi.RegisterIdentityServer(server, identity{})
 	csi.RegisterNodeServer(server, &node{
-		mounter:  mount.NewSafeFormatAndMount(mount.New(""), programs{exec.New(), &sync.Map{}}),
+		mounter:  mount.NewSafeFormatAndMount(mount.New(""), exec.New()),
 		instance: instance,
 		zone:     zone,
 	})

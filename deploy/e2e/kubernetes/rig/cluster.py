@@ -25,7 +25,7 @@ RELEASE = "aws-ebs-csi-driver"
 class Rig:
     """A running cluster. `up` makes it, `State.end` ends it."""
 
-    def __init__(self, directory, profile="dev"):
+    def __init__(self, directory, profile="dev", go_driver=None):
         self.here = Path(__file__).resolve().parents[1]
         self.source = self.here.parents[2]
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ebs-csi"
@@ -36,6 +36,8 @@ class Rig:
         self.profile = profile
         self.built = target / ("release" if profile == "release" else "debug")
         self.images = target / f"rig-images-{profile}"
+        # The Go driver's program, which takes its stand-in's place.
+        self.go_driver = go_driver
         self.state = State(directory)
         self.certificates = None
         self.api = None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 DRIVER, TAG = "rig.test/ebs-csi", "rig"
 _GO_DRIVER_RUNS = ("mkfs.ext4", "mkfs.xfs", "fsck", "fsck.ext4", "fsck.xfs", "blkid", "blockdev",
-                   "mount", "umount", "resize2fs", "xfs_growfs", "strace")
+                   "lsblk", "mount", "umount", "resize2fs", "xfs_growfs", "strace")
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter")
 
 
@@ -108,19 +108,22 @@ class Images:
 
 
     def build_go_driver(self):
-        """The image of the stand-in for the Go driver, with the distribution's programs that the Go
-        driver runs, and strace, which ends a format early."""
+        """The image of the Go driver's stand-in, or of the Go driver itself where its program was
+        given, with the distribution's programs that the Go driver runs, and strace, which ends a
+        format early."""
         rig, program = self._rig, self.directory / "go-driver"
         sources = sorted((rig.here / "go-driver").glob("*.go"))
         subprocess.run(
             ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, *sources],
             cwd=rig.modules, check=True,
             env=dict(os.environ, CGO_ENABLED="0", GOTOOLCHAIN="local", GOFLAGS="-buildvcs=false"))
-        files = {"/bin/aws-ebs-csi-driver": program, "/bin/sh": "/bin/busybox",
+        script = rig.here / "go-driver/mkfs"
+        files = {"/bin/aws-ebs-csi-driver": rig.go_driver or program, "/bin/stand-in": program,
+                 "/bin/mkfs.ext4": script, "/bin/mkfs.xfs": script, "/bin/sh": "/bin/busybox",
                  "/etc/mke2fs.conf": "/etc/mke2fs.conf"}
         for name in _GO_DRIVER_RUNS:
             found = shutil.which(name)
-            files[found] = found
+            files[f"/usr/sbin/{name}"] = found
             # fsck.xfs is a shell script.
             with open(found, "rb") as start:
                 if start.read(4) == b"\x7fELF":

@@ -23,7 +23,7 @@ def play(rig):
 def _plain_manifests(rig):
     stand_in.install_manifests(rig)
     space, workloads = _start_workloads(rig, "manifests")
-    space.step("stand-in installed from plain manifests, volumes in use")
+    space.step(f"{stand_in.name(rig)} installed from plain manifests, volumes in use")
 
     def replace_workloads():
         _delete_workloads(rig)
@@ -42,7 +42,7 @@ def _plain_manifests(rig):
 def _add_on(rig):
     stand_in.install_add_on(rig)
     space, workloads = _start_workloads(rig, "add-on")
-    space.step("stand-in installed as EKS leaves its add-on, volumes in use")
+    space.step(f"{stand_in.name(rig)} installed as EKS leaves its add-on, volumes in use")
 
     rig.kubectl("annotate", *_ROLE_OF_NODES, "helm.sh/resource-policy=keep")
     workloads.change("this driver's controller", lambda: (
@@ -50,9 +50,9 @@ def _add_on(rig):
         rig.api.wait("controller ready", rig.controller_ready, 240)))
     for node in rig.nodes:
         (pod,) = rig.driver_pods(NODE, node.name)
-        expect(_is_stand_in(pod), f"{node.name} still has the stand-in's pod")
+        expect(_is_stand_in(pod), f"{node.name} still has the pod of {stand_in.name(rig)}")
     _use_new_volume(space, "n1")
-    space.step("new volume formatted and used by the stand-in's node part under this controller")
+    space.step(f"new volume formatted by the node part of {stand_in.name(rig)} under this controller")
 
     space.claim("moving")
     space.pod("moving", "n2", "moving")
@@ -63,7 +63,7 @@ def _add_on(rig):
         space.pod("moving", node, "moving")
         space.wait_ready("moving")
     space.delete_pod("moving")
-    space.step("a volume moved from the stand-in's node to this driver's and back")
+    space.step(f"a volume moved from a node of {stand_in.name(rig)} to this driver's and back")
 
     # Kubernetes may take the adopted pods for up to date: it compares the generation of the
     # template, too, and both DaemonSets began with the first.

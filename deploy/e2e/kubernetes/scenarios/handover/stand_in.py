@@ -1,11 +1,15 @@
-"""The Go driver's stand-in (`go-driver`), installed in each of the ways that a cluster may have it."""
+"""The Go driver's stand-in (`go-driver`), or the Go driver's own program in the objects of the
+stand-in's chart, installed in each of the ways that a cluster may have it."""
 
 import shutil
 
 from rig.cluster import CONTROLLER, DRIVER, NAMESPACE, NODE, RELEASE
 
-NAME = "the Go driver's stand-in"
 _FIELD_MANAGER_OF_EKS = "eks"
+
+
+def name(rig):
+    return "the Go driver" if rig.go_driver else "the Go driver's stand-in"
 
 
 def install_release(rig):
@@ -32,7 +36,9 @@ def install_add_on(rig):
 
 
 def _chart(rig):
-    return rig.here / "go-driver/chart", "--values", rig.here / "values.yaml"
+    peer = "true" if rig.go_driver else "false"
+    return (rig.here / "go-driver/chart", "--values", rig.here / "values.yaml",
+            "--set", f"peer={peer}")
 
 
 def _rendered(rig, *arguments):
@@ -64,7 +70,7 @@ def wait_ready(rig):
     rig.api.wait("controller ready", rig.controller_ready, 240)
     rig.api.wait("node pods ready", rig.node_pods_ready, 240)
     for node in rig.nodes:
-        rig.api.wait(f"stand-in registered on {node.name}",
+        rig.api.wait(f"{name(rig)} registered on {node.name}",
                      lambda: _registered_after_start(rig, node.name), 60)
 
 

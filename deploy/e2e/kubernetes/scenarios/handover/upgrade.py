@@ -1,7 +1,9 @@
 """One `helm upgrade` from the Go driver's chart to this one, and `helm rollback`, with volumes
-mounted. A stand-in for the Go driver lays down what that driver leaves (`go-driver`)."""
+mounted. A stand-in for the Go driver lays down what that driver leaves (`go-driver`), or the Go
+driver itself does (`--peer-bin`)."""
 
 import re
+import shutil
 import time
 
 from rig.cluster import DRIVER, NODE
@@ -22,9 +24,10 @@ OURS = "this driver"
 
 
 def play(rig):
+    go_driver = stand_in.name(rig)
     stand_in.install_release(rig)
     space = Space(rig, "upgrade")
-    space.step("stand-in installed as a release of the Go driver's chart")
+    space.step(f"{go_driver} installed as a release of the Go driver's chart")
     workloads = Workloads(rig, space)
     workloads.start()
     _hand_over_volumes(space, "n1")
@@ -34,16 +37,17 @@ def play(rig):
                "one not begun")
 
     workloads.change(OURS, lambda: (rig.install(), rig.wait_installed(240)))
+    shutil.rmtree(_formats(rig))
     table = {OURS: _takes_over(rig, space, workloads, OURS, "n1", "n2", "2Gi")}
     _refuses_unfinished(space)
-    workloads.change(stand_in.NAME, lambda: stand_in.roll_back(rig))
-    table[stand_in.NAME] = _takes_over(rig, space, workloads, stand_in.NAME, "n2", "n1", "3Gi")
-    _finishes_unfinished(space)
+    workloads.change(go_driver, lambda: stand_in.roll_back(rig))
+    table[go_driver] = _takes_over(rig, space, workloads, go_driver, "n2", "n1", "3Gi")
+    _finishes_unfinished(rig, space)
     _show(table)
 
     workloads.change("this driver with safe detach",
                      lambda: (rig.install(SAFE_DETACH), rig.wait_installed(240)))
-    workloads.change(stand_in.NAME, lambda: stand_in.roll_back(rig))
+    workloads.change(go_driver, lambda: stand_in.roll_back(rig))
     for node in rig.nodes:
         taints = rig.api.get("Node", node.name)["spec"].get("taints", [])
         expect(not taints, f"{node.name} has no taint after the rollback: {taints}")
@@ -84,15 +88,20 @@ def _marked(space, pod, kind):
 
 
 def _unfinished(rig, space):
-    """Volumes that the stand-in attached and did not get formatted: one is still blank, and the
+    """Volumes that the Go driver attached and did not get formatted: one is still blank, and the
     format of the other one was killed after some writes."""
-    order = rig.node("n1").directory / "kubelet/plugins" / DRIVER / "end-of-format"
+    formats = _formats(rig)
+    formats.mkdir()
     for name, how in (("blank", "hold"), ("cut-off", "20")):
-        order.write_text(how)
+        (formats / "order").write_text(how)
         space.claim(name)
         space.pod(name, "n1", name, SLEEPER)
         space.api.wait(f"format of {name} failed", lambda: _failed_mount(space, name), 60)
-    order.unlink()
+
+
+def _formats(rig):
+    """The directory that has the Go driver's formats end early on this node (`go-driver/mkfs`)."""
+    return rig.node("n1").directory / "kubelet/plugins" / DRIVER / "formats"
 
 
 def _failed_mount(space, name):
@@ -119,11 +128,11 @@ def _words(space, name):
     return own[-1] if own else None
 
 
-def _finishes_unfinished(space):
+def _finishes_unfinished(rig, space):
     """The Go driver formats again what looks blank to it."""
     space.wait_ready("cut-off", 240)
     space.delete_pod("cut-off")
-    space.step("cut-off format done again by the stand-in, volume in use")
+    space.step(f"cut-off format done again by {stand_in.name(rig)}, volume in use")
 
 
 def _takes_over(rig, space, workloads, side, node, other, size):
@@ -196,11 +205,19 @@ def _answers(rig, side, node, since):
     age = f"--since={int(time.time() - since) + 2}s"
     (pod,) = rig.driver_pods(NODE, node)
     found = []
-    for line in rig.log(pod["metadata"]["name"], "ebs-plugin", age).splitlines():
+    log = rig.log(pod["metadata"]["name"], "ebs-plugin", age)
+    if side == OURS:
+        succeeded = 'outcome="OK"'
+    elif rig.go_driver:
+        # It logs that a call came, and another line if the call failed.
+        succeeded = ": called"
+        expect("GRPC error" not in log, f"the Go driver answered each call on {node}: {log}")
+    else:
+        succeeded = " ok"
+    for line in log.splitlines():
         method = re.search(r"\b(Node\w+)\b", line)
         volume = re.search(r"\bvol-[0-9a-f]+\b", line)
-        succeeded = line.endswith(" ok") if side == stand_in.NAME else 'outcome="OK"' in line
-        if method and volume and succeeded:
+        if method and volume and succeeded in line:
             found.append((method.group(1), volume.group()))
     return found
 
