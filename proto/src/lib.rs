@@ -13,6 +13,7 @@ pub mod health;
 pub mod http_endpoint;
 pub mod identity;
 pub mod observe;
+pub mod publish_context;
 pub mod serve;
 mod status;
 

@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 
 use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+use ebs_csi_proto::publish_context::{DEVICE_PATH, VOLUME_ID};
 use ebs_csi_proto::{Capability, Condition, Failure, csi};
 use ebs_csi_wire::InstanceId;
 
-use crate::csi::publish_context::{DEVICE_PATH, VOLUME_ID};
 use crate::csi::validated;
 use crate::ec2::csi_failure::failure;
 use crate::ec2::{AttachmentState, Ec2, Instance};

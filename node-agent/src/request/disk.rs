@@ -4,15 +4,13 @@
 use std::collections::HashMap;
 use std::num::{NonZeroU32, NonZeroU64};
 
+use ebs_csi_proto::publish_context::{
+    BLANK, DEVICE_PATH, ORIGIN, OWN_SNAPSHOT, OWN_VOLUME, SIZE_BYTES, UNSEEN_SNAPSHOT,
+    UNSEEN_VOLUME, VOLUME_ID,
+};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire::{DeviceName, Disk, Origin, Source, VolumeId};
 
-/// The device name that EC2 was given.
-const DEVICE_PATH: &str = "devicePath";
-/// The volume's size when it was attached, in bytes.
-const SIZE_BYTES: &str = "ebs.csi.aws.com/size-bytes";
-/// Where the volume's first content came from.
-const ORIGIN: &str = "ebs.csi.aws.com/origin";
 /// In the volume context: the number of a partition.
 const PARTITION: &str = "partition";
 /// The kernel's minor numbers limit the partitions to this number.
@@ -20,8 +18,6 @@ const LAST_PARTITION: u32 = 255;
 
 /// Prefix of a static volume that stands for a device name on every node that uses it.
 const NODE_LOCAL: &str = "local-ebs://";
-/// In the publish context of a node-local volume: the EBS volume that it stands for on this node.
-const VOLUME_ID: &str = "volumeID";
 
 type Context = HashMap<String, String>;
 
@@ -167,9 +163,9 @@ fn size_at_attach(publish_context: &Context) -> Result<Option<NonZeroU64>, Failu
 fn origin(publish_context: &Context) -> (Origin, Source) {
     match publish_context.get(ORIGIN).map(String::as_str) {
         None | Some("") => (Origin::Unknown, Source::Elsewhere),
-        Some("blank") => (Origin::Blank, Source::Elsewhere),
-        Some("own-snapshot" | "own-volume") => (Origin::Copy, Source::Own),
-        Some("describe_error-snapshot" | "describe_error-volume") => (Origin::Copy, Source::Untold),
+        Some(BLANK) => (Origin::Blank, Source::Elsewhere),
+        Some(OWN_SNAPSHOT | OWN_VOLUME) => (Origin::Copy, Source::Own),
+        Some(UNSEEN_SNAPSHOT | UNSEEN_VOLUME) => (Origin::Copy, Source::Untold),
         Some(_) => (Origin::Copy, Source::Elsewhere),
     }
 }

@@ -265,8 +265,8 @@ fn unknown_origin_value_counts_as_copy() {
         ("volume", Origin::Copy, Elsewhere),
         ("own-snapshot", Origin::Copy, Own),
         ("own-volume", Origin::Copy, Own),
-        ("describe_error-snapshot", Origin::Copy, Untold),
-        ("describe_error-volume", Origin::Copy, Untold),
+        ("unseen-snapshot", Origin::Copy, Untold),
+        ("unseen-volume", Origin::Copy, Untold),
         ("archive", Origin::Copy, Elsewhere),
         ("", Origin::Unknown, Elsewhere),
     ] {

@@ -154,9 +154,7 @@ fn lex_token(rest: &str, is_adjacent: bool) -> Result<(Token, &str), TemplateErr
             let (name, after) = word(rest);
             Ok((Token::Word(name.to_owned()), after))
         }
-        c => {
-            Err(TemplateError::new(format!("{c:?} has no meaning in a tag template's lex_action")))
-        }
+        c => Err(TemplateError::new(format!("{c:?} has no meaning in a tag template's action"))),
     }
 }
 
@@ -188,7 +186,7 @@ fn number(rest: &str) -> Result<(Token, &str), TemplateError> {
             Ok((Token::Int(if negative { -value } else { value }), after))
         }
         _ => Err(TemplateError::new(format!(
-            "{text:?} is not a lex_number that tag templates support; use a whole number"
+            "{text:?} is not a number that tag templates support; use a whole number"
         ))),
     }
 }
@@ -229,7 +227,7 @@ fn quoted(rest: &str) -> Result<(Token, &str), TemplateError> {
                     Some(c) => value.push(c),
                     None => {
                         return Err(TemplateError::new(
-                            "an escape in a lex_string text is not one of \\n \\t \\r \\a \\b \\f \\v \\\" \\\\ \\xHH \\uHHHH \\UHHHHHHHH",
+                            "an escape in a quoted text is not one of \\n \\t \\r \\a \\b \\f \\v \\\" \\\\ \\xHH \\uHHHH \\UHHHHHHHH",
                         ));
                     }
                 }
