@@ -7,6 +7,7 @@ mod holders;
 mod queues;
 mod upkeep;
 
+use crate::rig::{crate_directory, sources};
 use std::collections::BTreeSet;
 
 /// Prints a row of the table: the attempt, and its required result.
@@ -17,9 +18,7 @@ pub(crate) fn row(id: &str, tried: &str, happened: &str) {
 /// Compares the table in `deploy/docs/testing.md` with the rows that these tests print.
 #[test]
 fn documented_attack_table_matches_printed_rows() {
-    let crate_directory = std::env::var("CARGO_MANIFEST_DIR").expect("cargo runs this");
-    let crate_directory = std::path::Path::new(&crate_directory);
-    let page = crate_directory.join("../deploy/docs/testing.md");
+    let page = crate_directory().join("../deploy/docs/testing.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let listed: BTreeSet<_> = page
         .lines()
@@ -27,18 +26,9 @@ fn documented_attack_table_matches_printed_rows() {
         .map(|number| format!("N{number}"))
         .collect();
     let mut printed = BTreeSet::new();
-    let mut directories = vec![crate_directory.join("tests/privileged/attacks")];
-    while let Some(directory) = directories.pop() {
-        for entry in std::fs::read_dir(directory).expect("a directory") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                directories.push(path);
-                continue;
-            }
-            let text = std::fs::read_to_string(path).expect("a source");
-            let strings = text.split('"').skip(1).step_by(2);
-            printed.extend(strings.filter(|word| is_row(word)).map(str::to_owned));
-        }
+    for text in sources("tests/privileged/attacks") {
+        let strings = text.split('"').skip(1).step_by(2);
+        printed.extend(strings.filter(|word| is_row(word)).map(str::to_owned));
     }
     assert!(!printed.is_empty());
     assert_eq!(listed, printed);

@@ -1,27 +1,27 @@
 //! The credentials and limits of each helper process, as the kernel shows them, and how the
 //! processes start and end.
-use crate::rig::{LONG, Rig, able, children, done, role, staged, status};
-use ebs_csi_wire::{FsType, Operation};
+use crate::rig::{
+    LONG, Rig, able, children, done, role, send_signal, set_mode, staged, status, text, try_signal,
+    wait_until,
+};
+use ebs_csi_wire::FsType;
+use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Checks uids, gids, groups, and permitted, effective and bounding capabilities. The comparison
 /// leaves out `SYS_RESOURCE`, which a host may not grant.
-fn holds(pid: u32, ids: [&str; 3], permitted: u64, effective: u64) {
+fn check_credentials(pid: u32, ids: [&str; 3], permitted: u64, effective: u64) {
     const RESOURCE: u64 = 1 << 24;
     let capabilities =
         |field: &str| u64::from_str_radix(&status(pid, field), 16).expect("hex") & !RESOURCE;
     assert_eq!(status(pid, "Uid").replace('\t', " "), ids[0]);
     assert_eq!(status(pid, "Gid").replace('\t', " "), ids[1]);
     assert_eq!(status(pid, "Groups"), ids[2]);
-    assert_eq!(capabilities("CapPrm"), permitted);
-    assert_eq!(capabilities("CapEff"), effective);
-    assert_eq!(capabilities("CapBnd"), permitted);
-    assert_eq!(capabilities("CapInh"), 0);
-    assert_eq!(capabilities("CapAmb"), 0);
+    let sets = ["CapPrm", "CapEff", "CapBnd", "CapInh", "CapAmb"].map(capabilities);
+    assert_eq!(sets, [permitted, effective, permitted, 0, 0]);
     assert_eq!(status(pid, "NoNewPrivs"), "1");
     assert_eq!(status(pid, "Seccomp"), "2");
 }
@@ -33,39 +33,39 @@ const NOBODY: [&str; 3] = ["65525 65525 65525 65525", "65525 65525 65525 65525",
 #[test]
 fn each_helper_process_has_expected_ids_and_capabilities() {
     let Some(rig) = Rig::start() else { return };
-    holds(rig.pid(), NOBODY, 0, 0);
-    holds(rig.part("broker"), ["65531 65531 65531 65531", "0 0 0 0", ""], ADMIN | SEARCH, ADMIN);
-    holds(rig.part("directories"), ["0 0 0 0", "0 0 0 0", ""], 0, 0);
+    check_credentials(rig.pid(), NOBODY, 0, 0);
+    check_credentials(
+        rig.part("broker"),
+        ["65531 65531 65531 65531", "0 0 0 0", ""],
+        ADMIN | SEARCH,
+        ADMIN,
+    );
+    check_credentials(rig.part("directories"), ["0 0 0 0", "0 0 0 0", ""], 0, 0);
     let own = "65526 65526 65526 65526";
-    holds(rig.part("opener"), [own, own, "6"], 0, 0);
+    check_credentials(rig.part("opener"), [own, own, "6"], 0, 0);
     assert_eq!(status(rig.pid(), "Threads"), "1");
     // Every thread of the broker has the filter, not only the one that installed it.
     let broker = rig.part("broker");
     for task in fs::read_dir(format!("/proc/{broker}/task")).expect("tasks") {
         let text = fs::read_to_string(task.expect("task").path().join("status")).expect("status");
-        assert!(text.contains("Seccomp:\t2"), "{text}");
-        assert!(text.contains("NoNewPrivs:\t1"), "{text}");
-        assert!(text.contains("CapEff:\t0000000000200000"), "{text}");
+        for line in ["Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000200000"] {
+            assert!(text.contains(line), "{text}");
+        }
     }
 }
 
 #[test]
 fn runner_and_tool_hold_only_their_disk() {
-    if !able() {
-        return;
-    }
     for (point, depth) in [("runner-started", 1), ("tool-started", 2)] {
-        let rig = Rig::start_with(&["--fault-point", point, "--grace", "0"]);
+        let Some(rig) = Rig::start_held(point) else { return };
         let (volume, attached) = rig.new_disk(64 << 20);
-        let mut client = rig.client();
-        client.send(Operation::Stage(rig.staging(&volume, FsType::Ext4)), LONG);
-        rig.wait_for(&format!("fault-point name={point}"));
+        let _client = rig.call_until(point, rig.stage_operation(&volume, FsType::Ext4));
         let runner = rig.part("runner");
-        holds(runner, NOBODY, 0, 0);
+        check_credentials(runner, NOBODY, 0, 0);
         if depth == 2 {
             let tools = children(runner);
             assert_eq!(tools.len(), 1);
-            holds(tools[0], NOBODY, 0, 0);
+            check_credentials(tools[0], NOBODY, 0, 0);
             // The tool has its disk and is about to become the program. The kernel sets the name
             // before the environment is complete, and the loader opens one library after another,
             // so only the final state counts.
@@ -123,34 +123,22 @@ fn descriptors(pid: u32) -> Vec<(String, String)> {
 /// and have not executed mke2fs.
 #[test]
 fn early_format_process_has_no_disk_or_program() {
-    if !able() {
-        return;
-    }
     // The runner forks the tool's process when the broker tells the runner to go on, between two
     // reads of the disk. On a slow machine the examination may end before the fork. Such a round
     // inspects the runner alone, and a later round may see the tool's process.
     for _ in 0..10 {
-        let rig = Rig::start_with(&["--fault-point", "stage-looked", "--grace", "0"]);
+        let Some(rig) = Rig::start_held("stage-looked") else { return };
         let (volume, attached) = rig.new_disk(64 << 20);
-        let mut client = rig.client();
-        client.send(Operation::Stage(rig.staging(&volume, FsType::Ext4)), LONG);
-        rig.wait_for("fault-point name=stage-looked");
-        let begun = Instant::now();
-        let is_runner = |pid: &u32| role(*pid) == "runner";
-        let runner = loop {
-            if let Some(runner) = children(rig.pid()).into_iter().find(is_runner) {
-                break runner;
-            }
-            assert!(begun.elapsed() < LONG, "no runner was started");
-            std::thread::sleep(Duration::from_millis(1));
-        };
+        let _client = rig.call_until("stage-looked", rig.stage_operation(&volume, FsType::Ext4));
+        wait_until(|| "no runner was started".to_owned(), || rig.part_now("runner").is_some());
+        let runner = rig.part("runner");
         let begun = Instant::now();
         while children(runner).is_empty() && begun.elapsed() < Duration::from_secs(1) {
             std::thread::sleep(Duration::from_millis(1));
         }
         let tool = children(runner).first().copied();
         for pid in std::iter::once(runner).chain(tool) {
-            holds(pid, NOBODY, 0, 0);
+            check_credentials(pid, NOBODY, 0, 0);
             assert_eq!(status(pid, "Name"), status(rig.pid(), "Name"));
             let open = descriptors(pid);
             assert!(open.iter().all(|(_, to)| !to.ends_with(&attached.name)), "{open:?}");
@@ -167,8 +155,7 @@ fn sigterm_ends_all_processes_with_status_0() {
     let Some(mut rig) = Rig::start() else { return };
     let parts = children(rig.pid());
     assert_eq!(parts.len(), 3);
-    let pid = rustix::process::Pid::from_raw(rig.pid().cast_signed()).expect("pid");
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+    send_signal(rig.pid(), Signal::TERM);
     assert_eq!(rig.ended(), Some(0));
     for part in parts {
         assert_eq!(role(part), "gone");
@@ -180,14 +167,11 @@ fn a_stop_lets_the_running_operation_finish() {
     let Some(mut rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(512 << 20);
     let mut client = rig.client();
-    client.send(Operation::Stage(rig.staging(&volume, FsType::Xfs)), LONG);
+    client.send(rig.stage_operation(&volume, FsType::Xfs), LONG);
     // The operation has begun when its runner exists; on a fast machine it may also have ended by
     // then.
-    while !rig.journal().contains(" tool ") {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let pid = rustix::process::Pid::from_raw(rig.pid().cast_signed()).expect("pid");
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+    rig.wait_for(" tool ");
+    send_signal(rig.pid(), Signal::TERM);
     assert_eq!(rig.ended(), Some(0));
     assert_eq!(rig.mounts(&attached), 1);
     rig.run(&[]);
@@ -201,25 +185,27 @@ fn killing_any_helper_process_ends_all() {
         let Some(mut rig) = Rig::start() else { return };
         let (supervisor, parts) = (rig.pid(), children(rig.pid()));
         let victim = if part == "supervisor" { supervisor } else { rig.part(part) };
-        let pid = rustix::process::Pid::from_raw(victim.cast_signed()).expect("pid");
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("kill");
+        send_signal(victim, Signal::KILL);
         assert_ne!(rig.ended(), Some(0), "{part}");
         for other in parts {
-            while role(other) != "gone" {
-                std::thread::sleep(Duration::from_millis(2));
-            }
+            wait_until(|| format!("{part}: {other} is left"), || role(other) == "gone");
         }
     }
 }
 
-fn refused_start(arguments: &[&str], code: i32, words: &str) {
-    let output = Command::new(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"))
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("helper");
+const HELPER: &str = env!("CARGO_BIN_EXE_ebs-csi-mount-helper");
+
+/// Checks that a command ends with this status, and returns what it wrote to standard error.
+#[track_caller]
+fn ends_with(command: &mut Command, code: i32) -> String {
+    let output = command.stdin(Stdio::null()).output().expect("a helper");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {text}");
+    text
+}
+
+fn refused_start(arguments: &[&str], code: i32, words: &str) {
+    let text = ends_with(Command::new(HELPER).args(arguments), code);
     assert!(text.contains(words), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
 }
@@ -234,16 +220,8 @@ fn invalid_start_options_fail_with_single_line_reason() {
     let file = directory.path().join("file");
     fs::write(&file, "kept").expect("write");
     if able() {
-        refused_start(
-            &[
-                "--listen",
-                &format!("unix://{}", file.display()),
-                "--kubelet-root",
-                directory.path().to_str().expect("utf-8"),
-            ],
-            78,
-            "file",
-        );
+        let (socket, root) = (format!("unix://{}", file.display()), text(directory.path()));
+        refused_start(&["--listen", &socket, "--kubelet-root", root], 78, "file");
         assert_eq!(fs::read_to_string(&file).expect("read"), "kept");
     }
 }
@@ -254,18 +232,14 @@ fn helper_without_cap_sys_admin_does_not_start() {
         return;
     }
     let directory = tempfile::tempdir().expect("tempdir");
-    let output = Command::new("setpriv")
-        .args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"])
-        .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"))
-        .arg("--listen")
-        .arg(format!("unix://{}/s", directory.path().display()))
-        .arg("--kubelet-root")
-        .arg(directory.path())
-        .stdin(Stdio::null())
-        .output()
-        .expect("setpriv");
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(77), "{text}");
+    let text = ends_with(
+        Command::new("setpriv")
+            .args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin", HELPER])
+            .args(["--listen", &format!("unix://{}/s", directory.path().display())])
+            .arg("--kubelet-root")
+            .arg(directory.path()),
+        77,
+    );
     assert!(text.contains("CAP_SYS_ADMIN is needed"), "{text}");
 }
 
@@ -280,10 +254,7 @@ fn on_root(prepare: &str, root: &std::path::Path, more: &[&str]) -> Command {
         .args(["--mount", "--propagation", "private", "/bin/sh", "-c"])
         .args([&script, "sh"])
         .arg(root)
-        .arg(env!("CARGO_BIN_EXE_ebs-csi-mount-helper"))
-        .arg("--listen")
-        .arg(format!("unix://{}/s", root.display()))
-        .arg("--kubelet-root")
+        .args([HELPER, "--listen", &format!("unix://{}/s", root.display()), "--kubelet-root"])
         .arg(root)
         .args(more)
         .stdin(Stdio::null())
@@ -300,7 +271,7 @@ fn helper_with_private_kubelet_mounts_does_not_start() {
     }
     let directory = tempfile::tempdir().expect("tempdir");
     let root = directory.path();
-    fs::set_permissions(root, fs::Permissions::from_mode(0o750)).expect("chmod");
+    set_mode(root, 0o750);
     for made in ["plugins/kubernetes.io/csi", "pods"] {
         fs::create_dir_all(root.join(made)).expect("mkdir");
     }
@@ -319,9 +290,7 @@ fn helper_with_private_kubelet_mounts_does_not_start() {
         (slave.as_str(), "plugins/kubernetes.io/csi"),
         (both.as_str(), "pods"),
     ] {
-        let output = on_root(prepare, root, &[]).output().expect("unshare");
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(78), "{prepare}: {text}");
+        let text = ends_with(&mut on_root(prepare, root, &[]), 78);
         for words in [place, "Bidirectional", "--allow-private-mounts"] {
             assert!(text.contains(words), "{prepare}: {text}");
         }
@@ -335,8 +304,7 @@ fn helper_with_private_kubelet_mounts_does_not_start() {
             on_root(prepare, root, more).stderr(Stdio::piped()).spawn().expect("unshare");
         let lines = BufReader::new(helper.stderr.take().expect("stderr")).lines();
         let ready = lines.map_while(Result::ok).any(|line| line.contains(" supervisor ready "));
-        let pid = rustix::process::Pid::from_child(&helper);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        try_signal(helper.id(), Signal::TERM);
         let status = helper.wait().expect("wait");
         assert!(ready, "{prepare} {more:?}: {status}");
     }

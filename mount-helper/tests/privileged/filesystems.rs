@@ -1,37 +1,18 @@
 //! File systems that are not clean, that are copies of each other or that are read-only, and mount
 //! flags that must take effect.
 use crate::rig::{
-    Attached, LONG, Rig, assert_refused, done, shell, staged, staging, target, told, volume,
+    Attached, MIB, Rig, assert_refused, done, refusal, shell, staged, staging, target, text, usage,
+    wait_until, write_synced,
 };
 use ebs_csi_wire::{
-    ContentState, FsType, MountFlag, Observation, Operation, Origin, Outcome, Refusal, Refused,
-    Signature, Usage, VolumeId,
+    ContentState, FsType, MountFlag, Observation, Outcome, Refusal, Refused, Signature, VolumeId,
 };
 use std::fs;
-use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
-
-const MIB: u64 = 1 << 20;
-
-/// Attaches a second volume with the bytes that the first volume's disk has while it is mounted, as
-/// after a power cut.
-fn snapshot(rig: &Rig, of: &Attached) -> (VolumeId, Attached) {
-    let volume = volume();
-    let image = rig.path("volumes").join(format!("{volume}.img"));
-    shell(
-        "cp",
-        &["--sparse=always", of.image.to_str().expect("utf-8"), image.to_str().expect("utf-8")],
-    );
-    let attached = rig.attach_image(image);
-    (volume, attached)
-}
 
 fn in_use(rig: &Rig, fs_type: FsType) -> (VolumeId, Attached) {
     let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, fs_type));
-    let directory = rig.inside(&rig.kubelet(&staging(&volume)));
-    fs::write(directory.join("kept"), "fsynced").expect("write");
-    fs::File::open(directory.join("kept")).expect("open").sync_all().expect("fsync");
+    write_synced(&rig.staged_root(&volume).join("kept"), "fsynced");
     (volume, attached)
 }
 
@@ -39,11 +20,11 @@ fn in_use(rig: &Rig, fs_type: FsType) -> (VolumeId, Attached) {
 fn unclean_ext4_is_checked_and_keeps_synced_data() {
     let Some(rig) = Rig::start() else { return };
     let (origin, attached) = in_use(&rig, FsType::Ext4);
-    let (copy, _second) = snapshot(&rig, &attached);
+    let (copy, _second) = rig.attach_copy(&attached.image);
     let result = staged(rig.stage(&copy, FsType::Ext4));
     assert!(result.checked && !result.formatted, "{result:?}");
     assert!(result.replayed && !result.repaired, "{result:?}");
-    let kept = rig.inside(&rig.kubelet(&staging(&copy))).join("kept");
+    let kept = rig.staged_root(&copy).join("kept");
     assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
     done(rig.unstage(&copy));
     let again = staged(rig.stage(&copy, FsType::Ext4));
@@ -56,10 +37,10 @@ fn unclean_ext4_is_checked_and_keeps_synced_data() {
 fn xfs_copy_is_staged_beside_staged_origin() {
     let Some(rig) = Rig::start() else { return };
     let (origin, attached) = in_use(&rig, FsType::Xfs);
-    let (copy, _second) = snapshot(&rig, &attached);
+    let (copy, _second) = rig.attach_copy(&attached.image);
     let result = staged(rig.stage(&copy, FsType::Xfs));
     assert!(!result.formatted, "{result:?}");
-    let kept = rig.inside(&rig.kubelet(&staging(&copy))).join("kept");
+    let kept = rig.staged_root(&copy).join("kept");
     assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
     done(rig.unstage(&copy));
     done(rig.unstage(&origin));
@@ -70,18 +51,16 @@ fn journal_replay_needs_1_full_check_no_repair() {
     for larger in [false, true] {
         let Some(mut rig) = Rig::start() else { return };
         let (origin, attached) = in_use(&rig, FsType::Ext4);
-        let root = rig.inside(&rig.kubelet(&staging(&origin)));
+        let root = rig.staged_root(&origin);
         for n in 0..200 {
             fs::write(root.join(format!("file-{n}")), "kept").expect("write");
         }
         rustix::fs::syncfs(fs::File::open(&root).expect("open")).expect("sync");
-        let (copy, second) = snapshot(&rig, &attached);
+        let (copy, second) = rig.attach_copy(&attached.image);
         if larger {
             second.resize(1024 * MIB);
         }
-        let mut asked = rig.staging(&copy, FsType::Ext4);
-        asked.disk.origin = Origin::Copy;
-        let result = staged(rig.ask(Operation::Stage(asked)));
+        let result = staged(rig.stage_copy(&copy, FsType::Ext4));
         assert!(result.checked && result.replayed && !result.repaired, "{result:?}");
         assert_eq!(result.grown, larger);
         done(rig.unstage(&copy));
@@ -107,7 +86,7 @@ fn ext4_needing_manual_repair_is_refused_not_mounted() {
     for command in ["clri <2>", "ssv state 2"] {
         shell("debugfs", &["-w", "-R", command, &attached.path()]);
     }
-    assert_eq!(told(rig.stage(&volume, FsType::Ext4)), damaged(Signature::Ext4));
+    assert_eq!(refusal(rig.stage(&volume, FsType::Ext4)), damaged(Signature::Ext4));
     assert_eq!(rig.mounts(&attached), 0);
 }
 
@@ -117,12 +96,9 @@ fn a_damaged_xfs_is_refused_and_not_mounted() {
     let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Xfs));
     done(rig.unstage(&volume));
-    let device = fs::File::options().write(true).open(attached.path()).expect("device");
     // Changes a byte of the superblock, which the superblock's checksum shows.
-    device.write_all_at(&[0x55], 40).expect("write");
-    device.sync_all().expect("sync");
-    drop(device);
-    assert_eq!(told(rig.stage(&volume, FsType::Xfs)), damaged(Signature::Xfs));
+    attached.write(40, &[0x55]);
+    assert_eq!(refusal(rig.stage(&volume, FsType::Xfs)), damaged(Signature::Xfs));
     assert_eq!(rig.mounts(&attached), 0);
 }
 
@@ -132,22 +108,19 @@ fn read_only_stage_writes_nothing_refuses_writable_publish() {
     for fs_type in [FsType::Ext4, FsType::Xfs] {
         let Some(rig) = Rig::start() else { return };
         let (origin, attached) = in_use(&rig, fs_type);
-        let (copy, second) = snapshot(&rig, &attached);
+        let (copy, second) = rig.attach_copy(&attached.image);
         done(rig.unstage(&origin));
         let before = fs::read(&second.image).expect("image");
-        let mut asked = rig.staging(&copy, fs_type);
-        asked.read_only = true;
-        asked.disk.origin = Origin::Blank;
-        let result = staged(rig.ask(Operation::Stage(asked.clone())));
+        let stage = || staged(rig.stage_with(&copy, fs_type, |request| request.read_only = true));
+        let result = stage();
         assert!(!result.checked && !result.repaired, "{result:?}");
-        assert!(staged(rig.ask(Operation::Stage(asked))).already);
+        assert!(stage().already);
         // A volume that is staged read-only is not published writable.
         assert_refused(rig.publish(&copy, "p"), Refusal::MountedDifferently);
-        let mut publish = rig.publishing(&copy, "p");
-        publish.read_only = true;
-        assert!(!done(rig.ask(Operation::PublishFilesystem(publish.clone()))));
-        assert!(done(rig.ask(Operation::PublishFilesystem(publish))));
-        let directory = rig.inside(&rig.kubelet(&target(&copy, "p")));
+        let publish = || done(rig.publish_with(&copy, "p", |request| request.read_only = true));
+        assert!(!publish());
+        assert!(publish());
+        let directory = rig.published_root(&copy, "p");
         let error = fs::write(directory.join("new"), "x").expect_err("read-only");
         assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
         done(rig.unpublish(&copy, &target(&copy, "p")));
@@ -160,12 +133,10 @@ fn read_only_stage_writes_nothing_refuses_writable_publish() {
 fn read_only_and_writable_targets_of_volume_coexist() {
     let Some(rig) = Rig::start() else { return };
     let (volume, _attached) = in_use(&rig, FsType::Ext4);
-    let mut asked = rig.publishing(&volume, "reader");
-    asked.read_only = true;
-    done(rig.ask(Operation::PublishFilesystem(asked)));
+    done(rig.publish_with(&volume, "reader", |request| request.read_only = true));
     done(rig.publish(&volume, "writer"));
-    let reader = rig.inside(&rig.kubelet(&target(&volume, "reader")));
-    let writer = rig.inside(&rig.kubelet(&target(&volume, "writer")));
+    let reader = rig.published_root(&volume, "reader");
+    let writer = rig.published_root(&volume, "writer");
     fs::write(writer.join("new"), "x").expect("writable");
     assert_eq!(fs::read_to_string(reader.join("new")).expect("read"), "x");
     assert!(fs::write(reader.join("other"), "x").is_err());
@@ -180,32 +151,24 @@ fn mount_flags_apply_only_to_requested_mount() {
     let Some(rig) = Rig::start() else { return };
     let (volume, _attached) = rig.new_disk(64 * MIB);
     let flags = |list: &str| MountFlag::parse_all(list).expect("flags");
-    let mut asked = rig.staging(&volume, FsType::Ext4);
-    asked.flags = flags("noatime,commit=17,defaults,_netdev");
-    staged(rig.ask(Operation::Stage(asked)));
-    let mut publish = rig.publishing(&volume, "p");
-    publish.flags = flags("noexec,nosuid,nodev,commit=17");
-    done(rig.ask(Operation::PublishFilesystem(publish)));
-    let table = rig.mountinfo();
-    let line = |path: &str| {
-        let path = rig.kubelet(path).to_string();
-        table
-            .lines()
-            .find(|line| line.split(' ').nth(4) == Some(path.as_str()))
-            .expect("a mount")
-            .to_owned()
-    };
-    let staged_line = line(&staging(&volume));
+    staged(rig.stage_with(&volume, FsType::Ext4, |request| {
+        request.flags = flags("noatime,commit=17,defaults,_netdev")
+    }));
+    done(rig.publish_with(&volume, "p", |request| {
+        request.flags = flags("noexec,nosuid,nodev,commit=17")
+    }));
+    let staged_line = rig.mount_at(&staging(&volume));
     assert!(staged_line.contains("noatime"), "{staged_line}");
     assert!(staged_line.contains("commit=17"), "{staged_line}");
-    let target_line = line(&target(&volume, "p"));
+    let target_line = rig.mount_at(&target(&volume, "p"));
     for flag in ["noexec", "nosuid", "nodev"] {
         assert!(target_line.contains(flag), "{target_line}");
         assert!(!staged_line.contains(flag), "{staged_line}");
     }
-    let mut unknown = rig.publishing(&volume, "q");
-    unknown.flags = flags("remount");
-    assert_refused(rig.ask(Operation::PublishFilesystem(unknown)), Refusal::MountFlag);
+    assert_refused(
+        rig.publish_with(&volume, "q", |request| request.flags = flags("remount")),
+        Refusal::MountFlag,
+    );
     done(rig.unpublish(&volume, &target(&volume, "p")));
     done(rig.unstage(&volume));
 }
@@ -216,18 +179,18 @@ fn format_options_reach_the_file_system() {
     use ebs_csi_wire::format::UncheckedFormatOptions;
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(64 * MIB);
-    let mut asked = rig.staging(&volume, FsType::Ext4);
-    asked.format = FormatOptions::check(UncheckedFormatOptions {
-        block_size: 2048,
-        inode_size: 512,
-        number_of_inodes: 4096,
-        ext4_bigalloc: true,
-        ext4_cluster_size: 16384,
-        ext4_encryption: true,
-        ..UncheckedFormatOptions::default()
-    })
-    .expect("options");
-    staged(rig.ask(Operation::Stage(asked)));
+    staged(rig.stage_with(&volume, FsType::Ext4, |request| {
+        request.format = FormatOptions::check(UncheckedFormatOptions {
+            block_size: 2048,
+            inode_size: 512,
+            number_of_inodes: 4096,
+            ext4_bigalloc: true,
+            ext4_cluster_size: 16384,
+            ext4_encryption: true,
+            ..UncheckedFormatOptions::default()
+        })
+        .expect("options")
+    }));
     done(rig.unstage(&volume));
     let dump = shell("dumpe2fs", &["-h", &attached.path()]);
     for (field, value) in [
@@ -237,17 +200,13 @@ fn format_options_reach_the_file_system() {
         ("Cluster size:", "16384"),
         ("Reserved block count:", "0"),
     ] {
-        let line = dump
-            .lines()
-            .find(|line| line.starts_with(field))
-            .unwrap_or_else(|| panic!("{field} in {dump}"));
-        assert!(line.ends_with(value), "{line}");
+        let line = dump.lines().find(|line| line.starts_with(field));
+        assert!(line.is_some_and(|line| line.ends_with(value)), "{field} in {dump}");
     }
     assert!(dump.contains("bigalloc") && dump.contains("encrypt"));
     // The file system's identifier contains the volume's digits.
-    let digits: String = volume.as_str().chars().rev().take(12).collect();
-    let digits: String = digits.chars().rev().collect();
-    assert!(dump.contains(&digits), "{digits} in {dump}");
+    let digits = &volume.as_str()[volume.as_str().len() - 12..];
+    assert!(dump.contains(digits), "{digits} in {dump}");
 }
 
 #[test]
@@ -255,31 +214,28 @@ fn kernel_filesystem_error_is_reported_in_stats() {
     let Some(rig) = Rig::start() else { return };
     for flags in ["errors=remount-ro", "errors=continue"] {
         let (volume, attached) = rig.new_disk(64 * MIB);
-        let mut asked = rig.staging(&volume, FsType::Ext4);
-        asked.flags = MountFlag::parse_all(flags).expect("flags");
-        staged(rig.ask(Operation::Stage(asked)));
+        staged(rig.stage_with(&volume, FsType::Ext4, |request| {
+            request.flags = MountFlag::parse_all(flags).expect("flags")
+        }));
         done(rig.publish(&volume, "p"));
         let places = [staging(&volume), target(&volume, "p")];
         for place in &places {
             let usage = usage(rig.stats(&volume, place));
             assert!(!usage.turned_read_only && !usage.shut_down && usage.errors == 0);
         }
-        let trigger = format!("/sys/fs/ext4/{}/trigger_fs_error", attached.name);
-        fs::write(&trigger, "made by a test").expect("the kernel's own way to provoke an error");
+        attached.provoke_error();
         // The kernel counts the error a moment later.
-        let end = Instant::now() + LONG;
-        while usage(rig.stats(&volume, &places[0])).errors == 0 && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let is_counted = || usage(rig.stats(&volume, &places[0])).errors > 0;
+        wait_until(|| "no error is counted".to_owned(), is_counted);
         let stopped = flags == "errors=remount-ro";
-        let told = stopped && kernel_tells(&rig, &attached, &["ro", "emergency_ro"]);
+        let shown = stopped && kernel_shows(&rig, &attached, &["ro", "emergency_ro"]);
         for place in &places {
             let usage = usage(rig.stats(&volume, place));
-            assert_eq!(usage.turned_read_only, told, "{flags}");
+            assert_eq!(usage.turned_read_only, shown, "{flags}");
             // A stopped file system counts each attempt of the kernel's own to write, too.
             assert!(usage.errors == 1 || (stopped && usage.errors > 1), "{flags}: {usage:?}");
         }
-        let root = rig.inside(&rig.kubelet(&places[0]));
+        let root = rig.inside(&places[0]);
         assert_eq!(fs::write(root.join("late"), "").is_err(), stopped, "{flags}");
         done(rig.unpublish(&volume, &target(&volume, "p")));
         done(rig.unstage(&volume));
@@ -297,16 +253,16 @@ fn shutdown_filesystem_is_reported_and_can_be_unstaged() {
     for fs_type in [FsType::Xfs, FsType::Ext4] {
         let (volume, attached) = in_use(&rig, fs_type);
         done(rig.publish(&volume, "p"));
-        let place = rig.inside(&rig.kubelet(&staging(&volume)));
-        let place = place.to_str().expect("utf-8");
+        let place = rig.staged_root(&volume);
+        let place = text(&place);
         shell("xfs_io", &["-x", "-c", "shutdown", place]);
         for path in [staging(&volume), target(&volume, "p")] {
             // ext4 of kernel 6.15 and newer reports the shutdown and still answers; XFS answers
             // with an error.
             match rig.stats(&volume, &path) {
                 Outcome::Usage(usage) => {
-                    let told = kernel_tells(&rig, &attached, &["shutdown"]);
-                    assert_eq!((fs_type, usage.shut_down), (FsType::Ext4, told), "{usage:?}");
+                    let shown = kernel_shows(&rig, &attached, &["shutdown"]);
+                    assert_eq!((fs_type, usage.shut_down), (FsType::Ext4, shown), "{usage:?}");
                 }
                 Outcome::Failed(failed) => {
                     assert_eq!(failed.errno.map(std::num::NonZeroI32::get), Some(5));
@@ -318,7 +274,7 @@ fn shutdown_filesystem_is_reported_and_can_be_unstaged() {
         done(rig.unstage(&volume));
         assert_eq!(rig.mounts(&attached), 0);
         assert!(!staged(rig.stage(&volume, fs_type)).formatted);
-        let kept = rig.inside(&rig.kubelet(&staging(&volume))).join("kept");
+        let kept = rig.staged_root(&volume).join("kept");
         assert_eq!(fs::read_to_string(kept).expect("read"), "fsynced");
         done(rig.unstage(&volume));
     }
@@ -326,20 +282,10 @@ fn shutdown_filesystem_is_reported_and_can_be_unstaged() {
 
 /// Returns whether the mount table has one of these options for a disk's file system. ext4 of some
 /// kernels before 6.15 accepts no more writes, and the table does not tell.
-fn kernel_tells(rig: &Rig, attached: &Attached, options: &[&str]) -> bool {
-    let wanted = attached.number();
-    let table = rig.mountinfo();
-    let line = table.lines().find(|line| line.split(' ').nth(2) == Some(wanted.as_str()));
-    let of_superblock = line.and_then(|line| line.rsplit(' ').next()).expect("a mount");
-    let told = of_superblock.split(',').any(|option| options.contains(&option));
-    println!("the kernel tells: {told}: {of_superblock}");
-    told
-}
-
-#[track_caller]
-fn usage(outcome: Outcome) -> Usage {
-    match outcome {
-        Outcome::Usage(usage) => usage,
-        other => panic!("{other:?}"),
-    }
+fn kernel_shows(rig: &Rig, attached: &Attached, options: &[&str]) -> bool {
+    let mounts = rig.mounts_with(2, &attached.number());
+    let of_superblock = mounts[0].rsplit(' ').next().expect("options");
+    let shown = of_superblock.split(',').any(|option| options.contains(&option));
+    println!("the kernel shows: {shown}: {of_superblock}");
+    shown
 }

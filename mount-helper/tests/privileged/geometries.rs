@@ -5,14 +5,13 @@ mod rows;
 mod space;
 mod watch;
 
-use crate::rig::{Attached, LONG, Rig, done, grows_mounted, staging, volume};
+use crate::rig::{Attached, LONG, Rig, done, grows_mounted, volume};
 use ebs_csi_policy::tool::ToolId;
 use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Stage, VolumeId};
 use rows::{Geometry, Make};
 use space::Space;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use watch::{Most, Watch};
@@ -76,21 +75,11 @@ fn every_tool_works_on_common_file_system_geometries() {
 
 impl Line {
     fn text(&self, name: &str) -> String {
-        let cells: Vec<_> = self
-            .cells
-            .iter()
-            .map(|cell| {
-                let tools: Vec<_> =
-                    cell.tools.iter().map(|(tool, end)| format!("{tool} {end}")).collect();
-                format!(
-                    "{} {:.1} s [{}] {}",
-                    cell.step,
-                    cell.seconds,
-                    tools.join(", "),
-                    cell.outcome
-                )
-            })
-            .collect();
+        let cell = |Cell { step, tools, outcome, seconds, .. }: &Cell| {
+            let tools: Vec<_> = tools.iter().map(|(tool, end)| format!("{tool} {end}")).collect();
+            format!("{step} {seconds:.1} s [{}] {outcome}", tools.join(", "))
+        };
+        let cells: Vec<_> = self.cells.iter().map(cell).collect();
         format!("geometry | {name} | {} | {}", cells.join("; "), self.most)
     }
 }
@@ -105,52 +94,41 @@ fn survey(rig: &Rig, space: &Space, geometry: &Geometry) -> Result<Line, String>
     if let Make::ByHand(program, arguments) = geometry.make {
         by_hand(program, arguments, &attached)?;
     }
-    let plain = Stage { format: geometry.format(), ..rig.staging(&volume, geometry.fs) };
+    let plain = Stage { format: geometry.format(), ..rig.stage_request(&volume, geometry.fs) };
     let with = |origin: Origin, read_only: bool| {
-        let mut asked = plain.clone();
-        asked.disk.origin = origin;
-        asked.read_only = read_only;
-        asked
+        let mut request = plain.clone();
+        request.disk.origin = origin;
+        request.read_only = read_only;
+        request
     };
-    let mut step = |name: &'static str, asked: &Stage, attached: &Attached| {
-        let cell = tried(rig, name, asked, attached, &mut line.most);
-        let staged = cell.good && cell.outcome == "staged";
-        line.cells.push(cell);
-        staged
-    };
-    if matches!(geometry.make, Make::ByHelper(_)) {
-        if step("format", &with(Origin::Blank, false), &attached) {
+    let mut step = |name: &'static str, request: &Stage, attached: &Attached, files: u32| {
+        let cell = tried(rig, name, request, attached, &mut line.most);
+        if cell.good && cell.outcome == "staged" {
+            fill(rig, &volume, files);
             done(rig.unstage(&volume));
         }
+        line.cells.push(cell);
+    };
+    if matches!(geometry.make, Make::ByHelper(_)) {
+        step("format", &with(Origin::Blank, false), &attached, 0);
         // The file system carries this volume's identifier; it is examined only when it carries
         // another one.
         new_identifier(geometry.fs, &attached);
     }
-    if step("examine", &with(Origin::Copy, false), &attached) {
-        fill(rig, &volume, geometry.files);
-        done(rig.unstage(&volume));
-    }
+    step("examine", &with(Origin::Copy, false), &attached, geometry.files);
     if geometry.fs != FsType::Xfs {
         by_hand("debugfs", "-w -R @", &attached)?;
-        if step("check", &with(Origin::Blank, false), &attached) {
-            done(rig.unstage(&volume));
-        }
+        step("check", &with(Origin::Blank, false), &attached, 0);
     }
     // A new attachment, about which the helper knows nothing.
     drop(attached);
     attached = rig.attach_sectors(image.path(), geometry.sector);
-    if step("examine full", &with(Origin::Copy, false), &attached) {
-        done(rig.unstage(&volume));
-    }
+    step("examine full", &with(Origin::Copy, false), &attached, 0);
     drop(attached);
     attached = rig.attach_sectors(image.path(), geometry.sector);
-    if step("look", &with(Origin::Copy, true), &attached) {
-        done(rig.unstage(&volume));
-    }
+    step("look", &with(Origin::Copy, true), &attached, 0);
     attached.resize(geometry.bytes / 4 / 4096 * 4096 * 5);
-    if step("grow", &with(Origin::Blank, false), &attached) {
-        done(rig.unstage(&volume));
-    }
+    step("grow", &with(Origin::Blank, false), &attached, 0);
     Ok(line)
 }
 
@@ -158,7 +136,7 @@ fn survey(rig: &Rig, space: &Space, geometry: &Geometry) -> Result<Line, String>
 fn tried(
     rig: &Rig,
     step: &'static str,
-    asked: &Stage,
+    request: &Stage,
     attached: &Attached,
     most: &mut Most,
 ) -> Cell {
@@ -166,7 +144,7 @@ fn tried(
     let began = Instant::now();
     let watch = Watch::over(rig.pid());
     let outcome = loop {
-        match rig.ask(Operation::Stage(asked.clone())) {
+        match rig.call(Operation::Stage(request.clone())) {
             Outcome::Pending => assert!(began.elapsed() < LONG * 30, "{step} never ends"),
             other => break other,
         }
@@ -191,7 +169,7 @@ fn tried(
     let (outcome, good) = match outcome {
         Outcome::Staged(_) => ("staged".to_owned(), true),
         // A file system that this kernel cannot mount counts as good here.
-        other if tools_good && !mounts_by_hand(asked, attached) => {
+        other if tools_good && !mounts_by_hand(request, attached) => {
             (format!("not mounted by this kernel ({other:?})"), true)
         }
         other => (format!("{other:?}"), false),
@@ -199,20 +177,16 @@ fn tried(
     Cell { step, tools, outcome, seconds, good: good && tools_good }
 }
 
-fn mounts_by_hand(asked: &Stage, attached: &Attached) -> bool {
+fn mounts_by_hand(request: &Stage, attached: &Attached) -> bool {
     let place = tempfile::tempdir().expect("tempdir");
     let run = |program: &str, arguments: &[&str]| {
-        Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()
-            .expect(program)
-            .status
-            .success()
+        let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+        output.expect(program).status.success()
     };
     let directory = place.path().to_str().expect("utf-8");
-    let mode = if asked.read_only { "ro" } else { "rw" };
-    let mounted = run("mount", &["-t", asked.fs.as_str(), "-o", mode, &attached.path(), directory]);
+    let mode = if request.read_only { "ro" } else { "rw" };
+    let mounted =
+        run("mount", &["-t", request.fs.as_str(), "-o", mode, &attached.path(), directory]);
     if mounted {
         assert!(run("umount", &[directory]));
     }
@@ -250,13 +224,15 @@ fn new_identifier(fs: FsType, attached: &Attached) {
 
 /// Writes directories with files, some of them large and sparse, some with long names.
 fn fill(rig: &Rig, volume: &VolumeId, files: u32) {
-    let root = rig.inside(&rig.kubelet(&staging(volume)));
-    let write = |path: &Path, text: &str| fs::write(path, text);
+    if files == 0 {
+        return;
+    }
+    let root = rig.staged_root(volume);
     for number in 0..files {
         let directory = root.join(format!("directory-{}", number / 100));
         // A full disk serves as well.
         let made = fs::create_dir_all(&directory)
-            .and_then(|()| write(&directory.join(format!("a-longer-name-{number}")), "text"));
+            .and_then(|()| fs::write(directory.join(format!("a-longer-name-{number}")), "text"));
         if made.is_err() {
             break;
         }

@@ -1,6 +1,7 @@
 //! A peer that is not the node-agent, or a compromised node-agent.
 use crate::rig::{
-    AGENT, Client, LONG, Rig, able, assert_refused, connect, done, staged, staging, target, volume,
+    AGENT, Client, LONG, MIB, Rig, assert_refused, block_target, connect, done, inventory, staged,
+    staging, target, volume,
 };
 use ebs_csi_policy::profile::{BROKER, TOOL};
 use ebs_csi_wire::{FsType, Hello, Inspect, KeyStep, Operation, Outcome, Refusal, frame};
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-fn cut_off(client: &mut Client) {
+fn check_cut_off(client: &mut Client) {
     let mut byte = [0];
     let read = client.stream.read(&mut byte);
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
@@ -24,14 +25,11 @@ fn only_the_agents_uid_is_answered() {
         let mut client = Client::new(connect(&rig.socket(), uid));
         // The helper may close the connection before this side has written.
         let _ = client.stream.write_all(&frame::framed(&[8, 1]).expect("frame"));
-        cut_off(&mut client);
+        check_cut_off(&mut client);
         rig.wait_for(&format!("peer-refused uid={uid}"));
     }
     let mut client = rig.client();
-    assert!(matches!(
-        client.ask(Operation::Inspect(Inspect::default()), LONG),
-        Outcome::Inventory(_)
-    ));
+    inventory(&mut client);
 }
 
 #[test]
@@ -50,15 +48,10 @@ fn invalid_frame_closes_only_its_own_connection() {
     for bytes in frames {
         let mut client = Client::greeted(connect(&rig.socket(), AGENT));
         client.stream.write_all(bytes).expect("write");
-        cut_off(&mut client);
+        check_cut_off(&mut client);
     }
-    while rig.journal().matches("peer-cut-off").count() < frames.len() {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    assert!(matches!(
-        steady.ask(Operation::Inspect(Inspect::default()), LONG),
-        Outcome::Inventory(_)
-    ));
+    rig.wait_for_more("peer-cut-off", frames.len() - 1);
+    inventory(&mut steady);
 }
 
 #[test]
@@ -66,16 +59,16 @@ fn hello_comes_first_and_once() {
     let Some(rig) = Rig::start() else { return };
     let mut early = Client::new(connect(&rig.socket(), AGENT));
     early.send(Operation::Inspect(Inspect::default()), LONG);
-    cut_off(&mut early);
+    check_cut_off(&mut early);
 
     let mut twice = rig.client();
     twice.send(Operation::Hello(Hello::OURS), LONG);
-    cut_off(&mut twice);
+    check_cut_off(&mut twice);
 
     let mut future = Client::new(connect(&rig.socket(), AGENT));
     let hello = Hello { oldest: 1000, newest: 1001, key: KeyStep::None };
-    assert_refused(future.ask(Operation::Hello(hello), LONG), Refusal::Version);
-    cut_off(&mut future);
+    assert_refused(future.call(Operation::Hello(hello), LONG), Refusal::Version);
+    check_cut_off(&mut future);
 }
 
 #[test]
@@ -84,9 +77,10 @@ fn paths_outside_of_the_allowed_places_are_refused() {
     let (volume, _attached) = rig.new_disk(64 << 20);
     let outside = ebs_csi_wire::KubeletPath::parse("/etc/x").expect("path");
     for path in [outside, rig.kubelet("config"), rig.kubelet("plugins")] {
-        let mut asked = rig.staging(&volume, FsType::Ext4);
-        asked.staging = path;
-        assert_refused(rig.ask(Operation::Stage(asked)), Refusal::PathOutside);
+        assert_refused(
+            rig.stage_with(&volume, FsType::Ext4, |request| request.staging = path),
+            Refusal::PathOutside,
+        );
     }
 }
 
@@ -98,18 +92,16 @@ fn publish_and_unpublish_refuse_symlink_in_target_path() {
     let pods = rig.path("kubelet/pods");
     std::os::unix::fs::symlink(rig.path("outside"), pods.join("linked")).expect("symlink");
     fs::create_dir_all(pods.join("last/volumes/kubernetes.io~csi/v")).expect("mkdir");
-    std::os::unix::fs::symlink(
-        rig.path("outside"),
-        pods.join("last/volumes/kubernetes.io~csi/v/mount"),
-    )
-    .expect("symlink");
+    let last = pods.join("last/volumes/kubernetes.io~csi/v/mount");
+    std::os::unix::fs::symlink(rig.path("outside"), last).expect("symlink");
     for target in [
         "pods/linked/volumes/kubernetes.io~csi/v/mount",
         "pods/last/volumes/kubernetes.io~csi/v/mount",
     ] {
-        let mut asked = rig.publishing(&volume, "x");
-        asked.target = rig.kubelet(target);
-        assert_refused(rig.ask(Operation::PublishFilesystem(asked)), Refusal::PathNotPlain);
+        assert_refused(
+            rig.publish_with(&volume, "x", |request| request.target = rig.kubelet(target)),
+            Refusal::PathNotPlain,
+        );
         assert_refused(rig.unpublish(&volume, target), Refusal::PathNotPlain);
     }
     assert_eq!(fs::read_dir(rig.path("outside")).expect("outside").count(), 0);
@@ -146,18 +138,12 @@ fn target_parent_swapped_for_symlink_redirects_no_mount() {
         })
     };
     let target = "pods/p/volumes/kubernetes.io~csi/v/mount";
-    let mut asked = rig.publishing(&volume, "p");
-    asked.target = rig.kubelet(target);
+    let mut request = rig.publish_request(&volume, "p");
+    request.target = rig.kubelet(target);
     let mut client = rig.client();
     for _ in 0..300 {
-        client.ask(Operation::PublishFilesystem(asked.clone()), LONG);
-        client.ask(
-            Operation::Unpublish(ebs_csi_wire::Unpublish {
-                volume: volume.clone(),
-                target: rig.kubelet(target),
-            }),
-            LONG,
-        );
+        client.call(Operation::PublishFilesystem(request.clone()), LONG);
+        client.call(rig.unpublish_operation(&volume, target), LONG);
     }
     stop.store(true, Ordering::Relaxed);
     assert!(swapper.join().expect("swapper") > 0);
@@ -171,7 +157,7 @@ fn stage_continues_after_its_client_disconnects() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(256 << 20);
     let mut leaving = rig.client();
-    leaving.send(Operation::Stage(rig.staging(&volume, FsType::Ext4)), Duration::ZERO);
+    leaving.send(rig.stage_operation(&volume, FsType::Ext4), Duration::ZERO);
     assert_eq!(leaving.receive(), Some(Outcome::Pending));
     drop(leaving);
     // The second request joins the running operation or finds its result; in both cases the volume
@@ -185,15 +171,12 @@ fn stage_continues_after_its_client_disconnects() {
 #[test]
 fn an_inventory_names_what_is_staged_and_published() {
     let Some(rig) = Rig::start() else { return };
-    let volume = volume();
-    let raw = crate::rig::volume();
-    let _attached = [rig.attach(&volume, 64 << 20), rig.attach(&raw, 64 << 20)];
+    let (volume, _mounted) = rig.new_disk(64 * MIB);
+    let (raw, _published) = rig.new_disk(64 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.publish(&volume, "one"));
     done(rig.publish_block(&raw, "one"));
-    let Outcome::Inventory(inventory) = rig.ask(Operation::Inspect(Inspect::default())) else {
-        panic!("inventory expected");
-    };
+    let inventory = rig.inventory();
     let found: Vec<_> = inventory
         .volumes
         .iter()
@@ -204,7 +187,7 @@ fn an_inventory_names_what_is_staged_and_published() {
         [
             (volume.clone(), rig.kubelet(&staging(&volume)).to_string(), true),
             (volume.clone(), rig.kubelet(&target(&volume, "one")).to_string(), false),
-            (raw.clone(), rig.kubelet(&crate::rig::block_target(&raw, "one")).to_string(), false),
+            (raw.clone(), rig.kubelet(&block_target(&raw, "one")).to_string(), false),
         ]
     );
     assert!(!inventory.more);
@@ -214,35 +197,25 @@ fn an_inventory_names_what_is_staged_and_published() {
 /// volume is refused as busy.
 #[test]
 fn running_stage_is_listed_and_blocks_no_reads() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start_with(&["--fault-point", "stage-looked", "--grace", "0"]);
+    let Some(rig) = Rig::start_held("stage-looked") else { return };
     let (held, other) = (volume(), volume());
     let _attached = [rig.attach(&held, 64 << 20), rig.attach(&other, 64 << 20)];
     let mut first = rig.client();
-    let asked = Operation::Stage(rig.staging(&held, FsType::Ext4));
-    first.send(asked.clone(), Duration::ZERO);
+    let stage = rig.stage_operation(&held, FsType::Ext4);
+    first.send(stage.clone(), Duration::ZERO);
     assert_eq!(first.receive(), Some(Outcome::Pending));
     drop(first);
-    rig.wait_for("fault-point name=stage-looked");
+    rig.wait_for_point("stage-looked");
     let mut second = rig.client();
-    let Outcome::Inventory(inventory) =
-        second.ask(Operation::Inspect(Inspect::default()), Duration::ZERO)
-    else {
-        panic!("inventory expected");
-    };
+    let inventory = inventory(&mut second);
     assert_eq!(inventory.operations.len(), 1);
     assert_eq!(inventory.operations[0].volume, held);
     assert_eq!(inventory.operations[0].kind, ebs_csi_wire::OperationKind::Stage);
     // The same request joins the operation, another request for the volume is refused as busy, and
     // a read proceeds.
-    assert_eq!(second.ask(asked, Duration::from_millis(10)), Outcome::Pending);
-    let unstage = Operation::Unstage(ebs_csi_wire::Unstage {
-        volume: held.clone(),
-        staging: rig.kubelet(&staging(&held)),
-    });
-    assert_refused(second.ask(unstage, Duration::from_millis(10)), Refusal::Busy);
+    assert_eq!(second.call(stage, Duration::from_millis(10)), Outcome::Pending);
+    let unstage = rig.unstage_operation(&held, &staging(&held));
+    assert_refused(second.call(unstage, Duration::from_millis(10)), Refusal::Busy);
     assert_refused(rig.stats(&held, &staging(&held)), Refusal::VolumeNotAtPath);
     // The running stage does not affect another volume.
     assert!(done(rig.unpublish(&other, &target(&other, "p"))));
@@ -255,7 +228,7 @@ fn unpublish_with_open_file_is_refused() {
     let (volume, attached) = rig.new_disk(64 << 20);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.publish(&volume, "p"));
-    let path = rig.inside(&rig.kubelet(&target(&volume, "p"))).join("open");
+    let path = rig.published_root(&volume, "p").join("open");
     let file = fs::File::create(&path).expect("create");
     assert_refused(rig.unpublish(&volume, &target(&volume, "p")), Refusal::StillHeld);
     assert_eq!(rig.mounts(&attached), 2);

@@ -7,10 +7,10 @@
 mod image;
 mod mutation;
 
-use crate::rig::{Rig, done, staged, volume};
-use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Refusal};
+use crate::rig::{Random, Rig, done, staged, volume};
+use ebs_csi_wire::{FsType, Outcome, Refusal};
 use image::{Base, Image};
-use mutation::{Dice, Mutation};
+use mutation::Mutation;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,18 +39,11 @@ impl Recipe {
     fn parse(line: &str) -> Self {
         let mut words = line.split_whitespace();
         let mut word = || words.next().unwrap_or_else(|| panic!("{line}: three words"));
-        let base = word();
-        let mutation = word();
+        let (base, mutation, seed) = (word(), word(), word());
         Self {
-            base: Base::ALL
-                .into_iter()
-                .find(|one| one.name() == base)
-                .unwrap_or_else(|| panic!("{line}: no such base")),
-            mutation: Mutation::ALL
-                .into_iter()
-                .find(|one| one.name() == mutation)
-                .unwrap_or_else(|| panic!("{line}: no such mutation")),
-            seed: word().parse().unwrap_or_else(|_| panic!("{line}: a seed")),
+            base: Base::ALL.into_iter().find(|one| one.name() == base).expect(line),
+            mutation: Mutation::ALL.into_iter().find(|one| one.name() == mutation).expect(line),
+            seed: seed.parse().expect(line),
         }
     }
 
@@ -65,8 +58,8 @@ fn recipes() -> Vec<Recipe> {
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(Recipe::parse)
         .collect();
-    let asked = std::env::var("HOSTILE_SEEDS").ok();
-    let seeds = asked.map_or(0, |n| n.parse().expect("HOSTILE_SEEDS is a number"));
+    let request = std::env::var("HOSTILE_SEEDS").ok();
+    let seeds = request.map_or(0, |n| n.parse().expect("HOSTILE_SEEDS is a number"));
     for base in Base::ALL {
         for mutation in Mutation::ALL {
             for seed in 1..=seeds {
@@ -95,7 +88,7 @@ fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
         // Not every machine has the tool that makes this base; `make` has reported that once.
         let Some(image) = made else { continue };
         let mut image = image.clone();
-        recipe.mutation.apply(&mut image, Dice::of(&recipe.name()));
+        recipe.mutation.apply(&mut image, Random::of(&recipe.name()));
         let how = run(&rig, recipe, &image);
         println!("{}: {how}", recipe.name());
         *tally.entry((recipe.base.name(), how)).or_default() += 1;
@@ -116,13 +109,10 @@ fn crafted_disks_are_never_formatted_or_mounted_unchecked() {
 fn run(rig: &Rig, recipe: Recipe, image: &Image) -> &'static str {
     let name = recipe.name();
     let volume = volume();
-    let file = rig.path("volumes").join(format!("{volume}.img"));
-    image.write(&file);
-    let attached = rig.attach_image(file);
-    let fs = recipe.base.asked();
-    let mut asked = rig.staging(&volume, fs);
-    asked.disk.origin = Origin::Copy;
-    let mut outcome = rig.ask(Operation::Stage(asked));
+    image.write(&rig.image(&volume));
+    let attached = rig.attach_image(rig.image(&volume));
+    let fs = recipe.base.fs();
+    let mut outcome = rig.stage_copy(&volume, fs);
     // A copy is never formatted. A refusal because of the content applies to each volume, so the
     // stage is repeated with a blank origin: nothing is mounted unchecked.
     if matches!(&outcome, Outcome::Refused(refused) if BY_CONTENT.contains(&refused.reason)) {
@@ -161,14 +151,8 @@ fn sound(image: &Path, fs: FsType) -> bool {
         FsType::Xfs => ("xfs_repair", ["-n", "-f"]),
         FsType::Ext3 | FsType::Ext4 => ("e2fsck", ["-f", "-n"]),
     };
-    Command::new(tool)
-        .args(arguments)
-        .arg(image)
-        .stdin(Stdio::null())
-        .output()
-        .expect(tool)
-        .status
-        .success()
+    let output = Command::new(tool).args(arguments).arg(image).stdin(Stdio::null()).output();
+    output.expect(tool).status.success()
 }
 
 #[test]
@@ -177,8 +161,8 @@ fn same_seed_mutates_disk_image_identically() {
     image.put(0, &[7; 70_000]);
     for mutation in Mutation::ALL {
         let (mut first, mut second) = (image.clone(), image.clone());
-        mutation.apply(&mut first, Dice::of("a"));
-        mutation.apply(&mut second, Dice::of("a"));
+        mutation.apply(&mut first, Random::of("a"));
+        mutation.apply(&mut second, Random::of("a"));
         assert_eq!(first, second, "{}", mutation.name());
         assert_ne!(first, image, "{}: changed nothing", mutation.name());
     }

@@ -1,14 +1,20 @@
 //! The life of a volume on a node, for each file system and for a raw device.
-use crate::rig::{Rig, assert_refused, block_target, done, staged, staging, target, told, volume};
+use crate::rig::{
+    MIB, Rig, assert_refused, block_target, disk, done, refusal, set_mode, staged, staging, target,
+    usage, volume, write_synced,
+};
 use ebs_csi_wire::{
     Expanded, FsType, LogPage, NvmeStatistics, Operation, Outcome, Refusal, Step, Usage,
 };
 use std::fs;
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
-const MIB: u64 = 1 << 20;
+fn write_device(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut device = fs::File::options().write(true).open(path)?;
+    device.write_all(bytes)?;
+    device.sync_all()
+}
 
 fn life_of(fs_type: FsType) {
     let Some(rig) = Rig::start() else { return };
@@ -24,16 +30,12 @@ fn life_of(fs_type: FsType) {
         assert!(!done(rig.publish(&volume, pod)));
         assert!(done(rig.publish(&volume, pod)));
     }
-    let file = rig.inside(&rig.kubelet(&target(&volume, "one"))).join("data");
-    fs::write(&file, "written by a pod").expect("write");
-    fs::File::open(&file).expect("open").sync_all().expect("fsync");
-    let other = rig.inside(&rig.kubelet(&target(&volume, "two"))).join("data");
+    write_synced(&rig.published_root(&volume, "one").join("data"), "written by a pod");
+    let other = rig.published_root(&volume, "two").join("data");
     assert_eq!(fs::read_to_string(other).expect("read"), "written by a pod");
     assert_eq!(rig.mounts(&attached), 3);
 
-    let Outcome::Usage(usage) = rig.stats(&volume, &target(&volume, "one")) else {
-        panic!("usage expected");
-    };
+    let usage = usage(rig.stats(&volume, &target(&volume, "one")));
     assert!(!usage.block && usage.total_bytes > 256 * MIB && usage.used_inodes > 0);
     assert!(usage.available_bytes <= usage.total_bytes);
 
@@ -42,26 +44,26 @@ fn life_of(fs_type: FsType) {
     for pod in ["one", "two"] {
         assert!(!done(rig.unpublish(&volume, &target(&volume, pod))));
         assert!(done(rig.unpublish(&volume, &target(&volume, pod))));
-        assert!(!rig.inside(&rig.kubelet(&target(&volume, pod))).exists());
+        assert!(!rig.published_root(&volume, pod).exists());
     }
     assert_eq!(rig.mounts(&attached), 1);
     assert!(!done(rig.unstage(&volume)));
     assert!(done(rig.unstage(&volume)));
     assert_eq!(rig.mounts(&attached), 0);
-    assert!(!rig.inside(&rig.kubelet(&staging(&volume))).exists());
+    assert!(!rig.staged_root(&volume).exists());
     let restaged = staged(rig.stage(&volume, fs_type));
     assert!(!restaged.formatted && !restaged.checked, "{restaged:?}");
     assert!(!done(rig.unstage(&volume)));
 
     // A second node finds the same bytes.
     let image = attached.image.clone();
-    attached.detach();
-    let elsewhere = Rig::start_with(&[]);
+    drop(attached);
+    let Some(elsewhere) = Rig::start() else { return };
     let attached = elsewhere.attach_image(image);
     let there = staged(elsewhere.stage(&volume, fs_type));
     assert!(!there.formatted);
     assert!(!done(elsewhere.publish(&volume, "three")));
-    let file = elsewhere.inside(&elsewhere.kubelet(&target(&volume, "three"))).join("data");
+    let file = elsewhere.published_root(&volume, "three").join("data");
     assert_eq!(fs::read_to_string(file).expect("read"), "written by a pod");
     assert!(!done(elsewhere.unpublish(&volume, &target(&volume, "three"))));
     assert!(!done(elsewhere.unstage(&volume)));
@@ -90,19 +92,8 @@ fn raw_block_volume_is_published_expanded_and_unpublished() {
     assert!(!done(rig.publish_block(&volume, "one")));
     assert!(done(rig.publish_block(&volume, "one")));
     let target = block_target(&volume, "one");
-    let mut device = fs::File::options()
-        .read(true)
-        .write(true)
-        .open(rig.inside(&rig.kubelet(&target)))
-        .expect("open");
-    device.write_all(b"raw bytes").expect("write");
-    device.sync_all().expect("fsync");
-    drop(device);
-    let mut image = fs::File::open(&attached.image).expect("image");
-    let mut bytes = [0; 9];
-    image.rewind().expect("seek");
-    image.read_exact(&mut bytes).expect("read");
-    assert_eq!(&bytes, b"raw bytes");
+    write_device(&rig.inside(&target), b"raw bytes").expect("write");
+    assert!(fs::read(&attached.image).expect("image").starts_with(b"raw bytes"));
     assert_eq!(
         rig.stats(&volume, &target),
         Outcome::Usage(Usage { block: true, total_bytes: 64 * MIB, ..Usage::default() })
@@ -114,7 +105,7 @@ fn raw_block_volume_is_published_expanded_and_unpublished() {
     );
     assert!(!done(rig.unpublish(&volume, &target)));
     assert!(done(rig.unpublish(&volume, &target)));
-    assert!(!rig.inside(&rig.kubelet(&target)).exists());
+    assert!(!rig.inside(&target).exists());
 }
 
 #[test]
@@ -185,9 +176,9 @@ fn xfs_with_private_root_directory_grows() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Xfs));
-    let root = rig.inside(&rig.kubelet(&staging(&volume)));
+    let root = rig.staged_root(&volume);
     std::os::unix::fs::chown(&root, Some(1234), Some(1234)).expect("chown");
-    fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).expect("chmod");
+    set_mode(&root, 0o700);
     attached.resize(1024 * MIB);
     assert_eq!(
         rig.expand(&volume, &staging(&volume)),
@@ -201,16 +192,12 @@ fn ext4_grows_when_it_is_staged_again() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
-    let before = rig.stats(&volume, &staging(&volume));
+    let before = usage(rig.stats(&volume, &staging(&volume)));
     done(rig.unstage(&volume));
     attached.resize(1024 * MIB);
     let grown = staged(rig.stage(&volume, FsType::Ext4));
     assert!(grown.grown && !grown.formatted, "{grown:?}");
-    let (Outcome::Usage(before), Outcome::Usage(after)) =
-        (before, rig.stats(&volume, &staging(&volume)))
-    else {
-        panic!("usage expected");
-    };
+    let after = usage(rig.stats(&volume, &staging(&volume)));
     assert!(after.total_bytes > before.total_bytes + 400 * MIB);
     done(rig.unstage(&volume));
     let again = staged(rig.stage(&volume, FsType::Ext4));
@@ -222,23 +209,12 @@ fn ext4_grows_when_it_is_staged_again() {
 /// the last read-only publish ends.
 #[test]
 fn read_only_raw_publish_blocks_all_writes() {
-    use ebs_csi_wire::PublishBlock;
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(64 * MIB);
-    let publish = |pod: &str, read_only| {
-        rig.ask(Operation::PublishBlock(PublishBlock {
-            disk: crate::rig::disk(&volume),
-            target: rig.kubelet(&block_target(&volume, pod)),
-            read_only,
-        }))
-    };
-    let unpublish = |pod: &str| done(rig.unpublish(&volume, &block_target(&volume, pod)));
-    let write = |path: &std::path::Path| -> std::io::Result<()> {
-        let mut device = fs::File::options().write(true).open(path)?;
-        device.write_all(&[7; 4096])?;
-        device.sync_all()
-    };
-    let inside = |pod: &str| rig.inside(&rig.kubelet(&block_target(&volume, pod)));
+    let publish = |pod: &str, read_only| rig.publish_disk(&disk(&volume), pod, read_only);
+    let unpublish = |pod: &str| done(rig.unpublish_block(&volume, pod));
+    let write = |path: &Path| write_device(path, &[7; 4096]);
+    let inside = |pod: &str| rig.inside(&block_target(&volume, pod));
     let kernels: PathBuf = attached.path().into();
     assert!(!done(publish("one", true)));
     assert!(done(publish("one", true)));
@@ -248,9 +224,9 @@ fn read_only_raw_publish_blocks_all_writes() {
         assert!(matches!(error.raw_os_error(), Some(1 | 13 | 30)), "{}: {error}", path.display());
     }
     // A disk is published either read-only or writable, because a reader relies on unchanging data.
-    let told = told(publish("three", false));
-    assert_eq!(told.reason, Refusal::StillHeld);
-    assert!(matches!(told.seen, Some(ebs_csi_wire::Observation::MountedAt(_))));
+    let refused = refusal(publish("three", false));
+    assert_eq!(refused.reason, Refusal::StillHeld);
+    assert!(matches!(refused.seen, Some(ebs_csi_wire::Observation::MountedAt(_))));
     unpublish("one");
     write(&kernels).expect_err("two is still there");
     // A stage beside a read-only publish is refused as well.
@@ -269,14 +245,15 @@ fn read_only_raw_publish_blocks_all_writes() {
 fn simulated_disk_serves_statistics_from_adjacent_file() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(64 * MIB);
-    let ask = || rig.ask(Operation::NvmeStatistics(NvmeStatistics { volume: volume.clone() }));
-    assert_refused(ask(), Refusal::Unsupported);
+    let statistics =
+        || rig.call(Operation::NvmeStatistics(NvmeStatistics { volume: volume.clone() }));
+    assert_refused(statistics(), Refusal::Unsupported);
     let file = rig.path("dev").join(format!("{}.0xd0", attached.name));
     let page: Vec<u8> = (0..=255).cycle().take(4096).collect();
     fs::write(&file, &page).expect("write");
-    assert_eq!(ask(), Outcome::LogPage(LogPage { page }));
+    assert_eq!(statistics(), Outcome::LogPage(LogPage { page }));
     // The helper does not follow a link.
     fs::remove_file(&file).expect("remove");
     std::os::unix::fs::symlink("/etc/passwd", &file).expect("symlink");
-    assert!(matches!(ask(), Outcome::Failed(_)));
+    assert!(matches!(statistics(), Outcome::Failed(_)));
 }

@@ -1,6 +1,7 @@
 //! Disks and places for which a request must be refused or fail, and must change nothing.
 use crate::rig::{
-    Attached, Rig, assert_refused, disk, done, shell, staged, staging, target, told, volume,
+    Attached, MIB, Rig, assert_refused, claim, disk, done, refusal, shell, staged, staging, target,
+    volume,
 };
 use ebs_csi_wire::{
     ContentState, FsType, MountFlag, Observation, Operation, Origin, Outcome, Refusal, Refused,
@@ -8,29 +9,14 @@ use ebs_csi_wire::{
 };
 use std::fs;
 use std::num::{NonZeroU32, NonZeroU64};
-use std::os::unix::fs::FileExt;
-
-const MIB: u64 = 1 << 20;
-
-fn write(attached: &Attached, at: u64, bytes: &[u8]) {
-    let image = fs::File::options().write(true).open(&attached.image).expect("image");
-    image.write_all_at(bytes, at).expect("write");
-    image.sync_all().expect("sync");
-    // The loop device has a cache of its own.
-    shell("blockdev", &["--flushbufs", &attached.path()]);
-}
-
-fn unchanged(attached: &Attached, before: &[u8]) {
-    let after = fs::read(&attached.image).expect("image");
-    assert!(after == before, "the disk was written to");
-}
 
 /// Checks that the stage is refused for this reason and writes no byte.
-fn refuses(rig: &Rig, attached: &Attached, asked: Stage, reason: Refusal) -> Option<Observation> {
+fn refuses(rig: &Rig, attached: &Attached, request: Stage, reason: Refusal) -> Option<Observation> {
     let before = fs::read(&attached.image).expect("image");
-    let refused = told(rig.ask(Operation::Stage(asked)));
+    let refused = refusal(rig.call(Operation::Stage(request)));
     assert_eq!(refused.reason, reason, "{refused:?}");
-    unchanged(attached, &before);
+    let after = fs::read(&attached.image).expect("image");
+    assert!(after == before, "the disk was written to");
     assert_eq!(rig.mounts(attached), 0);
     refused.seen
 }
@@ -65,11 +51,11 @@ fn a_disk_that_holds_anything_is_never_formatted() {
         ("a btrfs mirror", 64 * MIB - 70_000, b"x", unknown(64 * MIB - 70_000)),
     ] {
         let (volume, attached) = rig.new_disk(end);
-        write(&attached, at, bytes);
+        attached.write(at, bytes);
         for fs in [FsType::Ext4, FsType::Xfs] {
             println!("{what} {fs}");
-            let told = refuses(&rig, &attached, rig.staging(&volume, fs), reason);
-            assert_eq!(told.as_ref(), Some(&seen), "{what}");
+            let found = refuses(&rig, &attached, rig.stage_request(&volume, fs), reason);
+            assert_eq!(found.as_ref(), Some(&seen), "{what}");
         }
     }
     // Each tool ran on a file in memory, for the comparison.
@@ -80,14 +66,15 @@ fn a_disk_that_holds_anything_is_never_formatted() {
 #[test]
 fn a_disk_with_another_file_system_is_refused() {
     let Some(rig) = Rig::start() else { return };
-    for (have, asked) in
+    for (have, wanted) in
         [(FsType::Ext4, FsType::Xfs), (FsType::Xfs, FsType::Ext4), (FsType::Ext4, FsType::Ext3)]
     {
         let (volume, attached) = rig.new_disk(512 * MIB);
         staged(rig.stage(&volume, have));
         done(rig.unstage(&volume));
-        let told = refuses(&rig, &attached, rig.staging(&volume, asked), Refusal::ForeignContent);
-        assert_eq!(told, Some(sound(have.into())));
+        let request = rig.stage_request(&volume, wanted);
+        let found = refuses(&rig, &attached, request, Refusal::ForeignContent);
+        assert_eq!(found, Some(sound(have.into())));
     }
 }
 
@@ -102,17 +89,17 @@ fn lost_first_superblock_is_refused_as_damaged() {
     ] {
         let (volume, attached) = rig.new_disk(512 * MIB);
         staged(rig.stage(&volume, have));
-        let root = rig.inside(&rig.kubelet(&staging(&volume)));
+        let root = rig.staged_root(&volume);
         fs::write(root.join("data"), "precious").expect("write");
         done(rig.unstage(&volume));
-        write(&attached, 0, &[0; 8192]);
-        for asked in FsType::ALL {
-            let same_family = (*asked == FsType::Xfs) == (have == FsType::Xfs);
+        attached.write(0, &[0; 8192]);
+        for wanted in FsType::ALL {
+            let same_family = (*wanted == FsType::Xfs) == (have == FsType::Xfs);
             let reason =
                 if same_family { Refusal::FilesystemErrors } else { Refusal::ForeignContent };
-            let told = refuses(&rig, &attached, rig.staging(&volume, *asked), reason);
+            let found = refuses(&rig, &attached, rig.stage_request(&volume, *wanted), reason);
             let state = ContentState::Damaged;
-            assert_eq!(told, Some(Observation::Content { signature, state }), "{asked}");
+            assert_eq!(found, Some(Observation::Content { signature, state }), "{wanted}");
         }
     }
 }
@@ -122,12 +109,7 @@ fn unreadable_disk_fails_stage_and_is_not_formatted() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(64 * MIB);
     // The disk keeps its size, but none of its content can be read.
-    fs::File::options()
-        .write(true)
-        .open(&attached.image)
-        .expect("image")
-        .set_len(0)
-        .expect("truncate");
+    fs::File::create(&attached.image).expect("truncate");
     shell("blockdev", &["--flushbufs", &attached.path()]);
     // Earlier kernels do so where they read the file without direct I/O, as on a tmpfs.
     if fs::read(attached.path()).is_ok() {
@@ -149,23 +131,20 @@ fn unreadable_disk_fails_stage_and_is_not_formatted() {
 fn stage_is_refused_when_request_contradicts_disk() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(64 * MIB);
-    let ask = |change: &dyn Fn(&mut Stage)| {
-        let mut asked = rig.staging(&volume, FsType::Ext4);
-        change(&mut asked);
-        asked
-    };
-    for (asked, reason) in [
-        (ask(&|s| s.disk.size_at_attach = NonZeroU64::new(64 * MIB + 1)), Refusal::DeviceTooSmall),
-        (ask(&|s| s.disk.origin = Origin::Copy), Refusal::CopyWithoutFilesystem),
-        (ask(&|s| s.read_only = true), Refusal::ReadOnlyBlank),
-        (ask(&|s| s.disk.partition = NonZeroU32::new(1)), Refusal::DeviceNotFound),
-        (ask(&|s| s.flags = vec![MountFlag::new("loop", None).expect("flag")]), Refusal::MountFlag),
-        (
-            ask(&|s| s.flags = vec![MountFlag::new("errors", Some("panic")).expect("flag")]),
-            Refusal::MountFlag,
-        ),
-    ] {
-        refuses(&rig, &attached, asked, reason);
+    let flag = |name, value| vec![MountFlag::new(name, value).expect("flag")];
+    type Row<'r> = (Refusal, &'r dyn Fn(&mut Stage));
+    let rows: [Row<'_>; 6] = [
+        (Refusal::DeviceTooSmall, &|s| s.disk.size_at_attach = NonZeroU64::new(64 * MIB + 1)),
+        (Refusal::CopyWithoutFilesystem, &|s| s.disk.origin = Origin::Copy),
+        (Refusal::ReadOnlyBlank, &|s| s.read_only = true),
+        (Refusal::DeviceNotFound, &|s| s.disk.partition = NonZeroU32::new(1)),
+        (Refusal::MountFlag, &|s| s.flags = flag("loop", None)),
+        (Refusal::MountFlag, &|s| s.flags = flag("errors", Some("panic"))),
+    ];
+    for (reason, change) in rows {
+        let mut request = rig.stage_request(&volume, FsType::Ext4);
+        change(&mut request);
+        refuses(&rig, &attached, request, reason);
     }
 }
 
@@ -176,13 +155,13 @@ fn stage_selects_disk_by_serial_not_device_name() {
     let stranger = rig.attach(&other, 64 * MIB);
     // A device name or a link is only a hint.
     std::os::unix::fs::symlink(&stranger.name, rig.path("dev/xvdba")).expect("symlink");
-    let mut asked = rig.staging(&wanted, FsType::Ext4);
-    asked.disk.device_hint = ebs_csi_wire::DeviceName::parse("/dev/xvdba").ok();
-    refuses(&rig, &stranger, asked, Refusal::DeviceNotFound);
+    let mut request = rig.stage_request(&wanted, FsType::Ext4);
+    request.disk.device_hint = ebs_csi_wire::DeviceName::parse("/dev/xvdba").ok();
+    refuses(&rig, &stranger, request, Refusal::DeviceNotFound);
 
     let one = rig.attach(&wanted, 64 * MIB);
     let two = rig.attach_image(one.image.clone());
-    refuses(&rig, &one, rig.staging(&wanted, FsType::Ext4), Refusal::DeviceAmbiguous);
+    refuses(&rig, &one, rig.stage_request(&wanted, FsType::Ext4), Refusal::DeviceAmbiguous);
     drop(two);
     assert!(staged(rig.stage(&wanted, FsType::Ext4)).formatted);
     done(rig.unstage(&wanted));
@@ -192,13 +171,8 @@ fn stage_selects_disk_by_serial_not_device_name() {
 fn stage_refuses_disk_opened_exclusively_by_another_process() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(64 * MIB);
-    let claim = rustix::fs::open(
-        attached.path(),
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::EXCL | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )
-    .expect("claim");
-    refuses(&rig, &attached, rig.staging(&volume, FsType::Ext4), Refusal::StillHeld);
+    let claim = claim(attached.path());
+    refuses(&rig, &attached, rig.stage_request(&volume, FsType::Ext4), Refusal::StillHeld);
     drop(claim);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.unstage(&volume));
@@ -212,23 +186,21 @@ fn stage_refuses_second_path_or_occupied_path() {
     let second = rig.attach(&other, 64 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
 
-    let mut elsewhere = rig.staging(&volume, FsType::Ext4);
-    elsewhere.staging = rig.kubelet("plugins/kubernetes.io/csi/elsewhere/globalmount");
-    let told = told(rig.ask(Operation::Stage(elsewhere)));
+    let refused = refusal(rig.stage_with(&volume, FsType::Ext4, |request| {
+        request.staging = rig.kubelet("plugins/kubernetes.io/csi/elsewhere/globalmount")
+    }));
     let there = Observation::MountedAt(rig.kubelet(&staging(&volume)));
-    assert_eq!(told, Refused::because(Refusal::StagedElsewhere, there));
-    let mut over = rig.staging(&other, FsType::Ext4);
+    assert_eq!(refused, Refused::because(Refusal::StagedElsewhere, there));
+    let mut over = rig.stage_request(&other, FsType::Ext4);
     over.staging = rig.kubelet(&staging(&volume));
     refuses(&rig, &second, over, Refusal::MountedDifferently);
-    let mut read_only = rig.staging(&volume, FsType::Ext4);
-    read_only.read_only = true;
-    assert_refused(rig.ask(Operation::Stage(read_only)), Refusal::MountedDifferently);
+    assert_refused(
+        rig.stage_with(&volume, FsType::Ext4, |request| request.read_only = true),
+        Refusal::MountedDifferently,
+    );
     // A volume cannot unstage another volume's mount either.
-    let foreign = Operation::Unstage(ebs_csi_wire::Unstage {
-        volume: other.clone(),
-        staging: rig.kubelet(&staging(&volume)),
-    });
-    assert_refused(rig.ask(foreign), Refusal::VolumeNotAtPath);
+    let foreign = rig.unstage_operation(&other, &staging(&volume));
+    assert_refused(rig.call(foreign), Refusal::VolumeNotAtPath);
     assert_eq!(rig.mounts(&attached), 1);
     done(rig.unstage(&volume));
 }
@@ -246,24 +218,26 @@ fn publish_target_shows_only_verified_staging_mount() {
     staged(rig.stage(&volume, FsType::Ext4));
     staged(rig.stage(&other, FsType::Ext4));
 
-    let mut wrong = rig.publishing(&volume, "p");
-    wrong.disk = disk(&other);
-    assert_refused(rig.ask(Operation::PublishFilesystem(wrong)), Refusal::NotStaged);
+    assert_refused(
+        rig.publish_with(&volume, "p", |request| request.disk = disk(&other)),
+        Refusal::NotStaged,
+    );
     done(rig.publish(&volume, "p"));
-    let mut read_only = rig.publishing(&volume, "p");
-    read_only.read_only = true;
-    assert_refused(rig.ask(Operation::PublishFilesystem(read_only)), Refusal::MountedDifferently);
+    assert_refused(
+        rig.publish_with(&volume, "p", |request| request.read_only = true),
+        Refusal::MountedDifferently,
+    );
     assert_refused(rig.unpublish(&other, &target(&volume, "p")), Refusal::VolumeNotAtPath);
     assert_refused(rig.stats(&other, &target(&volume, "p")), Refusal::VolumeNotAtPath);
     assert_refused(rig.stats(&volume, &target(&volume, "nobody")), Refusal::VolumeNotAtPath);
     // A mounted file system is not published raw.
-    let raw = told(rig.publish_block(&volume, "p"));
+    let raw = refusal(rig.publish_block(&volume, "p"));
     assert_eq!(raw.reason, Refusal::StillHeld);
     assert!(matches!(raw.seen, Some(Observation::MountedAt(_))), "{raw:?}");
     // The volume is not unstaged while it is published to a pod; the refusal names the pod's
     // target.
     let there = Observation::MountedAt(rig.kubelet(&target(&volume, "p")));
-    assert_eq!(told(rig.unstage(&volume)), Refused::because(Refusal::StillHeld, there));
+    assert_eq!(refusal(rig.unstage(&volume)), Refused::because(Refusal::StillHeld, there));
     done(rig.unpublish(&volume, &target(&volume, "p")));
 
     // A file or directory that occupies a target stays.
@@ -287,16 +261,9 @@ fn expand_outside_required_and_limit_bytes_is_refused() {
     let (volume, _attached) = rig.new_disk(64 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     for (required, limit) in [(64 * MIB + 1, 0), (0, 64 * MIB - 1)] {
-        let asked = Operation::Expand(ebs_csi_wire::Expand {
-            volume: volume.clone(),
-            path: rig.kubelet(&staging(&volume)),
-            required_bytes: NonZeroU64::new(required),
-            limit_bytes: NonZeroU64::new(limit),
-        });
-        assert_eq!(
-            told(rig.ask(asked)),
-            Refused::because(Refusal::SizeOutOfRange, Observation::DiskBytes(64 * MIB))
-        );
+        let expand = rig.expand_operation(&volume, &staging(&volume), required, limit);
+        let refused = Refused::because(Refusal::SizeOutOfRange, Observation::DiskBytes(64 * MIB));
+        assert_eq!(refusal(rig.call(expand)), refused);
     }
     assert_refused(rig.expand(&volume, &target(&volume, "nobody")), Refusal::VolumeNotAtPath);
     done(rig.unstage(&volume));
@@ -316,7 +283,7 @@ fn swapped_device_node_never_exposes_another_disk() {
     let attached = [rig.attach(&one, 64 * MIB), rig.attach(&two, 64 * MIB)];
     for volume in [&one, &two] {
         staged(rig.stage(volume, FsType::Ext4));
-        let file = rig.inside(&rig.kubelet(&staging(volume))).join("whose");
+        let file = rig.staged_root(volume).join("whose");
         fs::write(file, volume.as_str()).expect("write");
         done(rig.unstage(volume));
     }
@@ -336,17 +303,14 @@ fn swapped_device_node_never_exposes_another_disk() {
         });
         let mut client = rig.client();
         for _ in 0..40 {
-            let asked = Operation::Stage(rig.staging(&one, FsType::Ext4));
-            if let Outcome::Staged(_) = client.ask(asked, crate::rig::LONG) {
+            let request = rig.stage_operation(&one, FsType::Ext4);
+            if let Outcome::Staged(_) = client.call(request, crate::rig::LONG) {
                 shown += 1;
-                let file = rig.inside(&rig.kubelet(&staging(&one))).join("whose");
+                let file = rig.staged_root(&one).join("whose");
                 assert_eq!(fs::read_to_string(file).expect("read"), one.as_str());
             }
-            let asked = Operation::Unstage(ebs_csi_wire::Unstage {
-                volume: one.clone(),
-                staging: rig.kubelet(&staging(&one)),
-            });
-            while !matches!(client.ask(asked.clone(), crate::rig::LONG), Outcome::Done(_)) {}
+            let request = rig.unstage_operation(&one, &staging(&one));
+            while !matches!(client.call(request.clone(), crate::rig::LONG), Outcome::Done(_)) {}
         }
         stop.store(true, Ordering::Relaxed);
         swapper.join().expect("swapper");

@@ -1,26 +1,36 @@
 //! A helper in its own mount namespace, with a kubelet root, a device directory and loop devices.
 mod client;
 mod elsewhere;
+mod files;
 mod loop_device;
 mod namespace;
 mod outcome;
 mod parts;
 mod process;
+mod random;
 mod requests;
 mod xen;
 
 pub(crate) use client::{Client, connect};
 pub(crate) use elsewhere::Elsewhere;
+pub(crate) use files::{
+    MIB, check_filesystem, claim, copy_sparse, crate_directory, make_filesystem, set_mode, sources,
+    sparse_file, text, write_synced,
+};
 pub(crate) use loop_device::Attached;
-pub(crate) use namespace::Namespace;
-pub(crate) use outcome::{assert_refused, done, refused, staged, told, unstaged};
-pub(crate) use parts::{children, grows_mounted, role, status};
-pub(crate) use requests::{block_target, disk, staging, target};
+pub(crate) use namespace::{Namespace, OpenCopy};
+pub(crate) use outcome::{assert_refused, done, reason, refusal, staged, unstaged, usage};
+pub(crate) use parts::{
+    become_user, children, grows_mounted, role, send_signal, status, try_signal,
+};
+pub(crate) use random::Random;
+pub(crate) use requests::{block_target, disk, inventory, staging, target};
+pub(crate) use xen::Xen;
 
-use ebs_csi_wire::{KubeletPath, VolumeId};
+use ebs_csi_wire::{KubeletPath, Outcome, VolumeId};
 use process::Process;
+use rustix::process::Signal;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +52,29 @@ pub(crate) fn able() -> bool {
         return false;
     }
     true
+}
+
+/// Waits until a condition is true. `what` says what is wrong when it stays false.
+#[track_caller]
+pub(crate) fn wait_until(what: impl Fn() -> String, condition: impl Fn() -> bool) {
+    let end = Instant::now() + LONG;
+    while !condition() {
+        assert!(Instant::now() < end, "{}", what());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Repeats a request until it is not refused any more: the kernel takes some time to remove a mount
+/// namespace.
+#[track_caller]
+pub(crate) fn retry_refused(call: impl Fn() -> Outcome) -> Outcome {
+    let end = Instant::now() + LONG;
+    loop {
+        match call() {
+            Outcome::Refused(refused) => assert!(Instant::now() < end, "{refused:?}"),
+            other => return other,
+        }
+    }
 }
 
 /// Returns a new volume id.
@@ -77,40 +110,49 @@ impl Rig {
     /// Starts a rig with a usual helper. Returns `None` where these tests cannot run, and prints
     /// the reason.
     pub(crate) fn start() -> Option<Self> {
-        able().then(|| Self::start_with(&[]))
+        Self::start_with(&[])
     }
 
-    pub(crate) fn start_with(extra: &[&str]) -> Self {
-        let mut rig = Self::prepared(true);
-        rig.run(extra);
-        rig
+    /// Starts a rig whose helper has these flags.
+    pub(crate) fn start_with(extra: &[&str]) -> Option<Self> {
+        able().then(|| {
+            let mut rig = Self::prepared(true);
+            rig.run(extra);
+            rig
+        })
+    }
+
+    /// Starts a rig whose helper holds an operation at a fault point, and ends at once.
+    pub(crate) fn start_held(point: &str) -> Option<Self> {
+        Self::start_with(&["--fault-point", point, "--grace", "0"])
     }
 
     /// Starts a rig with a disk that exists before the helper starts.
-    pub(crate) fn start_with_disk(owner: (u32, u32)) -> (Self, Attached) {
-        let mut rig = Self::prepared(true);
-        let there = rig.attach(&volume(), 1 << 20);
-        rig.own(&there, owner);
-        rig.run(&[]);
-        (rig, there)
+    pub(crate) fn start_with_disk(owner: (u32, u32)) -> Option<(Self, Attached)> {
+        able().then(|| {
+            let mut rig = Self::prepared(true);
+            let there = rig.attach(&volume(), 1 << 20);
+            rig.own(&there, owner);
+            rig.run(&[]);
+            (rig, there)
+        })
     }
 
     /// Gives the device node of a disk to root and a group, and sets its mode.
     pub(crate) fn own(&self, disk: &Attached, (group, mode): (u32, u32)) {
         std::os::unix::fs::chown(&disk.node, Some(0), Some(group)).expect("chown");
-        fs::set_permissions(&disk.node, fs::Permissions::from_mode(mode)).expect("chmod");
+        set_mode(&disk.node, mode);
     }
 
     /// Prepares everything but the helper.
     fn prepared(sandbox: bool) -> Self {
         let directory = tempfile::tempdir().expect("tempdir");
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+        set_mode(directory.path(), 0o755);
         for name in ["kubelet/plugins", "kubelet/pods", "dev", "sys", "volumes", "run", "outside"] {
             fs::create_dir_all(directory.path().join(name)).expect("mkdir");
         }
         for name in ["kubelet", "kubelet/plugins", "kubelet/pods"] {
-            fs::set_permissions(directory.path().join(name), fs::Permissions::from_mode(0o750))
-                .expect("chmod");
+            set_mode(directory.path().join(name), 0o750);
         }
         // Kubelet's directory is a shared mount, as on a node.
         let own_sys = if sandbox { "" } else { "mount --bind \"$2\" /sys && " };
@@ -129,13 +171,14 @@ impl Rig {
 
     /// Starts the helper. An earlier helper must have ended; its mounts remain.
     pub(crate) fn run(&mut self, extra: &[&str]) {
-        self.spawn(extra);
+        self.helper = Some(self.launched(&self.socket(), extra));
         self.wait_for(" supervisor ready ");
     }
 
-    pub(crate) fn spawn(&mut self, extra: &[&str]) {
-        let socket = self.socket();
-        self.helper = Some(self.launched(&socket, extra));
+    /// Ends the helper with SIGTERM, and starts the next one.
+    pub(crate) fn restart(&mut self, extra: &[&str]) {
+        self.stop();
+        self.run(extra);
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -147,8 +190,22 @@ impl Rig {
     }
 
     pub(crate) fn kubelet(&self, relative: &str) -> KubeletPath {
-        KubeletPath::parse(self.path("kubelet").join(relative).to_str().expect("utf-8"))
-            .expect("a path")
+        KubeletPath::parse(text(&self.path("kubelet").join(relative))).expect("a path")
+    }
+
+    /// Makes a directory beneath the kubelet root, and returns its path.
+    pub(crate) fn make_target(&self, relative: &str) -> String {
+        let path = self.path("kubelet").join(relative);
+        fs::create_dir_all(&path).expect("mkdir");
+        text(&path).to_owned()
+    }
+
+    /// Makes a file where a disk can be published raw, and returns its path.
+    pub(crate) fn make_block_target(&self, volume: &VolumeId, pod: &str) -> String {
+        let path = self.path("kubelet").join(block_target(volume, pod));
+        fs::create_dir_all(path.parent().expect("a parent")).expect("mkdir");
+        fs::write(&path, "").expect("write");
+        text(&path).to_owned()
     }
 
     fn helper(&self) -> &Process {
@@ -173,19 +230,20 @@ impl Rig {
 
     /// Kills the remaining processes of this rig's helpers, and waits until they have ended.
     pub(crate) fn end_all(&self) {
-        let end = Instant::now() + LONG;
-        while let left @ [_, ..] = self.left_over().as_slice() {
-            for pid in left {
-                let _ = rustix::process::kill_process(*pid, rustix::process::Signal::KILL);
-            }
-            assert!(Instant::now() < end, "still there: {left:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until(
+            || format!("still there: {:?}", self.left_over()),
+            || {
+                let left = self.left_over();
+                left.iter().for_each(|pid| try_signal(*pid, Signal::KILL));
+                left.is_empty()
+            },
+        );
     }
 
-    /// Returns a path through which a test reaches what the helper sees at `path`.
-    pub(crate) fn inside(&self, path: &KubeletPath) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root{path}", self.namespace.pid()))
+    /// Returns a path through which a test reaches what the helper sees at this path beneath the
+    /// kubelet root.
+    pub(crate) fn inside(&self, relative: &str) -> PathBuf {
+        self.namespace.inside(&self.kubelet(relative))
     }
 
     pub(crate) fn journal(&self) -> String {
@@ -197,6 +255,11 @@ impl Rig {
         self.helper().wait_for_more(text, 0);
     }
 
+    /// Waits until an operation is held at a fault point.
+    pub(crate) fn wait_for_point(&self, point: &str) {
+        self.wait_for(&format!("fault-point name={point}"));
+    }
+
     /// Waits until the journal contains a text more often than `times`.
     pub(crate) fn wait_for_more(&self, text: &str, times: usize) {
         self.helper().wait_for_more(text, times);
@@ -204,15 +267,8 @@ impl Rig {
 
     /// Removes every mount of a disk, as the end of a machine does.
     pub(crate) fn forget_mounts(&self, attached: &Attached) {
-        while self.mounts(attached) > 0 {
-            let wanted = attached.number();
-            let table = self.mountinfo();
-            let path = table
-                .lines()
-                .find(|line| line.split(' ').nth(2) == Some(wanted.as_str()))
-                .and_then(|line| line.split(' ').nth(4))
-                .expect("a mount");
-            self.within(&["umount", path]);
+        while let Some(line) = self.mounts_with(2, &attached.number()).first() {
+            self.within(&["umount", line.split(' ').nth(4).expect("a path")]);
         }
     }
 
@@ -234,6 +290,11 @@ impl Rig {
         Namespace::hold(&mut command)
     }
 
+    /// Starts such a process, and opens a directory on its copy of a volume's staging mount.
+    pub(crate) fn open_copy(&self, volume: &VolumeId) -> OpenCopy {
+        OpenCopy::of(self.copy_of_mounts(), &self.kubelet(&staging(volume)))
+    }
+
     /// Waits until the helper has ended, and returns its exit status.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         self.helper.as_mut().expect("a helper was started").ended()
@@ -241,24 +302,22 @@ impl Rig {
 
     /// Ends the helper with SIGTERM; its mounts remain.
     pub(crate) fn stop(&mut self) {
-        let pid = rustix::process::Pid::from_raw(self.pid().cast_signed()).expect("pid");
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("kill");
+        send_signal(self.pid(), Signal::TERM);
         self.ended();
     }
 
     /// Returns the processes of this rig's helpers, which have the rig's socket on their command
     /// line.
-    fn left_over(&self) -> Vec<rustix::process::Pid> {
-        let ours = self.socket();
-        let ours = ours.to_str().expect("utf-8").as_bytes();
+    fn left_over(&self) -> Vec<u32> {
+        let socket = self.socket();
+        let ours = text(&socket).as_bytes();
         let processes = fs::read_dir("/proc").expect("proc").flatten();
         processes
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .filter(|pid| {
+            .filter(|pid: &u32| {
                 fs::read(format!("/proc/{pid}/cmdline"))
                     .is_ok_and(|line| line.windows(ours.len()).any(|part| part == ours))
             })
-            .filter_map(rustix::process::Pid::from_raw)
             .collect()
     }
 
@@ -269,11 +328,21 @@ impl Rig {
 
     /// Returns the number of mounts of a volume's device in the helper's namespace.
     pub(crate) fn mounts(&self, attached: &Attached) -> usize {
-        let wanted = attached.number();
-        self.mountinfo()
-            .lines()
-            .filter(|line| line.split(' ').nth(2) == Some(wanted.as_str()))
-            .count()
+        self.mounts_with(2, &attached.number()).len()
+    }
+
+    /// Returns the line of the mount at a path beneath the kubelet root.
+    pub(crate) fn mount_at(&self, relative: &str) -> String {
+        let mounts = self.mounts_with(4, self.kubelet(relative).as_str());
+        mounts.into_iter().next().expect("a mount")
+    }
+
+    /// Returns the lines of the mount table with this word at a position: 2 is the device number, 4
+    /// the path.
+    pub(crate) fn mounts_with(&self, position: usize, word: &str) -> Vec<String> {
+        let table = self.mountinfo();
+        let lines = table.lines().filter(|line| line.split(' ').nth(position) == Some(word));
+        lines.map(str::to_owned).collect()
     }
 }
 
@@ -283,8 +352,6 @@ impl Drop for Rig {
             helper.stop_or_kill();
         }
         // A runner that a fault point holds does not end with a killed supervisor.
-        for pid in self.left_over() {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
+        self.left_over().into_iter().for_each(|pid| try_signal(pid, Signal::KILL));
     }
 }

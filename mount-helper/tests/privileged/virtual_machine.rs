@@ -3,7 +3,10 @@
 //! (`deploy/vm/prepare` fetches it) with this test program, the helper and the programs that both
 //! start, and runs those tests. It also has what a host may lack: an NVMe controller, and vsock
 //! between programs of one machine.
-use crate::rig::{LONG, Rig, assert_refused, block_target, done, shell, staging, target, volume};
+use crate::rig::{
+    Rig, assert_refused, done, set_mode, shell, sparse_file, staging, target, text, volume,
+    wait_until,
+};
 use ebs_csi_mount_helper::sys;
 use ebs_csi_wire::Refusal;
 use rustix::io::Errno;
@@ -67,12 +70,8 @@ fn kernel() -> Result<PathBuf, &'static str> {
         return Err("no kernel for a virtual machine; deploy/vm/prepare fetches one");
     }
     for program in ["qemu-system-x86_64", "cpio"] {
-        let found = Command::new(program)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        if !found.is_ok_and(|status| status.success()) {
+        let found = Command::new(program).arg("--version").output();
+        if !found.is_ok_and(|output| output.status.success()) {
             return Err("no QEMU or no cpio; deploy/vm/prepare installs them");
         }
     }
@@ -128,8 +127,7 @@ fn archive(directory: &Path, kernel: &Path, tests: &str) -> PathBuf {
     let init = root.join("init");
     fs::write(&init, INIT.replace("NAMES", tests).replace("MODULES", &MODULES.join(" ")))
         .expect("write");
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(&init, executable).expect("chmod");
+    set_mode(&init, 0o755);
     let archive = directory.join("initrd");
     let packed = Command::new("sh")
         .args(["-c", "find . -print0 | cpio -0 -o -H newc --quiet >\"$0\""])
@@ -168,13 +166,13 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
         .stderr(Stdio::inherit())
         .spawn()
         .expect("qemu");
-    let mut output = machine.stdout.take().expect("stdout");
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&said);
+    let mut stdout = machine.stdout.take().expect("stdout");
+    let output = Arc::new(Mutex::new(Vec::new()));
+    let written = Arc::clone(&output);
     let reader = std::thread::spawn(move || {
         let mut buffer = [0; 4096];
-        while let Ok(length @ 1..) = output.read(&mut buffer) {
-            heard.lock().expect("console").extend(&buffer[..length]);
+        while let Ok(length @ 1..) = stdout.read(&mut buffer) {
+            written.lock().expect("console").extend(&buffer[..length]);
         }
     });
     let started = Instant::now();
@@ -186,8 +184,8 @@ fn console(kernel: &Path, initrd: &Path, disk: &Path) -> Option<String> {
     let _ = machine.kill();
     let _ = machine.wait();
     reader.join().expect("the reader");
-    let said = said.lock().expect("console");
-    ended.then(|| String::from_utf8_lossy(&said).into_owned())
+    let output = output.lock().expect("console");
+    ended.then(|| String::from_utf8_lossy(&output).into_owned())
 }
 
 /// QEMU's controller does not have EC2's log page. The controller's error shows that the kernel
@@ -203,21 +201,14 @@ fn nvme_statistics_request_reaches_controller() {
 /// Removes the machine's NVMe controller from its slot, as EC2 does at a forced detach.
 pub(crate) fn pull_the_disk() {
     fs::write("/sys/block/nvme0n1/device/device/remove", "1").expect("remove");
-    let end = Instant::now() + LONG;
-    while Path::new("/sys/block/nvme0n1").exists() {
-        assert!(Instant::now() < end, "the disk is still there");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let disk = Path::new("/sys/block/nvme0n1");
+    wait_until(|| "the disk is still there".to_owned(), || !disk.exists());
 }
 
 /// Restores the NVMe controller, and waits for its disk.
 pub(crate) fn plug_the_disk_in() {
     fs::write("/sys/bus/pci/rescan", "1").expect("rescan");
-    let end = Instant::now() + LONG;
-    while !Path::new("/dev/nvme0n1").exists() {
-        assert!(Instant::now() < end, "no disk");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(|| "no disk".to_owned(), || Path::new("/dev/nvme0n1").exists());
 }
 
 /// A mount of the detached disk can neither read nor write back, and must not keep the volume on
@@ -225,39 +216,32 @@ pub(crate) fn plug_the_disk_in() {
 #[test]
 #[ignore = "runs in the virtual machine, which has a disk to pull"]
 fn mounts_of_detached_disk_are_removed() {
-    let rig = Rig::start_with(&[]);
+    let Some(rig) = Rig::start() else { return };
     for written in [false, true] {
         let volume = volume();
         shell("mke2fs", &["-q", "-F", "-t", "ext4", "/dev/nvme0n1"]);
         let node = rig.make_node("nvme0n1");
-        let (staged, shown) = (staging(&volume), target(&volume, "p"));
-        let at = |place: &str| rig.path("kubelet").join(place).display().to_string();
-        for place in [&staged, &shown] {
-            fs::create_dir_all(at(place)).expect("mkdir");
-        }
-        let of = node.to_str().expect("utf-8");
-        rig.within(&["mount", "-t", "ext4", of, &at(&staged)]);
-        rig.within(&["mount", "--bind", &at(&staged), &at(&shown)]);
-        let raw = block_target(&volume, "p");
-        fs::create_dir_all(Path::new(&at(&raw)).parent().expect("a parent")).expect("mkdir");
-        fs::File::create(at(&raw)).expect("create");
-        rig.within(&["mount", "--bind", of, &at(&raw)]);
+        let staged = rig.make_target(&staging(&volume));
+        let published = rig.make_target(&target(&volume, "p"));
+        let raw = rig.make_block_target(&volume, "p");
+        rig.within(&["mount", "-t", "ext4", text(&node), &staged]);
+        rig.within(&["mount", "--bind", &staged, &published]);
+        rig.within(&["mount", "--bind", text(&node), &raw]);
         if written {
-            let inside = rig.inside(&rig.kubelet(&shown));
-            fs::write(inside.join("file"), "never written back").expect("write");
+            let file = rig.published_root(&volume, "p").join("file");
+            fs::write(file, "never written back").expect("write");
         }
         // While the disk is attached, nothing shows that it belongs to the volume.
         assert_refused(rig.unstage(&volume), Refusal::VolumeNotAtPath);
         pull_the_disk();
         assert_refused(rig.unstage(&volume), Refusal::StillHeld);
-        for place in [&shown, &raw] {
-            assert!(!done(rig.unpublish(&volume, place)));
-        }
+        assert!(!done(rig.unpublish(&volume, &target(&volume, "p"))));
+        assert!(!done(rig.unpublish_block(&volume, "p")));
         assert!(!done(rig.unstage(&volume)));
-        for place in [&staged, &shown, &raw] {
-            assert!(!Path::new(&at(place)).exists(), "{place}");
+        for place in [&staged, &published, &raw] {
+            assert!(!Path::new(place).exists(), "{place}");
         }
-        assert!(!rig.mountinfo().contains(&at(&staged)));
+        assert!(!rig.mountinfo().contains(&staged));
         plug_the_disk_in();
         fs::remove_file(&node).expect("remove");
         println!("taken away, written: {written}");
@@ -270,10 +254,7 @@ fn mounts_of_detached_disk_are_removed() {
 fn host_restricted_tests_pass_in_virtual_machine() {
     let kernel = match kernel() {
         Ok(found) => found,
-        Err(why) => {
-            println!("skipped: {why}");
-            return;
-        }
+        Err(why) => return println!("skipped: {why}"),
     };
     let directory = tempfile::tempdir().expect("tempdir");
     let tests = [
@@ -295,20 +276,21 @@ fn host_restricted_tests_pass_in_virtual_machine() {
     ];
     let initrd = archive(directory.path(), &kernel, &tests.join(" "));
     let disk = directory.path().join("disk");
-    let file = fs::File::create(&disk).expect("create");
-    file.set_len(16 << 20).expect("set_len");
-    let Some(said) = console(&kernel, &initrd, &disk) else {
-        let limit = LIMIT.as_secs();
-        println!("skipped: the virtual machine did not end in {limit} s");
-        return;
+    sparse_file(&disk, 16 << 20);
+    let Some(output) = console(&kernel, &initrd, &disk) else {
+        return println!("skipped: the virtual machine did not end in {} s", LIMIT.as_secs());
     };
-    assert!(said.contains("test result: ok. 15 passed"), "{said}");
-    assert!(said.contains("grown at its stage, mounted: true"), "{said}");
-    assert!(said.contains("killed once it grew, mounted: true"), "{said}");
-    assert!(said.contains("grown while it is mounted"), "{said}");
-    assert!(said.contains("pulled at 25 steps"), "{said}");
-    assert!(said.contains("Reflected: cut off"), "{said}");
-    for line in said.lines().filter(|line| line.contains("over vsock")) {
+    for line in [
+        "test result: ok. 15 passed",
+        "grown at its stage, mounted: true",
+        "killed once it grew, mounted: true",
+        "grown while it is mounted",
+        "pulled at 25 steps",
+        "Reflected: cut off",
+    ] {
+        assert!(output.contains(line), "no {line:?} in {output}");
+    }
+    for line in output.lines().filter(|line| line.contains("over vsock")) {
         println!("{line}");
     }
 }

@@ -1,14 +1,13 @@
 //! A helper that also listens at a vsock port. The peers are in the same machine (CID 1), which
 //! needs the kernel's vsock_loopback; the virtual machine has it.
-use crate::rig::{Client, LONG, Rig, able, done, staged, staging};
+use crate::rig::{Client, LONG, Rig, able, done, inventory, set_mode, staged, staging, text};
 use ebs_csi_wire::{
     Challenge, FsType, Hello, Inspect, Key, KeyStep, Nonce, Operation, Outcome, Proof, Request,
-    Side, Transcript, Unstage, frame,
+    Side, Transcript, frame,
 };
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -39,23 +38,20 @@ fn key() -> Key {
 fn key_file(directory: &tempfile::TempDir) -> PathBuf {
     let path = directory.path().join("key");
     fs::write(&path, [7; 32]).expect("write");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).expect("chmod");
+    set_mode(&path, 0o400);
     path
 }
 
 /// Starts a helper that lets these machines connect at the port.
-fn rig(peers: &str) -> (Rig, tempfile::TempDir) {
+fn rig(peers: &str) -> Option<(Rig, tempfile::TempDir)> {
+    if !able_to_connect() {
+        return None;
+    }
     let directory = tempfile::tempdir().expect("tempdir");
     let file = key_file(&directory);
-    let rig = Rig::start_with(&[
-        "--listen",
-        &format!("vsock://{LOCAL}:{PORT}"),
-        "--vsock-key-file",
-        file.to_str().expect("utf-8"),
-        "--vsock-peers",
-        peers,
-    ]);
-    (rig, directory)
+    let listen = format!("vsock://{LOCAL}:{PORT}");
+    let flags = ["--listen", &listen, "--vsock-key-file", text(&file), "--vsock-peers", peers];
+    Some((Rig::start_with(&flags)?, directory))
 }
 
 fn connect() -> Client {
@@ -67,7 +63,7 @@ fn connect() -> Client {
 /// Sends the nonce of an agent, and returns what both sides have said then.
 fn challenged(client: &mut Client) -> (Transcript, Proof) {
     let hello = Hello::with_key(KeyStep::Nonce(AGENT));
-    match client.ask(Operation::Hello(hello), Duration::ZERO) {
+    match client.call(Operation::Hello(hello), Duration::ZERO) {
         Outcome::Challenge(Challenge { nonce, proof }) => {
             let said = Transcript { port: PORT, agent: AGENT, helper: nonce };
             (said, proof)
@@ -95,7 +91,7 @@ fn greeted() -> (Client, Proof) {
     (client, own)
 }
 
-fn is_cut_off(client: &mut Client) {
+fn check_cut_off(client: &mut Client) {
     let read = client.stream.read(&mut [0]);
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
 }
@@ -107,33 +103,24 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 #[test]
 fn proved_peer_stages_as_unix_peer_does() {
-    if !able_to_connect() {
-        return;
-    }
-    let (rig, _directory) = rig("1");
+    let Some((rig, _directory)) = rig("1") else { return };
     let (volume, _attached) = rig.new_disk(64 << 20);
     let (mut over_vsock, _) = greeted();
     let mut over_unix = rig.client();
-    let stage = Operation::Stage(rig.staging(&volume, FsType::Ext4));
-    let unstage = Operation::Unstage(Unstage {
-        volume: volume.clone(),
-        staging: rig.kubelet(&staging(&volume)),
-    });
-    assert!(staged(over_vsock.ask(stage.clone(), LONG)).formatted);
-    match over_unix.ask(Operation::Inspect(Inspect::default()), LONG) {
-        Outcome::Inventory(inventory) => assert_eq!(inventory.volumes.len(), 1),
-        other => panic!("{other:?}"),
-    }
+    let stage = rig.stage_operation(&volume, FsType::Ext4);
+    let unstage = rig.unstage_operation(&volume, &staging(&volume));
+    assert!(staged(over_vsock.call(stage.clone(), LONG)).formatted);
+    assert_eq!(inventory(&mut over_unix).volumes.len(), 1);
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..11 {
         for (client, times) in [&mut over_vsock, &mut over_unix].into_iter().zip(&mut times) {
-            done(client.ask(unstage.clone(), LONG));
+            done(client.call(unstage.clone(), LONG));
             let started = Instant::now();
-            assert!(!staged(client.ask(stage.clone(), LONG)).already);
+            assert!(!staged(client.call(stage.clone(), LONG)).already);
             times.push(started.elapsed());
         }
     }
-    done(over_vsock.ask(unstage, LONG));
+    done(over_vsock.call(unstage, LONG));
     let [vsock, unix] = times.map(median);
     println!("a stage took {vsock:?} over vsock and {unix:?} over unix (medians of 11)");
 }
@@ -219,16 +206,13 @@ fn attack(row: KeylessPeer, earlier: Proof) -> Option<&'static str> {
         }
         KeylessPeer::Leaves => return None,
     };
-    is_cut_off(&mut client);
+    check_cut_off(&mut client);
     Some(why)
 }
 
 #[test]
 fn unproved_peer_is_cut_off_and_journalled() {
-    if !able_to_connect() {
-        return;
-    }
-    let (rig, _directory) = rig("1,2");
+    let Some((rig, _directory)) = rig("1,2") else { return };
     let (mut steady, earlier) = greeted();
     for row in [
         KeylessPeer::RequestFirst,
@@ -261,10 +245,8 @@ fn unproved_peer_is_cut_off_and_journalled() {
             rig.wait_for_more(why, *times);
         }
         // The next agent is served, and the one before still is.
-        for client in [&mut greeted().0, &mut steady] {
-            let inventory = client.ask(Operation::Inspect(Inspect::default()), LONG);
-            assert!(matches!(inventory, Outcome::Inventory(_)), "{row:?}");
-        }
+        inventory(&mut greeted().0);
+        inventory(&mut steady);
         println!("{row:?}: cut off");
     }
 }
@@ -272,25 +254,18 @@ fn unproved_peer_is_cut_off_and_journalled() {
 /// More connections than may be unproved, and each stays until it is cut off.
 #[test]
 fn silent_peers_do_not_displace_agents() {
-    if !able_to_connect() {
-        return;
-    }
-    let (rig, _directory) = rig("1");
+    let Some((rig, _directory)) = rig("1") else { return };
     let mut over_unix = rig.client();
     let silent: Vec<Client> = (0..40).map(|_| connect()).collect();
-    let inventory = over_unix.ask(Operation::Inspect(Inspect::default()), LONG);
-    assert!(matches!(inventory, Outcome::Inventory(_)));
+    inventory(&mut over_unix);
     drop(greeted());
     drop(silent);
 }
 
 #[test]
 fn peer_of_other_machine_is_refused() {
-    if !able_to_connect() {
-        return;
-    }
-    let (rig, _directory) = rig("2");
-    is_cut_off(&mut connect());
+    let Some((rig, _directory)) = rig("2") else { return };
+    check_cut_off(&mut connect());
     rig.wait_for("peer-refused cid=1");
 }
 
@@ -304,7 +279,7 @@ fn unusable_vsock_setting_ends_helper_before_serving() {
     let file = |name: &str, bytes: &[u8], mode: u32| {
         let path = directory.path().join(name);
         fs::write(&path, bytes).expect("write");
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("chmod");
+        set_mode(&path, mode);
         path
     };
     let (open, empty) = (file("open", &[7; 32], 0o444), file("empty", &[], 0o400));

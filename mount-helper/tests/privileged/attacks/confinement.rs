@@ -18,11 +18,11 @@ fn script() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     script::alone(|| match words.as_slice() {
         ["clone", flags] => supervisor::clone_with(flags),
-        ["hoard"] => supervisor::be_asked_for_too_many(),
+        ["runners"] => supervisor::serve_greedy_broker(),
         ["tool", what] => tool::reach(what),
         ["broker", what, path] => broker::reach(what, path),
         ["opener", devices, mounted, disk, unused, free] => {
-            opener::be_asked(devices, (mounted, disk), (unused, free));
+            opener::send_requests(devices, (mounted, disk), (unused, free));
         }
         other => panic!("{other:?} is no script"),
     });

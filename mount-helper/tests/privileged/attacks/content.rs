@@ -1,13 +1,11 @@
 //! Contents of disks, and what a tool needs to examine them.
 use super::row;
-use crate::rig::{
-    Attached, LONG, Rig, assert_refused, block_target, done, refused, shell, staged, told,
-};
+use crate::rig::{LONG, MIB, Rig, assert_refused, done, reason, shell, staged};
 use ebs_csi_policy::blank;
 use ebs_csi_wire::format::UncheckedFormatOptions;
 use ebs_csi_wire::{FormatOptions, FsType, Operation, Origin, Outcome, Refusal, VolumeId};
 use std::fs;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -21,9 +19,7 @@ fn xfs_with_31_to_2000_groups_is_checked() {
         let (volume, attached) = rig.new_disk(groups.max(48) * GIB / 8);
         let asked_for = format!("agcount={groups}");
         shell("mkfs.xfs", &["-q", "-d", &asked_for, &attached.path()]);
-        let mut asked = rig.staging(&volume, FsType::Xfs);
-        asked.disk.origin = Origin::Copy;
-        let result = staged(rig.ask(Operation::Stage(asked)));
+        let result = staged(rig.stage_copy(&volume, FsType::Xfs));
         assert!(result.checked, "{groups} groups: {result:?}");
         done(rig.unstage(&volume));
     }
@@ -34,32 +30,9 @@ fn xfs_with_31_to_2000_groups_is_checked() {
     );
 }
 
-const MIB: u64 = 1 << 20;
-
 /// Returns bytes without a known signature and without a zero.
 fn noise(bytes: u64) -> Vec<u8> {
     (0..bytes).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8 | 1).collect()
-}
-
-fn write_at(attached: &Attached, at: u64, bytes: &[u8]) {
-    let disk = fs::File::options().write(true).open(attached.path());
-    let disk = disk.expect("device");
-    disk.write_all_at(bytes, at).expect("write");
-    disk.sync_all().expect("sync");
-}
-
-fn read_at(attached: &Attached, at: u64, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    let disk = fs::File::open(attached.path()).expect("device");
-    disk.read_exact_at(&mut bytes, at).expect("read");
-    bytes
-}
-
-/// Stages a volume that EC2 created blank.
-fn stage_blank(rig: &Rig, volume: &VolumeId, fs: FsType) -> Outcome {
-    let mut asked = rig.staging(volume, fs);
-    asked.disk.origin = Origin::Blank;
-    rig.ask(Operation::Stage(asked))
 }
 
 /// The disk is like that of a database that keeps its data on the raw disk, away from the disk's
@@ -71,10 +44,10 @@ fn raw_data_between_the_signatures_is_not_formatted() {
     for (size, at) in [(2 * GIB, 300), (4 * GIB, 2500), (12 * GIB, 7000)] {
         for fs in [FsType::Ext4, FsType::Xfs] {
             let (volume, attached) = rig.new_disk(size);
-            write_at(&attached, at * MIB, &data);
-            let told = told(stage_blank(&rig, &volume, fs));
-            assert_eq!(told.reason, Refusal::UnknownContent, "{fs} at {at} MiB");
-            assert!(read_at(&attached, at * MIB, data.len()) == data, "{fs} at {at} MiB: changed");
+            attached.write(at * MIB, &data);
+            let reason = reason(rig.stage(&volume, fs));
+            assert_eq!(reason, Refusal::UnknownContent, "{fs} at {at} MiB");
+            assert!(attached.read(at * MIB, data.len()) == data, "{fs} at {at} MiB: changed");
         }
     }
     row(
@@ -98,10 +71,10 @@ fn a_format_discards_nothing() {
         .expect("a place");
     for fs in FsType::ALL {
         let (volume, attached) = rig.new_disk(size);
-        write_at(&attached, at, &noise(4096));
-        assert!(staged(stage_blank(&rig, &volume, *fs)).formatted);
+        attached.write(at, &noise(4096));
+        assert!(staged(rig.stage(&volume, *fs)).formatted);
         done(rig.unstage(&volume));
-        assert!(read_at(&attached, at, 4096) == noise(4096), "{fs}");
+        assert!(attached.read(at, 4096) == noise(4096), "{fs}");
     }
     row(
         "N7",
@@ -117,25 +90,21 @@ fn blank_disk_untold_or_used_raw_is_refused() {
     for fs in [FsType::Ext4, FsType::Xfs] {
         let Some(rig) = Rig::start() else { return };
         let (volume, attached) = rig.new_disk(512 * MIB);
-        let mut untold = rig.staging(&volume, fs);
-        untold.disk.origin = Origin::Unknown;
-        let untold = Operation::Stage(untold);
-        assert_refused(rig.ask(untold.clone()), Refusal::OriginUntold);
+        let stage_unknown =
+            || rig.stage_with(&volume, fs, |request| request.disk.origin = Origin::Unknown);
+        assert_refused(stage_unknown(), Refusal::OriginUntold);
         assert!(!rig.journal().contains(" tool "));
         // A container had the raw disk, and may have written anywhere.
         done(rig.publish_block(&volume, "p"));
-        done(rig.unpublish(&volume, &block_target(&volume, "p")));
-        let raw = stage_blank(&rig, &volume, fs);
-        assert_refused(raw, Refusal::UsedRaw);
+        done(rig.unpublish_block(&volume, "p"));
+        assert_refused(rig.stage(&volume, fs), Refusal::UsedRaw);
         assert!(!rig.journal().contains(" tool "));
         // A new attach brings a new report of the disk's origin.
-        let image = attached.image.clone();
-        drop(attached);
-        let _attached = rig.attach_image(image);
-        assert!(staged(stage_blank(&rig, &volume, fs)).formatted);
+        let _attached = rig.reattach(attached);
+        assert!(staged(rig.stage(&volume, fs)).formatted);
         done(rig.unstage(&volume));
         // A disk with a file system needs no report of its origin.
-        assert!(!staged(rig.ask(untold)).formatted);
+        assert!(!staged(stage_unknown()).formatted);
         done(rig.unstage(&volume));
     }
     row(
@@ -166,32 +135,27 @@ fn a_comparison_is_bounded_and_made_once() {
     let Some(rig) = Rig::start() else { return };
     let broker = rig.part("broker");
     let over = AtomicBool::new(false);
+    let comparisons = || rig.journal().matches(" made-in-memory ").count();
     // With these options a format of 4 TiB writes more than a gigabyte.
-    let ask = |volume: &VolumeId| {
-        let mut asked = rig.staging(volume, FsType::Ext4);
-        asked.disk.origin = Origin::Blank;
+    let stage = |volume: &VolumeId| {
+        let mut request = rig.stage_request(volume, FsType::Ext4);
         let options =
             UncheckedFormatOptions { block_size: 1024, ..UncheckedFormatOptions::default() };
-        asked.format = FormatOptions::check(options).expect("options");
+        request.format = FormatOptions::check(options).expect("options");
         let end = Instant::now() + LONG * 5;
         loop {
             assert!(Instant::now() < end, "never answered");
-            match rig.ask(Operation::Stage(asked.clone())) {
+            match rig.call(Operation::Stage(request.clone())) {
                 Outcome::Refused(refused) if refused.reason == Refusal::Busy => {
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 Outcome::Pending => {}
-                other => return refused(other),
+                other => return reason(other),
             }
         }
     };
-    let disks: Vec<_> = (0..4)
-        .map(|_| {
-            let (volume, attached) = rig.new_disk(4 << 40);
-            write_at(&attached, 3000, &noise(100));
-            (volume, attached)
-        })
-        .collect();
+    let disks: Vec<_> = (0..4).map(|_| rig.new_disk(4 << 40)).collect();
+    disks.iter().for_each(|(_, attached)| attached.write(3000, &noise(100)));
     let most = std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
             let mut most = 0;
@@ -201,31 +165,30 @@ fn a_comparison_is_bounded_and_made_once() {
             }
             most
         });
-        let askers: Vec<_> = disks.iter().map(|(volume, _)| scope.spawn(|| ask(volume))).collect();
-        for asker in askers {
-            assert_eq!(asker.join().expect("an answer"), Refusal::UnknownContent);
+        let stages: Vec<_> =
+            disks.iter().map(|(volume, _)| scope.spawn(|| stage(volume))).collect();
+        for thread in stages {
+            assert_eq!(thread.join().expect("an answer"), Refusal::UnknownContent);
         }
         over.store(true, Ordering::Relaxed);
         watch.join().expect("the watch")
     });
     println!("at most {} MiB were kept in memory", most / MIB);
     assert!(most <= 160 * MIB, "{} MiB", most / MIB);
-    assert_eq!(rig.journal().matches(" made-in-memory ").count(), 4);
+    assert_eq!(comparisons(), 4);
     // Kubelet repeats its request.
     for (volume, _) in &disks {
-        assert_eq!(ask(volume), Refusal::UnknownContent);
+        assert_eq!(stage(volume), Refusal::UnknownContent);
     }
-    assert_eq!(rig.journal().matches(" made-in-memory ").count(), 4);
+    assert_eq!(comparisons(), 4);
     // Changed content and a new attachment are compared again.
-    write_at(&disks[0].1, 2000, &noise(100));
-    assert_eq!(ask(&disks[0].0), Refusal::UnknownContent);
-    assert_eq!(rig.journal().matches(" made-in-memory ").count(), 5);
+    disks[0].1.write(2000, &noise(100));
+    assert_eq!(stage(&disks[0].0), Refusal::UnknownContent);
+    assert_eq!(comparisons(), 5);
     let (volume, attached) = disks.into_iter().last().expect("a disk");
-    let image = attached.image.clone();
-    drop(attached);
-    let _attached = rig.attach_image(image);
-    assert_eq!(ask(&volume), Refusal::UnknownContent);
-    assert_eq!(rig.journal().matches(" made-in-memory ").count(), 6);
+    let _attached = rig.reattach(attached);
+    assert_eq!(stage(&volume), Refusal::UnknownContent);
+    assert_eq!(comparisons(), 6);
     row(
         "N12",
         "four disks of 4 TiB with unknown content are staged at once, twice",

@@ -5,8 +5,6 @@ mod others_helpers;
 mod others_mounts;
 mod others_places;
 
-const MIB: u64 = 1 << 20;
-
 /// Returns whether the kernel refuses writes to the disk of this name.
 fn is_read_only(name: &str) -> bool {
     let file = format!("/sys/class/block/{name}/ro");

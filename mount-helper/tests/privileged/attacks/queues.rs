@@ -5,17 +5,18 @@ mod load;
 mod publications;
 mod slow;
 
-use crate::rig::{Attached, Rig, children, role, shell, status, volume};
-use ebs_csi_wire::VolumeId;
-use rustix::process::{Pid, Signal, kill_process};
+use crate::rig::{
+    Attached, Client, MIB, Rig, children, make_filesystem, role, shell, sparse_file, status, text,
+    try_signal,
+};
+use ebs_csi_wire::{FsType, Operation, VolumeId};
+use rustix::process::Signal;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-const MIB: u64 = 1 << 20;
 
 /// Limit of the memory that the broker may take under any requests, in bytes.
 const MEMORY: u64 = 64 * MIB;
@@ -23,27 +24,33 @@ const MEMORY: u64 = 64 * MIB;
 /// Creates an image of an ext4, from which a test copies disks.
 fn image(rig: &Rig, name: &str, clean: bool) -> PathBuf {
     let path = rig.path("outside").join(name);
-    let text = path.to_str().expect("utf-8");
-    shell("truncate", &["-s", "16M", text]);
-    shell("mke2fs", &["-q", "-F", "-t", "ext4", text]);
+    sparse_file(&path, 16 * MIB);
+    make_filesystem(FsType::Ext4, text(&path));
     if !clean {
-        shell("debugfs", &["-w", "-R", "ssv state 0", text]);
+        shell("debugfs", &["-w", "-R", "ssv state 0", text(&path)]);
     }
     path
 }
 
-/// Attaches a disk with the content of an image.
-fn copy(rig: &Rig, image: &Path) -> (VolumeId, Attached) {
-    let volume = volume();
-    let to = rig.path("volumes").join(format!("{volume}.img"));
-    shell("cp", &["--sparse=always", image.to_str().expect("utf-8"), to.to_str().expect("utf-8")]);
-    (volume, rig.attach_image(to))
+/// Sends a request for each volume over a connection of its own, and returns the connections.
+fn send_for_each(
+    rig: &Rig,
+    disks: &[(VolumeId, Attached)],
+    wait: Duration,
+    operation: impl Fn(&VolumeId) -> Operation,
+) -> Vec<Client> {
+    let send = |(volume, _): &(VolumeId, Attached)| {
+        let mut client = rig.client();
+        client.send(operation(volume), wait);
+        client
+    };
+    disks.iter().map(send).collect()
 }
 
 /// Returns the broker's peak memory, in bytes.
 fn most_memory(rig: &Rig) -> u64 {
-    let told = status(rig.part("broker"), "VmHWM");
-    let kib = told.split(' ').next().and_then(|word| word.parse().ok());
+    let field = status(rig.part("broker"), "VmHWM");
+    let kib = field.split(' ').next().and_then(|word| word.parse().ok());
     kib.map_or(u64::MAX, |kib: u64| kib << 10)
 }
 
@@ -66,8 +73,7 @@ impl Releaser {
                 seen.retain(|pid, _| runners.contains(pid));
                 for pid in runners.into_iter().filter(|pid| is_held(*pid)) {
                     if seen.entry(pid).or_insert_with(Instant::now).elapsed() >= held_for {
-                        let pid = Pid::from_raw(pid.cast_signed()).expect("pid");
-                        let _ = kill_process(pid, Signal::USR1);
+                        try_signal(pid, Signal::USR1);
                     }
                 }
                 std::thread::sleep(Duration::from_millis(5));

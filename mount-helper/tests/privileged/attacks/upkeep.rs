@@ -5,12 +5,10 @@ mod read_only;
 mod superblocks;
 
 use super::row;
-use crate::rig::{Rig, done, staged, staging};
+use crate::rig::{MIB, Rig, done, set_mode, staged};
 use ebs_csi_wire::FsType;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-
-const MIB: u64 = 1 << 20;
+use std::os::unix::fs::chown;
 
 /// The root directory has mode 0700 or 0000 and belongs to root or to the application.
 #[test]
@@ -20,10 +18,10 @@ fn volume_with_private_root_restages_and_grows() {
         for (owner, mode) in [(0, 0o700), (0, 0o000), (1234, 0o700), (1234, 0o000)] {
             let (volume, attached) = rig.new_disk(320 * MIB);
             staged(rig.stage(&volume, fs_type));
-            let root = rig.inside(&rig.kubelet(&staging(&volume)));
+            let root = rig.staged_root(&volume);
             fs::write(root.join("kept"), "by its application").expect("write");
             chown(&root, Some(owner), Some(owner)).expect("chown");
-            fs::set_permissions(&root, fs::Permissions::from_mode(mode)).expect("chmod");
+            set_mode(&root, mode);
             for larger in [false, true] {
                 done(rig.unstage(&volume));
                 if larger {

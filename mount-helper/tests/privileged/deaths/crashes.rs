@@ -3,18 +3,17 @@
 //! the retry. Consecutive seeds go through all cells: `CRASH_SEEDS=10000` tries so many seeds,
 //! `CRASH_FIRST=N` begins with seed N.
 use crate::rig::{
-    Attached, LONG, Rig, able, children, done, grows_mounted, shell, staged, staging, target,
-    volume,
+    Attached, LONG, MIB, Random, Rig, able, check_filesystem, children, copy_sparse, done,
+    grows_mounted, shell, staged, staging, target, try_signal, volume, write_synced,
 };
-use ebs_csi_wire::{FsType, Operation, Origin, Outcome, Unpublish, Unstage, VolumeId};
-use rustix::process::{Pid, Signal, kill_process};
+use ebs_csi_wire::{FsType, Operation, Origin, Outcome, VolumeId};
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const MIB: u64 = 1 << 20;
 const SEEDS: u64 = 300;
 const KEPT: &str = "written before the crash";
 
@@ -90,19 +89,6 @@ struct Crash {
     again: Option<Duration>,
 }
 
-/// The random number generator SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) % bound
-    }
-}
-
 pub(crate) fn in_a_runner(point: &str) -> bool {
     matches!(point, "runner-started" | "tool-started" | "runner-finished")
 }
@@ -141,28 +127,18 @@ fn crash(seed: u64, cells: &[(Act, FsType, &'static str, &'static str)]) -> Cras
     Crash { seed, act, fs, point, victim, later: moment(2, 4_000), again: moment(3, 30_000) }
 }
 
-pub(crate) fn signal(pid: u32, signal: Signal) {
-    if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
-        // The process may have ended by itself.
-        let _ = kill_process(pid, signal);
-    }
-}
-
 /// Brings a volume to the state in which the act begins, and returns the request for the act.
 fn prepared(rig: &Rig, crash: Crash) -> (VolumeId, Attached, Operation) {
     let first = volume();
     let attached = rig.attach(&first, 320 * MIB);
-    let stage = |volume: &VolumeId| Operation::Stage(rig.staging(volume, crash.fs));
+    let stage = |volume: &VolumeId| rig.stage_operation(volume, crash.fs);
     if crash.act == Act::Format {
         let operation = stage(&first);
         return (first, attached, operation);
     }
     staged(rig.stage(&first, crash.fs));
-    let root = rig.inside(&rig.kubelet(&staging(&first)));
-    fs::write(root.join("kept"), KEPT).expect("write");
-    let written = fs::File::open(root.join("kept")).expect("open");
-    written.sync_all().expect("sync");
-    drop(written);
+    let root = rig.staged_root(&first);
+    write_synced(&root.join("kept"), KEPT);
     if matches!(crash.act, Act::Check | Act::Repair) && crash.fs == FsType::Xfs {
         // The disk is staged as another volume, which did not make the file system: cleanly
         // unmounted, or as after a power cut.
@@ -170,49 +146,36 @@ fn prepared(rig: &Rig, crash: Crash) -> (VolumeId, Attached, Operation) {
             done(rig.unstage(&first));
         }
         let copy = volume();
-        let image = rig.path("volumes").join(format!("{copy}.img"));
-        let paths = [attached.image.to_str(), image.to_str()].map(|path| path.expect("utf-8"));
-        shell("cp", &["--sparse=always", paths[0], paths[1]]);
+        copy_sparse(&attached.image, &rig.image(&copy));
         done(rig.unstage(&first));
         drop(attached);
-        let attached = rig.attach_image(image);
-        let mut asked = rig.staging(&copy, crash.fs);
-        asked.disk.origin = Origin::Copy;
-        return (copy, attached, Operation::Stage(asked));
+        let attached = rig.attach_image(rig.image(&copy));
+        let mut request = rig.stage_request(&copy, crash.fs);
+        request.disk.origin = Origin::Copy;
+        return (copy, attached, Operation::Stage(request));
     }
     if matches!(crash.act, Act::Publish | Act::Unpublish | Act::Unstage) {
         let operation = match crash.act {
-            Act::Publish => Operation::PublishFilesystem(rig.publishing(&first, "p")),
+            Act::Publish => rig.publish_operation(&first, "p"),
             Act::Unpublish => {
                 done(rig.publish(&first, "p"));
-                Operation::Unpublish(Unpublish {
-                    volume: first.clone(),
-                    target: rig.kubelet(&target(&first, "p")),
-                })
+                rig.unpublish_operation(&first, &target(&first, "p"))
             }
-            _ => Operation::Unstage(Unstage {
-                volume: first.clone(),
-                staging: rig.kubelet(&staging(&first)),
-            }),
+            _ => rig.unstage_operation(&first, &staging(&first)),
         };
         return (first, attached, operation);
     }
     done(rig.unstage(&first));
-    let operation = match (crash.act, crash.fs) {
-        (Act::Check | Act::Repair, _) => {
-            if crash.act == Act::Repair {
-                let wrong = ["-w", "-R", "ssv free_inodes_count 7", &attached.path()];
-                shell("debugfs", &wrong);
-            }
-            shell("debugfs", &["-w", "-R", "ssv state 0", &attached.path()]);
-            stage(&first)
-        }
-        (Act::Growth, _) => {
-            attached.resize(512 * MIB);
-            stage(&first)
-        }
-        _ => stage(&first),
-    };
+    let debugfs = |command| shell("debugfs", &["-w", "-R", command, &attached.path()]);
+    if crash.act == Act::Repair {
+        debugfs("ssv free_inodes_count 7");
+    }
+    match crash.act {
+        Act::Check | Act::Repair => drop(debugfs("ssv state 0")),
+        Act::Growth => attached.resize(512 * MIB),
+        _ => {}
+    }
+    let operation = stage(&first);
     (first, attached, operation)
 }
 
@@ -225,12 +188,12 @@ fn kill(rig: &mut Rig, victim: &str) -> bool {
         other => rig.part_now(other),
     };
     if let Some(pid) = found {
-        signal(pid, Signal::KILL);
+        try_signal(pid, Signal::KILL);
     }
     if found.is_none() || matches!(victim, "runner" | "tool") {
         // The other processes notice the end and answer; then they are killed, too.
         std::thread::sleep(Duration::from_millis(3));
-        signal(rig.pid(), Signal::KILL);
+        try_signal(rig.pid(), Signal::KILL);
     }
     rig.ended();
     rig.end_all();
@@ -239,17 +202,14 @@ fn kill(rig: &mut Rig, victim: &str) -> bool {
 
 fn survives(crash: Crash) -> bool {
     let what = format!("seed {}: {crash:?}", crash.seed);
-    let mut rig = Rig::start_with(&[]);
+    let mut rig = Rig::start().expect("root");
     let (volume, attached, operation) = prepared(&rig, crash);
-    rig.stop();
-    rig.run(&["--fault-point", crash.point]);
-    let mut client = rig.client();
-    client.send(operation.clone(), LONG);
-    rig.wait_for(&format!("fault-point name={}", crash.point));
+    rig.restart(&["--fault-point", crash.point]);
+    let client = rig.call_until(crash.point, operation.clone());
     if let Some(later) = crash.later {
         let held = if in_a_runner(crash.point) { "runner" } else { "broker" };
         if let Some(pid) = rig.part_now(held) {
-            signal(pid, Signal::USR1);
+            try_signal(pid, Signal::USR1);
         }
         std::thread::sleep(later);
     }
@@ -264,7 +224,7 @@ fn survives(crash: Crash) -> bool {
         drop(client);
         rig.run(&[]);
     }
-    let outcome = rig.ask(operation);
+    let outcome = rig.call(operation);
     match &outcome {
         Outcome::Staged(staged) => {
             let blank = crash.act == Act::Format;
@@ -278,19 +238,14 @@ fn survives(crash: Crash) -> bool {
     done(rig.unpublish(&volume, &target(&volume, "p")));
     done(rig.unstage(&volume));
     assert_eq!(rig.mounts(&attached), 0, "{what}");
-    let mut asked = rig.staging(&volume, crash.fs);
-    asked.disk.origin = Origin::Copy;
-    let last = staged(rig.ask(Operation::Stage(asked)));
+    let last = staged(rig.stage_copy(&volume, crash.fs));
     assert!(!last.formatted, "{what}");
     if crash.act != Act::Format {
-        let kept = rig.inside(&rig.kubelet(&staging(&volume))).join("kept");
+        let kept = rig.staged_root(&volume).join("kept");
         assert_eq!(fs::read_to_string(kept).expect("kept"), KEPT, "{what}");
     }
     done(rig.unstage(&volume));
-    match crash.fs {
-        FsType::Xfs => shell("xfs_repair", &["-n", &attached.path()]),
-        _ => shell("e2fsck", &["-f", "-n", &attached.path()]),
-    };
+    check_filesystem(crash.fs, &attached.path());
     killed
 }
 

@@ -1,12 +1,11 @@
 //! The end of the helper as kubelet causes it: SIGTERM, a grace period, and SIGKILL.
-use crate::rig::{Rig, able, assert_refused, done, staged, target};
-use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, Unpublish};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::rig::{Rig, assert_refused, done, send_signal, staged, target};
+use ebs_csi_wire::{FsType, Outcome, Refusal};
+use rustix::process::Signal;
 use std::time::Duration;
 
 fn terminate(rig: &Rig) {
-    let pid = Pid::from_raw(rig.pid().cast_signed()).expect("pid");
-    kill_process(pid, Signal::TERM).expect("kill");
+    send_signal(rig.pid(), Signal::TERM);
     rig.wait_for(" broker stopping");
 }
 
@@ -20,11 +19,8 @@ fn a_connected_agent_may_unmount_after_sigterm() {
     }
     let mut agent = rig.client();
     terminate(&rig);
-    let unpublish = Operation::Unpublish(Unpublish {
-        volume: volume.clone(),
-        target: rig.kubelet(&target(&volume, "one")),
-    });
-    done(agent.ask(unpublish, Duration::from_secs(30)));
+    let unpublish = rig.unpublish_operation(&volume, &target(&volume, "one"));
+    done(agent.call(unpublish, Duration::from_secs(30)));
     // Another connection is served, too.
     done(rig.unpublish(&volume, &target(&volume, "two")));
     // No operation begins that may take longer than the remaining time.
@@ -38,10 +34,7 @@ fn a_connected_agent_may_unmount_after_sigterm() {
 
 #[test]
 fn helper_stops_after_grace_despite_connected_agent() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start_with(&["--grace", "1"]);
+    let Some(mut rig) = Rig::start_with(&["--grace", "1"]) else { return };
     let mut agent = rig.client();
     terminate(&rig);
     assert_eq!(rig.ended(), Some(0));

@@ -1,29 +1,19 @@
 //! A table of each named step of each operation and of each process that is killed at the step: a
 //! repeated request succeeds. The test prints the table.
+use super::crashes::in_a_runner;
 use crate::rig::{
-    Attached, LONG, Rig, able, block_target, children, done, grows_mounted, shell, staged, staging,
-    target, volume,
+    Attached, MIB, Rig, able, children, disk, done, grows_mounted, send_signal, shell, sources,
+    staged, staging, target, volume, wait_until,
 };
-use ebs_csi_wire::{FsType, Operation, Outcome, PublishBlock, Unpublish, Unstage, VolumeId};
-use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeMap;
+use ebs_csi_wire::{FsType, Operation, Outcome, VolumeId};
+use rustix::process::Signal;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
-const MIB: u64 = 1 << 20;
-
-fn send(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("pid");
-    kill_process(pid, signal).expect("kill");
-}
-
-fn kill(pid: u32) {
-    send(pid, Signal::KILL);
-}
 
 /// The requests of a volume's life.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Ask {
+enum Act {
     Stage(FsType),
     /// The stage of an ext4 that was not unmounted cleanly.
     Check,
@@ -36,44 +26,29 @@ enum Ask {
     Expand,
 }
 
-fn operation(rig: &Rig, ask: Ask, volume: &VolumeId) -> Operation {
-    match ask {
-        Ask::Stage(fs) => Operation::Stage(rig.staging(volume, fs)),
-        Ask::Check | Ask::Grow => Operation::Stage(rig.staging(volume, FsType::Ext4)),
-        Ask::Publish => Operation::PublishFilesystem(rig.publishing(volume, "p")),
-        Ask::PublishBlock => Operation::PublishBlock(PublishBlock {
-            disk: crate::rig::disk(volume),
-            target: rig.kubelet(&block_target(volume, "p")),
-            read_only: false,
-        }),
-        Ask::Unpublish => Operation::Unpublish(Unpublish {
-            volume: volume.clone(),
-            target: rig.kubelet(&target(volume, "p")),
-        }),
-        Ask::Unstage => Operation::Unstage(Unstage {
-            volume: volume.clone(),
-            staging: rig.kubelet(&staging(volume)),
-        }),
-        Ask::Expand => Operation::Expand(ebs_csi_wire::Expand {
-            volume: volume.clone(),
-            path: rig.kubelet(&staging(volume)),
-            required_bytes: None,
-            limit_bytes: None,
-        }),
+fn operation(rig: &Rig, act: Act, volume: &VolumeId) -> Operation {
+    match act {
+        Act::Stage(fs) => rig.stage_operation(volume, fs),
+        Act::Check | Act::Grow => rig.stage_operation(volume, FsType::Ext4),
+        Act::Publish => rig.publish_operation(volume, "p"),
+        Act::PublishBlock => rig.block_operation(&disk(volume), "p", false),
+        Act::Unpublish => rig.unpublish_operation(volume, &target(volume, "p")),
+        Act::Unstage => rig.unstage_operation(volume, &staging(volume)),
+        Act::Expand => rig.expand_operation(volume, &staging(volume), 0, 0),
     }
 }
 
 /// Returns the requests that must precede this one, and the number of the device's mounts after its
 /// success.
-fn around(ask: Ask) -> (Vec<Ask>, usize) {
-    match ask {
-        Ask::Stage(_) => (vec![], 1),
-        Ask::Check | Ask::Grow => (vec![Ask::Stage(FsType::Ext4), Ask::Unstage], 1),
-        Ask::Publish => (vec![Ask::Stage(FsType::Ext4)], 2),
-        Ask::PublishBlock => (vec![], 0),
-        Ask::Unpublish => (vec![Ask::Stage(FsType::Ext4), Ask::Publish], 1),
-        Ask::Unstage => (vec![Ask::Stage(FsType::Ext4)], 0),
-        Ask::Expand => (vec![Ask::Stage(FsType::Xfs)], 1),
+fn around(act: Act) -> (Vec<Act>, usize) {
+    match act {
+        Act::Stage(_) => (vec![], 1),
+        Act::Check | Act::Grow => (vec![Act::Stage(FsType::Ext4), Act::Unstage], 1),
+        Act::Publish => (vec![Act::Stage(FsType::Ext4)], 2),
+        Act::PublishBlock => (vec![], 0),
+        Act::Unpublish => (vec![Act::Stage(FsType::Ext4), Act::Publish], 1),
+        Act::Unstage => (vec![Act::Stage(FsType::Ext4)], 0),
+        Act::Expand => (vec![Act::Stage(FsType::Xfs)], 1),
     }
 }
 
@@ -90,19 +65,14 @@ fn succeeded(what: &str, outcome: &Outcome) {
 const VICTIMS: [&str; 7] =
     ["agent", "supervisor", "broker", "directories", "opener", "runner", "tool"];
 
-/// Returns whether the fault point of this step holds a runner.
-fn in_a_runner(point: &str) -> bool {
-    matches!(point, "runner-started" | "tool-started" | "runner-finished")
-}
-
-fn there((ask, point): (Ask, &str), victim: &str) -> bool {
+fn there((act, point): (Act, &str), victim: &str) -> bool {
     // Where the host allows it, the kernel grows the mounted file system, and no tool runs.
-    if ask == Ask::Grow && point != "stage-grown" && grows_mounted() {
+    if act == Act::Grow && point != "stage-grown" && grows_mounted() {
         return false;
     }
     match victim {
         // A growth runs two tools, and the fault point would hold each of them until a signal.
-        "agent" => ask != Ask::Grow || !in_a_runner(point),
+        "agent" => act != Act::Grow || !in_a_runner(point),
         "runner" => in_a_runner(point),
         "tool" => point == "tool-started",
         _ => true,
@@ -110,12 +80,12 @@ fn there((ask, point): (Ask, &str), victim: &str) -> bool {
 }
 
 /// Brings the disk to the state that the request needs.
-fn prepare(ask: Ask, attached: &Attached) {
-    match ask {
-        Ask::Check => {
+fn prepare(act: Act, attached: &Attached) {
+    match act {
+        Act::Check => {
             shell("debugfs", &["-w", "-R", "ssv state 0", &attached.path()]);
         }
-        Ask::Expand | Ask::Grow => attached.resize(512 * MIB),
+        Act::Expand | Act::Grow => attached.resize(512 * MIB),
         _ => {}
     }
 }
@@ -124,7 +94,7 @@ fn prepare(ask: Ask, attached: &Attached) {
 #[test]
 fn restarted_helper_completes_stage_killed_after_growth() {
     for victim in ["supervisor", "broker", "directories"] {
-        survives(Ask::Grow, "stage-grown", victim);
+        survives(Act::Grow, "stage-grown", victim);
     }
     // Printed for the console of the virtual machine.
     println!("killed once it grew, mounted: {}", grows_mounted());
@@ -132,42 +102,42 @@ fn restarted_helper_completes_stage_killed_after_growth() {
 
 /// Holds the operation at a step, kills one process there, and repeats the request. A new helper
 /// answers it where the kill has ended the helper.
-fn survives(ask: Ask, point: &str, victim: &str) {
-    let (before, mounts) = around(ask);
+fn survives(act: Act, point: &str, victim: &str) {
+    let (before, mounts) = around(act);
     let Some(mut rig) = Rig::start() else { return };
     let volume = volume();
     // mkfs.xfs refuses much smaller disks.
     let attached = rig.attach(&volume, 320 * MIB);
     for earlier in before {
-        succeeded("before", &rig.ask(operation(&rig, earlier, &volume)));
+        succeeded("before", &rig.call(operation(&rig, earlier, &volume)));
     }
-    prepare(ask, &attached);
-    rig.stop();
-    rig.run(&["--fault-point", point]);
-    let mut client = rig.client();
-    client.send(operation(&rig, ask, &volume), LONG);
-    rig.wait_for(&format!("fault-point name={point}"));
+    prepare(act, &attached);
+    rig.restart(&["--fault-point", point]);
+    let mut client = rig.call_until(point, operation(&rig, act, &volume));
     let runner = in_a_runner(point).then(|| rig.part("runner"));
     match victim {
         "agent" => {
             drop(client);
-            send(runner.unwrap_or_else(|| rig.part("broker")), Signal::USR1);
+            send_signal(runner.unwrap_or_else(|| rig.part("broker")), Signal::USR1);
         }
         "supervisor" | "broker" | "directories" | "opener" => {
-            kill(if victim == "supervisor" { rig.pid() } else { rig.part(victim) });
+            send_signal(
+                if victim == "supervisor" { rig.pid() } else { rig.part(victim) },
+                Signal::KILL,
+            );
             assert_ne!(rig.ended(), Some(0));
             // A runner that is released finds no peer and ends. When the broker was killed, the
             // supervisor has ended the runners.
             if let Some(runner) = runner.filter(|_| victim == "supervisor") {
-                send(runner, Signal::USR1);
+                send_signal(runner, Signal::USR1);
             }
         }
         _ => {
             let runner = runner.expect("a step of a runner");
-            kill(if victim == "tool" { children(runner)[0] } else { runner });
+            send_signal(if victim == "tool" { children(runner)[0] } else { runner }, Signal::KILL);
             if victim == "tool" {
                 // The fault point holds the runner itself, so the runner is killed as well.
-                kill(runner);
+                send_signal(runner, Signal::KILL);
             }
             let outcome = client.receive().expect("an answer");
             assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
@@ -177,28 +147,25 @@ fn survives(ask: Ask, point: &str, victim: &str) {
     if victim == "agent" {
         // The step has passed. A new agent connects, and finds the result or joins the running
         // operation.
-        assert!(matches!(
-            rig.ask(Operation::Inspect(ebs_csi_wire::Inspect::default())),
-            Outcome::Inventory(_)
-        ));
+        rig.inventory();
     } else {
         rig.run(&[]);
     }
-    let what = format!("{ask:?} {point} {victim}");
-    succeeded(&what, &rig.ask(operation(&rig, ask, &volume)));
+    let what = format!("{act:?} {point} {victim}");
+    succeeded(&what, &rig.call(operation(&rig, act, &volume)));
     assert_eq!(rig.mounts(&attached), mounts, "{what}");
     // Each effect can be undone, even one that happened twice.
     done(rig.unpublish(&volume, &target(&volume, "p")));
-    done(rig.unpublish(&volume, &block_target(&volume, "p")));
+    done(rig.unpublish_block(&volume, "p"));
     done(rig.unstage(&volume));
     assert_eq!(rig.mounts(&attached), 0);
 }
 
-const STAGE: Ask = Ask::Stage(FsType::Ext4);
-const XFS: Ask = Ask::Stage(FsType::Xfs);
+const STAGE: Act = Act::Stage(FsType::Ext4);
+const XFS: Act = Act::Stage(FsType::Xfs);
 
 /// Each fault point of `src`, with an operation that reaches it.
-const STEPS: [(Ask, &str); 28] = [
+const STEPS: [(Act, &str); 28] = [
     (STAGE, "stage-found"),
     (STAGE, "stage-looked"),
     (STAGE, "runner-started"),
@@ -213,20 +180,20 @@ const STEPS: [(Ask, &str); 28] = [
     (XFS, "tool-started"),
     (XFS, "runner-finished"),
     (XFS, "stage-formatted"),
-    (Ask::Check, "tool-started"),
-    (Ask::Check, "stage-checked"),
-    (Ask::Grow, "tool-started"),
-    (Ask::Grow, "stage-marked"),
-    (Ask::Grow, "stage-grown"),
-    (Ask::Publish, "publish-made"),
-    (Ask::Publish, "publish-attached"),
-    (Ask::PublishBlock, "publish-block-made"),
-    (Ask::PublishBlock, "publish-block-attached"),
-    (Ask::Expand, "expand-grown"),
-    (Ask::Unpublish, "unpublish-unmounted"),
-    (Ask::Unstage, "unstage-synced"),
-    (Ask::Unstage, "unstage-unmounted"),
-    (Ask::Unstage, "unstage-removed"),
+    (Act::Check, "tool-started"),
+    (Act::Check, "stage-checked"),
+    (Act::Grow, "tool-started"),
+    (Act::Grow, "stage-marked"),
+    (Act::Grow, "stage-grown"),
+    (Act::Publish, "publish-made"),
+    (Act::Publish, "publish-attached"),
+    (Act::PublishBlock, "publish-block-made"),
+    (Act::PublishBlock, "publish-block-attached"),
+    (Act::Expand, "expand-grown"),
+    (Act::Unpublish, "unpublish-unmounted"),
+    (Act::Unstage, "unstage-synced"),
+    (Act::Unstage, "unstage-unmounted"),
+    (Act::Unstage, "unstage-removed"),
 ];
 
 /// After a kill of any process at any step, the repeated request has the same result as without the
@@ -238,8 +205,8 @@ fn retried_request_converges_after_kill_at_any_step() {
     }
     let todo: Vec<_> = STEPS
         .iter()
-        .flat_map(|(ask, point)| VICTIMS.map(|victim| (*ask, *point, victim)))
-        .filter(|(ask, point, victim)| there((*ask, point), victim))
+        .flat_map(|(act, point)| VICTIMS.map(|victim| (*act, *point, victim)))
+        .filter(|(act, point, victim)| there((*act, point), victim))
         .collect();
     let todo = Mutex::new(todo);
     let converged = Mutex::new(BTreeMap::new());
@@ -249,20 +216,20 @@ fn retried_request_converges_after_kill_at_any_step() {
             scope.spawn(|| {
                 loop {
                     let next = todo.lock().unwrap_or_else(PoisonError::into_inner).pop();
-                    let Some((ask, point, victim)) = next else {
+                    let Some((act, point, victim)) = next else {
                         return;
                     };
-                    survives(ask, point, victim);
+                    survives(act, point, victim);
                     let mut converged = converged.lock().unwrap_or_else(PoisonError::into_inner);
-                    converged.insert((format!("{ask:?} {point}"), victim), "converged");
+                    converged.insert((format!("{act:?} {point}"), victim), "converged");
                 }
             });
         }
     });
     let converged = converged.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{:<40}{}", "killed at", VICTIMS.map(|v| format!("{v:<12}")).concat());
-    for (ask, point) in &STEPS {
-        let name = format!("{ask:?} {point}");
+    for (act, point) in &STEPS {
+        let name = format!("{act:?} {point}");
         let cells = VICTIMS.map(|victim| {
             let cell = converged.get(&(name.clone(), victim)).unwrap_or(&"-");
             format!("{cell:<12}")
@@ -278,48 +245,27 @@ fn retried_request_converges_after_kill_at_any_step() {
 /// The table leaves out no step: its names are those in the program's source.
 #[test]
 fn kill_table_lists_every_fault_point() {
-    let src = std::path::PathBuf::from(
-        std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo"),
-    )
-    .join("src");
-    let mut named = std::collections::BTreeSet::new();
-    let mut folders = vec![src];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("src") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let text = std::fs::read_to_string(path).expect("a source");
-            for rest in text.split("fault_point::reached(\"").skip(1) {
-                named.insert(rest.split('"').next().unwrap_or_default().to_owned());
-            }
+    let mut named = BTreeSet::new();
+    for text in sources("src") {
+        for rest in text.split("fault_point::reached(\"").skip(1) {
+            named.insert(rest.split('"').next().unwrap_or_default().to_owned());
         }
     }
-    let listed: std::collections::BTreeSet<_> =
-        STEPS.iter().map(|(_, point)| (*point).to_owned()).collect();
+    let listed: BTreeSet<_> = STEPS.iter().map(|(_, point)| (*point).to_owned()).collect();
     assert_eq!(named, listed);
 }
 
 #[test]
 fn tool_ends_when_its_runner_is_killed() {
-    if !able() {
-        return;
-    }
-    let mut rig = Rig::start_with(&["--fault-point", "tool-started", "--grace", "0"]);
+    let Some(mut rig) = Rig::start_held("tool-started") else { return };
     let (volume, _attached) = rig.new_disk(64 * MIB);
-    let mut client = rig.client();
-    client.send(Operation::Stage(rig.staging(&volume, FsType::Ext4)), LONG);
-    rig.wait_for("fault-point name=tool-started");
+    let _client = rig.call_until("tool-started", rig.stage_operation(&volume, FsType::Ext4));
     let runner = rig.part("runner");
     let tool = children(runner)[0];
-    kill(runner);
-    while std::path::Path::new(&format!("/proc/{tool}/exe")).exists() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    rig.stop();
-    rig.run(&[]);
+    send_signal(runner, Signal::KILL);
+    let program = format!("/proc/{tool}/exe");
+    wait_until(|| format!("{program} is left"), || !Path::new(&program).exists());
+    rig.restart(&[]);
     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
     done(rig.unstage(&volume));
 }

@@ -1,14 +1,16 @@
 //! A disk disappears at each step of each operation, as when EC2 detaches it by force. Only a
 //! virtual machine has a disk that can disappear: an NVMe controller, which the simulated `/sys`
 //! shows as a Xen disk, because QEMU's controller has neither EC2's model nor its serial.
-use crate::deaths::crashes::{EXAMINED, FORMAT, in_a_runner, signal};
-use crate::disks::xen::told;
-use crate::rig::{LONG, Rig, block_target, done, shell, staged, staging, target, volume};
+use crate::deaths::crashes::{EXAMINED, FORMAT, in_a_runner};
+use crate::disks::xen::named_disk;
+use crate::rig::{
+    Rig, block_target, done, shell, staged, staging, target, try_signal, volume, write_synced,
+};
 use crate::virtual_machine::{plug_the_disk_in, pull_the_disk};
-use ebs_csi_wire::{Disk, FsType, Operation, Origin, PublishBlock, Unpublish, Unstage, VolumeId};
+use ebs_csi_wire::{Disk, FsType, Operation, Origin, VolumeId};
 use rustix::process::Signal;
 use std::fs;
-use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const REAL: &str = "nvme0n1";
@@ -42,63 +44,47 @@ const STEPS: [(Act, &[&str]); 8] = [
 ];
 
 fn at_name(volume: &VolumeId, origin: Origin) -> Disk {
-    Disk { origin, ..told(volume, &format!("/dev/{NAME}")) }
+    Disk { origin, ..named_disk(volume, &format!("/dev/{NAME}")) }
 }
 
 fn stage(rig: &Rig, volume: &VolumeId, origin: Origin) -> Operation {
-    let mut asked = rig.staging(volume, FsType::Ext4);
-    asked.disk = at_name(volume, origin);
-    Operation::Stage(asked)
+    let mut request = rig.stage_request(volume, FsType::Ext4);
+    request.disk = at_name(volume, origin);
+    Operation::Stage(request)
 }
 
 fn publish(rig: &Rig, volume: &VolumeId) -> Operation {
-    let mut asked = rig.publishing(volume, "p");
-    asked.disk = at_name(volume, Origin::Blank);
-    Operation::PublishFilesystem(asked)
-}
-
-fn unpublish(rig: &Rig, volume: &VolumeId, target: &str) -> Operation {
-    Operation::Unpublish(Unpublish { volume: volume.clone(), target: rig.kubelet(target) })
-}
-
-fn unstage(rig: &Rig, volume: &VolumeId) -> Operation {
-    Operation::Unstage(Unstage { volume: volume.clone(), staging: rig.kubelet(&staging(volume)) })
+    let mut request = rig.publish_request(volume, "p");
+    request.disk = at_name(volume, Origin::Blank);
+    Operation::PublishFilesystem(request)
 }
 
 /// Brings the disk to the state in which the act begins, and returns the request for the act.
 fn prepared(rig: &Rig, volume: &VolumeId, act: Act) -> Operation {
-    let mut disk =
-        fs::OpenOptions::new().write(true).open(format!("/dev/{REAL}")).expect("the disk");
-    disk.write_all(&vec![0; BYTES]).expect("zeros");
-    disk.sync_all().expect("sync");
-    drop(disk);
+    let disk = format!("/dev/{REAL}");
+    let device = fs::OpenOptions::new().write(true).open(&disk).expect("the disk");
+    device.write_all_at(&vec![0; BYTES], 0).expect("zeros");
+    device.sync_all().expect("sync");
+    drop(device);
     if act == Act::Format {
         return stage(rig, volume, Origin::Blank);
     }
     if act == Act::PublishRaw {
-        return Operation::PublishBlock(PublishBlock {
-            disk: at_name(volume, Origin::Blank),
-            target: rig.kubelet(&block_target(volume, "p")),
-            read_only: false,
-        });
+        return rig.block_operation(&at_name(volume, Origin::Blank), "p", false);
     }
     if act == Act::Growth {
-        let disk = format!("/dev/{REAL}");
         shell("mke2fs", &["-q", "-F", "-t", "ext4", &disk, "8M"]);
     } else {
-        staged(rig.ask(stage(rig, volume, Origin::Blank)));
-        let file = rig.inside(&rig.kubelet(&staging(volume))).join("kept");
-        fs::write(&file, KEPT).expect("write");
-        let written = fs::File::open(&file).expect("open");
-        written.sync_all().expect("sync");
+        staged(rig.call(stage(rig, volume, Origin::Blank)));
+        write_synced(&rig.staged_root(volume).join("kept"), KEPT);
     }
     match act {
         Act::Publish => publish(rig, volume),
         Act::Unpublish => {
-            done(rig.ask(publish(rig, volume)));
-            unpublish(rig, volume, &target(volume, "p"))
+            done(rig.call(publish(rig, volume)));
+            rig.unpublish_operation(volume, &target(volume, "p"))
         }
-        Act::Unstage => unstage(rig, volume),
+        Act::Unstage => rig.unstage_operation(volume, &staging(volume)),
         Act::Mount => {
             done(rig.unstage(volume));
             stage(rig, volume, Origin::Blank)
@@ -106,7 +92,6 @@ fn prepared(rig: &Rig, volume: &VolumeId, act: Act) -> Operation {
         Act::Check => {
             done(rig.unstage(volume));
             // Leaves the state of a node that lost its power.
-            let disk = format!("/dev/{REAL}");
             shell("debugfs", &["-w", "-R", "ssv state 0", &disk]);
             stage(rig, volume, Origin::Blank)
         }
@@ -119,19 +104,13 @@ fn pulled(rig: &mut Rig, volume: &VolumeId, act: Act, point: &str) {
     let what = format!("{act:?} at {point}");
     let shown = rig.show_xen(REAL, NAME);
     let operation = prepared(rig, volume, act);
-    rig.stop();
-    rig.run(&["--fault-point", point]);
-    let mut client = rig.client();
-    client.send(operation, LONG);
-    rig.wait_for(&format!("fault-point name={point}"));
+    rig.restart(&["--fault-point", point]);
+    let mut client = rig.call_until(point, operation);
     pull_the_disk();
     drop(shown);
-    let held = match in_a_runner(point) {
-        true => "runner",
-        false => "broker",
-    };
+    let held = if in_a_runner(point) { "runner" } else { "broker" };
     if let Some(pid) = rig.part_now(held) {
-        signal(pid, Signal::USR1);
+        try_signal(pid, Signal::USR1);
     }
     let outcome = client.receive().expect("an answer");
     println!("{what}: {outcome:?}");
@@ -139,10 +118,10 @@ fn pulled(rig: &mut Rig, volume: &VolumeId, act: Act, point: &str) {
 
     // Whatever the answer was, kubelet can remove the volume, and no path or mount remains.
     for place in [target(volume, "p"), block_target(volume, "p")] {
-        done(rig.ask(unpublish(rig, volume, &place)));
+        done(rig.unpublish(volume, &place));
         assert!(!rig.path("kubelet").join(&place).exists(), "{what}: {place}");
     }
-    done(rig.ask(unstage(rig, volume)));
+    done(rig.unstage(volume));
     let place = staging(volume);
     assert!(!rig.path("kubelet").join(&place).exists(), "{what}: {place}");
     let root = format!("{}/", rig.path("kubelet").display());
@@ -150,22 +129,18 @@ fn pulled(rig: &mut Rig, volume: &VolumeId, act: Act, point: &str) {
 
     // The disk comes back with its content. The helper restarts, because the fault point would also
     // hold the next runner.
-    rig.stop();
-    rig.run(&[]);
+    rig.restart(&[]);
     plug_the_disk_in();
     let shown = rig.show_xen(REAL, NAME);
     if act != Act::PublishRaw {
-        let origin = match act {
-            Act::Format => Origin::Blank,
-            _ => Origin::Copy,
-        };
-        let again = staged(rig.ask(stage(rig, volume, origin)));
+        let origin = if act == Act::Format { Origin::Blank } else { Origin::Copy };
+        let again = staged(rig.call(stage(rig, volume, origin)));
         assert!(act == Act::Format || !again.formatted, "{what}: {again:?}");
-        let kept = rig.inside(&rig.kubelet(&place)).join("kept");
+        let kept = rig.inside(&place).join("kept");
         if !matches!(act, Act::Format | Act::Growth) {
             assert_eq!(fs::read_to_string(kept).expect("kept"), KEPT, "{what}");
         }
-        done(rig.ask(unstage(rig, volume)));
+        done(rig.unstage(volume));
         shell("e2fsck", &["-f", "-n", &format!("/dev/{REAL}")]);
     }
     drop(shown);
@@ -175,7 +150,7 @@ fn pulled(rig: &mut Rig, volume: &VolumeId, act: Act, point: &str) {
 #[ignore = "runs in the virtual machine, which has a disk to pull"]
 fn disk_removed_at_any_step_leaves_nothing_mounted() {
     assert!(Path::new("/dev").join(REAL).exists(), "the machine's disk");
-    let mut rig = Rig::start_xen_with(&[]);
+    let Some(mut rig) = Rig::start_xen() else { return };
     // A helper whose disks have no serial does not take a known name for another volume.
     let volume = volume();
     let mut steps = 0;

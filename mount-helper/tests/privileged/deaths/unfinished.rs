@@ -1,22 +1,19 @@
 //! Unfinished formats: a format of this volume is repeated, and a disk that may hold anything else
 //! is refused.
-use crate::rig::{Attached, LONG, Rig, children, done, role, shell, staged, staging, volume};
+use crate::rig::{
+    Attached, LONG, Rig, check_filesystem, done, make_filesystem, staged, try_signal, volume,
+};
 use ebs_csi_mount_helper::disk::content::checksum::crc32c;
 use ebs_csi_mount_helper::disk::filesystem_identifier::identifier;
 use ebs_csi_policy::tool::{Arguments, DISK, ToolId};
-use ebs_csi_wire::{FormatOptions, FsType, Operation, Outcome, VolumeId};
+use ebs_csi_wire::{FormatOptions, FsType, Outcome, VolumeId};
+use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 const SIZE: u64 = 512 << 20;
-
-fn put(attached: &Attached, at: u64, bytes: &[u8]) {
-    let device = fs::File::options().write(true).open(attached.path()).expect("device");
-    device.write_all_at(bytes, at).expect("write");
-    device.sync_all().expect("sync");
-}
 
 /// The time at which the formats of these tests began, in seconds since 1970.
 const BEGAN: u64 = 1_700_000_001;
@@ -52,6 +49,21 @@ fn as_the_helper_does(
         .expect(line[0])
 }
 
+/// Checks that a stage is refused.
+fn refuses(rig: &Rig, volume: &VolumeId, fs: FsType, what: &str) {
+    println!("{fs}: {what}");
+    let outcome = rig.stage(volume, fs);
+    assert!(matches!(outcome, Outcome::Refused(_)), "{what}: {outcome:?}");
+}
+
+/// Checks that a stage is refused while one byte of the disk is changed.
+fn refuses_changed_byte(rig: &Rig, volume: &VolumeId, disk: &Attached, fs: FsType, at: u64) {
+    let byte = disk.read(at, 1)[0];
+    disk.write(at, &[byte ^ 0x40]);
+    refuses(rig, volume, fs, &format!("byte {at}"));
+    disk.write(at, &[byte]);
+}
+
 /// Only a disk whose bytes an unfinished format of this volume would have written is formatted
 /// again.
 #[test]
@@ -60,58 +72,36 @@ fn only_own_unfinished_ext_format_is_redone() {
     for fs in [FsType::Ext4, FsType::Ext3] {
         let (volume, other) = (volume(), volume());
         let attached = rig.attach(&volume, SIZE);
-        let refuses = |what: &str| {
-            println!("{fs}: {what}");
-            let told = rig.stage(&volume, fs);
-            assert!(matches!(told, Outcome::Refused(_)), "{what}: {told:?}");
-        };
+        let refuses = |what: &str| refuses(&rig, &volume, fs, what);
         // Leaves what a killed mke2fs leaves: everything but the superblock.
         make(&attached, &other, fs);
-        put(&attached, 0, &[0; 4096]);
+        attached.write(0, &[0; 4096]);
         refuses("a format of another volume");
         make(&attached, &volume, fs);
-        put(&attached, 0, &[0; 4096]);
+        attached.write(0, &[0; 4096]);
         // Changes one byte: where the format writes nothing, where it writes, and at the end.
         for at in [3000, 700_000, (128 << 20) + 1000, SIZE - 1] {
-            let mut own = [0];
-            fs::File::open(attached.path())
-                .expect("device")
-                .read_exact_at(&mut own, at)
-                .expect("read");
-            put(&attached, at, &[own[0] ^ 0x40]);
-            refuses(&format!("byte {at}"));
-            put(&attached, at, &own);
+            refuses_changed_byte(&rig, &volume, &attached, fs, at);
         }
         assert!(staged(rig.stage(&volume, fs)).formatted);
-        let root = rig.inside(&rig.kubelet(&staging(&volume)));
+        let root = rig.staged_root(&volume);
         fs::write(root.join("data"), "precious").expect("write");
         done(rig.unstage(&volume));
-        shell("e2fsck", &["-f", "-n", &attached.path()]);
+        check_filesystem(FsType::Ext4, &attached.path());
         // The superblock is removed again, but the file system was used in the meantime.
-        put(&attached, 0, &[0; 4096]);
+        attached.write(0, &[0; 4096]);
         refuses("a file system in use that lost its superblock");
     }
 }
 
-/// Returns one byte of the disk.
-fn byte(attached: &Attached, at: u64) -> u8 {
-    sector(attached, at / 512 * 512)[(at % 512) as usize]
-}
-
-fn sector(attached: &Attached, at: u64) -> Vec<u8> {
-    let mut sector = vec![0; 512];
-    fs::File::open(attached.path()).expect("device").read_exact_at(&mut sector, at).expect("read");
-    sector
-}
-
 /// Writes the superblock that mkfs.xfs writes first: "in progress", with a valid checksum.
 fn unfinish(attached: &Attached) {
-    let mut superblock = sector(attached, 0);
+    let mut superblock = attached.read(0, 512);
     superblock[126] = 1;
     superblock[224..228].fill(0);
     let sum = !crc32c(!0, &superblock);
     superblock[224..228].copy_from_slice(&sum.to_le_bytes());
-    put(attached, 0, &superblock);
+    attached.write(0, &superblock);
 }
 
 /// A format of another volume and a file system already in use are refused as well.
@@ -120,11 +110,7 @@ fn unfinished_xfs_is_redone_unless_one_byte_differs() {
     let Some(rig) = Rig::start() else { return };
     let (volume, other) = (volume(), volume());
     let attached = rig.attach(&volume, SIZE);
-    let refuses = |what: &str| {
-        println!("xfs: {what}");
-        let told = rig.stage(&volume, FsType::Xfs);
-        assert!(matches!(told, Outcome::Refused(_)), "{what}: {told:?}");
-    };
+    let refuses = |what: &str| refuses(&rig, &volume, FsType::Xfs, what);
     make(&attached, &other, FsType::Xfs);
     unfinish(&attached);
     refuses("a format of another volume");
@@ -142,23 +128,20 @@ fn unfinished_xfs_is_redone_unless_one_byte_differs() {
         SIZE / 2 + (128 << 10),
         SIZE - 1,
     ] {
-        let own = byte(&attached, at);
-        put(&attached, at, &[own ^ 0x40]);
-        refuses(&format!("byte {at}"));
-        put(&attached, at, &[own]);
+        refuses_changed_byte(&rig, &volume, &attached, FsType::Xfs, at);
     }
     assert!(staged(rig.stage(&volume, FsType::Xfs)).formatted);
-    let root = rig.inside(&rig.kubelet(&staging(&volume)));
+    let root = rig.staged_root(&volume);
     fs::write(root.join("data"), "precious").expect("write");
     done(rig.unstage(&volume));
     // The file system was used in the meantime, so no state of its superblock permits a format.
-    let superblock = sector(&attached, 0);
-    put(&attached, 0, &[0; 512]);
+    let superblock = attached.read(0, 512);
+    attached.write(0, &[0; 512]);
     refuses("a file system in use that lost its superblock");
-    put(&attached, 0, &superblock);
+    attached.write(0, &superblock);
     unfinish(&attached);
     refuses("a file system in use that says that it is not finished");
-    put(&attached, 0, &superblock);
+    attached.write(0, &superblock);
     assert!(!staged(rig.stage(&volume, FsType::Xfs)).formatted);
     done(rig.unstage(&volume));
 }
@@ -218,7 +201,7 @@ fn partially_written_ext4_format_is_redone() {
 fn ext4_made_outside_driver_is_kept() {
     let Some(rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(SIZE);
-    shell("mke2fs", &["-q", "-F", "-t", "ext4", &attached.path()]);
+    make_filesystem(FsType::Ext4, &attached.path());
     let result = staged(rig.stage(&volume, FsType::Ext4));
     assert!(!result.formatted, "{result:?}");
     done(rig.unstage(&volume));
@@ -234,20 +217,15 @@ fn stage_succeeds_after_format_is_killed() {
         for delay in 0..12 {
             let (volume, attached) = rig.new_disk(SIZE);
             let mut client = rig.client();
-            client.send(Operation::Stage(rig.staging(&volume, fs)), LONG);
+            client.send(rig.stage_operation(&volume, fs), LONG);
             let runner = loop {
-                let found = children(rig.pid()).into_iter().find(|pid| role(*pid) == "runner");
+                let found = rig.part_now("runner");
                 if found.is_some() || rig.journal().contains(volume.as_str()) {
                     break found;
                 }
             };
             std::thread::sleep(Duration::from_millis(delay));
-            if let Some(pid) =
-                runner.and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
-            {
-                // The runner may have ended already.
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
+            runner.inspect(|pid| try_signal(*pid, Signal::KILL));
             match client.receive() {
                 Some(Outcome::Failed(_)) => cut_short += 1,
                 Some(Outcome::Staged(_)) => {}

@@ -1,12 +1,14 @@
 //! A check that does not succeed fails the stage, and the next stage repeats the check: no
 //! unchecked file system is mounted.
-use crate::rig::{Attached, Client, LONG, Rig, children, done, shell, staged};
-use ebs_csi_wire::{Failed, FsType, Operation, Outcome, Step, ToolEnd, VolumeId};
-use rustix::fs::{Gid, Uid};
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use crate::rig::{
+    Attached, Client, LONG, MIB, Rig, become_user, children, done, send_signal, set_mode, shell,
+    staged, text,
+};
+use ebs_csi_wire::{Failed, FsType, Outcome, Step, ToolEnd, VolumeId};
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::fs;
 
-const MIB: u64 = 1 << 20;
 const TOOL: u32 = ebs_csi_policy::profile::TOOL.identity.uid;
 const HELD: &str = "fault-point name=tool-started";
 
@@ -15,16 +17,10 @@ fn unclean(rig: &Rig) -> (VolumeId, Attached) {
     let (volume, attached) = rig.new_disk(512 * MIB);
     staged(rig.stage(&volume, FsType::Ext4));
     done(rig.unstage(&volume));
-    let changed = "feature needs_recovery\nssv state 0\n";
     let script = rig.path("outside/debugfs");
-    fs::write(&script, changed).expect("write");
-    shell("debugfs", &["-w", "-f", script.to_str().expect("utf-8"), &attached.path()]);
+    fs::write(&script, "feature needs_recovery\nssv state 0\n").expect("write");
+    shell("debugfs", &["-w", "-f", text(&script), &attached.path()]);
     (volume, attached)
-}
-
-fn send(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("pid");
-    kill_process(pid, signal).expect("kill");
 }
 
 /// Requests a stage and holds its checker before the checker's first open. Returns the client, the
@@ -32,7 +28,7 @@ fn send(pid: u32, signal: Signal) {
 fn held(rig: &Rig, volume: &VolumeId) -> (Client, u32, u32) {
     let before = rig.journal().matches(HELD).count();
     let mut client = rig.client();
-    client.send(Operation::Stage(rig.staging(volume, FsType::Ext4)), LONG);
+    client.send(rig.stage_operation(volume, FsType::Ext4), LONG);
     rig.wait_for_more(HELD, before);
     let runner = rig.part("runner");
     let tool = children(runner)[0];
@@ -56,9 +52,7 @@ fn limit(tool: u32, resource: Resource, most: u64) {
     let pid = Pid::from_raw(tool.cast_signed());
     let limit = Rlimit { current: Some(most), maximum: Some(most) };
     std::thread::spawn(move || {
-        let (uid, gid) = (Uid::from_raw(TOOL), Gid::from_raw(TOOL));
-        rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
-        rustix::thread::set_thread_res_uid(uid, uid, uid).expect("uid");
+        become_user(TOOL, &[]);
         prlimit(pid, resource, limit).expect("prlimit");
     })
     .join()
@@ -72,13 +66,12 @@ fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
     let Some(mut rig) = Rig::start() else { return };
     let (volume, attached) = unclean(&rig);
     let dirty = fs::read(&attached.image).expect("image");
-    rig.stop();
-    rig.run(&["--fault-point", "tool-started"]);
+    rig.restart(&["--fault-point", "tool-started"]);
     let rows: [Row<'_>; 6] = [
-        ("killed, as for want of memory", &|tool| send(tool, Signal::KILL), &[signalled(9)]),
-        ("a bug in it", &|tool| send(tool, Signal::SEGV), &[signalled(11), exited(8)]),
-        ("aborted", &|tool| send(tool, Signal::ABORT), &[signalled(6), exited(8)]),
-        ("out of processor time", &|tool| send(tool, Signal::XCPU), &[signalled(24)]),
+        ("killed, as for want of memory", &|tool| send_signal(tool, Signal::KILL), &[signalled(9)]),
+        ("a bug in it", &|tool| send_signal(tool, Signal::SEGV), &[signalled(11), exited(8)]),
+        ("aborted", &|tool| send_signal(tool, Signal::ABORT), &[signalled(6), exited(8)]),
+        ("out of processor time", &|tool| send_signal(tool, Signal::XCPU), &[signalled(24)]),
         // With 64 KiB the loader finds no memory, and with 256 KiB the program finds none.
         (
             "64 KiB of memory",
@@ -94,7 +87,7 @@ fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
     for (what, act, expected) in rows {
         let (mut client, runner, tool) = held(&rig, &volume);
         act(tool);
-        send(runner, Signal::USR1);
+        send_signal(runner, Signal::USR1);
         let outcome = client.receive().expect("an answer");
         println!("{what}: {outcome:?}");
         let Outcome::Failed(Failed { step: Step::Check, tool: Some(end), .. }) = outcome else {
@@ -108,7 +101,7 @@ fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
         "a checker that was ended before it began changed nothing"
     );
     let (mut client, runner, _) = held(&rig, &volume);
-    send(runner, Signal::USR1);
+    send_signal(runner, Signal::USR1);
     assert!(staged(client.receive().expect("an answer")).checked);
     done(rig.unstage(&volume));
 }
@@ -117,19 +110,17 @@ fn killed_or_memory_starved_checker_leaves_disk_unmounted() {
 fn checker_past_deadline_is_ended_and_retry_succeeds() {
     let Some(mut rig) = Rig::start() else { return };
     let (volume, attached) = unclean(&rig);
-    rig.stop();
-    rig.run(&["--fault-point", "tool-started", "--tool-deadline", "1"]);
+    rig.restart(&["--fault-point", "tool-started", "--tool-deadline", "1"]);
     let (mut client, runner, tool) = held(&rig, &volume);
-    send(tool, Signal::STOP);
-    send(runner, Signal::USR1);
+    send_signal(tool, Signal::STOP);
+    send_signal(runner, Signal::USR1);
     let outcome = client.receive().expect("an answer");
     assert!(
         matches!(outcome, Outcome::Failed(Failed { step: Step::ToolDeadline, .. })),
         "{outcome:?}"
     );
     assert_eq!(rig.mounts(&attached), 0);
-    rig.stop();
-    rig.run(&[]);
+    rig.restart(&[]);
     assert!(staged(rig.stage(&volume, FsType::Ext4)).checked);
     done(rig.unstage(&volume));
 }
@@ -157,15 +148,14 @@ fn ends_with(status: u8) -> Vec<u8> {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn unexpected_e2fsck_status_fails_stage_without_mount() {
-    use std::os::unix::fs::PermissionsExt;
     let Some(mut rig) = Rig::start() else { return };
     let (volume, attached) = unclean(&rig);
     // The helper is stopped first, because it determines the file of each tool at its start.
     rig.stop();
     let program = rig.path("outside/e2fsck");
-    let path = program.to_str().expect("utf-8");
+    let path = text(&program);
     fs::write(&program, ends_with(0)).expect("write");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("chmod");
+    set_mode(&program, 0o755);
     rig.within(&["mount", "--bind", path, "/usr/sbin/e2fsck"]);
     rig.run(&[]);
     // Bit 2 asks for a restart of the machine whose root file system was checked; 16: wrong usage;

@@ -75,7 +75,7 @@ const XFS: &str = "
   stripes of 256 KiB on 8 disks | 1 TiB | -d su=256k,sw=8
   stripes, 96 groups | 96 GiB | -d su=256k,sw=8,agcount=96
   log with stripes | 1 GiB | -l su=32k
-  sectors of 4096 asked for | 1 GiB | -s size=4096
+  sectors of 4096 request for | 1 GiB | -s size=4096
 * as xfsprogs of RHEL 7 | 1 GiB | -m finobt=0,reflink=0,bigtime=0,inobtcount=0,rmapbt=0 -i sparse=0
   as xfsprogs of RHEL 6 | 1 GiB | -m crc=0 -n ftype=0 -i attr=2,projid32bit=0
   as xfsprogs of RHEL 8 | 1 GiB | -m reflink=1,bigtime=0,inobtcount=0

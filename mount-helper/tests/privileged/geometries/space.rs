@@ -1,5 +1,5 @@
 //! A directory for sparse disks of any size.
-use crate::rig::{Rig, shell};
+use crate::rig::{Rig, shell, sparse_file, text};
 use ebs_csi_wire::VolumeId;
 use std::fs;
 use std::path::PathBuf;
@@ -21,25 +21,20 @@ impl Space {
             return Self { directory, mounted: false };
         }
         let image = rig.path("outside/space");
-        let file = fs::File::create(&image).expect("create");
-        file.set_len(512 << 30).expect("set_len");
-        let image = image.to_str().expect("utf-8");
-        shell("mkfs.xfs", &["-q", "-l", "size=64m", image]);
+        sparse_file(&image, 512 << 30);
+        shell("mkfs.xfs", &["-q", "-l", "size=64m", text(&image)]);
         let directory = rig.path("space");
         fs::create_dir(&directory).expect("mkdir");
-        let at = directory.to_str().expect("utf-8");
         // Space that a disk no longer needs is freed at once.
-        shell("mount", &["-o", "loop,discard", image, at]);
+        shell("mount", &["-o", "loop,discard", text(&image), text(&directory)]);
         Self { directory, mounted: true }
     }
 
     /// Creates an empty disk of a volume.
     pub(super) fn disk(&self, volume: &VolumeId, bytes: u64) -> Result<Image, String> {
-        let path = self.directory.join(format!("{volume}.img"));
-        let image = Image(path);
-        fs::File::create(&image.0)
-            .and_then(|file| file.set_len(bytes))
-            .map_err(|e| e.to_string())?;
+        let image = Image(self.directory.join(format!("{volume}.img")));
+        let file = fs::File::create(&image.0);
+        file.and_then(|file| file.set_len(bytes)).map_err(|e| e.to_string())?;
         Ok(image)
     }
 }

@@ -1,5 +1,6 @@
 //! The bases of recipes: small images that the real tools make, kept as the blocks that are not
 //! zero.
+use crate::rig::{MIB, Random, shell, sparse_file, text};
 use ebs_csi_wire::FsType;
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +8,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const MIB: u64 = 1 << 20;
 pub(super) const BLOCK: u64 = 4096;
 
 /// A disk: its size in bytes, and its blocks that are not zero.
@@ -20,6 +20,13 @@ pub(super) struct Image {
 impl Image {
     pub(super) fn blank(size: u64) -> Self {
         Self { size, blocks: BTreeMap::new() }
+    }
+
+    /// Returns a disk of 16 MiB: zeros but for these bytes.
+    fn with(pieces: &[(u64, &[u8])]) -> Self {
+        let mut image = Self::blank(16 * MIB);
+        pieces.iter().for_each(|(at, bytes)| image.put(*at, bytes));
+        image
     }
 
     fn read(path: &Path) -> Self {
@@ -138,7 +145,7 @@ impl Base {
     }
 
     /// Returns the file system type that a request for this base names.
-    pub(super) fn asked(self) -> FsType {
+    pub(super) fn fs(self) -> FsType {
         match self {
             Self::Xfs => FsType::Xfs,
             _ => FsType::Ext4,
@@ -154,7 +161,7 @@ impl Base {
             fs::write(tree.join("a/large"), vec![0x61; 300_000]).expect("write");
             fs::write(tree.join("a/b/small"), "small").expect("write");
         }
-        let tree = tree.to_str().expect("utf-8");
+        let tree = text(&tree);
         let ext = |arguments: &[&str]| {
             let all = [&["-q", "-F", "-d", tree], arguments].concat();
             tool(directory, 64 * MIB, "mke2fs", &all, &[])
@@ -166,12 +173,7 @@ impl Base {
             Self::Ext4Unreplayed => {
                 ext(&["-t", "ext4"])?;
                 let path = directory.join("image");
-                let done = Command::new("debugfs")
-                    .args(["-w", "-R", "feature needs_recovery"])
-                    .arg(&path)
-                    .output()
-                    .expect("debugfs");
-                assert!(done.status.success());
+                shell("debugfs", &["-w", "-R", "feature needs_recovery", text(&path)]);
                 Some(Image::read(&path))
             }
             Self::Ext3 => ext(&["-t", "ext3"]),
@@ -183,23 +185,15 @@ impl Base {
             Self::Btrfs => tool(directory, 128 * MIB, "mkfs.btrfs", &["-q"], &[]),
             Self::Vfat => tool(directory, 16 * MIB, "mkfs.vfat", &[], &[]),
             Self::Luks => {
-                let mut image = Image::blank(16 * MIB);
-                image.put(0, b"LUKS\xba\xbe\0\x02");
-                image.put(0x4000, b"SKUL\xba\xbe\0\x02");
-                Some(image)
+                Some(Image::with(&[(0, b"LUKS\xba\xbe\0\x02"), (0x4000, b"SKUL\xba\xbe\0\x02")]))
             }
             Self::Lvm => {
-                let mut image = Image::blank(16 * MIB);
-                image.put(512, b"LABELONE\x01\0\0\0\0\0\0\0");
-                image.put(536, b"LVM2 001");
-                Some(image)
+                Some(Image::with(&[(512, b"LABELONE\x01\0\0\0\0\0\0\0"), (536, b"LVM2 001")]))
             }
             Self::Noise => {
-                let mut image = Image::blank(16 * MIB);
-                let mut dice = super::mutation::Dice::of("noise");
-                let bytes: Vec<u8> = (0..64 << 10).map(|_| dice.below(256) as u8).collect();
-                image.put(0, &bytes);
-                Some(image)
+                let mut random = Random::of("noise");
+                let bytes: Vec<u8> = (0..64 << 10).map(|_| random.below(256) as u8).collect();
+                Some(Image::with(&[(0, &bytes)]))
             }
         }
     }
@@ -214,7 +208,7 @@ fn tool(
 ) -> Option<Image> {
     use std::io::Write;
     let path = directory.join("image");
-    fs::File::create(&path).and_then(|file| file.set_len(size)).expect("image");
+    sparse_file(&path, size);
     let child = Command::new(name)
         .args(arguments)
         .arg(&path)

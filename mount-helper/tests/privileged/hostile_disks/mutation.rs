@@ -1,35 +1,10 @@
 //! The mutations of a base. The same seed gives the same mutation.
 use super::image::{BLOCK, Image};
+use crate::rig::{MIB, Random};
 use ebs_csi_mount_helper::disk::content::checksum::crc32c;
 
-const MIB: u64 = 1 << 20;
 /// Offset of the ext superblock, in bytes.
 const EXT: u64 = 1024;
-
-/// A generator of numbers (splitmix64) that gives the same numbers for the same text.
-#[derive(Debug)]
-pub(super) struct Dice(u64);
-
-impl Dice {
-    pub(super) fn of(text: &str) -> Self {
-        Self(text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        }))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Returns a number from 0 to one less than `end`.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mutation {
@@ -89,49 +64,49 @@ impl Mutation {
         }
     }
 
-    pub(super) fn apply(self, image: &mut Image, mut dice: Dice) {
+    pub(super) fn apply(self, image: &mut Image, mut random: Random) {
         match self {
             Self::Plain => image.resize(image.size + BLOCK),
             Self::Truncate => {
                 let sectors = image.size / 512;
                 // Short disks are as likely as long ones.
-                let bits = dice.below(u64::from(sectors.ilog2())) + 1;
-                let kept = dice.below(1 << bits).max(1);
+                let bits = random.below(u64::from(sectors.ilog2())) + 1;
+                let kept = random.below(1 << bits).max(1);
                 image.resize(kept.min(sectors - 1) * 512);
             }
             Self::FlipHead => {
-                for _ in 0..=dice.below(64) {
-                    let at = dice.below(MIB.min(image.size));
-                    flip(image, at, &mut dice);
+                for _ in 0..=random.below(64) {
+                    let at = random.below(MIB.min(image.size));
+                    flip(image, at, &mut random);
                 }
             }
             Self::FlipDeep => {
                 let set = image.set();
-                for _ in 0..=dice.below(32) {
-                    let block = set[dice.below(set.len() as u64) as usize];
-                    let at = (block + dice.below(BLOCK)).min(image.size - 1);
-                    flip(image, at, &mut dice);
+                for _ in 0..=random.below(32) {
+                    let block = set[random.below(set.len() as u64) as usize];
+                    let at = (block + random.below(BLOCK)).min(image.size - 1);
+                    flip(image, at, &mut random);
                 }
             }
             Self::SuperblockField => {
                 let (start, length) = if is_xfs(image) { (0, 264) } else { (EXT, 0x280) };
-                let at = start + dice.below(length / 4) * 4;
-                let value = match dice.below(4) {
+                let at = start + random.below(length / 4) * 4;
+                let value = match random.below(4) {
                     0 => 0,
                     1 => u32::MAX,
-                    2 => 1 << dice.below(32),
-                    _ => dice.next() as u32,
+                    2 => 1 << random.below(32),
+                    _ => random.next() as u32,
                 };
                 let value = value ^ u32::from(image.get(at, 4) == value.to_le_bytes());
                 image.put(at, &value.to_le_bytes());
-                mend(image);
+                correct_checksum(image);
             }
             Self::LyingSize => {
-                let blocks = match dice.below(4) {
+                let blocks = match random.below(4) {
                     0 => 0,
                     1 => u64::from(u32::MAX),
-                    2 => 1 + dice.below(64),
-                    _ => image.size / 1024 * (1 + dice.below(64)),
+                    2 => 1 + random.below(64),
+                    _ => image.size / 1024 * (1 + random.below(64)),
                 };
                 if is_xfs(image) {
                     image.put(8, &blocks.to_be_bytes());
@@ -140,17 +115,17 @@ impl Mutation {
                     image.put(EXT + 4, &low.to_le_bytes());
                 }
                 image.resize(image.size + BLOCK);
-                mend(image);
+                correct_checksum(image);
             }
-            Self::Loop => looped(image, &mut dice),
+            Self::Loop => add_extent_loop(image, &mut random),
             Self::WipeHead => {
-                let length = BLOCK << dice.below(11);
+                let length = BLOCK << random.below(11);
                 let length = length.min(image.size);
                 image.put(0, &vec![0; usize::try_from(length).unwrap_or(0)]);
             }
             Self::Remains => {
                 let set = image.set();
-                let kept = dice.below(set.len() as u64) as usize;
+                let kept = random.below(set.len() as u64) as usize;
                 for (index, block) in set.into_iter().enumerate() {
                     if index != kept && !(index + kept).is_multiple_of(7) {
                         image.put(block, &[0; BLOCK as usize]);
@@ -169,14 +144,14 @@ impl Mutation {
                     (32769, b"CD001"),
                     (536, b"LVM2 001"),
                 ];
-                let (at, bytes) = strangers[dice.below(8) as usize];
+                let (at, bytes) = strangers[random.below(8) as usize];
                 image.put(at, bytes);
                 image.resize(image.size + BLOCK);
             }
             Self::Shuffle => {
                 let set = image.set();
-                let pick = |dice: &mut Dice| set[dice.below(set.len() as u64) as usize];
-                let (from, to) = (pick(&mut dice), pick(&mut dice));
+                let pick = |random: &mut Random| set[random.below(set.len() as u64) as usize];
+                let (from, to) = (pick(&mut random), pick(&mut random));
                 let bytes = image.get(from, BLOCK as usize);
                 image.put(to, &bytes);
                 image.resize(image.size + BLOCK);
@@ -185,8 +160,8 @@ impl Mutation {
     }
 }
 
-fn flip(image: &mut Image, at: u64, dice: &mut Dice) {
-    let byte = image.get(at, 1)[0] ^ (1 << dice.below(8));
+fn flip(image: &mut Image, at: u64, random: &mut Random) {
+    let byte = image.get(at, 1)[0] ^ (1 << random.below(8));
     image.put(at, &[byte]);
 }
 
@@ -196,7 +171,7 @@ fn is_xfs(image: &Image) -> bool {
 
 /// Corrects the checksum of a superblock that has one, so that the crafted content passes the first
 /// check.
-fn mend(image: &mut Image) {
+fn correct_checksum(image: &mut Image) {
     if is_xfs(image) {
         let mut sector = image.get(0, 512);
         sector[224..228].fill(0);
@@ -209,7 +184,7 @@ fn mend(image: &mut Image) {
 
 /// Gives an inode an extent tree whose only entry leads to the block of inodes itself, or an extent
 /// that covers the metadata.
-fn looped(image: &mut Image, dice: &mut Dice) {
+fn add_extent_loop(image: &mut Image, random: &mut Random) {
     let number = |image: &Image, at: u64| {
         u32::from_le_bytes(image.get(at, 4).try_into().unwrap_or_default())
     };
@@ -217,27 +192,17 @@ fn looped(image: &mut Image, dice: &mut Dice) {
     let descriptor = (u64::from(number(image, EXT + 0x14)) + 1) * block;
     let table = number(image, descriptor + 8);
     let inode_bytes = u64::from(number(image, EXT + 0x58) & 0xffff).max(128);
-    let inode = [2, 8, 11, 12, 13][dice.below(5) as usize];
+    let inode = [2, 8, 11, 12, 13][random.below(5) as usize];
     let at = u64::from(table) * block + (inode - 1) * inode_bytes + 40;
-    let mut tree = Vec::new();
-    if dice.below(2) == 0 {
-        // Magic, one entry of four, depth 1 to 5. The entry leads to the block of inodes itself.
-        let depth = u16::try_from(1 + dice.below(5)).unwrap_or(1);
-        for half in [0xf30a_u16, 1, 4, depth] {
-            tree.extend(half.to_le_bytes());
-        }
-        for word in [0, 0, table, 0] {
-            tree.extend(word.to_le_bytes());
-        }
+    // Either an entry that leads to the block of inodes itself, or one extent that covers everything.
+    let (depth, words): (u16, &[u32]) = if random.below(2) == 0 {
+        (u16::try_from(1 + random.below(5)).unwrap_or(1), &[0, 0, table, 0])
     } else {
-        // One extent that covers everything.
-        for half in [0xf30a_u16, 1, 4, 0] {
-            tree.extend(half.to_le_bytes());
-        }
-        for word in [0, 0, 0x0000_7fff, 0, table, 0] {
-            tree.extend(word.to_le_bytes());
-        }
-    }
+        (0, &[0, 0, 0x0000_7fff, 0, table, 0])
+    };
+    // Magic, one entry of four, depth.
+    let halves = [0xf30a_u16, 1, 4, depth].into_iter().flat_map(u16::to_le_bytes);
+    let tree: Vec<u8> = halves.chain(words.iter().flat_map(|word| word.to_le_bytes())).collect();
     image.put(at.min(image.size.saturating_sub(64)), &tree);
     image.resize(image.size + BLOCK);
 }

@@ -1,7 +1,6 @@
 //! The node-agent's end of the socket.
-use super::{AGENT, LONG};
+use super::{AGENT, LONG, become_user};
 use ebs_csi_wire::{Hello, Operation, Outcome, Reply, Request, frame};
-use rustix::fs::{Gid, Uid};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +10,7 @@ pub(crate) fn connect(socket: &Path, uid: u32) -> UnixStream {
     let socket = socket.to_owned();
     std::thread::spawn(move || {
         if uid != 0 {
-            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(uid));
-            rustix::thread::set_thread_groups(&[Gid::from_raw(AGENT)]).expect("groups");
-            rustix::thread::set_thread_res_gid(gid, gid, gid).expect("gid");
-            rustix::thread::set_thread_res_uid(uid, uid, uid).expect("uid");
+            become_user(uid, &[AGENT]);
         }
         UnixStream::connect(&socket).expect("connect")
     })
@@ -35,9 +31,14 @@ impl Client {
 
     pub(crate) fn greeted(stream: UnixStream) -> Self {
         let mut client = Self::new(stream);
-        let outcome = client.ask(Operation::Hello(Hello::OURS), Duration::ZERO);
-        assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
+        client.greet();
         client
+    }
+
+    /// Sends a hello, which is accepted.
+    pub(crate) fn greet(&mut self) {
+        let outcome = self.call(Operation::Hello(Hello::OURS), Duration::ZERO);
+        assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
     }
 
     pub(crate) fn send(&mut self, operation: Operation, wait: Duration) {
@@ -59,7 +60,8 @@ impl Client {
         Some(reply.outcome)
     }
 
-    pub(crate) fn ask(&mut self, operation: Operation, wait: Duration) -> Outcome {
+    /// Sends a request, and returns the answer.
+    pub(crate) fn call(&mut self, operation: Operation, wait: Duration) -> Outcome {
         self.send(operation, wait);
         self.receive().expect("an answer")
     }

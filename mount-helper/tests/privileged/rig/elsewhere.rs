@@ -1,5 +1,5 @@
 //! A mount that no helper sees.
-use super::{Namespace, shell};
+use super::{Namespace, shell, text};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -25,15 +25,14 @@ impl Elsewhere {
 
     /// Returns the path of the file system's root.
     pub(crate) fn root(&self) -> PathBuf {
-        let inside = self.directory.path().display();
-        PathBuf::from(format!("/proc/{}/root{inside}", self.namespace.pid()))
+        self.namespace.inside(self.directory.path().display())
     }
 
     /// Checks that the file system still accepts writes and reads them back.
-    pub(crate) fn lives(&self) {
+    pub(crate) fn check_writable(&self) {
         let file = self.root().join("kept");
         std::fs::write(&file, "kept").expect("write");
-        shell("sync", &["-f", file.to_str().expect("utf-8")]);
+        shell("sync", &["-f", text(&file)]);
         assert_eq!(std::fs::read_to_string(&file).expect("read"), "kept");
     }
 }

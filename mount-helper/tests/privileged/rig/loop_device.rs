@@ -1,11 +1,10 @@
 //! A disk of the rig.
-use super::{LONG, Rig, shell, volume};
+use super::{Rig, copy_sparse, shell, text, volume, wait_until};
 use ebs_csi_wire::VolumeId;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// A loop device over `<volume>.img`, with its node in the rig's device directory.
 pub(crate) struct Attached {
@@ -16,8 +15,6 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    pub(crate) fn detach(self) {}
-
     /// Returns the path of the kernel's own device node, outside of the rig.
     pub(crate) fn path(&self) -> String {
         format!("/dev/{}", self.name)
@@ -30,13 +27,30 @@ impl Attached {
 
     /// Enlarges the disk, as EC2 does.
     pub(crate) fn resize(&self, bytes: u64) {
-        fs::File::options()
-            .write(true)
-            .open(&self.image)
-            .expect("image")
-            .set_len(bytes)
-            .expect("set_len");
+        let image = fs::File::options().write(true).open(&self.image).expect("image");
+        image.set_len(bytes).expect("set_len");
         shell("losetup", &["-c", &self.path()]);
+    }
+
+    /// Makes the kernel find an error in the mounted ext file system.
+    pub(crate) fn provoke_error(&self) {
+        let trigger = format!("/sys/fs/ext4/{}/trigger_fs_error", self.name);
+        fs::write(trigger, "made by a test").expect("an error");
+    }
+
+    /// Writes to the disk, through the page cache of its device.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
+        let device = fs::File::options().write(true).open(self.path()).expect("device");
+        device.write_all_at(bytes, at).expect("write");
+        device.sync_all().expect("sync");
+    }
+
+    /// Reads from the disk, through the page cache of its device.
+    pub(crate) fn read(&self, at: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        let device = fs::File::open(self.path()).expect("device");
+        device.read_exact_at(&mut bytes, at).expect("read");
+        bytes
     }
 }
 
@@ -68,15 +82,35 @@ impl Rig {
     }
 
     pub(crate) fn attach(&self, volume: &VolumeId, bytes: u64) -> Attached {
-        let image = self.path("volumes").join(format!("{volume}.img"));
-        let file = fs::File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&image)
-            .expect("image");
+        let image = self.image(volume);
+        let mut options = fs::File::options();
+        let file = options.write(true).create(true).truncate(false).open(&image).expect("image");
         file.set_len(bytes).expect("set_len");
         self.attach_image(image)
+    }
+
+    /// Attaches a disk for a new volume, with the content that another image has now.
+    pub(crate) fn attach_copy(&self, of: &Path) -> (VolumeId, Attached) {
+        let volume = volume();
+        let attached = self.attach_copy_for(&volume, of);
+        (volume, attached)
+    }
+
+    pub(crate) fn attach_copy_for(&self, volume: &VolumeId, of: &Path) -> Attached {
+        copy_sparse(of, &self.image(volume));
+        self.attach_image(self.image(volume))
+    }
+
+    /// Detaches a disk, and attaches its image again.
+    pub(crate) fn reattach(&self, attached: Attached) -> Attached {
+        let image = attached.image.clone();
+        drop(attached);
+        self.attach_image(image)
+    }
+
+    /// Returns the path of a volume's image.
+    pub(crate) fn image(&self, volume: &VolumeId) -> PathBuf {
+        self.path("volumes").join(format!("{volume}.img"))
     }
 
     pub(crate) fn attach_image(&self, image: PathBuf) -> Attached {
@@ -86,8 +120,7 @@ impl Rig {
     /// Attaches a disk with sectors of so many bytes.
     pub(crate) fn attach_sectors(&self, image: PathBuf, sector: u32) -> Attached {
         let sector = format!("--sector-size={sector}");
-        let file = image.to_str().expect("utf-8");
-        let path = shell("losetup", &["--find", "--show", &sector, file]);
+        let path = shell("losetup", &["--find", "--show", &sector, text(&image)]);
         let name = path.trim_start_matches("/dev/").to_owned();
         let node = self.make_node(&name);
         Attached { image, name, node }
@@ -103,20 +136,16 @@ impl Rig {
         let number = number(&format!("/dev/{name}"));
         let (major, minor) = number.split_once(':').expect("two numbers");
         let node = self.path("dev").join(called);
-        let path = node.to_str().expect("utf-8");
-        shell("mknod", &["-m", "0660", path, "b", major, minor]);
-        shell("chgrp", &["6", path]);
+        shell("mknod", &["-m", "0660", text(&node), "b", major, minor]);
+        shell("chgrp", &["6", text(&node)]);
         node
     }
 
     /// Waits until the kernel has found a partition, and makes its node.
     pub(crate) fn node_of_part(&self, attached: &Attached, part: u32) {
         let name = format!("{}p{part}", attached.name);
-        let end = Instant::now() + LONG;
-        while !Path::new(&format!("/dev/{name}")).exists() {
-            assert!(Instant::now() < end, "no /dev/{name}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let path = format!("/dev/{name}");
+        wait_until(|| format!("no {path}"), || Path::new(&path).exists());
         self.make_node(&name);
     }
 }

@@ -1,5 +1,10 @@
 //! A mount namespace that a process of its own keeps.
+use ebs_csi_wire::KubeletPath;
+use std::fmt::Display;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// A mount namespace. It exists until this value is dropped.
@@ -22,6 +27,29 @@ impl Namespace {
 
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
+    }
+
+    /// Returns a path through which a test reaches what this namespace has at `path`.
+    pub(crate) fn inside(&self, path: impl Display) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.pid()))
+    }
+}
+
+/// A directory that is open on a copy of a mount, in the namespace with the copy.
+pub(crate) struct OpenCopy {
+    directory: File,
+    _namespace: Namespace,
+}
+
+impl OpenCopy {
+    /// Opens a directory in a namespace.
+    pub(crate) fn of(namespace: Namespace, path: &KubeletPath) -> Self {
+        let directory = File::open(namespace.inside(path)).expect("the copy");
+        Self { directory, _namespace: namespace }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()))
     }
 }
 

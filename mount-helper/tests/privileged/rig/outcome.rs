@@ -1,12 +1,10 @@
 //! Expected answers; any other answer fails the test at the caller's line.
-use ebs_csi_wire::{Outcome, Refusal, Refused};
+use ebs_csi_wire::{Outcome, Refusal, Refused, Usage};
 
+/// Returns whether nothing was left to do.
 #[track_caller]
 pub(crate) fn done(outcome: Outcome) -> bool {
-    match outcome {
-        Outcome::Done(done) => done.already,
-        other => panic!("{other:?}"),
-    }
+    unstaged(outcome).already
 }
 
 /// Returns the whole answer to an unstage.
@@ -27,18 +25,27 @@ pub(crate) fn staged(outcome: Outcome) -> ebs_csi_wire::Staged {
 }
 
 #[track_caller]
-pub(crate) fn refused(outcome: Outcome) -> Refusal {
-    told(outcome).reason
+pub(crate) fn usage(outcome: Outcome) -> Usage {
+    match outcome {
+        Outcome::Usage(usage) => usage,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns the reason of a refusal.
+#[track_caller]
+pub(crate) fn reason(outcome: Outcome) -> Refusal {
+    refusal(outcome).reason
 }
 
 #[track_caller]
 pub(crate) fn assert_refused(outcome: Outcome, reason: Refusal) {
-    assert_eq!(refused(outcome), reason);
+    assert_eq!(self::reason(outcome), reason);
 }
 
 /// Returns a refusal with what the helper saw.
 #[track_caller]
-pub(crate) fn told(outcome: Outcome) -> Refused {
+pub(crate) fn refusal(outcome: Outcome) -> Refused {
     match outcome {
         Outcome::Refused(refused) => refused,
         other => panic!("{other:?}"),

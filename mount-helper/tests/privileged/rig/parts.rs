@@ -1,6 +1,30 @@
 //! The helper's processes, as /proc shows them.
 use ebs_csi_policy::profile::{BROKER, OPENER, RUNNER};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::fs;
+
+/// Gives this thread another user, the group of the same number, and supplementary groups.
+pub(crate) fn become_user(user: u32, groups: &[u32]) {
+    let groups: Vec<_> = groups.iter().copied().map(Gid::from_raw).collect();
+    set_thread_groups(&groups).expect("groups");
+    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+    set_thread_res_gid(gid, gid, gid).expect("gid");
+    set_thread_res_uid(uid, uid, uid).expect("uid");
+}
+
+/// Sends a signal to a process that has not ended.
+pub(crate) fn send_signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("pid");
+    kill_process(pid, signal).expect("kill");
+}
+
+/// Sends a signal to a process that may have ended.
+pub(crate) fn try_signal(pid: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+        let _ = kill_process(pid, signal);
+    }
+}
 
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))

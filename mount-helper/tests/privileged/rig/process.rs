@@ -1,5 +1,6 @@
 //! A helper's process: the rig's own, or one beside it.
-use super::{LONG, Rig};
+use super::{LONG, Rig, try_signal, wait_until};
+use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -61,11 +62,8 @@ impl Process {
 
     /// Waits until the journal contains a text more often than `times`.
     pub(super) fn wait_for_more(&self, text: &str, times: usize) {
-        let end = Instant::now() + LONG;
-        while self.journal().matches(text).count() <= times {
-            assert!(Instant::now() < end, "no {text:?} in\n{}", self.journal());
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let what = || format!("no {text:?} in\n{}", self.journal());
+        wait_until(what, || self.journal().matches(text).count() > times);
     }
 
     /// Waits until the helper has ended, and returns its exit status.
@@ -83,13 +81,10 @@ impl Process {
     /// Ends the helper with SIGTERM, and with SIGKILL after 40 s.
     pub(super) fn stop_or_kill(&mut self) {
         let end = Instant::now() + Duration::from_secs(40);
-        let mut asked = false;
+        if matches!(self.child.try_wait(), Ok(None)) {
+            try_signal(self.pid(), Signal::TERM);
+        }
         while matches!(self.child.try_wait(), Ok(None)) {
-            if !asked {
-                let pid = rustix::process::Pid::from_child(&self.child);
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-                asked = true;
-            }
             if Instant::now() > end {
                 let _ = self.child.kill();
             }

@@ -1,25 +1,62 @@
 //! Requests that a node-agent sends.
 use super::{AGENT, Client, LONG, Rig, connect};
 use ebs_csi_wire::{
-    Disk, Expand, FormatOptions, FsType, Operation, Origin, Outcome, PublishBlock,
-    PublishFilesystem, Source, Stage, Stats, Unpublish, Unstage, VolumeId,
+    Disk, Expand, FormatOptions, FsType, Inspect, Inventory, Operation, Origin, Outcome,
+    PublishBlock, PublishFilesystem, Source, Stage, Stats, Unpublish, Unstage, VolumeId,
 };
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
 
 impl Rig {
     pub(crate) fn client(&self) -> Client {
         Client::greeted(connect(&self.socket(), AGENT))
     }
 
-    pub(crate) fn ask(&self, operation: Operation) -> Outcome {
-        self.client().ask(operation, LONG)
+    /// Sends a request over a new connection, and returns the answer.
+    pub(crate) fn call(&self, operation: Operation) -> Outcome {
+        self.client().call(operation, LONG)
+    }
+
+    /// Sends a request that reaches a fault point, and returns its client when it is held there.
+    pub(crate) fn call_until(&self, point: &str, operation: Operation) -> Client {
+        let mut client = self.client();
+        client.send(operation, LONG);
+        self.wait_for_point(point);
+        client
     }
 
     pub(crate) fn stage(&self, volume: &VolumeId, fs: FsType) -> Outcome {
-        self.ask(Operation::Stage(self.staging(volume, fs)))
+        self.call(self.stage_operation(volume, fs))
+    }
+
+    pub(crate) fn stage_operation(&self, volume: &VolumeId, fs: FsType) -> Operation {
+        Operation::Stage(self.stage_request(volume, fs))
+    }
+
+    /// Stages a volume by a request that differs from the plain one.
+    pub(crate) fn stage_with(
+        &self,
+        volume: &VolumeId,
+        fs: FsType,
+        change: impl FnOnce(&mut Stage),
+    ) -> Outcome {
+        let mut request = self.stage_request(volume, fs);
+        change(&mut request);
+        self.call(Operation::Stage(request))
+    }
+
+    /// Stages a volume that was created from a snapshot.
+    pub(crate) fn stage_copy(&self, volume: &VolumeId, fs: FsType) -> Outcome {
+        self.stage_with(volume, fs, |request| request.disk.origin = Origin::Copy)
+    }
+
+    /// Stages a partition of a volume's disk.
+    pub(crate) fn stage_part(&self, volume: &VolumeId, fs: FsType, part: u32) -> Outcome {
+        self.stage_with(volume, fs, |request| request.disk.partition = NonZeroU32::new(part))
     }
 
     /// Returns a plain staging request.
-    pub(crate) fn staging(&self, volume: &VolumeId, fs: FsType) -> Stage {
+    pub(crate) fn stage_request(&self, volume: &VolumeId, fs: FsType) -> Stage {
         Stage {
             disk: disk(volume),
             staging: self.kubelet(&staging(volume)),
@@ -31,14 +68,15 @@ impl Rig {
     }
 
     pub(crate) fn unstage(&self, volume: &VolumeId) -> Outcome {
-        self.ask(Operation::Unstage(Unstage {
-            volume: volume.clone(),
-            staging: self.kubelet(&staging(volume)),
-        }))
+        self.call(self.unstage_operation(volume, &staging(volume)))
+    }
+
+    pub(crate) fn unstage_operation(&self, volume: &VolumeId, path: &str) -> Operation {
+        Operation::Unstage(Unstage { volume: volume.clone(), staging: self.kubelet(path) })
     }
 
     /// Returns a plain publish request.
-    pub(crate) fn publishing(&self, volume: &VolumeId, pod: &str) -> PublishFilesystem {
+    pub(crate) fn publish_request(&self, volume: &VolumeId, pod: &str) -> PublishFilesystem {
         PublishFilesystem {
             disk: disk(volume),
             staging: self.kubelet(&staging(volume)),
@@ -49,35 +87,103 @@ impl Rig {
     }
 
     pub(crate) fn publish(&self, volume: &VolumeId, pod: &str) -> Outcome {
-        self.ask(Operation::PublishFilesystem(self.publishing(volume, pod)))
+        self.call(self.publish_operation(volume, pod))
+    }
+
+    pub(crate) fn publish_operation(&self, volume: &VolumeId, pod: &str) -> Operation {
+        Operation::PublishFilesystem(self.publish_request(volume, pod))
+    }
+
+    /// Publishes a volume by a request that differs from the plain one.
+    pub(crate) fn publish_with(
+        &self,
+        volume: &VolumeId,
+        pod: &str,
+        change: impl FnOnce(&mut PublishFilesystem),
+    ) -> Outcome {
+        let mut request = self.publish_request(volume, pod);
+        change(&mut request);
+        self.call(Operation::PublishFilesystem(request))
     }
 
     pub(crate) fn publish_block(&self, volume: &VolumeId, pod: &str) -> Outcome {
-        self.ask(Operation::PublishBlock(PublishBlock {
-            disk: disk(volume),
-            target: self.kubelet(&block_target(volume, pod)),
-            read_only: false,
-        }))
+        self.publish_disk(&disk(volume), pod, false)
+    }
+
+    /// Publishes a disk, or a partition of it, raw.
+    pub(crate) fn publish_disk(&self, disk: &Disk, pod: &str, read_only: bool) -> Outcome {
+        self.call(self.block_operation(disk, pod, read_only))
+    }
+
+    pub(crate) fn block_operation(&self, disk: &Disk, pod: &str, read_only: bool) -> Operation {
+        Operation::PublishBlock(PublishBlock {
+            disk: disk.clone(),
+            target: self.kubelet(&block_target(&disk.volume, pod)),
+            read_only,
+        })
     }
 
     pub(crate) fn unpublish(&self, volume: &VolumeId, target: &str) -> Outcome {
-        self.ask(Operation::Unpublish(Unpublish {
-            volume: volume.clone(),
-            target: self.kubelet(target),
-        }))
+        self.call(self.unpublish_operation(volume, target))
+    }
+
+    pub(crate) fn unpublish_operation(&self, volume: &VolumeId, target: &str) -> Operation {
+        Operation::Unpublish(Unpublish { volume: volume.clone(), target: self.kubelet(target) })
+    }
+
+    pub(crate) fn unpublish_block(&self, volume: &VolumeId, pod: &str) -> Outcome {
+        self.unpublish(volume, &block_target(volume, pod))
     }
 
     pub(crate) fn expand(&self, volume: &VolumeId, path: &str) -> Outcome {
-        self.ask(Operation::Expand(Expand {
+        self.call(self.expand_operation(volume, path, 0, 0))
+    }
+
+    /// Returns a request for growth. A limit of 0 bytes is none.
+    pub(crate) fn expand_operation(
+        &self,
+        volume: &VolumeId,
+        path: &str,
+        required: u64,
+        limit: u64,
+    ) -> Operation {
+        Operation::Expand(Expand {
             volume: volume.clone(),
             path: self.kubelet(path),
-            required_bytes: None,
-            limit_bytes: None,
-        }))
+            required_bytes: NonZeroU64::new(required),
+            limit_bytes: NonZeroU64::new(limit),
+        })
     }
 
     pub(crate) fn stats(&self, volume: &VolumeId, path: &str) -> Outcome {
-        self.ask(Operation::Stats(Stats { volume: volume.clone(), path: self.kubelet(path) }))
+        self.call(self.stats_operation(volume, path))
+    }
+
+    pub(crate) fn stats_operation(&self, volume: &VolumeId, path: &str) -> Operation {
+        Operation::Stats(Stats { volume: volume.clone(), path: self.kubelet(path) })
+    }
+
+    pub(crate) fn inventory(&self) -> Inventory {
+        inventory(&mut self.client())
+    }
+
+    /// Returns the root of a staged volume, as the helper sees it.
+    pub(crate) fn staged_root(&self, volume: &VolumeId) -> PathBuf {
+        self.inside(&staging(volume))
+    }
+
+    /// Returns the root of a published volume, as the helper sees it.
+    pub(crate) fn published_root(&self, volume: &VolumeId, pod: &str) -> PathBuf {
+        self.inside(&target(volume, pod))
+    }
+}
+
+/// Asks for what is staged and published.
+#[track_caller]
+pub(crate) fn inventory(client: &mut Client) -> Inventory {
+    match client.call(Operation::Inspect(Inspect::default()), LONG) {
+        Outcome::Inventory(inventory) => inventory,
+        other => panic!("{other:?}"),
     }
 }
 

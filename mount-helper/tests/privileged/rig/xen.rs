@@ -1,7 +1,7 @@
 //! Xen disks: loop devices under the device names that EC2 received, in a simulated `/sys` that
 //! shows them as virtual disks of the hypervisor.
 use super::loop_device::number;
-use super::{Attached, Rig, able};
+use super::{Attached, Rig, able, sparse_file};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -35,25 +35,28 @@ impl Rig {
     /// Starts a usual helper on a simulated Xen machine. Returns `None` where these tests cannot
     /// run, and prints the reason.
     pub(crate) fn start_xen() -> Option<Self> {
-        able().then(|| Self::start_xen_with(&[]))
+        Self::start_xen_with(&[])
     }
 
-    /// Starts the helper on a simulated Xen machine that has a disk of its own.
-    pub(crate) fn start_xen_with(extra: &[&str]) -> Self {
+    /// Starts a helper with these flags likewise. The machine has a disk of its own.
+    pub(crate) fn start_xen_with(extra: &[&str]) -> Option<Self> {
+        if !able() {
+            return None;
+        }
         let mut rig = Self::prepared(false);
         for directory in ["block", "dev/block", "devices"] {
             fs::create_dir_all(rig.path("sys").join(directory)).expect("mkdir");
         }
         make_disk(&rig.path("sys"), "xvda", "202:0");
         rig.run(extra);
-        rig
+        Some(rig)
     }
 
     /// Attaches a disk of `image` under a name. Creates the image when it does not exist.
     pub(crate) fn attach_xen(&self, name: &str, image: &str, bytes: u64) -> Xen {
         let image = self.path("volumes").join(image);
         if !image.exists() {
-            fs::File::create(&image).and_then(|file| file.set_len(bytes)).expect("image");
+            sparse_file(&image, bytes);
         }
         let attached = self.attach_image(image);
         let shown = self.show_xen(&attached.name, name);

@@ -1,7 +1,7 @@
 //! What a broker with its own filter and user can reach of disks and of the node.
 use super::script::{self, End};
 use crate::attacks::row;
-use crate::rig::{Rig, children, done, role, staged};
+use crate::rig::{Rig, children, done, role, set_mode, staged};
 use ebs_csi_confine::Entering;
 use ebs_csi_mount_helper::mount::privilege;
 use ebs_csi_mount_helper::roles::confinement;
@@ -10,7 +10,6 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::exit;
 
 /// Calls openat2(2), the only call with which the broker opens files, without any RESOLVE flag: the
@@ -43,11 +42,8 @@ pub(super) fn reach(what: &str, path: &str) {
 
 /// Returns the errno of an attempt, or 0 when the attempt succeeds.
 fn errno(what: &str, path: &str) -> i32 {
-    let ran = match what {
-        "mount-elsewhere" => script::run_apart("broker", &[what, path]),
-        _ => script::run("broker", &[what, path]),
-    };
-    match ran.end {
+    let run = if what == "mount-elsewhere" { script::run_apart } else { script::run };
+    match run("broker", &[what, path]).end {
         End::Exited(errno) => errno,
         End::Signalled(signal) => panic!("{what} {path}: signal {signal}"),
     }
@@ -62,20 +58,15 @@ fn broker_cannot_open_disk_or_write_root_file() {
     let shown = rig.path("outside");
     let secret = shown.join("secret");
     fs::write(&secret, "of root alone").expect("write");
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("chmod");
+    set_mode(&secret, 0o600);
     let secret = secret.display().to_string();
     // The disk's device node has mode 0660 and the group that owns disks.
     let disk = rig.path("dev").join(&attached.name).display().to_string();
     let refused = Errno::ACCESS.raw_os_error();
-    for (what, path) in [
-        ("read", &disk),
-        ("write", &disk),
-        ("write-with-search", &disk),
-        ("read", &secret),
-        ("write", &secret),
-        ("write-with-search", &secret),
-    ] {
-        assert_eq!(errno(what, path), refused, "{what} {path}");
+    for path in [&disk, &secret] {
+        for what in ["read", "write", "write-with-search"] {
+            assert_eq!(errno(what, path), refused, "{what} {path}");
+        }
     }
     // What remains possible: the capability that opens the roots of volumes reads every file, where
     // the host grants it, and the broker's purpose is to mount.

@@ -1,5 +1,5 @@
 //! The opener, as a compromised broker can use it.
-use super::script::{self, tell};
+use super::script::{self, print_value};
 use crate::attacks::row;
 use crate::rig::{Rig, done, staged, volume};
 use ebs_csi_mount_helper::channel;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::exit;
 
 /// Runs the real opener, with the device nodes of a directory instead of the machine's.
-fn real(lanes: Vec<OwnedFd>) {
+fn run_opener(lanes: Vec<OwnedFd>) {
     let nodes = BlockNodes::read(Path::new("/dev"), DiskClass::LoopFile).expect("nodes");
     let disks = DiskRoots::open(DiskClass::LoopFile).expect("disks");
     let entering = confinement::opener(&nodes, false).expect("confined");
@@ -29,16 +29,16 @@ fn real(lanes: Vec<OwnedFd>) {
 
 /// Sends requests as the broker does, and prints the answers. `mounted` and `unused` are serials of
 /// volumes, each with the kernel's name of its disk.
-pub(super) fn be_asked(devices: &str, mounted: (&str, &str), unused: (&str, &str)) {
+pub(super) fn send_requests(devices: &str, mounted: (&str, &str), unused: (&str, &str)) {
     mount_bind(devices, "/dev").expect("bind");
     let (lanes, lanes_opener) = opener_requests::lanes().expect("lanes");
     if fork().expect("fork") == Fork::Child {
         drop(lanes);
-        real(lanes_opener);
+        run_opener(lanes_opener);
         exit(0);
     }
     drop(lanes_opener);
-    let ask = |words: [&str; 7]| {
+    let answer = |words: [&str; 7]| {
         channel::send(&lanes[0], words.join("\n").as_bytes(), &[]).expect("send");
         let (answer, mut descriptors) = channel::receive(&lanes[0]).expect("receive");
         let answer = String::from_utf8(answer).expect("text");
@@ -61,17 +61,21 @@ pub(super) fn be_asked(devices: &str, mounted: (&str, &str), unused: (&str, &str
         }
         words
     };
-    tell("read", ask(read));
-    tell("write-shared", ask(with(&[(4, "write")])));
-    tell("write", ask(with(&[(4, "write"), (5, "1")])));
-    tell("claim", ask(with(&[(5, "1")])));
-    tell("another", ask(["serial", unused.0, disk, "0", "read", "0", "0"]));
-    tell("by-name", ask(with(&[(0, "name"), (1, "")])));
-    tell("no-disk", ask(with(&[(2, "null")])));
-    tell("path", ask(with(&[(2, "../etc/shadow")])));
-    tell("partition", ask(with(&[(3, "7")])));
-    tell("unused-shared", ask(["serial", unused.0, unused.1, "0", "write", "0", "0"]));
-    tell("unused", ask(["serial", unused.0, unused.1, "0", "write", "1", "0"]));
+    for (name, words) in [
+        ("read", read),
+        ("write-shared", with(&[(4, "write")])),
+        ("write", with(&[(4, "write"), (5, "1")])),
+        ("claim", with(&[(5, "1")])),
+        ("another", ["serial", unused.0, disk, "0", "read", "0", "0"]),
+        ("by-name", with(&[(0, "name"), (1, "")])),
+        ("no-disk", with(&[(2, "null")])),
+        ("path", with(&[(2, "../etc/shadow")])),
+        ("partition", with(&[(3, "7")])),
+        ("unused-shared", ["serial", unused.0, unused.1, "0", "write", "0", "0"]),
+        ("unused", ["serial", unused.0, unused.1, "0", "write", "1", "0"]),
+    ] {
+        print_value(name, answer(words));
+    }
 }
 
 #[test]
@@ -84,7 +88,7 @@ fn opener_opens_disk_for_writing_only_if_unheld() {
     let (serial, free_serial) = (mounted.serial(), unused.serial());
     let words = [&devices, &serial, &disk.name, &free_serial, &free.name].map(String::as_str);
     let ran = script::run_apart("opener", &words);
-    for (asked, answer) in [
+    for (name, answer) in [
         ("read", "opened,to-read"),
         ("write-shared", "errno,1"),
         ("write", "errno,16"),
@@ -97,8 +101,8 @@ fn opener_opens_disk_for_writing_only_if_unheld() {
         ("unused-shared", "errno,1"),
         ("unused", "opened,writable"),
     ] {
-        let found = ran.told(asked).trim_matches('"');
-        assert_eq!(found, answer, "{asked}: {}", ran.said);
+        let found = ran.value(name).trim_matches('"');
+        assert_eq!(found, answer, "{name}: {}", ran.output);
     }
     done(rig.unstage(&mounted));
     row(

@@ -16,53 +16,52 @@ const BY_SIGNAL: i32 = 128;
 /// How a script ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The script exited with this status.
+    /// By itself, with this status.
     Exited(i32),
-    /// This signal ended the script.
+    /// By this signal.
     Signalled(i32),
 }
 
 /// The output of a script, and how the script ended.
 #[derive(Debug)]
 pub(super) struct Ran {
-    pub(super) said: String,
+    pub(super) output: String,
     pub(super) end: End,
 }
 
 impl Ran {
     /// Returns the value that the script printed for a word.
     #[track_caller]
-    pub(super) fn told(&self, word: &str) -> &str {
-        let value = self.said.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix('='));
+    pub(super) fn value(&self, word: &str) -> &str {
+        let value = self.output.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix('='));
         value.unwrap_or_else(|| panic!("no {word} in {self:?}"))
     }
 }
 
-/// Prints a value so that [`Ran::told`] finds it.
-pub(super) fn tell(word: &str, value: impl Debug) {
+/// Prints a value so that [`Ran::value`] finds it.
+pub(super) fn print_value(word: &str, value: impl Debug) {
     // The test harness has begun a line, so the output starts with a new one.
     println!("\n{word}={value:?}");
 }
 
 /// Runs a script in a process of its own.
 pub(super) fn run(name: &str, arguments: &[&str]) -> Ran {
-    ran(Command::new(itself()), name, arguments)
+    wait_for(Command::new(this_program()), name, arguments)
 }
 
 /// Runs a script that mounts, in a mount namespace of its own. While it runs, that namespace has a
 /// copy of each mount of the other tests.
 pub(super) fn run_apart(name: &str, arguments: &[&str]) -> Ran {
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private"]);
-    command.arg(itself());
-    ran(command, name, arguments)
+    command.args(["--mount", "--propagation", "private"]).arg(this_program());
+    wait_for(command, name, arguments)
 }
 
-fn itself() -> PathBuf {
+fn this_program() -> PathBuf {
     std::env::current_exe().expect("this program")
 }
 
-fn ran(mut command: Command, name: &str, arguments: &[&str]) -> Ran {
+fn wait_for(mut command: Command, name: &str, arguments: &[&str]) -> Ran {
     let words = [&[name][..], arguments].concat().join(" ");
     let Output { status, stdout, stderr } = command
         .args(["--exact", "attacks::confinement::script", "--ignored"])
@@ -75,9 +74,8 @@ fn ran(mut command: Command, name: &str, arguments: &[&str]) -> Ran {
         code if code > BY_SIGNAL => End::Signalled(code - BY_SIGNAL),
         code => End::Exited(code),
     };
-    let said = [stdout, stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    Ran { said, end }
+    let output = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
+    Ran { output, end }
 }
 
 /// Returns the words that [`run`] passed, or `None` when a person started the test.

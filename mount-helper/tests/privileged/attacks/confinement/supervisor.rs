@@ -1,8 +1,8 @@
 //! The supervisor, as a compromised broker can use it, and under its own filter.
-use super::script::{self, End, tell};
+use super::script::{self, End, print_value};
 use super::sys;
 use crate::attacks::row;
-use crate::rig::{able, children};
+use crate::rig::{able, children, status};
 use ebs_csi_confine::Entering;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_mount_helper::channel;
@@ -44,7 +44,7 @@ pub(super) fn clone_with(flags: &str) {
         Ok(0) => {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
             let held = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-            tell("child", held.unwrap_or_default().trim());
+            print_value("child", held.unwrap_or_default().trim());
             exit(0);
         }
         Ok(_) => {
@@ -64,8 +64,7 @@ fn supervisor_clone_with_namespace_flags_is_killed() {
     assert_eq!(plain.end, End::Exited(0), "{plain:?}");
     for (name, flag) in FLAGS {
         let ran = script::run("clone", &[&flag.to_string()]);
-        let end = &ran.end;
-        assert_eq!(*end, End::Signalled(libc::SIGSYS), "{name}: {}", ran.said);
+        assert_eq!(ran.end, End::Signalled(libc::SIGSYS), "{name}: {}", ran.output);
     }
     row(
         "N18",
@@ -75,7 +74,7 @@ fn supervisor_clone_with_namespace_flags_is_killed() {
 }
 
 /// Runs the real, confined supervisor for a broker that asks for runners and keeps each of them.
-pub(super) fn be_asked_for_too_many() {
+pub(super) fn serve_greedy_broker() {
     let pair = || channel::pair().expect("pair");
     let ((jobs, asking), (broker_life, life_of_broker)) = (pair(), pair());
     let (directories_life, life_of_directories) = pair();
@@ -83,25 +82,19 @@ pub(super) fn be_asked_for_too_many() {
     let signals = signal_descriptor().expect("signalfd");
     let ours = (jobs, broker_life, directories_life, opener_life);
     let supervisor = std::process::id();
-    let broker = match fork().expect("fork") {
-        Fork::Child => {
-            drop((ours, life_of_directories, life_of_opener));
-            hoard(&asking, supervisor);
-            drop(life_of_broker);
-            exit(0);
-        }
-        Fork::Parent(pid) => pid,
+    let Fork::Parent(broker) = fork().expect("fork") else {
+        drop((ours, life_of_directories, life_of_opener));
+        request_runners(&asking, supervisor);
+        drop(life_of_broker);
+        exit(0);
     };
     drop(asking);
     // One process takes the place of the other parts.
-    let directories = match fork().expect("fork") {
-        Fork::Child => {
-            drop((ours, life_of_broker));
-            let _ = channel::receive(&life_of_directories);
-            drop(life_of_opener);
-            exit(0);
-        }
-        Fork::Parent(pid) => pid,
+    let Fork::Parent(directories) = fork().expect("fork") else {
+        drop((ours, life_of_broker));
+        let _ = channel::receive(&life_of_directories);
+        drop(life_of_opener);
+        exit(0);
     };
     drop((life_of_broker, life_of_directories, life_of_opener));
     let filters = Filters::compile().expect("filters");
@@ -127,7 +120,7 @@ pub(super) fn be_asked_for_too_many() {
 }
 
 /// Asks for runners, keeps each answer, and prints how many processes exist.
-fn hoard(asking: &OwnedFd, supervisor: u32) {
+fn request_runners(asking: &OwnedFd, supervisor: u32) {
     let ready = |flags, milliseconds: i64| {
         let patience = Timespec { tv_sec: 0, tv_nsec: milliseconds * 1_000_000 };
         poll(&mut [PollFd::new(asking, flags)], Some(&patience)).is_ok_and(|ready| ready > 0)
@@ -137,30 +130,27 @@ fn hoard(asking: &OwnedFd, supervisor: u32) {
             ready(PollFlags::IN, milliseconds).then(|| channel::receive(asking).ok()).flatten()?;
         descriptors.pop()
     };
+    // All but this process and the one that takes the place of the other parts.
     let living = || {
-        let parts = children(supervisor).into_iter();
-        parts
-            .filter(|pid| *pid != std::process::id())
-            .filter(|pid| !crate::rig::status(*pid, "State").starts_with('Z'))
-            .count()
-            - 1
+        let is_zombie = |pid: u32| status(pid, "State").starts_with('Z');
+        children(supervisor).into_iter().filter(|pid| !is_zombie(*pid)).count() - 2
     };
     let mut kept = Vec::new();
     for _ in 0..ASKED {
         // A full socket accepts no more, which also limits the requests.
         if ready(PollFlags::OUT, 20) {
-            channel::send(asking, RUNNER_WANTED, &[]).expect("ask");
+            channel::send(asking, RUNNER_WANTED, &[]).expect("send");
         }
         kept.extend(answer(0));
     }
     kept.extend(std::iter::from_fn(|| answer(900)));
-    tell("answered", kept.len());
-    tell("living", living());
+    print_value("answered", kept.len());
+    print_value("living", living());
     // Closing the kept sockets makes room for as many runners again.
     drop(kept);
     let again: Vec<OwnedFd> = std::iter::from_fn(|| answer(900)).take(RUNNERS).collect();
-    tell("again", again.len());
-    tell("living-again", living());
+    print_value("again", again.len());
+    print_value("living-again", living());
 }
 
 #[test]
@@ -168,10 +158,10 @@ fn broker_gets_at_most_8_runners() {
     if !able() {
         return;
     }
-    let ran = script::run("hoard", &[]);
+    let ran = script::run("runners", &[]);
     assert_eq!(RUNNERS, 8);
     for word in ["answered", "living", "again", "living-again"] {
-        assert_eq!(ran.told(word), "8", "{word}: {ran:?}");
+        assert_eq!(ran.value(word), "8", "{word}: {ran:?}");
     }
     row(
         "N18",

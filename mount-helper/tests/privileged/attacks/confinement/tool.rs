@@ -3,14 +3,14 @@
 use super::script::{self, End};
 use super::sys;
 use crate::attacks::row;
-use crate::rig::able;
+use crate::rig::{able, become_user};
 use ebs_csi_confine::Entering;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_mount_helper::sys::{Fork, fork};
 use ebs_csi_policy::profile;
 use ebs_csi_policy::tool::ToolId;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
 use std::process::exit;
 
 /// Commands of fcntl(2), from linux/fcntl.h.
@@ -40,19 +40,11 @@ const TRIES: [(&str, End); 12] = [
 /// Makes an attempt in the tool's profile, beside another process of the tool's user.
 pub(super) fn reach(what: &str) {
     let (ended, end) = std::io::pipe().expect("pipe");
-    let neighbour = match fork().expect("fork") {
-        Fork::Child => {
-            drop(end);
-            let user = profile::TOOL.identity.uid;
-            set_thread_groups(&[]).expect("groups");
-            let gid = Gid::from_raw(user);
-            set_thread_res_gid(gid, gid, gid).expect("gid");
-            let uid = Uid::from_raw(user);
-            set_thread_res_uid(uid, uid, uid).expect("uid");
-            let _ = rustix::io::read(&ended, &mut [0_u8]);
-            exit(0);
-        }
-        Fork::Parent(pid) => pid,
+    let Fork::Parent(neighbour) = fork().expect("fork") else {
+        drop(end);
+        become_user(profile::TOOL.identity.uid, &[]);
+        let _ = rustix::io::read(&ended, &mut [0_u8]);
+        exit(0);
     };
     drop(ended);
     let filters = Filters::compile().expect("filters");

@@ -34,7 +34,7 @@ impl Broker {
             let socket = pidfd_getfd(&held, number.expect("a number"), PidfdGetfdFlags::empty())
                 .expect("pidfd_getfd");
             let socket = Self(socket);
-            if socket.ask(MAKE_DIRECTORY, "probe", &pods) == Some(Ok(())) {
+            if socket.call(MAKE_DIRECTORY, "probe", &pods) == Some(Ok(())) {
                 assert!(rig.path("kubelet/pods/probe").is_dir());
                 return socket;
             }
@@ -42,7 +42,7 @@ impl Broker {
         panic!("no socket to the directories process");
     }
 
-    fn ask(&self, act: u8, name: &str, parent: &OwnedFd) -> Option<Result<(), Errno>> {
+    fn call(&self, act: u8, name: &str, parent: &OwnedFd) -> Option<Result<(), Errno>> {
         let request = [&[act], name.as_bytes()].concat();
         channel::send(&self.0, &request, &[parent.as_fd()]).ok()?;
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -83,20 +83,11 @@ fn only_empty_root_owned_entries_are_removed() {
     fs::write(at("cover"), "").expect("write");
     let text = |name: &str| at(name).to_str().expect("utf-8").to_owned();
     rig.within(&["mount", "--bind", &text("cover"), &text("covered")]);
-    let parent = directory(&rig.inside(&rig.kubelet("pods/victims")));
-    for name in [
-        "etc-hosts",
-        "of-another",
-        "linked",
-        "linked-too",
-        "link",
-        "pipe",
-        "socket",
-        "full",
-        "covered",
-    ] {
+    let parent = directory(&rig.inside("pods/victims"));
+    let names = "etc-hosts of-another linked linked-too link pipe socket full covered";
+    for name in names.split(' ') {
         for act in [REMOVE_FILE, REMOVE_DIRECTORY] {
-            let answer = broker.ask(act, name, &parent).expect("an answer");
+            let answer = broker.call(act, name, &parent).expect("an answer");
             assert!(answer.is_err(), "{name} {act}");
         }
         assert!(at(name).symlink_metadata().is_ok(), "{name}");
@@ -104,9 +95,9 @@ fn only_empty_root_owned_entries_are_removed() {
     rig.within(&["umount", &text("covered")]);
     // Empty files and directories, as the helper makes them.
     fs::write(at("target"), "").expect("write");
-    assert_eq!(broker.ask(REMOVE_FILE, "target", &parent), Some(Ok(())));
+    assert_eq!(broker.call(REMOVE_FILE, "target", &parent), Some(Ok(())));
     fs::create_dir(at("mount")).expect("mkdir");
-    assert_eq!(broker.ask(REMOVE_DIRECTORY, "mount", &parent), Some(Ok(())));
+    assert_eq!(broker.call(REMOVE_DIRECTORY, "mount", &parent), Some(Ok(())));
     assert!(!at("target").exists() && !at("mount").exists());
     row(
         "N16",

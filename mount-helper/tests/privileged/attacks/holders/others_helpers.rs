@@ -1,18 +1,12 @@
 //! More than one helper, and more than one agent.
-use super::MIB;
 use crate::attacks::row;
 use crate::rig::{
-    AGENT, Client, LONG, Rig, able, assert_refused, children, connect, done, shell, staged,
-    staging, target,
+    AGENT, Client, LONG, MIB, Rig, assert_refused, check_filesystem, children, connect, done,
+    send_signal, staged, staging, target, try_signal,
 };
-use ebs_csi_wire::{FsType, Inspect, Operation, Outcome, Refusal, Unpublish, Unstage};
-use rustix::process::{Pid, Signal, kill_process};
+use ebs_csi_wire::{FsType, Outcome, Refusal};
+use rustix::process::Signal;
 use std::time::Instant;
-
-fn send(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("pid");
-    kill_process(pid, signal).expect("kill");
-}
 
 #[test]
 fn second_helper_waits_until_first_helper_ends() {
@@ -25,7 +19,7 @@ fn second_helper_waits_until_first_helper_ends() {
         // The socket still belongs to the first helper.
         done(rig.publish(&volume, "p"));
         assert!(!second.journal().contains("serving"));
-        send(rig.pid(), signal);
+        send_signal(rig.pid(), signal);
         second.wait_for(" supervisor ready ");
         assert!(done(rig.publish(&volume, "p")), "found as it is");
         done(rig.unpublish(&volume, &target(&volume, "p")));
@@ -46,17 +40,17 @@ fn second_helper_waits_until_first_helper_ends() {
 fn waiting_second_helper_exits_78_or_on_sigterm() {
     let Some(rig) = Rig::start() else { return };
     let mut late = rig.second("run/other.sock", &["--grace", "0"]);
-    let mut told = rig.second("run/third.sock", &[]);
-    told.wait_for(" waiting ");
-    send(told.pid(), Signal::TERM);
-    assert_eq!(told.ended(), Some(0), "{}", told.journal());
+    let mut terminated = rig.second("run/third.sock", &[]);
+    terminated.wait_for(" waiting ");
+    send_signal(terminated.pid(), Signal::TERM);
+    assert_eq!(terminated.ended(), Some(0), "{}", terminated.journal());
     assert_eq!(late.ended(), Some(78), "{}", late.journal());
     late.wait_for("another mount-helper serves it");
     for socket in ["run/other.sock", "run/third.sock"] {
         assert!(!rig.path(socket).exists(), "{socket}");
     }
     // A helper on another kubelet root does not wait.
-    let _beside = Rig::start_with(&[]);
+    let Some(_beside) = Rig::start() else { return };
     row(
         "N15",
         "a second helper starts on the same kubelet root with another socket, and the first stays",
@@ -68,33 +62,26 @@ fn waiting_second_helper_exits_78_or_on_sigterm() {
 /// second helper makes is sound.
 #[test]
 fn second_helper_formats_again_after_interrupted_format() {
-    if !able() {
-        return;
-    }
     for (victim, signal) in
         [("supervisor", Signal::TERM), ("broker", Signal::KILL), ("supervisor", Signal::KILL)]
     {
         for fs_type in [FsType::Ext4, FsType::Xfs] {
-            let mut rig = Rig::start_with(&["--fault-point", "tool-started", "--grace", "0"]);
+            let Some(mut rig) = Rig::start_held("tool-started") else { return };
             let (volume, attached) = rig.new_disk(512 * MIB);
-            let mut client = rig.client();
-            client.send(Operation::Stage(rig.staging(&volume, fs_type)), LONG);
-            rig.wait_for("fault-point name=tool-started");
+            let _client = rig.call_until("tool-started", rig.stage_operation(&volume, fs_type));
             let runner = rig.part("runner");
             let tool = children(runner);
             let second = rig.second("run/helper.sock", &[]);
             second.wait_for(" waiting ");
             match victim {
-                "supervisor" => send(rig.pid(), signal),
-                part => send(rig.part(part), signal),
+                "supervisor" => send_signal(rig.pid(), signal),
+                part => send_signal(rig.part(part), signal),
             }
             second.wait_for(" supervisor ready ");
             // The fault point holds the child that would become the tool, and nothing else would
             // end that child.
             for pid in tool.into_iter().chain([runner]) {
-                if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
-                    let _ = kill_process(pid, Signal::KILL);
-                }
+                try_signal(pid, Signal::KILL);
             }
             let end = Instant::now() + LONG;
             let result = loop {
@@ -106,10 +93,7 @@ fn second_helper_formats_again_after_interrupted_format() {
             assert!(result.formatted, "{victim} {signal:?} {fs_type}");
             assert_eq!(rig.mounts(&attached), 1);
             done(rig.unstage(&volume));
-            match fs_type {
-                FsType::Xfs => shell("xfs_repair", &["-n", &attached.path()]),
-                _ => shell("e2fsck", &["-fn", &attached.path()]),
-            };
+            check_filesystem(fs_type, &attached.path());
             rig.ended();
         }
     }
@@ -138,18 +122,12 @@ fn concurrent_agents_on_same_volume_leave_no_mounts() {
     let (volume, attached) = rig.new_disk(64 * MIB);
     let round = |client: &mut Client, pod: &str| {
         for operation in [
-            Operation::Stage(rig.staging(&volume, FsType::Ext4)),
-            Operation::PublishFilesystem(rig.publishing(&volume, pod)),
-            Operation::Unpublish(Unpublish {
-                volume: volume.clone(),
-                target: rig.kubelet(&target(&volume, pod)),
-            }),
-            Operation::Unstage(Unstage {
-                volume: volume.clone(),
-                staging: rig.kubelet(&staging(&volume)),
-            }),
+            rig.stage_operation(&volume, FsType::Ext4),
+            rig.publish_operation(&volume, pod),
+            rig.unpublish_operation(&volume, &target(&volume, pod)),
+            rig.unstage_operation(&volume, &staging(&volume)),
         ] {
-            let outcome = client.ask(operation, LONG);
+            let outcome = client.call(operation, LONG);
             assert!(is_an_answer(&outcome), "{outcome:?}");
         }
     };
@@ -171,12 +149,10 @@ fn concurrent_agents_on_same_volume_leave_no_mounts() {
     }
     done(rig.unstage(&volume));
     assert_eq!(rig.mounts(&attached), 0);
-    let Outcome::Inventory(held) = rig.ask(Operation::Inspect(Inspect::default())) else {
-        panic!("inventory expected");
-    };
+    let held = rig.inventory();
     assert!(held.volumes.is_empty() && held.operations.is_empty());
     assert_refused(rig.publish(&volume, "one"), Refusal::NotStaged);
-    shell("e2fsck", &["-fn", &attached.path()]);
+    check_filesystem(FsType::Ext4, &attached.path());
     assert_eq!(rig.journal().matches("tool=mke2fs").count(), 1);
     row(
         "N15",

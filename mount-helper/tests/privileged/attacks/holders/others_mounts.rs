@@ -1,11 +1,10 @@
 //! Mounts of other drivers beneath kubelet's directory.
-use super::MIB;
 use crate::attacks::row;
 use crate::rig::{
-    Rig, able, assert_refused, block_target, done, refused, shell, staged, staging, target, volume,
+    MIB, Rig, assert_refused, done, make_filesystem, reason, shell, sparse_file, staged, staging,
+    target, volume,
 };
 use ebs_csi_wire::{FsType, Refusal};
-use std::fs;
 
 /// Mounts whose device number belongs to no disk.
 const ANONYMOUS: [(&str, &[&str]); 3] = [
@@ -23,37 +22,30 @@ fn mounts_with_anonymous_device_number_are_not_removed() {
     let nobody = crate::rig::volume();
     for (name, arguments) in ANONYMOUS {
         for place in [target(&volume, name), staging(&volume)] {
-            let path = rig.path("kubelet").join(&place);
-            fs::create_dir_all(&path).expect("mkdir");
-            let at = path.to_str().expect("utf-8");
-            rig.within(&[&["mount"], arguments, &[at]].concat());
+            let at = rig.make_target(&place);
+            rig.within(&[&["mount"], arguments, &[&at]].concat());
             for who in [&volume, &nobody] {
-                let asked = if place.starts_with("pods/") {
+                let outcome = if place.starts_with("pods/") {
                     rig.unpublish(who, &place)
                 } else {
-                    rig.ask(ebs_csi_wire::Operation::Unstage(ebs_csi_wire::Unstage {
-                        volume: who.clone(),
-                        staging: rig.kubelet(&place),
-                    }))
+                    rig.call(rig.unstage_operation(who, &place))
                 };
-                assert_eq!(refused(asked), Refusal::VolumeNotAtPath, "{name} {place}");
+                assert_eq!(reason(outcome), Refusal::VolumeNotAtPath, "{name} {place}");
             }
             assert!(rig.mountinfo().contains(&format!(" {at} ")), "{name}");
-            rig.within(&["umount", at]);
+            rig.within(&["umount", &at]);
         }
     }
     // A btrfs has such a number, too, although it is on a disk.
     let disk = rig.attach(&nobody, 128 * MIB);
     shell("mkfs.btrfs", &["-q", &disk.path()]);
     let place = target(&nobody, "btrfs");
-    let path = rig.path("kubelet").join(&place);
-    fs::create_dir_all(&path).expect("mkdir");
-    let at = path.to_str().expect("utf-8");
-    rig.within(&["mount", "-t", "btrfs", &format!("/dev/{}", disk.name), at]);
+    let at = rig.make_target(&place);
+    rig.within(&["mount", "-t", "btrfs", &format!("/dev/{}", disk.name), &at]);
     for who in [&volume, &nobody] {
         assert_refused(rig.unpublish(who, &place), Refusal::VolumeNotAtPath);
     }
-    rig.within(&["umount", at]);
+    rig.within(&["umount", &at]);
     row(
         "N4",
         "unpublish and unstage of tmpfs, overlay, proc and btrfs mounts with any volume id",
@@ -64,36 +56,27 @@ fn mounts_with_anonymous_device_number_are_not_removed() {
 /// A loop device cannot be a volume of a Xen node. The mount of a detached xvd disk is removed.
 #[test]
 fn unpublish_refuses_mount_of_detached_non_ebs_disk() {
-    if !able() {
-        return;
-    }
     // The simulated sysfs contains no loop device, so each loop device looks like a detached disk.
-    let rig = Rig::start_xen_with(&[]);
+    let Some(rig) = Rig::start_xen() else { return };
     let volume = volume();
     let image = rig.path("volumes/other.img");
-    fs::File::create(&image).and_then(|file| file.set_len(64 * MIB)).expect("image");
+    sparse_file(&image, 64 * MIB);
     let other = rig.attach_image(image);
-    shell("mkfs.ext4", &["-q", &other.path()]);
+    make_filesystem(FsType::Ext4, &other.path());
     let place = target(&volume, "p");
-    let path = rig.path("kubelet").join(&place);
-    fs::create_dir_all(&path).expect("mkdir");
-    let at = path.to_str().expect("utf-8");
-    rig.within(&["mount", "-t", "ext4", &format!("/dev/{}", other.name), at]);
+    let at = rig.make_target(&place);
+    rig.within(&["mount", "-t", "ext4", &format!("/dev/{}", other.name), &at]);
     assert_refused(rig.unpublish(&volume, &place), Refusal::VolumeNotAtPath);
-    rig.within(&["umount", at]);
+    rig.within(&["umount", &at]);
     // The device node of such a disk, bound to a file.
-    let raw = rig.path("kubelet").join(block_target(&volume, "p"));
-    fs::create_dir_all(raw.parent().expect("a parent")).expect("mkdir");
-    fs::File::create(&raw).expect("create");
-    let at = raw.to_str().expect("utf-8");
-    rig.within(&["mount", "--bind", &format!("/dev/{}", other.name), at]);
-    assert_refused(rig.unpublish(&volume, &block_target(&volume, "p")), Refusal::VolumeNotAtPath);
-    rig.within(&["umount", at]);
+    let raw = rig.make_block_target(&volume, "p");
+    rig.within(&["mount", "--bind", &format!("/dev/{}", other.name), &raw]);
+    assert_refused(rig.unpublish_block(&volume, "p"), Refusal::VolumeNotAtPath);
+    rig.within(&["umount", &raw]);
     // The mount of a detached disk of the kind that can hold volumes is removed.
     let gone = rig.attach_xen("xvdba", "gone.img", 64 * MIB);
-    shell("mkfs.ext4", &["-q", &gone.attached.path()]);
-    let at = path.to_str().expect("utf-8");
-    rig.within(&["mount", "-t", "ext4", "/dev/xvdba", at]);
+    make_filesystem(FsType::Ext4, &gone.attached.path());
+    rig.within(&["mount", "-t", "ext4", "/dev/xvdba", &at]);
     drop(gone);
     assert!(!done(rig.unpublish(&volume, &place)));
     row(

@@ -1,18 +1,17 @@
 //! Directories of other drivers and of kubelet, and places that another program takes during an
 //! operation.
-use super::MIB;
 use crate::attacks::row;
-use crate::rig::{Rig, able, block_target, disk, done, refused, staged, staging, target, volume};
-use ebs_csi_wire::{FsType, Operation, Outcome, PublishBlock, Refusal, Unstage, VolumeId};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::rig::{
+    MIB, Rig, block_target, disk, done, reason, send_signal, staged, staging, target, text, volume,
+};
+use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, VolumeId};
+use rustix::process::Signal;
 use std::fs;
+use std::path::Path;
 
 #[test]
 fn stage_outside_kubelet_globalmount_path_is_refused() {
-    if !able() {
-        return;
-    }
-    let rig = Rig::start_with(&["--paths", "kubernetes"]);
+    let Some(rig) = Rig::start_with(&["--paths", "kubernetes"]) else { return };
     let (volume, attached) = rig.new_disk(64 * MIB);
     let csi = "plugins/kubernetes.io/csi";
     for place in [
@@ -33,9 +32,9 @@ fn stage_outside_kubelet_globalmount_path_is_refused() {
         // This path is beneath a staging path.
         "ebs.csi.aws.com/0a1b/globalmount/deeper",
     ] {
-        let mut asked = rig.staging(&volume, FsType::Ext4);
-        asked.staging = rig.kubelet(&format!("{csi}/{place}"));
-        assert_eq!(refused(rig.ask(Operation::Stage(asked))), Refusal::PathOutside, "{place}");
+        let path = rig.kubelet(&format!("{csi}/{place}"));
+        let outcome = rig.stage_with(&volume, FsType::Ext4, |request| request.staging = path);
+        assert_eq!(reason(outcome), Refusal::PathOutside, "{place}");
     }
     assert_eq!(rig.mounts(&attached), 0);
     staged(rig.stage(&volume, FsType::Ext4));
@@ -46,12 +45,9 @@ fn stage_outside_kubelet_globalmount_path_is_refused() {
     // staging path.
     for place in ["volumeDevices/staging/pvc-1", "pv/pvc-1/globalmount"] {
         let path = format!("{csi}/{place}");
-        fs::create_dir_all(rig.path("kubelet").join(&path)).expect("mkdir");
-        done(rig.ask(Operation::Unstage(Unstage {
-            volume: volume.clone(),
-            staging: rig.kubelet(&path),
-        })));
-        assert!(!rig.path("kubelet").join(&path).exists());
+        let made = rig.make_target(&path);
+        done(rig.call(rig.unstage_operation(&volume, &path)));
+        assert!(!Path::new(&made).exists());
     }
     row(
         "N5",
@@ -62,17 +58,16 @@ fn stage_outside_kubelet_globalmount_path_is_refused() {
 
 /// Returns the number of mounts at exactly this place.
 fn stacked(rig: &Rig, place: &str) -> usize {
-    let path = rig.kubelet(place).to_string();
-    let table = rig.mountinfo();
-    let there = |line: &&str| line.split(' ').nth(4) == Some(path.as_str());
-    table.lines().filter(there).count()
+    rig.mounts_with(4, rig.kubelet(place).as_str()).len()
 }
 
 /// Sends all requests at once, and returns the answers in the order of the requests.
-fn at_once(rig: &Rig, asked: Vec<Operation>) -> Vec<Outcome> {
+fn at_once(rig: &Rig, operations: Vec<Operation>) -> Vec<Outcome> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            asked.into_iter().map(|operation| scope.spawn(move || rig.ask(operation))).collect();
+        let threads: Vec<_> = operations
+            .into_iter()
+            .map(|operation| scope.spawn(move || rig.call(operation)))
+            .collect();
         let joined = threads.into_iter().map(|thread| thread.join());
         joined.map(|outcome| outcome.expect("thread")).collect()
     })
@@ -106,19 +101,16 @@ fn concurrent_volumes_never_share_staging_or_target_path() {
     let _attached = volumes.each_ref().map(|volume| rig.attach(volume, 64 * MIB));
     let shared = "plugins/kubernetes.io/csi/ebs.csi.aws.com/shared/globalmount";
     for _ in 0..6 {
-        let asked = volumes.iter().map(|volume| {
-            let mut asked = rig.staging(volume, FsType::Ext4);
-            asked.staging = rig.kubelet(shared);
-            Operation::Stage(asked)
+        let operations = volumes.iter().map(|volume| {
+            let mut request = rig.stage_request(volume, FsType::Ext4);
+            request.staging = rig.kubelet(shared);
+            Operation::Stage(request)
         });
-        let outcomes = at_once(&rig, asked.collect());
+        let outcomes = at_once(&rig, operations.collect());
         one_has_it(&rig, shared, &outcomes);
         for (volume, outcome) in volumes.iter().zip(outcomes) {
             if matches!(outcome, Outcome::Staged(_)) {
-                done(rig.ask(Operation::Unstage(Unstage {
-                    volume: volume.clone(),
-                    staging: rig.kubelet(shared),
-                })));
+                done(rig.call(rig.unstage_operation(&volume, shared)));
             }
         }
         assert_eq!(stacked(&rig, shared), 0);
@@ -126,14 +118,14 @@ fn concurrent_volumes_never_share_staging_or_target_path() {
     for volume in &volumes {
         staged(rig.stage(volume, FsType::Ext4));
     }
+    let place = "pods/p/volumes/kubernetes.io~csi/shared/mount";
     for _ in 0..6 {
-        let asked = volumes.iter().map(|volume| {
-            let mut asked = rig.publishing(volume, "p");
-            asked.target = rig.kubelet("pods/p/volumes/kubernetes.io~csi/shared/mount");
-            Operation::PublishFilesystem(asked)
+        let operations = volumes.iter().map(|volume| {
+            let mut request = rig.publish_request(volume, "p");
+            request.target = rig.kubelet(place);
+            Operation::PublishFilesystem(request)
         });
-        let place = "pods/p/volumes/kubernetes.io~csi/shared/mount";
-        let outcomes = at_once(&rig, asked.collect());
+        let outcomes = at_once(&rig, operations.collect());
         one_has_it(&rig, place, &outcomes);
         for (volume, outcome) in volumes.iter().zip(outcomes) {
             if matches!(outcome, Outcome::Done(_)) {
@@ -153,32 +145,28 @@ fn concurrent_volumes_never_share_staging_or_target_path() {
 
 /// Mounts something at the place, as another driver does, while the helper is held at a step of an
 /// operation.
-fn taken_meanwhile(point: &str, ask: impl Fn(&Rig, &VolumeId) -> (Operation, String)) {
-    let mut rig = Rig::start_with(&[]);
+fn taken_meanwhile(point: &str, operation: impl Fn(&Rig, &VolumeId) -> (Operation, String)) {
+    let Some(mut rig) = Rig::start() else { return };
     let (volume, _attached) = rig.new_disk(64 * MIB);
     if point.starts_with("publish-made") {
         staged(rig.stage(&volume, FsType::Ext4));
     }
-    rig.stop();
-    rig.run(&["--fault-point", point]);
-    let (operation, place) = ask(&rig, &volume);
-    let mut client = rig.client();
-    client.send(operation, crate::rig::LONG);
-    rig.wait_for(&format!("fault-point name={point}"));
+    rig.restart(&["--fault-point", point]);
+    let (operation, place) = operation(&rig, &volume);
+    let mut client = rig.call_until(point, operation);
     let path = rig.path("kubelet").join(&place);
-    let at = path.to_str().expect("utf-8");
+    let at = text(&path);
     if path.is_file() {
         let other = rig.path("volumes/other");
         fs::write(&other, "").expect("write");
-        rig.within(&["mount", "--bind", other.to_str().expect("utf-8"), at]);
+        rig.within(&["mount", "--bind", text(&other), at]);
     } else {
         fs::create_dir_all(&path).expect("mkdir");
         rig.within(&["mount", "-t", "tmpfs", "none", at]);
     }
-    let broker = Pid::from_raw(rig.part("broker").cast_signed()).expect("pid");
-    kill_process(broker, Signal::USR1).expect("signal");
+    send_signal(rig.part("broker"), Signal::USR1);
     let outcome = client.receive().expect("an answer");
-    assert_eq!(refused(outcome), Refusal::MountedDifferently, "{point}");
+    assert_eq!(reason(outcome), Refusal::MountedDifferently, "{point}");
     assert_eq!(stacked(&rig, &place), 1, "{point}");
     rig.within(&["umount", at]);
     if point.starts_with("publish-made") {
@@ -189,24 +177,16 @@ fn taken_meanwhile(point: &str, ask: impl Fn(&Rig, &VolumeId) -> (Operation, Str
 
 #[test]
 fn path_mounted_during_operation_is_not_mounted_over() {
-    if !able() {
-        return;
-    }
     for point in ["stage-looked", "stage-formatted", "stage-created"] {
         taken_meanwhile(point, |rig, volume| {
-            let asked = rig.staging(volume, FsType::Ext4);
-            (Operation::Stage(asked), staging(volume))
+            (rig.stage_operation(volume, FsType::Ext4), staging(volume))
         });
     }
     taken_meanwhile("publish-made", |rig, volume| {
-        let asked = rig.publishing(volume, "p");
-        (Operation::PublishFilesystem(asked), target(volume, "p"))
+        (rig.publish_operation(volume, "p"), target(volume, "p"))
     });
     taken_meanwhile("publish-block-made", |rig, volume| {
-        let place = block_target(volume, "p");
-        let asked =
-            PublishBlock { disk: disk(volume), target: rig.kubelet(&place), read_only: false };
-        (Operation::PublishBlock(asked), place)
+        (rig.block_operation(&disk(volume), "p", false), block_target(volume, "p"))
     });
     row(
         "N15",

@@ -1,7 +1,7 @@
 //! Connections that are silent or slow, and what the journal says about them.
 use crate::attacks::row;
-use crate::rig::{AGENT, Client, LONG, Rig, assert_refused, connect, volume};
-use ebs_csi_wire::{Inspect, KubeletPath, Operation, Outcome, Refusal, Request, Unpublish, frame};
+use crate::rig::{AGENT, Client, LONG, Rig, assert_refused, connect, volume, wait_until};
+use ebs_csi_wire::{Inspect, KubeletPath, Operation, Refusal, Request, Unpublish, frame};
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
@@ -47,13 +47,10 @@ fn silent_connections_yield_to_new_ones() {
     let mut silent: Vec<_> = (0..SILENT).map(|_| connect(&rig.socket(), AGENT)).collect();
     let mut client = Client::new(connect(&rig.socket(), AGENT));
     client.stream.set_read_timeout(Some(LONG)).expect("timeout");
-    let hello = Operation::Hello(ebs_csi_wire::Hello::OURS);
-    let outcome = client.ask(hello, Duration::ZERO);
-    assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
+    client.greet();
     // The helper closed the oldest connections and serves the youngest.
     let mut youngest = Client::new(silent.pop().expect("a connection"));
-    let outcome = youngest.ask(Operation::Hello(ebs_csi_wire::Hello::OURS), LONG);
-    assert!(matches!(outcome, Outcome::Welcome(_)), "{outcome:?}");
+    youngest.greet();
     assert!(matches!(silent[0].read(&mut [0]), Ok(0) | Err(_)));
     row(
         "N22",
@@ -79,7 +76,7 @@ fn journal_suppresses_but_counts_flooding_events() {
         target: KubeletPath::parse("/etc/x").expect("path"),
     });
     for _ in 0..REFUSED {
-        assert_refused(client.ask(outside.clone(), LONG), Refusal::PathOutside);
+        assert_refused(client.call(outside.clone(), LONG), Refusal::PathOutside);
     }
     rig.wait_for(" suppressed ");
     let lines = rig.journal().lines().count();
@@ -87,17 +84,14 @@ fn journal_suppresses_but_counts_flooding_events() {
     // Each suppressed line is counted.
     let counted = || {
         let journal = rig.journal();
-        let told = journal.lines().filter(|line| line.contains(" suppressed "));
-        let counts = told.filter_map(|line| line.split("lines=").nth(1)?.parse::<usize>().ok());
+        let suppressed = journal.lines().filter(|line| line.contains(" suppressed "));
+        let counts =
+            suppressed.filter_map(|line| line.split("lines=").nth(1)?.parse::<usize>().ok());
         let whole = journal.matches(" peer-cut-off ").count()
             + journal.matches("reason=path-outside").count();
         whole + counts.sum::<usize>()
     };
-    let end = Instant::now() + LONG;
-    while counted() < BROKEN + REFUSED {
-        assert!(Instant::now() < end, "{} are told", counted());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until(|| format!("{} are counted", counted()), || counted() >= BROKEN + REFUSED);
     row(
         "N22",
         "2,000 broken frames and 10,000 refused requests",

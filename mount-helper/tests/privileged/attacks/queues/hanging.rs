@@ -1,8 +1,11 @@
 //! Disks that do not answer: loop devices whose files are on a frozen file system.
-use super::{MIB, copy, image};
+use super::{image, send_for_each};
 use crate::attacks::row;
-use crate::rig::{Client, LONG, Rig, done, shell, staged, staging, target, volume};
-use ebs_csi_wire::{FsType, Inspect, Operation, Outcome, Unstage};
+use crate::rig::{
+    LONG, MIB, Rig, done, make_filesystem, shell, sparse_file, staged, staging, target, text,
+    usage, volume,
+};
+use ebs_csi_wire::FsType;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,18 +19,16 @@ struct Space(PathBuf);
 impl Space {
     fn new(rig: &Rig) -> Self {
         let (image, directory) = (rig.path("outside/space.img"), rig.path("space"));
-        let image = image.to_str().expect("utf-8");
-        shell("truncate", &["-s", &(1024 * MIB).to_string(), image]);
-        shell("mke2fs", &["-q", "-F", "-t", "ext4", image]);
+        sparse_file(&image, 1024 * MIB);
+        make_filesystem(FsType::Ext4, text(&image));
         fs::create_dir(&directory).expect("mkdir");
-        let to = directory.to_str().expect("utf-8");
-        shell("mount", &["-o", "loop", image, to]);
+        shell("mount", &["-o", "loop", text(&image), text(&directory)]);
         Self(directory)
     }
 
     /// Blocks all writes to the file system until the returned value is dropped.
     fn freeze(&self) -> Frozen {
-        shell("fsfreeze", &["--freeze", self.0.to_str().expect("utf-8")]);
+        shell("fsfreeze", &["--freeze", text(&self.0)]);
         Frozen(self.0.clone())
     }
 }
@@ -52,7 +53,7 @@ fn hanging_unstages_do_not_block_healthy_volumes() {
     let Some(rig) = Rig::start() else { return };
     let space = Space::new(&rig);
     let clean = image(&rig, "clean", true);
-    let (healthy, _attached) = copy(&rig, &clean);
+    let (healthy, _attached) = rig.attach_copy(&clean);
     staged(rig.stage(&healthy, FsType::Ext4));
     let hanging: Vec<_> = (0..HANGING)
         .map(|_| {
@@ -65,35 +66,25 @@ fn hanging_unstages_do_not_block_healthy_volumes() {
         })
         .collect();
     for (volume, _) in &hanging {
-        let at = rig.inside(&rig.kubelet(&staging(volume)));
+        let at = rig.staged_root(volume);
         fs::write(at.join("unwritten"), vec![1; 1 << 20]).expect("write");
     }
     let frozen = space.freeze();
-    let mut askers: Vec<Client> = hanging
-        .iter()
-        .map(|(volume, _)| {
-            let mut client = rig.client();
-            let asked = Unstage { volume: volume.clone(), staging: rig.kubelet(&staging(volume)) };
-            client.send(Operation::Unstage(asked), LONG * 2);
-            client
-        })
-        .collect();
-    let usage = rig.stats(&healthy, &staging(&healthy));
-    assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
+    let mut clients = send_for_each(&rig, &hanging, LONG * 2, |volume| {
+        rig.unstage_operation(volume, &staging(volume))
+    });
+    usage(rig.stats(&healthy, &staging(&healthy)));
     done(rig.publish(&healthy, "p"));
     done(rig.unpublish(&healthy, &target(&healthy, "p")));
     // Statistics of a hanging file system are answered, too: the kernel knows them without the
     // disk.
     for (volume, _) in &hanging {
-        let usage = rig.stats(volume, &staging(volume));
-        assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
+        usage(rig.stats(volume, &staging(volume)));
     }
-    let Outcome::Inventory(inventory) = rig.ask(Operation::Inspect(Inspect::default())) else {
-        panic!("inventory expected");
-    };
+    let inventory = rig.inventory();
     assert_eq!(inventory.operations.len(), HANGING, "an unstage has ended");
     drop(frozen);
-    for client in &mut askers {
+    for client in &mut clients {
         done(client.receive().expect("an answer"));
     }
     done(rig.unstage(&healthy));

@@ -2,10 +2,10 @@
 //!
 //! This command runs the test in full and prints how long the calls took: `LOAD_VOLUMES=200 cargo
 //! test --release -p ebs-csi-mount-helper --test privileged load:: -- --nocapture`.
-use super::{MEMORY, MIB, Releaser, copy, image, most_memory};
+use super::{MEMORY, Releaser, image, most_memory, send_for_each};
 use crate::attacks::row;
-use crate::rig::{Client, LONG, Rig, done, staged, staging, target};
-use ebs_csi_wire::{FsType, Operation, Outcome, Stage, Stats, Unpublish, Unstage, VolumeId};
+use crate::rig::{Client, LONG, MIB, Rig, done, staged, staging, target, usage};
+use ebs_csi_wire::{FsType, Operation, Outcome, VolumeId};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -24,9 +24,9 @@ struct Times(Vec<(&'static str, Duration)>);
 
 impl Times {
     /// Sends a request, and records how long the answer took.
-    fn ask(&mut self, client: &mut Client, operation: Operation) -> Outcome {
+    fn call(&mut self, client: &mut Client, operation: Operation) -> Outcome {
         let (name, begun) = (operation.name(), Instant::now());
-        let outcome = client.ask(operation, LONG);
+        let outcome = client.call(operation, LONG);
         self.0.push((name, begun.elapsed()));
         outcome
     }
@@ -53,19 +53,11 @@ impl Times {
 /// Asks for statistics, publishes and unpublishes the volume, and asks for statistics again. Each
 /// request must succeed at its first attempt.
 fn use_once(rig: &Rig, client: &mut Client, volume: &VolumeId, times: &mut Times) {
-    let stats =
-        |path: &str| Operation::Stats(Stats { volume: volume.clone(), path: rig.kubelet(path) });
-    let (staged_at, target) = (staging(volume), target(volume, "p"));
-    for path in [&staged_at, &target] {
-        if *path == target {
-            let asked = rig.publishing(volume, "p");
-            done(times.ask(client, Operation::PublishFilesystem(asked)));
-        }
-        let usage = times.ask(client, stats(path));
-        assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
-    }
-    let asked = Unpublish { volume: volume.clone(), target: rig.kubelet(&target) };
-    done(times.ask(client, Operation::Unpublish(asked)));
+    let target = target(volume, "p");
+    usage(times.call(client, rig.stats_operation(volume, &staging(volume))));
+    done(times.call(client, rig.publish_operation(volume, "p")));
+    usage(times.call(client, rig.stats_operation(volume, &target)));
+    done(times.call(client, rig.unpublish_operation(volume, &target)));
 }
 
 #[test]
@@ -73,25 +65,18 @@ fn healthy_volumes_stay_usable_during_many_restores() {
     let volumes = std::env::var("LOAD_VOLUMES").map_or(SLICE, |n| n.parse().expect("a number"));
     let Some(mut rig) = Rig::start() else { return };
     let (clean, unclean) = (image(&rig, "clean", true), image(&rig, "unclean", false));
-    let healthy: Vec<_> = (0..volumes).map(|_| copy(&rig, &clean)).collect();
+    let healthy: Vec<_> = (0..volumes).map(|_| rig.attach_copy(&clean)).collect();
     for (volume, _) in &healthy {
         staged(rig.stage(volume, FsType::Ext4));
     }
-    let restored: Vec<_> = (0..volumes).map(|_| copy(&rig, &unclean)).collect();
-    rig.stop();
-    rig.run(&["--fault-point", "tool-started", "--grace", "0"]);
+    let restored: Vec<_> = (0..volumes).map(|_| rig.attach_copy(&unclean)).collect();
+    rig.restart(&["--fault-point", "tool-started", "--grace", "0"]);
     let releaser = Releaser::start(&rig, HELD_FOR);
     let begun = Instant::now();
-    let mut askers: Vec<Client> = restored
-        .iter()
-        .map(|(volume, _)| {
-            let mut client = rig.client();
-            let asked: Stage = rig.staging(volume, FsType::Ext4);
-            client.send(Operation::Stage(asked), PATIENCE);
-            client
-        })
-        .collect();
-    rig.wait_for("fault-point name=tool-started");
+    let mut clients = send_for_each(&rig, &restored, PATIENCE, |volume| {
+        rig.stage_operation(volume, FsType::Ext4)
+    });
+    rig.wait_for_point("tool-started");
     // The healthy volumes are used repeatedly until the last check is done.
     let (left, times) = (AtomicUsize::new(1), Mutex::new(Times(Vec::new())));
     let checked = std::thread::scope(|scope| {
@@ -110,7 +95,7 @@ fn healthy_volumes_stay_usable_during_many_restores() {
                 times.lock().expect("times").0.extend(own.0);
             });
         }
-        let answers: Vec<_> = askers.iter_mut().map(Client::receive).collect();
+        let answers: Vec<_> = clients.iter_mut().map(Client::receive).collect();
         left.store(0, Ordering::Relaxed);
         answers
     });
@@ -130,8 +115,7 @@ fn healthy_volumes_stay_usable_during_many_restores() {
     assert!(most < MEMORY, "{most}");
     let mut client = rig.client();
     for (volume, _) in healthy.iter().chain(&restored) {
-        let asked = Unstage { volume: volume.clone(), staging: rig.kubelet(&staging(volume)) };
-        done(client.ask(Operation::Unstage(asked), LONG));
+        done(client.call(rig.unstage_operation(volume, &staging(volume)), LONG));
     }
     row(
         "load",

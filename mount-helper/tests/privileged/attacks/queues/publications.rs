@@ -1,18 +1,15 @@
 //! What publications leave on the node.
 use crate::attacks::row;
-use crate::rig::{Client, LONG, Rig, assert_refused, done, staged, target};
-use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, Unpublish, VolumeId};
+use crate::rig::{Client, LONG, Rig, assert_refused, done, set_mode, staged, target};
+use ebs_csi_wire::{FsType, Outcome, Refusal, VolumeId};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 fn publish(rig: &Rig, client: &mut Client, volume: &VolumeId, pod: &str) -> Outcome {
-    let asked = rig.publishing(volume, pod);
-    client.ask(Operation::PublishFilesystem(asked), LONG)
+    client.call(rig.publish_operation(volume, pod), LONG)
 }
 
 fn unpublish(rig: &Rig, client: &mut Client, volume: &VolumeId, pod: &str) -> Outcome {
-    let asked = Unpublish { volume: volume.clone(), target: rig.kubelet(&target(volume, pod)) };
-    client.ask(Operation::Unpublish(asked), LONG)
+    client.call(rig.unpublish_operation(volume, &target(volume, pod)), LONG)
 }
 
 /// Unpublish removes the directories that publish made; kubelet's own directories stay.
@@ -27,7 +24,7 @@ fn volume_publications_are_limited_and_leave_no_directories() {
     let empty = pods.join("empty");
     for directory in [&own, &empty] {
         fs::create_dir_all(directory).expect("mkdir");
-        fs::set_permissions(directory, fs::Permissions::from_mode(0o750)).expect("chmod");
+        set_mode(directory, 0o750);
     }
     let mut client = rig.client();
     done(publish(&rig, &mut client, &volume, "own"));

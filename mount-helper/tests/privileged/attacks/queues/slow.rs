@@ -1,8 +1,10 @@
 //! Slow operations: checks, disks that never appear, file systems that hang.
-use super::{MEMORY, MIB, Releaser, copy, image, most_memory};
+use super::{MEMORY, Releaser, image, most_memory, send_for_each};
 use crate::attacks::row;
-use crate::rig::{AGENT, Client, LONG, Rig, connect, done, staged, staging, target, volume};
-use ebs_csi_wire::{FsType, Inspect, Operation, Outcome, Refusal, Stats};
+use crate::rig::{
+    AGENT, Client, LONG, MIB, Rig, connect, done, staged, staging, target, usage, volume,
+};
+use ebs_csi_wire::{FsType, Operation, Outcome, Refusal, Stats};
 use std::time::Duration;
 
 const HELD: &str = "fault-point name=tool-started";
@@ -13,28 +15,16 @@ const SLOW: usize = 16;
 fn slow_filesystem_checks_do_not_block_healthy_volumes() {
     let Some(mut rig) = Rig::start() else { return };
     let (clean, unclean) = (image(&rig, "clean", true), image(&rig, "unclean", false));
-    let (healthy, _attached) = copy(&rig, &clean);
+    let (healthy, _attached) = rig.attach_copy(&clean);
     staged(rig.stage(&healthy, FsType::Ext4));
-    rig.stop();
-    rig.run(&["--fault-point", "tool-started", "--grace", "0"]);
-    let slow: Vec<_> = (0..SLOW).map(|_| copy(&rig, &unclean)).collect();
-    let mut askers: Vec<Client> = slow
-        .iter()
-        .map(|(volume, _)| {
-            let mut client = rig.client();
-            client.send(Operation::Stage(rig.staging(volume, FsType::Ext4)), LONG * 2);
-            client
-        })
-        .collect();
+    rig.restart(&["--fault-point", "tool-started", "--grace", "0"]);
+    let slow: Vec<_> = (0..SLOW).map(|_| rig.attach_copy(&unclean)).collect();
+    let mut clients =
+        send_for_each(&rig, &slow, LONG * 2, |volume| rig.stage_operation(volume, FsType::Ext4));
     rig.wait_for_more(HELD, 3);
-    let inspect = Operation::Inspect(Inspect::default());
-    let Outcome::Inventory(inventory) = rig.ask(inspect) else {
-        panic!("inventory expected");
-    };
-    assert_eq!(inventory.operations.len(), SLOW);
+    assert_eq!(rig.inventory().operations.len(), SLOW);
     // Quick operations still proceed.
-    let usage = rig.stats(&healthy, &staging(&healthy));
-    assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
+    usage(rig.stats(&healthy, &staging(&healthy)));
     for pod in ["a", "b"] {
         done(rig.publish(&healthy, pod));
         done(rig.unpublish(&healthy, &target(&healthy, pod)));
@@ -45,7 +35,7 @@ fn slow_filesystem_checks_do_not_block_healthy_volumes() {
     done(rig.unstage(&healthy));
     assert_eq!(rig.journal().matches(HELD).count(), 4, "tools at once");
     let releaser = Releaser::start(&rig, Duration::ZERO);
-    for client in &mut askers {
+    for client in &mut clients {
         assert!(staged(client.receive().expect("an answer")).checked);
     }
     drop(releaser);
@@ -64,9 +54,9 @@ fn request_flood_is_bounded_and_others_are_served() {
     const FLOOD: usize = 20_000;
     let Some(rig) = Rig::start() else { return };
     let clean = image(&rig, "clean", true);
-    let (healthy, _attached) = copy(&rig, &clean);
+    let (healthy, _attached) = rig.attach_copy(&clean);
     staged(rig.stage(&healthy, FsType::Ext4));
-    let absent = || Operation::Stage(rig.staging(&volume(), FsType::Ext4));
+    let absent = || rig.stage_operation(&volume(), FsType::Ext4);
     let flooding = Client::greeted(connect(&rig.socket(), AGENT));
     let mut writing = Client::new(flooding.stream.try_clone().expect("clone"));
     let mut reading = flooding;
@@ -74,11 +64,7 @@ fn request_flood_is_bounded_and_others_are_served() {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for number in 0..FLOOD {
-                writing.send_as(
-                    u64::try_from(number).expect("small") + 2,
-                    absent(),
-                    Duration::ZERO,
-                );
+                writing.send_as(number as u64 + 2, absent(), Duration::ZERO);
             }
         });
         for _ in 0..FLOOD {
@@ -98,16 +84,12 @@ fn request_flood_is_bounded_and_others_are_served() {
     let mut client = rig.client();
     let stats =
         Operation::Stats(Stats { volume: healthy.clone(), path: rig.kubelet(&staging(&healthy)) });
-    let usage = client.ask(stats, LONG);
-    assert!(matches!(usage, Outcome::Usage(_)), "{usage:?}");
+    usage(client.call(stats, LONG));
     done(rig.publish(&healthy, "p"));
     done(rig.unpublish(&healthy, &target(&healthy, "p")));
     done(rig.unstage(&healthy));
     staged(rig.stage(&healthy, FsType::Ext4));
-    let Outcome::Inventory(inventory) = rig.ask(Operation::Inspect(Inspect::default())) else {
-        panic!("inventory expected");
-    };
-    assert!(!inventory.operations.is_empty(), "the flood is over");
+    assert!(!rig.inventory().operations.is_empty(), "the flood is over");
     done(rig.unstage(&healthy));
     row(
         "N11",

@@ -1,14 +1,15 @@
 //! The growth of an ext file system whose tool is killed during the growth.
 use super::row;
-use crate::rig::{LONG, Rig, done, grows_mounted, shell, staged, staging};
-use ebs_csi_wire::{FsType, Operation, Origin, Outcome};
+use crate::rig::{
+    MIB, Rig, check_filesystem, done, grows_mounted, set_mode, shell, staged, staging, try_signal,
+    usage, wait_until,
+};
+use ebs_csi_wire::{FsType, Outcome};
+use rustix::process::Signal;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-const MIB: u64 = 1 << 20;
 const FILES: usize = 40;
 
 /// Kills each process of a tree at its `write`th write to a disk, until this value is dropped.
@@ -26,11 +27,8 @@ impl Killer {
             .stderr(said)
             .spawn()
             .expect("strace");
-        let end = Instant::now() + LONG;
-        while !fs::read_to_string(log.path()).expect("read").contains("attached") {
-            assert!(Instant::now() < end, "strace does not attach");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let is_attached = || fs::read_to_string(log.path()).expect("read").contains("attached");
+        wait_until(|| "strace does not attach".to_owned(), is_attached);
         Self(child)
     }
 }
@@ -38,8 +36,7 @@ impl Killer {
 impl Drop for Killer {
     fn drop(&mut self) {
         // A strace that ends after SIGTERM detaches from the processes that it traces.
-        let pid = rustix::process::Pid::from_child(&self.0);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        try_signal(self.0.id(), Signal::TERM);
         let _ = self.0.wait();
     }
 }
@@ -74,18 +71,16 @@ fn ext_grows_while_mounted_if_host_allows() {
             shell("mke2fs", &["-q", "-F", "-t", "ext4", "-O", features, &path]);
         }
         staged(rig.stage(&volume, fs_type));
-        let root = rig.inside(&rig.kubelet(&staging(&volume)));
+        let root = rig.staged_root(&volume);
         write_files(&root);
         std::os::unix::fs::chown(&root, Some(1234), Some(1234)).expect("chown");
-        fs::set_permissions(&root, PermissionsExt::from_mode(0o700)).expect("chmod");
+        set_mode(&root, 0o700);
         done(rig.unstage(&volume));
         attached.resize(512 * MIB);
         let grown = staged(rig.stage(&volume, fs_type));
         assert!(grown.grown && !grown.formatted, "{grown:?}");
         files_are_there(&root, fs_type.as_str());
-        let Outcome::Usage(usage) = rig.stats(&volume, &staging(&volume)) else {
-            panic!("usage expected");
-        };
+        let usage = usage(rig.stats(&volume, &staging(&volume)));
         assert!(usage.total_bytes > 400 * MIB, "{usage:?}");
         done(rig.unstage(&volume));
     }
@@ -105,18 +100,16 @@ fn bigalloc_ext4_on_enlarged_disk_is_still_staged() {
     let (volume, attached) = rig.new_disk(1024 * MIB);
     let (path, features) = (attached.path(), "bigalloc");
     shell("mke2fs", &["-q", "-F", "-t", "ext4", "-O", features, "-C", "16384", &path]);
-    let mut asked = rig.staging(&volume, FsType::Ext4);
-    asked.disk.origin = Origin::Copy;
-    staged(rig.ask(Operation::Stage(asked.clone())));
-    let root = rig.inside(&rig.kubelet(&staging(&volume)));
+    staged(rig.stage_copy(&volume, FsType::Ext4));
+    let root = rig.staged_root(&volume);
     write_files(&root);
     done(rig.unstage(&volume));
     attached.resize(8192 * MIB);
-    let larger = staged(rig.ask(Operation::Stage(asked)));
+    let larger = staged(rig.stage_copy(&volume, FsType::Ext4));
     files_are_there(&root, "bigalloc");
     assert_eq!(larger.grown, grows_mounted(), "{larger:?}");
-    let told = rig.journal().matches("not-grown").count();
-    assert_eq!(told, usize::from(!grows_mounted()));
+    let refused = rig.journal().matches("not-grown").count();
+    assert_eq!(refused, usize::from(!grows_mounted()));
     done(rig.unstage(&volume));
     shell("e2fsck", &["-f", "-n", &path]);
 }
@@ -138,7 +131,7 @@ fn interrupted_offline_growth_is_completed_by_next_stage() {
             let what = format!("{fs_type} write {write}");
             let (volume, attached) = rig.new_disk(64 * MIB);
             staged(rig.stage(&volume, fs_type));
-            let root = rig.inside(&rig.kubelet(&staging(&volume)));
+            let root = rig.staged_root(&volume);
             write_files(&root);
             done(rig.unstage(&volume));
             attached.resize(512 * MIB);
@@ -158,7 +151,7 @@ fn interrupted_offline_growth_is_completed_by_next_stage() {
             assert!(last.grown && !last.formatted, "{what}: {last:?}");
             files_are_there(&root, &what);
             done(rig.unstage(&volume));
-            shell("e2fsck", &["-f", "-n", &attached.path()]);
+            check_filesystem(FsType::Ext4, &attached.path());
             let journal = rig.journal();
             within += journal.matches("tool=resize2fs end=Signalled(9)").count();
             repairs += journal.matches("tool=e2fsck-all end=Signalled(9)").count();

@@ -1,37 +1,21 @@
 //! Disks that an operator or this driver made read-only.
 use super::row;
-use crate::rig::{Attached, LONG, Rig, assert_refused, block_target, disk, done, shell, staged};
-use ebs_csi_wire::{FsType, Operation, Outcome, PublishBlock, Refusal, VolumeId};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::rig::{
+    Attached, MIB, Rig, assert_refused, block_target, disk, done, send_signal, shell, staged,
+};
+use ebs_csi_wire::{FsType, Operation, Refusal};
+use rustix::process::Signal;
 use std::fs;
-
-const MIB: u64 = 1 << 20;
-
-fn publishing(rig: &Rig, volume: &VolumeId, read_only: bool) -> Operation {
-    Operation::PublishBlock(PublishBlock {
-        disk: disk(volume),
-        target: rig.kubelet(&block_target(volume, "p")),
-        read_only,
-    })
-}
 
 fn is_read_only(attached: &Attached) -> bool {
     shell("blockdev", &["--getro", &attached.path()]) == "1"
 }
 
-fn unpublish(rig: &Rig, volume: &VolumeId) -> Outcome {
-    rig.unpublish(volume, &block_target(volume, "p"))
-}
-
 /// Kills the broker at a step of an operation, and starts the next helper.
 fn killed_at(rig: &mut Rig, point: &str, operation: Operation) {
-    rig.stop();
-    rig.run(&["--fault-point", point]);
-    let mut client = rig.client();
-    client.send(operation, LONG);
-    rig.wait_for(&format!("fault-point name={point}"));
-    let broker = Pid::from_raw(rig.part("broker").cast_signed()).expect("pid");
-    kill_process(broker, Signal::KILL).expect("kill");
+    rig.restart(&["--fault-point", point]);
+    let _client = rig.call_until(point, operation);
+    send_signal(rig.part("broker"), Signal::KILL);
     assert_ne!(rig.ended(), Some(0));
     rig.run(&[]);
 }
@@ -45,21 +29,20 @@ fn operator_set_read_only_device_stays_read_only() {
     for restarted in [false, true] {
         shell("blockdev", &["--setro", &attached.path()]);
         if restarted {
-            rig.stop();
-            rig.run(&[]);
+            rig.restart(&[]);
         }
         assert_refused(rig.stage(&volume, FsType::Ext4), Refusal::DeviceReadOnly);
-        let writable = rig.ask(publishing(&rig, &volume, false));
+        let writable = rig.publish_disk(&disk(&volume), "p", false);
         assert_refused(writable, Refusal::DeviceReadOnly);
         // A read-only publish is still allowed.
-        done(rig.ask(publishing(&rig, &volume, true)));
-        done(unpublish(&rig, &volume));
+        done(rig.publish_disk(&disk(&volume), "p", true));
+        done(rig.unpublish_block(&volume, "p"));
         assert!(is_read_only(&attached));
         assert!(fs::read(attached.path()).expect("read").iter().all(|byte| *byte == 0));
         shell("blockdev", &["--setrw", &attached.path()]);
-        done(rig.ask(publishing(&rig, &volume, true)));
+        done(rig.publish_disk(&disk(&volume), "p", true));
         assert!(is_read_only(&attached));
-        done(unpublish(&rig, &volume));
+        done(rig.unpublish_block(&volume, "p"));
         assert!(!is_read_only(&attached));
     }
     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
@@ -79,15 +62,13 @@ fn next_helper_makes_leftover_read_only_disk_writable() {
     for point in ["publish-block-made", "unpublish-unmounted"] {
         for next in ["stage", "publish", "unpublish"] {
             let (volume, attached) = rig.new_disk(64 * MIB);
-            let read_only = publishing(&rig, &volume, true);
+            let read_only = rig.block_operation(&disk(&volume), "p", true);
             if point == "publish-block-made" {
                 killed_at(&mut rig, point, read_only);
             } else {
-                done(rig.ask(read_only));
-                let target = rig.kubelet(&block_target(&volume, "p"));
-                let volume = volume.clone();
-                let asked = ebs_csi_wire::Unpublish { volume, target };
-                killed_at(&mut rig, point, Operation::Unpublish(asked));
+                done(rig.call(read_only));
+                let unpublish = rig.unpublish_operation(&volume, &block_target(&volume, "p"));
+                killed_at(&mut rig, point, unpublish);
             }
             assert!(is_read_only(&attached), "{point}");
             match next {
@@ -95,10 +76,10 @@ fn next_helper_makes_leftover_read_only_disk_writable() {
                     assert!(staged(rig.stage(&volume, FsType::Ext4)).formatted);
                     done(rig.unstage(&volume));
                 }
-                "publish" => assert!(!done(rig.ask(publishing(&rig, &volume, false)))),
+                "publish" => assert!(!done(rig.publish_disk(&disk(&volume), "p", false))),
                 _ => {}
             }
-            done(unpublish(&rig, &volume));
+            done(rig.unpublish_block(&volume, "p"));
             assert!(!is_read_only(&attached), "{point} {next}");
         }
     }
@@ -114,10 +95,10 @@ fn next_helper_makes_leftover_read_only_disk_writable() {
 fn unpublish_after_upgrade_makes_unrecorded_device_writable() {
     let Some(mut rig) = Rig::start() else { return };
     let (volume, attached) = rig.new_disk(64 * MIB);
-    done(rig.ask(publishing(&rig, &volume, true)));
+    done(rig.publish_disk(&disk(&volume), "p", true));
     rig.stop();
     fs::remove_file(rig.path("run/helper.sock.read-only")).expect("the record");
     rig.run(&[]);
-    done(unpublish(&rig, &volume));
+    done(rig.unpublish_block(&volume, "p"));
     assert!(!is_read_only(&attached));
 }

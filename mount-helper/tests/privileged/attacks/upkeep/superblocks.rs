@@ -1,12 +1,11 @@
 //! What an ext superblock makes the kernel do besides mounting.
 use super::row;
-use crate::rig::{Attached, LONG, Rig, assert_refused, done, refused, shell, staged, told, volume};
-use ebs_csi_wire::{ContentState, FsType, Observation, Operation, Refusal, Signature, VolumeId};
+use crate::rig::{
+    Attached, MIB, Rig, assert_refused, done, reason, refusal, shell, staged, volume, wait_until,
+};
+use ebs_csi_wire::{ContentState, FsType, Observation, Refusal, Refused, Signature, VolumeId};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
-
-const MIB: u64 = 1 << 20;
 
 fn ext4(rig: &Rig) -> (VolumeId, Attached) {
     let (volume, attached) = rig.new_disk(64 * MIB);
@@ -41,23 +40,17 @@ fn errors_panic_in_superblock_does_not_panic_node() {
         shell("tune2fs", &["-e", behaviour, &attached.path()]);
         set_words(&attached, words);
         for read_only in [true, false] {
-            let mut asked = rig.staging(&volume, FsType::Ext4);
-            asked.read_only = read_only;
-            staged(rig.ask(Operation::Stage(asked)));
+            staged(rig.stage_with(&volume, FsType::Ext4, |request| request.read_only = read_only));
             let options = in_force(&attached);
             assert!(
                 options.lines().any(|line| line == format!("errors={after}")),
                 "{behaviour} {words}: {options}"
             );
             if !read_only {
-                let trigger = format!("/sys/fs/ext4/{}/trigger_fs_error", attached.name);
-                fs::write(trigger, "made by a test").expect("an error");
+                attached.provoke_error();
                 let count = format!("/sys/fs/ext4/{}/errors_count", attached.name);
-                let end = Instant::now() + LONG;
-                while fs::read_to_string(&count).is_ok_and(|count| count == "0\n") {
-                    assert!(Instant::now() < end, "no error is counted");
-                    std::thread::sleep(Duration::from_millis(2));
-                }
+                let is_counted = || fs::read_to_string(&count).map_or(true, |count| count != "0\n");
+                wait_until(|| "no error is counted".to_owned(), is_counted);
             }
             done(rig.unstage(&volume));
         }
@@ -75,7 +68,7 @@ fn superblock_mount_options_outside_allowlist_are_refused() {
     for words in ["journal_dev=2065", "journal_path=/dev/sda", "noload", "dax", "made_up"] {
         let (volume, attached) = ext4(&rig);
         set_words(&attached, words);
-        let reason = refused(rig.stage(&volume, FsType::Ext4));
+        let reason = reason(rig.stage(&volume, FsType::Ext4));
         assert_eq!(reason, Refusal::SuperblockAsks, "{words}");
         assert_eq!(rig.mounts(&attached), 0);
     }
@@ -107,18 +100,15 @@ fn an_external_journal_is_refused() {
     let device = format!("device={}", journal.path());
     shell("mke2fs", &["-q", "-F", "-t", "ext4", "-J", &device, &attached.path()]);
     for read_only in [false, true] {
-        let mut asked = rig.staging(&victim, FsType::Ext4);
-        asked.read_only = read_only;
-        let reason = refused(rig.ask(Operation::Stage(asked)));
+        let reason =
+            reason(rig.stage_with(&victim, FsType::Ext4, |request| request.read_only = read_only));
         assert_eq!(reason, Refusal::SuperblockAsks);
     }
     // The journal device itself holds foreign content.
-    let told = told(rig.stage(&other, FsType::Ext4));
-    assert_eq!(told.reason, Refusal::ForeignContent);
-    assert_eq!(
-        told.seen,
-        Some(Observation::Content { signature: Signature::ExtJournal, state: ContentState::Sound })
-    );
+    let journal_seen =
+        Observation::Content { signature: Signature::ExtJournal, state: ContentState::Sound };
+    let refused = Refused::because(Refusal::ForeignContent, journal_seen);
+    assert_eq!(refusal(rig.stage(&other, FsType::Ext4)), refused);
     // Crafted superblocks: without the number of the internal journal, with the number of another
     // disk, and both.
     let number = fs::metadata(journal.path()).expect("device").rdev();
@@ -132,7 +122,7 @@ fn an_external_journal_is_refused() {
         for change in &changes {
             shell("debugfs", &["-w", "-R", change, &attached.path()]);
         }
-        let reason = refused(rig.stage(&volume, FsType::Ext4));
+        let reason = reason(rig.stage(&volume, FsType::Ext4));
         assert_eq!(reason, Refusal::SuperblockAsks, "{changes:?}");
         assert_eq!(rig.mounts(&attached), 0);
     }

@@ -1,0 +1,78 @@
+//! Files, images of disks and the file systems in them.
+use super::shell;
+use ebs_csi_wire::FsType;
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// Returns this crate's directory.
+pub(crate) fn crate_directory() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo").into()
+}
+
+/// Returns the text of each file beneath a directory of this crate.
+pub(crate) fn sources(directory: &str) -> Vec<String> {
+    let (mut texts, mut directories) = (Vec::new(), vec![crate_directory().join(directory)]);
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                texts.push(fs::read_to_string(path).expect("a source"));
+            }
+        }
+    }
+    texts
+}
+
+/// Returns a path as text.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("utf-8")
+}
+
+pub(crate) fn set_mode(path: impl AsRef<Path>, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+}
+
+/// Writes a file, and waits until its disk has it.
+pub(crate) fn write_synced(path: &Path, content: &str) {
+    fs::write(path, content).expect("write");
+    fs::File::open(path).and_then(|file| file.sync_all()).expect("sync");
+}
+
+/// Creates a file of zeros.
+pub(crate) fn sparse_file(path: &Path, bytes: u64) {
+    fs::File::create(path).and_then(|file| file.set_len(bytes)).expect("image");
+}
+
+/// Copies a file of which the largest part is zero.
+pub(crate) fn copy_sparse(from: &Path, to: &Path) {
+    shell("cp", &["--sparse=always", text(from), text(to)]);
+}
+
+/// Makes a file system as a person does.
+pub(crate) fn make_filesystem(fs: FsType, path: &str) {
+    match fs {
+        FsType::Xfs => shell("mkfs.xfs", &["-q", path]),
+        _ => shell("mke2fs", &["-q", "-F", "-t", fs.as_str(), path]),
+    };
+}
+
+/// Checks that a file system needs no repair.
+pub(crate) fn check_filesystem(fs: FsType, path: &str) {
+    match fs {
+        FsType::Xfs => shell("xfs_repair", &["-n", path]),
+        _ => shell("e2fsck", &["-f", "-n", path]),
+    };
+}
+
+/// Claims a disk exclusively. O_CLOEXEC keeps the claim from programs that other tests start.
+pub(crate) fn claim(path: impl AsRef<Path>) -> OwnedFd {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    rustix::fs::open(path.as_ref(), flags, Mode::empty()).expect("claim")
+}
