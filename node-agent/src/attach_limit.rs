@@ -37,7 +37,6 @@ pub struct SlotSettings {
 
 /// Returns the slots of an instance type: its own row, else its family's row (which may refer to
 /// the size), else the usual slots.
-#[must_use]
 pub(crate) fn slots(instance_type: &str) -> Slots {
     let find = |pattern: &str| rows().find(|row| row.pattern == pattern);
     let of_family = || {
@@ -60,7 +59,6 @@ pub(crate) fn slots(instance_type: &str) -> Slots {
 /// volumes, of further network interfaces where these share the slots, and of the devices that came
 /// with an instance whose type has no row; at least 1. What is seen now takes precedence over the
 /// facts from the start of the process.
-#[must_use]
 pub(crate) fn max_volumes(
     facts: &NodeFacts,
     slot_settings: SlotSettings,

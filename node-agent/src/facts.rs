@@ -165,14 +165,14 @@ pub fn read(sources: &Sources) -> Result<NodeFacts, Unknown> {
     Err(unknown)
 }
 
+/// Counts as NodeFacts does; more than the largest number counts as that number.
+pub(crate) fn count<T>(items: impl Iterator<Item = T>) -> u32 {
+    u32::try_from(items.count()).unwrap_or(u32::MAX)
+}
+
 fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text = format!("{text}: {cause}");
-        next = cause.source();
-    }
-    text
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Returns facts for tests.

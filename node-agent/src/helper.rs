@@ -237,10 +237,10 @@ impl Helper {
             Operation::Stage(_) | Operation::Unstage(_) | Operation::Expand(_) => &self.slow,
             _ => &self.quick,
         };
-        let _slot = tokio::time::timeout_at(deadline.instant(), slots.acquire())
-            .await
-            .map_err(|_| HelperError::Crowded)?
-            .map_err(|_| HelperError::Crowded)?;
+        let slot = tokio::time::timeout_at(deadline.instant(), slots.acquire()).await;
+        let Ok(Ok(_slot)) = slot else {
+            return Err(HelperError::Crowded);
+        };
         loop {
             let (mut connection, reused) = match self.take_idle() {
                 Some(connection) => (connection, true),

@@ -41,12 +41,10 @@ impl Pages for PageSources {
     }
 
     async fn ready(&self) -> Result<(), String> {
-        match self.registration_state.fault(Instant::now()) {
-            Some(fault) => Err(fault.to_string()),
-            None => match self.helper.greet(Deadline::after(READY_TIMEOUT)).await {
-                Ok(_) => Ok(()),
-                Err(error) => Err(error.to_string()),
-            },
+        if let Some(fault) = self.registration_state.fault(Instant::now()) {
+            return Err(fault);
         }
+        let greeting = self.helper.greet(Deadline::after(READY_TIMEOUT)).await;
+        greeting.map(drop).map_err(|error| error.to_string())
     }
 }

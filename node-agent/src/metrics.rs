@@ -134,11 +134,8 @@ impl Counted {
         };
         let name = "ebs_csi_node_agent_info";
         head(page, name, "gauge", "What this process is.")?;
-        let labels: Vec<String> = self
-            .facts
-            .iter()
-            .map(|(label, value)| format!("{label}=\"{}\"", escaped(value)))
-            .collect();
+        let label = |(label, value): &(&str, String)| format!("{label}=\"{}\"", escaped(value));
+        let labels: Vec<String> = self.facts.iter().map(label).collect();
         writeln!(page, "{name}{{{}}} 1", labels.join(","))?;
 
         // Absent where a separate registrar registers the driver.
@@ -167,39 +164,48 @@ impl Counted {
             writeln!(page, "{name}_count{{method=\"{method}\"}} {count}")?;
         }
 
-        let name = "ebs_csi_node_agent_filesystem_hung";
-        head(page, name, "gauge", "File systems that do not answer now.")?;
-        for volume in &self.hung {
-            writeln!(page, "{name}{{volume_id=\"{}\"}} 1", escaped(volume))?;
+        for (name, help, volumes) in [
+            (
+                "ebs_csi_node_agent_filesystem_hung",
+                "File systems that do not answer now.",
+                &self.hung,
+            ),
+            (
+                "ebs_csi_node_agent_filesystem_damaged",
+                "File systems in which the kernel met errors, which it made read-only or shut down.",
+                &self.damaged,
+            ),
+            (
+                "ebs_csi_node_agent_disk_by_name",
+                "Volumes whose disks have no serial (Xen) and were taken by their device name.",
+                &self.by_name,
+            ),
+        ] {
+            head(page, name, "gauge", help)?;
+            for volume in volumes {
+                writeln!(page, "{name}{{volume_id=\"{}\"}} 1", escaped(volume))?;
+            }
         }
-        let name = "ebs_csi_node_agent_filesystem_damaged";
-        let help =
-            "File systems in which the kernel met errors, which it made read-only or shut down.";
-        head(page, name, "gauge", help)?;
-        for volume in &self.damaged {
-            writeln!(page, "{name}{{volume_id=\"{}\"}} 1", escaped(volume))?;
+        for (name, help, value) in [
+            (
+                "ebs_csi_node_agent_usage_unanswered_total",
+                "Questions how full a file system is that it did not answer in time.",
+                self.unanswered,
+            ),
+            (
+                "ebs_csi_node_agent_staged_origin_untold_total",
+                "File systems mounted without a full check because the controller did not say where they were made.",
+                self.untold,
+            ),
+            (
+                "ebs_csi_node_agent_released_beside_copy_total",
+                "Volumes released read-only while another mount namespace keeps their file system.",
+                self.beside_copy,
+            ),
+        ] {
+            head(page, name, "counter", help)?;
+            writeln!(page, "{name} {value}")?;
         }
-        let name = "ebs_csi_node_agent_disk_by_name";
-        let help = "Volumes whose disks have no serial (Xen) and were taken by their device name.";
-        head(page, name, "gauge", help)?;
-        for volume in &self.by_name {
-            writeln!(page, "{name}{{volume_id=\"{}\"}} 1", escaped(volume))?;
-        }
-        let name = "ebs_csi_node_agent_usage_unanswered_total";
-        let help = "Questions how full a file system is that it did not answer in time.";
-        head(page, name, "counter", help)?;
-        writeln!(page, "{name} {}", self.unanswered)?;
-
-        let name = "ebs_csi_node_agent_staged_origin_untold_total";
-        let help = "File systems mounted without a full check because the controller did not say where they were made.";
-        head(page, name, "counter", help)?;
-        writeln!(page, "{name} {}", self.untold)?;
-
-        let name = "ebs_csi_node_agent_released_beside_copy_total";
-        let help =
-            "Volumes released read-only while another mount namespace keeps their file system.";
-        head(page, name, "counter", help)?;
-        writeln!(page, "{name} {}", self.beside_copy)?;
 
         // Absent until a helper has reported it.
         if let Some(version) = self.landlock {

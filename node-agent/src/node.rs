@@ -86,11 +86,8 @@ impl Node {
         Arc::new(move || {
             let (calls, fault) = (Arc::clone(&calls), registration_state.fault(Instant::now()));
             Box::pin(async move {
-                if fault.is_some() {
-                    return false;
-                }
-                let answer = calls.helper.greet(Deadline::after(READY_TIMEOUT)).await;
-                answer.is_ok()
+                let greeting = Deadline::after(READY_TIMEOUT);
+                fault.is_none() && calls.helper.greet(greeting).await.is_ok()
             })
         })
     }
@@ -110,6 +107,14 @@ impl Node {
         self.metrics.rpc_answered(method, code_name(code), started.elapsed());
         Ok(Response::new(result?))
     }
+}
+
+/// Returns the message and the deadline of a request, and names the volume in the log.
+fn read<T>(request: Request<T>, volume_id: impl Fn(&T) -> &str) -> (T, Deadline) {
+    let deadline = Deadline::of(request.metadata());
+    let request = request.into_inner();
+    note("volume.id", volume_id(&request));
+    (request, deadline)
 }
 
 const fn code_name(code: Code) -> &'static str {
@@ -140,9 +145,7 @@ impl csi::node_server::Node for Node {
         &self,
         request: Request<csi::NodeStageVolumeRequest>,
     ) -> Result<Response<csi::NodeStageVolumeResponse>, Status> {
-        let deadline = Deadline::of(request.metadata());
-        let request = request.into_inner();
-        note("volume.id", &request.volume_id);
+        let (request, deadline) = read(request, |request| &request.volume_id);
         tracing::debug!(?request, "asked");
         self.answer("NodeStageVolume", self.calls.stage(&request, deadline)).await
     }
@@ -151,9 +154,7 @@ impl csi::node_server::Node for Node {
         &self,
         request: Request<csi::NodeUnstageVolumeRequest>,
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
-        let deadline = Deadline::of(request.metadata());
-        let request = request.into_inner();
-        note("volume.id", &request.volume_id);
+        let (request, deadline) = read(request, |request| &request.volume_id);
         tracing::debug!(?request, "asked");
         self.answer("NodeUnstageVolume", self.calls.unstage(&request, deadline)).await
     }
@@ -162,9 +163,7 @@ impl csi::node_server::Node for Node {
         &self,
         request: Request<csi::NodePublishVolumeRequest>,
     ) -> Result<Response<csi::NodePublishVolumeResponse>, Status> {
-        let deadline = Deadline::of(request.metadata());
-        let request = request.into_inner();
-        note("volume.id", &request.volume_id);
+        let (request, deadline) = read(request, |request| &request.volume_id);
         tracing::debug!(?request, "asked");
         self.answer("NodePublishVolume", self.calls.publish(&request, deadline)).await
     }
@@ -173,9 +172,7 @@ impl csi::node_server::Node for Node {
         &self,
         request: Request<csi::NodeUnpublishVolumeRequest>,
     ) -> Result<Response<csi::NodeUnpublishVolumeResponse>, Status> {
-        let deadline = Deadline::of(request.metadata());
-        let request = request.into_inner();
-        note("volume.id", &request.volume_id);
+        let (request, deadline) = read(request, |request| &request.volume_id);
         tracing::debug!(?request, "asked");
         self.answer("NodeUnpublishVolume", self.calls.unpublish(&request, deadline)).await
     }
@@ -184,9 +181,7 @@ impl csi::node_server::Node for Node {
         &self,
         request: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
-        let deadline = Deadline::of(request.metadata());
-        let request = request.into_inner();
-        note("volume.id", &request.volume_id);
+        let (request, deadline) = read(request, |request| &request.volume_id);
         self.answer("NodeGetVolumeStats", self.calls.stats(&request, deadline)).await
     }
 
@@ -194,9 +189,7 @@ impl csi::node_server::Node for Node {
         &self,
         request: Request<csi::NodeExpandVolumeRequest>,
     ) -> Result<Response<csi::NodeExpandVolumeResponse>, Status> {
-        let deadline = Deadline::of(request.metadata());
-        let request = request.into_inner();
-        note("volume.id", &request.volume_id);
+        let (request, deadline) = read(request, |request| &request.volume_id);
         tracing::debug!(?request, "asked");
         self.answer("NodeExpandVolume", self.calls.expand(&request, deadline)).await
     }
@@ -247,9 +240,7 @@ impl csi::node_server::Node for Node {
         if !self.calls.options.volume_health {
             return Err(Failure::unimplemented("NodeGetVolumeHealth").into());
         }
-        let deadline = Deadline::of(request.metadata());
-        let request = request.into_inner();
-        note("volume.id", &request.volume_id);
+        let (request, deadline) = read(request, |request| &request.volume_id);
         let work = self.calls.volume_health(&request, deadline);
         self.answer("NodeGetVolumeHealth", work).await
     }

@@ -120,8 +120,7 @@ pub fn report(flags: &Preflight) -> (String, bool) {
 }
 
 fn as_text(checks: &[Check]) -> String {
-    let width = checks.iter().map(|check| check.what.len()).max();
-    let width = width.unwrap_or_default();
+    let width = checks.iter().map(|check| check.what.len()).max().unwrap_or_default();
     let mut text = String::new();
     for check in checks {
         let (level, what) = (check.level.as_str(), &check.what);
@@ -136,17 +135,11 @@ fn as_text(checks: &[Check]) -> String {
 }
 
 fn as_json(checks: &[Check], runs: bool) -> String {
-    let checks: Vec<_> = checks
-        .iter()
-        .map(|check| {
-            json!({
-                "level": check.level.as_str(),
-                "what": check.what,
-                "finding": check.finding,
-                "next": check.next,
-            })
-        })
-        .collect();
+    let as_value = |Check { level, what, finding, next }: &Check| {
+        let level = level.as_str();
+        json!({ "level": level, "what": what, "finding": finding, "next": next })
+    };
+    let checks: Vec<_> = checks.iter().map(as_value).collect();
     format!("{:#}\n", json!({ "runs": runs, "checks": checks }))
 }
 

@@ -110,35 +110,33 @@ pub(crate) fn publish(request: &csi::NodePublishVolumeRequest) -> Result<Publish
     let target = path("target_path", &request.target_path)?;
     let read_only = request.readonly || capability.is_read_only();
     let single = capability.mode == AccessMode::SingleNodeSingleWriter;
-    let operation = match &capability.kind {
+    let flags = match &capability.kind {
         AccessType::Block => {
             disk::require_device_path(&request.publish_context)?;
-            let volume = handle.volume(&request.volume_id, &request.publish_context)?;
-            wire::Operation::PublishBlock(wire::PublishBlock {
-                disk: disk::read(volume, partition, &request.publish_context)?,
-                target: target.clone(),
-                read_only,
-            })
+            None
         }
         AccessType::Mount { fs_type, flags } => {
             file_system(fs_type)?;
             // The staged file system may have another type than the default: the helper knows it
             // and checks again.
-            let flags = mount_flags(flags, FsType::ALL)?;
-            let volume = handle.volume(&request.volume_id, &request.publish_context)?;
-            wire::Operation::PublishFilesystem(wire::PublishFilesystem {
-                disk: disk::read(volume, partition, &request.publish_context)?,
-                staging,
-                target: target.clone(),
-                read_only,
-                flags,
-            })
+            Some(mount_flags(flags, FsType::ALL)?)
         }
     };
-    let volume = match &operation {
-        wire::Operation::PublishBlock(request) => request.disk.volume.clone(),
-        wire::Operation::PublishFilesystem(request) => request.disk.volume.clone(),
-        _ => return Err(Failure::new(Condition::Bug, "a publish of neither kind")),
+    let volume = handle.volume(&request.volume_id, &request.publish_context)?;
+    let disk = disk::read(volume.clone(), partition, &request.publish_context)?;
+    let operation = match flags {
+        None => wire::Operation::PublishBlock(wire::PublishBlock {
+            disk,
+            target: target.clone(),
+            read_only,
+        }),
+        Some(flags) => wire::Operation::PublishFilesystem(wire::PublishFilesystem {
+            disk,
+            staging,
+            target: target.clone(),
+            read_only,
+            flags,
+        }),
     };
     Ok(Publishing { operation, volume, target, single })
 }
@@ -292,10 +290,8 @@ fn mount_flags(
             }
         }
         if flags.len() > FLAGS_LIMIT {
-            return Err(Failure::invalid(
-                field,
-                format!("more than {FLAGS_LIMIT} flags; give fewer"),
-            ));
+            let why = format!("more than {FLAGS_LIMIT} flags; give fewer");
+            return Err(Failure::invalid(field, why));
         }
     }
     Ok(flags)

@@ -7,10 +7,14 @@ use std::time::Duration;
 
 use ebs_csi_node_agent::metrics::Metrics;
 
-fn page() -> String {
+/// Returns a file of `deploy`.
+fn deployed(path: &str) -> String {
     let here = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
-    let path = PathBuf::from(here).join("../deploy/docs/node-agent.md");
-    std::fs::read_to_string(path).expect("the operator's page")
+    std::fs::read_to_string(PathBuf::from(here).join("../deploy").join(path)).expect(path)
+}
+
+fn page() -> String {
+    deployed("docs/node-agent.md")
 }
 
 fn words<'a>(text: &'a str, start: &str) -> BTreeSet<&'a str> {
@@ -80,9 +84,7 @@ fn alerts_use_served_metrics_and_have_runbook_entry() {
     let metrics = Metrics::default();
     metrics.kubelet_registered(false);
     let served = metrics.page();
-    let here = std::env::var_os("CARGO_MANIFEST_DIR").expect("tests are run by cargo");
-    let rules = PathBuf::from(here).join("../deploy/kubernetes/node-alerts.yaml");
-    let rules = std::fs::read_to_string(rules).expect("the rules");
+    let rules = deployed("kubernetes/node-alerts.yaml");
     let runbook = page();
     let mut alerts = 0;
     for rule in rules.split("- alert: ").skip(1) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ebs_csi_wire::{Done, Inventory, LogPage, Outcome, Staged};
 use scripted_helper::{Act, Greeting, ScriptedHelper};
 use tonic::Code;
-use world::{World, publish, stage, timed};
+use world::{World, publish, refused, stage, timed};
 
 const WAIT: Duration = Duration::from_millis(400);
 
@@ -22,8 +22,7 @@ async fn missing_helper_returns_unavailable_with_address() {
     let path = dir.path().join("helper.sock");
     let gone = std::fs::rename(&path, dir.path().join("elsewhere"));
     gone.unwrap();
-    let status = world.node().node_stage_volume(stage()).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    let status = refused(world.node().node_stage_volume(stage()).await, Code::Unavailable);
     assert!(status.message().contains("helper.sock"), "{status}");
     assert_eq!(helper.connections(), 0);
 }
@@ -43,11 +42,8 @@ async fn hung_helper_fails_stage_without_connection_reuse() {
 
 #[tokio::test]
 async fn helper_without_greeting_returns_unavailable() {
-    let dir = tempfile::tempdir().unwrap();
-    let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), Greeting::Silent);
-    let world = World::with(dir, helper).await;
-    let status = world.node().node_stage_volume(stage()).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    let world = World::with_greeting(Greeting::Silent).await;
+    refused(world.node().node_stage_volume(stage()).await, Code::Unavailable);
 }
 
 /// Crashes, truncated or malformed frames, wrong request ids and answers of the wrong kind all
@@ -56,7 +52,7 @@ async fn helper_without_greeting_returns_unavailable() {
 async fn invalid_helper_answers_return_unavailable_then_recover() {
     let world = World::start().await;
     let done = || Outcome::Staged(Staged::default());
-    let lies = [
+    let faults = [
         Act::Crash,
         Act::CutShort(done()),
         Act::WrongId(done()),
@@ -66,9 +62,9 @@ async fn invalid_helper_answers_return_unavailable_then_recover() {
         Act::Answer(Outcome::Done(Done::default())),
         Act::Answer(Outcome::LogPage(LogPage { page: vec![1] })),
     ];
-    for (index, lie) in lies.into_iter().enumerate() {
-        let shown = format!("{lie:?}");
-        world.helper.then([lie]);
+    for (index, fault) in faults.into_iter().enumerate() {
+        let shown = format!("{fault:?}");
+        world.helper.then([fault]);
         let status = world.node().node_stage_volume(stage()).await.unwrap_err();
         assert_eq!(status.code(), Code::Unavailable, "{index} {shown}: {status}");
     }
@@ -85,8 +81,7 @@ async fn empty_inventory_page_with_more_returns_unavailable() {
     }))]);
     let mut request = publish();
     request.volume_capability = Some(world::single_writer());
-    let status = world.node().node_publish_volume(request).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    refused(world.node().node_publish_volume(request).await, Code::Unavailable);
 }
 
 #[tokio::test]
@@ -104,7 +99,7 @@ async fn restarted_helper_is_reconnected_without_error() {
     });
     node.node_publish_volume(publish()).await.unwrap();
     let helper = returning.join().unwrap();
-    assert_eq!(helper.asked().len(), 1);
+    assert_eq!(helper.requests().len(), 1);
 }
 
 /// The number exceeds the agent's limit of 40 quick requests at a time, so some of them wait.
@@ -127,7 +122,7 @@ async fn all_60_parallel_publishes_are_answered() {
     while let Some(result) = running.join_next().await {
         result.unwrap();
     }
-    assert_eq!(world.helper.asked().len(), 60);
+    assert_eq!(world.helper.requests().len(), 60);
 }
 
 #[tokio::test]
@@ -144,13 +139,7 @@ async fn publish_succeeds_while_60_stages_hang() {
             let _ = node.node_stage_volume(request).await;
         });
     }
-    let all_asked = async {
-        while world.helper.asked().len() < SLOW {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let end = Duration::from_secs(30);
-    tokio::time::timeout(end, all_asked).await.unwrap();
+    world.helper.wait_for_requests(SLOW).await;
     world.node().node_publish_volume(publish()).await.unwrap();
 }
 

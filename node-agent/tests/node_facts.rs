@@ -24,7 +24,7 @@ fn imds_facts_need_1_token_and_4_pages() {
     assert_eq!((facts.network_interfaces, facts.other_volumes), (2, 2));
     assert_eq!(facts.outpost, None);
     assert_eq!(
-        service.asked(),
+        service.requests(),
         [
             "PUT /latest/api/token",
             "GET /latest/dynamic/instance-identity/document",
@@ -59,7 +59,7 @@ fn missing_imds_token_error_names_hop_limit() {
         assert!(matches!(error, ImdsError::Session(_)), "{error:?}");
         assert!(error.to_string().contains("hop limit"), "{error}");
         assert!(
-            service.asked().iter().all(|request| request.starts_with("PUT ")),
+            service.requests().iter().all(|request| request.starts_with("PUT ")),
             "version 1 is never tried"
         );
     }

@@ -10,10 +10,13 @@ use std::time::Duration;
 use ebs_csi_proto::csi::node_client::NodeClient;
 use ebs_csi_proto::csi::{self, volume_usage::Unit};
 use ebs_csi_wire::{Done, Failed, Operation, Outcome, Refusal, Staged, Step, Usage};
-use scripted_helper::{Act, Greeting, ScriptedHelper};
+use scripted_helper::{Act, Greeting};
 use tonic::Code;
 use tonic::transport::Channel;
-use world::{STAGING, TARGET, VOLUME, World, block, held, publish, single_writer, stage, timed};
+use world::{
+    STAGING, TARGET, VOLUME, World, block, held, publish, refused, single_writer, stage, stats,
+    timed,
+};
 
 /// The helper gets stage, publish, stats, expand, unpublish and unstage over 1 connection.
 #[tokio::test]
@@ -22,26 +25,19 @@ async fn volume_lifecycle_calls_reach_helper_in_order() {
     let mut node = world.node();
     node.node_stage_volume(stage()).await.unwrap();
     node.node_publish_volume(publish()).await.unwrap();
-    let usage = node.node_get_volume_stats(stats_asked()).await.unwrap().into_inner().usage;
+    let usage = node.node_get_volume_stats(stats()).await.unwrap().into_inner().usage;
     assert_eq!(usage.len(), 2);
     assert_eq!(
         (usage[0].unit, usage[0].total, usage[0].used, usage[0].available),
         (Unit::Bytes as i32, 1000, 300, 650)
     );
     assert_eq!((usage[1].unit, usage[1].total), (Unit::Inodes as i32, 100));
-    let expanded = node
-        .node_expand_volume(csi::NodeExpandVolumeRequest {
-            volume_id: VOLUME.to_owned(),
-            volume_path: TARGET.to_owned(),
-            ..Default::default()
-        })
-        .await
-        .unwrap();
+    let expanded = node.node_expand_volume(world::expand()).await.unwrap();
     assert_eq!(expanded.into_inner().capacity_bytes, 2 << 30);
     node.node_unpublish_volume(world::unpublish()).await.unwrap();
     node.node_unstage_volume(world::unstage()).await.unwrap();
-    let asked: Vec<&str> = world.helper.asked().iter().map(Operation::name).collect();
-    assert_eq!(asked, ["stage", "publish-filesystem", "stats", "expand", "unpublish", "unstage"]);
+    let names: Vec<&str> = world.helper.requests().iter().map(Operation::name).collect();
+    assert_eq!(names, ["stage", "publish-filesystem", "stats", "expand", "unpublish", "unstage"]);
     assert_eq!(world.helper.connections(), 1, "one connection serves them one by one");
 }
 
@@ -64,7 +60,7 @@ async fn identity_and_node_info_need_no_helper_request() {
     assert_eq!(plugin.into_inner().name, "ebs.csi.aws.com");
     let probe = identity.probe(csi::ProbeRequest {}).await.unwrap();
     assert_eq!(probe.into_inner().ready, Some(true));
-    assert!(world.helper.asked().is_empty(), "none of it needs the helper");
+    assert!(world.helper.requests().is_empty(), "none of it needs the helper");
 }
 
 #[tokio::test]
@@ -73,13 +69,11 @@ async fn a_bad_request_never_reaches_the_helper() {
     let mut node = world.node();
     let mut request = stage();
     request.staging_target_path = "/var/lib/kubelet/../../etc".to_owned();
-    let status = node.node_stage_volume(request).await.unwrap_err();
-    assert_eq!(status.code(), Code::InvalidArgument);
+    let status = refused(node.node_stage_volume(request).await, Code::InvalidArgument);
     assert!(status.message().contains("staging_target_path"), "{status}");
     let mut request = stage();
     request.volume_id = "vol-unheard-of".to_owned();
-    let status = node.node_stage_volume(request).await.unwrap_err();
-    assert_eq!(status.code(), Code::NotFound);
+    refused(node.node_stage_volume(request).await, Code::NotFound);
     assert_eq!(world.helper.connections(), 0);
 }
 
@@ -90,11 +84,11 @@ async fn a_raw_block_volume_is_published_without_staging() {
     let mut request = stage();
     request.volume_capability = Some(block());
     node.node_stage_volume(request).await.unwrap();
-    assert!(world.helper.asked().is_empty());
+    assert!(world.helper.requests().is_empty());
     let mut request = publish();
     request.volume_capability = Some(block());
     node.node_publish_volume(request).await.unwrap();
-    assert!(matches!(world.helper.asked()[..], [Operation::PublishBlock(_)]));
+    assert!(matches!(world.helper.requests()[..], [Operation::PublishBlock(_)]));
 }
 
 #[tokio::test]
@@ -134,14 +128,16 @@ async fn stage_retry_after_deadline_repeats_same_helper_request() {
     let world = World::start().await;
     let mut node = world.node();
     world.helper.then([Act::Answer(Outcome::Pending)]);
-    let status = node.node_stage_volume(timed(stage(), Duration::from_secs(20))).await.unwrap_err();
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    let status = refused(
+        node.node_stage_volume(timed(stage(), Duration::from_secs(20))).await,
+        Code::DeadlineExceeded,
+    );
     assert!(status.message().contains("joins"), "{status}");
     world.helper.then([Act::Answer(Outcome::Staged(Staged::default()))]);
     node.node_stage_volume(timed(stage(), Duration::from_secs(20))).await.unwrap();
-    let asked = world.helper.asked();
-    assert_eq!(asked.len(), 2);
-    assert_eq!(asked[0], asked[1], "the retry asks the very same");
+    let requests = world.helper.requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[0], requests[1]);
     let longest = Duration::from_secs(20);
     for wait in world.helper.waits() {
         assert!(wait < longest, "the helper answers before the caller gives up: {wait:?}");
@@ -153,8 +149,7 @@ async fn stage_retry_after_deadline_repeats_same_helper_request() {
 async fn pending_without_caller_deadline_returns_aborted() {
     let world = World::start().await;
     world.helper.then([Act::Answer(Outcome::Pending)]);
-    let status = world.node().node_stage_volume(stage()).await.unwrap_err();
-    assert_eq!(status.code(), Code::Aborted, "{status}");
+    refused(world.node().node_stage_volume(stage()).await, Code::Aborted);
 }
 
 #[tokio::test]
@@ -163,14 +158,12 @@ async fn busy_volume_is_retried_until_deadline_then_aborted() {
     let busy = || Act::Answer(Refusal::Busy.into());
     world.helper.then([busy(), busy(), Act::Answer(Outcome::Done(Done::default()))]);
     world.node().node_publish_volume(publish()).await.unwrap();
-    assert_eq!(world.helper.asked().len(), 3);
+    assert_eq!(world.helper.requests().len(), 3);
     world.helper.then(std::iter::repeat_with(busy).take(1000));
-    let status = world
-        .node()
-        .node_publish_volume(timed(publish(), Duration::from_millis(500)))
-        .await
-        .unwrap_err();
-    assert_eq!(status.code(), Code::Aborted, "{status}");
+    refused(
+        world.node().node_publish_volume(timed(publish(), Duration::from_millis(500))).await,
+        Code::Aborted,
+    );
 }
 
 /// The outcomes are a stage of untold origin and an unstage while another mount namespace keeps
@@ -207,14 +200,12 @@ async fn stage_after_cancelled_call_uses_new_connection() {
         .then([Act::Slowly(Duration::from_millis(300), Outcome::Staged(Staged::default()))]);
     let mut node = world.node();
     let given_up = tokio::spawn(async move { node.node_stage_volume(stage()).await });
-    while world.helper.asked().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    world.helper.wait_for_requests(1).await;
     given_up.abort();
     assert!(given_up.await.unwrap_err().is_cancelled());
     // The agent uses another connection, since the first one still delivers the old answer.
     world.node().node_stage_volume(stage()).await.unwrap();
-    assert_eq!(world.helper.asked().len(), 2);
+    assert_eq!(world.helper.requests().len(), 2);
     assert_eq!(world.helper.connections(), 2);
 }
 
@@ -225,16 +216,12 @@ async fn same_volume_requests_wait_other_volumes_proceed() {
     world.helper.then([Act::Hang]);
     let mut hanging = world.node();
     let hung = tokio::spawn(async move { hanging.node_stage_volume(stage()).await });
-    while world.helper.asked().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let status = world
-        .node()
-        .node_unstage_volume(timed(world::unstage(), Duration::from_secs(2)))
-        .await
-        .unwrap_err();
-    assert_eq!(status.code(), Code::Aborted, "{status}");
-    assert_eq!(world.helper.asked().len(), 1, "the second request never reached the helper");
+    world.helper.wait_for_requests(1).await;
+    refused(
+        world.node().node_unstage_volume(timed(world::unstage(), Duration::from_secs(2))).await,
+        Code::Aborted,
+    );
+    assert_eq!(world.helper.requests().len(), 1, "the second request never reached the helper");
     let mut other = world::unstage();
     other.volume_id = "vol-0fedcba9876543210".to_owned();
     world.node().node_unstage_volume(other).await.unwrap();
@@ -253,13 +240,12 @@ async fn single_writer_publish_at_second_target_is_refused() {
     world.helper.then([Act::holds([held(STAGING, true), held(TARGET, false)])]);
     node.node_publish_volume(request.clone()).await.unwrap();
     world.helper.then([Act::holds([held(STAGING, true), held("/k/other", false)])]);
-    let status = node.node_publish_volume(request).await.unwrap_err();
-    assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+    let status = refused(node.node_publish_volume(request).await, Code::FailedPrecondition);
     assert!(status.message().contains("/k/other"), "{status}");
     // Without that access mode the agent does not ask where else the volume is published.
     node.node_publish_volume(publish()).await.unwrap();
-    let asked: Vec<&str> = world.helper.asked().iter().map(Operation::name).collect();
-    assert_eq!(asked, ["inspect", "publish-filesystem", "inspect", "publish-filesystem"]);
+    let names: Vec<&str> = world.helper.requests().iter().map(Operation::name).collect();
+    assert_eq!(names, ["inspect", "publish-filesystem", "inspect", "publish-filesystem"]);
 }
 
 /// A retry after the volume is gone succeeds, and so does the unpublish of an ID that EC2 never
@@ -272,9 +258,9 @@ async fn node_local_unstage_finds_volume_by_staging_path() {
     request.volume_id = "local-ebs://dev/xvdbz".to_owned();
     let mut node = world.node();
     node.node_unstage_volume(request.clone()).await.unwrap();
-    match &world.helper.asked()[..] {
-        [Operation::Inspect(_), Operation::Unstage(ask)] => {
-            assert_eq!(ask.volume.as_str(), VOLUME);
+    match &world.helper.requests()[..] {
+        [Operation::Inspect(_), Operation::Unstage(unstage)] => {
+            assert_eq!(unstage.volume.as_str(), VOLUME);
         }
         other => panic!("{other:?}"),
     }
@@ -284,16 +270,13 @@ async fn node_local_unstage_finds_volume_by_staging_path() {
     let mut request = world::unpublish();
     request.volume_id = "vol-unheard-of".to_owned();
     node.node_unpublish_volume(request).await.unwrap();
-    assert_eq!(world.helper.asked().len(), 3);
+    assert_eq!(world.helper.requests().len(), 3);
 }
 
 #[tokio::test]
 async fn helper_with_other_protocol_version_returns_unavailable() {
-    let dir = tempfile::tempdir().unwrap();
-    let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), Greeting::OtherVersion);
-    let world = World::with(dir, helper).await;
-    let status = world.node().node_stage_volume(stage()).await.unwrap_err();
-    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    let world = World::with_greeting(Greeting::OtherVersion).await;
+    let status = refused(world.node().node_stage_volume(stage()).await, Code::Unavailable);
     assert!(status.message().contains("release"), "{status}");
 }
 
@@ -320,7 +303,7 @@ async fn grpc_readiness_follows_helper_while_liveness_keeps_serving() {
     assert_eq!(check("readiness").await, Ok(ServingStatus::NotServing));
 }
 
-fn health_asked() -> csi::NodeGetVolumeHealthRequest {
+fn health_request() -> csi::NodeGetVolumeHealthRequest {
     csi::NodeGetVolumeHealthRequest {
         volume_id: VOLUME.to_owned(),
         volume_publish_path: TARGET.to_owned(),
@@ -330,18 +313,10 @@ fn health_asked() -> csi::NodeGetVolumeHealthRequest {
 
 /// Returns what is wrong with the volume.
 async fn health(node: &mut NodeClient<Channel>) -> Vec<csi::volume_health::VolumeHealthEntry> {
-    let answer = node.node_get_volume_health(health_asked()).await.unwrap();
+    let answer = node.node_get_volume_health(health_request()).await.unwrap();
     let health = answer.into_inner().volume_health.unwrap();
     assert_eq!(health.volume_id, VOLUME);
     health.health_statuses
-}
-
-fn stats_asked() -> csi::NodeGetVolumeStatsRequest {
-    csi::NodeGetVolumeStatsRequest {
-        volume_id: VOLUME.to_owned(),
-        volume_path: TARGET.to_owned(),
-        ..Default::default()
-    }
 }
 
 /// Without cached stats the status is DeadlineExceeded. Once the file system answers again, the
@@ -354,14 +329,13 @@ async fn hung_filesystem_serves_cached_stats_and_reports_inaccessible() {
 
     // No stats are cached yet.
     world.helper.then([pending()]);
-    let unknown = node.node_get_volume_stats(stats_asked()).await.unwrap_err();
-    assert_eq!(unknown.code(), Code::DeadlineExceeded);
+    refused(node.node_get_volume_stats(stats()).await, Code::DeadlineExceeded);
 
-    let before = node.node_get_volume_stats(stats_asked()).await.unwrap();
+    let before = node.node_get_volume_stats(stats()).await.unwrap();
     assert!(health(&mut node).await.is_empty());
 
     world.helper.then([pending()]);
-    let cached = node.node_get_volume_stats(stats_asked()).await.unwrap();
+    let cached = node.node_get_volume_stats(stats()).await.unwrap();
     assert_eq!(cached.into_inner().usage, before.into_inner().usage);
     let waits = world.helper.waits();
     assert!(
@@ -374,15 +348,15 @@ async fn hung_filesystem_serves_cached_stats_and_reports_inaccessible() {
     assert_eq!(sick.len(), 1);
     assert_eq!(sick[0].status(), csi::VolumeHealthErrorType::Inaccessible);
     assert_eq!(sick[0].reason, "FilesystemHangs");
-    let asked = csi::NodeGetStorageHealthRequest::default();
-    let node_wide = node.node_get_storage_health(asked.clone()).await.unwrap();
+    let request = csi::NodeGetStorageHealthRequest::default();
+    let node_wide = node.node_get_storage_health(request.clone()).await.unwrap();
     let node_wide = node_wide.into_inner().backend_health;
     assert_eq!(node_wide[0].reason, "FilesystemsHang");
     assert!(node_wide[0].message.contains(VOLUME));
 
     // The file system answers again.
-    node.node_get_volume_stats(stats_asked()).await.unwrap();
-    let node_wide = node.node_get_storage_health(asked).await.unwrap();
+    node.node_get_volume_stats(stats()).await.unwrap();
+    let node_wide = node.node_get_storage_health(request).await.unwrap();
     assert!(node_wide.into_inner().backend_health.is_empty());
 }
 
@@ -400,22 +374,12 @@ async fn volume_health_reports_file_system_faults_by_reason() {
     assert_eq!(entries[0].reason, "FilesystemFails");
     assert!(entries[0].message.contains("os error 5"), "{entries:?}");
 
+    use csi::VolumeHealthErrorType::{Degraded, Inaccessible};
+    let usual = Usage::default();
     for (usage, status, reason) in [
-        (
-            Usage { turned_read_only: true, errors: 2, ..Usage::default() },
-            csi::VolumeHealthErrorType::Degraded,
-            "FilesystemReadOnly",
-        ),
-        (
-            Usage { shut_down: true, ..Usage::default() },
-            csi::VolumeHealthErrorType::Inaccessible,
-            "FilesystemShutDown",
-        ),
-        (
-            Usage { errors: 1, ..Usage::default() },
-            csi::VolumeHealthErrorType::Degraded,
-            "FilesystemErrors",
-        ),
+        (Usage { turned_read_only: true, errors: 2, ..usual }, Degraded, "FilesystemReadOnly"),
+        (Usage { shut_down: true, ..usual }, Inaccessible, "FilesystemShutDown"),
+        (Usage { errors: 1, ..usual }, Degraded, "FilesystemErrors"),
     ] {
         world.helper.then([Act::Answer(Outcome::Usage(usage))]);
         let entries = health(&mut node).await;
@@ -433,24 +397,23 @@ async fn volume_health_reports_file_system_faults_by_reason() {
     for (request, code) in [
         (csi::NodeGetVolumeHealthRequest::default(), Code::InvalidArgument),
         (
-            csi::NodeGetVolumeHealthRequest { volume_id: "none".to_owned(), ..health_asked() },
+            csi::NodeGetVolumeHealthRequest { volume_id: "none".to_owned(), ..health_request() },
             Code::NotFound,
         ),
         (
             csi::NodeGetVolumeHealthRequest {
                 staging_target_path: "relative".to_owned(),
-                ..health_asked()
+                ..health_request()
             },
             Code::InvalidArgument,
         ),
     ] {
-        let refused = node.node_get_volume_health(request).await.unwrap_err();
-        assert_eq!(refused.code(), code, "{refused}");
+        refused(node.node_get_volume_health(request).await, code);
     }
 
-    let asked = csi::NodeGetStorageHealthRequest::default();
+    let request = csi::NodeGetStorageHealthRequest::default();
     drop(world.helper);
-    let answer = node.node_get_storage_health(asked).await.unwrap();
+    let answer = node.node_get_storage_health(request).await.unwrap();
     assert_eq!(answer.into_inner().backend_health[0].reason, "MountHelperDown");
 }
 
@@ -482,22 +445,19 @@ async fn alpha_health_rpcs_require_their_flag() {
     for offered in [false, true] {
         let world = if offered { World::with_health().await } else { World::start().await };
         let mut node = world.node();
-        let capabilities = node
-            .node_get_capabilities(csi::NodeGetCapabilitiesRequest {})
-            .await
-            .unwrap()
-            .into_inner()
-            .capabilities;
+        let request = csi::NodeGetCapabilitiesRequest {};
+        let answer = node.node_get_capabilities(request).await.unwrap().into_inner();
+        let capabilities = answer.capabilities;
         for kind in [rpc::Type::GetVolumeHealth, rpc::Type::GetStorageHealth] {
             let has = capabilities.iter().any(|capability| {
                 matches!(&capability.r#type, Some(Type::Rpc(rpc)) if rpc.r#type() == kind)
             });
             assert_eq!(has, offered, "{kind:?}");
         }
-        let asked = csi::NodeGetStorageHealthRequest::default();
+        let request = csi::NodeGetStorageHealthRequest::default();
         let codes = [
-            node.node_get_volume_health(health_asked()).await.map(drop),
-            node.node_get_storage_health(asked).await.map(drop),
+            node.node_get_volume_health(health_request()).await.map(drop),
+            node.node_get_storage_health(request).await.map(drop),
         ]
         .map(|answer| answer.map_err(|status| status.code()));
         let want = if offered { Ok(()) } else { Err(Code::Unimplemented) };

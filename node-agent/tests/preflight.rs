@@ -109,12 +109,12 @@ fn preflight_reports_serving_and_stale_registration_sockets() {
     ] {
         let socket = registry.join(name);
         let living = UnixListener::bind(&socket).unwrap();
-        let (found, told) = row(node.path(), "registration");
-        assert_eq!(found, level, "{told}");
-        assert!(told.contains(name) && told.contains("serves"), "{told}");
+        let (found, finding) = row(node.path(), "registration");
+        assert_eq!(found, level, "{finding}");
+        assert!(finding.contains(name) && finding.contains("serves"), "{finding}");
         drop(living);
-        let (_, told) = row(node.path(), "registration");
-        assert!(told.contains("left behind"), "{told}");
+        let (_, finding) = row(node.path(), "registration");
+        assert!(finding.contains("left behind"), "{finding}");
         std::fs::remove_file(socket).unwrap();
     }
 }

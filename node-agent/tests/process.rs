@@ -19,7 +19,7 @@ use metadata_service::{Behaviour, MetadataService};
 use rustix::process::Signal;
 use scripted_helper::Act;
 use tonic::Code;
-use world::{publish, stage};
+use world::{publish, refused, stage};
 
 /// The kernel shows the agent's own user, no capabilities and a seccomp filter; the agent serves
 /// even when the helper restarts.
@@ -52,14 +52,13 @@ async fn agent_started_as_root_drops_all_privileges() {
     node.node_stage_volume(stage()).await.unwrap();
     host.restart_helper();
     node.node_publish_volume(publish()).await.unwrap();
-    assert_eq!(host.helper().asked().len(), 1);
+    assert_eq!(host.helper().requests().len(), 1);
     let info = node.node_get_info(csi::NodeGetInfoRequest {}).await.unwrap();
     assert_eq!(info.into_inner().max_volumes_per_node, 23);
-    let bad = csi::NodeStageVolumeRequest::default();
-    let refused = node.node_stage_volume(bad).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
+    let empty = csi::NodeStageVolumeRequest::default();
+    refused(node.node_stage_volume(empty).await, Code::InvalidArgument);
 
-    agent.tell(Signal::TERM);
+    agent.signal(Signal::TERM);
     assert!(agent.end().await.success());
     let log = agent.log();
     assert!(log.contains("confined") && log.contains("draining"), "{log}");
@@ -71,11 +70,11 @@ async fn agent_started_under_own_user_needs_no_root() {
     let Some(host) = Host::new() else { return };
     host.give_directory();
     let mut agent = host.start_as(NODE_AGENT.identity.uid, &[]);
-    agent.answers().await;
+    agent.ready().await;
     world::node(&agent.socket).node_stage_volume(stage()).await.unwrap();
-    assert_eq!(host.helper().asked().len(), 1);
+    assert_eq!(host.helper().requests().len(), 1);
     assert!(agent.status().contains("Seccomp:\t2"));
-    agent.tell(Signal::INT);
+    agent.signal(Signal::INT);
     assert!(agent.end().await.success());
     assert!(!agent.socket.exists(), "it removes its own socket");
 }
@@ -101,18 +100,16 @@ async fn stage_retry_after_agent_kill_repeats_same_request() {
     host.helper().then([Act::Hang, Act::Answer(Outcome::Staged(Staged::default()))]);
     let mut node = world::node(&first.socket);
     let cut_off = tokio::spawn(async move { node.node_stage_volume(stage()).await });
-    while host.helper().asked().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    first.tell(Signal::KILL);
+    host.helper().wait_for_requests(1).await;
+    first.signal(Signal::KILL);
     assert!(!first.end().await.success());
     assert!(cut_off.await.unwrap().is_err());
 
     let second = host.serve(&[]).await;
     world::node(&second.socket).node_stage_volume(stage()).await.unwrap();
-    let asked = host.helper().asked();
-    assert_eq!(asked.len(), 2);
-    assert_eq!(asked[0], asked[1]);
+    let requests = host.helper().requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[0], requests[1]);
 }
 
 #[tokio::test]
@@ -123,10 +120,8 @@ async fn sigterm_lets_running_call_finish() {
         .then([Act::Slowly(Duration::from_millis(500), Outcome::Staged(Staged::default()))]);
     let mut node = world::node(&agent.socket);
     let running = tokio::spawn(async move { node.node_stage_volume(stage()).await });
-    while host.helper().asked().is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    agent.tell(Signal::TERM);
+    host.helper().wait_for_requests(1).await;
+    agent.signal(Signal::TERM);
     running.await.unwrap().unwrap();
     assert!(agent.end().await.success());
 }
@@ -135,11 +130,7 @@ async fn sigterm_lets_running_call_finish() {
 #[tokio::test]
 async fn confined_agent_serves_metrics_and_health_pages() {
     let Some(mut host) = Host::new() else { return };
-    let port = {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap().port()
-    };
-    let address = format!("127.0.0.1:{port}");
+    let address = agent::free_address();
     let flag = format!("--http-endpoint={address}");
     let agent = host.serve(&[&flag, "--logging-format=json"]).await;
     world::node(&agent.socket).node_stage_volume(stage()).await.unwrap();
@@ -185,7 +176,7 @@ async fn node_info_is_unavailable_until_facts_appear() {
     }
     let host = Host::with(MetadataService::start(Behaviour::NoToken, &[]));
     let facts = host.path().join("facts");
-    let tell = |version: &str, text: &str| {
+    let write = |version: &str, text: &str| {
         let (data, link) = (facts.join(version), facts.join("..data"));
         std::fs::create_dir_all(&data).unwrap();
         std::fs::write(data.join("annotations"), text).unwrap();
@@ -193,7 +184,7 @@ async fn node_info_is_unavailable_until_facts_appear() {
         std::os::unix::fs::symlink(version, &fresh).unwrap();
         std::fs::rename(fresh, link).unwrap();
     };
-    tell("..1", "ebs.csi.aws.com/draining=\"true\"\n");
+    write("..1", "ebs.csi.aws.com/draining=\"true\"\n");
     let file = facts.join("annotations");
     std::os::unix::fs::symlink("..data/annotations", &file).unwrap();
     let file = format!("--node-facts-file={}", file.display());
@@ -201,13 +192,12 @@ async fn node_info_is_unavailable_until_facts_appear() {
     let arguments = [sources, "--node-facts-timeout=0", &file];
     let agent = host.serve(&arguments).await;
     let mut node = world::node(&agent.socket);
-    let asked = || world::timed(csi::NodeGetInfoRequest {}, Duration::from_secs(2));
-    let missing = node.node_get_info(asked()).await.unwrap_err();
-    assert_eq!(missing.code(), Code::Unavailable, "{missing}");
+    let request = || world::timed(csi::NodeGetInfoRequest {}, Duration::from_secs(2));
+    let missing = refused(node.node_get_info(request()).await, Code::Unavailable);
     assert!(missing.message().contains("is not known"), "{missing}");
     // Calls on volumes need no facts.
     node.node_stage_volume(stage()).await.unwrap();
-    tell(
+    write(
         "..2",
         "ebs.csi.aws.com/zone=\"eu-west-1a\"\nebs.csi.aws.com/instance-type=\"m5.large\"\n\
          ebs.csi.aws.com/instance-id=\"i-0123456789abcdef0\"\n",
@@ -282,11 +272,11 @@ async fn pre_stop_hook_waits_for_volumes_while_draining() {
     };
     // Without the draining annotation the hook does not even ask the helper.
     assert_eq!(hook("1"), Some(0));
-    assert!(host.helper().asked().is_empty());
+    assert!(host.helper().requests().is_empty());
     std::fs::write(&facts, "ebs.csi.aws.com/draining=\"true\"\n").unwrap();
     host.helper().then([staged_volume(), staged_volume()]);
     assert_eq!(hook("30"), Some(0), "it waits until the volume is gone");
-    assert_eq!(host.helper().asked().len(), 3);
+    assert_eq!(host.helper().requests().len(), 3);
     host.helper().then(std::iter::repeat_with(staged_volume).take(50));
     assert_eq!(hook("1"), Some(1), "and no longer than it may");
 }

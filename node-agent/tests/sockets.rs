@@ -12,7 +12,6 @@ mod world;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::time::Duration;
 
 use agent::{Host, refused, registered_soon};
 use ebs_csi_node_agent::registration::{FORMER_SOCKET, SOCKET, own_directories};
@@ -28,11 +27,9 @@ fn registry(dir: &Path) -> std::path::PathBuf {
 }
 
 /// Returns the flags of an agent that registers there.
-fn registering(registry: &Path) -> [String; 2] {
-    [
-        "--kubelet-registration-path=/csi.sock".to_owned(),
-        format!("--plugin-registration-path={}", registry.display()),
-    ]
+fn registering(registry: &Path) -> [&'static str; 2] {
+    let directory = format!("--plugin-registration-path={}", registry.display());
+    ["--kubelet-registration-path=/csi.sock", directory.leak()]
 }
 
 /// The agent owns the registry directory here, so it can create a removed socket again.
@@ -42,23 +39,19 @@ async fn agent_registers_again_after_socket_removal() {
     let registry = registry(host.path());
     agent::own(&registry);
     let socket = registry.join(SOCKET);
-    let arguments = [
-        "--kubelet-registration-path=/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock",
-        &format!("--plugin-registration-path={}", registry.display()),
-    ];
-    let mut agent = host.start(&arguments);
+    let mut agent = host.start(&registering(&registry));
     let info = registered_soon(&socket).await;
     assert_eq!(info.r#type, "CSIPlugin");
     assert_eq!(info.name, "ebs.csi.aws.com");
-    assert_eq!(info.endpoint, "/var/lib/kubelet/plugins/ebs.csi.aws.com/csi.sock");
+    assert_eq!(info.endpoint, "/csi.sock");
     assert_eq!(info.supported_versions, ["1.0.0"]);
-    agent.answers().await;
+    agent.ready().await;
 
     for _ in 0..2 {
         std::fs::remove_file(&socket).unwrap();
         registered_soon(&socket).await;
     }
-    agent.tell(Signal::TERM);
+    agent.signal(Signal::TERM);
     assert!(agent.end().await.success());
     assert!(!socket.exists(), "it removes its own socket");
 }
@@ -71,7 +64,6 @@ async fn removed_registration_in_root_directory_ends_agent() {
     let registry = registry(host.path());
     let socket = registry.join(SOCKET);
     let arguments = registering(&registry);
-    let arguments = arguments.each_ref().map(String::as_str);
     let mut agent = host.start(&arguments);
     registered_soon(&socket).await;
     std::fs::remove_file(&socket).unwrap();
@@ -89,12 +81,12 @@ async fn agent_without_registration_path_keeps_registrar_socket() {
     let Some(host) = Host::new() else { return };
     let socket = host.path().join(FORMER_SOCKET);
     let _stock = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let before = std::fs::metadata(&socket).unwrap().ino();
+    let before = inode(&socket);
     let directory = format!("--plugin-registration-path={}", host.path().display());
     let mut agent = host.serve(&[&directory]).await;
-    agent.tell(Signal::TERM);
+    agent.signal(Signal::TERM);
     assert!(agent.end().await.success());
-    assert_eq!(std::fs::metadata(&socket).unwrap().ino(), before);
+    assert_eq!(inode(&socket), before);
 }
 
 fn inode(path: &Path) -> u64 {
@@ -111,31 +103,26 @@ async fn failed_agent_start_takes_no_existing_socket() {
     let Some(host) = Host::new() else { return };
     let registry = registry(host.path());
     let [endpoint, directory] = registering(&registry);
-    let mut living = host.serve(&[&endpoint, &directory]).await;
+    let mut living = host.serve(&[endpoint, directory]).await;
     registered_soon(&registry.join(SOCKET)).await;
     let sockets = [living.socket.clone(), registry.join(SOCKET)];
     let before = sockets.each_ref().map(|path| inode(path));
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let http = format!("--http-endpoint={}", taken.local_addr().unwrap());
-    let absent = "--plugin-registration-path=/nonexistent".to_owned();
-    for more in [http, absent] {
-        let mut arguments = vec![endpoint.as_str(), more.as_str()];
-        if !more.contains("plugin-registration-path") {
-            arguments.push(&directory);
-        }
-        let mut second = host.start(&arguments);
+    for more in [&[directory, &http][..], &["--plugin-registration-path=/nonexistent"]] {
+        let mut second = host.start(&[&[endpoint], more].concat());
         assert_eq!(second.end().await.code(), Some(1), "{}", second.log());
-        assert_eq!(sockets.each_ref().map(|path| inode(path)), before, "{more}");
+        assert_eq!(sockets.each_ref().map(|path| inode(path)), before, "{more:?}");
         second.forget_log();
     }
     // Without the capability to change its user, the agent cannot confine itself.
-    let mut second = host.start_without_setuid(&[&endpoint, &directory]);
+    let mut second = host.start_without_setuid(&[endpoint, directory]);
     assert_eq!(second.end().await.code(), Some(77), "{}", second.log());
     assert!(second.log().contains("cannot become user"), "{}", second.log());
 
     assert_eq!(sockets.each_ref().map(|path| inode(path)), before);
-    living.answers().await;
+    living.ready().await;
     registered_soon(&registry.join(SOCKET)).await;
     assert_eq!(names(&registry), [SOCKET]);
 }
@@ -146,30 +133,23 @@ async fn a_successor_takes_both_sockets_and_keeps_them() {
     let registry = registry(host.path());
     let socket = registry.join(SOCKET);
     let arguments = registering(&registry);
-    let arguments = arguments.each_ref().map(String::as_str);
     let mut first = host.serve(&arguments).await;
     registered_soon(&socket).await;
     let before = [inode(&first.socket), inode(&socket)];
 
     let mut second = host.start(&arguments);
-    while inode(&socket) == before[1] {
-        assert!(second.child.try_wait().unwrap().is_none(), "{}", second.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    second.wait_until(|_| inode(&socket) != before[1]).await;
     let taken = [inode(&second.socket), inode(&socket)];
     assert_ne!(taken[0], before[0]);
-    second.answers().await;
+    second.ready().await;
     registered_soon(&socket).await;
     // The first agent notices the takeover and gives up the sockets.
-    while !first.log().contains("another agent has taken over") {
-        assert!(first.child.try_wait().unwrap().is_none(), "{}", first.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    first.tell(Signal::TERM);
+    first.wait_until(|first| first.log().contains("another agent has taken over")).await;
+    first.signal(Signal::TERM);
     assert!(first.end().await.success(), "{}", first.log());
 
     assert_eq!([inode(&second.socket), inode(&socket)], taken);
-    second.answers().await;
+    second.ready().await;
     registered_soon(&socket).await;
 }
 
@@ -180,15 +160,12 @@ async fn an_agent_ends_when_its_successor_is_gone() {
     // Gives the directory to the agent, so that the agent may remove its socket there.
     host.give_directory();
     let arguments = registering(&registry);
-    let arguments = arguments.each_ref().map(String::as_str);
     let mut first = host.serve(&arguments).await;
     let before = inode(&first.socket);
     let mut second = host.start(&arguments);
-    while inode(&first.socket) == before {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    second.answers().await;
-    second.tell(Signal::TERM);
+    second.wait_until(|second| inode(&second.socket) != before).await;
+    second.ready().await;
+    second.signal(Signal::TERM);
     assert!(second.end().await.success());
     assert!(!second.socket.exists(), "it removes its own socket");
     assert_eq!(first.end().await.code(), Some(1), "{}", first.log());
@@ -199,13 +176,11 @@ async fn an_agent_ends_when_its_successor_is_gone() {
 async fn an_unregistered_node_shows_in_metric_and_readiness() {
     let Some(host) = Host::new() else { return };
     let registry = registry(host.path());
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
+    let address = agent::free_address();
     let http = format!("--http-endpoint={address}");
     let [endpoint, directory] = registering(&registry);
-    let _agent = host.serve(&[&endpoint, &directory, &http]).await;
-    let get = |path: &str| agent::get(&address.to_string(), path);
+    let _agent = host.serve(&[endpoint, directory, &http]).await;
+    let get = |path: &str| agent::get(&address, path);
     let registered = "ebs_csi_node_agent_kubelet_registered";
     assert!(get("/metrics").contains(&format!("{registered} 0\n")));
     // Kubelet had no time to register the driver yet.
@@ -229,10 +204,9 @@ async fn restart_after_kill_creates_new_registration_socket() {
     let socket = registry.join(SOCKET);
     drop(std::os::unix::net::UnixListener::bind(registry.join(FORMER_SOCKET)).unwrap());
     let arguments = registering(&registry);
-    let arguments = arguments.each_ref().map(String::as_str);
     let mut first = host.start(&arguments);
     registered_soon(&socket).await;
-    first.tell(Signal::KILL);
+    first.signal(Signal::KILL);
     assert!(!first.end().await.success());
     let before = inode(&socket);
     let _second = host.serve(&arguments).await;
@@ -272,14 +246,13 @@ async fn agent_starts_as_own_user_in_given_directories() {
 
     let user = NODE_AGENT.identity.uid;
     let arguments = registering(&own);
-    let arguments = arguments.each_ref().map(String::as_str);
     let mut first = host.start_as(user, &arguments);
     registered_soon(&own.join(SOCKET)).await;
-    first.answers().await;
+    first.ready().await;
     // A pod that starts beside a serving agent keeps the agent's socket.
     give_directories(host.path(), &registry);
     assert_eq!(names(&own), [SOCKET]);
-    first.tell(Signal::TERM);
+    first.signal(Signal::TERM);
     assert!(first.end().await.success(), "{}", first.log());
     assert!(names(&own).is_empty(), "it removes its own socket");
     first.forget_log();
@@ -311,10 +284,9 @@ async fn pods_root_takes_given_directories_over() {
     }
 
     let arguments = registering(&registry);
-    let arguments = arguments.each_ref().map(String::as_str);
     let mut agent = host.start_as_pod(&arguments);
     registered_soon(&registry.join(SOCKET)).await;
-    agent.answers().await;
+    agent.ready().await;
     assert!(names(&own).is_empty(), "kubelet would refuse a second socket");
 }
 

@@ -19,7 +19,7 @@ use agent::Host;
 use ebs_csi_proto::csi::{self, volume_usage::Unit};
 use metadata_service::MetadataService;
 use tonic::{Code, Status};
-use world::{STAGING, TARGET, VOLUME};
+use world::STAGING;
 
 /// A time that only a hang reaches, also in an emulated machine.
 const LONG: Duration = Duration::from_secs(240);
@@ -70,13 +70,11 @@ async fn volume_lives_grows_and_leaves_over_vsock() {
     println!("staged again: in {:?}", again.elapsed());
     soon("published", || async { node().node_publish_volume(world::publish()).await }).await;
     let stats = || async {
-        node()
-            .node_get_volume_stats(csi::NodeGetVolumeStatsRequest {
-                volume_id: VOLUME.to_owned(),
-                volume_path: TARGET.to_owned(),
-                staging_target_path: STAGING.to_owned(),
-            })
-            .await
+        let request = csi::NodeGetVolumeStatsRequest {
+            staging_target_path: STAGING.to_owned(),
+            ..world::stats()
+        };
+        node().node_get_volume_stats(request).await
     };
     let bytes = |answer: tonic::Response<csi::NodeGetVolumeStatsResponse>| {
         let usage = answer.into_inner().usage;
@@ -87,18 +85,13 @@ async fn volume_lives_grows_and_leaves_over_vsock() {
     let grows = std::env::var("EBS_CSI_VM_DISK_GROWS").as_deref() != Ok("no");
     if grows {
         soon("grown", || async {
-            node()
-                .node_expand_volume(csi::NodeExpandVolumeRequest {
-                    volume_id: VOLUME.to_owned(),
-                    volume_path: TARGET.to_owned(),
-                    staging_target_path: STAGING.to_owned(),
-                    capacity_range: Some(csi::CapacityRange {
-                        required_bytes: GROWN,
-                        limit_bytes: 0,
-                    }),
-                    ..Default::default()
-                })
-                .await
+            let range = csi::CapacityRange { required_bytes: GROWN, limit_bytes: 0 };
+            let request = csi::NodeExpandVolumeRequest {
+                staging_target_path: STAGING.to_owned(),
+                capacity_range: Some(range),
+                ..world::expand()
+            };
+            node().node_expand_volume(request).await
         })
         .await;
     }
@@ -146,8 +139,7 @@ async fn agent_with_other_key_stages_nothing() {
     let started = Instant::now();
     loop {
         let mut node = world::node(&agent.socket);
-        let status = node.node_stage_volume(stage()).await.unwrap_err();
-        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        let status = world::refused(node.node_stage_volume(stage()).await, Code::Unavailable);
         if status.message().contains("does not have this node-agent's key") {
             break;
         }

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_wire::VolumeId;
 
+use crate::facts::count;
+use crate::facts::dmi::line;
+
 /// Where the kernel shows its devices.
 pub(crate) const SYSFS: &str = "/sys";
 /// Models of NVMe controllers (EC2 User Guide, "Amazon EBS volumes and NVMe").
@@ -79,11 +82,11 @@ impl Attachments {
     #[must_use]
     pub fn taken(&self, held: Option<&[VolumeId]>, now: Instant) -> TakenSlots {
         let (interfaces, accelerators) = pci_devices(&self.sysfs);
-        let instance_store = serials(&self.sysfs, INSTANCE_STORE_MODEL).count();
+        let instance_store = count(serials(&self.sysfs, INSTANCE_STORE_MODEL));
         TakenSlots {
             foreign_volumes: self.foreign(held, now),
             network_interfaces: (interfaces > 0).then_some(interfaces),
-            local_devices: to_u32(instance_store).saturating_add(accelerators),
+            local_devices: instance_store.saturating_add(accelerators),
         }
     }
 
@@ -106,13 +109,11 @@ impl Attachments {
             return None;
         }
         let foreign = present.iter().filter(|serial| {
-            let is_old = disks
-                .since
-                .get(*serial)
-                .is_some_and(|first| now.saturating_duration_since(*first) >= FOREIGN_AFTER);
+            let first = disks.since.get(*serial).copied().unwrap_or(now);
+            let is_old = now.saturating_duration_since(first) >= FOREIGN_AFTER;
             !disks.own.contains(*serial) && (is_old || disks.at_start.contains(*serial))
         });
-        Some(to_u32(foreign.count()))
+        Some(count(foreign))
     }
 }
 
@@ -148,14 +149,6 @@ fn pci_devices(sysfs: &Path) -> (u32, u32) {
 
 fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
-}
-
-fn line(path: &Path) -> Option<String> {
-    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
-}
-
-fn to_u32(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -22,27 +22,23 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Reads what the kernel shows in this directory.
-    #[must_use]
     pub(crate) fn read(directory: &Path) -> Self {
         Self { instance: instance(directory), instance_type: instance_type(directory) }
     }
 }
 
 /// Returns the instance id, where the firmware reports one.
-#[must_use]
 pub(crate) fn instance(directory: &Path) -> Option<InstanceId> {
     InstanceId::parse(&line(&directory.join("board_asset_tag"))?).ok()
 }
 
 /// Returns the instance type, where the firmware reports one: letters, digits and hyphens around
 /// one dot.
-#[must_use]
 pub(crate) fn instance_type(directory: &Path) -> Option<String> {
     line(&directory.join("product_name")).filter(|name| is_instance_type(name))
 }
 
 /// Returns whether a text has the form of an instance type.
-#[must_use]
 pub(crate) fn is_instance_type(name: &str) -> bool {
     let plain = |part: &str| {
         !part.is_empty()
@@ -52,9 +48,9 @@ pub(crate) fn is_instance_type(name: &str) -> bool {
         && name.split_once('.').is_some_and(|(family, size)| plain(family) && plain(size))
 }
 
-fn line(path: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(path).ok()?;
-    Some(text.trim().to_owned())
+/// Returns the text of a short file without the space around it.
+pub(crate) fn line(path: &Path) -> Option<String> {
+    Some(std::fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -62,23 +58,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nitro_firmware_gives_instance_id_and_type() {
+    fn only_nitro_firmware_gives_instance_id_and_type() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("board_asset_tag"), "i-0123456789abcdef0\n").unwrap();
-        std::fs::write(dir.path().join("product_name"), "m7i.metal-24xl\n").unwrap();
-        assert_eq!(instance(dir.path()).unwrap().as_str(), "i-0123456789abcdef0");
-        assert_eq!(instance_type(dir.path()).unwrap(), "m7i.metal-24xl");
-    }
-
-    #[test]
-    fn missing_or_foreign_dmi_values_yield_none() {
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(instance(dir.path()), None);
-        for (tag, product) in [("", ""), ("Not Specified", "HVM domU"), ("i-xyz", "KVM")] {
+        assert_eq!(Machine::read(dir.path()), Machine::default());
+        for (tag, product, known) in [
+            ("i-0123456789abcdef0\n", "m7i.metal-24xl\n", true),
+            ("", "", false),
+            ("Not Specified", "HVM domU", false),
+            ("i-xyz", "KVM", false),
+        ] {
             std::fs::write(dir.path().join("board_asset_tag"), tag).unwrap();
             std::fs::write(dir.path().join("product_name"), product).unwrap();
-            assert_eq!(instance(dir.path()), None, "{tag}");
-            assert_eq!(instance_type(dir.path()), None, "{product}");
+            let instance = known.then(|| InstanceId::parse(tag.trim()).unwrap());
+            let instance_type = known.then(|| product.trim().to_owned());
+            assert_eq!(Machine::read(dir.path()), Machine { instance, instance_type }, "{tag}");
         }
     }
 }

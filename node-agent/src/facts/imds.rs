@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ebs_csi_wire::InstanceId;
 
 use super::http_client::{self, HttpError, HttpResponse, Limits};
-use super::{NodeFacts, Outpost, Source, dmi};
+use super::{NodeFacts, Outpost, Source, count, dmi};
 
 /// The service's link-local addresses.
 const IPV4: &str = "http://169.254.169.254";
@@ -142,10 +142,6 @@ pub fn read(address: &Address) -> Result<NodeFacts, ImdsError> {
         outpost,
         source: Source::Imds,
     })
-}
-
-fn count<T>(items: impl Iterator<Item = T>) -> u32 {
-    u32::try_from(items.count()).unwrap_or(u32::MAX)
 }
 
 /// Retries while there is no answer or a server error, within the attempts and the budget.

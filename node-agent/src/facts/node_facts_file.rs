@@ -222,27 +222,23 @@ mod tests {
     #[test]
     fn complete_facts_file_suffices_without_dmi() {
         let (dir, files) = write(WHOLE);
-        let facts = read(dir.path(), &files, Duration::ZERO).unwrap();
-        assert_eq!(facts.instance.as_str(), "i-0123456789abcdef0");
-        assert_eq!(facts.zone, "eu-central-1b");
-        assert_eq!(facts.instance_type, "m5.large");
-        assert_eq!(facts.network_interfaces, 3);
-        assert_eq!(facts.other_volumes, 0);
-        assert_eq!(facts.region.as_deref(), Some("eu-central-1"));
-        assert_eq!(facts.source, Source::Kubernetes);
-    }
-
-    /// A node-lifecycle that writes all facts uses annotations alone.
-    #[test]
-    fn annotations_suffice_without_labels_and_dmi() {
+        let wanted = NodeFacts {
+            instance: InstanceId::parse("i-0123456789abcdef0").unwrap(),
+            instance_type: "m5.large".to_owned(),
+            zone: "eu-central-1b".to_owned(),
+            region: Some("eu-central-1".to_owned()),
+            network_interfaces: 3,
+            other_volumes: 0,
+            outpost: None,
+            source: Source::Kubernetes,
+        };
+        assert_eq!(read(dir.path(), &files, Duration::ZERO).unwrap(), wanted);
+        // A node-lifecycle that writes all facts uses annotations alone.
         let text = WHOLE
             .replace("topology.kubernetes.io/", "ebs.csi.aws.com/")
             .replace("node.kubernetes.io/", "ebs.csi.aws.com/");
         let (dir, files) = write(&text);
-        let facts = read(dir.path(), &files, Duration::ZERO).unwrap();
-        assert_eq!(facts.zone, "eu-central-1b");
-        assert_eq!(facts.instance_type, "m5.large");
-        assert_eq!(facts.region.as_deref(), Some("eu-central-1"));
+        assert_eq!(read(dir.path(), &files, Duration::ZERO).unwrap(), wanted);
     }
 
     #[test]
@@ -252,12 +248,7 @@ mod tests {
             "node.kubernetes.io/instance-type",
             "ebs.csi.aws.com/instance-id",
         ] {
-            let text: String = WHOLE
-                .lines()
-                .filter(|line| !line.starts_with(key))
-                .map(|line| format!("{line}\n"))
-                .collect();
-            let (dir, files) = write(&text);
+            let (dir, files) = write(&WHOLE.replace(key, "other"));
             let error = read(dir.path(), &files, Duration::ZERO).unwrap_err().to_string();
             assert!(error.contains(key), "{error}");
         }

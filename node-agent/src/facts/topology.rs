@@ -20,7 +20,6 @@ pub(crate) const OUTPOST_ACCOUNT: &str = "topology.ebs.csi.aws.com/account-id";
 pub(crate) const OUTPOST_ID: &str = "topology.ebs.csi.aws.com/outpost-id";
 
 /// The segments of `NodeGetInfo`.
-#[must_use]
 pub(crate) fn segments(facts: &NodeFacts) -> HashMap<String, String> {
     let mut segments = HashMap::from([
         (ZONE.to_owned(), facts.zone.clone()),
@@ -46,23 +45,19 @@ mod tests {
     use crate::facts::{Outpost, example};
 
     #[test]
-    fn regional_node_has_zone_and_os_segments() {
-        let segments = segments(&example());
-        assert_eq!(segments.len(), 3);
-        assert_eq!(segments[ZONE], "us-east-1a");
-        assert_eq!(segments[DRIVER_ZONE], "us-east-1a");
-        assert_eq!(segments[OS], "linux");
-    }
-
-    #[test]
     fn outpost_node_topology_has_outpost_segments() {
-        let mut facts = example();
-        facts.outpost =
-            Outpost::parse("arn:aws:outposts:us-west-2:123456789012:outpost/op-0123456789abcdef0");
-        let segments = segments(&facts);
-        assert_eq!(segments[OUTPOST_REGION], "us-west-2");
-        assert_eq!(segments[OUTPOST_PARTITION], "aws");
-        assert_eq!(segments[OUTPOST_ACCOUNT], "123456789012");
-        assert_eq!(segments[OUTPOST_ID], "op-0123456789abcdef0");
+        let own = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let mut wanted = own(&[(ZONE, "us-east-1a"), (DRIVER_ZONE, "us-east-1a"), (OS, "linux")]);
+        assert_eq!(segments(&example()), wanted);
+        let arn = "arn:aws:outposts:us-west-2:123456789012:outpost/op-0123456789abcdef0";
+        wanted.extend(own(&[
+            (OUTPOST_REGION, "us-west-2"),
+            (OUTPOST_PARTITION, "aws"),
+            (OUTPOST_ACCOUNT, "123456789012"),
+            (OUTPOST_ID, "op-0123456789abcdef0"),
+        ]));
+        assert_eq!(segments(&NodeFacts { outpost: Outpost::parse(arn), ..example() }), wanted);
     }
 }

@@ -59,8 +59,7 @@ impl Connection {
         };
         let hello = match (&target.key, address.port()) {
             (Some(key), Some(port)) => {
-                let greeting = GREETING.min(deadline.left());
-                connection.prove(key, port, greeting).await?
+                connection.prove(key, port, GREETING.min(deadline.left())).await?
             }
             _ => Hello::OURS,
         };
@@ -122,10 +121,9 @@ impl Connection {
         transit: Duration,
     ) -> Result<Outcome, HelperError> {
         let until = Instant::now() + request.wait + transit;
-        match timeout_at(until, self.exchange_unbounded(request)).await {
-            Ok(result) => result,
-            Err(_) => Err(HelperError::Silent),
-        }
+        timeout_at(until, self.exchange_unbounded(request))
+            .await
+            .unwrap_or(Err(HelperError::Silent))
     }
 
     async fn exchange_unbounded(&mut self, request: &Request) -> Result<Outcome, HelperError> {

@@ -94,23 +94,16 @@ impl Collector {
         let volumes: BTreeSet<_> = held.into_iter().map(|entry| entry.volume).collect();
         let (mut found, mut errors) = (Vec::new(), 0);
         for volume in volumes {
-            let page = match self
-                .helper
-                .nvme_statistics(&volume, deadline.at_most(VOLUME_TIMEOUT))
-                .await
-            {
-                Ok(page) => page,
+            let limit = deadline.at_most(VOLUME_TIMEOUT);
+            let statistics = match self.helper.nvme_statistics(&volume, limit).await {
+                Ok(page) => Statistics::parse(&page).map_err(|error| error.to_string()),
                 // A disk without an NVMe controller has no statistics.
                 Err(HelperError::Refused(refused)) if refused.reason == Refusal::Unsupported => {
                     continue;
                 }
-                Err(error) => {
-                    tracing::warn!(volume.id = %volume, %error, "no statistics of this volume");
-                    errors += 1;
-                    continue;
-                }
+                Err(error) => Err(error.to_string()),
             };
-            match Statistics::parse(&page) {
+            match statistics {
                 Ok(statistics) => found.push((volume, statistics)),
                 Err(error) => {
                     tracing::warn!(volume.id = %volume, %error, "no statistics of this volume");

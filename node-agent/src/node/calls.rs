@@ -216,10 +216,10 @@ impl Calls {
             .held(deadline)
             .await
             .map_err(|e| failure_of(NodeCall::Publish, volume, target, &e, deadline))?;
-        let other = held
-            .iter()
-            .find(|entry| !entry.staged && entry.volume == *volume && entry.path != *target);
-        match other {
+        let is_other = |entry: &&wire::HeldVolume| {
+            !entry.staged && entry.volume == *volume && entry.path != *target
+        };
+        match held.iter().find(is_other) {
             None => Ok(()),
             Some(entry) => Err(Failure::new(
                 Condition::InUse,

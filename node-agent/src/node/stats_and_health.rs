@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 use ebs_csi_proto::csi::volume_health::VolumeHealthEntry;
-use ebs_csi_proto::csi::{self, node_get_storage_health_response::StorageBackendHealth};
+use ebs_csi_proto::csi::{
+    self, VolumeHealthErrorType, node_get_storage_health_response::StorageBackendHealth,
+};
 use ebs_csi_proto::{Condition, Failure};
 use ebs_csi_wire as wire;
 use ebs_csi_wire::{KubeletPath, VolumeId};
@@ -76,7 +78,9 @@ impl Calls {
                     break;
                 }
                 Ok(UsageResult::Hung(_)) => {
-                    health_statuses.push(hung_entry(&place.path));
+                    let message = format!("the file system at {} does not answer", place.path);
+                    let hung = VolumeHealthErrorType::Inaccessible;
+                    health_statuses.push(entry(hung, "FilesystemHangs", message));
                     break;
                 }
                 // The volume is not there, or not there yet: that is no sign of a fault.
@@ -85,14 +89,8 @@ impl Calls {
                     health_statuses.push(failed_entry(&place.path, failed));
                     break;
                 }
-                Err(error) => {
-                    return Err(failure_of(
-                        NodeCall::Stats,
-                        &volume,
-                        &place.path,
-                        &error,
-                        deadline,
-                    ));
+                Err(e) => {
+                    return Err(failure_of(NodeCall::Stats, &volume, &place.path, &e, deadline));
                 }
             }
         }
@@ -200,7 +198,7 @@ impl Calls {
 
 /// Returns an entry when the file system answers, but the kernel has recorded errors in it.
 fn stopped_entry(path: &KubeletPath, usage: &wire::Usage) -> Option<VolumeHealthEntry> {
-    use csi::VolumeHealthErrorType::{Degraded, Inaccessible};
+    use VolumeHealthErrorType::{Degraded, Inaccessible};
     let remedy = "its application has to end; the next stage checks the file system, and repairs what needs no person";
     let (status, reason, message) = match usage {
         wire::Usage { shut_down: true, .. } => (
@@ -225,24 +223,17 @@ fn stopped_entry(path: &KubeletPath, usage: &wire::Usage) -> Option<VolumeHealth
         ),
         _ => return None,
     };
-    Some(VolumeHealthEntry { status: status as i32, reason: reason.to_owned(), message })
-}
-
-fn hung_entry(path: &KubeletPath) -> VolumeHealthEntry {
-    VolumeHealthEntry {
-        status: csi::VolumeHealthErrorType::Inaccessible as i32,
-        reason: "FilesystemHangs".to_owned(),
-        message: format!("the file system at {path} does not answer"),
-    }
+    Some(entry(status, reason, message))
 }
 
 fn failed_entry(path: &KubeletPath, failed: wire::Failed) -> VolumeHealthEntry {
     let why = failed.errno.map_or_else(String::new, |errno| {
         format!(": {}", std::io::Error::from_raw_os_error(errno.get()))
     });
-    VolumeHealthEntry {
-        status: csi::VolumeHealthErrorType::Inaccessible as i32,
-        reason: "FilesystemFails".to_owned(),
-        message: format!("the file system at {path} cannot be asked how full it is{why}"),
-    }
+    let message = format!("the file system at {path} cannot be asked how full it is{why}");
+    entry(VolumeHealthErrorType::Inaccessible, "FilesystemFails", message)
+}
+
+fn entry(status: VolumeHealthErrorType, reason: &str, message: String) -> VolumeHealthEntry {
+    VolumeHealthEntry { status: status as i32, reason: reason.to_owned(), message }
 }

@@ -42,15 +42,12 @@ fn is_disk(name: &str) -> bool {
 }
 
 fn check_owners(owners: BTreeMap<Owner, Vec<String>>) -> Check {
-    let finding: Vec<String> = owners
-        .iter()
-        .map(|((user, group, mode), names)| {
-            let mut names = names.clone();
-            names.sort();
-            format!("{} {user}:{group} {mode:04o}", names.join(" "))
-        })
-        .collect();
-    let finding = finding.join(", ");
+    let show = |((user, group, mode), names): (&Owner, &Vec<String>)| {
+        let mut names = names.clone();
+        names.sort();
+        format!("{} {user}:{group} {mode:04o}", names.join(" "))
+    };
+    let finding = owners.iter().map(show).collect::<Vec<_>>().join(", ");
     let groups: Vec<&Owner> = owners.keys().collect();
     match groups.as_slice() {
         [] => Check::warn(WHAT, "none seen", "mount the node's /dev"),

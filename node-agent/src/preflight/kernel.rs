@@ -44,13 +44,10 @@ fn seccomp(host: &Host) -> Check {
     let next = "use a kernel with CONFIG_SECCOMP_FILTER";
     match host.read("/proc/sys/kernel/seccomp/actions_avail") {
         Ok(offered) => {
-            let offered: Vec<&str> = offered.split_whitespace().collect();
-            let missing: Vec<&str> =
-                ACTIONS.into_iter().filter(|action| !offered.contains(action)).collect();
-            if missing.is_empty() {
-                Check::ok(WHAT, "filters")
-            } else {
-                Check::fail(WHAT, format!("without {}", missing.join(", ")), next)
+            let is_missing = |action: &&str| !offered.split_whitespace().any(|one| one == *action);
+            match ACTIONS.into_iter().filter(is_missing).collect::<Vec<_>>().join(", ") {
+                missing if missing.is_empty() => Check::ok(WHAT, "filters"),
+                missing => Check::fail(WHAT, format!("without {missing}"), next),
             }
         }
         Err(error) => Check::fail(WHAT, super::describe_error(&error), next),

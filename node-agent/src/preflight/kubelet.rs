@@ -54,17 +54,13 @@ fn propagation(table: &str, path: &Path) -> Check {
         .filter(|(point, _)| path.starts_with(point))
         // Of several mounts on one point, the last hides the others.
         .max_by_key(|(point, _)| Path::new(point).components().count());
-    match holder {
-        Some((point, optional)) => {
-            let spreads = optional
-                .iter()
-                .find(|field| field.starts_with("shared:") || field.starts_with("master:"));
-            match spreads {
-                Some(field) => Check::ok(WHAT, format!("{point} is {field}")),
-                None => Check::warn(WHAT, format!("{point} is private"), next),
-            }
-        }
-        None => Check::warn(WHAT, "no mount table", "mount /proc"),
+    let Some((point, optional)) = holder else {
+        return Check::warn(WHAT, "no mount table", "mount /proc");
+    };
+    let is_spread = |field: &&&str| field.starts_with("shared:") || field.starts_with("master:");
+    match optional.iter().find(is_spread) {
+        Some(field) => Check::ok(WHAT, format!("{point} is {field}")),
+        None => Check::warn(WHAT, format!("{point} is private"), next),
     }
 }
 

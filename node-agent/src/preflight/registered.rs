@@ -45,20 +45,16 @@ fn sockets(registry: &Path) -> io::Result<Vec<PathBuf>> {
             found.extend(inner.flatten().map(|entry| entry.path()));
         }
     }
-    let is_ours = |path: &Path| {
-        path.file_name()
-            .and_then(|name| name.to_str())
-            .is_some_and(|name| name.starts_with(DRIVER_NAME))
+    let has_our_name = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(DRIVER_NAME))
     };
     found.retain(|path| {
-        is_ours(path) && path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket())
+        has_our_name(path) && path.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket())
     });
     found.sort();
-    Ok(found
-        .iter()
-        .filter_map(|path| path.strip_prefix(registry).ok())
-        .map(Path::to_path_buf)
-        .collect())
+    let relative = found.iter().filter_map(|path| path.strip_prefix(registry).ok());
+    Ok(relative.map(Path::to_path_buf).collect())
 }
 
 fn registration(registry: &Path, socket: &Path) -> Check {

@@ -193,15 +193,15 @@ fn missing_capability_is_reported_before_unknown_volume() {
 
 #[test]
 fn default_stage_requests_ext4_on_whole_disk() {
-    let ask = staged(&good_stage());
-    assert_eq!(ask.fs, FsType::Ext4);
-    assert_eq!(ask.disk.volume.as_str(), VOLUME);
-    assert_eq!(ask.disk.device_hint.unwrap().as_str(), "/dev/xvdaa");
-    assert_eq!(ask.disk.partition, None);
-    assert_eq!(ask.disk.size_at_attach, None);
-    assert_eq!(ask.disk.origin, Origin::Unknown);
-    assert_eq!(ask.staging.as_str(), STAGING);
-    assert!(!ask.read_only && ask.flags.is_empty());
+    let request = staged(&good_stage());
+    assert_eq!(request.fs, FsType::Ext4);
+    assert_eq!(request.disk.volume.as_str(), VOLUME);
+    assert_eq!(request.disk.device_hint.unwrap().as_str(), "/dev/xvdaa");
+    assert_eq!(request.disk.partition, None);
+    assert_eq!(request.disk.size_at_attach, None);
+    assert_eq!(request.disk.origin, Origin::Unknown);
+    assert_eq!(request.staging.as_str(), STAGING);
+    assert!(!request.read_only && request.flags.is_empty());
 }
 
 #[test]
@@ -228,17 +228,17 @@ fn all_stage_parameters_reach_helper_request() {
         ("ebs.csi.aws.com/origin", "snapshot"),
         ("ebs.csi.aws.com/attached-at", "2026-01-01T00:00:00Z"),
     ]);
-    let ask = match stage(&request, true).unwrap() {
+    let request = match stage(&request, true).unwrap() {
         Staging::Filesystem(request) => *request,
         Staging::Nothing(_) => panic!("nothing to stage"),
     };
-    assert!(ask.read_only);
-    assert_eq!(ask.disk.partition.unwrap().get(), 3);
-    assert_eq!(ask.disk.size_at_attach.unwrap().get(), 1 << 30);
-    assert_eq!(ask.disk.origin, Origin::Copy);
-    let flags: Vec<String> = ask.flags.iter().map(ToString::to_string).collect();
+    assert!(request.read_only);
+    assert_eq!(request.disk.partition.unwrap().get(), 3);
+    assert_eq!(request.disk.size_at_attach.unwrap().get(), 1 << 30);
+    assert_eq!(request.disk.origin, Origin::Copy);
+    let flags: Vec<String> = request.flags.iter().map(ToString::to_string).collect();
     assert_eq!(flags, ["noatime", "commit=5", "context=\"a:b:c:d1,d2\""]);
-    let format = ask.format.unchecked();
+    let format = request.format.unchecked();
     assert_eq!(format.block_size, 4096);
     assert_eq!(format.inode_size, 512);
     assert_eq!(format.bytes_per_inode, 16384);
@@ -336,7 +336,7 @@ fn node_local_volume_takes_id_from_publish_context() {
 /// An empty field is reported as missing, and a path with .. as invalid.
 #[test]
 fn stats_for_relative_path_is_not_found() {
-    let ask = |volume_id: &str, volume_path: &str| {
+    let condition = |volume_id: &str, volume_path: &str| {
         stats(&csi::NodeGetVolumeStatsRequest {
             volume_id: volume_id.to_owned(),
             volume_path: volume_path.to_owned(),
@@ -344,17 +344,17 @@ fn stats_for_relative_path_is_not_found() {
         })
         .map_err(|failure| failure.condition())
     };
-    assert_eq!(ask("", TARGET), Err(Condition::MissingField));
-    assert_eq!(ask("fake", ""), Err(Condition::MissingField));
-    assert_eq!(ask("fake", "some/path"), Err(Condition::NotFound));
-    assert_eq!(ask(VOLUME, "some/path"), Err(Condition::NotFound));
-    assert_eq!(ask(VOLUME, "/some/../path"), Err(Condition::InvalidField));
-    assert!(ask(VOLUME, TARGET).is_ok());
+    assert_eq!(condition("", TARGET), Err(Condition::MissingField));
+    assert_eq!(condition("fake", ""), Err(Condition::MissingField));
+    assert_eq!(condition("fake", "some/path"), Err(Condition::NotFound));
+    assert_eq!(condition(VOLUME, "some/path"), Err(Condition::NotFound));
+    assert_eq!(condition(VOLUME, "/some/../path"), Err(Condition::InvalidField));
+    assert!(condition(VOLUME, TARGET).is_ok());
 }
 
 #[test]
 fn expand_keeps_valid_capacity_range_and_refuses_invalid() {
-    let ask = |required_bytes, limit_bytes, capability| {
+    let growing = |required_bytes, limit_bytes, capability| {
         expand(&csi::NodeExpandVolumeRequest {
             volume_id: VOLUME.to_owned(),
             volume_path: TARGET.to_owned(),
@@ -363,15 +363,15 @@ fn expand_keeps_valid_capacity_range_and_refuses_invalid() {
             ..Default::default()
         })
     };
-    let growing = ask(5, 7, None).unwrap();
-    assert_eq!(growing.required_bytes.unwrap().get(), 5);
-    assert_eq!(growing.limit_bytes.unwrap().get(), 7);
-    assert_eq!(ask(0, 0, Some(block())).unwrap().required_bytes, None);
+    let grown = growing(5, 7, None).unwrap();
+    assert_eq!(grown.required_bytes.unwrap().get(), 5);
+    assert_eq!(grown.limit_bytes.unwrap().get(), 7);
+    assert_eq!(growing(0, 0, Some(block())).unwrap().required_bytes, None);
     let condition = |r: Result<Growing, Failure>| r.unwrap_err().condition();
-    assert_eq!(condition(ask(-1, 0, None)), Condition::InvalidField);
-    assert_eq!(condition(ask(8, 7, None)), Condition::CapacityOutOfRange);
+    assert_eq!(condition(growing(-1, 0, None)), Condition::InvalidField);
+    assert_eq!(condition(growing(8, 7, None)), Condition::CapacityOutOfRange);
     let several = with_mode(mount("", &[]), Mode::MultiNodeMultiWriter);
-    assert_eq!(condition(ask(5, 7, Some(several))), Condition::Unsupported);
+    assert_eq!(condition(growing(5, 7, Some(several))), Condition::Unsupported);
 }
 
 #[test]

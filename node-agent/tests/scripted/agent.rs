@@ -92,7 +92,7 @@ impl Host {
     /// Starts the program as root, and waits until it answers.
     pub(crate) async fn serve(&self, arguments: &[&str]) -> Agent {
         let mut agent = self.start(arguments);
-        agent.answers().await;
+        agent.ready().await;
         agent
     }
 
@@ -165,20 +165,24 @@ impl Agent {
     }
 
     /// Waits until the program answers. Panics with the program's log when the program ends first.
-    pub(crate) async fn answers(&mut self) {
-        let started = Instant::now();
-        loop {
-            let mut identity =
-                csi::identity_client::IdentityClient::new(world::channel(&self.socket));
-            if identity.probe(csi::ProbeRequest {}).await.is_ok() {
-                return;
-            }
+    pub(crate) async fn ready(&mut self) {
+        let mut identity = csi::identity_client::IdentityClient::new(world::channel(&self.socket));
+        soon("an answer", async || {
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("ended with {status}: {}", self.log());
             }
-            assert!(started.elapsed() < Duration::from_secs(60), "no answer: {}", self.log());
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+            identity.probe(csi::ProbeRequest {}).await.ok()
+        })
+        .await;
+    }
+
+    /// Waits until a condition of a running program is true.
+    pub(crate) async fn wait_until(&mut self, condition: impl Fn(&Self) -> bool) {
+        soon("the condition", async || {
+            assert!(self.child.try_wait().unwrap().is_none(), "{}", self.log());
+            condition(self).then_some(())
+        })
+        .await;
     }
 
     pub(crate) fn log(&self) -> String {
@@ -194,20 +198,13 @@ impl Agent {
         std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap()
     }
 
-    pub(crate) fn tell(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
     }
 
     pub(crate) async fn end(&mut self) -> ExitStatus {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(started.elapsed() < Duration::from_secs(60), "it does not end");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        soon("the end", async || self.child.try_wait().unwrap()).await
     }
 }
 
@@ -224,23 +221,23 @@ pub(crate) fn is_root() -> bool {
 pub(crate) async fn registered(socket: &Path) -> Option<PluginInfo> {
     let mut kubelet = RegistrationClient::new(world::channel(socket));
     let info = kubelet.get_info(InfoRequest {}).await.ok()?.into_inner();
-    kubelet
-        .notify_registration_status(RegistrationStatus {
-            plugin_registered: true,
-            error: String::new(),
-        })
-        .await
-        .ok()?;
+    let status = RegistrationStatus { plugin_registered: true, error: String::new() };
+    kubelet.notify_registration_status(status).await.ok()?;
     Some(info)
 }
 
 pub(crate) async fn registered_soon(socket: &Path) -> PluginInfo {
+    soon(&socket.display().to_string(), async || registered(socket).await).await
+}
+
+/// Repeats an attempt until it succeeds.
+async fn soon<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
-        if let Some(info) = registered(socket).await {
-            return info;
+        if let Some(result) = attempt().await {
+            return result;
         }
-        assert!(started.elapsed() < Duration::from_secs(60), "no answer at {}", socket.display());
+        assert!(started.elapsed() < Duration::from_secs(60), "still waiting for {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -248,10 +245,14 @@ pub(crate) async fn registered_soon(socket: &Path) -> PluginInfo {
 /// Tells the driver that kubelet refuses the registration.
 pub(crate) async fn refused(socket: &Path, why: &str) {
     let status = RegistrationStatus { plugin_registered: false, error: why.to_owned() };
-    RegistrationClient::new(world::channel(socket))
-        .notify_registration_status(status)
-        .await
-        .unwrap();
+    let mut kubelet = RegistrationClient::new(world::channel(socket));
+    kubelet.notify_registration_status(status).await.unwrap();
+}
+
+/// Returns an address of this machine at which no program listens.
+pub(crate) fn free_address() -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().to_string()
 }
 
 /// Returns the answer to an HTTP request.

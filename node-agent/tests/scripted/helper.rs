@@ -17,7 +17,6 @@ use ebs_csi_wire::{
 
 /// What the helper does with one request.
 #[derive(Clone, Debug)]
-#[allow(dead_code)]
 pub(crate) enum Act {
     /// Sends this answer.
     Answer(Outcome),
@@ -47,7 +46,6 @@ impl Act {
 
 /// How the helper answers the greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code)]
 pub(crate) enum Greeting {
     /// Answers with a common version.
     Usual,
@@ -60,7 +58,7 @@ pub(crate) enum Greeting {
 #[derive(Debug, Default)]
 struct Script {
     acts: VecDeque<Act>,
-    asked: Vec<(Operation, Duration)>,
+    requests: Vec<(Operation, Duration)>,
     connections: usize,
     live: Vec<UnixStream>,
 }
@@ -105,20 +103,28 @@ impl ScriptedHelper {
     }
 
     /// Returns the requests so far, without the greetings.
-    pub(crate) fn asked(&self) -> Vec<Operation> {
+    pub(crate) fn requests(&self) -> Vec<Operation> {
         let script = self.script.lock().expect("lock");
-        script.asked.iter().map(|(ask, _)| ask.clone()).collect()
+        script.requests.iter().map(|(operation, _)| operation.clone()).collect()
     }
 
     /// Returns, for each request, how long its caller said that it waits.
-    #[allow(dead_code)]
     pub(crate) fn waits(&self) -> Vec<Duration> {
         let script = self.script.lock().expect("lock");
-        script.asked.iter().map(|(_, wait)| *wait).collect()
+        script.requests.iter().map(|(_, wait)| *wait).collect()
+    }
+
+    /// Waits until so many requests have arrived.
+    pub(crate) async fn wait_for_requests(&self, count: usize) {
+        let arrived = async {
+            while self.requests().len() < count {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), arrived).await.expect("the requests arrive");
     }
 
     /// Returns the number of connections so far.
-    #[allow(dead_code)]
     pub(crate) fn connections(&self) -> usize {
         self.script.lock().expect("lock").connections
     }
@@ -143,9 +149,9 @@ fn converse(mut stream: UnixStream, greeting: Greeting, script: &Mutex<Script>) 
             Operation::Hello(theirs) => greet(greeting, *theirs),
             operation => {
                 let mut script = script.lock().expect("lock");
-                script.asked.push((operation.clone(), request.wait));
+                script.requests.push((operation.clone(), request.wait));
                 let act = script.acts.pop_front();
-                act.unwrap_or_else(|| Act::Answer(good_day(operation)))
+                act.unwrap_or_else(|| Act::Answer(usual_answer(operation)))
             }
         };
         if !perform(&mut stream, request.id, act) {
@@ -193,7 +199,7 @@ fn greet(greeting: Greeting, theirs: Hello) -> Act {
 }
 
 /// Returns the answer of a helper without faults.
-fn good_day(operation: &Operation) -> Outcome {
+fn usual_answer(operation: &Operation) -> Outcome {
     use ebs_csi_wire::{Done, Expanded, LogPage, Staged, Usage};
     match operation {
         Operation::Stage(_) => {

@@ -29,24 +29,24 @@ pub(crate) const DOCUMENT: &str = r#"{"accountId":"123456789012","architecture":
 #[derive(Debug)]
 pub(crate) struct MetadataService {
     pub(crate) address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl MetadataService {
     pub(crate) fn start(behaviour: Behaviour, pages: &[(&str, &str)]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let pages: Vec<(String, String)> =
             pages.iter().map(|(path, body)| ((*path).to_owned(), (*body).to_owned())).collect();
-        let kept = Arc::clone(&asked);
+        let kept = Arc::clone(&requests);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (pages, kept) = (pages.clone(), Arc::clone(&kept));
                 thread::spawn(move || answer(stream.unwrap(), behaviour, &pages, &kept));
             }
         });
-        Self { address, asked }
+        Self { address, requests }
     }
 
     /// Starts a service with EC2's behaviour and the pages of a plain instance in a Region.
@@ -59,8 +59,8 @@ impl MetadataService {
     }
 
     /// Returns the method and the path of every request so far.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
@@ -76,7 +76,7 @@ fn answer(
     mut stream: TcpStream,
     behaviour: Behaviour,
     pages: &[(String, String)],
-    asked: &Mutex<Vec<String>>,
+    requests: &Mutex<Vec<String>>,
 ) {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -89,9 +89,9 @@ fn answer(
     let head = String::from_utf8(head).unwrap();
     let request = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned();
     let count = {
-        let mut asked = asked.lock().unwrap();
-        asked.push(request.clone());
-        asked.len()
+        let mut requests = requests.lock().unwrap();
+        requests.push(request.clone());
+        requests.len()
     };
     let lower = head.to_ascii_lowercase();
     let has_token = lower.contains("x-aws-ec2-metadata-token: session-1");

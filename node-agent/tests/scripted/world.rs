@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use ebs_csi_proto::csi::volume_capability::{
 };
 use ebs_csi_wire::{HeldVolume, InstanceId, KubeletPath, VolumeId};
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use crate::scripted_helper::{Greeting, ScriptedHelper};
 
@@ -40,24 +42,23 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), Greeting::Usual);
-        Self::with(dir, helper).await
+        Self::with(Greeting::Usual, Options::default()).await
     }
 
     /// Starts a service that offers the alpha health calls.
     pub(crate) async fn with_health() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), Greeting::Usual);
         let options = Options { volume_health: true, ..Options::default() };
-        Self::build(dir, helper, options).await
+        Self::with(Greeting::Usual, options).await
     }
 
-    pub(crate) async fn with(dir: tempfile::TempDir, helper: ScriptedHelper) -> Self {
-        Self::build(dir, helper, Options::default()).await
+    /// Starts a service whose helper greets in this way.
+    pub(crate) async fn with_greeting(greeting: Greeting) -> Self {
+        Self::with(greeting, Options::default()).await
     }
 
-    async fn build(dir: tempfile::TempDir, helper: ScriptedHelper, options: Options) -> Self {
+    async fn with(greeting: Greeting, options: Options) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let helper = ScriptedHelper::start(&dir.path().join("helper.sock"), greeting);
         let socket = dir.path().join("csi.sock");
         let metrics = Arc::new(Metrics::default());
         let address = format!("unix://{}", dir.path().join("helper.sock").display());
@@ -114,6 +115,14 @@ pub(crate) fn node(socket: &Path) -> NodeClient<Channel> {
     NodeClient::new(channel(socket))
 }
 
+/// Checks that a call fails with this code, and returns its status.
+#[track_caller]
+pub(crate) fn refused<T: Debug>(answer: Result<T, Status>, code: Code) -> Status {
+    let status = answer.unwrap_err();
+    assert_eq!(status.code(), code, "{status}");
+    status
+}
+
 /// Returns the request with a `grpc-timeout`, as a client with a deadline sends it.
 pub(crate) fn timed<T>(message: T, limit: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
@@ -156,6 +165,22 @@ pub(crate) fn publish() -> csi::NodePublishVolumeRequest {
         target_path: TARGET.to_owned(),
         volume_capability: Some(mount()),
         publish_context: [("devicePath".to_owned(), "/dev/xvdaa".to_owned())].into(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn stats() -> csi::NodeGetVolumeStatsRequest {
+    csi::NodeGetVolumeStatsRequest {
+        volume_id: VOLUME.to_owned(),
+        volume_path: TARGET.to_owned(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn expand() -> csi::NodeExpandVolumeRequest {
+    csi::NodeExpandVolumeRequest {
+        volume_id: VOLUME.to_owned(),
+        volume_path: TARGET.to_owned(),
         ..Default::default()
     }
 }

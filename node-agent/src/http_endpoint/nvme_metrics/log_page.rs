@@ -113,15 +113,11 @@ fn histogram(page: &[u8; PAGE], at: usize) -> Result<Vec<Bin>, Malformed> {
 }
 
 fn u64_at(page: &[u8; PAGE], at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&page[at..at + 8]);
-    u64::from_le_bytes(bytes)
+    u64::from_le_bytes(std::array::from_fn(|index| page[at + index]))
 }
 
 fn u32_at(page: &[u8; PAGE], at: usize) -> u32 {
-    let mut bytes = [0; 4];
-    bytes.copy_from_slice(&page[at..at + 4]);
-    u32::from_le_bytes(bytes)
+    u32::from_le_bytes(std::array::from_fn(|index| page[at + index]))
 }
 
 /// Returns a page for tests: counters 1 to 11, two bins for reads, none for writes.
