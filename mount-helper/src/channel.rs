@@ -1,4 +1,6 @@
 //! Datagrams with descriptors between the helper's own processes (SOCK_SEQPACKET socket pairs).
+use crate::sys;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -7,6 +9,7 @@ use rustix::net::{
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// Length of the longest datagram, in bytes.
 pub const MAX: usize = 4096;
@@ -65,6 +68,30 @@ pub fn receive(socket: impl AsFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     Ok((data, descriptors))
 }
 
+/// Does the same as [`receive`]; fails when nothing arrives within `patience`.
+pub(crate) fn receive_within(
+    socket: impl AsFd,
+    patience: Duration,
+) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    if is_readable(&socket, patience)? {
+        receive(socket)
+    } else {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+/// Waits, at most `patience`, until something has arrived; returns whether it has.
+pub(crate) fn is_readable(socket: impl AsFd, patience: Duration) -> io::Result<bool> {
+    let timeout = sys::timespec(patience);
+    loop {
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +111,18 @@ mod tests {
         let (a, b) = pair().expect("pair");
         drop(a);
         assert!(receive(&b).expect("receive").0.is_empty());
+    }
+
+    #[test]
+    fn runner_waits_for_job_no_longer_than_timeout() {
+        let (broker, runner) = pair().expect("pair");
+        let none = receive_within(&runner, Duration::from_millis(1)).expect_err("none came");
+        assert_eq!(none.kind(), io::ErrorKind::TimedOut);
+        let long = Duration::from_secs(30);
+        send(&broker, b"job", &[]).expect("send");
+        assert_eq!(receive_within(&runner, long).expect("a job").0, b"job");
+        drop(broker);
+        assert!(receive_within(&runner, long).expect("end").0.is_empty());
     }
 
     #[test]

@@ -82,15 +82,9 @@ impl Class {
         }
     }
 
-    /// Returns the position of the class in [`Self::ALL`].
+    /// Returns the place of the class in an array with one element for each class.
     pub(crate) const fn index(self) -> usize {
-        match self {
-            Self::Mount => 0,
-            Self::Look => 1,
-            Self::Inspect => 2,
-            Self::Release => 3,
-            Self::Disk => 4,
-        }
+        self as usize
     }
 }
 
@@ -142,11 +136,10 @@ pub(crate) fn properties(operation: &Operation) -> Properties<'_> {
             change(Class::Mount, OperationKind::Unpublish, &request.target)
         }
         Operation::Expand(_) => Properties {
-            class: Class::Disk,
             kind: OperationKind::Expand,
-            changes: None,
             long: true,
             frequent: false,
+            ..look(Class::Disk)
         },
         Operation::Stats(_) | Operation::NvmeStatistics(_) => look(Class::Look),
         Operation::Hello(_) | Operation::Inspect(_) => look(Class::Inspect),

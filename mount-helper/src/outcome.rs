@@ -1,6 +1,9 @@
 //! How an operation can end without success: refused by a rule, or failed at a step.
 use crate::disk::device::DeviceError;
-use ebs_csi_wire::{Failed, Outcome, Refusal, Refused, Step, ToolEnd};
+use crate::sys;
+use ebs_csi_wire::{
+    ContentState, Failed, FsType, Observation, Outcome, Refusal, Refused, Step, ToolEnd,
+};
 use rustix::io::Errno;
 use std::num::NonZeroI32;
 
@@ -62,6 +65,12 @@ pub(crate) fn broken(step: Step) -> Stop {
     Stop::Failed(Failed { step, errno: None, tool: None, node: None })
 }
 
+/// Builds the refusal of a file system with errors that only a person can repair.
+pub(crate) fn damaged(fs: FsType) -> Stop {
+    let seen = Observation::Content { signature: fs.into(), state: ContentState::Damaged };
+    Refused::because(Refusal::FilesystemErrors, seen).into()
+}
+
 /// Converts the error of a system call into a failure at a step.
 pub(crate) trait At<T> {
     /// Names the step.
@@ -76,7 +85,7 @@ impl<T> At<T> for Result<T, Errno> {
 
 impl<T> At<T> for std::io::Result<T> {
     fn at(self, step: Step) -> Done<T> {
-        self.map_err(|e| failed(step, Errno::from_io_error(&e).unwrap_or(Errno::IO)))
+        self.map_err(|e| failed(step, sys::errno_of(&e)))
     }
 }
 

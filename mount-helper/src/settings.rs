@@ -6,6 +6,7 @@ use ebs_csi_policy::judge::untrusted_images::{NodevNosuid, UntrustedImages};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_policy::{PRODUCTION, Policy};
 use ebs_csi_wire::KubeletPath;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -153,129 +154,119 @@ pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Result<Command, 
             Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
             None => (argument.clone(), None),
         };
-        let flag = matches!(
-            name.as_str(),
-            "--help"
-                | "--version"
-                | "--guest-disks"
-                | "--sandbox"
-                | "--allow-missing-landlock"
-                | "--allow-private-mounts"
-        );
-        if flag {
-            if inline.is_some() {
-                return Err(format!("{name} takes no value"));
-            }
-            match name.as_str() {
-                "--help" => return Ok(Command::Help),
-                "--version" => return Ok(Command::Version),
-                "--allow-private-mounts" => settings.allow_private_mounts = true,
-                "--allow-missing-landlock" => settings.allow_missing_landlock = true,
-                _ => {
-                    let chosen = Policy::chosen_by(&name);
-                    if settings.policy != PRODUCTION && chosen != Some(settings.policy) {
-                        return Err("--guest-disks and --sandbox exclude each other".to_owned());
-                    }
-                    settings.policy = chosen.unwrap_or(PRODUCTION);
-                }
-            }
-            continue;
-        }
-        if !matches!(
-            name.as_str(),
-            "--listen"
-                | "--vsock-key-file"
-                | "--vsock-peers"
-                | "--kubelet-root"
-                | "--paths"
-                | "--untrusted-images"
-                | "--nodev-nosuid"
-                | "--disks-without-serial"
-                | "--copied-mounts"
-                | "--tool-deadline"
-                | "--grace"
-                | "--log-format"
-                | "--fault-point"
-        ) {
-            return Err(format!("unknown argument {argument:?}; see --help"));
-        }
-        let value = match inline.or_else(|| arguments.next()) {
-            Some(value) => value,
-            None => return Err(format!("{name} needs a value; see --help")),
+        let mut value = || {
+            let value = inline.clone().or_else(|| arguments.next());
+            value.ok_or_else(|| format!("{name} needs a value; see --help"))
         };
         match name.as_str() {
-            "--listen" => settings.listen.push(Listen::parse(&value)?),
-            "--vsock-key-file" => {
-                if !value.starts_with('/') {
-                    return Err(format!("--vsock-key-file {value:?} must be an absolute path"));
+            "--help"
+            | "--version"
+            | "--guest-disks"
+            | "--sandbox"
+            | "--allow-missing-landlock"
+            | "--allow-private-mounts"
+                if inline.is_some() =>
+            {
+                return Err(format!("{name} takes no value"));
+            }
+            "--help" => return Ok(Command::Help),
+            "--version" => return Ok(Command::Version),
+            "--allow-private-mounts" => settings.allow_private_mounts = true,
+            "--allow-missing-landlock" => settings.allow_missing_landlock = true,
+            "--guest-disks" | "--sandbox" => {
+                let chosen = Policy::chosen_by(&name);
+                if settings.policy != PRODUCTION && chosen != Some(settings.policy) {
+                    return Err("--guest-disks and --sandbox exclude each other".to_owned());
                 }
-                settings.key_file = Some(value.into());
+                settings.policy = chosen.unwrap_or(PRODUCTION);
+            }
+            "--listen" => settings.listen.push(Listen::parse(&value()?)?),
+            "--vsock-key-file" => {
+                let file = value()?;
+                if !file.starts_with('/') {
+                    return Err(format!("--vsock-key-file {file:?} must be an absolute path"));
+                }
+                settings.key_file = Some(file.into());
             }
             "--vsock-peers" => {
-                settings.vsock_peers = listen::peers(&value)?;
+                settings.vsock_peers = listen::peers(&value()?)?;
                 peers_given = true;
             }
             "--kubelet-root" => {
                 settings.kubelet_root =
-                    KubeletPath::parse(&value).map_err(|e| format!("--kubelet-root: {e}"))?;
+                    KubeletPath::parse(&value()?).map_err(|e| format!("--kubelet-root: {e}"))?;
             }
             "--paths" => {
-                settings.places = match value.as_str() {
+                let place = |value: &str| match value {
                     "kubernetes" => Some(PlaceClass::Kubernetes),
                     "any" => Some(PlaceClass::Any),
-                    _ => return Err(format!("--paths {value:?} must be kubernetes or any")),
-                }
+                    _ => None,
+                };
+                settings.places = Some(parsed(&name, &value()?, place, "kubernetes or any")?);
             }
             "--untrusted-images" => {
-                settings.untrusted_images = UntrustedImages::parse(&value).ok_or_else(|| {
-                    format!("--untrusted-images {value:?} must be deny, check or allow")
-                })?;
+                let choices = "deny, check or allow";
+                settings.untrusted_images =
+                    parsed(&name, &value()?, UntrustedImages::parse, choices)?;
             }
             "--nodev-nosuid" => {
-                settings.nodev_nosuid = NodevNosuid::parse(&value).ok_or_else(|| {
-                    format!("--nodev-nosuid {value:?} must be off, untrusted or on")
-                })?;
+                let choices = "off, untrusted or on";
+                settings.nodev_nosuid = parsed(&name, &value()?, NodevNosuid::parse, choices)?;
             }
             "--disks-without-serial" => {
+                let choices = "refuse or by-name";
                 settings.disks_without_serial =
-                    DisksWithoutSerial::parse(&value).ok_or_else(|| {
-                        format!("--disks-without-serial {value:?} must be refuse or by-name")
-                    })?;
+                    parsed(&name, &value()?, DisksWithoutSerial::parse, choices)?;
             }
             "--copied-mounts" => {
-                settings.copied_mounts = CopiedMounts::parse(&value).ok_or_else(|| {
-                    format!("--copied-mounts {value:?} must be release or refuse")
-                })?;
+                let choices = "release or refuse";
+                settings.copied_mounts = parsed(&name, &value()?, CopiedMounts::parse, choices)?;
             }
             "--tool-deadline" => {
-                settings.tool_deadline = match value.parse() {
-                    Ok(seconds @ 1..=86_400) => Some(Duration::from_secs(seconds)),
-                    _ => {
-                        return Err(format!(
-                            "--tool-deadline {value:?} must be 1 to 86400 seconds"
-                        ));
-                    }
-                }
+                let seconds = seconds(1..=86_400);
+                let limit = parsed(&name, &value()?, seconds, "1 to 86400 seconds")?;
+                settings.tool_deadline = Some(limit);
             }
             "--grace" => {
-                settings.grace = match value.parse() {
-                    Ok(seconds @ 0..=3600) => Duration::from_secs(seconds),
-                    _ => return Err(format!("--grace {value:?} must be 0 to 3600 seconds")),
-                }
+                settings.grace = parsed(&name, &value()?, seconds(0..=3600), "0 to 3600 seconds")?;
             }
             "--log-format" => {
-                settings.json = match value.as_str() {
-                    "text" => false,
-                    "json" => true,
-                    _ => return Err(format!("--log-format {value:?} must be text or json")),
-                }
+                let json = |value: &str| match value {
+                    "text" => Some(false),
+                    "json" => Some(true),
+                    _ => None,
+                };
+                settings.json = parsed(&name, &value()?, json, "text or json")?;
             }
-            _ if cfg!(feature = "fault-points") => settings.fault_point = Some(value),
-            _ => return Err("--fault-point is not part of this build".to_owned()),
+            "--fault-point" => {
+                let step = value()?;
+                if !cfg!(feature = "fault-points") {
+                    return Err("--fault-point is not part of this build".to_owned());
+                }
+                settings.fault_point = Some(step);
+            }
+            _ => return Err(format!("unknown argument {argument:?}; see --help")),
         }
     }
     listen::check(&settings.listen, settings.key_file.is_some(), peers_given)?;
     Ok(Command::Serve(Box::new(settings)))
+}
+
+/// Parses the value of an option; the error says what the value must be.
+fn parsed<T>(
+    name: &str,
+    value: &str,
+    parse: impl Fn(&str) -> Option<T>,
+    choices: &str,
+) -> Result<T, String> {
+    parse(value).ok_or_else(|| format!("{name} {value:?} must be {choices}"))
+}
+
+fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Option<Duration> {
+    move |value| {
+        let seconds = value.parse().ok().filter(|seconds| range.contains(seconds));
+        seconds.map(Duration::from_secs)
+    }
 }
 
 #[cfg(test)]

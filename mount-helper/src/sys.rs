@@ -4,9 +4,12 @@
 //! leaves this file.
 #![allow(unsafe_code)]
 
+use rustix::event::Timespec;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
 use std::ffi::{CString, c_int, c_void};
 use std::io;
+use std::time::Duration;
 
 fn checked(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -14,6 +17,19 @@ fn checked(result: c_int) -> io::Result<c_int> {
 
 fn checked_long(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Returns the number of an error of the system; `EIO` for an error that has none.
+pub(crate) fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// Converts a duration into the kernel's form.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
 }
 
 /// The side of a fork that this process is.
@@ -105,7 +121,7 @@ pub fn listen_on_vsock(cid: Option<u32>, port: u32) -> io::Result<OwnedFd> {
 }
 
 /// Accepts a vsock connection; returns it with the CID of the machine that connected.
-pub fn accept_vsock(listener: impl AsFd) -> Result<(OwnedFd, u32), rustix::io::Errno> {
+pub fn accept_vsock(listener: impl AsFd) -> Result<(OwnedFd, u32), Errno> {
     // SAFETY: `sockaddr_vm` consists of integers, for which zero is a value.
     let mut address: libc::sockaddr_vm = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::sockaddr_vm>() as libc::socklen_t;
@@ -119,13 +135,11 @@ pub fn accept_vsock(listener: impl AsFd) -> Result<(OwnedFd, u32), rustix::io::E
             libc::SOCK_CLOEXEC,
         )
     });
-    let number = accepted.map_err(|error| {
-        rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO)
-    })?;
+    let number = accepted.map_err(|error| errno_of(&error))?;
     // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(number) };
     if i32::from(address.svm_family) != libc::AF_VSOCK {
-        return Err(rustix::io::Errno::AFNOSUPPORT);
+        return Err(Errno::AFNOSUPPORT);
     }
     Ok((socket, address.svm_cid))
 }
@@ -383,7 +397,7 @@ pub fn next_signal(descriptor: impl AsFd) -> io::Result<Option<i32>> {
             Ok(i32::try_from(number).ok())
         }
         Ok(_) => Ok(None),
-        Err(rustix::io::Errno::AGAIN) => Ok(None),
+        Err(Errno::AGAIN) => Ok(None),
         Err(e) => Err(e.into()),
     }
 }

@@ -107,10 +107,7 @@ struct ReadArea {
 
 impl ReadArea {
     fn of(at: u64, bytes: &[u8]) -> Self {
-        Self {
-            range: at..at + bytes.len() as u64,
-            set: first_nonzero(bytes).map(|first| at + first as u64),
-        }
+        Self { range: at..at + bytes.len() as u64, set: first_nonzero_at(at, bytes) }
     }
 }
 
@@ -131,7 +128,7 @@ fn first_set(
         let from = start.max(head.range.end);
         let to = (start + length).min(tail.range.start);
         if from < to
-            && let Some(at) = reader.first_set(from, to - from)?
+            && let Some(at) = reader.find(from, to - from, first_nonzero_at)?
         {
             return Ok(Some(at));
         }
@@ -140,7 +137,7 @@ fn first_set(
 }
 
 fn bytes_of(disk: impl AsFd) -> Result<u64, Errno> {
-    sys::block_bytes(disk).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
+    sys::block_bytes(disk).map_err(|e| sys::errno_of(&e))
 }
 
 /// Returns the identifier of the file system whose superblock stands among the first bytes of a
@@ -156,17 +153,29 @@ pub fn identifier(head: &[u8]) -> Option<[u8; 16]> {
 /// Reads the first bytes of a disk, for [`identifier`].
 pub fn head(disk: impl AsFd) -> Result<Vec<u8>, Errno> {
     let mut head = vec![0_u8; FIRST];
-    let mut length = 0;
-    while length < head.len() {
-        match rustix::io::pread(&disk, &mut head[length..], length as u64) {
+    let length = read_at(&disk, 0, &mut head)?;
+    head.truncate(length);
+    Ok(head)
+}
+
+/// Reads from offset `at` until `into` is full or nothing follows; returns the number of bytes.
+fn read_at(disk: impl AsFd, at: u64, into: &mut [u8]) -> Result<usize, Errno> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match rustix::io::pread(&disk, &mut into[filled..], at + filled as u64) {
             Ok(0) => break,
-            Ok(read) => length += read,
+            Ok(length) => filled += length,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
     }
-    head.truncate(length);
-    Ok(head)
+    Ok(filled)
+}
+
+/// Fills `into` from offset `at`. A short read is an error, because bytes that were not read prove
+/// nothing.
+fn read_exact_at(disk: impl AsFd, at: u64, into: &mut [u8]) -> Result<(), Errno> {
+    if read_at(disk, at, into)? == into.len() { Ok(()) } else { Err(Errno::IO) }
 }
 
 /// Recognises content by the first bytes of a disk; returns None when they show nothing known.
@@ -222,6 +231,11 @@ fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     Some(start + within)
 }
 
+/// Does the same for bytes that were read from offset `at`, and returns the offset.
+fn first_nonzero_at(at: u64, bytes: &[u8]) -> Option<u64> {
+    Some(at + first_nonzero(bytes)? as u64)
+}
+
 /// A buffer that is aligned for direct reads.
 struct AlignedBuffer {
     all: Vec<u8>,
@@ -248,20 +262,11 @@ struct Reader<'m, D> {
 }
 
 impl<D: AsFd> Reader<'_, D> {
-    /// Reads `length` bytes into the beginning of `area`. A short read is an error, because bytes
-    /// that were not read prove nothing.
+    /// Reads `length` bytes into the beginning of `area`.
     fn read_into<'a>(&self, area: &'a mut [u8], at: u64, length: u64) -> Result<&'a [u8], Errno> {
         let length = usize::try_from(length).map_err(|_| Errno::INVAL)?;
         let area = area.get_mut(..length).ok_or(Errno::INVAL)?;
-        let mut filled = 0;
-        while filled < length {
-            match rustix::io::pread(&self.disk, &mut area[filled..], at + filled as u64) {
-                Ok(0) => return Err(Errno::IO),
-                Ok(n) => filled += n,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(e),
-            }
-        }
+        read_exact_at(&self.disk, at, area)?;
         Ok(area)
     }
 
@@ -285,13 +290,20 @@ impl<D: AsFd> Reader<'_, D> {
         Ok(&self.piece[..first.len() + read?])
     }
 
-    /// Returns the offset of the first byte that is not zero within `length` bytes from `at`.
-    fn first_set(&mut self, at: u64, length: u64) -> Result<Option<u64>, Errno> {
+    /// Passes `length` bytes from `at` to `look`, piece by piece with the offset, until `look`
+    /// returns something.
+    fn find<T>(
+        &mut self,
+        at: u64,
+        length: u64,
+        look: impl Fn(u64, &[u8]) -> Option<T>,
+    ) -> Result<Option<T>, Errno> {
         let mut done = 0;
         while done < length {
             let piece = self.read(at + done, length - done)?;
-            if let Some(first) = first_nonzero(piece) {
-                return Ok(Some(at + done + first as u64));
+            let found = look(at + done, piece);
+            if found.is_some() {
+                return Ok(found);
             }
             done += piece.len() as u64;
         }

@@ -43,7 +43,7 @@ impl From<Errno> for DeviceError {
     }
 }
 fn errno(error: std::io::Error) -> DeviceError {
-    DeviceError::Os(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    DeviceError::Os(sys::errno_of(&error))
 }
 
 /// What a disk is opened for.

@@ -6,7 +6,7 @@
 //! line for each switch in either direction. A line is written before a disk becomes read-only and
 //! after it is writable again.
 use crate::disk::device::{Attachment, Device};
-use crate::disk::xen_disk_record::{append, read, replace};
+use crate::disk::xen_disk_record::{append, beside, read, replace};
 use crate::journal;
 use ebs_csi_policy::facts::DeviceNumber;
 use rustix::fd::OwnedFd;
@@ -40,9 +40,7 @@ struct Known {
 impl ReadOnlyRecord {
     /// Returns the path of the file for a helper that listens at a socket.
     pub(crate) fn path_beside(socket: &Path) -> PathBuf {
-        let mut path = socket.as_os_str().to_owned();
-        path.push(".read-only");
-        path.into()
+        beside(socket, ".read-only")
     }
 
     /// Reads the record that an earlier helper of this boot left, drops the disks (sequence and

@@ -9,6 +9,7 @@
 //! appended to. When the file is lost, nothing counts as proved.
 use crate::disk::device::{DiskRoots, XenDisk};
 use crate::journal;
+use crate::sys;
 use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_wire::VolumeId;
 use rustix::fd::OwnedFd;
@@ -45,9 +46,7 @@ pub(crate) enum RecordError {
 impl XenDiskRecord {
     /// Returns the path of the file for a helper that listens at a socket.
     pub(crate) fn path_beside(socket: &Path) -> PathBuf {
-        let mut path = socket.as_os_str().to_owned();
-        path.push(".disks");
-        path.into()
+        beside(socket, ".disks")
     }
 
     /// Reads the record that an earlier helper of this boot left, drops the disks that are not
@@ -147,11 +146,16 @@ pub(crate) fn open_accepting_names(
     Ok((disks, taken))
 }
 
+/// Returns the path of a file that stands beside another one, with this at the end of its name.
+pub(crate) fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(end);
+    path.into()
+}
+
 /// Replaces the file at `path` by one with this text, and returns it opened for appending.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<OwnedFd, Errno> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
+    let new = beside(path, ".new");
     match unlinkat(CWD, &new, rustix::fs::AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno),
@@ -182,10 +186,7 @@ pub(crate) fn read(path: &Path) -> Result<String, Errno> {
         return Err(Errno::PERM);
     }
     let mut text = String::new();
-    File::from(file)
-        .take(LONGEST)
-        .read_to_string(&mut text)
-        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    File::from(file).take(LONGEST).read_to_string(&mut text).map_err(|e| sys::errno_of(&e))?;
     Ok(text)
 }
 

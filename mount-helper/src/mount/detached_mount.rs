@@ -4,12 +4,12 @@
 use crate::disk::device::Device;
 use crate::disk::device_number::of_filesystem;
 use crate::mount::volume_root;
-use crate::outcome::{At, Done, failed};
+use crate::outcome::{At, Done, damaged, failed};
 use crate::path_resolution::HeldPath;
 use crate::sys;
 use ebs_csi_policy::flag::MountPlan;
 use ebs_csi_policy::judge::{Authorized, Publish, StageDisk, Withdraw};
-use ebs_csi_wire::{ContentState, FsType, Observation, Refusal, Refused, Step};
+use ebs_csi_wire::{FsType, Refusal, Step};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -105,11 +105,7 @@ pub(crate) fn create(
     match fsconfig_create(context.as_fd()) {
         Ok(()) => {}
         // EFSCORRUPTED and EFSBADCRC.
-        Err(Errno::UCLEAN | Errno::BADMSG) => {
-            let damaged =
-                Observation::Content { signature: fs.into(), state: ContentState::Damaged };
-            return Err(Refused::because(Refusal::FilesystemErrors, damaged).into());
-        }
+        Err(Errno::UCLEAN | Errno::BADMSG) => return Err(damaged(fs)),
         Err(e) => return Err(failed(Step::CreateMount, e)),
     }
     let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)

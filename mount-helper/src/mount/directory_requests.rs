@@ -2,6 +2,7 @@
 //! ([`crate::roles::directories`]): one held parent, one name and one act for each.
 use crate::channel;
 use crate::outcome::{At, Done};
+use crate::sys;
 use ebs_csi_wire::Step;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -67,9 +68,8 @@ impl Directories {
         let mut request = vec![act.number()];
         request.extend_from_slice(name.as_bytes());
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let as_errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
-        channel::send(&*socket, &request, &[parent.as_fd()]).map_err(as_errno)?;
-        let (reply, _) = channel::receive(&*socket).map_err(as_errno)?;
+        channel::send(&*socket, &request, &[parent.as_fd()]).map_err(|e| sys::errno_of(&e))?;
+        let (reply, _) = channel::receive(&*socket).map_err(|e| sys::errno_of(&e))?;
         match <[u8; 4]>::try_from(reply.as_slice()).map(i32::from_le_bytes) {
             Ok(0) => Ok(()),
             Ok(errno) => Err(Errno::from_raw_os_error(errno)),

@@ -4,6 +4,7 @@ use crate::mount::directory_requests::{Act, Directories, MADE_PARENT_MODE};
 use crate::mount::mount_table::{Mount, MountTable, mount_id_at};
 use crate::outcome::{At, Done, at_path};
 use crate::path_resolution::{self, HeldPath};
+use crate::sys;
 use ebs_csi_policy::facts::{DeviceNumber, MountFacts, PathFacts, VolumeMount};
 use ebs_csi_wire::{KubeletPath, Observation, Refusal, Step};
 use rustix::fd::{AsFd, OwnedFd};
@@ -32,8 +33,7 @@ impl KubeletRoot {
             OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        let real = std::fs::canonicalize(path.as_str())
-            .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        let real = std::fs::canonicalize(path.as_str()).map_err(|e| sys::errno_of(&e))?;
         let in_table = real.to_str().ok_or(Errno::ILSEQ)?.to_owned();
         Ok(Self { held, path, in_table, parents: Mutex::default() })
     }

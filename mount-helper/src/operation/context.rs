@@ -1,6 +1,6 @@
 //! Everything that an operation may use, opened before the process confined itself.
 use crate::disk::attachments::{ExaminedDisks, MountedDisks};
-use crate::disk::device::{Access, Device, DeviceError, DiskRoots, XenDisk};
+use crate::disk::device::{Access, Claim, Device, DeviceError, DiskRoots, XenDisk};
 use crate::disk::device_number;
 use crate::disk::format_comparison::Comparisons;
 use crate::disk::read_only_record::ReadOnlyRecord;
@@ -16,6 +16,7 @@ use crate::tool::runner_requests::Runners;
 use ebs_csi_policy::ceiling::Ceiling;
 use ebs_csi_policy::facts::{DeviceNumber, MountFacts, Owner, PathFacts};
 use ebs_csi_wire::{FsType, KubeletPath, Refusal, Refused, Step, VolumeId};
+use rustix::io::Errno;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -171,6 +172,14 @@ impl OperationContext {
         relative: &str,
     ) -> Refused {
         Refused { reason, seen: self.root.other_mount(device, relative, &self.mount_table) }
+    }
+
+    /// Claims a disk for this process alone.
+    pub(crate) fn claim(&self, device: &Device, access: Access) -> Done<Claim> {
+        match device.claim(&self.disks, access) {
+            Err(DeviceError::Os(Errno::BUSY)) => Err(Refusal::StillHeld.into()),
+            other => other.at(Step::ClaimDevice),
+        }
     }
 
     /// Checks that the disk is still the one that was found.

@@ -2,7 +2,7 @@
 //! disk that is mounted in a namespace that this process cannot see, a disk beneath another block
 //! device. The whole disk counts, also when the request is for a partition.
 use super::raw_disk;
-use crate::disk::device::{Access, Claim, Device, DeviceError, Part};
+use crate::disk::device::{Access, Claim, Device, Part};
 use crate::journal;
 use crate::mount::mount_table::Mount;
 use crate::mount::propagation::PLACES;
@@ -12,7 +12,6 @@ use ebs_csi_policy::facts::DeviceNumber;
 use ebs_csi_policy::judge::disk_holders::{self, Held, PartFacts};
 use ebs_csi_policy::place::PlaceClass;
 use ebs_csi_wire::{Observation, Refusal, Refused, Step};
-use rustix::io::Errno;
 use std::time::Duration;
 
 /// Number of retries while the disk is claimed, 25 ms apart: programs that only read disks hold
@@ -55,10 +54,7 @@ pub(super) fn claim_unless_published(
     if !raw_disk::publications_in(context, device, table).is_empty() {
         return Ok(None);
     }
-    match device.claim(&context.disks, Access::ReadOnly) {
-        Err(DeviceError::Os(Errno::BUSY)) => Err(Refusal::StillHeld.into()),
-        other => other.at(Step::ClaimDevice).map(Some),
-    }
+    context.claim(device, Access::ReadOnly).map(Some)
 }
 
 /// Collects what the mount table and sysfs show of each part.

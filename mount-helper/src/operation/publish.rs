@@ -1,12 +1,11 @@
 //! Publish: makes a staged file system, or a disk itself, available at a target.
 use super::{holders, raw_disk, xen_disk};
-use crate::disk::device::Access;
 use crate::disk::device_number::of_filesystem;
 use crate::fault_point;
 use crate::mount::detached_mount;
 use crate::mount::mount_table::Mount;
 use crate::operation::context::OperationContext;
-use crate::operation::stage::{DISK_WAIT, check_identity};
+use crate::operation::stage::{DISK_WAIT, find_disk};
 use crate::outcome::{At, Done};
 use ebs_csi_policy::flag::{self, MountPlan};
 use ebs_csi_policy::judge::{self, Publish};
@@ -28,11 +27,7 @@ pub(super) fn filesystem(
     plan.clear &= !context.rules.nodev_nosuid().kept();
     let request = &PublishFilesystem { read_only: plan.read_only, ..request.clone() };
     // A staged volume has its disk already, so there is no wait.
-    let device = context
-        .disks
-        .find_requested(&request.disk, Access::ReadOnly, Duration::ZERO)
-        .at(Step::FindDevice)?;
-    let facts = check_identity(context, &request.disk, &device)?;
+    let (device, facts) = find_disk(context, &request.disk, Duration::ZERO)?;
     let (staging, mounts) =
         context.root.path_facts_and_mounts(staging_path, &context.mount_table)?;
     let target = context.path_facts(target_path)?;
@@ -67,11 +62,7 @@ pub(super) fn filesystem(
 /// Binds the disk's node onto the target file.
 pub(super) fn block(context: &OperationContext, request: &PublishBlock) -> Done<wire::Done> {
     let target_path = context.relative(&request.target)?;
-    let device = context
-        .disks
-        .find_requested(&request.disk, Access::ReadOnly, DISK_WAIT)
-        .at(Step::FindDevice)?;
-    let facts = check_identity(context, &request.disk, &device)?;
+    let (device, facts) = find_disk(context, &request.disk, DISK_WAIT)?;
     let target = context.path_facts(target_path)?;
     let table = context.mount_table.read().at(Step::ReadMountTable)?;
     let is_overlapping = |mount: &Mount| raw_disk::overlaps(context, &device, mount);

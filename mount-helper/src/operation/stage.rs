@@ -36,11 +36,7 @@ pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged>
     }
     request.format.check_for(request.fs).map_err(|_| Refusal::FormatOption)?;
     // Read access is enough here: each step that writes to the disk claims it.
-    let device = context
-        .disks
-        .find_requested(&request.disk, Access::ReadOnly, DISK_WAIT)
-        .at(Step::FindDevice)?;
-    let facts = check_identity(context, &request.disk, &device)?;
+    let (device, facts) = find_disk(context, &request.disk, DISK_WAIT)?;
     fault_point::reached("stage-found");
 
     let place = context.path_facts(relative)?;
@@ -147,18 +143,20 @@ pub(super) fn stage(context: &OperationContext, request: &Stage) -> Done<Staged>
     Ok(staged)
 }
 
-/// Checks that the disk is the one that was attached, as far as its size shows, and for a disk
-/// without a serial, as far as anything else shows.
-pub(super) fn check_identity(
+/// Finds the disk of a request, and checks that it is the one that was attached, as far as its size
+/// shows, and for a disk without a serial, as far as anything else shows.
+pub(super) fn find_disk(
     context: &OperationContext,
     request: &Disk,
-    device: &Device,
-) -> Done<DiskFacts> {
+    wait: Duration,
+) -> Done<(Device, DiskFacts)> {
+    let found = context.disks.find_requested(request, Access::ReadOnly, wait);
+    let device = found.at(Step::FindDevice)?;
     let facts = device.facts();
     judge::disk(request, &facts).map_err(|reason| match reason {
         Refusal::DeviceTooSmall => Refused::because(reason, Observation::DiskBytes(facts.bytes)),
         _ => reason.into(),
     })?;
-    xen_disk::check(context, request, device)?;
-    Ok(facts)
+    xen_disk::check(context, request, &device)?;
+    Ok((device, facts))
 }

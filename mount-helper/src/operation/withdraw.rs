@@ -60,6 +60,7 @@ pub(super) fn unstage(context: &OperationContext, request: &Unstage) -> Done<wir
                 fault_point::reached("unstage-synced");
                 unmount(context, &permit, relative)?;
                 fault_point::reached("unstage-unmounted");
+                continue;
             }
             Withdraw::RemoveDirectory => {
                 // When a directory is removed, the kernel unmounts what other mount namespaces have
@@ -67,16 +68,12 @@ pub(super) fn unstage(context: &OperationContext, request: &Unstage) -> Done<wir
                 context.root.remove(Act::RemoveDirectory, relative, &context.directories)?;
                 context.root.remove_made_parents(relative, &context.directories);
                 fault_point::reached("unstage-removed");
-                let copied = check_released(context, &permit, request, unproved, partition)?;
-                return Ok(wire::Done { already, copied });
             }
             Withdraw::RemoveFile => return Err(Refusal::TargetOccupied.into()),
-            Withdraw::Already => {
-                context.root.remove_made_parents(relative, &context.directories);
-                let copied = check_released(context, &permit, request, unproved, partition)?;
-                return Ok(wire::Done { already, copied });
-            }
+            Withdraw::Already => context.root.remove_made_parents(relative, &context.directories),
         }
+        let copied = check_released(context, &permit, request, unproved, partition)?;
+        return Ok(wire::Done { already, copied });
     }
     Err(Refusal::MountedDifferently.into())
 }

@@ -9,7 +9,6 @@ use crate::tool::report::Report;
 use ebs_csi_confine::tool::Filters;
 use ebs_csi_policy::tool::{Arguments, Tool, ToolId};
 use ebs_csi_wire::Job;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use std::ffi::CString;
 use std::io;
@@ -32,7 +31,7 @@ const TIME_OF_CHECK: &str = "E2FSCK_TIME";
 /// Serves one job on `socket`, on which the disk follows the job; returns the exit status of this
 /// process.
 pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) -> u8 {
-    let Ok((request, descriptors)) = job(socket, JOB_WAIT) else {
+    let Ok((request, descriptors)) = channel::receive_within(socket, JOB_WAIT) else {
         return 1;
     };
     fault_point::reached("runner-started");
@@ -45,18 +44,6 @@ pub fn serve(socket: &OwnedFd, filters: &Filters, allow_missing_landlock: bool) 
     match channel::send(socket, &report.encode(), &[]) {
         Ok(()) => 0,
         Err(_) => 1,
-    }
-}
-
-/// Receives the first message of the broker; fails when it takes longer than `patience`.
-fn job(socket: &OwnedFd, patience: Duration) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let timeout = Timespec {
-        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(patience.subsec_nanos()),
-    };
-    match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout))? {
-        0 => Err(io::ErrorKind::TimedOut.into()),
-        _ => channel::receive(socket),
     }
 }
 
@@ -103,20 +90,4 @@ fn environment(id: ToolId, time: u64) -> Vec<String> {
     };
     let time = name.map(|name| format!("{name}={time}"));
     ENVIRONMENT.map(str::to_owned).into_iter().chain(time).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runner_waits_for_job_no_longer_than_timeout() {
-        let (broker, runner) = channel::pair().expect("pair");
-        let none = job(&runner, Duration::from_millis(1)).expect_err("none came");
-        assert_eq!(none.kind(), io::ErrorKind::TimedOut);
-        channel::send(&broker, b"job", &[]).expect("send");
-        assert_eq!(job(&runner, JOB_WAIT).expect("a job").0, b"job");
-        drop(broker);
-        assert!(job(&runner, JOB_WAIT).expect("end").0.is_empty());
-    }
 }

@@ -32,7 +32,6 @@ use ebs_csi_policy::Policy;
 use ebs_csi_policy::disk_class::DiskClass;
 use ebs_csi_policy::profile;
 use opened::Opened;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
 use std::io::{self, Write};
@@ -120,13 +119,7 @@ fn serve(settings: &Settings) -> u8 {
     if let Err(fault) = confinement::namespaces() {
         return not_confined(&fault);
     }
-    match fork(settings, opened) {
-        Ok(status) => status,
-        Err(e) => {
-            journal::error("start", &[("what", "fork"), ("why", &e.to_string())]);
-            1
-        }
-    }
+    started("fork", fork(settings, opened)).unwrap_or(1)
 }
 
 fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
@@ -185,13 +178,10 @@ fn fork(settings: &Settings, opened: Opened) -> io::Result<u8> {
 }
 
 fn not_confined(fault: &Fault) -> u8 {
-    let mut why = fault.to_string();
-    let mut cause = std::error::Error::source(fault);
-    while let Some(deeper) = cause {
-        why = format!("{why}: {deeper}");
-        cause = deeper.source();
-    }
-    journal::error("not-confined", &[("why", &why)]);
+    let first: &dyn std::error::Error = fault;
+    let chain = std::iter::successors(Some(first), |error| error.source());
+    let why: Vec<String> = chain.map(ToString::to_string).collect();
+    journal::error("not-confined", &[("why", &why.join(": "))]);
     Fault::EXIT
 }
 
@@ -210,12 +200,8 @@ fn run_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
     sys::unblock_signals();
     sys::ignore_stop_signals();
     // The table must be of this process, not of the one that forked it.
-    let table = match MountTable::open() {
-        Ok(table) => table,
-        Err(e) => {
-            journal::error("start", &[("what", "/proc/self"), ("why", &e.to_string())]);
-            return CONFIG;
-        }
+    let Some(table) = started("/proc/self", MountTable::open()) else {
+        return CONFIG;
     };
     let entering = match confinement::broker() {
         Ok(entering) => entering,
@@ -225,12 +211,8 @@ fn run_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
         return CONFIG;
     }
     let policy = *opened.rules.policy();
-    let wake_event = match WakeEvent::new() {
-        Ok(wake_event) => wake_event,
-        Err(e) => {
-            journal::error("start", &[("what", "eventfd"), ("why", &e.to_string())]);
-            return 1;
-        }
+    let Some(wake_event) = started("eventfd", WakeEvent::new()) else {
+        return 1;
     };
     let places = Arc::<ToolPlaces>::default();
     let broker = Arc::new(BrokerState {
@@ -259,8 +241,7 @@ fn run_broker(settings: &Settings, opened: Opened, ends: BrokerEnds) -> u8 {
     if broker.context.read_only_record.is_first() {
         operation::record_earlier_publications(&broker.context);
     }
-    if let Err(e) = broker::start(&broker, opened.listeners) {
-        journal::error("start", &[("what", "threads"), ("why", &e.to_string())]);
+    if started("threads", broker::start(&broker, opened.listeners)).is_none() {
         return 1;
     }
     match entering.calls_of_all_threads() {
@@ -354,8 +335,11 @@ fn run_supervisor(settings: &Settings, supervisor: Supervisor) -> io::Result<u8>
 }
 
 fn ready(life: &OwnedFd) -> bool {
-    let timeout =
-        Timespec { tv_sec: i64::try_from(START_TIME.as_secs()).unwrap_or(i64::MAX), tv_nsec: 0 };
-    let waited = poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&timeout));
-    waited.is_ok_and(|n| n > 0) && channel::receive(life).is_ok_and(|(word, _)| word == READY)
+    channel::receive_within(life, START_TIME).is_ok_and(|(word, _)| word == READY)
+}
+
+/// Returns the value, or logs that it prevents the start.
+fn started<T, E: std::fmt::Display>(what: &str, result: Result<T, E>) -> Option<T> {
+    let log = |why: &E| journal::error("start", &[("what", what), ("why", &why.to_string())]);
+    result.inspect_err(log).ok()
 }

@@ -5,7 +5,7 @@ use crate::channel;
 use crate::sys::{self, Fork};
 use crate::tool::process_control::kill;
 use crate::tool::{RUNNER_WANTED, RUNNERS};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, WaitOptions, WaitStatus, wait};
 use std::io;
@@ -66,10 +66,7 @@ impl Supervisor {
                     PollFd::new(&self.opener_life, PollFlags::empty()),
                     PollFd::new(&self.signals, PollFlags::IN),
                 ];
-                let timeout = wait_for.map(|left| Timespec {
-                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                    tv_nsec: i64::from(left.subsec_nanos()),
-                });
+                let timeout = wait_for.map(sys::timespec);
                 match poll(&mut watched, timeout.as_ref()) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
                     Err(e) => return Err(e.into()),
@@ -132,19 +129,13 @@ impl Supervisor {
         Ok(None)
     }
 
-    /// Reaps every child that has ended; returns the exit status that counts, if one of them was
-    /// the broker or another part that failed.
+    /// Reaps every child that has ended; returns the exit status that counts, if there is one.
     fn reap(&mut self) -> Option<u8> {
         let mut status = None;
         while let Ok(Some((pid, how))) = wait(WaitOptions::NOHANG) {
             self.runners.retain(|runner| *runner != pid);
-            let pid = pid.as_raw_nonzero().get();
-            // The directories process and the opener end with status 0 only after the broker, so a
-            // status of 0 says nothing.
-            let part = pid == self.directories || pid == self.opener;
-            if pid == self.broker || (part && exit_code(how) != 0) {
-                status = status.or(Some(exit_code(how)));
-            }
+            let others = [self.directories, self.opener];
+            status = status.or(counted_status(pid, how, self.broker, others));
         }
         status
     }
@@ -179,11 +170,8 @@ impl Supervisor {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, how))) => {
                     runners.retain(|runner| *runner != pid);
-                    let pid = pid.as_raw_nonzero().get();
-                    let part = pid == directories || pid == opener;
-                    if pid == broker || (part && exit_code(how) != 0) {
-                        status = status.or(Some(exit_code(how)));
-                    }
+                    let others = [directories, opener];
+                    status = status.or(counted_status(pid, how, broker, others));
                 }
                 Ok(None) if start.elapsed() < Duration::from_secs(5) => {
                     std::thread::sleep(Duration::from_millis(5));
@@ -201,7 +189,11 @@ impl Supervisor {
     }
 }
 
-/// Returns the exit status that this process passes on for a child.
-fn exit_code(how: WaitStatus) -> u8 {
-    how.exit_status().map_or(1, |status| u8::try_from(status).unwrap_or(1))
+/// Returns the exit status that this process passes on for a child that was the broker, or another
+/// part that failed. The other parts end with status 0 only after the broker, so that a status of 0
+/// says nothing.
+fn counted_status(child: Pid, how: WaitStatus, broker: i32, others: [i32; 2]) -> Option<u8> {
+    let child = child.as_raw_nonzero().get();
+    let status = how.exit_status().map_or(1, |status| u8::try_from(status).unwrap_or(1));
+    (child == broker || (others.contains(&child) && status != 0)).then_some(status)
 }

@@ -4,8 +4,9 @@ use crate::journal;
 use crate::session::broker_state::BrokerState;
 use crate::session::connection::{Connection, Next};
 use crate::session::listener::Listener;
+use crate::sys;
 use ebs_csi_wire::frame;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -134,13 +135,7 @@ impl<'b> EventLoop<'b> {
             open.push(index);
             fds.push(PollFd::from_borrowed_fd(paused.listener.as_fd(), PollFlags::IN));
         }
-        let timeout = end.map(|end| {
-            let left = end.saturating_duration_since(now);
-            Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: i64::from(left.subsec_nanos()),
-            }
-        });
+        let timeout = end.map(|end| sys::timespec(end.saturating_duration_since(now)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok((Vec::new(), Vec::new())),

@@ -12,7 +12,7 @@ use crate::fault_point;
 use crate::sys::{self, Fork, OpenNotification};
 use crate::tool::DISK_MESSAGE;
 use crate::tool::report::{End, Report, TAIL};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -165,11 +165,7 @@ fn supervise(
             kill(child);
             killed = Some(End::Deadline);
         }
-        let timeout = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        let timeout = killed.is_none().then_some(&timeout);
+        let timeout = killed.is_none().then(|| sys::timespec(left));
         let wanted = |yes: bool| {
             if yes { PollFlags::IN } else { PollFlags::empty() }
         };
@@ -187,7 +183,7 @@ fn supervise(
             if listening_now {
                 fds.push(PollFd::new(questions, wanted(true)));
             }
-            match poll(&mut fds, timeout) {
+            match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(e) => return Err(e.into()),

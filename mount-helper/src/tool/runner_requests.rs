@@ -4,7 +4,6 @@ use crate::tool::report::Report;
 use crate::tool::tool_places::{TOOLS, ToolPlaces};
 use crate::tool::{DISK_MESSAGE, RUNNER_WANTED, RUNNERS};
 use ebs_csi_wire::Job;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -92,10 +91,7 @@ impl WaitingRunner<'_> {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             other => other?,
         }
-        if !is_readable(socket, deadline + PATIENCE)? {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let (answer, _) = channel::receive(socket)?;
+        let (answer, _) = channel::receive_within(socket, deadline + PATIENCE)?;
         Report::decode(&answer).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
@@ -171,32 +167,15 @@ impl Runners {
 
     /// Returns whether an answer of the supervisor is there, unless another thread takes it first.
     fn has_answer(&self) -> bool {
-        is_readable(&self.supervisor, Duration::ZERO).unwrap_or(false)
+        channel::is_readable(&self.supervisor, Duration::ZERO).unwrap_or(false)
     }
 
     /// Receives the supervisor's next answer. All runners are alike, so it does not matter whose
     /// request is answered.
     fn receive(&self) -> io::Result<OwnedFd> {
         let _one_at_a_time = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !is_readable(&self.supervisor, PATIENCE)? {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let (_, mut descriptors) = channel::receive(&self.supervisor)?;
+        let (_, mut descriptors) = channel::receive_within(&self.supervisor, PATIENCE)?;
         descriptors.pop().ok_or_else(|| io::ErrorKind::BrokenPipe.into())
-    }
-}
-
-fn is_readable(fd: &OwnedFd, patience: Duration) -> io::Result<bool> {
-    let timeout = Timespec {
-        tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(patience.subsec_nanos()),
-    };
-    loop {
-        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
     }
 }
 
@@ -242,7 +221,7 @@ mod tests {
         waiting.send_job_when_started();
         let (sent, descriptors) = channel::receive(&runner).expect("job");
         assert_eq!((Job::decode(&sent), descriptors.len()), (Ok(job()), 0));
-        let nothing_more = is_readable(&runner, Duration::ZERO);
+        let nothing_more = channel::is_readable(&runner, Duration::ZERO);
         assert!(!nothing_more.expect("poll"), "the disk came by itself");
         let done = Report { end: End::Exited(0), tail: String::new() };
         channel::send(&runner, &done.encode(), &[]).expect("report");

@@ -243,7 +243,7 @@ impl Rig {
     /// Returns a path through which a test reaches what the helper sees at this path beneath the
     /// kubelet root.
     pub(crate) fn inside(&self, relative: &str) -> PathBuf {
-        self.namespace.inside(&self.kubelet(relative))
+        self.namespace.inside(self.kubelet(relative))
     }
 
     pub(crate) fn journal(&self) -> String {

@@ -26,17 +26,13 @@ pub(super) fn find(
     }
     // XFS puts a whole superblock at the start of each allocation group, and the areas of a blank
     // disk include these places.
+    let is_superblock = |block: &[u8]| xfs::read(block).is_some_and(|facts| facts.sound);
     for (start, length) in blank::ranges(size) {
-        let mut done = 0;
-        while done < length {
-            let piece = reader.read(start + done, length - done)?;
-            if piece
-                .chunks(ALIGNMENT)
-                .any(|block| xfs::read(block).is_some_and(|facts| facts.sound))
-            {
-                return Ok(Some(Signature::Xfs));
-            }
-            done += piece.len() as u64;
+        let found = reader.find(start, length, |_, piece| {
+            piece.chunks(ALIGNMENT).any(is_superblock).then_some(Signature::Xfs)
+        })?;
+        if found.is_some() {
+            return Ok(found);
         }
     }
     Ok(None)

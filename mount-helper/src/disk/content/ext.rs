@@ -264,6 +264,7 @@ mod tests {
             (&[(0x34, &[20, 0, 0, 0])], true),
             (&[(0x34, &[0xff, 0x7f, 0xff, 0x7f])], false),
             (&[(0x34, &[0, 0x80, 0, 0x80])], true),
+            (&[(0x34, &[20, 0, 0xff, 0xff])], true),
             (&[(0x44, &time(100))], false),
             (&[(0x44, &time(101))], true),
             (&[(0x40, &time(NOW + DAY))], true),

@@ -9,7 +9,7 @@
 //! Excepted are the checksums of the reserved inodes, which mke2fs writes more than once.
 use super::checksum::crc32c;
 use super::field::{le16, le32};
-use super::{ALIGNMENT, AlignedBuffer, Reader, ext};
+use super::{ALIGNMENT, AlignedBuffer, Reader, ext, read_exact_at};
 use ebs_csi_policy::blank;
 use rustix::fd::AsFd;
 use rustix::fs::{SeekFrom, seek};
@@ -169,17 +169,6 @@ fn written(memory: impl AsFd, size: u64) -> Result<Vec<(u64, u64)>, Errno> {
         let start = start / ALIGNMENT as u64 * ALIGNMENT as u64;
         areas.push((start, at.min(size) - start));
     }
-}
-
-pub(super) fn read_exact_at(memory: impl AsFd, at: u64, into: &mut [u8]) -> Result<(), Errno> {
-    let mut filled = 0;
-    while filled < into.len() {
-        match rustix::io::pread(&memory, &mut into[filled..], at + filled as u64)? {
-            0 => return Err(Errno::IO),
-            n => filled += n,
-        }
-    }
-    Ok(())
 }
 
 /// The bytes that mke2fs writes more than once with different values: the checksums of the reserved

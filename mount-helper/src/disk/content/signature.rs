@@ -209,6 +209,7 @@ mod tests {
             (&[boot, (498, &[7])], Some(Kind::Mbr)),
             (&[boot, (446, &[0x80]), (466, &[7])], Some(Kind::Mbr)),
             (&[boot, (450, &[7]), (494, &[1])], None),
+            (&[boot, (446, &[0x12]), (450, &[7])], None),
         ];
         for (pieces, kind) in rows {
             let head = bytes(HEAD, pieces);

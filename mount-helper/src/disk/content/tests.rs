@@ -155,6 +155,7 @@ fn two_superblocks_on_disk_are_judged_together() {
         let places: Vec<_> = pieces.iter().map(|(at, _)| at).collect();
         assert_eq!(word(pieces), expected, "{places:?}");
     }
+    assert_eq!(recognise(&[], 0), None);
     for (pieces, expected) in [
         (&[(1024, &ext[..])][..], Some(UUID)),
         (&[(0, &sound[..])], Some(UUID)),
@@ -201,7 +202,7 @@ fn byte_behind_searched_area_is_not_looked_at() {
     let mut memory = AlignedBuffer::new(8192);
     let mut reader = Reader { disk: disk(MIB, &[(20_000, &[1])]), piece: memory.aligned() };
     for (length, found) in [(16_384, None), (20_000, None), (20_480, Some(20_000))] {
-        assert_eq!(reader.first_set(0, length), Ok(found), "{length} bytes");
+        assert_eq!(reader.find(0, length, first_nonzero_at), Ok(found), "{length} bytes");
     }
 }
 

@@ -19,8 +19,9 @@ pub fn read(head: &[u8]) -> Option<XfsFacts> {
         && sector.is_power_of_two()
         && (512..=32768).contains(&sector)
         && (4..=5).contains(&version);
+    let is_intact = || head.get(..sector).is_some_and(|head| has_valid_checksum(head, CRC_AT));
     Some(XfsFacts {
-        sound: plausible && (version == 4 || has_valid_checksum(head, sector)),
+        sound: plausible && (version == 4 || is_intact()),
         in_progress: head.get(126).copied() == Some(1),
         bytes: if plausible { blocks.saturating_mul(block_bytes) } else { 0 },
         block_bytes: if plausible { block_bytes } else { 0 },
@@ -29,14 +30,11 @@ pub fn read(head: &[u8]) -> Option<XfsFacts> {
     })
 }
 
-fn has_valid_checksum(head: &[u8], sector: usize) -> bool {
-    let Some(bytes) = head.get(..sector) else {
-        return false;
-    };
-    let before = crc32c(!0, &bytes[..CRC_AT]);
+/// Returns whether the structure's checksum, stored at `at` and counted as zero, is valid.
+pub(super) fn has_valid_checksum(bytes: &[u8], at: usize) -> bool {
+    let before = crc32c(!0, &bytes[..at]);
     let without = crc32c(before, &[0; 4]);
-    let all = crc32c(without, &bytes[CRC_AT + 4..]);
-    !all == le32(bytes, CRC_AT)
+    !crc32c(without, &bytes[at + 4..]) == le32(bytes, at)
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@
 //! therefore be the same structure, at the same place, with this volume's identifier and a valid
 //! checksum: beneath such a superblock only this format writes that. When the superblock itself did
 //! not reach the disk, only times may differ.
-use super::checksum::crc32c;
-use super::field::{be16, be32, be64, id, le32};
-use super::reference::{Verdict, Witness, areas, compare_pieces, read_exact_at};
-use super::xfs;
+use super::field::{be16, be32, be64, id};
+use super::read_exact_at;
+use super::reference::{Verdict, Witness, areas, compare_pieces};
+use super::xfs::{self, has_valid_checksum};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
@@ -165,13 +165,6 @@ fn is_same_header(there: &[u8], made: &[u8], uuid: [u8; 16]) -> bool {
             && id(there, *identifier) == uuid
             && has_valid_checksum(there, *checksum)
     })
-}
-
-/// Returns whether the structure's checksum, stored at `at` and counted as zero, is valid.
-fn has_valid_checksum(bytes: &[u8], at: usize) -> bool {
-    let before = crc32c(!0, &bytes[..at]);
-    let without = crc32c(before, &[0; 4]);
-    !crc32c(without, &bytes[at + 4..]) == le32(bytes, at)
 }
 
 #[cfg(test)]

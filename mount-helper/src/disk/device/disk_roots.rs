@@ -86,7 +86,7 @@ impl DiskRoots {
             Proof::Serial(_) if !self.is_ebs(&format!("block/{}", device.disk)) => Ok(None),
             Proof::Serial(_) => {
                 let page = sys::nvme_statistics_page(device);
-                page.map(Some).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+                page.map(Some).map_err(|error| sys::errno_of(&error))
             }
         }
     }

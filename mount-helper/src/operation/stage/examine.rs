@@ -2,11 +2,11 @@
 use super::filesystem_tools::{self, Check};
 use super::found_disk::{Examined, FoundDisk};
 use crate::mount::detached_mount::{self, Parameter};
-use crate::outcome::{At, Done};
+use crate::outcome::{At, Done, damaged};
 use ebs_csi_policy::facts::Content;
 use ebs_csi_policy::judge::{Authorized, StageDisk};
 use ebs_csi_policy::tool::ToolId;
-use ebs_csi_wire::{ContentState, FsType, Observation, Refusal, Refused, Step};
+use ebs_csi_wire::{FsType, Refusal, Step};
 use rustix::mount::MountAttrFlags;
 
 /// Number of check passes. A file system that still needs repairs after them is left to a person.
@@ -21,7 +21,7 @@ pub(super) fn examine_in_full(disk: Examined<'_>, full: Check) -> Done<(Examined
         FsType::Ext3 | FsType::Ext4 if request.read_only => {
             let Examined { found, claim, permit, .. } = &disk;
             if !filesystem_tools::is_sound(found.context, permit, ToolId::E2fsckLook, claim)? {
-                return Err(errors_refusal(request.fs).into());
+                return Err(damaged(request.fs));
             }
             Ok((disk, false))
         }
@@ -41,7 +41,7 @@ pub(super) fn examine_in_full(disk: Examined<'_>, full: Check) -> Done<(Examined
                 }
                 repaired = true;
             }
-            Err(errors_refusal(request.fs).into())
+            Err(damaged(request.fs))
         }
         FsType::Xfs => Ok((xfs(disk)?, false)),
     }
@@ -72,7 +72,7 @@ fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
     drop(mount);
     disk.claim = found.claim()?;
     found.verify()?;
-    if is_sound_xfs(found, &disk.permit, tool)? { Ok(disk) } else { Err(errors_refusal(fs).into()) }
+    if is_sound_xfs(found, &disk.permit, tool)? { Ok(disk) } else { Err(damaged(fs)) }
 }
 
 /// Runs the checker with direct reads, because the page cache of the disk may be older than what a
@@ -80,11 +80,6 @@ fn xfs(mut disk: Examined<'_>) -> Done<Examined<'_>> {
 fn is_sound_xfs(found: &FoundDisk<'_>, permit: &Authorized<StageDisk>, tool: ToolId) -> Done<bool> {
     let disk = found.device.read_directly(&found.context.disks).at(Step::ReadDevice)?;
     filesystem_tools::is_sound(found.context, permit, tool, &disk)
-}
-
-fn errors_refusal(fs: FsType) -> Refused {
-    let damaged = Observation::Content { signature: fs.into(), state: ContentState::Damaged };
-    Refused::because(Refusal::FilesystemErrors, damaged)
 }
 
 /// Returns whether an ext journal has to be replayed.

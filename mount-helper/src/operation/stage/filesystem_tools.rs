@@ -5,19 +5,17 @@ use crate::disk::filesystem_identifier::identifier;
 use crate::disk::format_comparison;
 use crate::journal;
 use crate::operation::context::OperationContext;
-use crate::outcome::{At, Done, Stop, broken, failed, tool_failed};
+use crate::outcome::{At, Done, Stop, broken, damaged, failed, tool_failed};
+use crate::sys;
 use crate::tool;
 use crate::tool::report::End;
 use crate::tool::runner_requests::WaitingRunner;
 use ebs_csi_policy::judge::{Authorized, Preparation, StageDisk};
 use ebs_csi_policy::tool::{Meaning, ToolId};
-use ebs_csi_wire::{
-    ContentState, Failed, FormatOptions, FsType, Job, Observation, Refusal, Refused, Stage, Step,
-    ToolEnd,
-};
+use ebs_csi_wire::{Failed, FormatOptions, FsType, Job, Stage, Step, ToolEnd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use std::num::{NonZeroI32, NonZeroU8};
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 /// Requests a runner for the format that a request asks for. The runner waits for the disk; the
@@ -117,11 +115,7 @@ pub(super) fn check(disk: &Examined<'_>, how: Check) -> Done<bool> {
     match meaning {
         Meaning::Clean | Meaning::Done => Ok(false),
         Meaning::Repaired => Ok(true),
-        Meaning::Uncorrectable => {
-            let damaged =
-                Observation::Content { signature: fs.into(), state: ContentState::Damaged };
-            Err(Refused::because(Refusal::FilesystemErrors, damaged).into())
-        }
+        Meaning::Uncorrectable => Err(damaged(fs)),
     }
 }
 
@@ -200,37 +194,26 @@ fn run_tool_within(
         Ok(report) => report,
         Err(e) => {
             journal::error("runner", &[("tool", tool.key), ("why", &e.to_string())]);
-            return Err(failed(Step::Runner, Errno::from_io_error(&e).unwrap_or(Errno::IO)));
+            return Err(failed(Step::Runner, sys::errno_of(&e)));
         }
     };
     let end = format!("{:?}", report.end);
     let fields = [("tool", tool.key), ("end", end.as_str()), ("said", report.tail.as_str())];
-    let meaning = match report.end {
-        End::Exited(status) => tool.meaning(status),
-        _ => None,
+    if let End::Exited(status) = report.end
+        && let Some(meaning) = tool.meaning(status)
+    {
+        journal::info("tool", &fields);
+        return Ok(meaning);
+    }
+    journal::error("tool", &fields);
+    let end = match report.end {
+        End::Exited(status) => NonZeroU8::new(status).map(ToolEnd::Exited),
+        End::Signalled(signal) => {
+            u8::try_from(signal).ok().and_then(NonZeroU8::new).map(ToolEnd::Signalled)
+        }
+        End::Deadline => return Err(broken(Step::ToolDeadline)),
+        End::NotRun(0) => return Err(broken(Step::Runner)),
+        End::NotRun(errno) => return Err(failed(Step::Runner, Errno::from_raw_os_error(errno))),
     };
-    match meaning {
-        Some(_) => journal::info("tool", &fields),
-        None => journal::error("tool", &fields),
-    }
-    match (meaning, report.end) {
-        (Some(meaning), _) => Ok(meaning),
-        (None, End::Exited(status)) => Err(match NonZeroU8::new(status) {
-            Some(status) => tool_failed(step, ToolEnd::Exited(status)),
-            None => broken(step),
-        }),
-        (None, End::Signalled(signal)) => Err(match signalled(signal) {
-            Some(end) => tool_failed(step, end),
-            None => broken(step),
-        }),
-        (None, End::Deadline) => Err(broken(Step::ToolDeadline)),
-        (None, End::NotRun(errno)) => Err(match NonZeroI32::new(errno) {
-            Some(errno) => failed(Step::Runner, Errno::from_raw_os_error(errno.get())),
-            None => broken(Step::Runner),
-        }),
-    }
-}
-
-fn signalled(signal: i32) -> Option<ToolEnd> {
-    NonZeroU8::new(u8::try_from(signal).ok()?).map(ToolEnd::Signalled)
+    Err(end.map_or_else(|| broken(step), |end| tool_failed(step, end)))
 }

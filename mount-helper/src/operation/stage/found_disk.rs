@@ -1,13 +1,13 @@
 //! The disk of a stage request: as it was found, and claimed and examined. Looks at the content go
 //! through the claim.
 use crate::disk::content;
-use crate::disk::device::{Access, Claim, Device, DeviceError};
+use crate::disk::device::{Access, Claim, Device};
 use crate::disk::filesystem_identifier;
 use crate::operation::context::OperationContext;
 use crate::outcome::{At, Done};
 use ebs_csi_policy::facts::{Content, Evidence};
 use ebs_csi_policy::judge::{self, Authorized, StageDisk};
-use ebs_csi_wire::{Refusal, Refused, Stage, Step};
+use ebs_csi_wire::{Refused, Stage, Step};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
@@ -26,10 +26,7 @@ impl FoundDisk<'_> {
     /// Claims the disk for this process alone, with the access that the request needs.
     pub(super) fn claim(&self) -> Done<Claim> {
         let access = if self.request.read_only { Access::ReadOnly } else { Access::ReadWrite };
-        match self.device.claim(&self.context.disks, access) {
-            Err(DeviceError::Os(Errno::BUSY)) => Err(Refusal::StillHeld.into()),
-            other => other.at(Step::ClaimDevice),
-        }
+        self.context.claim(self.device, access)
     }
 
     /// Checks that the disk is still the one that was found.

@@ -1,6 +1,6 @@
 //! The process that opens disks, from its fork on.
 use super::opened::Opened;
-use super::{READY, not_confined};
+use super::{READY, not_confined, started};
 use crate::channel;
 use crate::journal;
 use crate::roles::confinement;
@@ -23,12 +23,8 @@ pub(super) fn run(settings: &Settings, opened: Opened, lanes: Vec<OwnedFd>, life
         Ok(entering) => entering,
         Err(fault) => return not_confined(&fault),
     };
-    let threads = match opener::start(lanes, disks) {
-        Ok(threads) => threads,
-        Err(e) => {
-            journal::error("start", &[("what", "threads"), ("why", &e.to_string())]);
-            return 1;
-        }
+    let Some(threads) = started("threads", opener::start(lanes, disks)) else {
+        return 1;
     };
     match entering.calls_of_all_threads() {
         Ok(enforced) => confinement::log(&enforced),

@@ -110,7 +110,7 @@ fn concurrent_volumes_never_share_staging_or_target_path() {
         one_has_it(&rig, shared, &outcomes);
         for (volume, outcome) in volumes.iter().zip(outcomes) {
             if matches!(outcome, Outcome::Staged(_)) {
-                done(rig.call(rig.unstage_operation(&volume, shared)));
+                done(rig.call(rig.unstage_operation(volume, shared)));
             }
         }
         assert_eq!(stacked(&rig, shared), 0);
