@@ -23,7 +23,8 @@ impl Verdict {
     /// Returns all verdicts, for tables.
     pub fn all() -> impl Iterator<Item = Self> {
         let waits = [Waiting::Leaving, Waiting::Transition].map(Self::Wait);
-        std::iter::once(Self::Done)
+        [Self::Done]
+            .into_iter()
             .chain(Rung::ALL.map(Self::Safe))
             .chain(waits)
             .chain(Refusal::ALL.map(Self::Refuse))
@@ -197,33 +198,19 @@ pub fn decide(facts: &Facts) -> Verdict {
         Fact::Unknown => return Verdict::Refuse(Refusal::AttachmentUnknown),
         Fact::Present(attachment) => attachment,
     };
-    if attachment.phase == Phase::Off {
-        return Verdict::Done;
-    }
-    if is_overridden(&facts.override_order, attachment) {
-        return Verdict::Safe(Rung::OverrideOrder);
-    }
     match attachment.phase {
         Phase::Off => Verdict::Done,
+        _ if is_overridden(&facts.override_order, attachment) => Verdict::Safe(Rung::OverrideOrder),
         Phase::Leaving => Verdict::Wait(Waiting::Leaving),
         Phase::Strange => Verdict::Refuse(Refusal::StrangeState),
-        Phase::Held => match &facts.instance {
-            _ if facts.mode == Mode::Off => Verdict::Safe(Rung::Trusted),
-            Fact::Unknown => Verdict::Refuse(Refusal::InstanceUnknown),
-            Fact::Absent => Verdict::Refuse(Refusal::InstanceMissing),
-            Fact::Present(instance) => of_instance(facts, instance),
-        },
+        Phase::Held if facts.mode == Mode::Off => Verdict::Safe(Rung::Trusted),
+        Phase::Held => of_instance(&facts.instance, facts.fence, || of_running(facts)),
     }
 }
 
 fn is_overridden(override_order: &Fact<OverrideOrder>, attachment: AttachmentFact) -> bool {
-    match override_order {
-        Fact::Present(override_order) => {
-            override_order.instance == override_order.asked
-                && attachment.since == Some(override_order.since)
-        }
-        Fact::Absent | Fact::Unknown => false,
-    }
+    matches!(override_order, Fact::Present(order)
+        if order.instance == order.subject && attachment.since == Some(order.since))
 }
 
 /// Decides whether all volumes at an instance may leave it, by EC2's evidence about the instance
@@ -232,27 +219,25 @@ fn is_overridden(override_order: &Fact<OverrideOrder>, attachment: AttachmentFac
 /// `fence` is as in [`Facts`]. A running instance is refused: only a report about each volume could
 /// free that volume.
 pub fn decide_instance(instance: &Fact<InstanceFact>, fence: Fact<()>) -> Verdict {
-    match instance {
-        Fact::Unknown => Verdict::Refuse(Refusal::InstanceUnknown),
-        Fact::Absent => Verdict::Refuse(Refusal::InstanceMissing),
-        Fact::Present(instance) => {
-            at_rest(instance, fence).unwrap_or(Verdict::Refuse(Refusal::Running))
-        }
-    }
+    of_instance(instance, fence, || Verdict::Refuse(Refusal::Running))
 }
 
-fn of_instance(facts: &Facts, instance: &InstanceFact) -> Verdict {
-    at_rest(instance, facts.fence).unwrap_or_else(|| of_running(facts))
-}
-
-/// Returns the verdict that follows from the instance alone; `None` when the instance runs.
-fn at_rest(instance: &InstanceFact, fence: Fact<()>) -> Option<Verdict> {
+fn of_instance(
+    instance: &Fact<InstanceFact>,
+    fence: Fact<()>,
+    of_running: impl FnOnce() -> Verdict,
+) -> Verdict {
+    let instance = match instance {
+        Fact::Unknown => return Verdict::Refuse(Refusal::InstanceUnknown),
+        Fact::Absent => return Verdict::Refuse(Refusal::InstanceMissing),
+        Fact::Present(instance) => instance,
+    };
     let off = |rung| match fence {
         Fact::Present(()) => Verdict::Safe(Rung::Fenced),
         Fact::Absent | Fact::Unknown => Verdict::Safe(rung),
     };
-    Some(match instance.power {
-        Power::Running => return None,
+    match instance.power {
+        Power::Running => of_running(),
         Power::Terminated => off(Rung::Terminated),
         Power::Stopped => match instance.hibernation {
             Fact::Absent => off(Rung::Stopped),
@@ -263,19 +248,17 @@ fn at_rest(instance: &InstanceFact, fence: Fact<()>) -> Option<Verdict> {
             Verdict::Wait(Waiting::Transition)
         }
         Power::Strange => Verdict::Refuse(Refusal::StrangeState),
-    })
+    }
 }
 
 fn of_running(facts: &Facts) -> Verdict {
     match (facts.mode, &facts.kubelet_report) {
         (Mode::Off | Mode::Ec2Only, _) => Verdict::Safe(Rung::Trusted),
-        (Mode::Enforce, Fact::Present(KubeletReport::Released)) => {
-            Verdict::Safe(Rung::KubeletReport)
-        }
-        (Mode::Enforce, Fact::Present(KubeletReport::InUse)) => Verdict::Refuse(Refusal::InUse),
-        (Mode::Enforce, Fact::Present(KubeletReport::NotReady)) => {
-            Verdict::Refuse(Refusal::NodeNotReady)
-        }
+        (Mode::Enforce, Fact::Present(report)) => match report {
+            KubeletReport::Released => Verdict::Safe(Rung::KubeletReport),
+            KubeletReport::InUse => Verdict::Refuse(Refusal::InUse),
+            KubeletReport::NotReady => Verdict::Refuse(Refusal::NodeNotReady),
+        },
         (Mode::Enforce, Fact::Absent | Fact::Unknown) => Verdict::Refuse(Refusal::NoReport),
     }
 }

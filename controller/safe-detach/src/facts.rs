@@ -7,13 +7,14 @@ use ebs_csi_wire::InstanceId;
 
 /// What is known about one thing. A look that failed, or that is too old, tells nothing: it is
 /// [`Fact::Unknown`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fact<T> {
     /// The thing exists.
     Present(T),
     /// There is evidence that the thing does not exist.
     Absent,
     /// Nothing is known.
+    #[default]
     Unknown,
 }
 
@@ -60,7 +61,7 @@ impl FromStr for Mode {
 }
 
 /// All facts of a decision about one volume and one instance.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Facts {
     /// How much evidence the detach needs.
     pub mode: Mode,
@@ -181,7 +182,7 @@ pub struct OverrideOrder {
     /// The attachment that the order names, by the time when EC2 accepted it.
     pub since: AttachTime,
     /// The instance that the decision is about.
-    pub asked: InstanceId,
+    pub subject: InstanceId,
 }
 
 #[cfg(test)]
@@ -197,11 +198,9 @@ mod tests {
             (Power::Terminated, "terminated", false),
             (Power::Stopping, "stopping", true),
             (Power::Stopped, "stopped", false),
+            (Power::Strange, "in a state that this driver does not know", false),
         ] {
-            assert_eq!(power.label(), name);
-            assert_eq!(power.is_transition(), is_transition, "{name}");
+            assert_eq!((power.label(), power.is_transition()), (name, is_transition));
         }
-        assert!(Power::Strange.label().contains("does not know"));
-        assert!(!Power::Strange.is_transition());
     }
 }

@@ -11,7 +11,7 @@ use super::facts::{Fact, KubeletReport};
 pub const FRESH_LEASE: Duration = Duration::from_secs(40);
 
 /// The contents of one Node object, read after the question arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeReport {
     /// The Node's `spec.providerID`.
     pub provider_id: String,
@@ -76,18 +76,14 @@ fn is_node_of(node: &NodeReport, instance: &InstanceId) -> bool {
 mod tests {
     use super::*;
 
-    fn instance() -> InstanceId {
-        InstanceId::parse("i-0aaaaaaaaaaaaaaa1").unwrap()
-    }
-
-    fn volume() -> VolumeId {
-        VolumeId::parse("vol-0aaaaaaaaaaaaaaa1").unwrap()
-    }
+    const INSTANCE: &str = "i-0aaaaaaaaaaaaaaa1";
+    const VOLUME: &str = "vol-0aaaaaaaaaaaaaaa1";
+    const ANOTHER_INSTANCE: &str = "aws:///us-east-1a/i-0bbbbbbbbbbbbbbb2";
 
     fn released() -> NodeReport {
         let other = || vec!["kubernetes.io/csi/ebs.csi.aws.com^vol-0bbbbbbbbbbbbbbb2".to_owned()];
         NodeReport {
-            provider_id: format!("aws:///us-east-1a/{}", instance()),
+            provider_id: format!("aws:///us-east-1a/{INSTANCE}"),
             csi_node_id: String::new(),
             ready: true,
             lease_age: Some(Duration::from_secs(9)),
@@ -96,81 +92,71 @@ mod tests {
         }
     }
 
+    fn report(nodes: &[NodeReport], waited: Duration) -> Fact<KubeletReport> {
+        let (instance, volume) = (INSTANCE.parse().unwrap(), VOLUME.parse().unwrap());
+        kubelet_report(nodes, &instance, &volume, waited)
+    }
+
+    fn named(plugin: &str) -> Vec<String> {
+        vec![format!("kubernetes.io/{plugin}{VOLUME}")]
+    }
+
+    fn by_csi_node(node: &mut NodeReport, instance: &str) {
+        node.provider_id.clear();
+        node.csi_node_id = instance.to_owned();
+    }
+
     /// A node that is not Ready gives the report `NotReady`; two nodes or a late answer give no
     /// report.
     #[test]
     fn report_needs_own_instance_and_fresh_lease() {
-        let name = || vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{}", volume())];
-        let migrated = || vec![format!("kubernetes.io/aws-ebs/aws://us-east-1a/{}", volume())];
-        let with = |change: fn(&mut NodeReport)| {
-            let mut node = released();
-            change(&mut node);
-            vec![node]
-        };
-        let rows = [
-            ("released", vec![released()], Fact::Present(KubeletReport::Released)),
-            (
-                "in use",
-                vec![NodeReport { in_use: name(), ..released() }],
-                Fact::Present(KubeletReport::InUse),
-            ),
-            (
-                "in use by its older name",
-                vec![NodeReport { in_use: migrated(), ..released() }],
-                Fact::Present(KubeletReport::InUse),
-            ),
-            (
-                "may begin to",
-                vec![NodeReport { attached: name(), ..released() }],
-                Fact::Present(KubeletReport::InUse),
-            ),
-            ("not ready", with(|n| n.ready = false), Fact::Present(KubeletReport::NotReady)),
-            ("no lease", with(|n| n.lease_age = None), Fact::Unknown),
+        const RELEASED: Fact<KubeletReport> = Fact::Present(KubeletReport::Released);
+        const IN_USE: Fact<KubeletReport> = Fact::Present(KubeletReport::InUse);
+        type Change = fn(&mut NodeReport);
+        let rows: [(&str, Change, Fact<KubeletReport>); 14] = [
+            ("released", |_| (), RELEASED),
+            ("in use", |n| n.in_use = named("csi/ebs.csi.aws.com^"), IN_USE),
+            ("in use, in-tree name", |n| n.in_use = named("aws-ebs/aws://us-east-1a/"), IN_USE),
+            ("may begin to use it", |n| n.attached = named("csi/ebs.csi.aws.com^"), IN_USE),
+            ("not ready", |n| n.ready = false, Fact::Present(KubeletReport::NotReady)),
+            ("no lease", |n| n.lease_age = None, Fact::Unknown),
             (
                 "lease that is just fresh",
-                with(|n| n.lease_age = Some(FRESH_LEASE - Duration::from_millis(1))),
-                Fact::Present(KubeletReport::Released),
+                |n| n.lease_age = Some(FRESH_LEASE - Duration::from_millis(1)),
+                RELEASED,
             ),
-            ("stale lease", with(|n| n.lease_age = Some(FRESH_LEASE)), Fact::Unknown),
-            ("endless lease", with(|n| n.lease_age = Some(Duration::MAX)), Fact::Unknown),
-            ("no provider id", with(|n| n.provider_id.clear()), Fact::Unknown),
+            ("stale lease", |n| n.lease_age = Some(FRESH_LEASE), Fact::Unknown),
+            ("endless lease", |n| n.lease_age = Some(Duration::MAX), Fact::Unknown),
+            ("no provider id", |n| n.provider_id.clear(), Fact::Unknown),
+            ("this instance by its CSINode", |n| by_csi_node(n, INSTANCE), RELEASED),
             (
-                "no provider id, this instance by its CSINode",
-                with(|n| {
-                    n.provider_id.clear();
-                    n.csi_node_id = instance().to_string();
-                }),
-                Fact::Present(KubeletReport::Released),
-            ),
-            (
-                "no provider id, another instance by its CSINode",
-                with(|n| {
-                    n.provider_id.clear();
-                    n.csi_node_id = "i-0bbbbbbbbbbbbbbb2".to_owned();
-                }),
+                "another instance by its CSINode",
+                |n| by_csi_node(n, "i-0bbbbbbbbbbbbbbb2"),
                 Fact::Unknown,
             ),
             (
                 "a CSINode does not overrule the provider id",
-                with(|n| {
-                    n.provider_id = "aws:///us-east-1a/i-0bbbbbbbbbbbbbbb2".to_owned();
-                    n.csi_node_id = instance().to_string();
-                }),
+                |n| {
+                    n.provider_id = ANOTHER_INSTANCE.to_owned();
+                    n.csi_node_id = INSTANCE.to_owned();
+                },
                 Fact::Unknown,
             ),
             (
                 "F32: another instance under the node's name",
-                with(|n| n.provider_id = "aws:///us-east-1a/i-0bbbbbbbbbbbbbbb2".to_owned()),
+                |n| n.provider_id = ANOTHER_INSTANCE.to_owned(),
                 Fact::Unknown,
             ),
-            ("two nodes", vec![released(), released()], Fact::Unknown),
-            ("no node", vec![], Fact::Absent),
         ];
-        for (what, nodes, want) in rows {
-            let got = kubelet_report(&nodes, &instance(), &volume(), Duration::from_millis(1));
-            assert_eq!(got, want, "{what}");
+        let waited = Duration::from_millis(1);
+        for (what, change, want) in rows {
+            let mut node = released();
+            change(&mut node);
+            assert_eq!(report(&[node], waited), want, "{what}");
         }
-        let late = kubelet_report(&[released()], &instance(), &volume(), Duration::from_secs(32));
+        assert_eq!(report(&[released(), released()], waited), Fact::Unknown, "two nodes");
+        assert_eq!(report(&[], waited), Fact::Absent, "no node");
+        let late = report(&[released()], Duration::from_secs(32));
         assert_eq!(late, Fact::Unknown, "the answer took too long");
     }
 }

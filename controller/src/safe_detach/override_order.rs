@@ -31,7 +31,7 @@ impl OverrideOrders {
             Some(since) => Fact::Present(OverrideOrder {
                 instance: pair.node.clone(),
                 since,
-                asked: pair.node.clone(),
+                subject: pair.node.clone(),
             }),
             None => Fact::Absent,
         }

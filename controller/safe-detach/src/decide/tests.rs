@@ -26,7 +26,7 @@ fn instance(power: Power, hibernation: Fact<()>) -> Fact<InstanceFact> {
 }
 
 fn override_order(instance: InstanceId, since: AttachTime) -> Fact<OverrideOrder> {
-    Fact::Present(OverrideOrder { instance, since, asked: node() })
+    Fact::Present(OverrideOrder { instance, since, subject: node() })
 }
 
 /// Returns the facts of a volume on a running instance, without any report.
@@ -50,9 +50,7 @@ fn modes_round_trip_and_unknown_mode_fails() {
 }
 
 #[test]
-fn each_refusal_has_unique_token_and_next_step() {
-    let tokens: std::collections::BTreeSet<_> = Refusal::ALL.iter().map(|r| r.token()).collect();
-    assert_eq!(tokens.len(), Refusal::ALL.len());
+fn each_refusal_has_its_next_step() {
     for (refusal, part) in [
         (Refusal::InstanceUnknown, "asks EC2 again"),
         (Refusal::StrangeState, "update the driver"),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A pod that uses a volume of this driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     /// The pod's namespace.
     pub namespace: String,
@@ -139,10 +139,7 @@ pub fn eligible(pod: &Pod) -> Result<(), Ineligible> {
         ),
         (pod.tolerations.iter().any(Toleration::keeps_pod_on_node), Ineligible::Tolerates),
     ];
-    match reasons.into_iter().find(|(applies, _)| *applies) {
-        Some((_, why)) => Err(why),
-        None => Ok(()),
-    }
+    reasons.into_iter().find(|(applies, _)| *applies).map_or(Ok(()), |(_, why)| Err(why))
 }
 
 #[cfg(test)]
@@ -154,57 +151,37 @@ mod tests {
         Claim::Ours { volume, shared }
     }
 
-    fn pod() -> Pod {
-        Pod {
-            namespace: "default".to_owned(),
-            name: "db-0".to_owned(),
-            uid: "u".to_owned(),
-            version: "7".to_owned(),
-            deleting: false,
-            ended: false,
-            claims: vec![ours(false)],
-            tolerations: Vec::new(),
-            of_daemon_set: false,
-            mirror: false,
-            opted_out: false,
-        }
+    fn tolerate(pod: &mut Pod, key: &str, effect: &str, bounded: bool) {
+        let (key, effect) = (key.to_owned(), effect.to_owned());
+        pod.tolerations.push(Toleration { key, effect, bounded });
     }
 
     #[test]
     fn ineligible_pod_is_rejected_with_specific_reason() {
-        let toleration = |key: &str, effect: &str, bounded| Toleration {
-            key: key.to_owned(),
-            effect: effect.to_owned(),
-            bounded,
-        };
-        let unreachable = "node.kubernetes.io/unreachable";
-        type Change = Box<dyn Fn(&mut Pod)>;
-        let tolerating =
-            |t: Toleration| -> Change { Box::new(move |p| p.tolerations.push(t.clone())) };
-        let rows: Vec<(Change, Result<(), Ineligible>)> = vec![
-            (Box::new(|_| ()), Ok(())),
-            (Box::new(|p| p.deleting = true), Ok(())),
-            (Box::new(|p| p.claims.push(ours(false))), Ok(())),
-            (Box::new(|p| p.claims.clear()), Err(Ineligible::NoVolume)),
-            (Box::new(|p| p.claims = vec![Claim::Foreign]), Err(Ineligible::NoVolume)),
-            (Box::new(|p| p.claims.push(Claim::Foreign)), Err(Ineligible::ForeignVolume)),
-            (Box::new(|p| p.claims.push(Claim::Unknown)), Err(Ineligible::UnknownVolume)),
-            (Box::new(|p| p.claims = vec![ours(true)]), Err(Ineligible::SharedVolume)),
-            (Box::new(|p| p.of_daemon_set = true), Err(Ineligible::DaemonSet)),
-            (Box::new(|p| p.mirror = true), Err(Ineligible::Mirror)),
-            (Box::new(|p| p.opted_out = true), Err(Ineligible::OptedOut)),
-            (tolerating(toleration(unreachable, "NoExecute", true)), Ok(())),
-            (tolerating(toleration(unreachable, "NoExecute", false)), Err(Ineligible::Tolerates)),
-            (tolerating(toleration("", "", false)), Err(Ineligible::Tolerates)),
-            (
-                tolerating(toleration("node.kubernetes.io/out-of-service", "", false)),
-                Err(Ineligible::Tolerates),
-            ),
-            (tolerating(toleration("", "NoSchedule", false)), Ok(())),
-            (tolerating(toleration("dedicated", "", false)), Ok(())),
+        const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+        const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+        type Change = fn(&mut Pod);
+        let rows: [(Change, Result<(), Ineligible>); 17] = [
+            (|_| (), Ok(())),
+            (|p| p.deleting = true, Ok(())),
+            (|p| p.claims.push(ours(false)), Ok(())),
+            (|p| p.claims.clear(), Err(Ineligible::NoVolume)),
+            (|p| p.claims = vec![Claim::Foreign], Err(Ineligible::NoVolume)),
+            (|p| p.claims.push(Claim::Foreign), Err(Ineligible::ForeignVolume)),
+            (|p| p.claims.push(Claim::Unknown), Err(Ineligible::UnknownVolume)),
+            (|p| p.claims = vec![ours(true)], Err(Ineligible::SharedVolume)),
+            (|p| p.of_daemon_set = true, Err(Ineligible::DaemonSet)),
+            (|p| p.mirror = true, Err(Ineligible::Mirror)),
+            (|p| p.opted_out = true, Err(Ineligible::OptedOut)),
+            (|p| tolerate(p, UNREACHABLE, "NoExecute", true), Ok(())),
+            (|p| tolerate(p, UNREACHABLE, "NoExecute", false), Err(Ineligible::Tolerates)),
+            (|p| tolerate(p, "", "", false), Err(Ineligible::Tolerates)),
+            (|p| tolerate(p, OUT_OF_SERVICE, "", false), Err(Ineligible::Tolerates)),
+            (|p| tolerate(p, "", "NoSchedule", false), Ok(())),
+            (|p| tolerate(p, "dedicated", "", false), Ok(())),
         ];
         for (number, (change, want)) in rows.into_iter().enumerate() {
-            let mut pod = pod();
+            let mut pod = Pod { claims: vec![ours(false)], ..Pod::default() };
             change(&mut pod);
             assert_eq!(eligible(&pod), want, "row {number}");
         }

@@ -55,84 +55,61 @@ pub fn instance_to_fence(facts: &NodeFacts, when: FenceWhen) -> Option<&str> {
 /// when it is not left alone, or when another rule applies.
 pub fn reason_left_alone(facts: &NodeFacts, when: FenceWhen) -> Option<&'static str> {
     match (facts.instances.get(fence_candidate(facts)?)?, when) {
-        (InstanceEvidence::Running { impaired }, FenceWhen::Impaired) => match impaired {
-            Fact::Present(()) => None,
-            Fact::Absent => Some("checks-pass"),
-            Fact::Unknown => Some("checks-unknown"),
-        },
-        (InstanceEvidence::Running { .. }, FenceWhen::Lost)
-        | (InstanceEvidence::Off { .. } | InstanceEvidence::NotOff, _) => None,
+        (InstanceEvidence::Running { impaired: Fact::Absent }, FenceWhen::Impaired) => {
+            Some("checks-pass")
+        }
+        (InstanceEvidence::Running { impaired: Fact::Unknown }, FenceWhen::Impaired) => {
+            Some("checks-unknown")
+        }
+        (_, FenceWhen::Impaired | FenceWhen::Lost) => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::lifecycle::step::tests::pod;
-    use crate::lifecycle::{Claim, Node, TaintedBoot};
+    use crate::lifecycle::Node;
+    use crate::lifecycle::step::tests::{node, pod, share_volume, tainted};
 
-    fn node(facts: &mut NodeFacts) -> &mut Node {
-        match &mut facts.object {
-            Fact::Present(node) => node,
-            Fact::Absent | Fact::Unknown => panic!("a node is there"),
+    fn running(impaired: Fact<()>) -> InstanceEvidence {
+        InstanceEvidence::Running { impaired }
+    }
+
+    /// Returns the facts of a lost node whose running instance fails its status checks.
+    fn impaired() -> NodeFacts {
+        NodeFacts {
+            object: Fact::Present(Node {
+                instance: Some("i-1".to_owned()),
+                may_fence: true,
+                lost_for_long: true,
+                ..Node::default()
+            }),
+            pods: vec![pod("db-0", &["vol-1"])],
+            instances: [("i-1".to_owned(), running(Fact::Present(())))].into(),
+            ..NodeFacts::default()
         }
     }
 
     #[test]
     fn fence_needs_every_condition_and_running_instance() {
         type Change = fn(&mut NodeFacts);
-        let is = |f: &mut NodeFacts, evidence| drop(f.instances.insert("i-1".to_owned(), evidence));
         let rows: [(&str, Change, bool); 13] = [
-            ("all of it", |_| (), true),
-            ("nobody allows it", |f| node(f).may_fence = false, false),
-            ("it is to be left alone", |f| node(f).opted_out = true, false),
+            ("all conditions hold", |_| (), true),
+            ("nobody permits it", |f| node(f).may_fence = false, false),
+            ("the node is opted out", |f| node(f).opted_out = true, false),
             ("not long enough", |f| node(f).lost_for_long = false, false),
             ("F44: it is Ready again", |f| node(f).ready = Readiness::Ready, false),
-            (
-                "it has our taint",
-                |f| {
-                    node(f).out_of_service = OutOfService::Ours(TaintedBoot {
-                        instance: "i-1".to_owned(),
-                        launched: String::new(),
-                        boot: String::new(),
-                    });
-                },
-                false,
-            ),
+            ("it has our taint", |f| node(f).out_of_service = tainted("boot-1"), false),
             ("nothing is known of its instance", |f| f.instances.clear(), false),
             ("F32: another instance runs", |f| node(f).instance = Some("i-2".to_owned()), false),
             ("it has no instance", |f| node(f).instance = None, false),
             ("no pod would move", |f| f.pods.clear(), false),
             ("its pods have ended", |f| f.pods[0].ended = true, false),
-            (
-                "F39: its pods share their volumes with other nodes",
-                |f| {
-                    f.pods[0].claims =
-                        vec![Claim::Ours { volume: "vol-1".to_owned(), shared: true }];
-                },
-                false,
-            ),
+            ("F39: its pods share their volumes with other nodes", share_volume, false),
             ("its object is gone", |f| f.object = Fact::Absent, false),
         ];
-        let facts = || NodeFacts {
-            object: Fact::Present(Node {
-                ready: Readiness::NotReady,
-                instance: Some("i-1".to_owned()),
-                boot: "boot-1".to_owned(),
-                out_of_service: OutOfService::None,
-                opted_out: false,
-                may_fence: true,
-                lost_for_long: true,
-            }),
-            attachments: Vec::new(),
-            pods: vec![pod("db-0", &["vol-1"])],
-            volumes: BTreeMap::new(),
-            instances: [("i-1".to_owned(), running(Fact::Present(())))].into(),
-        };
         for (name, change, want) in rows {
-            let mut facts = facts();
+            let mut facts = impaired();
             change(&mut facts);
             for when in [FenceWhen::Impaired, FenceWhen::Lost] {
                 assert_eq!(instance_to_fence(&facts, when).is_some(), want, "{name}, {when:?}");
@@ -147,8 +124,8 @@ mod tests {
             ("off", off, [false, false], None),
         ];
         for (name, evidence, want, why) in evidence {
-            let mut facts = facts();
-            is(&mut facts, evidence);
+            let mut facts = impaired();
+            facts.instances.insert("i-1".to_owned(), evidence);
             let got =
                 [FenceWhen::Impaired, FenceWhen::Lost].map(|when| instance_to_fence(&facts, when));
             assert_eq!(got.map(|fenced| fenced.is_some()), want, "{name}");
@@ -157,9 +134,5 @@ mod tests {
             node(&mut facts).may_fence = false;
             assert_eq!(reason_left_alone(&facts, FenceWhen::Impaired), None, "{name}");
         }
-    }
-
-    fn running(impaired: Fact<()>) -> InstanceEvidence {
-        InstanceEvidence::Running { impaired }
     }
 }

@@ -7,7 +7,7 @@ use crate::facts::Fact;
 use crate::lifecycle::Pod;
 
 /// All facts that a step may rest on, for one node name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// The Node object. Absent only by evidence: a complete list of nodes without it.
     pub object: Fact<Node>,
@@ -22,7 +22,7 @@ pub struct NodeFacts {
 }
 
 /// The contents of a Node object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// The node's Ready condition.
     pub ready: Readiness,
@@ -41,18 +41,20 @@ pub struct Node {
 }
 
 /// The Ready condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Readiness {
     /// True.
     Ready,
     /// False, Unknown or missing.
+    #[default]
     NotReady,
 }
 
 /// The taint `node.kubernetes.io/out-of-service`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OutOfService {
     /// There is no such taint.
+    #[default]
     None,
     /// This driver's taint, with the annotation that describes the instance and boot of the taint.
     Ours(TaintedBoot),
@@ -62,7 +64,7 @@ pub enum OutOfService {
 
 /// The contents of this driver's annotation: the boot for which the taint was set, so that another
 /// boot can prove that the node is back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaintedBoot {
     /// The instance that was off.
     pub instance: String,
@@ -73,7 +75,7 @@ pub struct TaintedBoot {
 }
 
 /// A VolumeAttachment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attachment {
     /// The VolumeAttachment's name.
     pub name: String,
@@ -107,18 +109,12 @@ pub enum Evidence {
 impl From<Verdict> for Evidence {
     fn from(verdict: Verdict) -> Self {
         match verdict {
-            Verdict::Done => Self::Proven,
             // `Trusted` rests on the orchestrator's request, which here would be this driver's own.
-            Verdict::Safe(Rung::Trusted) => Self::Unproven,
-            Verdict::Safe(
-                Rung::Terminated
-                | Rung::Stopped
-                | Rung::Fenced
-                | Rung::KubeletReport
-                | Rung::OverrideOrder,
-            ) => Self::Proven,
+            Verdict::Safe(Rung::Trusted) | Verdict::Refuse(_) => Self::Unproven,
+            Verdict::Safe(Rung::Terminated | Rung::Stopped | Rung::Fenced)
+            | Verdict::Safe(Rung::KubeletReport | Rung::OverrideOrder)
+            | Verdict::Done => Self::Proven,
             Verdict::Wait(_) => Self::Waiting,
-            Verdict::Refuse(_) => Self::Unproven,
         }
     }
 }
@@ -174,26 +170,18 @@ impl NodeFacts {
         }
     }
 
-    /// Returns what is known about a volume at an instance.
-    pub fn volume_evidence(&self, instance: Option<&str>, volume: &str) -> Option<Evidence> {
-        let key = (instance?.to_owned(), volume.to_owned());
-        self.volumes.get(&key).copied()
-    }
-
     /// Returns whether a volume is proved free at an instance.
     pub fn is_proven(&self, instance: Option<&str>, volume: &str) -> bool {
-        self.volume_evidence(instance, volume) == Some(Evidence::Proven)
+        let key = instance.map(|instance| (instance.to_owned(), volume.to_owned()));
+        key.and_then(|key| self.volumes.get(&key)) == Some(&Evidence::Proven)
     }
 
     /// Returns the questions for the controller: every pair of instance and volume that a step
     /// could rest on.
     pub fn questions(&self) -> Vec<(String, String)> {
         let instance = self.instance();
-        let of_pods = self
-            .pods
-            .iter()
-            .flat_map(|pod| pod.volumes())
-            .filter_map(|volume| Some((instance?.to_owned(), volume.to_owned())));
+        let of_pods = self.pods.iter().flat_map(Pod::volumes);
+        let of_pods = of_pods.filter_map(|volume| Some((instance?.to_owned(), volume.to_owned())));
         let of_attachments =
             self.attachments.iter().filter_map(|a| Some((a.instance.clone()?, a.volume.clone())));
         let mut all: Vec<_> = of_attachments.chain(of_pods).collect();

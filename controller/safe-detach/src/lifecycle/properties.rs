@@ -1,8 +1,9 @@
 //! What holds for every state of a node, not only for the expected ones.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::brake::{NodeState, admit};
 use super::*;
@@ -12,56 +13,47 @@ const INSTANCES: [&str; 2] = ["i-1", "i-2"];
 const VOLUMES: [&str; 3] = ["vol-1", "vol-2", "vol-3"];
 
 fn text<const N: usize>(of: [&'static str; N]) -> impl Strategy<Value = String> {
-    proptest::sample::select(of.to_vec()).prop_map(str::to_owned)
+    select(of.to_vec()).prop_map(str::to_owned)
+}
+
+fn rarely() -> impl Strategy<Value = bool> {
+    prop::bool::weighted(0.1)
 }
 
 fn claims() -> impl Strategy<Value = Claim> {
     prop_oneof![
-        8 => (text(VOLUMES), prop::bool::weighted(0.1))
-            .prop_map(|(volume, shared)| Claim::Ours { volume, shared }),
+        8 => (text(VOLUMES), rarely()).prop_map(|(volume, shared)| Claim::Ours { volume, shared }),
         1 => Just(Claim::Foreign),
         1 => Just(Claim::Unknown),
     ]
 }
 
 fn pods() -> impl Strategy<Value = Pod> {
-    let rarely = || prop::bool::weighted(0.1);
-    (
-        prop::collection::vec(claims(), 0..3),
-        any::<bool>(),
-        rarely(),
-        rarely(),
-        rarely(),
-        rarely(),
-        rarely(),
-    )
-        .prop_map(|(claims, deleting, ended, tolerates, of_daemon_set, mirror, opted_out)| {
-            Pod {
-                namespace: "default".to_owned(),
-                name: String::new(),
-                uid: String::new(),
-                version: "1".to_owned(),
-                deleting,
-                ended,
-                claims,
-                tolerations: tolerates.then(Toleration::default).into_iter().collect(),
-                of_daemon_set,
-                mirror,
-                opted_out,
-            }
-        })
+    let flags = (any::<bool>(), rarely(), rarely(), rarely(), rarely(), rarely());
+    (prop::collection::vec(claims(), 0..3), flags).prop_map(|(claims, flags)| {
+        let (deleting, ended, tolerates, of_daemon_set, mirror, opted_out) = flags;
+        let tolerations = tolerates.then(Toleration::default).into_iter().collect();
+        Pod {
+            deleting,
+            ended,
+            claims,
+            tolerations,
+            of_daemon_set,
+            mirror,
+            opted_out,
+            ..Pod::default()
+        }
+    })
 }
 
 fn attachments() -> impl Strategy<Value = Attachment> {
     (text(VOLUMES), prop::option::of(text(INSTANCES)), any::<bool>(), any::<bool>()).prop_map(
         |(volume, instance, deleting, retry_requested)| Attachment {
-            name: String::new(),
-            uid: String::new(),
-            version: "1".to_owned(),
             volume,
             instance,
             deleting,
             retry_requested,
+            ..Attachment::default()
         },
     )
 }
@@ -80,24 +72,13 @@ fn objects() -> impl Strategy<Value = Fact<Node>> {
         1 => Just(Readiness::Ready),
         3 => Just(Readiness::NotReady),
     ];
-    let nodes = (
-        readiness,
-        prop::option::weighted(0.9, text(INSTANCES)),
-        boots(),
-        taints,
-        prop::bool::weighted(0.1),
-    )
-        .prop_map(|(ready, instance, boot, out_of_service, opted_out)| {
-            Fact::Present(Node {
-                ready,
-                instance,
-                boot,
-                out_of_service,
-                opted_out,
-                may_fence: false,
-                lost_for_long: false,
-            })
-        });
+    let instance = prop::option::weighted(0.9, text(INSTANCES));
+    let nodes = (readiness, instance, boots(), taints, rarely()).prop_map(
+        |(ready, instance, boot, out_of_service, opted_out)| {
+            let node = Node { ready, instance, boot, out_of_service, opted_out, ..Node::default() };
+            Fact::Present(node)
+        },
+    );
     prop_oneof![
         6 => nodes,
         2 => Just(Fact::Absent),
@@ -106,9 +87,8 @@ fn objects() -> impl Strategy<Value = Fact<Node>> {
 }
 
 fn facts() -> impl Strategy<Value = NodeFacts> {
-    let evidence =
-        proptest::sample::select(vec![Evidence::Proven, Evidence::Waiting, Evidence::Unproven]);
-    let power = proptest::sample::select(vec![
+    let evidence = select(vec![Evidence::Proven, Evidence::Waiting, Evidence::Unproven]);
+    let power = select(vec![
         InstanceEvidence::Off { launched: String::new() },
         InstanceEvidence::Running { impaired: Fact::Unknown },
         InstanceEvidence::NotOff,
@@ -124,11 +104,9 @@ fn facts() -> impl Strategy<Value = NodeFacts> {
             // A uid belongs to one object:
             // <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#uids>.
             for (number, attachment) in attachments.iter_mut().enumerate() {
-                attachment.name = format!("csi-{number}");
                 attachment.uid = format!("uid-{number}");
             }
             for (number, pod) in pods.iter_mut().enumerate() {
-                pod.name = format!("pod-{number}");
                 pod.uid = format!("uid-{number}");
             }
             NodeFacts { object, attachments, pods, volumes, instances }
@@ -136,21 +114,17 @@ fn facts() -> impl Strategy<Value = NodeFacts> {
 }
 
 fn modes() -> impl Strategy<Value = FailoverMode> {
-    proptest::sample::select(vec![FailoverMode::ProveFirst, FailoverMode::Kep])
+    select(vec![FailoverMode::ProveFirst, FailoverMode::Kep])
 }
 
 fn pod_of<'a>(facts: &'a NodeFacts, uid: &str) -> &'a Pod {
-    let found = facts.pods.iter().find(|pod| pod.uid == uid);
-    found.expect("an intent names a pod that was seen")
+    facts.pods.iter().find(|pod| pod.uid == uid).expect("an intent names a pod that was seen")
 }
 
 /// The intents that only proof allows.
 fn acts(step: &Transition) -> BTreeSet<String> {
-    step.intents
-        .iter()
-        .filter(|intent| intent.is_braked())
-        .map(|intent| format!("{intent:?}"))
-        .collect()
+    let braked = step.intents.iter().filter(|intent| intent.is_braked());
+    braked.map(|intent| format!("{intent:?}")).collect()
 }
 
 proptest! {
@@ -253,9 +227,8 @@ proptest! {
             let acts = acts(&step(&less, mode));
             prop_assert!(acts.is_subset(&with) || with.iter().any(|act| act.starts_with("AddTaint")));
         }
-        let mut silent = facts.clone();
-        silent.volumes = BTreeMap::new();
-        silent.instances = BTreeMap::new();
+        let (volumes, instances) = Default::default();
+        let silent = NodeFacts { volumes, instances, ..facts };
         if mode == FailoverMode::ProveFirst {
             prop_assert!(acts(&step(&silent, mode)).is_empty());
         }
@@ -279,10 +252,8 @@ proptest! {
             })
             .collect();
         let admitted = admit(&all);
-        let fresh: Vec<&NodeState> = all
-            .iter()
-            .filter(|s| !s.acted && admitted.nodes.contains(&s.name))
-            .collect();
+        let is_fresh = |s: &&NodeState| !s.acted && admitted.nodes.contains(&s.name);
+        let fresh: Vec<&NodeState> = all.iter().filter(is_fresh).collect();
         let acted = all.iter().filter(|s| s.acted).count();
         let share = (all.len() / 20).max(1);
         prop_assert!(fresh.is_empty() || acted + fresh.len() <= share);

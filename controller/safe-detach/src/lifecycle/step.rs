@@ -145,7 +145,12 @@ fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transi
             let has_leftovers =
                 !facts.attachments.is_empty() || facts.pods.iter().any(|pod| pod.deleting);
             let mut intents = match ready {
-                Readiness::NotReady => deletions_of_evicted_pods(facts),
+                // Kubernetes, which has asked these pods to end because of the taint, deletes them
+                // as well, but its pod garbage collector looks every 20 s (`gcCheckPeriod` in
+                // `pkg/controller/podgc/gc_controller.go`).
+                Readiness::NotReady => {
+                    pod_deletions(facts, |pod| pod.deleting && is_proven_free(facts, pod))
+                }
                 Readiness::Ready => Vec::new(),
             };
             intents.extend(detach_retries(facts));
@@ -156,7 +161,7 @@ fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transi
             Transition { phase, intents }
         }
         (OutOfService::None | OutOfService::Foreign, Readiness::Ready) => {
-            Transition { phase: Phase::Healthy, intents: Vec::new() }
+            Transition::without_intents(Phase::Healthy)
         }
         (OutOfService::Foreign, Readiness::NotReady) => Transition {
             // Kubernetes takes everything from the node because of that taint; the controller
@@ -171,11 +176,9 @@ fn step_for_object(facts: &NodeFacts, node: &Node, mode: FailoverMode) -> Transi
                 (Phase::NodeProven, Some((instance, launched)))
                     if affects_only_own_instance(facts, node) =>
                 {
-                    vec![Intent::AddTaint(TaintedBoot {
-                        instance: instance.to_owned(),
-                        launched: launched.to_owned(),
-                        boot: node.boot.clone(),
-                    })]
+                    let (instance, launched) = (instance.to_owned(), launched.to_owned());
+                    let boot = node.boot.clone();
+                    vec![Intent::AddTaint(TaintedBoot { instance, launched, boot })]
                 }
                 _ => intents_by_volume(facts, mode),
             };
@@ -216,38 +219,30 @@ fn phase_by_evidence(facts: &NodeFacts) -> Phase {
     if questions.iter().any(|(instance, volume)| facts.is_proven(Some(instance), volume)) {
         return Phase::VolumesProven;
     }
-    let has_answer = questions
-        .iter()
-        .any(|(instance, volume)| facts.volume_evidence(Some(instance), volume).is_some());
+    let has_answer = questions.iter().any(|question| facts.volumes.contains_key(question));
     if has_answer { Phase::Querying } else { Phase::Suspect }
 }
 
 /// Returns the deletions of the pods that may go, apart from those that this driver never deletes.
 fn pod_deletions(facts: &NodeFacts, may_go: impl Fn(&Pod) -> bool) -> Vec<Intent> {
-    facts
-        .pods
-        .iter()
-        .filter(|pod| !pod.ended || pod.deleting)
-        .filter(|pod| eligible(pod).is_ok() && may_go(pod))
-        .map(|pod| Intent::DeletePod {
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-            uid: pod.uid.clone(),
-            version: pod.version.clone(),
-        })
-        .collect()
+    let pods = users(facts).filter(|pod| eligible(pod).is_ok() && may_go(pod));
+    pods.map(|pod| Intent::DeletePod {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        version: pod.version.clone(),
+    })
+    .collect()
+}
+
+/// Returns the pods that have not ended, and those that are being deleted.
+fn users(facts: &NodeFacts) -> impl Iterator<Item = &Pod> {
+    facts.pods.iter().filter(|pod| !pod.ended || pod.deleting)
 }
 
 fn is_proven_free(facts: &NodeFacts, pod: &Pod) -> bool {
     let here = facts.instance();
     pod.volumes().all(|volume| facts.is_proven(here, volume))
-}
-
-/// Returns the deletions of the pods that Kubernetes has asked to end because of this driver's
-/// taint. Kubernetes deletes them as well, but its pod garbage collector looks every 20 s
-/// (`gcCheckPeriod` in `pkg/controller/podgc/gc_controller.go`).
-fn deletions_of_evicted_pods(facts: &NodeFacts) -> Vec<Intent> {
-    pod_deletions(facts, |pod| pod.deleting && is_proven_free(facts, pod))
 }
 
 /// Returns the deletions of pods first, then of the attachments that no pod needs any more. In the
@@ -257,10 +252,7 @@ fn intents_by_volume(facts: &NodeFacts, mode: FailoverMode) -> Vec<Intent> {
         FailoverMode::ProveFirst => is_proven_free(facts, pod),
         FailoverMode::Kep => pod.deleting || is_proven_free(facts, pod),
     });
-    let is_needed = |a: &Attachment| {
-        let mut pods = facts.pods.iter().filter(|pod| !pod.ended || pod.deleting);
-        pods.any(|pod| pod.volumes().any(|volume| volume == a.volume))
-    };
+    let is_needed = |a: &Attachment| users(facts).flat_map(Pod::volumes).any(|v| v == a.volume);
     let attachments = facts
         .attachments
         .iter()

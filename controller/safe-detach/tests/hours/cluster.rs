@@ -43,7 +43,7 @@ pub(crate) struct Cluster {
     /// The number of calls that ended without an outcome.
     pub(crate) calls_timed_out: u32,
     /// The number of pods that node-lifecycle deleted.
-    pub(crate) pods_deleted: u32,
+    pods_deleted: u32,
     power: Power,
     /// Whether the volume is attached to the first node.
     is_attached: bool,
@@ -124,8 +124,14 @@ impl Cluster {
         self.pod = Some(true);
     }
 
-    pub(crate) fn is_tainted(&self) -> bool {
+    fn is_tainted(&self) -> bool {
         self.taint != OutOfService::None
+    }
+
+    /// Asserts that nothing was done to the node: no taint, no detach, no deletion of its pod.
+    pub(crate) fn assert_left_alone(&self) {
+        assert!(!self.is_tainted(), "{self:?}");
+        assert_eq!((self.detaches_sent, self.pods_deleted), (0, 0), "{self:?}");
     }
 
     pub(crate) fn run(&mut self, seconds: u64) {

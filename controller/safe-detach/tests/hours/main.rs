@@ -28,8 +28,7 @@ fn f4_driver_waits_while_instance_stops_10_minutes() {
         // Kubelet stops early; its mounts may be written to until the instance is off.
         cluster.cut_off_node();
         cluster.run(10 * MINUTE);
-        assert!(!cluster.is_tainted(), "{cluster:?}");
-        assert_eq!((cluster.detaches_sent, cluster.pods_deleted), (0, 0), "{cluster:?}");
+        cluster.assert_left_alone();
         cluster.set_power(Power::Stopped);
         cluster.run_until_pod_moves(2 * MINUTE);
     });
@@ -57,8 +56,7 @@ fn f29_throttling_proves_nothing_and_pod_moves_later() {
         cluster.ec2_answers = Ec2Answers::Throttled;
         cluster.cut_off_node();
         cluster.run(10 * MINUTE);
-        assert!(!cluster.is_tainted(), "{cluster:?}");
-        assert_eq!(cluster.detaches_sent, 0, "{cluster:?}");
+        cluster.assert_left_alone();
         cluster.set_power(Power::Stopped);
         cluster.run(20 * MINUTE);
         cluster.ec2_answers = Ec2Answers::Correct;
@@ -75,8 +73,7 @@ fn f30_running_instance_keeps_volume_despite_intermittent_notfound() {
         cluster.ec2_answers = Ec2Answers::AlternatingNotFound;
         cluster.cut_off_node();
         cluster.run(60 * MINUTE);
-        assert!(!cluster.is_tainted(), "{cluster:?}");
-        assert_eq!((cluster.detaches_sent, cluster.pods_deleted), (0, 0), "{cluster:?}");
+        cluster.assert_left_alone();
         cluster.set_power(Power::Stopped);
         cluster.run_until_pod_moves(10 * MINUTE);
     });
@@ -90,8 +87,7 @@ fn f42_api_server_outage_marks_no_node_dead() {
         cluster.run(10 * MINUTE);
         cluster.set_api_server_up(true);
         cluster.run(10 * MINUTE);
-        assert!(!cluster.is_tainted(), "{cluster:?}");
-        assert_eq!((cluster.detaches_sent, cluster.pods_deleted), (0, 0), "{cluster:?}");
+        cluster.assert_left_alone();
     });
 }
 

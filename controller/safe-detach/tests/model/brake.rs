@@ -90,45 +90,21 @@ impl Brake {
     }
 
     pub(crate) fn next(&self, fault: Fault) -> Steps<Self> {
-        let mut steps = Steps(Vec::new());
+        let mut steps = Steps::new(*self);
         for node in 0..MAY_DIE {
-            steps.add_fault_if(!has(self.dead, node), "a node dies", || Self {
-                dead: self.dead | 1 << node,
-                ..*self
-            });
+            steps.add_fault_if(!has(self.dead, node), "a node dies", |w| w.dead |= 1 << node);
         }
-        steps.add_fault_if(self.dead != 0, "the dead nodes are well again", || Self {
-            dead: 0,
-            ..*self
-        });
-        steps.add_fault_if(true, "an outage begins or ends", || Self {
-            outage: !self.outage,
-            ..*self
-        });
+        steps.add_fault_if(self.dead != 0, "the dead nodes are well again", |w| w.dead = 0);
+        steps.add_fault_if(true, "an outage begins or ends", |w| w.outage = !w.outage);
         let idle = self.replicas.iter().all(|r| r.stage == Stage::Idle);
-        steps.add_if(idle && self.journal != 0, "ten minutes pass", || {
-            let mut after = *self;
-            after.acted = 0;
-            after.journal = 0;
-            for replica in &mut after.replicas {
-                replica.journal = 0;
-            }
-            after
+        steps.add_if(idle && self.journal != 0, "ten minutes pass", |w| {
+            (w.acted, w.journal) = (0, 0);
+            w.replicas = w.replicas.map(|replica| Replica { journal: 0, ..replica });
         });
         for slot in 0..2 {
             self.add_replica_steps(slot, fault, &mut steps);
         }
-        for step in &mut steps.0 {
-            if let Ok(after) = &mut step.after {
-                after.normalize();
-            }
-            if let Ok(after) = &step.after
-                && let Some(broken_property) = after.broken_property()
-            {
-                step.after = Err(broken_property);
-            }
-        }
-        steps
+        steps.finish(Self::normalize, Self::broken_property)
     }
 
     /// Resets `same_term` of idle replicas: an idle replica reads again, so its value cannot
@@ -150,43 +126,25 @@ impl Brake {
 
     fn add_replica_steps(&self, slot: usize, fault: Fault, steps: &mut Steps<Self>) {
         let replica = self.replicas[slot];
-        let with_replica = |replica| {
-            let mut after = *self;
-            after.replicas[slot] = replica;
-            after
-        };
-        let with_stage = |stage| with_replica(Replica { stage, ..replica });
-        steps.add_if(replica.leads, "a holder's time ends", || {
-            with_replica(Replica { leads: false, ..replica })
-        });
+        steps.add_if(replica.leads, "a holder's time ends", |w| w.replicas[slot].leads = false);
         // The Lease of a silent holder is taken only after the holder's time has ended by the
         // holder's own clock, whose duration is shorter.
         let silent =
             self.holder.is_none_or(|holder| holder == slot || !self.replicas[holder].leads);
-        steps.add_if(!replica.leads && silent, "a replica takes the Lease", || {
-            let mut after = self.with_lease_written(self.journal);
-            if self.holder != Some(slot) {
-                after.replicas =
-                    after.replicas.map(|replica| Replica { same_term: false, ..replica });
+        steps.add_if(!replica.leads && silent, "a replica takes the Lease", |w| {
+            w.write_lease(slot, w.journal);
+            if w.holder != Some(slot) {
+                w.replicas = w.replicas.map(|replica| Replica { same_term: false, ..replica });
             }
-            after.holder = Some(slot);
-            after.replicas[slot] = Replica {
-                leads: true,
-                has_current_lease: true,
-                journal: self.journal,
-                ..after.replicas[slot]
-            };
-            after
+            w.holder = Some(slot);
+            w.replicas[slot].leads = true;
         });
         match replica.stage {
             Stage::Idle => {
-                let wanted = replica.leads && self.dead != 0;
-                steps.add_if(wanted, "the brake is asked", || {
-                    with_replica(Replica {
-                        same_term: true,
-                        stage: stage_for(self.admitted(replica.journal)),
-                        ..replica
-                    })
+                let is_wanted = replica.leads && self.dead != 0;
+                steps.add_if(is_wanted, "the brake is asked", |w| {
+                    let stage = stage_for(self.admitted(replica.journal));
+                    w.replicas[slot] = Replica { same_term: true, stage, ..replica };
                 });
             }
             Stage::Admitted(set) => {
@@ -197,50 +155,40 @@ impl Brake {
                 let version = replica.has_current_lease || fault == Fault::LeaseWithoutVersion;
                 let term = replica.same_term || fault != Fault::None;
                 let may_write = replica.leads && version && term;
-                steps.add_if(!may_write, "it is not written down", || {
-                    with_replica(Replica { leads: false, stage: stage_for(left), ..replica })
+                steps.add_if(!may_write, "it is not written down", |w| {
+                    w.replicas[slot] = Replica { leads: false, stage: stage_for(left), ..replica };
                 });
-                steps.add_if(may_write, "it is written down", || {
+                steps.add_if(may_write, "it is written down", |w| {
                     let journal = match fault {
                         Fault::NoJournal => replica.journal,
                         _ => replica.journal | 1 << node,
                     };
-                    let mut after = self.with_lease_written(journal);
-                    after.replicas[slot] = Replica {
-                        has_current_lease: true,
-                        journal,
-                        stage: Stage::Recorded(node, left),
-                        ..replica
-                    };
-                    after
+                    w.write_lease(slot, journal);
+                    w.replicas[slot].stage = Stage::Recorded(node, left);
                 });
             }
             Stage::Recorded(node, left) => {
-                steps.add_if(replica.leads, "the call is sent", || {
-                    with_stage(Stage::InFlight(node, left))
+                steps.add_if(replica.leads, "the call is sent", |w| {
+                    w.replicas[slot].stage = Stage::InFlight(node, left);
                 });
-                steps.add_if(!replica.leads, "nothing is sent any more", || {
-                    with_stage(stage_for(left))
-                });
-            }
-            Stage::InFlight(node, left) => {
-                steps.add_if(true, "the call arrives", || Self {
-                    acted: self.acted | 1 << node,
-                    ..with_stage(stage_for(left))
+                steps.add_if(!replica.leads, "nothing is sent any more", |w| {
+                    w.replicas[slot].stage = stage_for(left);
                 });
             }
+            Stage::InFlight(node, left) => steps.add_if(true, "the call arrives", |w| {
+                w.acted |= 1 << node;
+                w.replicas[slot].stage = stage_for(left);
+            }),
         }
     }
 
-    /// Returns the world after a write of the Lease: for all other replicas its version has
-    /// changed.
-    fn with_lease_written(&self, journal: Set) -> Self {
-        let mut after = *self;
-        after.journal = journal;
-        for replica in &mut after.replicas {
-            replica.has_current_lease = false;
+    /// Writes the Lease as this replica: for all other replicas its version has changed.
+    fn write_lease(&mut self, slot: usize, journal: Set) {
+        self.journal = journal;
+        for (other, replica) in self.replicas.iter_mut().enumerate() {
+            replica.has_current_lease = other == slot;
         }
-        after
+        self.replicas[slot].journal = journal;
     }
 
     /// Returns the dead nodes that the brake admits, given what this replica knows.

@@ -17,11 +17,9 @@ mod ec2;
 mod kubelet;
 mod orchestrator;
 
-use std::hash::BuildHasher;
-
 use ebs_csi_safe_detach::{AttachmentFact, Fact, InstanceFact, KubeletReport, Mode, Power, Rung};
 
-use crate::explore::{Mix, Steps};
+use crate::explore::{Steps, hash_of};
 
 /// A planted fault, which shows that the model finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +84,7 @@ pub(crate) struct Ec2 {
 }
 
 /// The kubelet of node A, and what the API server has of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Kubelet {
     pub(crate) up: bool,
     pub(crate) reaches_api: bool,
@@ -151,12 +149,9 @@ impl World {
             kubelet: Kubelet {
                 up: true,
                 reaches_api: true,
-                verified: false,
-                mounted: false,
-                in_use: false,
-                attached: false,
                 ready: true,
                 fresh: true,
+                ..Kubelet::default()
             },
             attachment_for: None,
             calls: [None; 2],
@@ -172,28 +167,28 @@ impl World {
 
     /// Returns all steps that can happen next.
     pub(crate) fn next(&self, rules: Rules) -> Steps<Self> {
-        let mut steps = Steps(Vec::new());
+        let mut steps = Steps::new(*self);
         self.add_ec2_steps(rules, &mut steps);
         self.add_kubelet_steps(rules, &mut steps);
         self.add_orchestrator_steps(rules, &mut steps);
         for slot in 0..rules.scope.controllers {
             self.add_controller_steps(slot, rules, &mut steps);
         }
-        for step in &mut steps.0 {
-            let Ok(world) = &mut step.after else {
-                continue;
-            };
-            world.normalize();
-            // S2: a node that runs and has the volume mounted keeps it.
-            if world.kubelet.mounted
-                && world.ec2.power == Power::Running
-                && !world.by_override_order
-                && world.ec2.held.map(|held| held.0) != Some(Node::A)
-            {
-                step.after = Err("S2: the volume was taken from a node that has it mounted");
-            }
-        }
-        steps
+        steps.finish(Self::normalize, Self::broken_property)
+    }
+
+    /// S2: a node that runs and has the volume mounted keeps it.
+    fn broken_property(&self) -> Option<&'static str> {
+        let is_taken = self.kubelet.mounted
+            && self.ec2.power == Power::Running
+            && !self.by_override_order
+            && self.holder() != Some(Node::A);
+        is_taken.then_some("S2: the volume was taken from a node that has it mounted")
+    }
+
+    /// Returns the node to which the volume is attached.
+    fn holder(&self) -> Option<Node> {
+        self.ec2.held.map(|held| held.0)
     }
 
     /// Returns whether some call has read facts and has not sent yet.
@@ -217,27 +212,13 @@ impl World {
             }
         }
         // The two controllers are interchangeable.
-        let of = |call: &Option<Call>| {
-            let hash = std::hash::BuildHasherDefault::<Mix>::default().hash_one(call);
-            (call.is_none(), hash)
-        };
-        if of(&self.calls[1]) < of(&self.calls[0]) {
-            self.calls.swap(0, 1);
-        }
+        self.calls.sort_by_key(|call| (call.is_none(), hash_of(call)));
         if !self.kubelet.up {
             self.kubelet.reaches_api = true;
         }
         if self.ec2.power == Power::Terminated {
-            self.kubelet = Kubelet {
-                up: false,
-                reaches_api: true,
-                verified: false,
-                mounted: false,
-                in_use: false,
-                attached: self.kubelet.attached,
-                ready: false,
-                fresh: false,
-            };
+            let attached = self.kubelet.attached;
+            self.kubelet = Kubelet { reaches_api: true, attached, ..Kubelet::default() };
         }
     }
 }

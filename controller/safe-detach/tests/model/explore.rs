@@ -18,13 +18,20 @@ pub(crate) struct Step<S> {
 }
 
 /// All steps that are possible in a state.
-pub(crate) struct Steps<S>(pub(crate) Vec<Step<S>>);
+pub(crate) struct Steps<S> {
+    from: S,
+    all: Vec<Step<S>>,
+}
 
-impl<S> Steps<S> {
+impl<S: Copy> Steps<S> {
+    pub(crate) fn new(from: S) -> Self {
+        Self { from, all: Vec::new() }
+    }
+
     /// Adds a step that happens by itself, if `when` holds.
-    pub(crate) fn add_if(&mut self, when: bool, name: &'static str, after: impl FnOnce() -> S) {
+    pub(crate) fn add_if(&mut self, when: bool, name: &'static str, change: impl FnOnce(&mut S)) {
         if when {
-            self.add((name, ""), Ok(after()), false);
+            self.add((name, ""), Ok(changed(&self.from, change)), false);
         }
     }
 
@@ -33,16 +40,43 @@ impl<S> Steps<S> {
         &mut self,
         when: bool,
         name: &'static str,
-        after: impl FnOnce() -> S,
+        change: impl FnOnce(&mut S),
     ) {
         if when {
-            self.add((name, ""), Ok(after()), true);
+            self.add((name, ""), Ok(changed(&self.from, change)), true);
         }
     }
 
     pub(crate) fn add(&mut self, name: Name, after: Result<S, &'static str>, fault: bool) {
-        self.0.push(Step { name, after, fault });
+        self.all.push(Step { name, after, fault });
     }
+
+    /// Gives equivalent states the same form, and marks the steps that break a property.
+    pub(crate) fn finish(
+        mut self,
+        normalize: impl Fn(&mut S),
+        broken_property: impl Fn(&S) -> Option<&'static str>,
+    ) -> Self {
+        for step in &mut self.all {
+            if let Ok(after) = &mut step.after {
+                normalize(after);
+                step.after = broken_property(after).map_or(Ok(*after), Err);
+            }
+        }
+        self
+    }
+}
+
+/// Returns the state after a change.
+pub(crate) fn changed<S: Copy>(state: &S, change: impl FnOnce(&mut S)) -> S {
+    let mut after = *state;
+    change(&mut after);
+    after
+}
+
+/// Returns a number by which interchangeable parts of a state are ordered.
+pub(crate) fn hash_of(part: &impl Hash) -> u64 {
+    BuildHasherDefault::<Mix>::default().hash_one(part)
 }
 
 /// A property of the form "from these states, when faults end, that state is reached".
@@ -53,6 +87,7 @@ pub(crate) struct Goal<S> {
 }
 
 /// The result of an exploration.
+#[derive(Default)]
 pub(crate) struct Found {
     pub(crate) states: usize,
     pub(crate) steps: usize,
@@ -74,31 +109,25 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
     found_states.insert(start, 0);
     let mut names = std::collections::HashSet::<Name, BuildHasherDefault<Mix>>::default();
     let mut fault_free = FaultFreeSteps::default();
-    let mut found = Found {
-        states: 1,
-        steps: 0,
-        broken: None,
-        taken: BTreeSet::new(),
-        checked_from: Vec::new(),
-    };
+    let mut found = Found::default();
     let mut at = 0;
     while at < found_states.states.len() && found.broken.is_none() {
         let state = found_states.states[at];
         fault_free.begin();
-        for step in next(&state).0 {
+        for step in next(&state).all {
             found.steps += 1;
             names.insert(step.name);
             match step.after {
                 Ok(after) => {
-                    let insert = found_states.insert(after, at);
-                    if !step.fault && !goals.is_empty() && insert != at {
-                        fault_free.targets.push(number(insert));
+                    let index = found_states.insert(after, at);
+                    if !step.fault && !goals.is_empty() && index != at {
+                        fault_free.targets.push(number(index));
                     }
                 }
                 Err(property) => {
-                    let mut trace_to = found_states.trace_to(at, &next);
-                    trace_to.push(join(step.name));
-                    found.broken = Some((property.to_owned(), trace_to));
+                    let mut trace = found_states.trace_to(at, &next);
+                    trace.push(join(step.name));
+                    found.broken = Some((property.to_owned(), trace));
                     break;
                 }
             }
@@ -117,12 +146,12 @@ pub(crate) fn explore<S: Copy + Eq + Hash>(
 pub(crate) fn join(name: Name) -> String {
     match name.1 {
         "" => name.0.to_owned(),
-        has_changed => format!("{}: {has_changed}", name.0),
+        detail => format!("{}: {detail}", name.0),
     }
 }
 
-fn number(insert: usize) -> u32 {
-    u32::try_from(insert).expect("four thousand million states do not fit into memory")
+fn number(index: usize) -> u32 {
+    u32::try_from(index).expect("four thousand million states do not fit into memory")
 }
 
 /// The states in the order in which they were found, with a hash index.
@@ -143,9 +172,9 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
     fn insert(&mut self, state: S, from: usize) -> usize {
         if self.states.len() * 2 >= self.slots.len() {
             self.slots = vec![0; self.slots.len() * 4];
-            for insert in 0..self.states.len() {
-                let slot = self.slot(&self.states[insert]);
-                self.slots[slot] = number(insert + 1);
+            for index in 0..self.states.len() {
+                let slot = self.slot(&self.states[index]);
+                self.slots[slot] = number(index + 1);
             }
         }
         let slot = self.slot(&state);
@@ -163,7 +192,7 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
     /// Returns the slot that holds the state, or the free slot for it.
     fn slot(&self, state: &S) -> usize {
         let mask = self.slots.len() - 1;
-        let mut slot = BuildHasherDefault::<Mix>::default().hash_one(state) as usize & mask;
+        let mut slot = hash_of(state) as usize & mask;
         while self.slots[slot] != 0 && self.states[self.slots[slot] as usize - 1] != *state {
             slot = (slot + 1) & mask;
         }
@@ -175,7 +204,7 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
         let mut names = Vec::new();
         while at != 0 {
             let before = self.found_from[at] as usize;
-            let mut steps = next(&self.states[before]).0.into_iter();
+            let mut steps = next(&self.states[before]).all.into_iter();
             let step = steps.find(|step| step.after.as_ref() == Ok(&self.states[at]));
             names.push(step.map_or_else(String::new, |step| join(step.name)));
             at = before;
@@ -200,8 +229,8 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
             let checked_from = || (0..reaches.len()).filter(|at| (goal.from)(&self.states[*at]));
             found.checked_from.push((goal.name, checked_from().count()));
             if let Some(stuck) = checked_from().find(|at| !reaches[*at]) {
-                let trace_to = self.trace_to(stuck, next);
-                found.broken = Some((format!("{} is out of reach", goal.name), trace_to));
+                let trace = self.trace_to(stuck, next);
+                found.broken = Some((format!("{} is out of reach", goal.name), trace));
                 return;
             }
         }
@@ -213,12 +242,12 @@ impl<S: Copy + Eq + Hash> FoundStates<S> {
 #[derive(Default)]
 struct FaultFreeSteps {
     targets: Vec<u32>,
-    /// Where each source state's targets begin in `to`; one more entry marks the end.
+    /// Where each source state's targets begin in `targets`; one more entry marks the end.
     offsets: Vec<usize>,
 }
 
 impl FaultFreeSteps {
-    /// Begins the next source state: later pushes to `to` belong to it.
+    /// Begins the next source state: later pushes to `targets` belong to it.
     fn begin(&mut self) {
         self.offsets.push(self.targets.len());
     }

@@ -29,7 +29,7 @@ mod unpublish;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
 use ebs_csi_safe_detach::{Mode, Power, Rung};
 
-use crate::explore::{Goal, Steps};
+use crate::explore::{Goal, Steps, hash_of};
 
 /// A planted fault, which shows that the model finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -275,7 +275,7 @@ impl World {
 
     /// Returns all steps that can happen next.
     pub(crate) fn next(&self, rules: Rules) -> Steps<Self> {
-        let mut steps = Steps(Vec::new());
+        let mut steps = Steps::new(*self);
         self.add_ec2_steps(rules, &mut steps);
         self.add_node_steps(rules, &mut steps);
         self.add_kubernetes_steps(rules, &mut steps);
@@ -286,86 +286,57 @@ impl World {
         for slot in 0..rules.replicas {
             self.add_replica_steps(slot, rules, &mut steps);
         }
-        for step in &mut steps.0 {
-            let Ok(world) = &mut step.after else {
-                continue;
-            };
-            world.normalize();
+        steps.finish(Self::normalize, |world| {
             let runs = world.ec2.power == Power::Running;
-            if runs && world.guest.mounted && world.ec2.held != Some(On::A) {
-                step.after = Err("S2: the volume was taken from a node that has it mounted");
-            }
-        }
-        steps
+            (runs && world.guest.mounted && world.ec2.held != Some(On::A))
+                .then_some("S2: the volume was taken from a node that has it mounted")
+        })
     }
 
     /// Gives states that do not differ in anything that matters the same form.
     fn normalize(&mut self) {
-        if !self.guest.up {
-            self.guest.is_cut_off = false;
-        }
+        self.guest.is_cut_off &= self.guest.up;
         self.impaired &= self.ec2.power == Power::Running;
         // Two calls, or two replicas, are interchangeable; the active one comes first.
-        let late = |slot: usize| (self.calls[slot].is_none(), hash_of(&self.calls[slot]));
-        if self.calls[1].is_some() && late(1) < late(0) {
-            self.calls.swap(0, 1);
-        }
-        let late = |slot: usize| {
-            let idle = self.replicas[slot] == Replica::Idle;
-            (idle, hash_of(&self.replicas[slot]))
-        };
-        if self.replicas[1] != Replica::Idle && late(1) < late(0) {
-            self.replicas.swap(0, 1);
-        }
+        self.calls.sort_by_key(|call| (call.is_none(), hash_of(call)));
+        self.replicas.sort_by_key(|replica| (*replica == Replica::Idle, hash_of(replica)));
     }
 
     fn has_own_taint(&self) -> bool {
-        let taint = self.node.map(|node| node.taint);
-        matches!(taint, Some(Taint::Ours(_)))
+        matches!(self.node, Some(NodeObject { taint: Taint::Ours(_), .. }))
     }
 
     fn is_pod_on_a(&self) -> bool {
         self.pod.is_some_and(|pod| pod.on == On::A)
     }
 
-    /// Returns the world with another Node object, whose resourceVersion has changed too.
-    fn with_node(&self, node: Option<NodeObject>) -> Self {
-        let mut after = *self;
-        after.node = node;
-        after.mark_changed(|changed| changed.node = true);
-        after
+    /// Replaces the Node object, whose resourceVersion changes too.
+    fn set_node(&mut self, node: Option<NodeObject>) {
+        self.node = node;
+        self.mark_changed(|changed| changed.node = true);
     }
 
-    fn with_pod(&self, pod: Option<Pod>) -> Self {
-        let mut after = *self;
-        after.pod = pod;
-        after.mark_changed(|changed| changed.pod = true);
-        after
+    fn set_pod(&mut self, pod: Option<Pod>) {
+        self.pod = pod;
+        self.mark_changed(|changed| changed.pod = true);
     }
 
-    /// Returns the world after a write of the VolumeAttachment.
-    fn with_attachment(&self, change: impl Fn(&mut Attachment)) -> Self {
-        let mut after = *self;
-        if let Some(va) = &mut after.attachment {
-            change(va);
-        }
-        after.mark_changed(|changed| changed.attachment = true);
-        after
+    /// Writes the VolumeAttachment.
+    fn write_attachment(&mut self, change: impl FnOnce(&mut Attachment)) {
+        self.attachment.as_mut().map(change);
+        self.mark_changed(|changed| changed.attachment = true);
     }
 
-    /// Returns the world without the VolumeAttachment: replicas that read it and calls for it note
-    /// that it is gone.
-    fn without_attachment(&self) -> Self {
-        let mut after = *self;
-        after.attachment = None;
-        after.mark_changed(|changed| {
+    /// Removes the VolumeAttachment: replicas that read it and calls for it note that it is gone.
+    fn remove_attachment(&mut self) {
+        self.attachment = None;
+        self.mark_changed(|changed| {
             changed.attachment = true;
             changed.gone = true;
         });
-        for call in after.calls.iter_mut().flatten() {
+        for call in self.calls.iter_mut().flatten() {
             call.gone = true;
         }
-        after
     }
 
     fn mark_changed(&mut self, change: impl Fn(&mut Changed)) {
@@ -392,9 +363,4 @@ impl Plan {
         self.was_free |= !self.pod;
         self.had_no_users |= !self.remove_taint;
     }
-}
-
-fn hash_of<T: std::hash::Hash>(of: &T) -> u64 {
-    use std::hash::BuildHasher;
-    std::hash::BuildHasherDefault::<crate::explore::Mix>::default().hash_one(of)
 }

@@ -10,6 +10,7 @@ mod brake;
 mod detach;
 mod explore;
 mod failover;
+mod kubelet_report;
 
 use ebs_csi_safe_detach::Mode;
 use ebs_csi_safe_detach::lifecycle::{FailoverMode, FenceWhen};
@@ -36,14 +37,13 @@ fn print_counts(what: &str, found: Found) -> Found {
     found
 }
 
-fn assert_nothing_broken(what: &str, found: &Found, taken: &[&str]) {
+fn assert_nothing_broken(what: &str, found: &Found, taken: &[impl AsRef<str>]) {
     if let Some((property, trace)) = &found.broken {
         panic!("{what}: {property}\n  {}", trace.join("\n  "));
     }
     // A property must not hold only because the steps that could break it never happened.
-    let names: Vec<String> = found.taken.iter().map(|name| join(*name)).collect();
-    for step in taken {
-        assert!(names.iter().any(|name| name == step), "{what}: never {step}");
+    for step in taken.iter().map(AsRef::as_ref) {
+        assert!(found.taken.iter().any(|name| join(*name) == step), "{what}: never {step}");
     }
 }
 
@@ -63,29 +63,25 @@ fn explore_detach(mode: Mode, scope: detach::Scope, fault: detach::Fault) -> Fou
 #[test]
 fn no_interleaving_of_a_detach_breaks_a_property() {
     use detach::Scope;
-    let sent = |rung: &str| format!("DetachVolume is sent: {rung}");
-    let two = match is_large() {
-        true => Scope { starts: 1, ..Scope::BOTH },
-        false => Scope::BOTH,
-    };
-    let rows = [
+    let two = Scope { starts: u8::from(is_large()), ..Scope::BOTH };
+    let rows: [(_, _, _, &[&str]); 3] = [
         (
             "ec2-only, one controller",
             Mode::Ec2Only,
             Scope::ALONE,
-            vec!["terminated", "stopped", "break-glass", "trusted"],
+            &["terminated", "stopped", "break-glass", "trusted"],
         ),
         (
             "enforce, one controller",
             Mode::Enforce,
             Scope::ALONE,
-            vec!["terminated", "stopped", "break-glass", "kubelet-report", "fenced"],
+            &["terminated", "stopped", "break-glass", "kubelet-report", "fenced"],
         ),
         (
             "enforce, two controllers",
             Mode::Enforce,
             two,
-            vec!["terminated", "stopped", "kubelet-report", "fenced"],
+            &["terminated", "stopped", "kubelet-report", "fenced"],
         ),
     ];
     for (what, mode, scope, rungs) in rows {
@@ -93,9 +89,8 @@ fn no_interleaving_of_a_detach_breaks_a_property() {
             continue;
         }
         let found = print_counts(what, explore_detach(mode, scope, detach::Fault::None));
-        let taken: Vec<String> = rungs.into_iter().map(sent).collect();
-        let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
-        assert_nothing_broken(what, &found, &taken);
+        let taken = rungs.iter().map(|rung| format!("DetachVolume is sent: {rung}"));
+        assert_nothing_broken(what, &found, &taken.collect::<Vec<_>>());
     }
 }
 
@@ -229,7 +224,7 @@ fn no_interleaving_deletes_ineligible_pod() {
         }
         let boots = u8::from(is_large());
         let rules = failover::Rules { kind, boots, ..FAILOVER };
-        assert_nothing_broken(&what, &print_counts(&what, explore_failover(rules)), &[]);
+        assert_nothing_broken(&what, &print_counts(&what, explore_failover(rules)), &[""; 0]);
     }
 }
 
@@ -246,10 +241,9 @@ fn planted_failover_faults_are_found_with_trace() {
         (Fault::FenceOnFormerChecks, "S18"),
     ];
     for (fault, property) in rows {
-        let late_answers = fault == Fault::TaintWithoutVersion;
         let found = explore_failover(failover::Rules {
             fault,
-            late_answers,
+            late_answers: fault == Fault::TaintWithoutVersion,
             fences: (fault == Fault::FenceOnFormerChecks).then_some(FenceWhen::Impaired),
             // In `enforce`, kubelet's report would prevent this fault from breaking the property.
             mode: match fault {
@@ -264,13 +258,12 @@ fn planted_failover_faults_are_found_with_trace() {
 
 #[test]
 fn no_interleaving_of_2_replicas_exceeds_brake() {
+    use brake::Fault::{AcrossTerms, LeaseWithoutVersion, NoJournal};
     let explored = |fault| explore(brake::Brake::start(), &[], |world| world.next(fault));
     let found = print_counts("two replicas and the brake", explored(brake::Fault::None));
     let taken = ["the call arrives", "it is not written down", "ten minutes pass"];
     assert_nothing_broken("two replicas and the brake", &found, &taken);
-    for fault in
-        [brake::Fault::NoJournal, brake::Fault::LeaseWithoutVersion, brake::Fault::AcrossTerms]
-    {
+    for fault in [NoJournal, LeaseWithoutVersion, AcrossTerms] {
         assert_fault_found(&format!("{fault:?}"), explored(fault), "S15");
     }
 }

@@ -1,6 +1,7 @@
 //! Tests properties that hold for every set of facts, not only for the expected ones.
 
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::*;
 
@@ -15,40 +16,23 @@ fn fact<T: Clone + fmt::Debug + 'static>(
 }
 
 fn any_facts() -> impl Strategy<Value = Facts> {
-    let power = prop_oneof![
-        Just(Power::Pending),
-        Just(Power::Running),
-        Just(Power::ShuttingDown),
-        Just(Power::Terminated),
-        Just(Power::Stopping),
-        Just(Power::Stopped),
-        Just(Power::Strange),
-    ];
-    let phase = prop_oneof![
-        Just(Phase::Held),
-        Just(Phase::Leaving),
-        Just(Phase::Off),
-        Just(Phase::Strange),
-    ];
-    let since = || prop_oneof![Just(SINCE), Just(LATER)];
-    let kubelet_report = prop_oneof![
-        Just(KubeletReport::Released),
-        Just(KubeletReport::InUse),
-        Just(KubeletReport::NotReady),
-    ];
-    let override_order = (prop_oneof![Just(node()), Just(other_node())], since())
-        .prop_map(|(instance, since)| OverrideOrder { instance, since, asked: node() });
+    use Power::{Pending, Running, ShuttingDown, Stopped, Stopping, Strange, Terminated};
+    let power =
+        select(vec![Pending, Running, ShuttingDown, Terminated, Stopping, Stopped, Strange]);
+    let phase = select(vec![Phase::Held, Phase::Leaving, Phase::Off, Phase::Strange]);
+    let since = || select(vec![SINCE, LATER]);
+    let reports = vec![KubeletReport::Released, KubeletReport::InUse, KubeletReport::NotReady];
+    let override_order = (select(vec![node(), other_node()]), since())
+        .prop_map(|(instance, since)| OverrideOrder { instance, since, subject: node() });
+    let attachment = (phase, proptest::option::of(since()))
+        .prop_map(|(phase, since)| AttachmentFact { phase, since });
+    let instance = (power, fact(Just(())))
+        .prop_map(|(power, hibernation)| InstanceFact { power, hibernation });
     (
-        prop_oneof![Just(Mode::Off), Just(Mode::Ec2Only), Just(Mode::Enforce)],
-        fact(
-            (phase, proptest::option::of(since()))
-                .prop_map(|(phase, since)| AttachmentFact { phase, since }),
-        ),
-        fact(
-            (power, fact(Just(())))
-                .prop_map(|(power, hibernation)| InstanceFact { power, hibernation }),
-        ),
-        fact(kubelet_report),
+        select(Mode::ALL.to_vec()),
+        fact(attachment),
+        fact(instance),
+        fact(select(reports)),
         fact(Just(())),
         fact(override_order),
     )
@@ -59,28 +43,29 @@ fn any_facts() -> impl Strategy<Value = Facts> {
 
 /// Returns the facts with one of them lost, for each fact.
 fn losses(facts: &Facts) -> Vec<Facts> {
-    let lost = |change: &dyn Fn(&mut Facts)| {
-        let mut facts = facts.clone();
-        change(&mut facts);
-        facts
-    };
-    vec![
-        lost(&|f| f.attachment = Fact::Unknown),
-        lost(&|f| f.instance = Fact::Unknown),
-        lost(&|f| f.kubelet_report = Fact::Unknown),
-        lost(&|f| f.fence = Fact::Unknown),
-        lost(&|f| f.override_order = Fact::Unknown),
-        lost(&|f| {
+    let changes: [fn(&mut Facts); 7] = [
+        |f| f.attachment = Fact::Unknown,
+        |f| f.instance = Fact::Unknown,
+        |f| f.kubelet_report = Fact::Unknown,
+        |f| f.fence = Fact::Unknown,
+        |f| f.override_order = Fact::Unknown,
+        |f| {
             if let Fact::Present(instance) = &mut f.instance {
                 instance.hibernation = Fact::Unknown;
             }
-        }),
-        lost(&|f| {
+        },
+        |f| {
             if let Fact::Present(attachment) = &mut f.attachment {
                 attachment.since = None;
             }
-        }),
-    ]
+        },
+    ];
+    let lost = changes.map(|change| {
+        let mut facts = facts.clone();
+        change(&mut facts);
+        facts
+    });
+    lost.into()
 }
 
 fn permits_detach(verdict: Verdict) -> bool {

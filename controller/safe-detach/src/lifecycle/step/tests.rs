@@ -1,8 +1,6 @@
 mod node;
 mod volumes;
 
-use std::collections::BTreeMap;
-
 use super::*;
 use crate::lifecycle::{Claim, Evidence};
 
@@ -12,29 +10,20 @@ const ELSEWHERE: &str = "i-2";
 pub(crate) fn pod(name: &str, volumes: &[&str]) -> Pod {
     let ours = |volume: &&str| Claim::Ours { volume: (*volume).to_owned(), shared: false };
     Pod {
-        namespace: "default".to_owned(),
         name: name.to_owned(),
         uid: format!("uid-{name}"),
-        version: "1".to_owned(),
-        deleting: false,
-        ended: false,
         claims: volumes.iter().map(ours).collect(),
-        tolerations: Vec::new(),
-        of_daemon_set: false,
-        mirror: false,
-        opted_out: false,
+        ..Pod::default()
     }
 }
 
-pub(crate) fn attachment(volume: &str) -> Attachment {
+fn attachment(volume: &str) -> Attachment {
     Attachment {
         name: format!("csi-{volume}"),
         uid: format!("uid-csi-{volume}"),
-        version: "1".to_owned(),
         volume: volume.to_owned(),
         instance: Some(HERE.to_owned()),
-        deleting: false,
-        retry_requested: false,
+        ..Attachment::default()
     }
 }
 
@@ -43,19 +32,31 @@ pub(crate) fn attachment(volume: &str) -> Attachment {
 fn dead() -> NodeFacts {
     NodeFacts {
         object: Fact::Present(Node {
-            ready: Readiness::NotReady,
             instance: Some(HERE.to_owned()),
             boot: "boot-1".to_owned(),
-            out_of_service: OutOfService::None,
-            opted_out: false,
-            may_fence: false,
-            lost_for_long: false,
+            ..Node::default()
         }),
         attachments: vec![attachment("vol-1"), attachment("vol-2")],
         pods: vec![pod("db-0", &["vol-1", "vol-2"])],
-        volumes: BTreeMap::new(),
-        instances: BTreeMap::new(),
+        ..NodeFacts::default()
     }
+}
+
+pub(crate) fn node(facts: &mut NodeFacts) -> &mut Node {
+    match &mut facts.object {
+        Fact::Present(node) => node,
+        Fact::Absent | Fact::Unknown => panic!("a node is there"),
+    }
+}
+
+pub(crate) fn tainted(boot: &str) -> OutOfService {
+    let (instance, boot) = (HERE.to_owned(), boot.to_owned());
+    OutOfService::Ours(TaintedBoot { instance, launched: String::new(), boot })
+}
+
+/// Makes the pod's only volume one that several nodes may use at once.
+pub(crate) fn share_volume(facts: &mut NodeFacts) {
+    facts.pods[0].claims = vec![Claim::Ours { volume: "vol-1".to_owned(), shared: true }];
 }
 
 fn answer(facts: &mut NodeFacts, volume: &str, evidence: Evidence) {
@@ -63,36 +64,75 @@ fn answer(facts: &mut NodeFacts, volume: &str, evidence: Evidence) {
     facts.volumes.insert(key, evidence);
 }
 
-fn is_off(facts: &mut NodeFacts, instance: &str) {
-    let launched = "2026-01-01T00:00:00Z".to_owned();
-    let off = InstanceEvidence::Off { launched };
-    facts.instances.insert(instance.to_owned(), off);
+fn set_instance(facts: &mut NodeFacts, instance: &str, evidence: InstanceEvidence) {
+    facts.instances.insert(instance.to_owned(), evidence);
 }
 
-fn node(facts: &mut NodeFacts) -> &mut Node {
-    match &mut facts.object {
-        Fact::Present(node) => node,
-        Fact::Absent | Fact::Unknown => panic!("a node is there"),
-    }
+fn off() -> InstanceEvidence {
+    InstanceEvidence::Off { launched: "2026-01-01T00:00:00Z".to_owned() }
 }
 
-fn running() -> InstanceEvidence {
-    InstanceEvidence::Running { impaired: Fact::Unknown }
+// Changes that rows are made of.
+
+fn here_off(facts: &mut NodeFacts) {
+    set_instance(facts, HERE, off());
 }
 
-fn tainted(boot: &str) -> OutOfService {
-    OutOfService::Ours(TaintedBoot {
-        instance: HERE.to_owned(),
-        launched: String::new(),
-        boot: boot.to_owned(),
-    })
+fn here_not_off(facts: &mut NodeFacts) {
+    set_instance(facts, HERE, InstanceEvidence::NotOff);
+}
+
+fn elsewhere_off(facts: &mut NodeFacts) {
+    set_instance(facts, ELSEWHERE, off());
+}
+
+fn one_proven(facts: &mut NodeFacts) {
+    answer(facts, "vol-1", Evidence::Proven);
+}
+
+fn one_unproven(facts: &mut NodeFacts) {
+    answer(facts, "vol-1", Evidence::Unproven);
+}
+
+fn other_unproven(facts: &mut NodeFacts) {
+    answer(facts, "vol-2", Evidence::Unproven);
+}
+
+fn both_proven(facts: &mut NodeFacts) {
+    one_proven(facts);
+    answer(facts, "vol-2", Evidence::Proven);
+}
+
+fn both_unproven(facts: &mut NodeFacts) {
+    one_unproven(facts);
+    other_unproven(facts);
+}
+
+fn ready(facts: &mut NodeFacts) {
+    node(facts).ready = Readiness::Ready;
+}
+
+fn no_object(facts: &mut NodeFacts) {
+    facts.object = Fact::Absent;
+}
+
+fn no_pods(facts: &mut NodeFacts) {
+    facts.pods.clear();
+}
+
+fn no_attachments(facts: &mut NodeFacts) {
+    facts.attachments.clear();
+}
+
+fn pod_deleting(facts: &mut NodeFacts) {
+    facts.pods[0].deleting = true;
 }
 
 /// Returns an intent in short form.
 fn word(intent: &Intent) -> String {
     match intent {
         Intent::AddTaint(about) => format!("taint {} {}", about.instance, about.boot),
-        Intent::RemoveTaint => "lift".to_owned(),
+        Intent::RemoveTaint => "remove taint".to_owned(),
         Intent::DeletePod { name, .. } => format!("pod {name}"),
         Intent::DeleteAttachment { name, .. } => format!("attachment {name}"),
         Intent::RetryDetach { name, .. } => format!("retry {name}"),
@@ -101,18 +141,18 @@ fn word(intent: &Intent) -> String {
 
 type Change = fn(&mut NodeFacts);
 
-/// The name of a case, its difference from the start, and the expected phase and intents.
-type Row = (&'static str, Change, Phase, &'static [&'static str]);
+/// The name of a case, its differences from the start, and the expected phase and intents.
+type Row<'a> = (&'a str, &'a [Change], Phase, &'a [&'a str]);
 
 /// Checks rows that start from [`dead`].
-fn check(mode: FailoverMode, rows: &[Row]) {
+fn check(mode: FailoverMode, rows: &[Row<'_>]) {
     check_from(&dead(), mode, rows);
 }
 
-fn check_from(start: &NodeFacts, mode: FailoverMode, rows: &[Row]) {
-    for (name, change, phase, want) in rows {
+fn check_from(start: &NodeFacts, mode: FailoverMode, rows: &[Row<'_>]) {
+    for (name, changes, phase, want) in rows {
         let mut facts = start.clone();
-        change(&mut facts);
+        changes.iter().for_each(|change| change(&mut facts));
         let step = step(&facts, mode);
         let got: Vec<String> = step.intents.iter().map(word).collect();
         assert_eq!(step.phase, *phase, "{name}");

@@ -6,22 +6,15 @@ use ebs_csi_safe_detach::{
     AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Mode, NodeReport, Phase, Refusal,
     Verdict, Waiting, decide, kubelet_report,
 };
-use ebs_csi_wire::{InstanceId, VolumeId};
 
 use super::{CALL_TIMEOUT, Cluster, Ec2Answers, INSTANCE, LONGEST_PAUSE, VOLUME};
 
 impl Cluster {
     /// Reads EC2 once.
     pub(super) fn read_ec2(&mut self) -> (Fact<AttachmentFact>, Fact<InstanceFact>) {
-        let attachment = AttachmentFact {
-            phase: match self.detach_ends_at {
-                Some(_) => Phase::Leaving,
-                None => Phase::Held,
-            },
-            since: None,
-        };
+        let phase = if self.detach_ends_at.is_some() { Phase::Leaving } else { Phase::Held };
         let shown = match self.is_attached {
-            true => Fact::Present(attachment),
+            true => Fact::Present(AttachmentFact { phase, since: None }),
             false => Fact::Absent,
         };
         let instance = Fact::Present(InstanceFact { power: self.power, hibernation: Fact::Absent });
@@ -29,40 +22,28 @@ impl Cluster {
         match self.ec2_answers {
             Ec2Answers::Throttled if throttled => (Fact::Unknown, Fact::Unknown),
             Ec2Answers::AlternatingNotFound if unknown => (shown, Fact::Absent),
-            Ec2Answers::Correct | Ec2Answers::Throttled | Ec2Answers::AlternatingNotFound => {
-                (shown, instance)
-            }
+            _ => (shown, instance),
         }
     }
 
     pub(super) fn kubelet_report(&self) -> Fact<KubeletReport> {
-        let names = |listed: bool| match listed {
-            true => vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{VOLUME}")],
-            false => Vec::new(),
-        };
+        let name = || format!("kubernetes.io/csi/ebs.csi.aws.com^{VOLUME}");
+        let names = |listed: bool| listed.then(name).into_iter().collect();
         let report = NodeReport {
             provider_id: format!("aws:///us-east-1a/{INSTANCE}"),
-            csi_node_id: String::new(),
             ready: self.not_ready_since[0].is_none(),
             lease_age: Some(Duration::from_secs(self.now - self.last_heartbeat[0])),
             in_use: names(self.in_use),
             attached: names(self.attached),
+            ..NodeReport::default()
         };
-        let instance = InstanceId::parse(INSTANCE).expect("an id");
-        let volume = VolumeId::parse(VOLUME).expect("an id");
+        let (instance, volume) = (INSTANCE.parse().expect("an id"), VOLUME.parse().expect("an id"));
         kubelet_report(&[report], &instance, &volume, Duration::ZERO)
     }
 
     pub(super) fn facts(&mut self) -> Facts {
         let (attachment, instance) = self.read_ec2();
-        Facts {
-            mode: Mode::Enforce,
-            attachment,
-            instance,
-            kubelet_report: Fact::Unknown,
-            fence: Fact::Absent,
-            override_order: Fact::Absent,
-        }
+        Facts { mode: Mode::Enforce, attachment, instance, ..Facts::default() }
     }
 
     pub(super) fn run_call(&mut self) {

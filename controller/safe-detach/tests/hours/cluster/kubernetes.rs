@@ -49,8 +49,8 @@ impl Cluster {
     }
 
     pub(super) fn run_external_attacher(&mut self) {
-        let going = self.attachment.is_some_and(|(deleting, _)| deleting);
-        if going && self.call.is_none() && self.now >= self.next_call {
+        let is_deleting = self.attachment.is_some_and(|(deleting, _)| deleting);
+        if is_deleting && self.call.is_none() && self.now >= self.next_call {
             self.call = Some((self.now, false));
         }
     }

@@ -16,7 +16,8 @@ impl Cluster {
             return;
         }
         let facts = self.facts();
-        let instance = decide_instance(&facts.instance, facts.fence);
+        let verdict = decide_instance(&facts.instance, facts.fence);
+        let instance = InstanceEvidence::new(verdict, String::new(), Fact::Unknown);
         let key = (INSTANCE.to_owned(), VOLUME.to_owned());
         let node_facts = NodeFacts {
             object: Fact::Present(Node {
@@ -27,27 +28,21 @@ impl Cluster {
                 instance: Some(INSTANCE.to_owned()),
                 boot: "boot-1".to_owned(),
                 out_of_service: self.taint.clone(),
-                opted_out: false,
-                may_fence: false,
-                lost_for_long: false,
+                ..Node::default()
             }),
             attachments: self.attachment.map(seen_attachment).into_iter().collect(),
             pods: self.pod.map(seen_pod).into_iter().collect(),
             volumes: [(key, decide(&facts).into())].into(),
-            instances: [(
-                INSTANCE.to_owned(),
-                InstanceEvidence::new(instance, String::new(), Fact::Unknown),
-            )]
-            .into(),
+            instances: [(INSTANCE.to_owned(), instance)].into(),
         };
         let step = step(&node_facts, FailoverMode::ProveFirst);
         let all: Vec<NodeState> = (0..NODES)
             .map(|node| NodeState {
                 name: format!("node-{node}"),
-                zone: String::new(),
                 suspect: self.not_ready_since[node].is_some(),
                 acted: node == 0 && self.is_tainted(),
                 wanted: node == 0 && step.intents.iter().any(Intent::is_braked),
+                ..NodeState::default()
             })
             .collect();
         let admitted = !admit(&all).nodes.is_empty();
@@ -81,28 +76,18 @@ impl Cluster {
 
 fn seen_attachment((deleting, retry_requested): (bool, bool)) -> Attachment {
     Attachment {
-        name: "csi-1".to_owned(),
-        uid: "uid-1".to_owned(),
-        version: "1".to_owned(),
         volume: VOLUME.to_owned(),
         instance: Some(INSTANCE.to_owned()),
         deleting,
         retry_requested,
+        ..Attachment::default()
     }
 }
 
 fn seen_pod(deleting: bool) -> Pod {
     Pod {
-        namespace: "default".to_owned(),
-        name: "db-0".to_owned(),
-        uid: "uid-db-0".to_owned(),
-        version: "1".to_owned(),
         deleting,
-        ended: false,
         claims: vec![Claim::Ours { volume: VOLUME.to_owned(), shared: false }],
-        tolerations: Vec::new(),
-        of_daemon_set: false,
-        mirror: false,
-        opted_out: false,
+        ..Pod::default()
     }
 }

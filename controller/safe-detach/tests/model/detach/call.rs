@@ -2,27 +2,22 @@
 //! `controller/src/attach/detach_decision.rs`; the properties are checked where the call decides
 //! and where it sends.
 
-use std::time::Duration;
-
 use ebs_csi_safe_detach::{
-    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, NodeReport,
-    OverrideOrder, Phase, Power, Refusal, Rung, Verdict, Waiting, decide, kubelet_report,
+    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, OverrideOrder, Phase,
+    Power, Refusal, Rung, Verdict, Waiting, decide,
 };
-use ebs_csi_wire::{InstanceId, VolumeId};
+use ebs_csi_wire::InstanceId;
 
 use super::{Call, Fault, Node, Rules, Stage, World};
-use crate::explore::{Name, Steps};
+use crate::explore::{Name, Steps, changed};
+use crate::kubelet_report::{INSTANCE, Listed};
 
 fn id(node: Node) -> InstanceId {
     let text = match node {
-        Node::A => "i-0aaaaaaaaaaaaaaa1",
+        Node::A => INSTANCE,
         Node::B => "i-0bbbbbbbbbbbbbbb2",
     };
     InstanceId::parse(text).expect("an id")
-}
-
-fn volume() -> VolumeId {
-    VolumeId::parse("vol-0aaaaaaaaaaaaaaa1").expect("an id")
 }
 
 fn at(attach: u8) -> AttachTime {
@@ -37,14 +32,14 @@ impl World {
     pub(super) fn add_controller_steps(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
         let Some(call) = self.calls[slot] else {
             if let Some((node, true)) = self.attachment_for {
-                steps.add_if(true, "a call begins", || self.begin_call(slot, node));
+                steps.add_if(true, "a call begins", |w| w.calls[slot] = Some(w.new_call(node)));
             }
             // S16: without a VolumeAttachment that is being deleted, no controller is asked.
             return;
         };
-        steps.add_fault_if(true, "a controller dies", || Self {
-            cache: None,
-            ..self.with(slot, None)
+        steps.add_fault_if(true, "a controller dies", |w| {
+            w.cache = None;
+            w.calls[slot] = None;
         });
         let node = call.node;
         match call.stage {
@@ -63,40 +58,37 @@ impl World {
                 }
             }
             Stage::Asking => {
-                let heard = |kubelet_report| {
-                    let stage = Stage::Read;
-                    let heard = Call { stage, kubelet_report, asked: true, ..call };
-                    self.with(slot, Some(heard))
+                let reported = |kubelet_report| {
+                    Some(Call { stage: Stage::Read, kubelet_report, asked: true, ..call })
                 };
-                let kubelet_report = self.kubelet_report(node, rules.fault);
-                steps.add_if(true, "kubelet's report comes", || heard(kubelet_report));
-                steps.add_fault_if(true, "no report comes", || heard(Fact::Unknown));
+                let report = self.kubelet_report(node, rules.fault);
+                steps.add_if(true, "kubelet's report comes", |w| w.calls[slot] = reported(report));
+                steps.add_fault_if(true, "no report comes", |w| {
+                    w.calls[slot] = reported(Fact::Unknown);
+                });
             }
             Stage::Read => {
                 let (name, after) = self.decide_call(slot, rules, call);
                 steps.add(name, after, false);
             }
-            Stage::Decided(rung) => steps.add(
-                ("DetachVolume is sent", rung.label()),
-                self.send_detach(slot, rung, call),
-                false,
-            ),
+            Stage::Decided(rung) => {
+                let name = ("DetachVolume is sent", rung.label());
+                steps.add(name, self.send_detach(slot, rung, call), false);
+            }
             Stage::Sent => {
-                let gone = self.shown.held.map(|held| held.0) != Some(node);
-                steps.add_if(gone, "a call ends: OK", || self.end_call(slot, node));
-                steps.add_if(true, "a call's time ends", || self.with(slot, None));
+                let is_gone = self.shown.held.map(|held| held.0) != Some(node);
+                steps.add_if(is_gone, "a call ends: OK", |w| w.end_call(slot, node));
+                steps.add_if(true, "a call's time ends", |w| w.calls[slot] = None);
             }
         }
     }
 
     fn with(&self, slot: usize, call: Option<Call>) -> Self {
-        let mut after = *self;
-        after.calls[slot] = call;
-        after
+        changed(self, |w| w.calls[slot] = call)
     }
 
-    fn begin_call(&self, slot: usize, node: Node) -> Self {
-        let mut call = Call {
+    fn new_call(&self, node: Node) -> Call {
+        let call = Call {
             node,
             stage: Stage::Began,
             attachment: Fact::Unknown,
@@ -105,10 +97,12 @@ impl World {
             asked: false,
             fresh: true,
         };
-        if let Some((attachment, instance)) = self.cache {
-            call = Call { stage: Stage::Read, attachment, instance, fresh: false, ..call };
+        match self.cache {
+            Some((attachment, instance)) => {
+                Call { stage: Stage::Read, attachment, instance, fresh: false, ..call }
+            }
+            None => call,
         }
-        self.with(slot, Some(call))
     }
 
     fn instance_answers(&self, node: Node) -> [(&'static str, Fact<InstanceFact>); 3] {
@@ -148,30 +142,16 @@ impl World {
         [shown, ("nothing of the volume", Fact::Unknown)]
     }
 
-    /// Returns kubelet's report according to the current Node object, derived with the shipped
-    /// `kubelet_report`.
+    /// Returns kubelet's report according to the current Node object.
     fn kubelet_report(&self, node: Node, fault: Fault) -> Fact<KubeletReport> {
-        let k = self.kubelet;
         if node == Node::B {
             // Node B has always released a volume that is detached from it.
             return Fact::Present(KubeletReport::Released);
         }
-        let named = |listed: bool| {
-            if listed {
-                vec![format!("kubernetes.io/csi/ebs.csi.aws.com^{}", volume())]
-            } else {
-                vec![]
-            }
-        };
-        let report = NodeReport {
-            provider_id: format!("aws:///us-east-1a/{}", id(node)),
-            csi_node_id: String::new(),
-            ready: k.ready,
-            lease_age: Some(if k.fresh { Duration::ZERO } else { Duration::from_secs(41) }),
-            in_use: named(k.in_use),
-            attached: named(k.attached && fault != Fault::ReportWithoutVolumesAttached),
-        };
-        kubelet_report(&[report], &id(node), &volume(), Duration::ZERO)
+        let k = self.kubelet;
+        let attached = k.attached && fault != Fault::ReportWithoutVolumesAttached;
+        let (ready, fresh, in_use) = (k.ready, k.fresh, k.in_use);
+        Listed::report(Some(Listed { ready, fresh, in_use, attached }))
     }
 
     fn decide_call(
@@ -188,14 +168,10 @@ impl World {
             instance: call.instance,
             kubelet_report: call.kubelet_report,
             fence: if self.fenced { Fact::Present(()) } else { Fact::Absent },
-            override_order: match override_order {
-                Some(attach) => Fact::Present(OverrideOrder {
-                    instance: id(node),
-                    since: at(attach),
-                    asked: id(node),
-                }),
-                None => Fact::Absent,
-            },
+            override_order: override_order.map_or(Fact::Absent, |attach| {
+                let since = at(attach);
+                Fact::Present(OverrideOrder { instance: id(node), since, subject: id(node) })
+            }),
         };
         let mut verdict = decide(&facts);
         if rules.fault == Fault::DetachOnNotFound
@@ -225,7 +201,7 @@ impl World {
             Verdict::Done if call.attachment != Fact::Absent => {
                 Err("S11: OK though EC2 showed an attachment")
             }
-            Verdict::Done => Ok(self.end_call(slot, node)),
+            Verdict::Done => Ok(changed(self, |w| w.end_call(slot, node))),
             Verdict::Safe(rung) => with_stage(Stage::Decided(rung)),
             Verdict::Wait(Waiting::Leaving) => with_stage(Stage::Sent),
             Verdict::Wait(Waiting::Transition) => with_stage(Stage::Began),
@@ -253,21 +229,17 @@ impl World {
         if held.is_some_and(|held| Some(at(held.1)) != since) {
             return Err("S12: DetachVolume for another attachment than was decided on");
         }
-        let stage = Stage::Sent;
-        Ok(Self {
-            detach_in_flight: Some(node),
-            by_override_order: rung == Rung::OverrideOrder,
-            ..self.with(slot, Some(Call { stage, ..call }))
-        })
+        Ok(changed(self, |w| {
+            w.detach_in_flight = Some(node);
+            w.by_override_order = rung == Rung::OverrideOrder;
+            w.calls[slot] = Some(Call { stage: Stage::Sent, ..call });
+        }))
     }
 
-    fn end_call(&self, slot: usize, node: Node) -> Self {
-        let going = self.attachment_for == Some((node, true));
-        Self {
-            attachment_for: self.attachment_for.filter(|_| !going),
-            override_order: None,
-            ..self.with(slot, None)
-        }
+    fn end_call(&mut self, slot: usize, node: Node) {
+        self.attachment_for = self.attachment_for.filter(|of| *of != (node, true));
+        self.override_order = None;
+        self.calls[slot] = None;
     }
 }
 

@@ -7,76 +7,55 @@ use crate::explore::Steps;
 
 impl World {
     pub(super) fn add_ec2_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
-        let mut add_if = |name: &'static str, when: bool, change: &dyn Fn(&mut Self)| {
-            steps.add_if(when, name, || {
-                let mut after = *self;
-                change(&mut after);
-                after
-            });
-        };
         let power = self.ec2.power;
+        let runs = power == Power::Running;
         // The two Describe APIs have separate views.
         let (ec2, shown) = (self.ec2, self.shown);
-        add_if("EC2's view of volumes catches up", shown.held != ec2.held, &|w| {
-            w.shown.held = w.ec2.held
-        });
+        let late = shown.held != ec2.held;
+        steps.add_if(late, "EC2's view of volumes catches up", |w| w.shown.held = w.ec2.held);
         let late = (shown.power, shown.hibernated) != (ec2.power, ec2.hibernated);
-        add_if("EC2's view of instances catches up", late, &|w| {
+        steps.add_if(late, "EC2's view of instances catches up", |w| {
             w.shown.power = w.ec2.power;
             w.shown.hibernated = w.ec2.hibernated;
         });
-        add_if("the instance is told to stop", power == Power::Running, &|w| {
-            w.ec2.power = Power::Stopping
+        steps.add_if(runs, "the instance is told to stop", |w| w.ec2.power = Power::Stopping);
+        steps.add_if(runs && rules.scope.hibernates, "the instance is told to hibernate", |w| {
+            w.ec2.power = Power::Stopping;
+            w.ec2.hibernated = true;
         });
-        add_if(
-            "the instance is told to hibernate",
-            power == Power::Running && rules.scope.hibernates,
-            &|w| {
-                w.ec2.power = Power::Stopping;
-                w.ec2.hibernated = true;
-            },
-        );
-        add_if("the instance is told to terminate", power != Power::Terminated, &|w| {
+        let remains = power != Power::Terminated;
+        steps.add_if(remains, "the instance is told to terminate", |w| {
             w.ec2.power = Power::ShuttingDown;
         });
-        add_if("the instance is off", power == Power::Stopping, &|w| {
+        steps.add_if(power == Power::Stopping, "the instance is off", |w| {
             w.ec2.power = Power::Stopped;
             w.kubelet.up = false;
             w.kubelet.verified = false;
             // Mounts are part of the memory that a hibernation saves.
             w.kubelet.mounted &= w.ec2.hibernated;
         });
-        add_if("the instance is gone", power == Power::ShuttingDown, &|w| {
+        steps.add_if(power == Power::ShuttingDown, "the instance is gone", |w| {
             w.ec2.power = Power::Terminated;
             w.kubelet.up = false;
             w.kubelet.verified = false;
             w.kubelet.mounted = false;
             w.ec2.held = w.ec2.held.filter(|held| held.0 != Node::A);
         });
-        add_if(
-            "the instance is started",
-            power == Power::Stopped && self.starts < rules.scope.starts,
-            &|w| {
-                w.ec2.power = Power::Pending;
-                w.starts += 1;
-            },
-        );
-        add_if("the instance runs again", power == Power::Pending, &|w| {
+        let may_start = power == Power::Stopped && self.starts < rules.scope.starts;
+        steps.add_if(may_start, "the instance is started", |w| {
+            w.ec2.power = Power::Pending;
+            w.starts += 1;
+        });
+        steps.add_if(power == Power::Pending, "the instance runs again", |w| {
+            // A hibernated guest continues at once; any other guest boots first.
+            w.kubelet.up = w.ec2.hibernated;
             w.ec2.power = Power::Running;
             w.ec2.hibernated = false;
-            // A hibernated guest continues at once; any other guest boots first.
-            w.kubelet.up = self.ec2.hibernated;
         });
         let is_undecided = self.detach_in_flight.is_some() || self.has_undecided_call();
-        let shown = self.shown.power == Power::Running;
-        add_if(
-            "the node has booted",
-            power == Power::Running && !self.kubelet.up && shown && !is_undecided,
-            &|w| {
-                w.kubelet.up = true;
-            },
-        );
-        add_if("DetachVolume arrives", self.detach_in_flight.is_some(), &|w| {
+        let boots = runs && !self.kubelet.up && shown.power == Power::Running && !is_undecided;
+        steps.add_if(boots, "the node has booted", |w| w.kubelet.up = true);
+        steps.add_if(self.detach_in_flight.is_some(), "DetachVolume arrives", |w| {
             // The worst case: the volume is detached without the guest's consent.
             w.ec2.held = w.ec2.held.filter(|held| Some(held.0) != w.detach_in_flight);
             w.detach_in_flight = None;
@@ -87,7 +66,7 @@ impl World {
                 w.by_override_order = false;
             }
         });
-        add_if("DetachVolume is lost", self.detach_in_flight.is_some(), &|w| {
+        steps.add_if(self.detach_in_flight.is_some(), "DetachVolume is lost", |w| {
             w.detach_in_flight = None;
             w.by_override_order = false;
         });

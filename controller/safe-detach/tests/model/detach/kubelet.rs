@@ -2,50 +2,41 @@
 
 use ebs_csi_safe_detach::{Mode, Power};
 
-use super::{Fault, Kubelet, Node, Rules, World};
+use super::{Fault, Node, Rules, World};
 use crate::explore::Steps;
 
 impl World {
     pub(super) fn add_kubelet_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
         let k = self.kubelet;
-        let alive = k.up && self.ec2.power != Power::Stopped;
-        let can_write = alive && k.reaches_api;
-        let has = self.ec2.held.map(|held| held.0) == Some(Node::A);
-        let mut add_if = |name: &'static str, when: bool, change: &dyn Fn(&mut Kubelet)| {
-            steps.add_if(when, name, || {
-                let mut after = *self;
-                change(&mut after.kubelet);
-                after
-            });
-        };
-        add_if("kubelet lists the volume", can_write && !k.in_use, &|k| k.in_use = true);
-        add_if(
-            "kubelet sees that it may mount",
-            can_write && k.in_use && k.attached && !k.verified,
-            &|k| k.verified = true,
-        );
-        add_if("kubelet mounts", alive && k.verified && !k.mounted && has, &|k| k.mounted = true);
-        add_if("kubelet unmounts", alive && (k.mounted || k.verified), &|k| {
-            k.mounted = false;
-            k.verified = false;
+        let is_alive = k.up && self.ec2.power != Power::Stopped;
+        let can_write = is_alive && k.reaches_api;
+        let may_list = can_write && !k.in_use;
+        steps.add_if(may_list, "kubelet lists the volume", |w| w.kubelet.in_use = true);
+        let may_verify = can_write && k.in_use && k.attached && !k.verified;
+        steps.add_if(may_verify, "kubelet sees that it may mount", |w| w.kubelet.verified = true);
+        let may_mount = is_alive && k.verified && !k.mounted && self.holder() == Some(Node::A);
+        steps.add_if(may_mount, "kubelet mounts", |w| w.kubelet.mounted = true);
+        steps.add_if(is_alive && (k.mounted || k.verified), "kubelet unmounts", |w| {
+            w.kubelet.mounted = false;
+            w.kubelet.verified = false;
         });
-        let forgets = rules.fault == Fault::KubeletForgets;
-        add_if(
-            "kubelet unlists the volume",
-            can_write && k.in_use && (forgets || !k.mounted && !k.verified),
-            &|k| k.in_use = false,
-        );
+        let is_unused = rules.fault == Fault::KubeletForgets || !k.mounted && !k.verified;
+        let may_unlist = can_write && k.in_use && is_unused;
+        steps.add_if(may_unlist, "kubelet unlists the volume", |w| w.kubelet.in_use = false);
         if rules.mode == Mode::Ec2Only {
             // In this mode the controller does not ask for kubelet's report.
             return;
         }
-        add_if("the node is cut off", k.up && k.reaches_api, &|k| k.reaches_api = false);
-        add_if("the node is reached again", !k.reaches_api, &|k| k.reaches_api = true);
-        add_if("the lease runs out", !can_write && k.fresh, &|k| k.fresh = false);
-        add_if("the node is called not ready", !k.fresh && k.ready, &|k| k.ready = false);
-        add_if("kubelet renews", can_write && !(k.fresh && k.ready), &|k| {
-            k.fresh = true;
-            k.ready = true;
+        let is_reached = k.up && k.reaches_api;
+        steps.add_if(is_reached, "the node is cut off", |w| w.kubelet.reaches_api = false);
+        let is_cut_off = !k.reaches_api;
+        steps.add_if(is_cut_off, "the node is reached again", |w| w.kubelet.reaches_api = true);
+        steps.add_if(!can_write && k.fresh, "the lease runs out", |w| w.kubelet.fresh = false);
+        let is_lost = !k.fresh && k.ready;
+        steps.add_if(is_lost, "the node is called not ready", |w| w.kubelet.ready = false);
+        steps.add_if(can_write && !(k.fresh && k.ready), "kubelet renews", |w| {
+            w.kubelet.fresh = true;
+            w.kubelet.ready = true;
         });
     }
 }

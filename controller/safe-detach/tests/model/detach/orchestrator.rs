@@ -7,13 +7,6 @@ use crate::explore::Steps;
 
 impl World {
     pub(super) fn add_orchestrator_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
-        let mut add_if = |name: &'static str, when: bool, change: &dyn Fn(&mut Self)| {
-            steps.add_if(when, name, || {
-                let mut after = *self;
-                change(&mut after);
-                after
-            });
-        };
         let is_free = self.attachment_for.is_none()
             && self.calls == [None; 2]
             && self.detach_in_flight.is_none()
@@ -22,7 +15,7 @@ impl World {
             && self.attaches < rules.scope.attaches;
         for (node, name) in [(Node::A, "attached to A"), (Node::B, "attached to B")] {
             let runs = node == Node::B || self.ec2.power == Power::Running;
-            add_if(name, is_free && runs, &|w| {
+            steps.add_if(is_free && runs, name, |w| {
                 w.attaches += 1;
                 w.ec2.held = Some((node, w.attaches));
                 // ControllerPublishVolume ends when EC2 shows the attachment.
@@ -31,46 +24,38 @@ impl World {
                 w.kubelet.attached |= node == Node::A;
             });
         }
-        let (on_a, kept) = match self.attachment_for {
-            Some((node, going)) => (node == Node::A, !going),
+        let (on_a, is_kept) = match self.attachment_for {
+            Some((node, deleting)) => (node == Node::A, !deleting),
             None => (false, false),
         };
-        let unused = !self.kubelet.in_use;
-        add_if("detach: the pod is gone", kept && (unused || !on_a), &|w| {
+        let is_unused = !self.kubelet.in_use;
+        steps.add_if(is_kept && (is_unused || !on_a), "detach: the pod is gone", |w| {
             w.kubelet.attached &= !on_a;
             w.attachment_for = w.attachment_for.map(|(node, _)| (node, true));
         });
         // The mode `ec2-only` trusts the order of CSI calls.
-        let forced = kept && on_a && rules.mode == Mode::Enforce;
-        add_if("detach: by force, after six minutes or by a taint", forced, &|w| {
+        let forced = is_kept && on_a && rules.mode == Mode::Enforce;
+        steps.add_if(forced, "detach: by force, after six minutes or by a taint", |w| {
             w.kubelet.attached = false;
             w.attachment_for = Some((Node::A, true));
         });
-        add_if("detach: the VolumeAttachment is deleted by hand", forced, &|w| {
+        steps.add_if(forced, "detach: the VolumeAttachment is deleted by hand", |w| {
             w.attachment_for = Some((Node::A, true));
         });
-        add_if(
-            "the volume is taken off volumesAttached",
-            self.kubelet.attached && !kept && unused,
-            &|w| {
-                w.kubelet.attached = false;
-            },
-        );
-        add_if(
-            "the instance is fenced",
-            forced && self.ec2.power == Power::Running && !self.fenced,
-            &|w| {
-                w.fenced = true;
-                w.ec2.power = Power::Stopping;
-            },
-        );
+        let is_left_listed = self.kubelet.attached && !is_kept && is_unused;
+        steps.add_if(is_left_listed, "the volume is taken off volumesAttached", |w| {
+            w.kubelet.attached = false;
+        });
+        let may_fence = forced && self.ec2.power == Power::Running && !self.fenced;
+        steps.add_if(may_fence, "the instance is fenced", |w| {
+            w.fenced = true;
+            w.ec2.power = Power::Stopping;
+        });
         let here = self.ec2.held.filter(|held| held.0 == Node::A);
-        add_if(
-            "a person orders an override",
-            rules.scope.override_order && here.is_some() && self.override_order.is_none(),
-            &|w| {
-                w.override_order = here.map(|held| held.1);
-            },
-        );
+        let may_order =
+            rules.scope.override_order && here.is_some() && self.override_order.is_none();
+        steps.add_if(may_order, "a person orders an override", |w| {
+            w.override_order = here.map(|held| held.1);
+        });
     }
 }

@@ -3,81 +3,66 @@
 use ebs_csi_safe_detach::Power;
 use ebs_csi_safe_detach::lifecycle::FenceWhen;
 
-use super::{Ec2, Guest, On, Rules, Stage, World};
+use super::{Guest, On, Rules, Stage, World};
 use crate::explore::Steps;
 
 impl World {
     pub(super) fn add_ec2_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
         let power = self.ec2.power;
-        let becomes = |power| Self { ec2: Ec2 { power, ..self.ec2 }, ..*self };
-        let off = |after: Self| Self {
-            guest: Guest { up: false, registered: false, mounted: false, ..self.guest },
-            ..after
-        };
-        let boots = self.guest.boot < rules.boots;
-        let booting = |after: Self| Self {
-            guest: Guest { boot: self.guest.boot + 1, ..off(after).guest },
-            ..after
-        };
         let runs = power == Power::Running;
-        steps.add_fault_if(runs, "the instance is told to stop", || becomes(Power::Stopping));
-        let ends = matches!(power, Power::ShuttingDown | Power::Terminated);
-        steps.add_fault_if(!ends, "the instance is told to terminate", || {
-            becomes(Power::ShuttingDown)
+        steps.add_fault_if(runs, "the instance is told to stop", |w| w.ec2.power = Power::Stopping);
+        let remains = !matches!(power, Power::ShuttingDown | Power::Terminated);
+        steps.add_fault_if(remains, "the instance is told to terminate", |w| {
+            w.ec2.power = Power::ShuttingDown;
         });
-        steps.add_if(power == Power::Stopping, "the instance is off", || {
-            off(becomes(Power::Stopped))
+        steps.add_if(power == Power::Stopping, "the instance is off", |w| {
+            w.ec2.power = Power::Stopped;
+            w.end_boot();
         });
-        steps.add_if(power == Power::ShuttingDown, "the instance is gone", || {
-            let mut after = off(becomes(Power::Terminated));
-            after.ec2.held = after.ec2.held.filter(|on| *on == On::B);
-            after
+        steps.add_if(power == Power::ShuttingDown, "the instance is gone", |w| {
+            w.ec2.power = Power::Terminated;
+            w.end_boot();
+            w.ec2.held = w.ec2.held.filter(|on| *on == On::B);
         });
-        let stopped = power == Power::Stopped;
-        steps.add_fault_if(stopped && boots, "the instance is started", || {
-            booting(becomes(Power::Pending))
+        let may_boot = self.guest.boot < rules.boots;
+        steps.add_fault_if(power == Power::Stopped && may_boot, "the instance is started", |w| {
+            w.ec2.power = Power::Pending;
+            w.end_boot();
+            w.guest.boot += 1;
         });
-        steps
-            .add_if(power == Power::Pending, "the instance runs again", || becomes(Power::Running));
-        steps.add_fault_if(runs && boots && self.guest.up, "the guest reboots", || booting(*self));
-        let between = self.detach_in_flight
+        let is_pending = power == Power::Pending;
+        steps.add_if(is_pending, "the instance runs again", |w| w.ec2.power = Power::Running);
+        steps.add_fault_if(runs && may_boot && self.guest.up, "the guest reboots", |w| {
+            w.end_boot();
+            w.guest.boot += 1;
+        });
+        let is_undecided = self.detach_in_flight
             || self
                 .calls
                 .iter()
                 .flatten()
                 .any(|call| matches!(call.stage, Stage::Asking | Stage::Decided(_)));
-        let boots = runs && !self.guest.up && self.shown.power == power && !between;
-        steps.add_if(boots, "the guest has booted", || Self {
-            guest: Guest { up: true, ..self.guest },
-            ..*self
-        });
-        let checked = runs && rules.fences == Some(FenceWhen::Impaired);
-        let checks = |impaired| Self { impaired, ..*self };
-        steps.add_fault_if(checked && !self.impaired, "its checks fail", || checks(true));
-        steps.add_fault_if(checked && self.impaired, "its checks pass again", || checks(false));
+        let boots = runs && !self.guest.up && self.shown.power == power && !is_undecided;
+        steps.add_if(boots, "the guest has booted", |w| w.guest.up = true);
+        let is_checked = runs && rules.fences == Some(FenceWhen::Impaired);
+        let (may_fail, may_pass) = (is_checked && !self.impaired, is_checked && self.impaired);
+        steps.add_fault_if(may_fail, "its checks fail", |w| w.impaired = true);
+        steps.add_fault_if(may_pass, "its checks pass again", |w| w.impaired = false);
         let late = self.shown.power != power;
-        steps.add_if(late, "EC2's view of instances catches up", || Self {
-            shown: Ec2 { power, ..self.shown },
-            ..*self
+        steps.add_if(late, "EC2's view of instances catches up", |w| w.shown.power = power);
+        let late = self.shown.held != self.ec2.held;
+        steps.add_if(late, "EC2's view of volumes catches up", |w| w.shown.held = w.ec2.held);
+        steps.add_if(self.detach_in_flight, "DetachVolume arrives", |w| {
+            // The worst case: the volume is detached without the guest's consent.
+            w.ec2.held = w.ec2.held.filter(|on| *on == On::B);
+            w.detach_in_flight = false;
         });
-        let held = self.ec2.held;
-        let late = self.shown.held != held;
-        steps.add_if(late, "EC2's view of volumes catches up", || Self {
-            shown: Ec2 { held, ..self.shown },
-            ..*self
+        steps.add_fault_if(self.detach_in_flight, "DetachVolume is lost", |w| {
+            w.detach_in_flight = false;
         });
-        steps.add_if(self.detach_in_flight, "DetachVolume arrives", || Self {
-            ec2: Ec2 {
-                // The worst case: the volume is detached without the guest's consent.
-                held: held.filter(|on| *on == On::B),
-                ..self.ec2
-            },
-            detach_in_flight: false,
-            ..*self
-        });
-        steps.add_fault_if(self.detach_in_flight, "DetachVolume is lost", || Self {
-            detach_in_flight: false,
-            ..*self
-        });
+    }
+
+    fn end_boot(&mut self) {
+        self.guest = Guest { up: false, registered: false, mounted: false, ..self.guest };
     }
 }

@@ -2,61 +2,47 @@
 
 use ebs_csi_safe_detach::{Mode, Power};
 
-use super::{Guest, NodeObject, On, Rules, Taint, World};
+use super::{NodeObject, On, Rules, Taint, World};
 use crate::explore::Steps;
 
 impl World {
     pub(super) fn add_node_steps(&self, rules: Rules, steps: &mut Steps<Self>) {
         let guest = self.guest;
-        let is = |guest| Self { guest, ..*self };
         let is_running = guest.up && self.ec2.power != Power::Stopped;
         let trusts_order = rules.mode == Mode::Ec2Only && self.has_own_taint();
-        steps.add_fault_if(
-            is_running && !guest.is_cut_off && !trusts_order,
-            "the node is cut off",
-            || is(Guest { is_cut_off: true, ..guest }),
-        );
-        steps.add_if(guest.is_cut_off, "the node is reached again", || {
-            is(Guest { is_cut_off: false, ..guest })
-        });
-        if !is_running || guest.is_cut_off {
+        let may_lose = is_running && !guest.is_cut_off && !trusts_order;
+        steps.add_fault_if(may_lose, "the node is cut off", |w| w.guest.is_cut_off = true);
+        let is_cut_off = guest.is_cut_off;
+        steps.add_if(is_cut_off, "the node is reached again", |w| w.guest.is_cut_off = false);
+        if !is_running || is_cut_off {
             // Nothing that the guest does becomes known, and its mount stays.
             return;
         }
+        let (ready, boot, in_use) = (true, guest.boot, guest.mounted);
         let written_object = match self.node {
-            Some(node) => NodeObject { ready: true, boot: guest.boot, ..node },
-            None => NodeObject {
-                ready: true,
-                boot: guest.boot,
-                taint: Taint::None,
-                in_use: guest.mounted,
-                attached: false,
-            },
+            Some(node) => NodeObject { ready, boot, ..node },
+            None => NodeObject { ready, boot, taint: Taint::None, in_use, attached: false },
         };
         let differs = !guest.registered || self.node != Some(written_object);
-        steps.add_if(differs, "kubelet says that its node is ready", || Self {
-            guest: Guest { registered: true, ..guest },
-            ..self.with_node(Some(written_object))
+        steps.add_if(differs, "kubelet says that its node is ready", |w| {
+            w.set_node(Some(written_object));
+            w.guest.registered = true;
         });
         let Some(node) = self.node.filter(|_| guest.registered) else {
             return;
         };
-        let wanted = self.is_pod_on_a() && self.pod.is_some_and(|pod| !pod.deleting);
-        steps.add_if(wanted && !node.in_use, "kubelet lists the volume", || {
-            self.with_node(Some(NodeObject { in_use: true, ..node }))
+        let is_wanted = self.is_pod_on_a() && self.pod.is_some_and(|pod| !pod.deleting);
+        steps.add_if(is_wanted && !node.in_use, "kubelet lists the volume", |w| {
+            w.set_node(Some(NodeObject { in_use: true, ..node }));
         });
-        let may = wanted && node.in_use && node.attached && self.ec2.held == Some(On::A);
-        steps.add_if(may && !guest.mounted, "kubelet mounts", || {
-            is(Guest { mounted: true, ..guest })
+        let may_mount = is_wanted && node.in_use && node.attached && self.ec2.held == Some(On::A);
+        steps.add_if(may_mount && !guest.mounted, "kubelet mounts", |w| w.guest.mounted = true);
+        steps.add_if(!is_wanted && guest.mounted, "kubelet unmounts", |w| w.guest.mounted = false);
+        let is_unused = !is_wanted && !guest.mounted;
+        steps.add_if(is_unused && node.in_use, "kubelet unlists the volume", |w| {
+            w.set_node(Some(NodeObject { in_use: false, ..node }));
         });
-        steps.add_if(!wanted && guest.mounted, "kubelet unmounts", || {
-            is(Guest { mounted: false, ..guest })
-        });
-        let unused = !wanted && !guest.mounted;
-        steps.add_if(unused && node.in_use, "kubelet unlists the volume", || {
-            self.with_node(Some(NodeObject { in_use: false, ..node }))
-        });
-        let has_pod_ended = unused && self.is_pod_on_a();
-        steps.add_if(has_pod_ended, "kubelet says that the pod has ended", || self.with_pod(None));
+        let has_pod_ended = is_unused && self.is_pod_on_a();
+        steps.add_if(has_pod_ended, "kubelet says that the pod has ended", |w| w.set_pod(None));
     }
 }

@@ -12,31 +12,26 @@ use ebs_csi_safe_detach::lifecycle::{
 };
 use ebs_csi_safe_detach::{Fact, Power};
 
-use super::unpublish::{Ec2Answer, INSTANCE, VOLUME};
+use super::unpublish::Ec2Answer;
 use super::{
     Attachment, Changed, Ec2, Fault, Kind, Look, NodeObject, On, Plan, Pod, Replica, Rules, Taint,
     World,
 };
-use crate::explore::{Mix, Steps};
+use crate::explore::{Mix, Steps, changed};
+use crate::kubelet_report::{INSTANCE, VOLUME};
 
 impl World {
     pub(super) fn add_replica_steps(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
-        let is = |replica| {
-            let mut after = *self;
-            after.replicas[slot] = replica;
-            after
-        };
         let replica = self.replicas[slot];
-        steps.add_fault_if(replica != Replica::Idle, "a replica dies", || is(Replica::Idle));
+        steps.add_fault_if(replica != Replica::Idle, "a replica dies", |w| {
+            w.replicas[slot] = Replica::Idle;
+        });
         match replica {
             Replica::Idle => {
+                // Only the controllers use `volumesInUse` and `volumesAttached`.
+                let unused = |node| NodeObject { in_use: false, attached: false, ..node };
                 let look = Look {
-                    // Only the controllers use `volumesInUse` and `volumesAttached`.
-                    node: self.node.map(|node| NodeObject {
-                        in_use: false,
-                        attached: false,
-                        ..node
-                    }),
+                    node: self.node.map(unused),
                     pod: self.pod.filter(|pod| pod.on == On::A),
                     attachment: self.attachment.filter(|va| va.on == On::A),
                     changed: Changed::default(),
@@ -45,49 +40,35 @@ impl World {
                     Some(node) => !node.ready || matches!(node.taint, Taint::Ours(_)),
                     None => look.attachment.is_some(),
                 };
-                if !rules.late_answers {
-                    self.add_answer_steps(slot, look, rules, steps, suspect);
+                if !suspect {
                     return;
                 }
-                steps.add_if(suspect, "a replica looks", || is(Replica::Looked(look)));
-                let before = Attachment { on: On::A, deleting: false, retry_requested: false };
-                let late = look.attachment != Some(before);
-                steps.add_fault_if(
-                    suspect && late,
-                    "a replica looks, with a watch that is late",
-                    || {
-                        is(Replica::Looked(Look {
-                            attachment: Some(before),
-                            changed: Changed {
-                                attachment: true,
-                                gone: look.attachment.is_none(),
-                                ..Changed::default()
-                            },
-                            ..look
-                        }))
-                    },
-                );
+                if !rules.late_answers {
+                    self.add_answer_steps(slot, look, rules, steps);
+                    return;
+                }
+                steps.add_if(true, "a replica looks", |w| {
+                    w.replicas[slot] = Replica::Looked(look);
+                });
+                let before =
+                    Some(Attachment { on: On::A, deleting: false, retry_requested: false });
+                let late = look.attachment != before;
+                steps.add_fault_if(late, "a replica looks, with a watch that is late", |w| {
+                    let gone = look.attachment.is_none();
+                    let changed = Changed { attachment: true, gone, ..Changed::default() };
+                    w.replicas[slot] =
+                        Replica::Looked(Look { attachment: before, changed, ..look });
+                });
             }
-            Replica::Looked(look) => self.add_answer_steps(slot, look, rules, steps, true),
+            Replica::Looked(look) => self.add_answer_steps(slot, look, rules, steps),
             Replica::Acting(plan) => self.add_act_steps(slot, plan, rules, steps),
         }
     }
 
-    fn add_answer_steps(
-        &self,
-        slot: usize,
-        look: Look,
-        rules: Rules,
-        steps: &mut Steps<Self>,
-        may: bool,
-    ) {
-        for (ec2_answer, how) in Ec2Answer::ALL.into_iter().filter(|_| may) {
+    fn add_answer_steps(&self, slot: usize, look: Look, rules: Rules, steps: &mut Steps<Self>) {
+        for (ec2_answer, how) in Ec2Answer::ALL {
             let plan = self.plan(rules, look, ec2_answer);
-            let mut after = *self;
-            after.replicas[slot] = match plan == Plan::nothing() {
-                true => Replica::Idle,
-                false => Replica::Acting(plan),
-            };
+            let after = changed(self, |w| w.replicas[slot] = plan.into());
             let name = ("a replica has the controller's answers", how);
             steps.add(name, Ok(after), ec2_answer != Ec2Answer::Shown);
         }
@@ -162,72 +143,27 @@ impl World {
     /// Does the first act of the plan. Each act names exactly the object version that was read and
     /// does nothing when that has changed.
     fn add_act_steps(&self, slot: usize, plan: Plan, rules: Rules, steps: &mut Steps<Self>) {
-        let rest = |after: Self, plan: Plan| {
-            let mut after = after;
-            // What this act itself has changed does not invalidate the rest, which is about other
-            // objects.
-            let mut plan = plan;
-            if let Replica::Acting(now) = after.replicas[slot] {
-                plan.changed = now.changed;
-            }
-            plan.drop_irrelevant_changes();
-            after.replicas[slot] = match plan == Plan::nothing() {
-                true => Replica::Idle,
-                false => Replica::Acting(plan),
-            };
-            after
-        };
-        let changed = plan.changed;
-        if plan.fence {
-            let left = Plan { fence: false, ..plan };
-            let runs = self.ec2.power == Power::Running;
-            // The controller asks EC2 again; the answer that the replica has may be out of date.
-            let only_impaired = rules.fences == Some(FenceWhen::Impaired);
-            let asks = only_impaired && rules.fault != Fault::FenceOnFormerChecks;
-            let refused = runs && asks && !self.impaired;
-            let name = match refused {
-                false => "the instance is fenced",
-                true => "the fence is refused: its checks pass",
-            };
-            let after = match (runs, refused) {
-                (true, false) if only_impaired && !self.impaired => {
-                    Err("S18: an instance is fenced whose checks pass")
-                }
-                (true, false) => {
-                    let mut after = *self;
-                    after.ec2.power = Power::Stopping;
-                    Ok(after)
-                }
-                _ => Ok(*self),
-            };
-            steps.add((name, ""), after.map(|after| rest(after, left)), false);
-            steps.add_fault_if(true, "the fence fails", || rest(*self, left));
+        let was_changed = plan.changed;
+        let (name, after, rest) = if plan.fence {
+            let rest = Plan { fence: false, ..plan };
+            steps.add_fault_if(true, "the fence fails", |w| w.set_plan(slot, rest));
+            let (name, after) = self.fence(rules);
+            ((name, ""), after, rest)
         } else if let Some(boot) = plan.taint {
-            let left = Plan { taint: None, ..plan };
-            let late = changed.node && rules.fault != Fault::TaintWithoutVersion;
-            let after = match self.node.filter(|_| !late) {
-                None => Ok(*self),
-                Some(node) => self.with_own_taint(node, boot),
-            };
-            steps.add(
-                ("our taint is set", conflict_name(late)),
-                after.map(|after| rest(after, left)),
-                false,
-            );
+            let late = was_changed.node && rules.fault != Fault::TaintWithoutVersion;
+            let node = self.node.filter(|_| !late);
+            let after = node.map_or(Ok(*self), |node| self.with_own_taint(node, boot));
+            (("our taint is set", conflict_name(late)), after, Plan { taint: None, ..plan })
         } else if plan.remove_taint {
-            let left = Plan { remove_taint: false, ..plan };
-            let after = match self.node.filter(|_| !changed.node) {
-                None => Ok(*self),
-                Some(node) => self.without_own_taint(node, plan.had_no_users),
-            };
-            steps.add(
-                ("our taint is lifted", conflict_name(changed.node)),
-                after.map(|after| rest(after, left)),
-                false,
-            );
+            let late = was_changed.node;
+            let node = self.node.filter(|_| !late);
+            let after =
+                node.map_or(Ok(*self), |node| self.without_own_taint(node, plan.had_no_users));
+            let rest = Plan { remove_taint: false, ..plan };
+            (("our taint is lifted", conflict_name(late)), after, rest)
         } else if plan.pod {
-            let left = Plan { pod: false, ..plan };
-            let after = match changed.pod {
+            let late = was_changed.pod;
+            let after = match late {
                 true => Ok(*self),
                 false if rules.kind != Kind::Eligible => {
                     Err("S10: a pod that is not eligible is deleted")
@@ -235,41 +171,66 @@ impl World {
                 false if !plan.was_free && rules.failover == FailoverMode::ProveFirst => {
                     Err("S8: a pod is deleted whose volume was in use")
                 }
-                false => Ok(self.with_pod(None)),
+                false => Ok(changed(self, |w| w.set_pod(None))),
             };
-            steps.add(
-                ("the pod is deleted by force", conflict_name(changed.pod)),
-                after.map(|after| rest(after, left)),
-                false,
-            );
+            let name = ("the pod is deleted by force", conflict_name(late));
+            (name, after, Plan { pod: false, ..plan })
         } else if plan.attachment || plan.retry {
-            let left = Plan { attachment: false, retry: false, ..plan };
-            let name = match plan.attachment {
-                true => "the VolumeAttachment is deleted",
-                false => "the detach is asked for again",
-            };
-            let late = match plan.attachment {
-                true => changed.attachment,
-                false => changed.gone,
+            let (name, late) = match plan.attachment {
+                true => ("the VolumeAttachment is deleted", was_changed.attachment),
+                false => ("the detach is asked for again", was_changed.gone),
             };
             let late = late && rules.fault != Fault::AttachmentWithoutVersion;
-            let here = self.attachment.is_some_and(|va| va.on == On::A);
-            let after = match late || !here {
-                true => *self,
-                false => self.with_attachment(|va| {
+            let mut after = *self;
+            if !late && self.attachment.is_some_and(|va| va.on == On::A) {
+                after.write_attachment(|va| {
                     va.deleting |= plan.attachment;
                     va.retry_requested |= plan.retry;
-                }),
-            };
-            steps.add((name, conflict_name(late)), Ok(rest(after, left)), false);
+                });
+            }
+            let rest = Plan { attachment: false, retry: false, ..plan };
+            ((name, conflict_name(late)), Ok(after), rest)
+        } else {
+            return;
+        };
+        let after = after.map(|after| changed(&after, |w| w.set_plan(slot, rest)));
+        steps.add(name, after, false);
+    }
+
+    /// Sets what is left of a replica's plan after an act. What the act itself has changed does not
+    /// invalidate the rest, which is about other objects.
+    fn set_plan(&mut self, slot: usize, mut plan: Plan) {
+        if let Replica::Acting(now) = self.replicas[slot] {
+            plan.changed = now.changed;
         }
+        plan.drop_irrelevant_changes();
+        self.replicas[slot] = plan.into();
+    }
+
+    fn fence(&self, rules: Rules) -> (&'static str, Result<Self, &'static str>) {
+        let runs = self.ec2.power == Power::Running;
+        // The controller asks EC2 again; the answer that the replica has may be out of date.
+        let needs_impaired = rules.fences == Some(FenceWhen::Impaired);
+        let asks = needs_impaired && rules.fault != Fault::FenceOnFormerChecks;
+        if runs && asks && !self.impaired {
+            return ("the fence is refused: its checks pass", Ok(*self));
+        }
+        let after = match runs {
+            true if needs_impaired && !self.impaired => {
+                Err("S18: an instance is fenced whose checks pass")
+            }
+            true => Ok(changed(self, |w| w.ec2.power = Power::Stopping)),
+            false => Ok(*self),
+        };
+        ("the instance is fenced", after)
     }
 
     fn with_own_taint(&self, node: NodeObject, about: u8) -> Result<Self, &'static str> {
         if node.boot != about || self.guest.boot == about && self.guest.up {
             return Err("S9: our taint though the instance was not off since the node registered");
         }
-        Ok(self.with_node(Some(NodeObject { taint: Taint::Ours(about), ..node })))
+        let taint = Taint::Ours(about);
+        Ok(changed(self, |w| w.set_node(Some(NodeObject { taint, ..node }))))
     }
 
     fn without_own_taint(
@@ -283,7 +244,8 @@ impl World {
         if node.boot == about || !had_no_users {
             return Err("L5: our taint is lifted without proof of return");
         }
-        Ok(self.with_node(Some(NodeObject { taint: Taint::None, ..node })))
+        let taint = Taint::None;
+        Ok(changed(self, |w| w.set_node(Some(NodeObject { taint, ..node }))))
     }
 }
 
@@ -299,17 +261,15 @@ struct PlanInput {
     impaired: bool,
 }
 
-impl Plan {
-    fn nothing() -> Self {
-        Self { was_free: true, had_no_users: true, ..Self::default() }
+impl From<Plan> for Replica {
+    fn from(plan: Plan) -> Self {
+        let nothing = Plan { was_free: true, had_no_users: true, ..Plan::default() };
+        if plan == nothing { Self::Idle } else { Self::Acting(plan) }
     }
 }
 
 fn conflict_name(late: bool) -> &'static str {
-    match late {
-        true => "overtaken",
-        false => "",
-    }
+    if late { "overtaken" } else { "" }
 }
 
 fn boot(number: u8) -> String {
@@ -318,31 +278,26 @@ fn boot(number: u8) -> String {
 
 /// Returns what was read and answered in the form that the shipped functions take.
 fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidence) -> NodeFacts {
-    NodeFacts {
-        object: match look.node {
-            None => Fact::Absent,
-            Some(node) => Fact::Present(Node {
-                ready: match node.ready {
-                    true => Readiness::Ready,
-                    false => Readiness::NotReady,
-                },
-                instance: Some(INSTANCE.to_owned()),
-                boot: boot(node.boot),
-                out_of_service: match node.taint {
-                    Taint::None => OutOfService::None,
-                    Taint::Foreign => OutOfService::Foreign,
-                    Taint::Ours(about) => OutOfService::Ours(TaintedBoot {
-                        instance: INSTANCE.to_owned(),
-                        launched: String::new(),
-                        boot: boot(about),
-                    }),
-                },
-                opted_out: false,
-                may_fence: rules.fences.is_some(),
-                // Time is not modelled, so the node may have been lost for long.
-                lost_for_long: true,
+    let seen_node = |node: NodeObject| Node {
+        ready: if node.ready { Readiness::Ready } else { Readiness::NotReady },
+        instance: Some(INSTANCE.to_owned()),
+        boot: boot(node.boot),
+        out_of_service: match node.taint {
+            Taint::None => OutOfService::None,
+            Taint::Foreign => OutOfService::Foreign,
+            Taint::Ours(about) => OutOfService::Ours(TaintedBoot {
+                instance: INSTANCE.to_owned(),
+                launched: String::new(),
+                boot: boot(about),
             }),
         },
+        opted_out: false,
+        may_fence: rules.fences.is_some(),
+        // Time is not modelled, so the node may have been lost for long.
+        lost_for_long: true,
+    };
+    NodeFacts {
+        object: look.node.map_or(Fact::Absent, |node| Fact::Present(seen_node(node))),
         attachments: look.attachment.map(seen_attachment).into_iter().collect(),
         pods: look.pod.map(|pod| seen_pod(pod, rules.kind)).into_iter().collect(),
         volumes: [((INSTANCE.to_owned(), VOLUME.to_owned()), evidence)].into(),
@@ -352,36 +307,24 @@ fn facts(rules: Rules, look: Look, evidence: Evidence, instance: InstanceEvidenc
 
 fn seen_attachment(va: Attachment) -> SeenAttachment {
     SeenAttachment {
-        name: "csi-1".to_owned(),
-        uid: "uid-1".to_owned(),
-        version: "1".to_owned(),
         volume: VOLUME.to_owned(),
         instance: Some(INSTANCE.to_owned()),
         deleting: va.deleting,
         retry_requested: va.retry_requested,
+        ..SeenAttachment::default()
     }
 }
 
 fn seen_pod(pod: Pod, kind: Kind) -> SeenPod {
     let volume = Claim::Ours { volume: VOLUME.to_owned(), shared: kind == Kind::Shared };
-    let mut claims = vec![volume];
-    if kind == Kind::Foreign {
-        claims.push(Claim::Foreign);
-    }
+    let foreign = (kind == Kind::Foreign).then_some(Claim::Foreign);
+    let toleration = (kind == Kind::Tolerates).then(Toleration::default);
     SeenPod {
-        namespace: "default".to_owned(),
-        name: "db-0".to_owned(),
-        uid: "uid-db-0".to_owned(),
-        version: "1".to_owned(),
         deleting: pod.deleting,
-        ended: false,
-        claims,
-        tolerations: match kind {
-            Kind::Tolerates => vec![Toleration::default()],
-            _ => Vec::new(),
-        },
+        claims: [volume].into_iter().chain(foreign).collect(),
+        tolerations: toleration.into_iter().collect(),
         of_daemon_set: kind == Kind::DaemonSet,
-        mirror: false,
         opted_out: kind == Kind::OptedOut,
+        ..SeenPod::default()
     }
 }

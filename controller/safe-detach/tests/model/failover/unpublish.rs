@@ -1,21 +1,14 @@
 //! The controllers: ControllerUnpublishVolume from node A, and what they answer node-lifecycle.
 
-use std::time::Duration;
-
 use ebs_csi_safe_detach::lifecycle::{Evidence, InstanceEvidence};
 use ebs_csi_safe_detach::{
-    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, NodeReport, Phase, Power,
-    Refusal, Verdict, Waiting, decide, decide_instance, kubelet_report,
+    AttachTime, AttachmentFact, Fact, Facts, InstanceFact, KubeletReport, Phase, Power, Refusal,
+    Verdict, Waiting, decide, decide_instance,
 };
-use ebs_csi_wire::{InstanceId, VolumeId};
 
 use super::{Call, On, Rules, Stage, World};
-use crate::explore::{Name, Steps};
-
-/// Node A's instance.
-pub(super) const INSTANCE: &str = "i-0aaaaaaaaaaaaaaa1";
-/// The volume.
-pub(super) const VOLUME: &str = "vol-0aaaaaaaaaaaaaaa1";
+use crate::explore::{Name, Steps, changed};
+use crate::kubelet_report::Listed;
 
 /// How EC2 answers about the instance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,10 +34,7 @@ impl World {
         ec2_answer: Ec2Answer,
         kubelet_report: Fact<KubeletReport>,
     ) -> Facts {
-        let phase = match self.detach_in_flight {
-            true => Phase::Leaving,
-            false => Phase::Held,
-        };
+        let phase = if self.detach_in_flight { Phase::Leaving } else { Phase::Held };
         let since = Some(AttachTime { seconds: 1, nanoseconds: 0 });
         Facts {
             mode: rules.mode,
@@ -54,10 +44,10 @@ impl World {
                 (_, Some(On::B) | None) => Fact::Absent,
             },
             instance: match ec2_answer {
-                Ec2Answer::Shown => Fact::Present(InstanceFact {
-                    power: self.shown.power,
-                    hibernation: Fact::Absent,
-                }),
+                Ec2Answer::Shown => {
+                    let power = self.shown.power;
+                    Fact::Present(InstanceFact { power, hibernation: Fact::Absent })
+                }
                 Ec2Answer::NotFound => Fact::Absent,
                 Ec2Answer::Silent => Fact::Unknown,
             },
@@ -86,15 +76,16 @@ impl World {
 
     pub(super) fn add_controller_steps(&self, slot: usize, rules: Rules, steps: &mut Steps<Self>) {
         let Some(call) = self.calls[slot] else {
-            let going = self.attachment.is_some_and(|va| va.on == On::A && va.deleting);
-            let call = Call { stage: Stage::Began, gone: false };
-            steps.add_if(going, "a call begins", || self.with_call(slot, Some(call)));
+            let is_deleting = self.attachment.is_some_and(|va| va.on == On::A && va.deleting);
+            steps.add_if(is_deleting, "a call begins", |w| {
+                w.calls[slot] = Some(Call { stage: Stage::Began, gone: false });
+            });
             return;
         };
-        steps.add_fault_if(true, "a controller dies", || self.with_call(slot, None));
+        steps.add_fault_if(true, "a controller dies", |w| w.calls[slot] = None);
         match call.stage {
             Stage::Began => {
-                steps.add_if(true, "a call's time ends", || self.with_call(slot, None));
+                steps.add_if(true, "a call's time ends", |w| w.calls[slot] = None);
                 for (ec2_answer, name) in Ec2Answer::ALL {
                     let facts = self.facts(rules, ec2_answer, Fact::Unknown);
                     let (name, after) = self.decide_call(slot, call, decide(&facts), name);
@@ -104,33 +95,26 @@ impl World {
             Stage::Asking => {
                 // EC2's state when the controller asked for the report: the volume attached, the
                 // instance running.
-                let then = Self {
-                    shown: super::Ec2 { held: Some(On::A), power: Power::Running },
-                    detach_in_flight: false,
-                    ..*self
-                };
+                let then = changed(self, |w| {
+                    w.shown = super::Ec2 { held: Some(On::A), power: Power::Running };
+                    w.detach_in_flight = false;
+                });
                 let facts = then.facts(rules, Ec2Answer::Shown, self.kubelet_report());
                 let (name, after) =
                     self.decide_call(slot, call, decide(&facts), "by kubelet's report");
                 steps.add(name, Ok(after), false);
-                steps.add_fault_if(true, "no report comes", || self.with_call(slot, None));
+                steps.add_fault_if(true, "no report comes", |w| w.calls[slot] = None);
             }
             Stage::Decided(rung) => {
                 let name = ("DetachVolume is sent", rung.label());
                 steps.add(name, self.send_detach(slot, call), false);
             }
             Stage::Sent => {
-                let gone = self.shown.held != Some(On::A);
-                steps.add_if(gone, "a call ends: OK", || self.end_call(slot, call));
-                steps.add_if(true, "a call's time ends", || self.with_call(slot, None));
+                let is_gone = self.shown.held != Some(On::A);
+                steps.add_if(is_gone, "a call ends: OK", |w| w.end_call(slot, call));
+                steps.add_if(true, "a call's time ends", |w| w.calls[slot] = None);
             }
         }
-    }
-
-    fn with_call(&self, slot: usize, call: Option<Call>) -> Self {
-        let mut after = *self;
-        after.calls[slot] = call;
-        after
     }
 
     fn decide_call(
@@ -140,67 +124,67 @@ impl World {
         verdict: Verdict,
         how: &'static str,
     ) -> (Name, Self) {
-        let with_stage = |stage| self.with_call(slot, Some(Call { stage, ..call }));
-        let was_asked = call.stage == Stage::Asking;
-        match verdict {
-            Verdict::Done => (("decided: done", how), self.end_call(slot, call)),
+        let mut after = *self;
+        let mut go_on = |stage| after.calls[slot] = Some(Call { stage, ..call });
+        let name = match verdict {
+            Verdict::Done => {
+                after.end_call(slot, call);
+                ("decided: done", how)
+            }
             Verdict::Safe(rung) => {
-                (("decided: safe", rung.label()), with_stage(Stage::Decided(rung)))
+                go_on(Stage::Decided(rung));
+                ("decided: safe", rung.label())
             }
             Verdict::Wait(Waiting::Leaving) => {
-                (("decided: wait", "leaving"), with_stage(Stage::Sent))
+                go_on(Stage::Sent);
+                ("decided: wait", "leaving")
             }
             Verdict::Wait(Waiting::Transition) => {
-                (("decided: wait", "transition"), with_stage(Stage::Began))
+                go_on(Stage::Began);
+                ("decided: wait", "transition")
             }
-            Verdict::Refuse(Refusal::NoReport) if !was_asked => {
-                (("the node is asked", ""), with_stage(Stage::Asking))
+            Verdict::Refuse(Refusal::NoReport) if call.stage != Stage::Asking => {
+                go_on(Stage::Asking);
+                ("the node is asked", "")
             }
-            Verdict::Refuse(why) => (("decided: refuse", why.token()), self.with_call(slot, None)),
-        }
+            Verdict::Refuse(why) => {
+                after.calls[slot] = None;
+                ("decided: refuse", why.token())
+            }
+        };
+        (name, after)
     }
 
     /// Returns kubelet's report according to the current Node object.
     fn kubelet_report(&self) -> Fact<KubeletReport> {
-        let listed = |listed: bool| {
-            let name = || format!("kubernetes.io/csi/ebs.csi.aws.com^{VOLUME}");
-            listed.then(name).into_iter().collect()
-        };
-        let report = self.node.map(|node| NodeReport {
-            provider_id: format!("aws:///us-east-1a/{INSTANCE}"),
-            csi_node_id: String::new(),
+        let listed = self.node.map(|node| Listed {
             ready: node.ready,
-            lease_age: Some(Duration::ZERO),
-            in_use: listed(node.in_use),
-            attached: listed(node.attached),
+            fresh: true,
+            in_use: node.in_use,
+            attached: node.attached,
         });
-        let reports: Vec<_> = report.into_iter().collect();
-        let instance = InstanceId::parse(INSTANCE).expect("an id");
-        let volume = VolumeId::parse(VOLUME).expect("an id");
-        kubelet_report(&reports, &instance, &volume, Duration::ZERO)
+        Listed::report(listed)
     }
 
     fn send_detach(&self, slot: usize, call: Call) -> Result<Self, &'static str> {
         if self.guest.mounted {
             return Err("S1: DetachVolume for a volume that the node uses");
         }
-        let stays = self.attachment.is_some_and(|va| !va.deleting);
-        if stays && self.ec2.held == Some(On::A) {
+        let is_held = self.ec2.held == Some(On::A);
+        if is_held && self.attachment.is_some_and(|va| !va.deleting) {
             return Err("S16: DetachVolume behind the back of a VolumeAttachment that is to stay");
         }
-        let stage = Stage::Sent;
-        Ok(Self {
-            detach_in_flight: self.ec2.held == Some(On::A),
-            ..self.with_call(slot, Some(Call { stage, ..call }))
-        })
+        Ok(changed(self, |w| {
+            w.detach_in_flight = is_held;
+            w.calls[slot] = Some(Call { stage: Stage::Sent, ..call });
+        }))
     }
 
     /// Ends the call with OK: external-attacher removes the VolumeAttachment.
-    fn end_call(&self, slot: usize, call: Call) -> Self {
-        let after = match call.gone {
-            true => *self,
-            false => self.without_attachment(),
-        };
-        after.with_call(slot, None)
+    fn end_call(&mut self, slot: usize, call: Call) {
+        if !call.gone {
+            self.remove_attachment();
+        }
+        self.calls[slot] = None;
     }
 }

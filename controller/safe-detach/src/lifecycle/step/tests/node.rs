@@ -2,73 +2,53 @@
 
 use super::*;
 
+fn foreign_taint(facts: &mut NodeFacts) {
+    node(facts).out_of_service = OutOfService::Foreign;
+}
+
+/// The taint is about the present boot.
+fn own_taint(facts: &mut NodeFacts) {
+    node(facts).out_of_service = tainted("boot-1");
+}
+
+/// The taint is about a boot before the present one.
+fn former_taint(facts: &mut NodeFacts) {
+    node(facts).out_of_service = tainted("boot-0");
+}
+
 /// Proof counts neither for a Ready node nor while the nodes cannot be listed.
 #[test]
 fn node_without_usable_proof_is_left_alone() {
+    let running = |f: &mut NodeFacts| {
+        set_instance(f, HERE, InstanceEvidence::Running { impaired: Fact::Unknown });
+    };
+    let one_waiting = |f: &mut NodeFacts| answer(f, "vol-1", Evidence::Waiting);
+    let other_waiting = |f: &mut NodeFacts| answer(f, "vol-2", Evidence::Waiting);
+    let unlisted = |f: &mut NodeFacts| f.object = Fact::Unknown;
     check(
         FailoverMode::ProveFirst,
         &[
-            ("ready", |f| node(f).ready = Readiness::Ready, Phase::Healthy, &[]),
-            (
-                "ready, whatever is answered",
-                |f| {
-                    node(f).ready = Readiness::Ready;
-                    is_off(f, HERE);
-                },
-                Phase::Healthy,
-                &[],
-            ),
-            ("nothing is answered", |_| (), Phase::Suspect, &[]),
-            (
-                "nodes could not be listed",
-                |f| {
-                    f.object = Fact::Unknown;
-                    is_off(f, HERE);
-                },
-                Phase::Suspect,
-                &[],
-            ),
-            (
-                "F9: the instance runs",
-                |f| {
-                    answer(f, "vol-1", Evidence::Unproven);
-                    answer(f, "vol-2", Evidence::Unproven);
-                },
-                Phase::Querying,
-                &[],
-            ),
-            (
-                "F4: the instance is stopping",
-                |f| answer(f, "vol-1", Evidence::Waiting),
-                Phase::Querying,
-                &[],
-            ),
+            ("ready", &[ready], Phase::Healthy, &[]),
+            ("ready, whatever is answered", &[ready, here_off], Phase::Healthy, &[]),
+            ("nothing is answered", &[], Phase::Suspect, &[]),
+            ("nodes could not be listed", &[unlisted, here_off], Phase::Suspect, &[]),
+            ("F9: the instance runs", &[both_unproven], Phase::Querying, &[]),
+            ("F4: the instance is stopping", &[one_waiting], Phase::Querying, &[]),
             (
                 "F43: a fence was refused, or did nothing: the instance runs",
-                |f| {
-                    f.instances.insert(HERE.to_owned(), running());
-                    answer(f, "vol-1", Evidence::Unproven);
-                    answer(f, "vol-2", Evidence::Unproven);
-                },
+                &[running, both_unproven],
                 Phase::Querying,
                 &[],
             ),
             (
                 "F43: a fence was accepted, and the stop does not end",
-                |f| {
-                    f.instances.insert(HERE.to_owned(), InstanceEvidence::NotOff);
-                    answer(f, "vol-1", Evidence::Waiting);
-                    answer(f, "vol-2", Evidence::Waiting);
-                },
+                &[here_not_off, one_waiting, other_waiting],
                 Phase::Querying,
                 &[],
             ),
             (
-                "F29, F30: throttled, or NotFound: nothing of it proves anything",
-                |f| {
-                    f.instances.insert(HERE.to_owned(), InstanceEvidence::NotOff);
-                    answer(f, "vol-1", Evidence::Unproven);
-                },
+                "F29, F30: throttled, or NotFound: neither proves anything",
+                &[here_not_off, one_unproven],
                 Phase::Querying,
                 &[],
             ),
@@ -79,44 +59,26 @@ fn node_without_usable_proof_is_left_alone() {
 /// An opted-out node, and a node without this driver's pods and attachments, get no taint.
 #[test]
 fn instance_off_taints_its_own_node() {
+    let opted_out = |f: &mut NodeFacts| node(f).opted_out = true;
+    let used_elsewhere = |f: &mut NodeFacts| {
+        let key = (ELSEWHERE.to_owned(), "vol-1".to_owned());
+        f.volumes.insert(key, Evidence::Unproven);
+    };
     check(
         FailoverMode::ProveFirst,
         &[
-            (
-                "F1, F3: the instance is off",
-                |f| is_off(f, HERE),
-                Phase::NodeProven,
-                &["taint i-1 boot-1"],
-            ),
-            ("another instance is off", |f| is_off(f, ELSEWHERE), Phase::Suspect, &[]),
+            ("F1, F3: it is off", &[here_off], Phase::NodeProven, &["taint i-1 boot-1"]),
+            ("another instance is off", &[elsewhere_off], Phase::Suspect, &[]),
             (
                 "off, and nothing of this driver is there",
-                |f| {
-                    is_off(f, HERE);
-                    f.attachments.clear();
-                    f.pods.clear();
-                },
+                &[here_off, no_attachments, no_pods],
                 Phase::Suspect,
                 &[],
             ),
-            (
-                "off, and the person does not want it",
-                |f| {
-                    is_off(f, HERE);
-                    node(f).opted_out = true;
-                },
-                Phase::NodeProven,
-                &[],
-            ),
+            ("off, and opted out", &[here_off, opted_out], Phase::NodeProven, &[]),
             (
                 "F39: one of three nodes that use a volume at once is off",
-                |f| {
-                    is_off(f, HERE);
-                    f.pods[0].claims =
-                        vec![Claim::Ours { volume: "vol-1".to_owned(), shared: true }];
-                    let key = (ELSEWHERE.to_owned(), "vol-1".to_owned());
-                    f.volumes.insert(key, Evidence::Unproven);
-                },
+                &[here_off, share_volume, used_elsewhere],
                 Phase::NodeProven,
                 &["taint i-1 boot-1"],
             ),
@@ -129,33 +91,11 @@ fn foreign_taint_is_neither_duplicated_nor_removed() {
     check(
         FailoverMode::ProveFirst,
         &[
+            ("F34: the instance runs", &[foreign_taint, both_unproven], Phase::Querying, &[]),
+            ("the instance is off", &[foreign_taint, here_off], Phase::NodeProven, &[]),
             (
-                "F34: a person's taint, the instance runs",
-                |f| {
-                    node(f).out_of_service = OutOfService::Foreign;
-                    answer(f, "vol-1", Evidence::Unproven);
-                    answer(f, "vol-2", Evidence::Unproven);
-                },
-                Phase::Querying,
-                &[],
-            ),
-            (
-                "a person's taint is not doubled",
-                |f| {
-                    node(f).out_of_service = OutOfService::Foreign;
-                    is_off(f, HERE);
-                },
-                Phase::NodeProven,
-                &[],
-            ),
-            (
-                "F35: a person's taint on a ready node",
-                |f| {
-                    node(f).out_of_service = OutOfService::Foreign;
-                    node(f).ready = Readiness::Ready;
-                    f.attachments.clear();
-                    f.pods.clear();
-                },
+                "F35: the node is Ready",
+                &[foreign_taint, ready, no_attachments, no_pods],
                 Phase::Healthy,
                 &[],
             ),
@@ -166,44 +106,23 @@ fn foreign_taint_is_neither_duplicated_nor_removed() {
 /// Kubernetes evicts because of the taint; what it has not asked to end stays.
 #[test]
 fn evicted_pod_is_deleted_while_instance_is_off() {
-    let rows: [Row; 5] = [
-        ("the pod was asked to end", |f| f.pods[0].deleting = true, Phase::Acting, &["pod db-0"]),
-        ("the pod was not asked to end", |_| (), Phase::Acting, &[]),
-        (
-            "the pod may not be deleted by force",
-            |f| {
-                f.pods[0].deleting = true;
-                f.pods[0].opted_out = true;
-            },
-            Phase::Acting,
-            &[],
-        ),
-        (
-            "one of its volumes is not proved free",
-            |f| {
-                f.pods[0].deleting = true;
-                answer(f, "vol-2", Evidence::Unproven);
-            },
-            Phase::Acting,
-            &[],
-        ),
-        (
-            "the node is Ready",
-            |f| {
-                f.pods[0].deleting = true;
-                node(f).ready = Readiness::Ready;
-            },
-            Phase::Acting,
-            &[],
-        ),
-    ];
+    let opted_out = |f: &mut NodeFacts| f.pods[0].opted_out = true;
     let mut start = dead();
-    node(&mut start).out_of_service = tainted("boot-1");
-    is_off(&mut start, HERE);
-    answer(&mut start, "vol-1", Evidence::Proven);
-    answer(&mut start, "vol-2", Evidence::Proven);
+    for change in [own_taint, here_off, both_proven] {
+        change(&mut start);
+    }
     for mode in [FailoverMode::ProveFirst, FailoverMode::Kep] {
-        check_from(&start, mode, &rows);
+        check_from(
+            &start,
+            mode,
+            &[
+                ("the pod was asked to end", &[pod_deleting], Phase::Acting, &["pod db-0"]),
+                ("the pod was not asked to end", &[], Phase::Acting, &[]),
+                ("the pod is opted out", &[pod_deleting, opted_out], Phase::Acting, &[]),
+                ("a volume is unproven", &[pod_deleting, other_unproven], Phase::Acting, &[]),
+                ("the node is Ready", &[pod_deleting, ready], Phase::Acting, &[]),
+            ],
+        );
     }
 }
 
@@ -213,58 +132,20 @@ fn driver_taint_is_removed_after_clean_new_boot() {
     check(
         FailoverMode::ProveFirst,
         &[
+            ("not back", &[own_taint, no_attachments, no_pods], Phase::Acting, &[]),
+            ("the same boot", &[own_taint, ready, no_attachments, no_pods], Phase::Acting, &[]),
+            ("an attachment is left", &[former_taint, ready, no_pods], Phase::Recovering, &[]),
             (
-                "ours, not back",
-                |f| {
-                    node(f).out_of_service = tainted("boot-1");
-                    f.attachments.clear();
-                    f.pods.clear();
-                },
-                Phase::Acting,
-                &[],
-            ),
-            (
-                "ours, ready, and the same boot",
-                |f| {
-                    node(f).out_of_service = tainted("boot-1");
-                    node(f).ready = Readiness::Ready;
-                    f.attachments.clear();
-                    f.pods.clear();
-                },
-                Phase::Acting,
-                &[],
-            ),
-            (
-                "ours, booted again, an attachment is left",
-                |f| {
-                    node(f).out_of_service = tainted("boot-0");
-                    node(f).ready = Readiness::Ready;
-                    f.pods.clear();
-                },
+                "a pod is ending",
+                &[former_taint, ready, no_attachments, pod_deleting],
                 Phase::Recovering,
                 &[],
             ),
             (
-                "ours, booted again, a pod is ending",
-                |f| {
-                    node(f).out_of_service = tainted("boot-0");
-                    node(f).ready = Readiness::Ready;
-                    f.attachments.clear();
-                    f.pods[0].deleting = true;
-                },
+                "booted again, nothing left",
+                &[former_taint, ready, no_attachments, no_pods],
                 Phase::Recovering,
-                &[],
-            ),
-            (
-                "ours, booted again, nothing left",
-                |f| {
-                    node(f).out_of_service = tainted("boot-0");
-                    node(f).ready = Readiness::Ready;
-                    f.attachments.clear();
-                    f.pods.clear();
-                },
-                Phase::Recovering,
-                &["lift"],
+                &["remove taint"],
             ),
         ],
     );

@@ -6,64 +6,21 @@ use super::*;
 /// attachment stays too.
 #[test]
 fn proven_pods_are_deleted_before_their_attachments() {
+    let ended = |f: &mut NodeFacts| f.pods[0].ended = true;
+    let foreign_volume = |f: &mut NodeFacts| f.pods[0].claims.push(Claim::Foreign);
+    let (proven, first) = (Phase::VolumesProven, "attachment csi-vol-1");
     check(
         FailoverMode::ProveFirst,
         &[
-            (
-                "F36: one of the pod's two volumes is proved",
-                |f| {
-                    answer(f, "vol-1", Evidence::Proven);
-                    answer(f, "vol-2", Evidence::Unproven);
-                },
-                Phase::VolumesProven,
-                &[],
-            ),
-            (
-                "both volumes are proved",
-                |f| {
-                    answer(f, "vol-1", Evidence::Proven);
-                    answer(f, "vol-2", Evidence::Proven);
-                },
-                Phase::VolumesProven,
-                &["pod db-0"],
-            ),
-            (
-                "proved, and its pods are gone",
-                |f| {
-                    f.pods.clear();
-                    answer(f, "vol-1", Evidence::Proven);
-                },
-                Phase::VolumesProven,
-                &["attachment csi-vol-1"],
-            ),
-            (
-                "proved, and its pod has ended",
-                |f| {
-                    f.pods[0].ended = true;
-                    answer(f, "vol-1", Evidence::Proven);
-                },
-                Phase::VolumesProven,
-                &["attachment csi-vol-1"],
-            ),
-            (
-                "F37: a pod with another driver's volume",
-                |f| {
-                    f.pods[0].claims.push(Claim::Foreign);
-                    answer(f, "vol-1", Evidence::Proven);
-                    answer(f, "vol-2", Evidence::Proven);
-                },
-                Phase::VolumesProven,
-                &[],
-            ),
+            ("F36: one of the pod's two volumes", &[one_proven, other_unproven], proven, &[]),
+            ("both volumes are proved", &[both_proven], proven, &["pod db-0"]),
+            ("proved, and its pods are gone", &[no_pods, one_proven], proven, &[first]),
+            ("proved, and its pod has ended", &[ended, one_proven], proven, &[first]),
+            ("F37: another driver's volume", &[foreign_volume, both_proven], proven, &[]),
             (
                 "F39: one of three nodes that use a volume at once; it is free of this one",
-                |f| {
-                    f.pods[0].claims =
-                        vec![Claim::Ours { volume: "vol-1".to_owned(), shared: true }];
-                    answer(f, "vol-1", Evidence::Proven);
-                    answer(f, "vol-2", Evidence::Proven);
-                },
-                Phase::VolumesProven,
+                &[share_volume, both_proven],
+                proven,
                 &["attachment csi-vol-2"],
             ),
         ],
@@ -72,30 +29,14 @@ fn proven_pods_are_deleted_before_their_attachments() {
 
 #[test]
 fn refused_detach_is_retried_once() {
+    let refused = |f: &mut NodeFacts| f.attachments[0].deleting = true;
+    let requested = |f: &mut NodeFacts| f.attachments[0].retry_requested = true;
+    let proven = Phase::VolumesProven;
     check(
         FailoverMode::ProveFirst,
         &[
-            (
-                "a detach that was refused and is safe now",
-                |f| {
-                    f.pods.clear();
-                    f.attachments[0].deleting = true;
-                    answer(f, "vol-1", Evidence::Proven);
-                },
-                Phase::VolumesProven,
-                &["retry csi-vol-1"],
-            ),
-            (
-                "the retry was requested already",
-                |f| {
-                    f.pods.clear();
-                    f.attachments[0].deleting = true;
-                    f.attachments[0].retry_requested = true;
-                    answer(f, "vol-1", Evidence::Proven);
-                },
-                Phase::VolumesProven,
-                &[],
-            ),
+            ("it is safe now", &[no_pods, refused, one_proven], proven, &["retry csi-vol-1"]),
+            ("requested already", &[no_pods, refused, requested, one_proven], proven, &[]),
         ],
     );
 }
@@ -104,71 +45,38 @@ fn refused_detach_is_retried_once() {
 /// deleted.
 #[test]
 fn attachment_is_judged_by_its_own_instance() {
+    let replaced = |f: &mut NodeFacts| node(f).instance = Some(ELSEWHERE.to_owned());
     check(
         FailoverMode::ProveFirst,
         &[
-            (
-                "F31: the Node object is gone, the instance runs",
-                |f| {
-                    f.object = Fact::Absent;
-                    answer(f, "vol-1", Evidence::Unproven);
-                },
-                Phase::Querying,
-                &[],
-            ),
+            ("F31: no Node, it runs", &[no_object, one_unproven], Phase::Querying, &[]),
             (
                 "F2: the Node object is gone, the instance is off",
-                |f| {
-                    f.object = Fact::Absent;
-                    f.pods.clear();
-                    is_off(f, HERE);
-                    answer(f, "vol-1", Evidence::Proven);
-                    answer(f, "vol-2", Evidence::Proven);
-                },
+                &[no_object, no_pods, here_off, both_proven],
                 Phase::NodeProven,
                 &["attachment csi-vol-1", "attachment csi-vol-2"],
             ),
             (
                 "gone, and nothing is left",
-                |f| {
-                    f.object = Fact::Absent;
-                    f.pods.clear();
-                    f.attachments.clear();
-                },
+                &[no_object, no_pods, no_attachments],
                 Phase::Healthy,
                 &[],
             ),
             (
                 "F32: the name belongs to another instance now",
-                |f| {
-                    f.pods.clear();
-                    node(f).instance = Some(ELSEWHERE.to_owned());
-                    answer(f, "vol-1", Evidence::Proven);
-                    is_off(f, HERE);
-                },
+                &[no_pods, replaced, one_proven, here_off],
                 Phase::VolumesProven,
                 &[],
             ),
             (
-                "F32: the name belongs to another instance now, which is off; the attachment is the former one's",
-                |f| {
-                    f.pods.clear();
-                    node(f).instance = Some(ELSEWHERE.to_owned());
-                    answer(f, "vol-1", Evidence::Unproven);
-                    is_off(f, ELSEWHERE);
-                },
+                "F32: the other instance is off; the attachment is the former one's",
+                &[no_pods, replaced, one_unproven, elsewhere_off],
                 Phase::NodeProven,
                 &[],
             ),
             (
-                "F32: the same, and the former instance has let its volumes go",
-                |f| {
-                    f.pods.clear();
-                    node(f).instance = Some(ELSEWHERE.to_owned());
-                    answer(f, "vol-1", Evidence::Proven);
-                    answer(f, "vol-2", Evidence::Proven);
-                    is_off(f, ELSEWHERE);
-                },
+                "F32: the same, and the former instance's volumes are free",
+                &[no_pods, replaced, both_proven, elsewhere_off],
                 Phase::NodeProven,
                 &["taint i-2 boot-1"],
             ),
@@ -181,16 +89,11 @@ fn kep_mode_deletes_terminating_pods_then_attachments() {
     check(
         FailoverMode::Kep,
         &[
-            ("kep: a pod that Kubernetes does not want to end yet", |_| (), Phase::Suspect, &[]),
+            ("the pod is not to end yet", &[], Phase::Suspect, &[]),
+            ("the pod is to end", &[pod_deleting], Phase::Suspect, &["pod db-0"]),
             (
-                "kep: a pod that Kubernetes wants to end",
-                |f| f.pods[0].deleting = true,
-                Phase::Suspect,
-                &["pod db-0"],
-            ),
-            (
-                "kep: its attachments follow",
-                |f| f.pods.clear(),
+                "its attachments follow",
+                &[no_pods],
                 Phase::Suspect,
                 &["attachment csi-vol-1", "attachment csi-vol-2"],
             ),
