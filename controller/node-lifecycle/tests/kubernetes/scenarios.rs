@@ -4,6 +4,7 @@
 //! A new scenario is a line in a subject's `scenarios`, on nodes that no other scenario uses. Its
 //! name begins with its number, where `deploy/docs/failure-scenarios.md` gives it one.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
@@ -37,7 +38,7 @@ use installation::{examples, manifest_pods, node_facts, onboarding, permissions,
 
 /// The number of nodes in addition to those of the scenarios; with them the brake admits seven
 /// nodes.
-pub(crate) const EXTRA_NODES: usize = 125;
+pub(crate) const EXTRA_NODES: usize = 140;
 /// The time after which a scenario that has not ended fails.
 const WAIT_LIMIT: Duration = Duration::from_secs(420);
 
@@ -56,55 +57,39 @@ impl<'a> Scenario<'a> {
 
     async fn end(self) -> (&'static str, Outcome) {
         let outcome = tokio::time::timeout(WAIT_LIMIT, self.play).await;
-        let outcome = outcome.unwrap_or_else(|_| Err(format!("not within {WAIT_LIMIT:?}")));
-        (self.name, outcome)
+        let late = |_| Err(format!("not within {WAIT_LIMIT:?}").into());
+        (self.name, outcome.unwrap_or_else(late))
     }
-}
-
-/// Returns the id of the instance of `node-NUMBER`.
-pub(crate) fn instance(number: usize) -> String {
-    format!("i-{number:017x}")
 }
 
 /// Runs the scenarios whose name contains one of the filters, or all. `Err` says why they cannot
 /// run here.
-pub(crate) async fn all(filter: &[String]) -> Result<Outcomes, String> {
+pub(crate) async fn all(filter: &[String]) -> Outcome<Outcomes> {
     control_plane::programs()?;
     driver::programs()?;
     let outcomes = begin(filter).await;
     Ok(outcomes.unwrap_or_else(|why| vec![("kubernetes_begins", Err(why))]))
 }
 
-async fn begin(filter: &[String]) -> Result<Outcomes, String> {
-    use std::os::unix::fs::PermissionsExt;
-    let scratch = tempfile::tempdir().map_err(|e| e.to_string())?;
+async fn begin(filter: &[String]) -> Outcome<Outcomes> {
+    let scratch = tempfile::tempdir()?;
     // node-lifecycle runs as another user and needs its kubeconfig and its socket in there.
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(scratch.path(), open).map_err(|e| e.to_string())?;
+    std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755))?;
     let mut plane = ControlPlane::start(scratch.path()).await?;
     let admin = plane.client("admin").await?;
-    let instances: Vec<String> = (1..=16).map(instance).collect();
-    let mut driver = Driver::start(scratch.path(), &instances).await?;
-    manifests::apply(
-        &admin,
-        &[
-            "csidriver.yaml",
-            "node-lifecycle-rbac.yaml",
-            "failover-rbac.yaml",
-            "node-lifecycle-policy.yaml",
-        ],
-    )
-    .await?;
+    let mut driver = Driver::start(scratch.path()).await?;
+    let rbac = ["node-lifecycle-rbac.yaml", "failover-rbac.yaml"];
+    for file in ["csidriver.yaml", "node-lifecycle-policy.yaml"].into_iter().chain(rbac) {
+        for object in manifests::read(file) {
+            manifests::create(&admin, &object).await?;
+        }
+    }
     let nodes = Nodes::new(admin.clone());
     let renewing = nodes.keep_alive(&plane.kubeconfig("admin"));
     for number in 0..EXTRA_NODES {
         let zone = ["us-east-1a", "us-east-1b", "us-east-1c"][number % 3];
         let name = format!("beside-{number:02}");
-        nodes.create(&name, &instance(1000 + number), zone).await?;
-    }
-    for number in 1..=15 {
-        let name = format!("node-{number}");
-        nodes.create(&name, &instance(number), "us-east-1a").await?;
+        nodes.create(&name, &format!("i-{number:017x}"), zone).await?;
     }
     plane.start_controllers(&driver.csi)?;
     let kubeconfig: PathBuf = plane.kubeconfig("lifecycle");

@@ -11,6 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 use crate::environment::process::{Process, port};
+use crate::environment::world::{Outcome, ensure};
 
 /// The user of node-lifecycle, as the manifests bind it.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:kube-system:ebs-csi-controller-sa";
@@ -25,7 +26,7 @@ pub(crate) struct ControlPlane {
 
 impl ControlPlane {
     /// Starts etcd and the API server; `Err` says why they cannot be started.
-    pub(crate) async fn start(directory: &Path) -> Result<Self, String> {
+    pub(crate) async fn start(directory: &Path) -> Outcome<Self> {
         let programs = programs()?;
         let (client, peer, secure) = (port(), port(), port());
         let mut plane = Self {
@@ -80,7 +81,7 @@ impl ControlPlane {
         while admin.request_text(ready()).await.is_err() {
             plane.check()?;
             if begun.elapsed() > Duration::from_secs(90) {
-                return Err(format!("no API server: {}", plane.processes[1].tail()));
+                return Err(format!("no API server: {}", plane.processes[1].tail()).into());
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
@@ -89,7 +90,7 @@ impl ControlPlane {
 
     /// Starts the controllers that matter here. Nodes count as silent after ten seconds: leases are
     /// renewed every two, by a machine that may be busy.
-    pub(crate) fn start_controllers(&mut self, csi: &Path) -> Result<(), String> {
+    pub(crate) fn start_controllers(&mut self, csi: &Path) -> Outcome {
         let controllers = [
             "node-lifecycle-controller",
             "taint-eviction-controller",
@@ -146,19 +147,17 @@ impl ControlPlane {
     }
 
     /// Returns a client of `admin` or `lifecycle`.
-    pub(crate) async fn client(&self, user: &str) -> Result<Client, String> {
+    pub(crate) async fn client(&self, user: &str) -> Outcome<Client> {
         client(&self.kubeconfig(user)).await
     }
 
     /// Returns an error when a process has ended.
-    pub(crate) fn check(&mut self) -> Result<(), String> {
-        match self.processes.iter_mut().find_map(Process::exit_report) {
-            Some(end) => Err(end),
-            None => Ok(()),
-        }
+    pub(crate) fn check(&mut self) -> Outcome {
+        let ended = self.processes.iter_mut().find_map(Process::exit_report);
+        ended.map_or(Ok(()), |end| Err(end.into()))
     }
 
-    fn run(&mut self, name: &str, arguments: &[String]) -> Result<(), String> {
+    fn run(&mut self, name: &str, arguments: &[String]) -> Outcome {
         let program = self.programs.join(name);
         let home = self.directory.display().to_string();
         let environment = [("HOME", home.as_str()), ("GOMAXPROCS", "2")];
@@ -168,15 +167,13 @@ impl ControlPlane {
     }
 
     /// Returns the audit log's records of node-lifecycle's requests.
-    fn records(&self) -> Result<Vec<Value>, String> {
-        let log = std::fs::read_to_string(self.directory.join("audit.log"));
-        let log = log.map_err(|e| e.to_string())?;
-        let records = log.lines();
-        Ok(records.filter_map(|line| serde_json::from_str(line).ok()).collect())
+    fn records(&self) -> Outcome<Vec<Value>> {
+        let log = std::fs::read_to_string(self.directory.join("audit.log"))?;
+        Ok(log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
     /// Returns how often node-lifecycle has patched that object.
-    pub(crate) fn patches(&self, resource: &str, name: &str) -> Result<usize, String> {
+    pub(crate) fn patches(&self, resource: &str, name: &str) -> Outcome<usize> {
         let records = self.records()?;
         let of = records.iter().filter(|record| {
             let object = &record["objectRef"];
@@ -187,7 +184,7 @@ impl ControlPlane {
     }
 
     /// Returns the verbs and resources that node-lifecycle has been granted so far.
-    pub(crate) fn used(&self) -> Result<BTreeSet<(String, String)>, String> {
+    pub(crate) fn used(&self) -> Outcome<BTreeSet<(String, String)>> {
         let records = self.records()?.into_iter();
         let allowed = records
             .filter(|record| record["annotations"]["authorization.k8s.io/decision"] == "allow");
@@ -203,71 +200,60 @@ impl ControlPlane {
         Ok(used.collect())
     }
 
-    fn keys(&self) -> Result<(), String> {
+    fn keys(&self) -> Outcome {
         let audit = json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
             "rules": [{"level": "Metadata", "users": [SERVICE_ACCOUNT]}, {"level": "None"}]});
-        std::fs::write(self.directory.join("audit.yaml"), audit.to_string())
-            .map_err(|e| e.to_string())?;
+        std::fs::write(self.directory.join("audit.yaml"), audit.to_string())?;
         let tokens = format!(
             "admin-token,admin,1,system:masters\nlifecycle-token,{SERVICE_ACCOUNT},2,system:serviceaccounts\n"
         );
-        std::fs::write(self.directory.join("tokens.csv"), tokens).map_err(|e| e.to_string())?;
+        std::fs::write(self.directory.join("tokens.csv"), tokens)?;
         let (key, public) = (self.directory.join("sa.key"), self.directory.join("sa.pub"));
-        let openssl = |arguments: &[&std::ffi::OsStr]| -> Result<(), String> {
-            let output = Command::new("openssl").args(arguments).output();
-            match output {
-                Ok(output) if output.status.success() => Ok(()),
-                Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-                Err(error) => Err(format!("openssl: {error}")),
-            }
-        };
-        let word = std::ffi::OsStr::new;
-        openssl(&[word("genrsa"), word("-out"), key.as_os_str(), word("2048")])?;
-        openssl(&[
-            word("rsa"),
-            word("-in"),
-            key.as_os_str(),
-            word("-pubout"),
-            word("-out"),
-            public.as_os_str(),
-        ])
+        for arguments in [
+            format!("genrsa -out {} 2048", key.display()),
+            format!("rsa -in {} -pubout -out {}", key.display(), public.display()),
+        ] {
+            let output = Command::new("openssl").args(arguments.split(' ')).output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure(output.status.success(), &format!("openssl {arguments}: {said}"))?;
+        }
+        Ok(())
     }
 }
 
 /// Returns a client of that kubeconfig's user.
-pub(crate) async fn client(kubeconfig: &Path) -> Result<Client, String> {
-    let file = Kubeconfig::read_from(kubeconfig).map_err(|e| e.to_string())?;
+pub(crate) async fn client(kubeconfig: &Path) -> Outcome<Client> {
+    let file = Kubeconfig::read_from(kubeconfig)?;
     let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(file, &options).await;
-    Client::try_from(config.map_err(|e| e.to_string())?).map_err(|e| e.to_string())
+    Ok(Client::try_from(kube::Config::from_custom_kubeconfig(file, &options).await?)?)
 }
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
         // The processes end in the reverse of the order in which they started.
-        while let Some(process) = self.processes.pop() {
-            drop(process);
-        }
+        while self.processes.pop().is_some() {}
     }
 }
 
+/// Returns the directory of what the repository's scripts build.
+pub(crate) fn cache() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("ebs-csi")
+}
+
 /// Returns the directory of the programs; `Err` says which is missing.
-pub(crate) fn programs() -> Result<PathBuf, String> {
-    let cache = match std::env::var_os("XDG_CACHE_HOME") {
-        Some(cache) => PathBuf::from(cache),
-        None => PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache"),
-    };
-    let directory = cache.join("ebs-csi/kubernetes");
+pub(crate) fn programs() -> Outcome<PathBuf> {
+    let directory = cache().join("kubernetes");
     for name in ["etcd", "kube-apiserver", "kube-controller-manager", "csi-attacher"] {
-        if !directory.join(name).exists() {
-            return Err(format!(
-                "{} is not there; ./deploy/kubernetes/rig/prepare builds it",
-                directory.join(name).display()
-            ));
+        let path = directory.join(name);
+        if !path.exists() {
+            let path = path.display();
+            return Err(
+                format!("{path} is not there; ./deploy/kubernetes/rig/prepare builds it").into()
+            );
         }
     }
-    match Command::new("openssl").arg("version").output() {
-        Ok(_) => Ok(directory),
-        Err(error) => Err(format!("openssl, which makes the keys: {error}")),
-    }
+    let openssl = Command::new("openssl").arg("version").output();
+    openssl.map_err(|error| format!("openssl, which makes the keys: {error}"))?;
+    Ok(directory)
 }

@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 
 use ebs_csi_proto::csi;
 use ebs_csi_proto::csi::controller_client::ControllerClient;
-use serde_json::{Value, json};
+use ebs_csi_proto::csi::volume_capability::access_mode::Mode;
+use ebs_csi_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use serde_json::json;
 use tonic::transport::Endpoint;
 
 use crate::environment::process::{Process, port};
+use crate::environment::world::Outcome;
 
 /// The user ids of node-lifecycle: its own, and those of the test where node-lifecycle cannot
 /// change its user.
@@ -37,21 +40,19 @@ pub(crate) struct Driver {
 
 /// Returns the path of one of the driver's programs, as this test's build has it: in the directory
 /// above the test's own binary.
-pub(crate) fn program(name: &str) -> Result<PathBuf, String> {
-    let me = std::env::current_exe().map_err(|e| e.to_string())?;
+pub(crate) fn program(name: &str) -> Outcome<PathBuf> {
+    let me = std::env::current_exe()?;
     let directory = me.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     let path = directory.join(name);
-    match path.exists() {
-        true => Ok(path),
-        false => Err(format!(
-            "{} is not there; cargo build --workspace --bins builds it",
-            path.display()
-        )),
+    if !path.exists() {
+        let path = path.display();
+        return Err(format!("{path} is not there; cargo build --workspace --bins builds it").into());
     }
+    Ok(path)
 }
 
 /// Checks that the driver's programs exist; `Err` says which is missing.
-pub(crate) fn programs() -> Result<(), String> {
+pub(crate) fn programs() -> Outcome {
     for name in ["ec2-sim", "ebs-csi-controller", "ebs-csi-node-lifecycle"] {
         program(name)?;
     }
@@ -59,14 +60,12 @@ pub(crate) fn programs() -> Result<(), String> {
 }
 
 impl Driver {
-    /// Starts the simulator with instances of these ids, and the controller.
-    pub(crate) async fn start(directory: &Path, instances: &[String]) -> Result<Self, String> {
+    /// Starts the simulator, without instances, and the controller.
+    pub(crate) async fn start(directory: &Path) -> Outcome<Self> {
         let scenario = directory.join("scenario.json");
-        let instances: Vec<Value> =
-            instances.iter().map(|id| json!({"id": id, "zone": "us-east-1a"})).collect();
-        let world = json!({"profile": "instant", "limits": {"enabled": false}, "instances": instances,
+        let world = json!({"profile": "instant", "limits": {"enabled": false}, "instances": [],
             "zones": [{"name": "us-east-1a", "id": "use1-az6"}, {"name": "us-east-1b", "id": "use1-az1"}]});
-        std::fs::write(&scenario, world.to_string()).map_err(|e| e.to_string())?;
+        std::fs::write(&scenario, world.to_string())?;
         let state = directory.join("ec2");
         let ec2 = port();
         let arguments = [
@@ -103,12 +102,12 @@ impl Driver {
             Process::start(directory, "controller", &program, &arguments, &environment)?;
         for socket in [&csi, &safe_detach] {
             if let Err(why) = wait_for(socket).await {
-                return Err(controller.exit_report().unwrap_or(why));
+                return Err(controller.exit_report().map_or(why, Into::into));
             }
             // In a pod both containers are in the group that owns the socket; here their users
             // differ.
             let all = std::fs::Permissions::from_mode(0o777);
-            std::fs::set_permissions(socket, all).map_err(|e| e.to_string())?;
+            std::fs::set_permissions(socket, all)?;
         }
         Ok(Self {
             directory: directory.to_owned(),
@@ -124,7 +123,7 @@ impl Driver {
     }
 
     /// Starts the node-lifecycle processes.
-    pub(crate) fn start_lifecycle(&self, kubeconfig: &Path) -> Result<(), String> {
+    pub(crate) fn start_lifecycle(&self, kubeconfig: &Path) -> Outcome {
         for number in 0..REPLICAS {
             let process = self.replica(number, kubeconfig)?;
             self.replicas().push(process);
@@ -136,7 +135,7 @@ impl Driver {
         self.lifecycle.lock().expect("not poisoned")
     }
 
-    fn replica(&self, number: usize, kubeconfig: &Path) -> Result<Process, String> {
+    fn replica(&self, number: usize, kubeconfig: &Path) -> Outcome<Process> {
         let mut arguments = vec![
             format!("--safe-detach-endpoint=unix://{}", self.safe_detach.display()),
             format!("--kubeconfig={}", kubeconfig.display()),
@@ -154,18 +153,14 @@ impl Driver {
     }
 
     /// Restarts all replicas, with these flags.
-    pub(crate) fn change_lifecycle(
-        &self,
-        kubeconfig: &Path,
-        lifecycle_flags: &[&str],
-    ) -> Result<(), String> {
+    pub(crate) fn change_lifecycle(&self, kubeconfig: &Path, lifecycle_flags: &[&str]) -> Outcome {
         *self.lifecycle_flags.lock().expect("not poisoned") =
             lifecycle_flags.iter().map(|flag| (*flag).to_owned()).collect();
         (0..REPLICAS).try_for_each(|number| self.kill_replica(number, kubeconfig))
     }
 
     /// Kills that replica and starts it again.
-    pub(crate) fn kill_replica(&self, number: usize, kubeconfig: &Path) -> Result<(), String> {
+    pub(crate) fn kill_replica(&self, number: usize, kubeconfig: &Path) -> Outcome {
         let mut replicas = self.replicas();
         // Dropping a process kills it.
         drop(replicas.remove(number));
@@ -179,14 +174,11 @@ impl Driver {
     }
 
     /// Returns an error when a process has ended.
-    pub(crate) fn check(&mut self) -> Result<(), String> {
+    pub(crate) fn check(&mut self) -> Outcome {
         let replicas = self.lifecycle.get_mut().expect("not poisoned");
         let all = [&mut self.simulator, &mut self.controller];
         let mut all = all.into_iter().chain(replicas.iter_mut());
-        match all.find_map(Process::exit_report) {
-            Some(end) => Err(end),
-            None => Ok(()),
-        }
+        all.find_map(Process::exit_report).map_or(Ok(()), |end| Err(end.into()))
     }
 
     /// Returns the sum, over the replicas, of the metric whose line begins with `line`, labels
@@ -204,40 +196,52 @@ impl Driver {
     }
 
     /// Creates a volume in EC2 through the controller.
-    pub(crate) async fn volume(&self, name: &str) -> Result<String, String> {
-        use csi::volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode};
-        let address = format!("unix://{}", self.csi.display());
-        let endpoint = Endpoint::try_from(address).map_err(|e| e.to_string())?;
-        let channel = endpoint.connect().await.map_err(|e| e.to_string())?;
+    pub(crate) async fn volume(&self, name: &str) -> Outcome<String> {
+        let mount = AccessType::Mount(MountVolume::default());
+        self.create_volume(name, &[], (Mode::SingleNodeWriter, mount)).await
+    }
+
+    /// Creates a volume that may be attached to several instances at once.
+    pub(crate) async fn shared_volume(&self, name: &str) -> Outcome<String> {
+        let shared = (Mode::MultiNodeMultiWriter, AccessType::Block(BlockVolume {}));
+        self.create_volume(name, &[("type", "io2"), ("iops", "100")], shared).await
+    }
+
+    async fn create_volume(
+        &self,
+        name: &str,
+        parameters: &[(&str, &str)],
+        (mode, access_type): (Mode, AccessType),
+    ) -> Outcome<String> {
+        let endpoint = Endpoint::try_from(format!("unix://{}", self.csi.display()))?;
+        let channel = endpoint.connect().await?;
+        let segment = ("topology.ebs.csi.aws.com/zone".to_owned(), "us-east-1a".to_owned());
+        let zone = csi::Topology { segments: [segment].into() };
+        let parameters = parameters.iter().map(|(key, value)| ((*key).into(), (*value).into()));
         let request = csi::CreateVolumeRequest {
             name: name.to_owned(),
-            capacity_range: Some(csi::CapacityRange { required_bytes: 1 << 30, limit_bytes: 0 }),
+            capacity_range: Some(csi::CapacityRange { required_bytes: 4 << 30, limit_bytes: 0 }),
+            parameters: parameters.collect(),
             volume_capabilities: vec![csi::VolumeCapability {
-                access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
-                access_type: Some(AccessType::Mount(MountVolume::default())),
+                access_mode: Some(AccessMode { mode: mode.into() }),
+                access_type: Some(access_type),
             }],
             accessibility_requirements: Some(csi::TopologyRequirement {
-                requisite: vec![zone()],
-                preferred: vec![zone()],
+                requisite: vec![zone.clone()],
+                preferred: vec![zone],
             }),
             ..Default::default()
         };
-        let made = ControllerClient::new(channel).create_volume(request).await;
-        let volume = made.map_err(|e| e.to_string())?.into_inner().volume;
-        volume.map(|volume| volume.volume_id).ok_or_else(|| "no volume".to_owned())
+        let made = ControllerClient::new(channel).create_volume(request).await?;
+        Ok(made.into_inner().volume.ok_or("no volume")?.volume_id)
     }
 }
 
-fn zone() -> csi::Topology {
-    let key = "topology.ebs.csi.aws.com/zone".to_owned();
-    csi::Topology { segments: [(key, "us-east-1a".to_owned())].into() }
-}
-
-async fn wait_for(socket: &Path) -> Result<(), String> {
+async fn wait_for(socket: &Path) -> Outcome {
     let begun = Instant::now();
     while UnixStream::connect(socket).is_err() {
         if begun.elapsed() > Duration::from_secs(20) {
-            return Err(format!("{} did not come", socket.display()));
+            return Err(format!("{} did not come", socket.display()).into());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

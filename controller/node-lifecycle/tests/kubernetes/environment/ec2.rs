@@ -6,10 +6,11 @@ use std::os::unix::net::UnixStream;
 use serde_json::{Value, json};
 
 use crate::environment::driver::Driver;
+use crate::environment::world::Outcome;
 
 impl Driver {
     /// Makes a call to the simulator's control socket.
-    pub(crate) fn ec2(&self, method: &str, path: &str, body: &Value) -> Result<Value, String> {
+    pub(crate) fn ec2(&self, method: &str, path: &str, body: &Value) -> Outcome<Value> {
         let call = || -> std::io::Result<String> {
             let mut stream = UnixStream::connect(&self.control)?;
             let body = body.to_string();
@@ -25,25 +26,25 @@ impl Driver {
         let answer = call().map_err(|e| format!("{method} {path}: {e}"))?;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
         if head.split(' ').nth(1) != Some("200") {
-            return Err(format!("{method} {path}: {answer}"));
+            return Err(format!("{method} {path}: {answer}").into());
         }
-        serde_json::from_str(body).map_err(|e| format!("{method} {path}: {e}: {body}"))
+        Ok(serde_json::from_str(body)?)
     }
 
     /// Stops, hibernates, starts or terminates an instance.
-    pub(crate) fn power(&self, instance: &str, how: &str) -> Result<(), String> {
+    pub(crate) fn power(&self, instance: &str, how: &str) -> Outcome {
         let path = format!("/v1/instances/{instance}/{how}");
         self.ec2("POST", &path, &json!({"at_once": true})).map(drop)
     }
 
     /// Sets the results of EC2's status checks of an instance from now on.
-    pub(crate) fn checks(&self, instance: &str, found: &Value) -> Result<(), String> {
+    pub(crate) fn checks(&self, instance: &str, found: &Value) -> Outcome {
         let path = format!("/v1/instances/{instance}/checks");
         self.ec2("PUT", &path, found).map(drop)
     }
 
     /// Creates an instance of that id; `more` describes it as in the simulator's scenario file.
-    pub(crate) fn add_instance(&self, id: &str, more: &Value) -> Result<(), String> {
+    pub(crate) fn add_instance(&self, id: &str, more: &Value) -> Outcome {
         let mut instance = json!({"id": id, "zone": "us-east-1a"});
         if let (Some(all), Some(more)) = (instance.as_object_mut(), more.as_object()) {
             all.extend(more.clone());
@@ -52,26 +53,26 @@ impl Driver {
     }
 
     /// Adds a fault; the simulator defines the form of the rule.
-    pub(crate) fn fault(&self, rule: &Value) -> Result<(), String> {
+    pub(crate) fn fault(&self, rule: &Value) -> Outcome {
         self.ec2("POST", "/v1/faults", rule).map(drop)
     }
 
     /// Removes the fault of that id.
-    pub(crate) fn remove_fault(&self, fault: &str) -> Result<(), String> {
+    pub(crate) fn remove_fault(&self, fault: &str) -> Outcome {
         let path = format!("/v1/faults/{fault}");
         self.ec2("DELETE", &path, &json!({})).map(drop)
     }
 
     /// Returns how many requests a fault has affected.
-    pub(crate) fn fault_hits(&self, fault: &str) -> Result<u64, String> {
+    pub(crate) fn fault_hits(&self, fault: &str) -> Outcome<u64> {
         let rules = self.ec2("GET", "/v1/faults", &json!({}))?;
         let rule = rules.as_array().into_iter().flatten().find(|rule| rule["id"] == fault);
         let hits = rule.and_then(|rule| rule["hits"].as_u64());
-        hits.ok_or_else(|| format!("there is no fault {fault}: {rules}"))
+        Ok(hits.ok_or_else(|| format!("there is no fault {fault}: {rules}"))?)
     }
 
     /// Returns the attachments of a volume, as EC2 has them.
-    fn attachments_of(&self, volume: &str) -> Result<Vec<Value>, String> {
+    fn attachments_of(&self, volume: &str) -> Outcome<Vec<Value>> {
         let state = self.ec2("GET", "/v1/state", &json!({}))?;
         let realms = state["realms"].as_array().into_iter().flatten();
         let mut volumes =
@@ -82,56 +83,55 @@ impl Driver {
     }
 
     /// Returns whether EC2 shows the volume attached to the instance.
-    pub(crate) fn is_attached(&self, volume: &str, instance: &str) -> Result<bool, String> {
+    pub(crate) fn is_attached(&self, volume: &str, instance: &str) -> Outcome<bool> {
         let attachments = self.attachments_of(volume)?;
         Ok(attachments.iter().any(|at| at["instance"] == instance))
     }
 
     /// Returns the device name of a volume's attachment.
-    pub(crate) fn device(&self, volume: &str) -> Result<String, String> {
+    pub(crate) fn device(&self, volume: &str) -> Outcome<String> {
         let attachments = self.attachments_of(volume)?;
         let device = attachments.first().and_then(|at| at["device"].as_str());
-        let device = device.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?;
-        Ok(device.to_owned())
+        Ok(device.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?.to_owned())
     }
 
     /// Returns when EC2 accepted the attach of a volume.
-    pub(crate) fn attached_since(&self, volume: &str) -> Result<String, String> {
+    pub(crate) fn attached_since(&self, volume: &str) -> Outcome<String> {
         let attachments = self.attachments_of(volume)?;
         let since = attachments.first().and_then(|at| at["since"].as_i64());
         let since = since.ok_or_else(|| format!("EC2 shows no attachment of {volume}"))?;
-        let since = jiff::Timestamp::from_millisecond(since).map_err(|e| e.to_string())?;
-        Ok(since.to_string())
+        Ok(jiff::Timestamp::from_millisecond(since)?.to_string())
+    }
+
+    /// Returns the parameters of the requests for this action that EC2 has received from the driver.
+    fn requests(&self, action: &str) -> Outcome<Vec<Value>> {
+        let path = format!("/v1/journal?action={action}&limit=10000");
+        let journal = self.ec2("GET", &path, &json!({}))?;
+        let records = journal["records"].as_array().into_iter().flatten();
+        let ours = records.filter(|record| record["origin"] == "sdk");
+        Ok(ours.map(|record| record["parameters"].clone()).collect())
     }
 
     /// Returns how often the driver has asked EC2 to stop an instance, dry runs included.
-    pub(crate) fn stop_requests(&self, instance: &str) -> Result<usize, String> {
-        let path = "/v1/journal?action=StopInstances&limit=10000";
-        let journal = self.ec2("GET", path, &json!({}))?;
-        let records = journal["records"].as_array().into_iter().flatten();
-        let of = |record: &&Value| record["parameters"]["InstanceId.1"] == instance;
-        Ok(records.filter(of).count())
+    pub(crate) fn stop_requests(&self, instance: &str) -> Outcome<usize> {
+        let all = self.requests("StopInstances")?;
+        Ok(all.iter().filter(|asked| asked["InstanceId.1"] == instance).count())
     }
 
     /// Returns the driver's DetachVolume requests for a volume: from which instance, and whether
     /// with Force.
-    pub(crate) fn detach_requests(&self, volume: &str) -> Result<Vec<(String, bool)>, String> {
-        let path = "/v1/journal?action=DetachVolume&limit=10000";
-        let journal = self.ec2("GET", path, &json!({}))?;
-        let records = journal["records"].as_array().into_iter().flatten();
-        let ours = records.filter(|record| record["origin"] == "sdk");
-        let ours = ours.map(|record| &record["parameters"]);
-        Ok(ours
-            .filter(|asked| asked["VolumeId"] == volume)
-            .map(|asked| {
-                let instance = asked["InstanceId"].as_str().unwrap_or_default();
-                (instance.to_owned(), asked["Force"] == "true")
-            })
-            .collect())
+    pub(crate) fn detach_requests(&self, volume: &str) -> Outcome<Vec<(String, bool)>> {
+        let all = self.requests("DetachVolume")?;
+        let of_volume = all.iter().filter(|asked| asked["VolumeId"] == volume);
+        let request = |asked: &Value| {
+            let instance = asked["InstanceId"].as_str().unwrap_or_default();
+            (instance.to_owned(), asked["Force"] == "true")
+        };
+        Ok(of_volume.map(request).collect())
     }
 
     /// Returns the violations of EC2's own rules so far.
-    pub(crate) fn violations(&self) -> Result<Vec<String>, String> {
+    pub(crate) fn violations(&self) -> Outcome<Vec<String>> {
         let said = self.ec2("GET", "/v1/invariants", &json!({}))?;
         let all = said["violations"].as_array().into_iter().flatten();
         Ok(all.map(Value::to_string).collect())

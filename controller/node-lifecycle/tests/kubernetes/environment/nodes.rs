@@ -12,11 +12,12 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::CSINode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::environment::control_plane;
+use crate::environment::world::{Outcome, create, patch};
 
 /// The nodes that are alive.
 #[derive(Clone)]
@@ -40,84 +41,59 @@ impl Drop for HeartbeatGuard {
     }
 }
 
-fn parse_object<T: serde::de::DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("an object of that kind")
-}
-
 impl Nodes {
     pub(crate) fn new(client: Client) -> Self {
         Self { client, alive: Arc::default() }
     }
 
     /// Creates a Ready node on that instance.
-    pub(crate) async fn create(
-        &self,
-        name: &str,
-        instance: &str,
-        zone: &str,
-    ) -> Result<(), String> {
-        let labels = json!({"topology.kubernetes.io/zone": zone, "topology.ebs.csi.aws.com/zone": zone, "kubernetes.io/hostname": name});
-        let node: Node = parse_object(json!({
-            "metadata": {"name": name, "labels": labels, "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
-            "spec": {"providerID": format!("aws:///{zone}/{instance}")},
-        }));
-        let created = self.api().create(&PostParams::default(), &node).await;
-        created.map_err(|e| format!("node {name}: {e}"))?;
-        let csi: CSINode = parse_object(json!({
-            "metadata": {"name": name},
-            "spec": {"drivers": [{"name": "ebs.csi.aws.com", "nodeID": instance, "topologyKeys": ["topology.ebs.csi.aws.com/zone"]}]},
-        }));
-        let csi_nodes: Api<CSINode> = Api::all(self.client.clone());
-        let created = csi_nodes.create(&PostParams::default(), &csi).await;
-        created.map_err(|e| format!("CSINode {name}: {e}"))?;
-        self.boot(name, "boot-1").await
+    pub(crate) async fn create(&self, name: &str, instance: &str, zone: &str) -> Outcome {
+        let spec = json!({"providerID": format!("aws:///{zone}/{instance}")});
+        let drivers = json!([{"name": "ebs.csi.aws.com", "nodeID": instance, "topologyKeys": ["topology.ebs.csi.aws.com/zone"]}]);
+        self.create_objects(name, zone, spec, drivers).await
     }
 
     /// Creates a Ready node whose object does not name its instance, and on which no driver is
     /// registered.
-    pub(crate) async fn create_without_identity(&self, name: &str) -> Result<(), String> {
-        let labels =
-            json!({"topology.kubernetes.io/zone": "us-east-1a", "kubernetes.io/hostname": name});
-        let node: Node = parse_object(json!({
-            "metadata": {"name": name, "labels": labels, "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
-        }));
-        let created = self.api().create(&PostParams::default(), &node).await;
-        let created = created.map_err(|e| format!("node {name}: {e}"))?;
-        let owner =
-            json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": created.uid()}]);
-        let csi: CSINode = parse_object(json!({
-            "metadata": {"name": name, "ownerReferences": owner},
-            "spec": {"drivers": []},
-        }));
-        let csi_nodes: Api<CSINode> = Api::all(self.client.clone());
-        let created = csi_nodes.create(&PostParams::default(), &csi).await;
-        created.map_err(|e| format!("CSINode {name}: {e}"))?;
+    pub(crate) async fn create_without_identity(&self, name: &str) -> Outcome {
+        self.create_objects(name, "us-east-1a", json!({}), json!([])).await
+    }
+
+    async fn create_objects(&self, name: &str, zone: &str, spec: Value, drivers: Value) -> Outcome {
+        let labels = json!({"topology.kubernetes.io/zone": zone, "topology.ebs.csi.aws.com/zone": zone, "kubernetes.io/hostname": name});
+        let annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
+        let node = json!({
+            "metadata": {"name": name, "labels": labels, "annotations": annotations}, "spec": spec,
+        });
+        let uid = create(&self.api(), node).await?.uid();
+        let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}]);
+        let csi_node = json!({
+            "metadata": {"name": name, "ownerReferences": owner}, "spec": {"drivers": drivers},
+        });
+        create(&self.csi_nodes(), csi_node).await?;
         self.boot(name, "boot-1").await
     }
 
     /// Writes what kubelet writes when the driver registers on the node or, without an instance,
     /// unregisters.
-    pub(crate) async fn register(&self, name: &str, instance: Option<&str>) -> Result<(), String> {
+    pub(crate) async fn register(&self, name: &str, instance: Option<&str>) -> Outcome {
         let ours = |instance: &str| {
             json!([{"name": "ebs.csi.aws.com", "nodeID": instance,
                 "topologyKeys": ["topology.ebs.csi.aws.com/zone"], "allocatable": {"count": 25}}])
         };
         let drivers = instance.map_or(json!([]), ours);
-        let csi_nodes: Api<CSINode> = Api::all(self.client.clone());
-        let patch = Patch::Merge(json!({"spec": {"drivers": drivers}}));
-        let patched = csi_nodes.patch(name, &PatchParams::default(), &patch).await;
-        patched.map(drop).map_err(|e| format!("CSINode {name}: {e}"))
+        patch(&self.csi_nodes(), name, json!({"spec": {"drivers": drivers}})).await
     }
 
     /// Reports the node as Ready in that boot, and keeps its lease renewed, as kubelet would.
-    pub(crate) async fn boot(&self, name: &str, boot: &str) -> Result<(), String> {
+    pub(crate) async fn boot(&self, name: &str, boot: &str) -> Outcome {
         self.is_ready(name, boot).await?;
         self.renew(name).await;
         self.alive.lock().expect("not poisoned").insert(name.to_owned(), boot.to_owned());
         Ok(())
     }
 
-    async fn is_ready(&self, name: &str, boot: &str) -> Result<(), String> {
+    async fn is_ready(&self, name: &str, boot: &str) -> Outcome {
         let now = jiff::Timestamp::now();
         let status = json!({"status": {
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now}],
@@ -153,19 +129,16 @@ impl Nodes {
     }
 
     /// Sets the volumes that kubelet reports as in use.
-    pub(crate) async fn in_use(&self, name: &str, volumes: &[&str]) -> Result<(), String> {
-        let volumes: Vec<String> = volumes
-            .iter()
-            .map(|volume| format!("kubernetes.io/csi/ebs.csi.aws.com^{volume}"))
-            .collect();
+    pub(crate) async fn in_use(&self, name: &str, volumes: &[&str]) -> Outcome {
+        let unique = |volume| format!("kubernetes.io/csi/ebs.csi.aws.com^{volume}");
+        let volumes: Vec<String> = volumes.iter().map(unique).collect();
         self.status(name, json!({"status": {"volumesInUse": volumes}})).await
     }
 
-    async fn status(&self, name: &str, status: Value) -> Result<(), String> {
-        let how = PatchParams::default();
-        let (api, patch) = (self.api(), Patch::Strategic(status));
-        let patched = api.patch_status(name, &how, &patch).await;
-        patched.map(drop).map_err(|e| format!("status of {name}: {e}"))
+    async fn status(&self, name: &str, status: Value) -> Outcome {
+        let patch = Patch::Strategic(status);
+        self.api().patch_status(name, &PatchParams::default(), &patch).await?;
+        Ok(())
     }
 
     /// Stops the heartbeats of the node.
@@ -179,13 +152,11 @@ impl Nodes {
     }
 
     /// Deletes the Node object and the CSINode.
-    pub(crate) async fn delete(&self, name: &str) -> Result<(), String> {
+    pub(crate) async fn delete(&self, name: &str) -> Outcome {
         self.stop_heartbeats(name);
-        let deleted = self.api().delete(name, &DeleteParams::default()).await;
-        deleted.map(drop).map_err(|e| e.to_string())?;
+        self.api().delete(name, &DeleteParams::default()).await?;
         // The CSINode's owner is the Node object, but no garbage collector runs here.
-        let csi_nodes: Api<CSINode> = Api::all(self.client.clone());
-        let _ = csi_nodes.delete(name, &DeleteParams::default()).await;
+        let _ = self.csi_nodes().delete(name, &DeleteParams::default()).await;
         Ok(())
     }
 
@@ -216,19 +187,23 @@ impl Nodes {
     async fn renew(&self, name: &str) {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
         let spec = json!({"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": MicroTime(jiff::Timestamp::now())});
-        let how = PatchParams::default();
-        let patch = Patch::Merge(json!({"spec": spec}));
-        let mut renewed = api.patch(name, &how, &patch).await;
-        if matches!(&renewed, Err(kube::Error::Api(status)) if status.code == 404) {
-            let lease = parse_object(json!({"metadata": {"name": name}, "spec": spec}));
-            renewed = api.create(&PostParams::default(), &lease).await;
-        }
+        let merge = Patch::Merge(json!({"spec": spec}));
+        let renewed = match api.patch(name, &PatchParams::default(), &merge).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                create(&api, json!({"metadata": {"name": name}, "spec": spec})).await.map(drop)
+            }
+            renewed => renewed.map(drop).map_err(Into::into),
+        };
         if let Err(error) = renewed {
             println!("the lease of {name}: {error}");
         }
     }
 
     fn api(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    fn csi_nodes(&self) -> Api<CSINode> {
         Api::all(self.client.clone())
     }
 }

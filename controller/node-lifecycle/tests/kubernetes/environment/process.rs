@@ -6,6 +6,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::environment::world::Outcome;
+
 /// A child process that is killed when the value is dropped; its log stays until the test's
 /// directory is deleted.
 pub(crate) struct Process {
@@ -22,11 +24,11 @@ impl Process {
         program: &Path,
         arguments: &[A],
         environment: &[(&str, &str)],
-    ) -> Result<Self, String> {
+    ) -> Outcome<Self> {
         let log = directory.join(format!("{name}.log"));
         let file = File::options().create(true).append(true).open(&log);
         let file = file.map_err(|e| format!("{}: {e}", log.display()))?;
-        let both = file.try_clone().map_err(|e| e.to_string())?;
+        let both = file.try_clone()?;
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -47,7 +49,7 @@ impl Process {
 
     /// Returns the last 25 lines of the log.
     pub(crate) fn tail(&self) -> String {
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let text = self.log();
         let lines: Vec<&str> = text.lines().collect();
         let from = lines.len().saturating_sub(25);
         lines[from..].join("\n")

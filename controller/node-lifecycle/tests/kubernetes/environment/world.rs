@@ -1,14 +1,19 @@
 //! Creates volumes, pods and attachments, and waits for conditions.
 
+use std::error::Error;
+use std::fmt::Debug;
 use std::future::Future;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::environment::control_plane::ControlPlane;
@@ -27,11 +32,7 @@ pub(crate) struct World<'a> {
     pub(crate) made: AtomicUsize,
 }
 
-pub(crate) type Outcome = Result<(), String>;
-
-fn parse_object<T: serde::de::DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("an object of that kind")
-}
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// The time limit of every wait: generous, for busy machines; only a failing wait takes this long.
 const WAIT_LIMIT: Duration = Duration::from_secs(600);
@@ -40,16 +41,15 @@ const WAIT_LIMIT: Duration = Duration::from_secs(600);
 pub(crate) async fn wait_until<F, A>(what: &str, mut look: F) -> Outcome
 where
     F: FnMut() -> A,
-    A: Future<Output = Result<bool, String>>,
+    A: Future<Output = Outcome<bool>>,
 {
     let begun = Instant::now();
     loop {
-        let seen = look().await;
-        match seen {
+        match look().await {
             Ok(true) => return Ok(()),
             _ if begun.elapsed() < WAIT_LIMIT => {}
-            Ok(false) => return Err(format!("{what}: not within {WAIT_LIMIT:?}")),
-            Err(why) => return Err(format!("{what}: {why}")),
+            Ok(false) => return Err(format!("{what}: not within {WAIT_LIMIT:?}").into()),
+            Err(why) => return Err(format!("{what}: {why}").into()),
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -57,10 +57,24 @@ where
 
 /// Returns an error when the condition does not hold.
 pub(crate) fn ensure(holds: bool, what: &str) -> Outcome {
-    match holds {
-        true => Ok(()),
-        false => Err(format!("not so: {what}")),
-    }
+    if holds { Ok(()) } else { Err(format!("not so: {what}").into()) }
+}
+
+/// Creates an object.
+pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> Outcome<K>
+where
+    K: Clone + Debug + DeserializeOwned + serde::Serialize,
+{
+    Ok(api.create(&PostParams::default(), &serde_json::from_value(object)?).await?)
+}
+
+/// Merges the patch into an object.
+pub(crate) async fn patch<K>(api: &Api<K>, name: &str, patch: Value) -> Outcome
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
 }
 
 impl World<'_> {
@@ -76,20 +90,25 @@ impl World<'_> {
         Api::all(self.admin.clone())
     }
 
+    /// Returns node-lifecycle's Lease, in its namespace.
+    pub(crate) fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.admin.clone(), "kube-system")
+    }
+
     /// Creates a Ready node of that name on an instance of its own. Returns the instance's id.
-    pub(crate) async fn node(&self, name: &str) -> Result<String, String> {
+    pub(crate) async fn node(&self, name: &str) -> Outcome<String> {
         self.node_with(name, &json!({})).await
     }
 
     /// Like [`World::node`]; `more` describes the instance as in the simulator's scenario file.
-    pub(crate) async fn node_with(&self, name: &str, more: &Value) -> Result<String, String> {
+    pub(crate) async fn node_with(&self, name: &str, more: &Value) -> Outcome<String> {
         let instance = self.instance(more)?;
         self.nodes.create(name, &instance, "us-east-1a").await?;
         Ok(instance)
     }
 
     /// Creates an instance without a Node object.
-    pub(crate) fn instance(&self, more: &Value) -> Result<String, String> {
+    pub(crate) fn instance(&self, more: &Value) -> Outcome<String> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let id = format!("i-{:017x}", 0xa000 + number);
         self.driver.add_instance(&id, more)?;
@@ -98,28 +117,24 @@ impl World<'_> {
 
     /// Creates a volume in EC2, and a claim of that name that is bound to the volume. Returns the
     /// volume's id.
-    pub(crate) async fn volume(&self, name: &str) -> Result<String, String> {
+    pub(crate) async fn volume(&self, name: &str) -> Outcome<String> {
         let handle = self.driver.volume(name).await?;
-        self.bound(name, "ebs.csi.aws.com", &handle).await?;
+        self.bound_as(name, &handle, ("ReadWriteOnce", "Filesystem")).await?;
         Ok(handle)
-    }
-
-    /// Creates a claim of that name, bound to a volume of a driver that is not installed.
-    pub(crate) async fn foreign_volume(&self, name: &str) -> Outcome {
-        self.bound(name, "other.example.com", "x").await
-    }
-
-    async fn bound(&self, name: &str, driver: &str, handle: &str) -> Outcome {
-        self.bound_in(name, driver, handle, ("ReadWriteOnce", "Filesystem")).await
     }
 
     /// Creates a claim of that name, bound to a volume of this driver, with that access mode and
     /// volume mode.
     pub(crate) async fn bound_as(&self, name: &str, handle: &str, modes: (&str, &str)) -> Outcome {
-        self.bound_in(name, "ebs.csi.aws.com", handle, modes).await
+        self.bound(name, "ebs.csi.aws.com", handle, modes).await
     }
 
-    async fn bound_in(
+    /// Creates a claim of that name, bound to a volume of a driver that is not installed.
+    pub(crate) async fn foreign_volume(&self, name: &str) -> Outcome {
+        self.bound(name, "other.example.com", "x", ("ReadWriteOnce", "Filesystem")).await
+    }
+
+    async fn bound(
         &self,
         name: &str,
         driver: &str,
@@ -127,24 +142,22 @@ impl World<'_> {
         (access, kind): (&str, &str),
     ) -> Outcome {
         let capacity = json!({"storage": "1Gi"});
-        let volume: PersistentVolume = parse_object(json!({
+        let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
+        let volume = json!({
             "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": driver}},
             "spec": {"capacity": capacity, "accessModes": [access], "volumeMode": kind, "persistentVolumeReclaimPolicy": "Retain",
                 "claimRef": {"namespace": "default", "name": name},
                 "csi": {"driver": driver, "volumeHandle": handle, "fsType": (kind == "Filesystem").then_some("ext4")}},
-        }));
-        let claim: PersistentVolumeClaim = parse_object(json!({
+        });
+        create(&volumes, volume).await?;
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.admin.clone(), "default");
+        let claim = json!({
             "metadata": {"name": name},
             "spec": {"accessModes": [access], "volumeMode": kind, "storageClassName": "", "volumeName": name, "resources": {"requests": capacity}},
-        }));
-        let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.admin.clone(), "default");
-        let how = PostParams::default();
-        volumes.create(&how, &volume).await.map_err(|e| e.to_string())?;
-        claims.create(&how, &claim).await.map_err(|e| e.to_string())?;
+        });
+        create(&claims, claim).await?;
         wait_until(&format!("{name} is bound"), || async {
-            let claim = claims.get(name).await.map_err(|e| e.to_string())?;
-            let phase = claim.status.and_then(|status| status.phase);
+            let phase = claims.get(name).await?.status.and_then(|status| status.phase);
             Ok(phase.as_deref() == Some("Bound"))
         })
         .await
@@ -163,16 +176,13 @@ impl World<'_> {
         claims: &[&str],
         tolerations: Value,
     ) -> Outcome {
-        let volumes: Vec<Value> = claims
-            .iter()
-            .map(|claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}}))
-            .collect();
-        let pod: Pod = parse_object(json!({
+        let volume = |claim| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+        let volumes: Vec<Value> = claims.iter().map(volume).collect();
+        let pod = json!({
             "metadata": {"name": name},
             "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none"}], "volumes": volumes, "tolerations": tolerations},
-        }));
-        let created = self.pods().create(&PostParams::default(), &pod).await;
-        created.map(drop).map_err(|e| format!("pod {name}: {e}"))
+        });
+        create(&self.pods(), pod).await.map(drop)
     }
 
     /// Creates a pod with these claims on a node and waits until it runs, with its volumes attached
@@ -186,8 +196,7 @@ impl World<'_> {
     pub(crate) async fn begin_pod(&self, name: &str, node: &str, claims: &[&str]) -> Outcome {
         for claim in claims {
             wait_until(&format!("{claim} is attached to {node}"), || async {
-                let attachment = self.attachment(claim, node).await?;
-                let status = attachment.and_then(|attachment| attachment.status);
+                let status = self.attachment(claim, node).await?.and_then(|it| it.status);
                 Ok(status.is_some_and(|status| status.attached))
             })
             .await?;
@@ -195,21 +204,15 @@ impl World<'_> {
         let running = json!({"status": {"phase": "Running", "containerStatuses": [
             {"name": "main", "image": "none", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}}]}});
         let how = PatchParams::default();
-        let patched = self.pods().patch_status(name, &how, &Patch::Strategic(running)).await;
-        patched.map_err(|e| e.to_string())?;
+        self.pods().patch_status(name, &how, &Patch::Strategic(running)).await?;
+        let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
         let mut handles = Vec::new();
         for claim in claims {
-            handles.push(self.handle(claim).await?);
+            let csi = volumes.get(claim).await?.spec.and_then(|spec| spec.csi);
+            handles.push(csi.ok_or("no CSI volume")?.volume_handle);
         }
         let handles: Vec<&str> = handles.iter().map(String::as_str).collect();
         self.nodes.in_use(node, &handles).await
-    }
-
-    async fn handle(&self, volume: &str) -> Result<String, String> {
-        let volumes: Api<PersistentVolume> = Api::all(self.admin.clone());
-        let volume = volumes.get(volume).await.map_err(|e| e.to_string())?;
-        let csi = volume.spec.and_then(|spec| spec.csi);
-        csi.map(|csi| csi.volume_handle).ok_or_else(|| "no CSI volume".to_owned())
     }
 
     /// Returns the attachment of a volume to a node.
@@ -217,86 +220,104 @@ impl World<'_> {
         &self,
         volume: &str,
         node: &str,
-    ) -> Result<Option<VolumeAttachment>, String> {
-        let all = self.attachments().list(&ListParams::default()).await;
-        let all = all.map_err(|e| e.to_string())?;
+    ) -> Outcome<Option<VolumeAttachment>> {
+        let all = self.attachments().list(&ListParams::default()).await?;
         Ok(all.into_iter().find(|attachment| {
             attachment.spec.node_name == node
                 && attachment.spec.source.persistent_volume_name.as_deref() == Some(volume)
         }))
     }
 
-    /// Deletes the attachment, as a person with kubectl would.
-    pub(crate) async fn delete_attachment(&self, volume: &str, node: &str) -> Outcome {
-        let found = self.attachment(volume, node).await?.ok_or("no attachment")?;
-        let how = DeleteParams::default();
-        let deleted = self.attachments().delete(&found.name_any(), &how).await;
-        deleted.map(drop).map_err(|e| e.to_string())
-    }
-
-    /// Changes the attachment, so that external-attacher processes it at once.
-    pub(crate) async fn touch_attachment(&self, volume: &str, node: &str) -> Outcome {
-        let Some(found) = self.attachment(volume, node).await? else {
-            return Ok(());
-        };
-        let now = jiff::Timestamp::now();
-        let patch = json!({"metadata": {"annotations": {"rig/touched": now.to_string()}}});
-        let how = PatchParams::default();
-        // The attachment may be deleted at this moment.
-        let _ = self.attachments().patch(&found.name_any(), &how, &Patch::Merge(patch)).await;
-        Ok(())
-    }
-
-    /// Sets a person's override order on the attachment.
-    pub(crate) async fn break_glass(&self, volume: &str, node: &str, order: &str) -> Outcome {
-        let found = self.attachment(volume, node).await?.ok_or("no attachment")?;
-        let patch = json!({"metadata": {"annotations": {"ebs.csi.aws.com/break-glass": order}}});
-        let (how, patch) = (PatchParams::default(), Patch::Merge(patch));
-        let patched = self.attachments().patch(&found.name_any(), &how, &patch).await;
-        patched.map(drop).map_err(|e| e.to_string())
-    }
-
     /// Creates the ConfigMap that stops failover, or deletes it.
     pub(crate) async fn kill_switch(&self, stop: bool) -> Outcome {
         let switches: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "kube-system");
         let name = "ebs-csi-node-lifecycle";
-        let done = if stop {
-            let switch: ConfigMap =
-                parse_object(json!({"metadata": {"name": name}, "data": {"stop": "true"}}));
-            let made = switches.create(&PostParams::default(), &switch).await;
-            made.map(drop)
+        if stop {
+            let switch = json!({"metadata": {"name": name}, "data": {"stop": "true"}});
+            create(&switches, switch).await?;
         } else {
-            let how = DeleteParams::default();
-            switches.delete(name, &how).await.map(drop)
-        };
-        done.map_err(|e| e.to_string())
+            switches.delete(name, &DeleteParams::default()).await?;
+        }
+        Ok(())
     }
 
     /// Removes a pod as its kubelet would.
     pub(crate) async fn end_pod(&self, name: &str) -> Outcome {
-        let how = DeleteParams::default().grace_period(0);
-        let deleted = self.pods().delete(name, &how).await;
-        deleted.map(drop).map_err(|e| e.to_string())
-    }
-
-    /// Detaches the volume in EC2, bypassing the driver.
-    pub(crate) fn detach_in_ec2(&self, volume: &str) -> Outcome {
-        self.as_foreign("DetachVolume", &json!({"VolumeId": volume})).map(drop)
+        self.pods().delete(name, &DeleteParams::default().grace_period(0)).await?;
+        Ok(())
     }
 
     /// Makes a call as another user of the account. Returns EC2's answer.
-    pub(crate) fn as_foreign(&self, action: &str, parameters: &Value) -> Result<String, String> {
+    pub(crate) fn as_foreign(&self, action: &str, parameters: &Value) -> Outcome<String> {
         let call = json!({"action": action, "parameters": parameters});
         let answer = self.driver.ec2("POST", "/v1/as-foreign", &call)?;
-        let body = answer["body"].as_str().unwrap_or_default().to_owned();
+        let body = answer["body"].as_str().unwrap_or_default();
         match answer["status"] == 200 {
-            true => Ok(body),
-            false => Err(format!("{action}: {body}")),
+            true => Ok(body.to_owned()),
+            false => Err(format!("{action}: {body}").into()),
         }
     }
 
-    pub(crate) async fn uid(&self, pod: &str) -> Result<String, String> {
-        let pod = self.pods().get(pod).await.map_err(|e| e.to_string())?;
-        Ok(pod.uid().unwrap_or_default())
+    pub(crate) async fn is_ready(&self, node: &str) -> Outcome<bool> {
+        let status = self.all_nodes().get(node).await?.status.unwrap_or_default();
+        let mut conditions = status.conditions.into_iter().flatten();
+        Ok(conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True"))
+    }
+
+    /// Waits until Kubernetes marks the node not Ready.
+    pub(crate) async fn wait_until_not_ready(&self, node: &str) -> Outcome {
+        let what = format!("{node} is not Ready");
+        wait_until(&what, || async { Ok(!self.is_ready(node).await?) }).await
+    }
+
+    /// Returns the notes of the events of that reason about a node, pod or attachment.
+    pub(crate) async fn events(&self, name: &str, reason: &str) -> Outcome<Vec<String>> {
+        let events: Api<Event> = Api::all(self.admin.clone());
+        let about = events.list(&ListParams::default()).await?.into_iter().filter(|event| {
+            event.reason.as_deref() == Some(reason)
+                && event.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(name)
+        });
+        Ok(about.map(|event| event.note.unwrap_or_default()).collect())
+    }
+
+    pub(crate) async fn wait_for_event(&self, name: &str, reason: &str) -> Outcome {
+        wait_until(&format!("the event {reason} about {name}"), || async {
+            Ok(!self.events(name, reason).await?.is_empty())
+        })
+        .await
+    }
+
+    /// Waits until the metric whose line begins with `line` is at least 1, summed over the replicas.
+    pub(crate) async fn wait_for_metric(&self, line: &str) -> Outcome {
+        wait_until(line, || async { Ok(self.driver.metric(line) >= 1.0) }).await
+    }
+
+    pub(crate) async fn wait_until_pod_gone(&self, name: &str) -> Outcome {
+        wait_until(&format!("pod {name} is gone"), || async {
+            Ok(self.pods().get_opt(name).await?.is_none())
+        })
+        .await
+    }
+
+    /// Returns the values of the node's out-of-service taints.
+    pub(crate) async fn taints(&self, node: &str) -> Outcome<Vec<String>> {
+        let spec = self.all_nodes().get_opt(node).await?.and_then(|node| node.spec);
+        let taints = spec.and_then(|spec| spec.taints).into_iter().flatten();
+        let ours = taints.filter(|taint| taint.key == "node.kubernetes.io/out-of-service");
+        Ok(ours.map(|taint| taint.value.unwrap_or_default()).collect())
+    }
+
+    /// Waits until the node has the driver's own out-of-service taint.
+    pub(crate) async fn wait_until_tainted(&self, node: &str) -> Outcome {
+        wait_until(&format!("our taint is on {node}"), || async {
+            Ok(self.taints(node).await? == ["ebs-safe-detach"])
+        })
+        .await
+    }
+
+    /// Returns the holder of node-lifecycle's Lease.
+    pub(crate) async fn leader(&self) -> Outcome<Option<String>> {
+        let lease = self.leases().get_opt("ebs-csi-node-lifecycle").await?;
+        Ok(lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity))
     }
 }

@@ -1,10 +1,9 @@
 //! More nodes fail at once than failover may act on.
 
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
-use crate::environment::world::{Outcome, World, ensure, wait_until};
-use crate::scenarios::{EXTRA_NODES, Scenario, instance};
+use crate::environment::world::{Outcome, World, ensure, patch, wait_until};
+use crate::scenarios::{EXTRA_NODES, Scenario};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![Scenario::new("F40_F41_too_many_nodes_at_once", too_many(world))]
@@ -14,49 +13,36 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// nodes, but the brake's share is used up; then the kill switch is on; then nothing holds failover
 /// back.
 async fn too_many(world: &World<'_>) -> Outcome {
-    world.volume("f40").await?;
-    world.run_pod("f40-0", "node-9", &["f40"]).await?;
+    let dead = world.attached("f40", "f40").await?;
     let alive_nodes: Vec<String> =
-        world.nodes.alive_nodes().into_keys().filter(|name| name != "node-9").collect();
+        world.nodes.alive_nodes().into_keys().filter(|name| *name != dead.node).collect();
     for name in &alive_nodes {
         world.nodes.stop_heartbeats(name);
     }
     world.wait_until_not_ready(&format!("beside-{}", EXTRA_NODES - 1)).await?;
-    world.driver.power(&instance(9), "stop")?;
-    world.nodes.stop_heartbeats("node-9");
-    world.wait_until_not_ready("node-9").await?;
-    let held = |why: &'static str| {
+    dead.power("stop")?;
+    dead.stop_heartbeats();
+    dead.wait_until_not_ready().await?;
+    let is_held = async |why: &str| {
         let line = format!("aws_ebs_csi_safe_detach_failover_held{{reason=\"{why}\"}}");
-        wait_until_held(world, why, line)
+        world.wait_for_metric(&line).await?;
+        ensure(dead.taints().await?.is_empty(), &format!("no taint while the node is held: {why}"))
     };
-    held("outage").await?;
-    ensure(world.taints("node-9").await?.is_empty(), "no taint in an outage")?;
+    is_held("outage").await?;
     // More than one in twenty of all nodes: as many as there are additional nodes.
     let now = jiff::Timestamp::now();
     let beside = (0..EXTRA_NODES).map(|number| (format!("beside-{number:02}"), json!(now)));
-    let journal: serde_json::Map<_, _> = beside.collect();
-    set_journal(world, &serde_json::Value::from(journal).to_string()).await?;
+    let journal: Map<_, _> = beside.collect();
+    set_journal(world, &Value::from(journal).to_string()).await?;
     for name in &alive_nodes {
         world.nodes.boot(name, "boot-1").await?;
     }
-    held("cluster-share").await?;
-    ensure(world.taints("node-9").await?.is_empty(), "no taint beyond the share")?;
+    is_held("cluster-share").await?;
     world.kill_switch(true).await?;
     set_journal(world, "{}").await?;
-    held("kill-switch").await?;
-    ensure(world.taints("node-9").await?.is_empty(), "no taint while it is stopped")?;
+    is_held("kill-switch").await?;
     world.kill_switch(false).await?;
-    wait_until("our taint is on node-9", || async {
-        Ok(world.taints("node-9").await? == ["ebs-safe-detach"])
-    })
-    .await
-}
-
-async fn wait_until_held(world: &World<'_>, why: &str, line: String) -> Outcome {
-    wait_until(&format!("a node is held: {why}"), || async {
-        Ok(world.driver.metric(&line) >= 1.0)
-    })
-    .await
+    dead.wait_until_tainted().await
 }
 
 /// Clears the journal, as if ten minutes had passed: earlier actions do not count any more.
@@ -68,10 +54,6 @@ pub(crate) async fn clear_journal(world: &World<'_>) -> Outcome {
 /// Replaces the journal from which the leader counts against the brake: the nodes that were acted
 /// on, and when.
 async fn set_journal(world: &World<'_>, text: &str) -> Outcome {
-    use k8s_openapi::api::coordination::v1::Lease;
-    let leases: kube::Api<Lease> = kube::Api::namespaced(world.admin.clone(), "kube-system");
-    let patch = json!({"metadata": {"annotations": {"ebs.csi.aws.com/acted-on": text}}});
-    let how = PatchParams::default();
-    let patched = leases.patch("ebs-csi-node-lifecycle", &how, &Patch::Merge(patch)).await;
-    patched.map(drop).map_err(|e| e.to_string())
+    let journal = json!({"metadata": {"annotations": {"ebs.csi.aws.com/acted-on": text}}});
+    patch(&world.leases(), "ebs-csi-node-lifecycle", journal).await
 }

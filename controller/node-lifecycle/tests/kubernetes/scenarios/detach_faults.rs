@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, ensure, wait_until};
+use crate::environment::world::{Outcome, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -19,119 +19,94 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// ends the pod and leaves a mount: EC2 shows `busy`, nobody else gets the volume, and nothing is
 /// sent twice or by force.
 async fn forgotten(world: &World<'_>) -> Outcome {
-    let (from, to) = ("f21-a", "f21-b");
-    let instance = world.node(from).await?;
+    let to = "f21-b";
     let other = world.node(to).await?;
-    let handle = world.volume("f21").await?;
-    world.run_pod("f21-0", from, &["f21"]).await?;
-    world.wait_until_mountable(from, &handle).await?;
-    world.nodes.in_use(from, &[]).await?;
-    world.delete_attachment("f21", from).await?;
-    world.wait_until_refused("f21", from, "in-use").await?;
-    world.check_untouched(from, &handle, &instance).await?;
+    let from = world.attached("f21", "f21-a").await?;
+    let handle = &from.handle;
+    from.wait_until_mountable().await?;
+    from.release().await?;
+    from.delete_attachment().await?;
+    from.wait_until_refused("in-use").await?;
+    from.check_untouched().await?;
 
     world
         .driver
         .fault(&json!({"id": "f21", "match": {"action": "DetachVolume", "resource": handle},
         "fault": {"kind": "stuck_detach", "busy": true}}))?;
-    world.end_pod("f21-0").await?;
-    wait_until("its detach is asked for", || async {
-        world.touch_attachment("f21", from).await?;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(!world.driver.detach_requests(&handle)?.is_empty())
-    })
-    .await?;
+    world.end_pod(&from.pod).await?;
+    from.wait_until_detach_sent().await?;
     world.add_pod("f21-1", to, &["f21"]).await?;
     // Nothing follows, whoever calls.
     for _ in 0..5 {
-        world.touch_attachment("f21", from).await?;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        from.retry().await?;
     }
-    ensure(world.driver.is_attached(&handle, &instance)?, "what is mounted stays")?;
-    ensure(!world.driver.is_attached(&handle, &other)?, "nobody else has it")?;
+    ensure(from.is_attached()?, "what is mounted stays")?;
+    ensure(!world.driver.is_attached(handle, &other)?, "nobody else has it")?;
     // When the mount is gone, the volume is detached.
     world.driver.remove_fault("f21")?;
     let path = format!("/v1/volumes/{handle}/force");
-    world.driver.ec2("POST", &path, &json!({"detached": instance}))?;
-    world.retry_until_detached("f21", from).await?;
-    world.check_detached_once(&handle, &instance)?;
+    world.driver.ec2("POST", &path, &json!({"detached": from.instance}))?;
+    from.retry_until_detached().await?;
+    from.check_detached_once()?;
     world.begin_pod("f21-1", to, &["f21"]).await?;
-    ensure(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
+    ensure(world.driver.is_attached(handle, &other)?, "the volume is where its pod is")
 }
 
 /// A person has a stuck volume detached by force. Its device name stays taken on the instance:
 /// another volume gets another name.
 async fn forced(world: &World<'_>) -> Outcome {
-    let (from, to) = ("f27-a", "f27-b");
-    let instance = world.node(from).await?;
-    let other = world.node(to).await?;
-    let handle = world.volume("f27-x").await?;
-    world.run_pod("f27-0", from, &["f27-x"]).await?;
-    let name = world.driver.device(&handle)?;
-    let since = world.driver.attached_since(&handle)?;
+    let from = world.attached("f27-x", "f27-a").await?;
+    let (instance, handle) = (&from.instance, &from.handle);
+    let name = world.driver.device(handle)?;
+    let since = from.attached_since()?;
     world.driver.fault(&json!({"id": "f27-stuck", "count": 1, "match": {"action": "DetachVolume", "resource": handle},
         "fault": {"kind": "stuck_detach", "busy": true}}))?;
     world.driver.fault(&json!({"id": "f27-held", "match": {"action": "AttachVolume", "instance": instance, "resource": name},
         "fault": {"kind": "device_taken"}}))?;
-    world.end_pod("f27-0").await?;
-    world.nodes.in_use(from, &[]).await?;
-    wait_until("its detach is stuck", || async {
-        world.touch_attachment("f27-x", from).await?;
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        Ok(!world.driver.detach_requests(&handle)?.is_empty())
-    })
-    .await?;
-    let order = format!("{instance} {since}");
-    world.break_glass("f27-x", from, &order).await?;
-    world.retry_until_detached("f27-x", from).await?;
-    let asked = world.driver.detach_requests(&handle)?;
+    from.end_pod().await?;
+    from.wait_until_detach_sent().await?;
+    from.order_override(&since).await?;
+    from.retry_until_detached().await?;
+    let asked = world.driver.detach_requests(handle)?;
     ensure(
         asked == [(instance.clone(), false), (instance.clone(), true)],
         &format!("a plain detach, then one by force: {asked:?}"),
     )?;
 
     let next = world.volume("f27-y").await?;
-    world.run_pod("f27-1", from, &["f27-y"]).await?;
+    world.run_pod("f27-1", &from.node, &["f27-y"]).await?;
     ensure(world.driver.device(&next)? != name, "the name that the instance holds is not used")?;
-    world.run_pod("f27-0", to, &["f27-x"]).await?;
-    ensure(world.driver.is_attached(&handle, &other)?, "what was forced off is where its pod is")
+    from.move_to_new("f27-b").await
 }
 
 /// The first detach request takes effect late, and the reply of the second is lost: both times the
 /// pod returns to the same node and keeps its volume there.
 async fn late(world: &World<'_>) -> Outcome {
-    let node = "f28";
-    let instance = world.node(node).await?;
-    let handle = world.volume("f28").await?;
-    world.run_pod("f28-0", node, &["f28"]).await?;
-    let lost = |effect: bool| {
-        json!({"id": "f28-lost", "count": 1, "match": {"action": "DetachVolume", "resource": handle},
-            "fault": {"kind": "lose_reply", "how": if effect { "hang" } else { "close" }, "effect": effect}})
-    };
-    let mut since = world.driver.attached_since(&handle)?;
+    let at = world.attached("f28", "f28").await?;
+    let of_volume = json!({"action": "DetachVolume", "resource": at.handle});
+    let mut since = at.attached_since()?;
     for (round, effect) in [false, true].into_iter().enumerate() {
-        world.driver.fault(&lost(effect))?;
+        world.driver.fault(&json!({"id": "f28-lost", "count": 1, "match": of_volume,
+            "fault": {"kind": "lose_reply", "how": if effect { "hang" } else { "close" }, "effect": effect}}))?;
         if !effect {
-            world.driver.fault(&json!({"id": "f28-late", "count": 1, "match": {"action": "DetachVolume", "resource": handle},
+            world.driver.fault(&json!({"id": "f28-late", "count": 1, "match": of_volume,
                 "fault": {"kind": "duplicate", "after_ms": 3000}}))?;
         }
-        world.end_pod("f28-0").await?;
-        world.nodes.in_use(node, &[]).await?;
-        world.retry_until_detached("f28", node).await?;
-        world.run_pod("f28-0", node, &["f28"]).await?;
-        let again = world.driver.attached_since(&handle)?;
+        at.end_pod().await?;
+        at.retry_until_detached().await?;
+        world.run_pod(&at.pod, &at.node, &["f28"]).await?;
+        let again = at.attached_since()?;
         ensure(again != since, "it is another attachment")?;
         since = again;
-        let asked = world.driver.detach_requests(&handle)?;
+        let asked = world.driver.detach_requests(&at.handle)?;
         ensure(asked.len() == round + 1, &format!("each was asked for once: {asked:?}"))?;
     }
     // Requests that were still on their way have arrived.
     tokio::time::sleep(Duration::from_secs(5)).await;
     ensure(
-        world.driver.attached_since(&handle)? == since
-            && world.driver.is_attached(&handle, &instance)?,
+        at.attached_since()? == since && at.is_attached()?,
         "the attachment of the pod that runs is the last one",
     )?;
-    let asked = world.driver.detach_requests(&handle)?;
+    let asked = world.driver.detach_requests(&at.handle)?;
     ensure(asked.len() == 2, &format!("nothing more was sent: {asked:?}"))
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::environment::driver;
-use crate::environment::world::{Outcome, World, ensure, wait_until};
+use crate::environment::world::{Outcome, World, wait_until};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -15,19 +15,12 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 async fn leader_killed(world: &World<'_>) -> Outcome {
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(9)).await;
-        let mut first = None;
         wait_until("somebody leads", || async { Ok(world.leader().await?.is_some()) }).await?;
         let leader = world.leader().await?;
-        for number in 0..driver::REPLICAS {
-            if leader.as_deref() == Some(&format!("replica-{number}")) {
-                world.driver.kill_replica(number, world.kubeconfig)?;
-                first = leader.clone();
-            }
-        }
-        ensure(first.is_some(), "the leader is one of the replicas")?;
+        let mut replicas = 0..driver::REPLICAS;
+        let leads = |number: &usize| leader.as_deref() == Some(&format!("replica-{number}"));
+        let number = replicas.find(leads).ok_or("the leader is none of the replicas")?;
+        world.driver.kill_replica(number, world.kubeconfig)?;
     }
-    wait_until("somebody leads again", || async {
-        Ok(world.driver.metric("aws_ebs_csi_safe_detach_failover_leader") >= 1.0)
-    })
-    .await
+    world.wait_for_metric("aws_ebs_csi_safe_detach_failover_leader").await
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use crate::environment::attached::Attached;
 use crate::environment::world::{Outcome, World, ensure, wait_until};
-use crate::scenarios::Scenario;
+use crate::scenarios::{Scenario, fencing};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
@@ -19,100 +19,78 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// Without proof, the pod of a silent node is deleted once Kubernetes asks it to end; its volume
 /// stays attached until EC2 shows the instance off.
 async fn as_proposed(world: &World<'_>) -> Outcome {
-    let (from, to) = ("kep-a", "kep-b");
-    let (instance, other) = (world.node(from).await?, world.node(to).await?);
-    let handle = world.volume("kep").await?;
-    world.run_pod("kep-0", from, &["kep"]).await?;
+    let from = world.attached("kep", "kep-a").await?;
     world
         .driver
         .change_lifecycle(world.kubeconfig, &["--failover=kep", "--safe-detach=enforce"])?;
-    world.nodes.stop_heartbeats(from);
-    world.wait_until_not_ready(from).await?;
-    world.wait_until_pod_gone("kep-0").await?;
-    world.wait_until_refused("kep", from, "node-not-ready").await?;
-    ensure(world.taints(from).await?.is_empty(), "no taint without proof")?;
-    world.check_untouched(from, &handle, &instance).await?;
+    from.stop_heartbeats();
+    from.wait_until_not_ready().await?;
+    from.wait_until_pod_gone().await?;
+    from.wait_until_refused("node-not-ready").await?;
+    from.check_untouched().await?;
 
-    world.driver.power(&instance, "stop")?;
-    world.wait_until_detached("kep", from, &handle, &instance).await?;
-    world.check_detached_once(&handle, &instance)?;
-    world.run_pod("kep-0", to, &["kep"]).await?;
-    ensure(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
+    from.power("stop")?;
+    from.wait_until_detached().await?;
+    from.check_detached_once()?;
+    from.move_to_new("kep-b").await
 }
 
 async fn refused_fences(world: &World<'_>) -> Outcome {
-    world.driver.change_lifecycle(
-        world.kubeconfig,
-        // EC2's status checks of these instances pass: the nodes are only cut off.
-        &["--fence=terminate", "--fence-when=lost"],
-    )?;
+    // EC2's status checks of these instances pass: the nodes are only cut off.
+    let flags = ["--fence=terminate", "--fence-when=lost"];
+    world.driver.change_lifecycle(world.kubeconfig, &flags)?;
     let (one, other) = tokio::join!(recovered(world), terminated(world));
     one.and(other)
 }
 
 /// Creates a lost node whose instance may be fenced while EC2 refuses to terminate it, by a fault
 /// with the node's name.
-async fn lost_and_refused(
-    world: &World<'_>,
-    name: &str,
+async fn lost_and_refused<'a>(
+    world: &'a World<'a>,
     claim: &str,
-    pod: &str,
-) -> Result<(String, String), String> {
-    let instance = world.node(name).await?;
-    let handle = world.volume(claim).await?;
-    world.run_pod(pod, name, &[claim]).await?;
-    let label = json!({"metadata": {"labels": {"ebs.csi.aws.com/fence": "true"}}});
-    let (how, label) = (PatchParams::default(), Patch::Merge(label));
-    let patched = world.all_nodes().patch(name, &how, &label).await;
-    patched.map_err(|e| e.to_string())?;
-    world.driver.fault(&json!({"id": name, "match": {"action": "TerminateInstances", "contains": instance},
+    node: &str,
+) -> Outcome<Attached<'a>> {
+    let at = world.attached(claim, node).await?;
+    fencing::permit(world, node).await?;
+    world.driver.fault(&json!({"id": node, "match": {"action": "TerminateInstances", "contains": at.instance},
         "fault": {"kind": "error", "code": "UnsupportedOperation", "status": 400, "message": "The instance cannot be ended."}}))?;
-    world.nodes.stop_heartbeats(name);
-    world.wait_until_not_ready(name).await?;
-    world.wait_for_event(name, "FenceFailed").await?;
-    ensure(world.taints(name).await?.is_empty(), "no taint without proof")?;
-    ensure(
-        world.driver.is_attached(&handle, &instance)?,
-        "a fence that was refused moves nothing",
-    )?;
-    Ok((instance, handle))
+    at.stop_heartbeats();
+    at.wait_until_not_ready().await?;
+    at.wait_for_event("FenceFailed").await?;
+    ensure(at.taints().await?.is_empty(), "no taint without proof")?;
+    ensure(at.is_attached()?, "a fence that was refused moves nothing")?;
+    Ok(at)
 }
 
 /// The node is Ready again while its fence keeps failing: nobody retries the fence.
 async fn recovered(world: &World<'_>) -> Outcome {
-    let node = "f44";
-    let (instance, handle) = lost_and_refused(world, node, "f44", "f44-0").await?;
-    world.nodes.boot(node, "boot-1").await?;
-    wait_until("it is Ready again", || world.is_ready(node)).await?;
+    let at = lost_and_refused(world, "f44", "f44").await?;
+    let fault = &at.node;
+    at.boot("boot-1").await?;
+    at.wait_until_ready().await?;
     wait_until("nobody asks for its end any more", || async {
-        let before = world.driver.fault_hits(node)?;
+        let before = world.driver.fault_hits(fault)?;
         // This takes several rounds.
         tokio::time::sleep(Duration::from_secs(5)).await;
-        Ok(world.driver.fault_hits(node)? == before)
+        Ok(world.driver.fault_hits(fault)? == before)
     })
     .await?;
-    world.driver.remove_fault(node)?;
+    world.driver.remove_fault(fault)?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    ensure(world.driver.is_attached(&handle, &instance)?, "its instance runs and has its volume")?;
-    let fenced = world.events(node, "FenceRequested").await?;
+    ensure(at.is_attached()?, "its instance runs and has its volume")?;
+    let fenced = world.events(&at.node, "FenceRequested").await?;
     ensure(fenced.is_empty(), "it was not fenced")?;
-    ensure(world.taints(node).await?.is_empty(), "no taint")
+    ensure(at.taints().await?.is_empty(), "no taint")
 }
 
 /// As with a spot instance that cannot be stopped: an event reports the refusal, and nothing moves;
 /// once EC2 accepts the fence, the pod moves.
 async fn terminated(world: &World<'_>) -> Outcome {
-    let (from, to) = ("f43-a", "f43-b");
-    let other = world.node(to).await?;
-    let (instance, handle) = lost_and_refused(world, from, "f43", "f43-0").await?;
-    world.driver.remove_fault(from)?;
-    world.wait_for_event(from, "FenceRequested").await?;
-    wait_until("our taint is on it", || async {
-        Ok(world.taints(from).await? == ["ebs-safe-detach"])
-    })
-    .await?;
-    world.wait_until_pod_gone("f43-0").await?;
-    world.wait_until_detached("f43", from, &handle, &instance).await?;
-    world.run_pod("f43-0", to, &["f43"]).await?;
-    ensure(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
+    let at = lost_and_refused(world, "f43", "f43-a").await?;
+    world.driver.remove_fault(&at.node)?;
+    at.wait_for_event("FenceRequested").await?;
+    at.wait_until_tainted().await?;
+    at.wait_until_pod_gone().await?;
+    at.wait_until_detached().await?;
+    at.move_to_new("f43-b").await
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::environment::world::{Outcome, World, ensure, wait_until};
-use crate::scenarios::{Scenario, instance};
+use crate::environment::world::{Outcome, World, ensure};
+use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
@@ -15,40 +15,26 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// Only the API server loses contact with the node: nothing is done, and the node recovers by
 /// itself.
 async fn cut_off(world: &World<'_>) -> Outcome {
-    let handle = world.volume("f9").await?;
-    world.run_pod("f9-0", "node-5", &["f9"]).await?;
-    world.nodes.stop_heartbeats("node-5");
-    world.wait_until_not_ready("node-5").await?;
-    world.wait_for_event("node-5", "SafeDetachUnproven").await?;
-    wait_until("Kubernetes asks the pod to end", || async {
-        let pod = world.pods().get("f9-0").await.map_err(|e| e.to_string())?;
-        Ok(pod.metadata.deletion_timestamp.is_some())
-    })
-    .await?;
+    let at = world.attached("f9", "f9").await?;
+    at.stop_heartbeats();
+    at.check_left_alone().await?;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    ensure(world.taints("node-5").await?.is_empty(), "no taint")?;
-    ensure(world.pods().get("f9-0").await.is_ok(), "the pod's object stays")?;
-    ensure(world.is_kept("f9", "node-5").await?, "its attachment stays")?;
-    ensure(world.driver.is_attached(&handle, &instance(5))?, "its volume stays")?;
-    world.nodes.boot("node-5", "boot-1").await?;
-    wait_until("node-5 is Ready again", || world.is_ready("node-5")).await
+    at.check_left_alone().await?;
+    ensure(at.is_kept().await?, "its attachment stays")?;
+    at.boot("boot-1").await?;
+    at.wait_until_ready().await
 }
 
 /// A detach that is refused while the node is cut off ends soon after the node is Ready again.
 async fn back(world: &World<'_>) -> Outcome {
-    let node = "back";
-    let instance = world.node(node).await?;
-    let handle = world.volume("back").await?;
-    world.run_pod("back-0", node, &["back"]).await?;
-    world.nodes.stop_heartbeats(node);
-    world.wait_until_not_ready(node).await?;
-    world.delete_attachment("back", node).await?;
-    world.wait_until_refused("back", node, "node-not-ready").await?;
-    world.check_untouched(node, &handle, &instance).await?;
-    // kubelet ends the pod and unmounts.
-    world.end_pod("back-0").await?;
-    world.nodes.in_use(node, &[]).await?;
-    world.nodes.boot(node, "boot-1").await?;
-    world.wait_until_detached_by_retry("back", node).await?;
-    world.check_detached_once(&handle, &instance)
+    let at = world.attached("back", "back").await?;
+    at.stop_heartbeats();
+    at.wait_until_not_ready().await?;
+    at.delete_attachment().await?;
+    at.wait_until_refused("node-not-ready").await?;
+    at.check_untouched().await?;
+    at.end_pod().await?;
+    at.boot("boot-1").await?;
+    at.wait_until_detached().await?;
+    at.check_detached_once()
 }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
+use crate::environment::attached::Attached;
 use crate::environment::world::{Outcome, World, ensure};
-use crate::scenarios::{Scenario, instance};
+use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
@@ -13,57 +16,77 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
+/// Creates a node, and a pod on it that uses two volumes.
+async fn with_two_volumes<'a>(
+    world: &'a World<'a>,
+    node: &str,
+    claims: [&str; 2],
+) -> Outcome<[Attached<'a>; 2]> {
+    let instance = world.node(node).await?;
+    let handles = [world.volume(claims[0]).await?, world.volume(claims[1]).await?];
+    let [mut one, mut two] =
+        [0, 1].map(|number| world.known(claims[number], node, &instance, &handles[number]));
+    one.pod = format!("{node}-0");
+    two.pod.clone_from(&one.pod);
+    world.run_pod(&one.pod, node, &claims).await?;
+    Ok([one, two])
+}
+
+/// Detaches the volume in EC2, bypassing the driver.
+fn detach_in_ec2(at: &Attached<'_>) -> Outcome {
+    at.world.as_foreign("DetachVolume", &json!({"VolumeId": at.handle})).map(drop)
+}
+
+/// Waits until the node counts as lost, and then long enough for several rounds; checks that the
+/// pod stays.
+async fn pod_stays(at: &Attached<'_>, pod: &str) -> Outcome {
+    at.wait_until_not_ready().await?;
+    at.wait_for_event("SafeDetachUnproven").await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    ensure(at.world.pods().get(pod).await.is_ok(), "the pod stays")
+}
+
 /// One of the pod's volumes was detached in EC2; the other is attached to a running instance.
 async fn half_proved(world: &World<'_>) -> Outcome {
-    let gone = world.volume("f36-a").await?;
-    let held = world.volume("f36-b").await?;
-    world.run_pod("f36-0", "node-8", &["f36-a", "f36-b"]).await?;
-    world.nodes.stop_heartbeats("node-8");
-    world.detach_in_ec2(&gone)?;
-    world.wait_until_not_ready("node-8").await?;
-    world.wait_for_event("node-8", "SafeDetachUnproven").await?;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    ensure(world.pods().get("f36-0").await.is_ok(), "the pod stays")?;
-    for claim in ["f36-a", "f36-b"] {
-        ensure(world.is_kept(claim, "node-8").await?, "the attachments that the pod needs stay")?;
+    let both = with_two_volumes(world, "f36", ["f36-a", "f36-b"]).await?;
+    let [gone, held] = &both;
+    gone.stop_heartbeats();
+    detach_in_ec2(gone)?;
+    pod_stays(held, &held.pod).await?;
+    for volume in &both {
+        ensure(volume.is_kept().await?, "the attachments that the pod needs stay")?;
     }
-    ensure(world.driver.is_attached(&held, &instance(8))?, "the other volume stays")?;
-    world.nodes.boot("node-8", "boot-1").await
+    ensure(held.is_attached()?, "the other volume stays")?;
+    held.boot("boot-1").await
 }
 
 /// The pod's volume of this driver was detached in EC2; nothing is known about its volume of the
 /// other driver.
 async fn not_eligible(world: &World<'_>) -> Outcome {
-    let handle = world.volume("f37").await?;
+    let at = world.attached("f37", "f37").await?;
     world.foreign_volume("f37-foreign").await?;
-    world.run_pod("f37-0", "node-10", &["f37"]).await?;
-    world.add_pod("f37-1", "node-10", &["f37", "f37-foreign"]).await?;
-    world.end_pod("f37-0").await?;
-    world.nodes.stop_heartbeats("node-10");
-    world.detach_in_ec2(&handle)?;
-    world.wait_until_not_ready("node-10").await?;
-    world.wait_for_event("node-10", "SafeDetachUnproven").await?;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    ensure(world.pods().get("f37-1").await.is_ok(), "the pod stays")?;
-    ensure(world.is_kept("f37", "node-10").await?, "the attachment that the pod needs stays")?;
-    world.nodes.boot("node-10", "boot-1").await
+    world.add_pod("f37-1", &at.node, &["f37", "f37-foreign"]).await?;
+    world.end_pod(&at.pod).await?;
+    at.stop_heartbeats();
+    detach_in_ec2(&at)?;
+    pod_stays(&at, "f37-1").await?;
+    ensure(at.is_kept().await?, "the attachment that the pod needs stays")?;
+    at.boot("boot-1").await
 }
 
 /// The instance runs, but each of the pod's volumes was detached in EC2: the pod is deleted, then
 /// the attachments, without a taint.
 async fn one_by_one(world: &World<'_>) -> Outcome {
-    let handles = [world.volume("single-a").await?, world.volume("single-b").await?];
-    world.run_pod("single-0", "node-12", &["single-a", "single-b"]).await?;
-    world.nodes.stop_heartbeats("node-12");
-    world.wait_until_not_ready("node-12").await?;
-    for handle in &handles {
-        world.detach_in_ec2(handle)?;
+    let both = with_two_volumes(world, "single", ["single-a", "single-b"]).await?;
+    let [one, _] = &both;
+    one.stop_heartbeats();
+    one.wait_until_not_ready().await?;
+    both.iter().try_for_each(detach_in_ec2)?;
+    one.wait_until_pod_gone().await?;
+    for volume in &both {
+        volume.wait_until_detached().await?;
     }
-    world.wait_until_pod_gone("single-0").await?;
-    for (claim, handle) in ["single-a", "single-b"].into_iter().zip(&handles) {
-        world.wait_until_detached(claim, "node-12", handle, &instance(12)).await?;
-    }
-    ensure(world.taints("node-12").await?.is_empty(), "nothing is known of the instance")?;
-    world.nodes.in_use("node-12", &[]).await?;
-    world.nodes.boot("node-12", "boot-1").await
+    ensure(one.taints().await?.is_empty(), "nothing is known of the instance")?;
+    one.release().await?;
+    one.boot("boot-1").await
 }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use crate::environment::world::{Outcome, World, ensure, wait_until};
-use crate::scenarios::{Scenario, instance};
+use kube::ResourceExt;
+
+use crate::environment::attached::Attached;
+use crate::environment::world::{Outcome, World, ensure};
+use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
@@ -13,73 +16,56 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     ]
 }
 
+async fn fails_over(at: &Attached<'_>) -> Outcome {
+    at.wait_until_tainted().await?;
+    at.wait_for_event("NodeProvenDown").await?;
+    at.wait_until_pod_gone().await?;
+    at.wait_until_detached().await
+}
+
 /// The instance is powered off: the taint is set, the pod runs elsewhere, and the node returns.
 async fn powered_off(world: &World<'_>) -> Outcome {
-    let handle = world.volume("f1").await?;
-    world.run_pod("f1-0", "node-1", &["f1"]).await?;
-    let before = world.uid("f1-0").await?;
-    world.driver.power(&instance(1), "stop")?;
-    world.nodes.stop_heartbeats("node-1");
-    wait_until("our taint is on node-1", || async {
-        Ok(world.taints("node-1").await? == ["ebs-safe-detach"])
-    })
-    .await?;
-    world.wait_for_event("node-1", "NodeProvenDown").await?;
-    world.wait_until_pod_gone("f1-0").await?;
-    world.wait_until_detached("f1", "node-1", &handle, &instance(1)).await?;
+    let at = world.attached("f1", "f1-a").await?;
+    let before = world.pods().get(&at.pod).await?.uid();
+    at.power("stop")?;
+    at.stop_heartbeats();
+    fails_over(&at).await?;
     // What a StatefulSet and the scheduler would do.
-    world.run_pod("f1-0", "node-2", &["f1"]).await?;
-    ensure(world.uid("f1-0").await? != before, "the pod is another one")?;
-    ensure(
-        world.driver.is_attached(&handle, &instance(2))?,
-        "the volume is at the other instance",
-    )?;
+    at.move_to_new("f1-b").await?;
+    ensure(world.pods().get(&at.pod).await?.uid() != before, "the pod is another one")?;
 
-    world.nodes.in_use("node-1", &[]).await?;
-    world.driver.power(&instance(1), "start")?;
+    at.release().await?;
+    at.power("start")?;
     // A report of the former boot proves nothing.
-    world.nodes.boot("node-1", "boot-1").await?;
+    at.boot("boot-1").await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    ensure(
-        world.taints("node-1").await? == ["ebs-safe-detach"],
-        "the taint stays until another boot is Ready",
-    )?;
-    world.nodes.boot("node-1", "boot-2").await?;
-    wait_until("the taint is lifted", || async { Ok(world.taints("node-1").await?.is_empty()) })
-        .await
+    let taints = at.taints().await?;
+    ensure(taints == ["ebs-safe-detach"], "the taint stays until another boot is Ready")?;
+    at.boot("boot-2").await?;
+    at.wait_until_untainted().await
 }
 
 /// The instance is terminated and the cloud controller deletes the Node object: the volume moves
 /// without a wait of six minutes.
 async fn terminated(world: &World<'_>) -> Outcome {
-    let handle = world.volume("f2").await?;
-    world.run_pod("f2-0", "node-3", &["f2"]).await?;
-    world.driver.power(&instance(3), "terminate")?;
-    world.nodes.delete("node-3").await?;
-    world.wait_until_pod_gone("f2-0").await?;
-    world.wait_until_detached("f2", "node-3", &handle, &instance(3)).await?;
-    world.run_pod("f2-0", "node-2", &["f2"]).await
+    let at = world.attached("f2", "f2-a").await?;
+    at.power("terminate")?;
+    world.nodes.delete(&at.node).await?;
+    at.wait_until_pod_gone().await?;
+    at.wait_until_detached().await?;
+    at.move_to_new("f2-b").await
 }
 
 /// Like F1, but the node falls silent first and its instance is stopped later.
 async fn stopped(world: &World<'_>) -> Outcome {
-    let handle = world.volume("f3").await?;
-    world.run_pod("f3-0", "node-4", &["f3"]).await?;
-    world.nodes.stop_heartbeats("node-4");
-    world.wait_until_not_ready("node-4").await?;
-    world.wait_for_event("node-4", "SafeDetachUnproven").await?;
-    ensure(world.taints("node-4").await?.is_empty(), "no taint without proof")?;
-    world.driver.power(&instance(4), "stop")?;
-    wait_until("our taint is on node-4", || async {
-        Ok(world.taints("node-4").await? == ["ebs-safe-detach"])
-    })
-    .await?;
-    world.wait_until_pod_gone("f3-0").await?;
-    world.wait_until_detached("f3", "node-4", &handle, &instance(4)).await?;
+    let at = world.attached("f3", "f3").await?;
+    at.stop_heartbeats();
+    at.wait_until_not_ready().await?;
+    at.wait_for_event("SafeDetachUnproven").await?;
+    ensure(at.taints().await?.is_empty(), "no taint without proof")?;
+    at.power("stop")?;
+    fails_over(&at).await?;
     // The node returns, so that it does not count as suspect.
-    world.nodes.in_use("node-4", &[]).await?;
-    world.driver.power(&instance(4), "start")?;
-    world.nodes.boot("node-4", "boot-2").await?;
-    wait_until("the taint is lifted", || async { Ok(world.taints("node-4").await?.is_empty()) })
-        .await
+    at.start_again().await?;
+    at.wait_until_untainted().await
 }

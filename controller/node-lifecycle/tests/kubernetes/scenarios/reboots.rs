@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::environment::world::{Outcome, World, ensure, wait_until};
+use crate::environment::world::{Outcome, World, ensure};
 use crate::scenarios::Scenario;
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
@@ -18,103 +18,79 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// A hibernated instance saves its mounts in its memory: while stopped it keeps its volumes, and
 /// after the resume it continues to use them.
 async fn hibernated(world: &World<'_>) -> Outcome {
-    let (from, to) = ("f5-a", "f5-b");
-    let instance = world.node_with(from, &json!({"hibernation": true})).await?;
-    let other = world.node(to).await?;
-    let handle = world.volume("f5").await?;
-    world.run_pod("f5-0", from, &["f5"]).await?;
-    world.driver.power(&instance, "hibernate")?;
-    world.nodes.stop_heartbeats(from);
-    world.check_left_alone(from, "f5-0", &handle, &instance).await?;
+    let at = world.attached_with("f5", "f5-a", &json!({"hibernation": true})).await?;
+    at.power("hibernate")?;
+    at.stop_heartbeats();
+    at.check_left_alone().await?;
     // A person tries to have the volume moved nevertheless.
-    world.delete_attachment("f5", from).await?;
-    world.wait_until_refused("f5", from, "hibernated").await?;
-    world.check_untouched(from, &handle, &instance).await?;
+    at.delete_attachment().await?;
+    at.wait_until_refused("hibernated").await?;
+    at.check_untouched().await?;
 
-    world.driver.power(&instance, "start")?;
-    world.nodes.boot(from, "boot-1").await?;
-    world.wait_until_refused("f5", from, "in-use").await?;
-    world.check_untouched(from, &handle, &instance).await?;
-    world.end_pod("f5-0").await?;
-    world.nodes.in_use(from, &[]).await?;
-    world.retry_until_detached("f5", from).await?;
-    world.check_detached_once(&handle, &instance)?;
-    world.run_pod("f5-0", to, &["f5"]).await?;
-    ensure(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
+    at.power("start")?;
+    at.boot("boot-1").await?;
+    at.wait_until_refused("in-use").await?;
+    at.check_untouched().await?;
+    at.end_pod().await?;
+    at.retry_until_detached().await?;
+    at.check_detached_once()?;
+    at.move_to_new("f5-b").await
 }
 
 /// EC2 does not show a reboot. The new boot terminates the pods that Kubernetes has meanwhile asked
 /// to end, and releases the volume.
 async fn rebooted(world: &World<'_>) -> Outcome {
-    let node = "f6";
-    let instance = world.node(node).await?;
-    let handle = world.volume("f6").await?;
-    world.run_pod("f6-0", node, &["f6"]).await?;
-    world.nodes.stop_heartbeats(node);
-    world.check_left_alone(node, "f6-0", &handle, &instance).await?;
-    ensure(world.is_kept("f6", node).await?, "nobody asks for its detach")?;
-    world.nodes.boot(node, "boot-2").await?;
-    wait_until("it is Ready again", || world.is_ready(node)).await?;
+    let at = world.attached("f6", "f6").await?;
+    at.stop_heartbeats();
+    at.check_left_alone().await?;
+    ensure(at.is_kept().await?, "nobody asks for its detach")?;
+    at.boot("boot-2").await?;
+    at.wait_until_ready().await?;
     // `volumesInUse` still lists the volume: kubelet rebuilds the list from its disk.
-    world.check_untouched(node, &handle, &instance).await?;
-    world.nodes.in_use(node, &[]).await?;
-    world.end_pod("f6-0").await?;
-    world.retry_until_detached("f6", node).await?;
-    world.check_detached_once(&handle, &instance)?;
-    world.run_pod("f6-0", node, &["f6"]).await?;
-    ensure(world.driver.is_attached(&handle, &instance)?, "the volume is back")
+    at.check_untouched().await?;
+    at.end_pod().await?;
+    at.retry_until_detached().await?;
+    at.check_detached_once()?;
+    at.move_to(&at.node, &at.instance).await
 }
 
 /// Nobody sees the reboot: the volume stays attached until the new boot reports that it does not
 /// use the volume.
 async fn rebooted_cut_off(world: &World<'_>) -> Outcome {
-    let (from, to) = ("f7-a", "f7-b");
-    let instance = world.node(from).await?;
-    let other = world.node(to).await?;
-    let handle = world.volume("f7").await?;
-    world.run_pod("f7-0", from, &["f7"]).await?;
-    world.nodes.stop_heartbeats(from);
-    world.check_left_alone(from, "f7-0", &handle, &instance).await?;
+    let at = world.attached("f7", "f7-a").await?;
+    at.stop_heartbeats();
+    at.check_left_alone().await?;
     // A person who knows of the reboot deletes the VolumeAttachment and the pod.
-    world.delete_attachment("f7", from).await?;
-    world.end_pod("f7-0").await?;
-    world.wait_until_refused("f7", from, "node-not-ready").await?;
-    world.check_untouched(from, &handle, &instance).await?;
-    world.nodes.in_use(from, &[]).await?;
-    world.check_untouched(from, &handle, &instance).await?;
-    world.nodes.boot(from, "boot-2").await?;
-    world.retry_until_detached("f7", from).await?;
-    world.check_detached_once(&handle, &instance)?;
-    world.run_pod("f7-0", to, &["f7"]).await?;
-    ensure(world.driver.is_attached(&handle, &other)?, "the volume is where its pod is")
+    at.delete_attachment().await?;
+    world.end_pod(&at.pod).await?;
+    at.wait_until_refused("node-not-ready").await?;
+    at.check_untouched().await?;
+    at.release().await?;
+    at.check_untouched().await?;
+    at.boot("boot-2").await?;
+    at.retry_until_detached().await?;
+    at.check_detached_once()?;
+    at.move_to_new("f7-b").await
 }
 
 /// EC2 shows the instance running, with a new launch time. The old boot is over, but nothing shows
 /// that the new one has not mounted the volume: the detach is refused while the new boot is silent,
 /// and while it registers and reports that it uses the volume.
 async fn restarted_cut_off(world: &World<'_>) -> Outcome {
-    let node = "f8";
-    let instance = world.node(node).await?;
-    let handle = world.volume("f8").await?;
-    world.run_pod("f8-0", node, &["f8"]).await?;
+    let at = world.attached("f8", "f8").await?;
     // Before Kubernetes marks the node not Ready.
-    world.driver.power(&instance, "stop")?;
-    world.driver.power(&instance, "start")?;
-    world.nodes.stop_heartbeats(node);
-    world.check_left_alone(node, "f8-0", &handle, &instance).await?;
-    world.delete_attachment("f8", node).await?;
-    world.wait_until_refused("f8", node, "node-not-ready").await?;
-    world.check_untouched(node, &handle, &instance).await?;
+    at.power("stop")?;
+    at.power("start")?;
+    at.stop_heartbeats();
+    at.check_left_alone().await?;
+    at.delete_attachment().await?;
+    at.wait_until_refused("node-not-ready").await?;
+    at.check_untouched().await?;
     // The new boot registers while the detach is tried: in either order, the volume stays attached.
-    let (registered, refused) = tokio::join!(
-        world.nodes.boot(node, "boot-2"),
-        world.wait_until_refused("f8", node, "in-use")
-    );
-    registered?;
-    refused?;
-    world.check_untouched(node, &handle, &instance).await?;
-    world.end_pod("f8-0").await?;
-    world.nodes.in_use(node, &[]).await?;
-    world.retry_until_detached("f8", node).await?;
-    world.check_detached_once(&handle, &instance)
+    let (registered, refused) = tokio::join!(at.boot("boot-2"), at.wait_until_refused("in-use"));
+    registered.and(refused)?;
+    at.check_untouched().await?;
+    at.end_pod().await?;
+    at.retry_until_detached().await?;
+    at.check_detached_once()
 }

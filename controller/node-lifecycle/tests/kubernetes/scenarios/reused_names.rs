@@ -12,39 +12,37 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 /// A proof about one instance does not apply to the other. The volume, which Kubernetes now
 /// believes to be detached, is attached nowhere else while it is attached to the first instance.
 async fn replaced(world: &World<'_>) -> Outcome {
-    let (node, to) = ("f32", "f32-b");
-    let first = world.node(node).await?;
+    let to = "f32-b";
     let other = world.node(to).await?;
-    let handle = world.volume("f32").await?;
-    world.run_pod("f32-0", node, &["f32"]).await?;
-    world.nodes.delete(node).await?;
+    let first = world.attached("f32", "f32-a").await?;
+    world.nodes.delete(&first.node).await?;
     let second = world.instance(&json!({}))?;
-    world.nodes.create(node, &second, "us-east-1a").await?;
+    world.nodes.create(&first.node, &second, "us-east-1a").await?;
     // external-attacher reads the CSINode of that name, which names the second instance: there is
     // no such attachment.
-    world.end_pod("f32-0").await?;
-    world.retry_until_detached("f32", node).await?;
-    world.check_untouched(node, &handle, &first).await?;
+    world.end_pod(&first.pod).await?;
+    first.retry_until_detached().await?;
+    first.check_untouched().await?;
 
+    let elsewhere = world.known("f32", to, &other, &first.handle);
     world.add_pod("f32-1", to, &["f32"]).await?;
     wait_until("the attach elsewhere is refused", || async {
         let attachment = world.attachment("f32", to).await?;
         let error = attachment.and_then(|a| a.status).and_then(|s| s.attach_error);
         let message = error.and_then(|error| error.message).unwrap_or_default();
-        Ok(message.contains(&first))
+        Ok(message.contains(&first.instance))
     })
     .await?;
-    world.check_untouched(node, &handle, &first).await?;
-    world.driver.power(&first, "stop")?;
+    first.check_untouched().await?;
+    first.power("stop")?;
     wait_until("the volume is where its pod is", || async {
-        world.touch_attachment("f32", to).await?;
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        world.driver.is_attached(&handle, &other)
+        elsewhere.retry().await?;
+        elsewhere.is_attached()
     })
     .await?;
-    world.check_detached_once(&handle, &first)?;
+    first.check_detached_once()?;
     ensure(
-        world.taints(node).await?.is_empty(),
+        first.taints().await?.is_empty(),
         "what is proved of the first instance is not said of the second",
     )
 }

@@ -1,7 +1,8 @@
 //! Nodes whose object does not name their instance.
 
-use kube::ResourceExt;
+use serde_json::json;
 
+use crate::environment::attached::Attached;
 use crate::environment::world::{Outcome, World, ensure, wait_until};
 use crate::scenarios::Scenario;
 
@@ -13,48 +14,41 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 }
 
 /// Creates a node and a pod on it; the claim has the node's name.
-async fn node_with_pod(world: &World<'_>, node: &str) -> Result<(String, String), String> {
-    let instance = world.instance(&serde_json::json!({}))?;
+async fn node_with_pod<'a>(world: &'a World<'a>, node: &str) -> Outcome<Attached<'a>> {
+    let instance = world.instance(&json!({}))?;
     world.nodes.create_without_identity(node).await?;
     world.nodes.register(node, Some(&instance)).await?;
-    let handle = world.volume(node).await?;
-    world.run_pod(&format!("{node}-0"), node, &[node]).await?;
-    Ok((instance, handle))
+    let at = world.known(node, node, &instance, &world.volume(node).await?);
+    world.run_pod(&at.pod, node, &[node]).await?;
+    Ok(at)
 }
 
 async fn by_its_csi_node(world: &World<'_>) -> Outcome {
-    let node = "nameless";
-    let (instance, handle) = node_with_pod(world, node).await?;
-    world.delete_attachment(node, node).await?;
+    let at = node_with_pod(world, "nameless").await?;
+    at.delete_attachment().await?;
     // Kubelet's report is used: the refusal is not `no-report`.
-    world.wait_until_refused(node, node, "in-use").await?;
-    world.check_untouched(node, &handle, &instance).await?;
-    world.end_pod("nameless-0").await?;
-    world.nodes.in_use(node, &[]).await?;
-    world.wait_until_detached_by_retry(node, node).await?;
-    world.check_detached_once(&handle, &instance)
+    at.wait_until_refused("in-use").await?;
+    at.check_untouched().await?;
+    at.end_pod().await?;
+    at.wait_until_detached().await?;
+    at.check_detached_once()
 }
 
 async fn without_identity(world: &World<'_>) -> Outcome {
-    let node = "unknown";
-    let (instance, handle) = node_with_pod(world, node).await?;
-    world.nodes.register(node, None).await?;
-    world.end_pod("unknown-0").await?;
-    world.nodes.in_use(node, &[]).await?;
-    world.wait_until_refused(node, node, "no-report").await?;
-    world.check_untouched(node, &handle, &instance).await?;
-    let found = world.attachment(node, node).await?.ok_or("it has gone")?;
-    let name = found.name_any();
+    let at = node_with_pod(world, "unknown").await?;
+    world.nodes.register(&at.node, None).await?;
+    at.end_pod().await?;
+    at.wait_until_refused("no-report").await?;
+    at.check_untouched().await?;
+    let name = at.attachment_name().await?.ok_or("it has gone")?;
     wait_until("the event on the attachment says why", || async {
         let notes = world.events(&name, "SafeDetachRefused").await?;
         Ok(notes.iter().any(|note| note.contains("neither a providerID")))
     })
     .await?;
-    let metric = "aws_ebs_csi_safe_detach_nodes_unidentified";
-    wait_until("the metric counts the node", || async { Ok(world.driver.metric(metric) >= 1.0) })
-        .await?;
+    world.wait_for_metric("aws_ebs_csi_safe_detach_nodes_unidentified").await?;
     ensure(world.driver.lifecycle_log().contains("nodes have neither"), "the log names it")?;
-    world.nodes.register(node, Some(&instance)).await?;
-    world.wait_until_detached_by_retry(node, node).await?;
-    world.check_detached_once(&handle, &instance)
+    world.nodes.register(&at.node, Some(&at.instance)).await?;
+    at.wait_until_detached().await?;
+    at.check_detached_once()
 }

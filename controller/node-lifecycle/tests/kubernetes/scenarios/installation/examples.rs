@@ -1,8 +1,6 @@
 //! Checks that the API server accepts the objects of `deploy/examples` and knows each of their
 //! fields.
 
-use std::path::PathBuf;
-
 use serde_json::json;
 
 use crate::environment::manifests;
@@ -14,21 +12,18 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 }
 
 async fn taken(world: &World<'_>) -> Outcome {
-    let here = std::env::var("CARGO_MANIFEST_DIR").map_err(|e| e.to_string())?;
-    let folder = PathBuf::from(here).join("../../deploy/examples");
     let mut shown = 0;
-    for example in std::fs::read_dir(folder).map_err(|e| e.to_string())? {
-        let example = example.map_err(|e| e.to_string())?.path();
+    for example in std::fs::read_dir(manifests::deploy().join("examples"))? {
+        let example = example?.path();
         if !example.is_dir() {
             continue;
         }
-        for file in std::fs::read_dir(&example).map_err(|e| e.to_string())? {
-            let file = file.map_err(|e| e.to_string())?.path();
+        for file in std::fs::read_dir(&example)? {
+            let file = file?.path();
             if file.extension().is_none_or(|ending| ending != "yaml") {
                 continue;
             }
-            let text = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
-            for mut object in manifests::objects(&text) {
+            for mut object in manifests::objects(&std::fs::read_to_string(&file)?) {
                 // The cluster has no definition of these kinds.
                 let version = object["apiVersion"].as_str().unwrap_or_default();
                 if version.starts_with("snapshot.storage.k8s.io/") {

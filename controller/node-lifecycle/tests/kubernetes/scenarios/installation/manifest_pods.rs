@@ -2,13 +2,14 @@
 //! flags in them.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::environment::control_plane;
 use crate::environment::driver::program;
 use crate::environment::manifests;
 use crate::environment::world::{Outcome, World, ensure, wait_until};
@@ -24,17 +25,10 @@ pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
 }
 
 async fn taken(world: &World<'_>) -> Outcome {
-    let files = [
-        "controller.yaml",
-        "node.yaml",
-        "sidecars-rbac.yaml",
-        "networkpolicy.yaml",
-        "node-policy.yaml",
-    ];
-    for file in files {
-        for object in manifests::read(file) {
-            manifests::would_create(&world.admin, &object).await?;
-        }
+    let pods = ["controller.yaml", "node.yaml"];
+    let others = ["sidecars-rbac.yaml", "networkpolicy.yaml", "node-policy.yaml"];
+    for object in pods.into_iter().chain(others).flat_map(manifests::read) {
+        manifests::would_create(&world.admin, &object).await?;
     }
     // Shows that the API server reports an unknown field.
     let mut odd = manifests::read("controller.yaml").remove(0);
@@ -72,17 +66,14 @@ const FOREIGN_KINDS: [ForeignKinds; 2] = [
 
 /// Adds the definitions to the API server and waits until it serves them. Without Go or the module,
 /// prints why the objects are skipped and returns false.
-async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Result<bool, String> {
+async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Outcome<bool> {
     let mut command = Command::new("go");
     command.args(["mod", "download", "-json", foreign.module]).current_dir(rig);
-    // On another thread, because the other scenarios continue meanwhile.
-    let found = tokio::task::spawn_blocking(move || command.output()).await;
-    let found = found.map_err(|e| e.to_string())?;
-    let Some(found) = found.ok().filter(|it| it.status.success()) else {
+    let Some(found) = output(command).await.ok().filter(|it| it.status.success()) else {
         println!("skipped: no Go module with {}", foreign.kinds.join(", "));
         return Ok(false);
     };
-    let found: Value = serde_json::from_slice(&found.stdout).map_err(|e| e.to_string())?;
+    let found: Value = serde_json::from_slice(&found.stdout)?;
     let directory = PathBuf::from(found["Dir"].as_str().unwrap_or_default());
     for (file, kind) in foreign.definitions.iter().zip(foreign.kinds) {
         let path = directory.join(file);
@@ -99,22 +90,24 @@ async fn define(world: &World<'_>, foreign: &ForeignKinds, rig: &Path) -> Result
     Ok(true)
 }
 
+/// Runs the command on another thread, because the other scenarios continue meanwhile.
+async fn output(mut command: Command) -> Outcome<Output> {
+    Ok(tokio::task::spawn_blocking(move || command.output()).await??)
+}
+
 /// Checks what the chart renders with its own values, with those of the rig with real kubelets, and
 /// with each set of values in `deploy/chart/ci`.
 async fn rendered(world: &World<'_>) -> Outcome {
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home);
-    let helm = cache.unwrap_or_default().join("ebs-csi/bin/helm");
+    let helm = control_plane::cache().join("bin/helm");
     if !helm.exists() {
         println!("skipped: no Helm; ./deploy/kubernetes/rig/prepare builds it");
         return Ok(());
     }
-    let here = std::env::var("CARGO_MANIFEST_DIR").map_err(|e| e.to_string())?;
-    let chart = PathBuf::from(here).join("../../deploy/chart");
+    let chart = manifests::deploy().join("chart");
     let rig = chart.join("../e2e/kubernetes/values.yaml");
     let mut sets = vec![None, Some(rig)];
-    for entry in std::fs::read_dir(chart.join("ci")).map_err(|e| e.to_string())? {
-        sets.push(Some(entry.map_err(|e| e.to_string())?.path()));
+    for entry in std::fs::read_dir(chart.join("ci"))? {
+        sets.push(Some(entry?.path()));
     }
     let (mut defined, mut undefined) = (Vec::new(), Vec::new());
     for foreign in &FOREIGN_KINDS {
@@ -135,9 +128,7 @@ async fn rendered(world: &World<'_>) -> Outcome {
         if let Some(set) = &set {
             command.arg("--values").arg(set);
         }
-        // On another thread, because the other scenarios continue meanwhile.
-        let ended = tokio::task::spawn_blocking(move || command.output()).await;
-        let out = ended.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
+        let out = output(command).await?;
         let said = String::from_utf8_lossy(&out.stderr);
         ensure(out.status.success(), &format!("{set:?}: {said}"))?;
         for object in manifests::objects(&String::from_utf8_lossy(&out.stdout)) {
@@ -151,8 +142,7 @@ async fn rendered(world: &World<'_>) -> Outcome {
         }
     }
     for kind in defined.iter().flat_map(|foreign| foreign.kinds) {
-        let was_shown = shown.iter().any(|it| it == kind);
-        ensure(was_shown, &format!("a {kind} was shown"))?;
+        ensure(shown.iter().any(|it| it == kind), &format!("a {kind} was shown"))?;
     }
     ensure(shown.len() > 200, &format!("{} objects were shown", shown.len()))
 }
@@ -171,9 +161,11 @@ const MORE: [(Change, &str); 11] = [
     ),
     (
         |pod| {
-            let more =
-                json!({"name": "more", "image": "x", "securityContext": {"privileged": true}});
-            push(&mut pod["spec"]["initContainers"], more);
+            let context = json!({"privileged": true});
+            push(
+                &mut pod["spec"]["initContainers"],
+                json!({"name": "more", "image": "x", "securityContext": context}),
+            );
         },
         "only mount-helper may be privileged",
     ),
@@ -184,13 +176,7 @@ const MORE: [(Change, &str); 11] = [
         },
         "only the capabilities SETUID, SETGID, SETPCAP may be added",
     ),
-    (
-        |pod| {
-            let etc = json!({"name": "more", "hostPath": {"path": "/etc"}});
-            push(&mut pod["spec"]["volumes"], etc);
-        },
-        "of the host may be mounted",
-    ),
+    (|pod| add_volume(pod, json!({"hostPath": {"path": "/etc"}})), "of the host may be mounted"),
     (|pod| pod["spec"]["hostNetwork"] = json!(true), "namespaces"),
     (|pod| pod["spec"]["hostPID"] = json!(true), "namespaces"),
     (|pod| pod["spec"]["hostIPC"] = json!(true), "namespaces"),
@@ -198,18 +184,11 @@ const MORE: [(Change, &str); 11] = [
     (
         |pod| {
             let sources = json!([{"serviceAccountToken": {"path": "token"}}]);
-            let token = json!({"name": "more", "projected": {"sources": sources}});
-            push(&mut pod["spec"]["volumes"], token);
+            add_volume(pod, json!({"projected": {"sources": sources}}));
         },
         "no service account token",
     ),
-    (
-        |pod| {
-            let secret = json!({"name": "more", "secret": {"secretName": "keys"}});
-            push(&mut pod["spec"]["volumes"], secret);
-        },
-        "no Secret",
-    ),
+    (|pod| add_volume(pod, json!({"secret": {"secretName": "keys"}})), "no Secret"),
     (
         |pod| {
             let from = json!({"secretKeyRef": {"name": "keys", "key": "id"}});
@@ -219,6 +198,11 @@ const MORE: [(Change, &str); 11] = [
         "no Secret",
     ),
 ];
+
+fn add_volume(pod: &mut Value, mut volume: Value) {
+    volume["name"] = json!("more");
+    push(&mut pod["spec"]["volumes"], volume);
+}
 
 fn push(list: &mut Value, entry: Value) {
     if let Some(list) = list.as_array_mut() {
@@ -243,15 +227,10 @@ async fn node_policy(world: &World<'_>) -> Outcome {
     let objects = manifests::read("node.yaml");
     let daemonset = objects.iter().find(|object| object["kind"] == "DaemonSet");
     let template = &daemonset.ok_or("no DaemonSet")?["spec"]["template"];
+    let labels = &template["metadata"]["labels"];
     let pod = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": template["metadata"]["labels"],
-        },
-        "spec": template["spec"],
+        "apiVersion": "v1", "kind": "Pod", "spec": template["spec"],
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
     });
     let changed = |change: Change| {
         let mut pod = pod.clone();
@@ -262,13 +241,12 @@ async fn node_policy(world: &World<'_>) -> Outcome {
     let refused = changed(first);
     // The API server follows a new policy after a moment.
     wait_until("the policy is in force", || async {
-        let taken = manifests::would_create(&world.admin, &refused).await;
-        Ok(taken.is_err())
+        Ok(manifests::would_create(&world.admin, &refused).await.is_err())
     })
     .await?;
     for (change, words) in MORE {
         let taken = manifests::would_create(&world.admin, &changed(change)).await;
-        let why = taken.err().unwrap_or_default();
+        let why = taken.err().map(|why| why.to_string()).unwrap_or_default();
         ensure(why.contains(words), &format!("refused as {words:?}: {why:?}"))?;
     }
     // A pod of somebody else is nothing to the policy.
@@ -279,20 +257,16 @@ async fn node_policy(world: &World<'_>) -> Outcome {
     manifests::create(&world.admin, &pod).await?;
     let pods: Api<Pod> = Api::namespaced(world.admin.clone(), namespace);
     for (privileged, allowed) in [(false, true), (true, false)] {
-        let debug = json!({
-            "name": "debug",
-            "image": "x",
-            "securityContext": {"privileged": privileged},
-        });
+        let context = json!({"privileged": privileged});
+        let debug = json!({"name": "debug", "image": "x", "securityContext": context});
         let patch = Patch::Strategic(json!({"spec": {"ephemeralContainers": [debug]}}));
         let how = PatchParams { dry_run: true, ..PatchParams::default() };
         let taken = pods.patch_ephemeral_containers(name, &how, &patch).await;
         let what = format!("an ephemeral container, privileged {privileged}: {taken:?}");
         ensure(taken.is_ok() == allowed, &what)?;
     }
-    let at_once = DeleteParams::default().grace_period(0);
-    let ended = pods.delete(name, &at_once).await;
-    ended.map(drop).map_err(|e| e.to_string())
+    pods.delete(name, &DeleteParams::default().grace_period(0)).await?;
+    Ok(())
 }
 
 /// Checks the flags with safe detach off, as in the manifest, and on.
@@ -304,14 +278,10 @@ async fn known() -> Outcome {
     let programs =
         [("ebs-plugin", "ebs-csi-controller"), ("node-lifecycle", "ebs-csi-node-lifecycle")];
     for (container, name) in programs {
-        let container = containers
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|it| it["name"] == container)
-            .ok_or("no such container")?;
-        for values in [("false", "off", "off"), ("true", "enforce", "prove-first")] {
-            let (gate, mode, failover) = values;
+        let mut containers = containers.as_array().into_iter().flatten();
+        let container = containers.find(|it| it["name"] == container).ok_or("no such container")?;
+        for (gate, mode, failover) in [("false", "off", "off"), ("true", "enforce", "prove-first")]
+        {
             let arguments = container["args"].as_array().into_iter().flatten();
             let arguments = arguments.filter_map(Value::as_str).map(|argument| {
                 argument
@@ -325,8 +295,7 @@ async fn known() -> Outcome {
                 .args(arguments)
                 .arg("--help")
                 .stdout(Stdio::null())
-                .output()
-                .map_err(|e| e.to_string())?;
+                .output()?;
             let said = String::from_utf8_lossy(&ended.stderr);
             ensure(ended.status.success(), &format!("{name}: {said}"))?;
         }

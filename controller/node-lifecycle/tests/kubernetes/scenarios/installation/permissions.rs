@@ -8,9 +8,9 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, ensure};
+use crate::environment::world::{Outcome, World, ensure, patch};
 use crate::scenarios::Scenario;
-use crate::scenarios::installation::node_facts::{create, delete, patch_pod};
+use crate::scenarios::installation::node_facts::{create_pod, delete};
 
 pub(crate) fn scenarios<'a>(world: &'a World<'a>) -> Vec<Scenario<'a>> {
     vec![
@@ -48,41 +48,34 @@ async fn each_is_needed(world: &World<'_>) -> Outcome {
 /// As node-lifecycle's user: its own taint may be added and removed; nothing else of a Node may
 /// change.
 async fn only_our_taint(world: &World<'_>) -> Outcome {
+    let name = "untainted";
+    world.nodes.create_without_identity(name).await?;
     let nodes: Api<Node> = Api::all(world.plane.client("lifecycle").await?);
     let persons = json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
     let other = json!({"key": "dedicated", "value": "x", "effect": "NoSchedule"});
-    let taints = [
-        ("no taint", vec![], true),
-        ("a person's taint", vec![&persons], false),
-        ("another taint", vec![&other], false),
-    ];
-    for (what, taints, allowed) in taints {
-        may_taint(&nodes, "node-2", &taints, allowed, what).await?;
-    }
+    may_taint(&nodes, name, &[], true, "no taint").await?;
+    may_taint(&nodes, name, &[&persons], false, "a person's taint").await?;
+    may_taint(&nodes, name, &[&other], false, "another taint").await?;
     let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "0"}]);
-    let rows = [
+    let annotate = |key: &str, value: Value| json!({"metadata": {"annotations": {key: value}}});
+    let ours = "ebs.csi.aws.com/out-of-service";
+    for (what, change, allowed) in [
         ("an owner", json!({"metadata": {"ownerReferences": owner}}), false),
         ("a finalizer", json!({"metadata": {"finalizers": ["example.com/x"]}}), false),
         ("cordon", json!({"spec": {"unschedulable": true}}), false),
         ("a label", json!({"metadata": {"labels": {"x": "y"}}}), false),
-        ("an annotation", json!({"metadata": {"annotations": {"x": "y"}}}), false),
-        (
-            "our annotation",
-            json!({"metadata": {"annotations": {"ebs.csi.aws.com/out-of-service": "y"}}}),
-            true,
-        ),
-        (
-            "our annotation's end",
-            json!({"metadata": {"annotations": {"ebs.csi.aws.com/out-of-service": null}}}),
-            true,
-        ),
-    ];
-    for (what, patch, allowed) in rows {
-        let how = PatchParams::default();
-        let patched = nodes.patch("node-2", &how, &Patch::Merge(patch)).await;
-        ensure(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
+        ("an annotation", annotate("x", json!("y")), false),
+        ("our annotation", annotate(ours, json!("y")), true),
+        ("our annotation's end", annotate(ours, Value::Null), true),
+    ] {
+        check_allowed(what, patch(&nodes, name, change).await, allowed)?;
     }
-    Ok(())
+    world.nodes.delete(name).await
+}
+
+/// Checks whether a request was allowed.
+fn check_allowed(what: &str, outcome: Outcome, allowed: bool) -> Outcome {
+    ensure(outcome.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {outcome:?}"))
 }
 
 /// As node-lifecycle's user: its taint may not be added to a Ready node, but may stay there or be
@@ -107,8 +100,7 @@ async fn not_while_ready(world: &World<'_>) -> Outcome {
         let mut outcome = Ok(());
         // Kubernetes itself may change the status in between.
         for _ in 0..5 {
-            let set = admin.patch_status(name, &how, &Patch::Merge(status.clone())).await;
-            set.map_err(|e| e.to_string())?;
+            admin.patch_status(name, &how, &Patch::Merge(status.clone())).await?;
             may_taint(&admin, name, before, true, "an administrator").await?;
             outcome = may_taint(&lifecycle, name, after, allowed, what).await;
             if outcome.is_ok() {
@@ -129,7 +121,7 @@ async fn startup_taint(world: &World<'_>) -> Outcome {
     let startup = json!({"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"});
     let other = json!({"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoSchedule"});
     let admin = world.all_nodes();
-    let (how, none) = (PatchParams::default(), json!([]));
+    let none = json!([]);
     let rows = [
         ("to add it", none.clone(), json!([startup]), false),
         ("to add another of the key", json!([startup]), json!([startup, other]), false),
@@ -138,11 +130,9 @@ async fn startup_taint(world: &World<'_>) -> Outcome {
         ("to take it off", json!([startup]), none, true),
     ];
     for (what, before, after, allowed) in rows {
-        let taints = |taints: &Value| Patch::Merge(json!({"spec": {"taints": taints}}));
-        let set = admin.patch(name, &how, &taints(&before)).await;
-        set.map_err(|e| e.to_string())?;
-        let patched = lifecycle.patch(name, &how, &taints(&after)).await;
-        ensure(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
+        patch(&admin, name, json!({"spec": {"taints": before}})).await?;
+        let patched = patch(&lifecycle, name, json!({"spec": {"taints": after}})).await;
+        check_allowed(what, patched, allowed)?;
     }
     world.nodes.delete(name).await
 }
@@ -152,64 +142,42 @@ async fn startup_taint(world: &World<'_>) -> Outcome {
 async fn only_facts(world: &World<'_>) -> Outcome {
     let (node, name) = ("told", "ebs-csi-node-told");
     world.node(node).await?;
-    create(world, name, node, "ebs-csi-node").await?;
-    create(world, "other", node, "kube-proxy").await?;
-    create(world, "alone", node, "").await?;
+    create_pod(world, name, node, "ebs-csi-node").await?;
+    create_pod(world, "other", node, "kube-proxy").await?;
+    create_pod(world, "alone", node, "").await?;
     let client = world.plane.client("lifecycle").await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
-    let annotate = |annotations: Value| json!({"metadata": {"annotations": annotations}});
-    let zone = annotate(json!({"ebs.csi.aws.com/zone": "us-east-1a"}));
+    let annotate = |key: &str, value: Value| json!({"metadata": {"annotations": {key: value}}});
+    let (zone, draining) = ("ebs.csi.aws.com/zone", "ebs.csi.aws.com/draining");
+    let zoned = annotate(zone, json!("us-east-1a"));
+    let outpost = annotate("topology.ebs.csi.aws.com/outpost-id", json!("op-1"));
     let image = json!([{"name": "ebs-plugin", "image": "y"}]);
     let toleration = json!([{"operator": "Exists"}, {"key": "x", "operator": "Exists"}]);
-    let rows = [
-        (name, "to add the zone", zone.clone(), true),
-        (
-            name,
-            "to add an Outpost",
-            annotate(json!({"topology.ebs.csi.aws.com/outpost-id": "op-1"})),
-            true,
-        ),
-        (
-            name,
-            "to change the zone",
-            annotate(json!({"ebs.csi.aws.com/zone": "us-east-1b"})),
-            false,
-        ),
-        (name, "to remove the zone", annotate(json!({"ebs.csi.aws.com/zone": null})), false),
-        (
-            name,
-            "to say that it is drained",
-            annotate(json!({"ebs.csi.aws.com/draining": "true"})),
-            true,
-        ),
-        (
-            name,
-            "to say something else of a drain",
-            annotate(json!({"ebs.csi.aws.com/draining": "perhaps"})),
-            false,
-        ),
-        (name, "another annotation", annotate(json!({"x": "y"})), false),
+    for (pod, what, change, allowed) in [
+        (name, "to add the zone", zoned.clone(), true),
+        (name, "to add an Outpost", outpost, true),
+        (name, "to change the zone", annotate(zone, json!("us-east-1b")), false),
+        (name, "to remove the zone", annotate(zone, Value::Null), false),
+        (name, "to say that it is drained", annotate(draining, json!("true")), true),
+        (name, "to say something else of a drain", annotate(draining, json!("perhaps")), false),
+        (name, "another annotation", annotate("x", json!("y")), false),
         (name, "a label", json!({"metadata": {"labels": {"x": "y"}}}), false),
         (name, "a finalizer", json!({"metadata": {"finalizers": ["example.com/x"]}}), false),
         (name, "the owner", json!({"metadata": {"ownerReferences": []}}), false),
         (name, "an image", json!({"spec": {"containers": image}}), false),
         (name, "a toleration", json!({"spec": {"tolerations": toleration}}), false),
-        ("other", "a pod of another DaemonSet", zone.clone(), false),
-        ("alone", "a pod of no DaemonSet", zone.clone(), false),
-    ];
-    for (pod, what, patch, allowed) in rows {
-        let patched = patch_pod(&pods, pod, patch).await;
-        ensure(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))?;
+        ("other", "a pod of another DaemonSet", zoned.clone(), false),
+        ("alone", "a pod of no DaemonSet", zoned.clone(), false),
+    ] {
+        check_allowed(what, patch(&pods, pod, change).await, allowed)?;
     }
     // The administrator may: the image of a running pod can be changed at all.
     let admin: Api<Pod> = Api::namespaced(world.admin.clone(), "kube-system");
-    patch_pod(&admin, name, json!({"spec": {"containers": image}})).await?;
+    patch(&admin, name, json!({"spec": {"containers": image}})).await?;
     let elsewhere: Api<Pod> = Api::namespaced(client, "default");
-    let refused = patch_pod(&elsewhere, "any", zone).await;
-    ensure(
-        refused.is_err_and(|why| why.contains("forbidden")),
-        "RBAC grants pods of the driver's namespace alone",
-    )?;
+    let refused = patch(&elsewhere, "any", zoned).await;
+    let is_forbidden = refused.is_err_and(|why| why.to_string().contains("forbidden"));
+    ensure(is_forbidden, "RBAC grants pods of the driver's namespace alone")?;
     for pod in [name, "other", "alone"] {
         delete(world, pod).await?;
     }
@@ -232,20 +200,14 @@ async fn may_taint(
             break;
         }
     }
-    ensure(patched.is_ok() == allowed, &format!("{what}: allowed is {allowed}; {patched:?}"))
+    check_allowed(what, patched, allowed)
 }
 
 /// Gives the node these taints, in addition to those that Kubernetes has set for its state.
-async fn taint(nodes: &Api<Node>, name: &str, taints: &[&Value]) -> Result<(), kube::Error> {
-    let node = nodes.get(name).await?;
-    let there = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
-    let mut all: Vec<Value> = there
-        .iter()
-        .filter(|taint| taint.key != "node.kubernetes.io/out-of-service")
-        .map(|taint| json!(taint))
-        .collect();
-    all.extend(taints.iter().copied().cloned());
-    let patch = Patch::Merge(json!({"spec": {"taints": all}}));
-    let patched = nodes.patch(name, &PatchParams::default(), &patch).await;
-    patched.map(drop)
+async fn taint(nodes: &Api<Node>, name: &str, taints: &[&Value]) -> Outcome {
+    let there = nodes.get(name).await?.spec.and_then(|spec| spec.taints).unwrap_or_default();
+    let kept = there.iter().filter(|taint| taint.key != "node.kubernetes.io/out-of-service");
+    let all: Vec<Value> =
+        kept.map(|taint| json!(taint)).chain(taints.iter().copied().cloned()).collect();
+    patch(nodes, name, json!({"spec": {"taints": all}})).await
 }

@@ -4,12 +4,12 @@ use std::process::{Command, Output};
 
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::environment::driver::program;
 use crate::environment::manifests;
-use crate::environment::world::{Outcome, World, ensure, wait_until};
+use crate::environment::world::{Outcome, World, create, ensure, wait_until};
 use crate::scenarios::Scenario;
 
 /// The user that runs the preflight.
@@ -48,19 +48,16 @@ async fn judged(world: &World<'_>) -> Outcome {
     ensure(said.ends_with("nothing is refused\n"), &said)?;
     ensure(said.contains("CSIDriver/ebs.csi.aws.com"), &said)?;
 
-    let class: StorageClass = serde_json::from_value(json!({
+    let class = json!({
         "metadata": {"name": "preflight"}, "provisioner": "ebs.csi.aws.com",
         "mountOptions": ["noload"], "parameters": {"csi.storage.k8s.io/fstype": "ext4"},
-    }))
-    .expect("a class");
+    });
     let classes: Api<StorageClass> = Api::all(world.admin.clone());
-    let made = classes.create(&PostParams::default(), &class).await;
-    made.map_err(|e| e.to_string())?;
+    create(&classes, class).await?;
     let refused = run(world, &["--output=json"])?;
-    let deleted = classes.delete("preflight", &DeleteParams::default()).await;
-    deleted.map_err(|e| e.to_string())?;
+    classes.delete("preflight", &DeleteParams::default()).await?;
     ensure(refused.status.code() == Some(1), "something is refused")?;
-    let document: Value = serde_json::from_slice(&refused.stdout).map_err(|e| e.to_string())?;
+    let document: Value = serde_json::from_slice(&refused.stdout)?;
     ensure(document["refused"] == 1, &document.to_string())?;
     let findings = document["findings"].as_array().into_iter().flatten();
     let named: Vec<_> = findings.filter(|f| f["verdict"] == "refused").collect();
@@ -76,13 +73,9 @@ fn text(ended: &Output) -> String {
 }
 
 /// Runs the preflight as a user without other permissions.
-fn run(world: &World<'_>, arguments: &[&str]) -> Result<Output, String> {
+fn run(world: &World<'_>, arguments: &[&str]) -> Outcome<Output> {
     let kubeconfig = world.plane.kubeconfig_as(VIEWER);
-    let ended = Command::new(program("ebs-csi-node-lifecycle")?)
-        .arg("preflight")
-        .arg(format!("--kubeconfig={}", kubeconfig.display()))
-        .args(arguments)
-        .env_clear()
-        .output();
-    ended.map_err(|e| e.to_string())
+    let mut command = Command::new(program("ebs-csi-node-lifecycle")?);
+    command.arg("preflight").arg(format!("--kubeconfig={}", kubeconfig.display()));
+    Ok(command.args(arguments).env_clear().output()?)
 }
